@@ -1,0 +1,101 @@
+//! Access registers (payloads of ACCESS_REG).
+
+crate::layout! {
+    /// PAOS_REG.
+    paos_reg (16) {
+        0x00: swid [31:24], local_port [23:16], admin_status [11:8], oper_status [3:0];
+        0x04: ase [31], ee [30], e [1:0];
+    }
+    /// PMTU_REG.
+    pmtu_reg (16) {
+        0x00: local_port [23:16];
+        0x04: max_mtu [31:16];
+        0x08: admin_mtu [31:16];
+        0x0c: oper_mtu [31:16];
+    }
+    /// PTYS_REG.
+    ptys_reg (64) {
+        0x00: an_disable_admin [30], an_disable_cap [29], local_port [23:16], proto_mask [2:0];
+        0x04: an_status [31:28], data_rate_oper [15:0];
+        0x08: ext_eth_proto_capability [31:0];
+        0x0c: eth_proto_capability [31:0];
+        0x10: ib_link_width_capability [31:16], ib_proto_capability [15:0];
+        0x14: ext_eth_proto_admin [31:0];
+        0x18: eth_proto_admin [31:0];
+        0x1c: ib_link_width_admin [31:16], ib_proto_admin [15:0];
+        0x20: ext_eth_proto_oper [31:0];
+        0x24: eth_proto_oper [31:0];
+        0x28: ib_link_width_oper [31:16], ib_proto_oper [15:0];
+        0x2c: connector_type [3:0];
+        0x30: eth_proto_lp_advertise [31:0];
+    }
+    /// PVLC_REG.
+    pvlc_reg (16) {
+        0x00: local_port [23:16];
+        0x04: vl_hw_cap [3:0];
+        0x08: vl_admin [3:0];
+        0x0c: vl_operational [3:0];
+    }
+    /// MCIA_REG.
+    mcia_reg (144) {
+        0x00: l [31], module [23:16], status [7:0];
+        0x04: i2c_device_address [31:24], page_number [23:16], device_address [15:0];
+        0x08: size [15:0];
+        0x10: dwords (bytes 128);
+    }
+    /// PPCNT_REG.
+    ppcnt_reg (256) {
+        0x00: swid [31:24], local_port [23:16], pnat [15:14], grp [5:0];
+        0x04: clr [31], prio_tc [2:0];
+    }
+    /// IB_PORT_CNTRS_GRP_DATA_LAYOUT.
+    ib_port_cntrs_grp_data_layout (40) {
+        0x00: symbol_error_counter [31:16], link_error_recovery_counter [15:8], link_downed_counter [7:0];
+        0x04: port_rcv_errors [31:16], port_rcv_remote_physical_errors [15:0];
+        0x08: port_rcv_switch_relay_errors [31:16], port_xmit_discards [15:0];
+        0x0c: port_xmit_constraint_errors [31:24], port_rcv_constraint_errors [23:16], link_overrun_errors [7:0];
+        0x10: vl_15_dropped [15:0];
+        0x24: port_xmit_wait [31:0];
+    }
+    /// MRTC_REG.
+    mrtc_reg (16) {
+        0x00: time_synced [31];
+        0x08: time_h [31:0];
+        0x0c: time_l [31:0];
+    }
+    /// MFRL_REG.
+    mfrl_reg (8) {
+        0x04: pci_sync_for_fw_update_start [29], pci_sync_for_fw_update_resp [28:27], rst_type_sel [26:24], reset_state [19:16], reset_type [15:8], reset_level [7:0];
+    }
+    /// DTOR_REG.
+    dtor_reg (64) {
+        0x04: pcie_toggle_to__mult [31:29], pcie_toggle_to__value [19:0];
+        0x14: health_poll_to__mult [31:29], health_poll_to__value [19:0];
+        0x18: full_crdump_to__mult [31:29], full_crdump_to__value [19:0];
+        0x1c: fw_reset_to__mult [31:29], fw_reset_to__value [19:0];
+        0x20: flush_on_err_to__mult [31:29], flush_on_err_to__value [19:0];
+        0x24: pci_sync_update_to__mult [31:29], pci_sync_update_to__value [19:0];
+        0x28: tear_down_to__mult [31:29], tear_down_to__value [19:0];
+        0x2c: fsm_reactivate_to__mult [31:29], fsm_reactivate_to__value [19:0];
+        0x30: reclaim_pages_to__mult [31:29], reclaim_pages_to__value [19:0];
+        0x34: reclaim_vfs_pages_to__mult [31:29], reclaim_vfs_pages_to__value [19:0];
+    }
+    /// PCAP_REG.
+    pcap_reg (20) {
+        0x00: local_port [23:16];
+        0x04: port_capability_mask (bytes 16);
+    }
+    /// MPEIN_REG.
+    mpein_reg (48) {
+        0x00: depth [29:24], pcie_index [23:16], node [15:8];
+        0x04: capability_mask [31:0];
+        0x08: link_width_enabled [23:16], link_speed_enabled [15:0];
+        0x0c: lane0_physical_position [31:24], link_width_active [23:16], link_speed_active [15:0];
+        0x10: num_of_pfs [31:16], num_of_vfs [15:0];
+        0x14: bdf0 [31:16];
+        0x18: max_read_request_size [31:28], max_payload_size [27:24], pwr_status [18:16], port_type [15:12], lane_reversal [0];
+        0x1c: pci_power [11:0];
+        0x24: device_status [31:16], port_state [15:8];
+        0x28: receiver_detect_result [15:0];
+    }
+}
