@@ -1,1 +1,18 @@
+//! The host side of the project: provides QEMU, serves the emulated HCA over vfio-user, boots unikernels and
+//! Linux guests, decodes their logs and reports. `cargo xtask` is this crate's program; the crate `tests`
+//! uses it as a library.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`setup`] | the Rust targets and a QEMU with `vfio-user-pci` |
+//! | [`debian`], [`cache`] | files from Debian packages, in a cache under `target/` |
+//! | [`process`] | children, sockets and temporary files that never outlive the tool |
 
+pub mod cache;
+pub mod debian;
+pub mod error;
+pub mod process;
+pub mod progress;
+pub mod setup;
+
+pub use error::{Error, Result};

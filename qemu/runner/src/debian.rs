@@ -1,0 +1,336 @@
+//! Trees of files unpacked from Debian packages by name, without installing them on the machine.
+
+use crate::cache;
+use crate::error::{Error, IoContext, Result};
+use crate::process::Supervised;
+use crate::progress::Progress;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Packages to unpack, with everything they depend on.
+#[derive(Debug, Clone)]
+pub struct Packages<'a> {
+    /// The suites to take them from, as "trixie"; a later one does not win unless it is `release`.
+    pub suites: &'a [&'a str],
+    /// The suite that wins where several have a package.
+    pub release: Option<&'a str>,
+    /// The packages' names (or apt patterns).
+    pub names: &'a [&'a str],
+}
+
+/// The longest an unpacking may take; downloads of some 100 MB are in it.
+const UNPACK_LIMIT: Duration = Duration::from_secs(900);
+
+/// A tree with `packages` unpacked, from the cache when it is there.
+///
+/// # Errors
+/// [`Error::Missing`] says what to install when this machine cannot unpack Debian packages; `remedy` is what
+/// would do instead.
+pub fn tree(name: &str, packages: &Packages<'_>, remedy: &str) -> Result<PathBuf> {
+    cache::entry(name, |path| unpack(path, packages, remedy))
+}
+
+/// Unpacks `packages` into the new folder `into`.
+///
+/// # Errors
+/// As [`tree`].
+pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> {
+    let missing = |what: String| Error::Missing { what, remedy: remedy.into() };
+    if !is_debian() {
+        return Err(missing("this machine does not run Debian".into()));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(missing("unpacking Debian packages needs root".into()));
+    }
+    ensure_installed("mmdebstrap", "mmdebstrap")
+        .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
+    let mirror = mirror().ok_or_else(|| {
+        missing("no Debian mirror in this machine's apt sources (/etc/apt/sources.list*)".into())
+    })?;
+    let mut command = Command::new("mmdebstrap");
+    command.args(["--variant=extract", "--format=directory"]);
+    command.arg(format!("--include={}", packages.names.join(",")));
+    if let Some(release) = packages.release {
+        command.arg(format!("--aptopt=APT::Default-Release \"{release}\""));
+    }
+    for option in host_apt_options() {
+        command.arg(format!("--aptopt={option}"));
+    }
+    command.arg("").arg(into);
+    for suite in packages.suites {
+        command.arg(format!("deb {mirror} {suite} main"));
+    }
+    run_with_progress(command, &format!("unpacking {}", packages.names.join(" ")), into)
+        .map_err(|error| missing(error.to_string()))
+}
+
+/// Installs the package when `program` is not there; the caller says what that means for the user.
+///
+/// # Errors
+/// No such program, and it cannot be installed.
+pub fn ensure_installed(program: &str, package: &str) -> Result<()> {
+    if find_program(program).is_some() {
+        return Ok(());
+    }
+    if !is_debian() || !rustix::process::geteuid().is_root() {
+        return Err(Error::Program(format!("{program} is not installed")));
+    }
+    let mut update = Command::new("apt-get");
+    update.args(["update", "-q"]).env("DEBIAN_FRONTEND", "noninteractive");
+    run_with_progress(update, "apt-get update", Path::new("/var/lib/apt/lists"))?;
+    let mut install = Command::new("apt-get");
+    install.args(["install", "-q", "-y", "--no-install-recommends", package]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    run_with_progress(install, &format!("apt-get install {package}"), Path::new("/var/cache/apt/archives"))?;
+    find_program(program)
+        .map(|_| ())
+        .ok_or_else(|| Error::Program(format!("{package} was installed but {program} is not there")))
+}
+
+/// Where `program` is, by `PATH`.
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Whether this is Debian itself, whose mirrors carry the suites that are asked for.
+pub fn is_debian() -> bool {
+    std::fs::read_to_string("/etc/os-release")
+        .is_ok_and(|text| text.lines().any(|line| matches!(line.trim(), "ID=debian" | "ID=\"debian\"")))
+}
+
+/// The address of the Debian mirror that this machine uses.
+fn mirror() -> Option<String> {
+    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
+    if let Ok(folder) = std::fs::read_dir("/etc/apt/sources.list.d") {
+        let mut more: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
+        more.sort();
+        files.extend(more);
+    }
+    let found = files.iter().find_map(|file| {
+        let text = std::fs::read_to_string(file).ok()?;
+        match file.extension()?.to_str()? {
+            "list" => mirror_in_list(&text),
+            "sources" => mirror_in_deb822(&text),
+            _ => None,
+        }
+    })?;
+    // Cloud images name a file with mirrors in place of an address.
+    match found.strip_prefix("mirror+file:") {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).ok()?;
+            text.split_whitespace().next().map(str::to_owned)
+        }
+        None => Some(found),
+    }
+}
+
+/// Debian's own archive has its releases' names as suites, each with an update suite beside it.
+const CODENAMES: [&str; 9] =
+    ["bullseye", "bookworm", "trixie", "forky", "duke", "sid", "stable", "testing", "unstable"];
+
+fn is_main_archive(address: &str, suites: &[&str], components: &[&str]) -> bool {
+    !address.trim_end_matches('/').ends_with("-security")
+        && suites.iter().any(|suite| CODENAMES.contains(suite))
+        && components.contains(&"main")
+}
+
+/// The mirror in the one-line format: `deb [options] address suite component...`.
+fn mirror_in_list(text: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let rest = line.trim().strip_prefix("deb ")?.trim_start();
+        let rest = if rest.starts_with('[') { rest.split_once(']')?.1 } else { rest };
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let (address, suite, components) = match words.as_slice() {
+            [address, suite, components @ ..] => (address, suite, components),
+            _ => return None,
+        };
+        is_main_archive(address, &[suite], components).then(|| (*address).to_owned())
+    })
+}
+
+/// The mirror in the deb822 format: paragraphs of `Field: value` lines.
+fn mirror_in_deb822(text: &str) -> Option<String> {
+    text.split("\n\n").find_map(|paragraph| {
+        let field = |name: &str| -> Vec<&str> {
+            paragraph
+                .lines()
+                .find_map(|line| {
+                    let (key, value) = line.split_once(':')?;
+                    key.trim().eq_ignore_ascii_case(name).then(|| value.split_whitespace().collect())
+                })
+                .unwrap_or_default()
+        };
+        if field("Enabled").first().is_some_and(|value| value.eq_ignore_ascii_case("no")) {
+            return None;
+        }
+        let address = *field("URIs").first()?;
+        is_main_archive(address, &field("Suites"), &field("Components")).then(|| address.to_owned())
+    })
+}
+
+/// The machine's own settings of how apt reaches the network: proxies, validity checks.
+fn host_apt_options() -> Vec<String> {
+    let Ok(output) = Command::new("apt-config").arg("dump").output() else { return Vec::new() };
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| {
+            ["Acquire::http::", "Acquire::https::", "Acquire::Check-"]
+                .iter()
+                .any(|wanted| line.starts_with(wanted))
+                && !line.ends_with("\"\";")
+        })
+        .map(|line| line.trim_end_matches(';').to_owned())
+        .collect()
+}
+
+/// Runs `command`, showing that it lives; the last lines of its output are in the error.
+fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result<()> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = Supervised::spawn(command)?;
+    let (sender, lines) = mpsc::channel();
+    let streams = child.streams();
+    let readers: [Option<Box<dyn std::io::Read + Send>>; 2] = [
+        streams.stdout.take().map(|stream| Box::new(stream) as _),
+        streams.stderr.take().map(|stream| Box::new(stream) as _),
+    ];
+    for reader in readers.into_iter().flatten() {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(reader).split(b'\n').map_while(std::result::Result::ok) {
+                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut progress = Progress::start(what);
+    let started = Instant::now();
+    let mut last: Vec<String> = Vec::new();
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => {
+                let line = line.trim().to_owned();
+                if let Some(stage) = line.strip_prefix("I: ") {
+                    progress.stage(stage);
+                }
+                if !line.is_empty() {
+                    last.push(line);
+                }
+                if last.len() > 12 {
+                    last.remove(0);
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => progress.alive(folder_bytes(growing)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+        if started.elapsed() > UNPACK_LIMIT {
+            child.kill();
+            return Err(Error::Timeout { what: format!("{what}: not finished"), limit: UNPACK_LIMIT });
+        }
+    }
+    let deadline = started + UNPACK_LIMIT;
+    match child.wait_until(deadline)? {
+        Some(status) if status.success() => {
+            progress.done();
+            Ok(())
+        }
+        Some(status) => {
+            let reason = last
+                .iter()
+                .rev()
+                .find(|line| line.starts_with("E: ") || line.starts_with("Err:"))
+                .or(last.last())
+                .cloned()
+                .unwrap_or_default();
+            Err(Error::Program(format!("{program} failed ({status}) while {what}: {reason}")))
+        }
+        None => Err(Error::Timeout { what: format!("{what}: not finished"), limit: UNPACK_LIMIT }),
+    }
+}
+
+/// The bytes of all files below `folder`; what changes meanwhile does not matter.
+fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(data) if data.is_dir() => folder_bytes(&entry.path()),
+            Ok(data) => data.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+/// The folder of shared libraries of a tree, in the multiarch form Debian uses on this machine.
+///
+/// # Errors
+/// This machine's architecture is not one that the tool knows.
+pub fn library_folder(tree: &Path) -> Result<(PathBuf, PathBuf)> {
+    let (triple, loader) = match std::env::consts::ARCH {
+        "x86_64" => ("x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
+        "aarch64" => ("aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
+        other => return Err(Error::Format(format!("no Debian tree for the architecture {other}"))),
+    };
+    // Up to bookworm the packages still have /lib beside /usr/lib.
+    let loader = [tree.join("usr/lib").join(triple), tree.join("lib").join(triple)]
+        .into_iter()
+        .map(|folder| folder.join(loader))
+        .find(|file| file.is_file())
+        .ok_or_else(|| Error::Format(format!("no program loader in {}", tree.display())))?;
+    Ok((loader, tree.join("usr/lib").join(triple)))
+}
+
+/// A command that runs `program` (a path inside the tree) with the tree's own loader and libraries, so that
+/// it does not matter which C library this machine has.
+///
+/// # Errors
+/// The tree has no loader.
+pub fn command_in(tree: &Path, program: &str) -> Result<Command> {
+    let (loader, libraries) = library_folder(tree)?;
+    let mut command = Command::new(&loader);
+    let mut path = libraries.into_os_string();
+    if let Some(folder) = loader.parent() {
+        path.push(":");
+        path.push(folder);
+    }
+    command.arg("--library-path").arg(path).arg(tree.join(program));
+    Ok(command)
+}
+
+/// Removes the parts of a tree that nobody reads.
+///
+/// # Errors
+/// Something cannot be removed.
+pub fn prune(tree: &Path, parts: &[&str]) -> Result<()> {
+    for part in parts {
+        let path = tree.join(part);
+        if path.is_dir() {
+            std::fs::remove_dir_all(&path).context("cannot remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_is_found_in_both_formats_and_never_the_security_archive() {
+        let list = "# deb http://old.example/debian bookworm main\n\
+                    deb http://security.example/debian-security bookworm main\n\
+                    deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian trixie main contrib\n";
+        assert_eq!(mirror_in_list(list).as_deref(), Some("http://mirror.example/debian"));
+        let sources = "Types: deb\nURIs: http://sec.example/debian-security\nSuites: trixie\nComponents: main\n\n\
+                       Types: deb\nURIs: http://off.example/debian\nSuites: trixie\nComponents: main\nEnabled: no\n\n\
+                       Types: deb\nURIs: http://mirror.example/debian/\nSuites: trixie trixie-updates\nComponents: main\n";
+        assert_eq!(mirror_in_deb822(sources).as_deref(), Some("http://mirror.example/debian/"));
+        assert_eq!(mirror_in_list("deb http://other.example/apt nodistro main\n"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! `cargo xtask setup`: what the other commands need and a fresh machine lacks. Idempotent.
+
+use crate::debian::{self, Packages};
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The targets that the image and the libraries are built for.
+pub const TARGETS: [&str; 2] = ["x86_64-unknown-none", "aarch64-unknown-none"];
+
+/// How to start QEMU on this machine.
+#[derive(Debug, Clone)]
+pub struct Qemu {
+    /// The program, or the loader that starts it.
+    program: PathBuf,
+    /// What stands before QEMU's own arguments.
+    leading: Vec<std::ffi::OsString>,
+    /// QEMU's own first line about its version.
+    pub version: String,
+}
+
+impl Qemu {
+    /// A command that starts this QEMU; its arguments are to be added.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading);
+        command
+    }
+
+    /// The words a user types before QEMU's own arguments.
+    pub fn words(&self) -> Vec<String> {
+        std::iter::once(self.program.to_string_lossy().into_owned())
+            .chain(self.leading.iter().map(|word| word.to_string_lossy().into_owned()))
+            .collect()
+    }
+}
+
+/// What to do where QEMU cannot be provided.
+const QEMU_REMEDY: &str = "install QEMU 10.1 or later with the device vfio-user-pci (Debian: qemu-system-x86 and \
+     seabios from trixie-backports or later) so that qemu-system-x86_64 is in PATH, or name it in the variable QEMU";
+
+/// Adds the Rust targets and provides QEMU, showing progress.
+///
+/// # Errors
+/// [`Error::Missing`] says what to install.
+pub fn all() -> Result<Qemu> {
+    rust_targets()?;
+    qemu()
+}
+
+/// Makes sure that the bare-metal targets' core library is installed.
+///
+/// # Errors
+/// rustup is missing or cannot add the targets.
+pub fn rust_targets() -> Result<()> {
+    let remedy = format!("install these Rust targets: {}", TARGETS.join(" "));
+    let sysroot = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .current_dir(crate::cache::root())
+        .args(["--print", "sysroot"])
+        .output()
+        .map_err(|error| Error::Program(format!("cannot start rustc: {error}")))?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    if TARGETS.iter().all(|target| sysroot.join("lib/rustlib").join(target).join("lib").is_dir()) {
+        return Ok(());
+    }
+    eprintln!("setup: rustup target add {}", TARGETS.join(" "));
+    let status = Command::new("rustup")
+        .current_dir(crate::cache::root())
+        .args(["target", "add"])
+        .args(TARGETS)
+        .stdin(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Error::Missing { what: format!("rustup failed ({status})"), remedy }),
+        Err(error) => Err(Error::Missing { what: format!("cannot start rustup: {error}"), remedy }),
+    }
+}
+
+/// A QEMU that has `vfio-user-pci`: the one that the variable `QEMU` names, the system's, or one unpacked into
+/// the cache.
+///
+/// # Errors
+/// [`Error::Missing`] says what to install.
+pub fn qemu() -> Result<Qemu> {
+    if let Some(named) = std::env::var_os("QEMU") {
+        let named = PathBuf::from(named);
+        return probe(named.clone(), Vec::new()).map_err(|reason| Error::Missing {
+            what: format!("{} (from the variable QEMU): {reason}", named.display()),
+            remedy: QEMU_REMEDY.into(),
+        });
+    }
+    if let Some(program) = debian::find_program("qemu-system-x86_64")
+        && let Ok(qemu) = probe(program, Vec::new())
+    {
+        return Ok(qemu);
+    }
+    let packages = Packages {
+        suites: &["trixie", "trixie-backports"],
+        release: Some("trixie-backports"),
+        names: &["qemu-system-x86", "seabios"],
+    };
+    let tree = debian::tree("qemu-trixie-backports", &packages, QEMU_REMEDY)?;
+    let command = debian::command_in(&tree, "usr/bin/qemu-system-x86_64")?;
+    let mut leading: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    for data in ["usr/share/qemu", "usr/share/seabios"] {
+        leading.push("-L".into());
+        leading.push(tree.join(data).into_os_string());
+    }
+    probe(PathBuf::from(command.get_program()), leading).map_err(|reason| Error::Missing {
+        what: format!("the QEMU unpacked in {} does not serve: {reason}", tree.display()),
+        remedy: format!("remove that folder, or {QEMU_REMEDY}"),
+    })
+}
+
+/// Asks a QEMU for its version and the device.
+fn probe(program: PathBuf, leading: Vec<std::ffi::OsString>) -> std::result::Result<Qemu, String> {
+    let ask = |arguments: &[&str]| {
+        let output = Command::new(&program)
+            .args(&leading)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(text.lines().next().unwrap_or("it does not start").to_owned())
+        }
+    };
+    if !ask(&["-device", "help"])?.contains("\"vfio-user-pci\"") {
+        return Err("it has no device vfio-user-pci".into());
+    }
+    let version = ask(&["-version"])?.lines().next().unwrap_or_default().to_owned();
+    Ok(Qemu { program, leading, version })
+}
