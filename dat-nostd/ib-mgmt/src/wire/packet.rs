@@ -1,0 +1,440 @@
+//! Whole InfiniBand link packets, LRH to VCRC.
+//!
+//! Order: LRH, \[GRH\], BTH, \[XRCETH\], RETH | AETH | AtomicETH | DETH, \[AtomicAckETH\], \[ImmDt\], \[IETH\], payload,
+//! padding to a multiple of 4, ICRC, VCRC (IBA volume 1, section 6.2 and chapter 9).
+
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, GRH_NEXT_HEADER_IBA, Grh, Icrc, Ieth, ImmDt, LNH_BTH, LNH_GRH,
+    Lrh, Opcode, Operation, Reth, Transport, WireError, XrcEth, vcrc,
+};
+
+/// Bytes of the invariant CRC.
+pub const ICRC_LEN: usize = 4;
+/// Bytes of the variant CRC.
+pub const VCRC_LEN: usize = 2;
+/// The longest payload: the largest MTU.
+pub const MAX_PAYLOAD_LEN: usize = 4096;
+/// The longest chain of headers: LRH, GRH, BTH, XRCETH, AtomicETH.
+pub const MAX_HEADERS_LEN: usize = Lrh::LEN + Grh::LEN + Bth::LEN + XrcEth::LEN + AtomicEth::LEN;
+/// A buffer of this size holds every packet, LRH to VCRC.
+pub const MAX_PACKET_LEN: usize = MAX_HEADERS_LEN + MAX_PAYLOAD_LEN + ICRC_LEN + VCRC_LEN;
+
+/// The extended headers that follow a BTH. Which are present is decided by the opcode alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ExtHeaders {
+    /// XRC packets that are requests.
+    pub xrceth: Option<XrcEth>,
+    /// WRITE first/only, READ request.
+    pub reth: Option<Reth>,
+    /// Acknowledge, READ response first/last/only.
+    pub aeth: Option<Aeth>,
+    /// Atomic requests.
+    pub atomic: Option<AtomicEth>,
+    /// Atomic acknowledge.
+    pub atomic_ack: Option<AtomicAckEth>,
+    /// Datagrams.
+    pub deth: Option<Deth>,
+    /// Operations with immediate data.
+    pub imm: Option<ImmDt>,
+    /// SEND with invalidate.
+    pub ieth: Option<Ieth>,
+}
+
+fn take<'a, T>(
+    rest: &mut &'a [u8],
+    len: usize,
+    parse: impl FnOnce(&'a [u8]) -> Result<T, WireError>,
+) -> Result<Option<T>, WireError> {
+    let (header, tail) = rest.split_at_checked(len).ok_or(WireError::Truncated)?;
+    *rest = tail;
+    parse(header).map(Some)
+}
+
+/// Which headers an opcode brings.
+fn wants(opcode: Opcode) -> Result<Option<(Transport, Operation)>, WireError> {
+    match opcode.operation() {
+        Some(op) => Ok(Some((opcode.transport(), op))),
+        None if opcode == Opcode::CNP => Ok(None),
+        None => Err(WireError::UnknownOpcode(opcode.0)),
+    }
+}
+
+impl ExtHeaders {
+    /// Parses the headers that `opcode` brings, and gives what follows them.
+    pub fn parse(opcode: Opcode, bytes: &[u8]) -> Result<(ExtHeaders, &[u8]), WireError> {
+        let mut ext = ExtHeaders::default();
+        let mut rest = bytes;
+        let Some((transport, op)) = wants(opcode)? else { return Ok((ext, rest)) };
+        if transport == Transport::Xrc && !op.is_response() {
+            ext.xrceth = take(&mut rest, XrcEth::LEN, XrcEth::parse)?;
+        }
+        if transport == Transport::Ud {
+            ext.deth = take(&mut rest, Deth::LEN, Deth::parse)?;
+        }
+        if op.has_reth() {
+            ext.reth = take(&mut rest, Reth::LEN, Reth::parse)?;
+        }
+        if op.is_atomic() {
+            ext.atomic = take(&mut rest, AtomicEth::LEN, AtomicEth::parse)?;
+        }
+        if op.has_aeth() {
+            ext.aeth = take(&mut rest, Aeth::LEN, Aeth::parse)?;
+        }
+        if op == Operation::AtomicAcknowledge {
+            ext.atomic_ack = take(&mut rest, AtomicAckEth::LEN, AtomicAckEth::parse)?;
+        }
+        if op.has_imm() {
+            ext.imm = take(&mut rest, ImmDt::LEN, ImmDt::parse)?;
+        }
+        if op.has_ieth() {
+            ext.ieth = take(&mut rest, Ieth::LEN, Ieth::parse)?;
+        }
+        Ok((ext, rest))
+    }
+
+    /// Bytes of the headers present.
+    pub fn len(&self) -> usize {
+        let mut len = 0;
+        len += self.xrceth.map_or(0, |_| XrcEth::LEN);
+        len += self.deth.map_or(0, |_| Deth::LEN);
+        len += self.reth.map_or(0, |_| Reth::LEN);
+        len += self.atomic.map_or(0, |_| AtomicEth::LEN);
+        len += self.aeth.map_or(0, |_| Aeth::LEN);
+        len += self.atomic_ack.map_or(0, |_| AtomicAckEth::LEN);
+        len += self.imm.map_or(0, |_| ImmDt::LEN);
+        len += self.ieth.map_or(0, |_| Ieth::LEN);
+        len
+    }
+
+    /// Whether none is present.
+    pub fn is_empty(&self) -> bool {
+        *self == ExtHeaders::default()
+    }
+
+    /// Whether exactly the headers that `opcode` brings are present.
+    pub fn fits(&self, opcode: Opcode) -> bool {
+        let Ok(wants) = wants(opcode) else { return false };
+        let Some((transport, op)) = wants else { return self.is_empty() };
+        self.xrceth.is_some() == (transport == Transport::Xrc && !op.is_response())
+            && self.deth.is_some() == (transport == Transport::Ud)
+            && self.reth.is_some() == op.has_reth()
+            && self.atomic.is_some() == op.is_atomic()
+            && self.aeth.is_some() == op.has_aeth()
+            && self.atomic_ack.is_some() == (op == Operation::AtomicAcknowledge)
+            && self.imm.is_some() == op.has_imm()
+            && self.ieth.is_some() == op.has_ieth()
+    }
+
+    /// Writes the headers present to the front of `out`, and gives their length.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        let mut at = 0;
+        macro_rules! put {
+            ($($field:ident),*) => {$(
+                if let Some(header) = &self.$field {
+                    at += header.emit(out.get_mut(at..).ok_or(WireError::Truncated)?)?;
+                }
+            )*};
+        }
+        put!(xrceth, deth, reth, atomic, aeth, atomic_ack, imm, ieth);
+        Ok(at)
+    }
+}
+
+/// A parsed link packet. Lengths are checked; the CRCs only by [`Packet::check_icrc`] and [`Packet::check_vcrc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Local route header.
+    pub lrh: Lrh,
+    /// Global route header, when present.
+    pub grh: Option<Grh>,
+    /// Base transport header.
+    pub bth: Bth,
+    /// Extended headers.
+    pub ext: ExtHeaders,
+    /// Payload without padding.
+    pub payload: &'a [u8],
+    bytes: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Takes a packet apart; `bytes` is exactly one packet, LRH to VCRC.
+    pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, WireError> {
+        let lrh = Lrh::parse(bytes)?;
+        let len = usize::from(lrh.length_words) * 4 + VCRC_LEN;
+        if bytes.len() < len {
+            return Err(WireError::Truncated);
+        }
+        if bytes.len() > len {
+            return Err(WireError::Malformed);
+        }
+        let body = bytes.get(Lrh::LEN..len - VCRC_LEN - ICRC_LEN).ok_or(WireError::Truncated)?;
+        let (grh, body) = match lrh.link_next_header {
+            LNH_BTH => (None, body),
+            LNH_GRH => {
+                let grh = Grh::parse(body)?;
+                let body = body.get(Grh::LEN..).ok_or(WireError::Truncated)?;
+                let wrong_len = usize::from(grh.payload_len) != body.len() + ICRC_LEN;
+                if grh.next_header != GRH_NEXT_HEADER_IBA || wrong_len {
+                    return Err(WireError::Malformed);
+                }
+                (Some(grh), body)
+            }
+            _ => return Err(WireError::Malformed),
+        };
+        let bth = Bth::parse(body)?;
+        let body = body.get(Bth::LEN..).ok_or(WireError::Truncated)?;
+        let (ext, body) = ExtHeaders::parse(bth.opcode, body)?;
+        let payload_len = body.len().checked_sub(usize::from(bth.pad_count)).ok_or(WireError::Malformed)?;
+        let payload = body.get(..payload_len).ok_or(WireError::Malformed)?;
+        Ok(Packet { lrh, grh, bth, ext, payload, bytes })
+    }
+
+    /// Whether the ICRC on the wire is that of the packet.
+    pub fn check_icrc(&self) -> Result<(), WireError> {
+        let (rest, _) = self.bytes.split_last_chunk::<VCRC_LEN>().ok_or(WireError::Truncated)?;
+        let (rest, icrc) = rest.split_last_chunk::<ICRC_LEN>().ok_or(WireError::Truncated)?;
+        if super::icrc_ib(rest)?.to_le_bytes() == *icrc { Ok(()) } else { Err(WireError::IcrcMismatch) }
+    }
+
+    /// Whether the VCRC on the wire is that of the packet.
+    pub fn check_vcrc(&self) -> bool {
+        self.bytes.split_last_chunk::<VCRC_LEN>().is_some_and(|(rest, crc)| vcrc(rest).to_le_bytes() == *crc)
+    }
+
+    /// The GRH's 40 bytes as they came, which a UD receive buffer begins with.
+    pub fn grh_bytes(&self) -> Option<&'a [u8; Grh::LEN]> {
+        self.grh?;
+        self.bytes.get(Lrh::LEN..)?.first_chunk()
+    }
+
+    /// The whole packet, LRH to VCRC.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// Everything of a packet except payload, lengths, pad count, next-header fields and CRCs, which are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketBuilder {
+    /// Virtual lane, service level and LIDs; length and next header are filled in.
+    pub lrh: Lrh,
+    /// Global route header; payload length and next header are filled in.
+    pub grh: Option<Grh>,
+    /// Base transport header; the pad count is filled in.
+    pub bth: Bth,
+    /// Extended headers; they must be those that the opcode brings.
+    pub ext: ExtHeaders,
+}
+
+impl PacketBuilder {
+    /// Bytes before the payload.
+    pub fn headers_len(&self) -> usize {
+        Lrh::LEN + self.grh.map_or(0, |_| Grh::LEN) + Bth::LEN + self.ext.len()
+    }
+
+    /// Bytes of the whole packet, LRH to VCRC.
+    pub fn packet_len(&self, payload_len: usize) -> usize {
+        self.headers_len() + payload_len.next_multiple_of(4) + ICRC_LEN + VCRC_LEN
+    }
+
+    /// Writes the headers, with every length final. The payload goes to the index given back; then call
+    /// [`PacketBuilder::finish`].
+    ///
+    /// Extended headers other than the opcode's, or a payload above [`MAX_PAYLOAD_LEN`], are [`WireError::Malformed`].
+    pub fn emit_headers(&self, out: &mut [u8], payload_len: usize) -> Result<usize, WireError> {
+        if payload_len > MAX_PAYLOAD_LEN || !self.ext.fits(self.bth.opcode) {
+            return Err(WireError::Malformed);
+        }
+        let icrc_end = self.packet_len(payload_len) - VCRC_LEN;
+        let mut lrh = self.lrh;
+        lrh.link_next_header = if self.grh.is_some() { LNH_GRH } else { LNH_BTH };
+        // At most MAX_PACKET_LEN / 4: fits.
+        lrh.length_words = (icrc_end / 4) as u16;
+        let mut at = lrh.emit(out)?;
+        if let Some(mut grh) = self.grh {
+            grh.next_header = GRH_NEXT_HEADER_IBA;
+            grh.payload_len = (icrc_end - Lrh::LEN - Grh::LEN) as u16;
+            at += grh.emit(out.get_mut(at..).ok_or(WireError::Truncated)?)?;
+        }
+        let mut bth = self.bth;
+        bth.pad_count = (payload_len.next_multiple_of(4) - payload_len) as u8;
+        at += bth.emit(out.get_mut(at..).ok_or(WireError::Truncated)?)?;
+        at += self.ext.emit(out.get_mut(at..).ok_or(WireError::Truncated)?)?;
+        Ok(at)
+    }
+
+    /// After headers and payload are in `out`: writes padding and both CRCs, and gives the packet's length.
+    pub fn finish(out: &mut [u8], payload_at: usize, payload_len: usize) -> Result<usize, WireError> {
+        let payload_end = payload_at.checked_add(payload_len).ok_or(WireError::Truncated)?;
+        let pad_end = payload_end.checked_next_multiple_of(4).ok_or(WireError::Truncated)?;
+        out.get_mut(payload_end..pad_end).ok_or(WireError::Truncated)?.fill(0);
+        let (body, rest) = out.split_at_mut_checked(pad_end).ok_or(WireError::Truncated)?;
+        *rest.first_chunk_mut().ok_or(WireError::Truncated)? = super::icrc_ib(body)?.to_le_bytes();
+        let icrc_end = pad_end + ICRC_LEN;
+        let (body, rest) = out.split_at_mut_checked(icrc_end).ok_or(WireError::Truncated)?;
+        *rest.first_chunk_mut().ok_or(WireError::Truncated)? = vcrc(body).to_le_bytes();
+        Ok(icrc_end + VCRC_LEN)
+    }
+
+    /// Writes a whole packet, and gives its length.
+    pub fn emit(&self, out: &mut [u8], payload: &[u8]) -> Result<usize, WireError> {
+        let at = self.emit_headers(out, payload.len())?;
+        let room = out.get_mut(at..).and_then(|o| o.get_mut(..payload.len())).ok_or(WireError::Truncated)?;
+        room.copy_from_slice(payload);
+        PacketBuilder::finish(out, at, payload.len())
+    }
+
+    /// The CRC state after this builder's headers for a payload of the given length, for callers who compute the CRC
+    /// while they gather the payload.
+    pub fn icrc_after_headers(headers: &[u8]) -> Result<Icrc, WireError> {
+        let (lrh, rest) = super::split::<{ Lrh::LEN }>(headers)?;
+        let mut icrc = Icrc::new();
+        icrc.lrh(lrh);
+        let rest = if lrh[1] & 3 == LNH_GRH {
+            let (grh, rest) = super::split::<{ Grh::LEN }>(rest)?;
+            icrc.grh(grh);
+            rest
+        } else {
+            rest
+        };
+        let (bth, rest) = super::split::<{ Bth::LEN }>(rest)?;
+        icrc.bth(bth).update(rest);
+        Ok(icrc)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gid::Gid;
+    use crate::testing::hex;
+    use proptest::prelude::*;
+
+    fn builder(opcode: u8, global: bool) -> PacketBuilder {
+        let opcode = Opcode(opcode);
+        let mut ext = ExtHeaders::default();
+        if let Ok(Some((transport, op))) = wants(opcode) {
+            ext.xrceth = (transport == Transport::Xrc && !op.is_response()).then_some(XrcEth { srqn: 0x55 });
+            ext.deth = (transport == Transport::Ud).then_some(Deth { qkey: 0x8001_0000, src_qpn: 1 });
+            ext.reth = op.has_reth().then_some(Reth { va: 0x1000, rkey: 7, dma_len: 99 });
+            ext.atomic = op.is_atomic().then_some(AtomicEth { va: 8, rkey: 9, swap_or_add: 10, compare: 11 });
+            ext.aeth = op
+                .has_aeth()
+                .then_some(Aeth { syndrome: super::super::AethSyndrome::Ack { credits: 31 }, msn: 4 });
+            ext.atomic_ack = (op == Operation::AtomicAcknowledge)
+                .then_some(AtomicAckEth { original: 0x1122_3344_5566_7788 });
+            ext.imm = op.has_imm().then_some(ImmDt(0xcafe_f00d));
+            ext.ieth = op.has_ieth().then_some(Ieth { rkey: 77 });
+        }
+        PacketBuilder {
+            lrh: Lrh { vl: 0, sl: 3, dlid: 5, slid: 6, ..Lrh::default() },
+            grh: global.then_some(Grh {
+                hop_limit: 64,
+                sgid: Gid::new(Gid::DEFAULT_PREFIX, 1),
+                dgid: Gid::new(Gid::DEFAULT_PREFIX, 2),
+                ..Grh::default()
+            }),
+            bth: Bth::new(opcode, 0xffff, 0x42, 0x99),
+            ext,
+        }
+    }
+
+    #[test]
+    fn rdma_write_only_literal() {
+        let mut out = [0u8; 128];
+        let len = builder(0x0a, false).emit(&mut out, &[0xa1, 0xa2, 0xa3]).unwrap();
+        // LRH(8) BTH(12) RETH(16) payload(3) pad(1) ICRC(4) = 44 bytes = 11 words, then VCRC.
+        let expected = hex("0032 0005 000b 0006
+            0a 50 ffff 00000042 00000099
+            0000000000001000 00000007 00000063
+            a1a2a3 00");
+        assert_eq!(len, 46);
+        assert_eq!(out[..40], expected);
+        let packet = Packet::parse(&out[..len]).unwrap();
+        assert_eq!(packet.payload, [0xa1, 0xa2, 0xa3]);
+        assert!(packet.check_icrc().is_ok() && packet.check_vcrc());
+    }
+
+    #[test]
+    fn every_defined_opcode_round_trips_local_and_global() {
+        let mut seen = 0;
+        for opcode in 0..=255u8 {
+            if wants(Opcode(opcode)).is_err() {
+                assert_eq!(
+                    builder(opcode, false).emit(&mut [0; 256], &[]),
+                    Err(WireError::Malformed),
+                    "{opcode:#x}"
+                );
+                continue;
+            }
+            seen += 1;
+            for global in [false, true] {
+                for payload_len in [0usize, 1, 2, 3, 4, 61] {
+                    let payload: Vec<u8> = (0..payload_len).map(|i| (i * 7) as u8 ^ opcode).collect();
+                    let b = builder(opcode, global);
+                    let mut out = [0xeeu8; 256];
+                    let len = b.emit(&mut out, &payload).unwrap();
+                    assert_eq!(len, b.packet_len(payload_len));
+                    let p = Packet::parse(&out[..len]).unwrap();
+                    assert_eq!(p.ext, b.ext);
+                    assert_eq!(p.payload, payload);
+                    assert_eq!(p.grh.is_some(), global);
+                    assert_eq!(p.grh_bytes().is_some(), global);
+                    assert!(p.check_icrc().is_ok() && p.check_vcrc());
+                }
+            }
+        }
+        assert_eq!(seen, 61);
+    }
+
+    #[test]
+    fn incremental_icrc_equals_whole() {
+        let b = builder(0x06, true);
+        let payload = [0x5a; 256];
+        let mut out = [0u8; 512];
+        let at = b.emit_headers(&mut out, payload.len()).unwrap();
+        let mut icrc = PacketBuilder::icrc_after_headers(&out[..at]).unwrap();
+        icrc.update(&payload[..100]).update(&payload[100..]);
+        let len = b.emit(&mut out, &payload).unwrap();
+        assert_eq!(icrc.to_bytes(), out[len - 6..len - 2]);
+    }
+
+    #[test]
+    fn wrong_packets_are_errors() {
+        let mut out = [0u8; 128];
+        let len = builder(0x04, true).emit(&mut out, &[1; 8]).unwrap();
+        assert_eq!(Packet::parse(&out[..len - 1]), Err(WireError::Truncated));
+        assert_eq!(Packet::parse(&out[..len + 1]), Err(WireError::Malformed));
+        let mut bad = out;
+        bad[13] ^= 1; // GRH payload length
+        assert_eq!(Packet::parse(&bad[..len]), Err(WireError::Malformed));
+        let mut bad = out;
+        bad[48] = 0x1f; // undefined opcode
+        assert_eq!(Packet::parse(&bad[..len]), Err(WireError::UnknownOpcode(0x1f)));
+        let mut bad = out;
+        bad[61] ^= 0x10; // payload
+        assert_eq!(Packet::parse(&bad[..len]).unwrap().check_icrc(), Err(WireError::IcrcMismatch));
+        assert!(!Packet::parse(&bad[..len]).unwrap().check_vcrc());
+        let small = builder(0x04, true).emit(&mut [0; 40], &[1; 8]);
+        assert_eq!(small, Err(WireError::Truncated));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_packet_or_an_error(mut bytes in proptest::collection::vec(any::<u8>(), 0..160), fix: bool) {
+            if fix && bytes.len() >= 10 {
+                // Right lengths let the fuzz reach the deeper headers.
+                let words = ((bytes.len() - 2) / 4) as u16;
+                bytes.truncate(usize::from(words) * 4 + 2);
+                bytes[0] &= 0xf0;
+                bytes[4] = (words >> 8) as u8;
+                bytes[5] = words as u8;
+            }
+            if let Ok(p) = Packet::parse(&bytes) {
+                let _ = p.check_icrc();
+                let _ = p.check_vcrc();
+                prop_assert!(p.payload.len() <= bytes.len());
+            }
+        }
+    }
+}
