@@ -1,16 +1,16 @@
 //! Command inputs and outputs, by subject, all re-exported here.
 
-mod counters;
-mod cq;
-mod dct;
-mod device;
-mod eq;
-mod mad;
-mod mkey;
-mod port;
-mod qp;
-mod resources;
-mod srq;
+pub(crate) mod counters;
+pub(crate) mod cq;
+pub(crate) mod dct;
+pub(crate) mod device;
+pub(crate) mod eq;
+pub(crate) mod mad;
+pub(crate) mod mkey;
+pub(crate) mod port;
+pub(crate) mod qp;
+pub(crate) mod resources;
+pub(crate) mod srq;
 
 pub use counters::*;
 pub use cq::*;

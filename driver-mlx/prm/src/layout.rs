@@ -176,6 +176,8 @@ pub enum Kind {
     Bytes(Part),
     /// An embedded structure.
     Struct(Part, &'static Layout),
+    /// One of several structures that share the same bytes; another field or command operand says which one it is.
+    Variant(Part, &'static Layout),
     /// The open-ended array at the end.
     Tail(Tail),
 }
@@ -225,7 +227,7 @@ impl Layout {
                         }
                     }
                 }
-                Kind::Struct(p, inner) => {
+                Kind::Struct(p, inner) | Kind::Variant(p, inner) => {
                     if (p.offset..p.offset + p.len).contains(&offset) {
                         mask |= inner.named_bits(offset - p.offset);
                     }
@@ -255,6 +257,16 @@ impl Layout {
     }
 }
 
+/// The manual's name of a field whose Rust name is a raw identifier (`r#type`).
+#[doc(hidden)]
+#[must_use]
+pub const fn plain_name(identifier: &'static str) -> &'static str {
+    match identifier.as_bytes() {
+        [b'r', b'#', ..] => identifier.split_at(2).1,
+        _ => identifier,
+    }
+}
+
 /// Makes a module of constants from a structure as the manual's tables print it.
 ///
 /// ```
@@ -274,10 +286,18 @@ impl Layout {
 /// ```
 ///
 /// The forms after a name: `[hi:lo]` or `[bit]` of the dword, `(quad)` a 64-bit integer, `(bytes n)` opaque bytes,
-/// `(struct name)` another layout of the same scope, `(tail n)` the open-ended array with entries of n bytes.
+/// `(struct name)` another layout of the same scope, `(variant name)` the same for one of several that share their bytes (a
+/// union), `(tail n)` the open-ended array with entries of n bytes.
+///
+/// One call per module: the call also makes `LAYOUTS`, the list of everything in it, so that a test over all layouts cannot
+/// miss one.
 #[macro_export]
 macro_rules! layout {
-    ($( $(#[$doc:meta])* $name:ident ($size:literal) { $( $off:literal : $( $field:ident $kind:tt ),+ ; )* } )+) => { $(
+    ($( $(#[$doc:meta])* $name:ident ($size:literal) { $( $off:literal : $( $field:ident $kind:tt ),+ ; )* } )+) => {
+        /// Every layout of this module.
+        #[allow(dead_code)]
+        pub(crate) const LAYOUTS: &[&$crate::Layout] = &[ $( &$name::LAYOUT ),+ ];
+        $(
         $(#[$doc])*
         #[allow(non_upper_case_globals)]
         pub mod $name {
@@ -291,7 +311,7 @@ macro_rules! layout {
                 name: stringify!($name),
                 size: SIZE,
                 entries: &[ $( $( $crate::Entry {
-                    name: stringify!($field),
+                    name: $crate::plain_name(stringify!($field)),
                     kind: $crate::layout!(@kind $field $kind),
                 } ),+ ),* ],
             };
@@ -317,6 +337,10 @@ macro_rules! layout {
         #[doc = concat!("A [`", stringify!($inner), "`](mod@super::", stringify!($inner), ") at ", stringify!($off), ".")]
         pub const $field: $crate::Part = $crate::Part { offset: $off, len: super::$inner::SIZE };
     };
+    (@const $off:literal $field:ident (variant $inner:ident)) => {
+        #[doc = concat!("Read as a [`", stringify!($inner), "`](mod@super::", stringify!($inner), ") at ", stringify!($off), ".")]
+        pub const $field: $crate::Part = $crate::Part { offset: $off, len: super::$inner::SIZE };
+    };
     (@const $off:literal $field:ident (tail $stride:literal)) => {
         #[doc = concat!("Entries of ", stringify!($stride), " bytes from ", stringify!($off), " on.")]
         pub const $field: $crate::Tail = $crate::Tail { offset: $off, stride: $stride };
@@ -325,12 +349,12 @@ macro_rules! layout {
     (@kind $field:ident (quad)) => { $crate::Kind::Field($field) };
     (@kind $field:ident (bytes $len:literal)) => { $crate::Kind::Bytes($field) };
     (@kind $field:ident (struct $inner:ident)) => { $crate::Kind::Struct($field, &super::$inner::LAYOUT) };
+    (@kind $field:ident (variant $inner:ident)) => { $crate::Kind::Variant($field, &super::$inner::LAYOUT) };
     (@kind $field:ident (tail $stride:literal)) => { $crate::Kind::Tail($field) };
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     layout! {
         /// Inner.

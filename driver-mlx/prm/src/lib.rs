@@ -5,8 +5,17 @@
 mod layout;
 
 pub mod caps;
+pub mod cmd;
+mod code;
 pub mod commands;
 pub mod contexts;
+pub mod datapath;
+pub mod event;
+pub mod init_seg;
+pub mod opcode;
 pub mod registers;
+pub mod status;
+pub mod value;
 
-pub use layout::{Entry, Field, Kind, Layout, Part, Tail};
+pub use layout::{Entry, Field, Kind, Layout, Part, Tail, plain_name};
+pub use opcode::Opcode;

@@ -1,0 +1,318 @@
+//! Command opcodes, and for each one the layouts of its input and output.
+//!
+//! One table serves the driver's tracing (names, sizes) and the emulated HCA's strict checks (unknown opcode, input or output
+//! length, reserved bits), so that the two cannot disagree.
+
+use crate::Layout;
+use crate::commands::*;
+use core::fmt;
+
+/// A command opcode: the first 16 bits of every command input. Any value can be held, known or not.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Opcode(pub u16);
+
+/// What is known of one command.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// The opcode.
+    pub opcode: Opcode,
+    /// The manual's name.
+    pub name: &'static str,
+    /// Input and output, `None` for commands of which only the number is known here.
+    pub layouts: Option<(&'static Layout, &'static Layout)>,
+}
+
+macro_rules! opcodes {
+    ($( $name:ident = $value:literal $(, $input:ident, $output:ident)? ; )+) => {
+        impl Opcode {
+            $(
+                #[doc = concat!("`", stringify!($name), "`, ", stringify!($value), ".")]
+                pub const $name: Self = Self($value);
+            )+
+        }
+
+        /// Every known command, in ascending order of opcode.
+        pub static COMMANDS: &[Command] = &[ $( Command {
+            opcode: Opcode::$name,
+            name: stringify!($name),
+            layouts: opcodes!(@layouts $($input $output)?),
+        } ),+ ];
+    };
+    (@layouts) => { None };
+    (@layouts $input:ident $output:ident) => { Some((&$input::LAYOUT, &$output::LAYOUT)) };
+}
+
+opcodes! {
+    QUERY_HCA_CAP = 0x100, query_hca_cap_in, query_hca_cap_out;
+    QUERY_ADAPTER = 0x101, query_adapter_in, query_adapter_out;
+    INIT_HCA = 0x102, init_hca_in, init_hca_out;
+    TEARDOWN_HCA = 0x103, teardown_hca_in, teardown_hca_out;
+    ENABLE_HCA = 0x104, enable_hca_in, enable_hca_out;
+    DISABLE_HCA = 0x105, disable_hca_in, disable_hca_out;
+    QUERY_PAGES = 0x107, query_pages_in, query_pages_out;
+    MANAGE_PAGES = 0x108, manage_pages_in, manage_pages_out;
+    SET_HCA_CAP = 0x109, set_hca_cap_in, set_hca_cap_out;
+    QUERY_ISSI = 0x10a, query_issi_in, query_issi_out;
+    SET_ISSI = 0x10b, set_issi_in, set_issi_out;
+    SET_DRIVER_VERSION = 0x10d, set_driver_version_in, set_driver_version_out;
+    QUERY_SF_PARTITION = 0x111;
+    ALLOC_SF = 0x113;
+    DEALLOC_SF = 0x114;
+    SUSPEND_VHCA = 0x115;
+    RESUME_VHCA = 0x116;
+    QUERY_VHCA_MIGRATION_STATE = 0x117;
+    SAVE_VHCA_STATE = 0x118;
+    LOAD_VHCA_STATE = 0x119;
+    CREATE_MKEY = 0x200, create_mkey_in, create_mkey_out;
+    QUERY_MKEY = 0x201, query_mkey_in, query_mkey_out;
+    DESTROY_MKEY = 0x202, destroy_mkey_in, destroy_mkey_out;
+    QUERY_SPECIAL_CONTEXTS = 0x203, query_special_contexts_in, query_special_contexts_out;
+    PAGE_FAULT_RESUME = 0x204, page_fault_resume_in, page_fault_resume_out;
+    ALLOC_MEMIC = 0x205;
+    DEALLOC_MEMIC = 0x206;
+    MODIFY_MEMIC = 0x207;
+    CREATE_EQ = 0x301, create_eq_in, create_eq_out;
+    DESTROY_EQ = 0x302, destroy_eq_in, destroy_eq_out;
+    QUERY_EQ = 0x303, query_eq_in, query_eq_out;
+    GEN_EQE = 0x304;
+    CREATE_CQ = 0x400, create_cq_in, create_cq_out;
+    DESTROY_CQ = 0x401, destroy_cq_in, destroy_cq_out;
+    QUERY_CQ = 0x402, query_cq_in, query_cq_out;
+    MODIFY_CQ = 0x403, modify_cq_in, modify_cq_out;
+    CREATE_QP = 0x500, create_qp_in, create_qp_out;
+    DESTROY_QP = 0x501, destroy_qp_in, destroy_qp_out;
+    RST2INIT_QP = 0x502, rst2init_qp_in, rst2init_qp_out;
+    INIT2RTR_QP = 0x503, init2rtr_qp_in, init2rtr_qp_out;
+    RTR2RTS_QP = 0x504, rtr2rts_qp_in, rtr2rts_qp_out;
+    RTS2RTS_QP = 0x505, rts2rts_qp_in, rts2rts_qp_out;
+    SQERR2RTS_QP = 0x506, sqerr2rts_qp_in, sqerr2rts_qp_out;
+    QP_2ERR = 0x507, qp_2err_in, qp_2err_out;
+    QP_2RST = 0x50a, qp_2rst_in, qp_2rst_out;
+    QUERY_QP = 0x50b, query_qp_in, query_qp_out;
+    SQD_RTS_QP = 0x50c, sqd_rts_qp_in, sqd_rts_qp_out;
+    MAD_IFC = 0x50d, mad_ifc_in, mad_ifc_out;
+    INIT2INIT_QP = 0x50e, init2init_qp_in, init2init_qp_out;
+    CREATE_PSV = 0x600, create_psv_in, create_psv_out;
+    DESTROY_PSV = 0x601, destroy_psv_in, destroy_psv_out;
+    CREATE_SRQ = 0x700, create_srq_in, create_srq_out;
+    DESTROY_SRQ = 0x701, destroy_srq_in, destroy_srq_out;
+    QUERY_SRQ = 0x702, query_srq_in, query_srq_out;
+    ARM_RQ = 0x703, arm_rq_in, arm_rq_out;
+    CREATE_XRC_SRQ = 0x705, create_xrc_srq_in, create_xrc_srq_out;
+    DESTROY_XRC_SRQ = 0x706, destroy_xrc_srq_in, destroy_xrc_srq_out;
+    QUERY_XRC_SRQ = 0x707, query_xrc_srq_in, query_xrc_srq_out;
+    ARM_XRC_SRQ = 0x708, arm_xrc_srq_in, arm_xrc_srq_out;
+    CREATE_DCT = 0x710, create_dct_in, create_dct_out;
+    DESTROY_DCT = 0x711, destroy_dct_in, destroy_dct_out;
+    DRAIN_DCT = 0x712, drain_dct_in, drain_dct_out;
+    QUERY_DCT = 0x713, query_dct_in, query_dct_out;
+    ARM_DCT_FOR_KEY_VIOLATION = 0x714;
+    CREATE_XRQ = 0x717, create_xrq_in, create_xrq_out;
+    DESTROY_XRQ = 0x718, destroy_xrq_in, destroy_xrq_out;
+    QUERY_XRQ = 0x719, query_xrq_in, query_xrq_out;
+    ARM_XRQ = 0x71a, arm_xrq_in, arm_xrq_out;
+    QUERY_XRQ_DC_PARAMS_ENTRY = 0x725;
+    SET_XRQ_DC_PARAMS_ENTRY = 0x726;
+    QUERY_XRQ_ERROR_PARAMS = 0x727;
+    RELEASE_XRQ_ERROR = 0x729;
+    MODIFY_XRQ = 0x72a;
+    QUERY_ESW_FUNCTIONS = 0x740;
+    QUERY_VPORT_STATE = 0x750, query_vport_state_in, query_vport_state_out;
+    MODIFY_VPORT_STATE = 0x751, modify_vport_state_in, modify_vport_state_out;
+    QUERY_ESW_VPORT_CONTEXT = 0x752;
+    MODIFY_ESW_VPORT_CONTEXT = 0x753;
+    QUERY_NIC_VPORT_CONTEXT = 0x754, query_nic_vport_context_in, query_nic_vport_context_out;
+    MODIFY_NIC_VPORT_CONTEXT = 0x755, modify_nic_vport_context_in, modify_nic_vport_context_out;
+    QUERY_ROCE_ADDRESS = 0x760, query_roce_address_in, query_roce_address_out;
+    SET_ROCE_ADDRESS = 0x761, set_roce_address_in, set_roce_address_out;
+    QUERY_HCA_VPORT_CONTEXT = 0x762, query_hca_vport_context_in, query_hca_vport_context_out;
+    MODIFY_HCA_VPORT_CONTEXT = 0x763, modify_hca_vport_context_in, modify_hca_vport_context_out;
+    QUERY_HCA_VPORT_GID = 0x764, query_hca_vport_gid_in, query_hca_vport_gid_out;
+    QUERY_HCA_VPORT_PKEY = 0x765, query_hca_vport_pkey_in, query_hca_vport_pkey_out;
+    QUERY_VNIC_ENV = 0x76f;
+    QUERY_VPORT_COUNTER = 0x770, query_vport_counter_in, query_vport_counter_out;
+    ALLOC_Q_COUNTER = 0x771, alloc_q_counter_in, alloc_q_counter_out;
+    DEALLOC_Q_COUNTER = 0x772, dealloc_q_counter_in, dealloc_q_counter_out;
+    QUERY_Q_COUNTER = 0x773, query_q_counter_in, query_q_counter_out;
+    SET_MONITOR_COUNTER = 0x774;
+    ARM_MONITOR_COUNTER = 0x775;
+    SET_PP_RATE_LIMIT = 0x780;
+    QUERY_RATE_LIMIT = 0x781;
+    CREATE_SCHEDULING_ELEMENT = 0x782;
+    DESTROY_SCHEDULING_ELEMENT = 0x783;
+    QUERY_SCHEDULING_ELEMENT = 0x784;
+    MODIFY_SCHEDULING_ELEMENT = 0x785;
+    CREATE_QOS_PARA_VPORT = 0x786;
+    DESTROY_QOS_PARA_VPORT = 0x787;
+    ALLOC_PD = 0x800, alloc_pd_in, alloc_pd_out;
+    DEALLOC_PD = 0x801, dealloc_pd_in, dealloc_pd_out;
+    ALLOC_UAR = 0x802, alloc_uar_in, alloc_uar_out;
+    DEALLOC_UAR = 0x803, dealloc_uar_in, dealloc_uar_out;
+    CONFIG_INT_MODERATION = 0x804, config_int_moderation_in, config_int_moderation_out;
+    ACCESS_REG = 0x805, access_reg_in, access_reg_out;
+    ATTACH_TO_MCG = 0x806, attach_to_mcg_in, attach_to_mcg_out;
+    DETACH_FROM_MCG = 0x807, detach_from_mcg_in, detach_from_mcg_out;
+    GET_DROPPED_PACKET_LOG = 0x80a;
+    QUERY_MAD_DEMUX = 0x80b, query_mad_demux_in, query_mad_demux_out;
+    SET_MAD_DEMUX = 0x80c, set_mad_demux_in, set_mad_demux_out;
+    NOP = 0x80d, nop_in, nop_out;
+    ALLOC_XRCD = 0x80e, alloc_xrcd_in, alloc_xrcd_out;
+    DEALLOC_XRCD = 0x80f, dealloc_xrcd_in, dealloc_xrcd_out;
+    ALLOC_TRANSPORT_DOMAIN = 0x816, alloc_transport_domain_in, alloc_transport_domain_out;
+    DEALLOC_TRANSPORT_DOMAIN = 0x817, dealloc_transport_domain_in, dealloc_transport_domain_out;
+    QUERY_CONG_STATUS = 0x822, query_cong_status_in, query_cong_status_out;
+    MODIFY_CONG_STATUS = 0x823;
+    QUERY_CONG_PARAMS = 0x824;
+    MODIFY_CONG_PARAMS = 0x825;
+    QUERY_CONG_STATISTICS = 0x826, query_cong_statistics_in, query_cong_statistics_out;
+    ADD_VXLAN_UDP_DPORT = 0x827;
+    DELETE_VXLAN_UDP_DPORT = 0x828;
+    SET_L2_TABLE_ENTRY = 0x829, set_l2_table_entry_in, set_l2_table_entry_out;
+    QUERY_L2_TABLE_ENTRY = 0x82a;
+    DELETE_L2_TABLE_ENTRY = 0x82b, delete_l2_table_entry_in, delete_l2_table_entry_out;
+    SET_WOL_ROL = 0x830;
+    QUERY_WOL_ROL = 0x831;
+    CREATE_LAG = 0x840;
+    MODIFY_LAG = 0x841;
+    QUERY_LAG = 0x842;
+    DESTROY_LAG = 0x843;
+    CREATE_VPORT_LAG = 0x844;
+    DESTROY_VPORT_LAG = 0x845;
+    CREATE_TIR = 0x900;
+    MODIFY_TIR = 0x901;
+    DESTROY_TIR = 0x902;
+    QUERY_TIR = 0x903;
+    CREATE_SQ = 0x904;
+    MODIFY_SQ = 0x905;
+    DESTROY_SQ = 0x906;
+    QUERY_SQ = 0x907;
+    CREATE_RQ = 0x908;
+    MODIFY_RQ = 0x909;
+    DESTROY_RQ = 0x90a;
+    QUERY_RQ = 0x90b;
+    CREATE_RMP = 0x90c, create_rmp_in, create_rmp_out;
+    MODIFY_RMP = 0x90d, modify_rmp_in, modify_rmp_out;
+    DESTROY_RMP = 0x90e, destroy_rmp_in, destroy_rmp_out;
+    QUERY_RMP = 0x90f, query_rmp_in, query_rmp_out;
+    SET_DELAY_DROP_PARAMS = 0x910;
+    CREATE_TIS = 0x912;
+    MODIFY_TIS = 0x913;
+    DESTROY_TIS = 0x914;
+    QUERY_TIS = 0x915;
+    CREATE_RQT = 0x916;
+    MODIFY_RQT = 0x917;
+    DESTROY_RQT = 0x918;
+    QUERY_RQT = 0x919;
+    SET_FLOW_TABLE_ROOT = 0x92f;
+    CREATE_FLOW_TABLE = 0x930;
+    DESTROY_FLOW_TABLE = 0x931;
+    QUERY_FLOW_TABLE = 0x932;
+    CREATE_FLOW_GROUP = 0x933;
+    DESTROY_FLOW_GROUP = 0x934;
+    QUERY_FLOW_GROUP = 0x935;
+    SET_FLOW_TABLE_ENTRY = 0x936;
+    QUERY_FLOW_TABLE_ENTRY = 0x937;
+    DELETE_FLOW_TABLE_ENTRY = 0x938;
+    ALLOC_FLOW_COUNTER = 0x939;
+    DEALLOC_FLOW_COUNTER = 0x93a;
+    QUERY_FLOW_COUNTER = 0x93b;
+    MODIFY_FLOW_TABLE = 0x93c;
+    ALLOC_PACKET_REFORMAT_CONTEXT = 0x93d;
+    DEALLOC_PACKET_REFORMAT_CONTEXT = 0x93e;
+    QUERY_PACKET_REFORMAT_CONTEXT = 0x93f;
+    ALLOC_MODIFY_HEADER_CONTEXT = 0x940;
+    DEALLOC_MODIFY_HEADER_CONTEXT = 0x941;
+    QUERY_MODIFY_HEADER_CONTEXT = 0x942;
+    FPGA_CREATE_QP = 0x960;
+    FPGA_MODIFY_QP = 0x961;
+    FPGA_QUERY_QP = 0x962;
+    FPGA_DESTROY_QP = 0x963;
+    FPGA_QUERY_QP_COUNTERS = 0x964;
+    CREATE_GENERAL_OBJECT = 0xa00;
+    MODIFY_GENERAL_OBJECT = 0xa01;
+    QUERY_GENERAL_OBJECT = 0xa02;
+    DESTROY_GENERAL_OBJECT = 0xa03;
+    CREATE_UCTX = 0xa04;
+    DESTROY_UCTX = 0xa06;
+    CREATE_UMEM = 0xa08;
+    DESTROY_UMEM = 0xa0a;
+    SYNC_STEERING = 0xb00;
+    QUERY_VHCA_STATE = 0xb0d;
+    MODIFY_VHCA_STATE = 0xb0e;
+}
+
+impl Opcode {
+    /// The opcode of a command input; zero (no command) when `input` is shorter than two bytes.
+    #[must_use]
+    pub fn of(input: &[u8]) -> Self {
+        match input {
+            [high, low, ..] => Self(u16::from_be_bytes([*high, *low])),
+            _ => Self(0),
+        }
+    }
+
+    /// The entry of [`COMMANDS`], `None` for an opcode that no source names.
+    #[must_use]
+    pub fn command(self) -> Option<&'static Command> {
+        let at = COMMANDS.binary_search_by_key(&self, |command| command.opcode).ok()?;
+        COMMANDS.get(at)
+    }
+
+    /// The manual's name, `None` for an unknown opcode.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        self.command().map(|command| command.name)
+    }
+
+    /// The layout of the input; its `size` is the input length without an open-ended array.
+    #[must_use]
+    pub fn input_layout(self) -> Option<&'static Layout> {
+        self.command()?.layouts.map(|(input, _)| input)
+    }
+
+    /// The layout of the output; its `size` is the output length without an open-ended array.
+    #[must_use]
+    pub fn output_layout(self) -> Option<&'static Layout> {
+        self.command()?.layouts.map(|(_, output)| output)
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "opcode {:#05x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_every_command_is_found() {
+        assert!(COMMANDS.is_sorted_by(|a, b| a.opcode < b.opcode));
+        for command in COMMANDS {
+            assert_eq!(command.opcode.name(), Some(command.name));
+        }
+        assert_eq!(Opcode::CREATE_CQ.input_layout().map(|l| (l.name, l.size)), Some(("create_cq_in", 272)));
+        assert_eq!(Opcode(0xfff).name(), None);
+    }
+
+    #[test]
+    fn layouts_belong_to_their_command() {
+        for command in COMMANDS {
+            let Some((input, output)) = command.layouts else { continue };
+            let (name, out) = (input.name.strip_suffix("_in"), output.name.strip_suffix("_out"));
+            assert!(name.is_some() && name == out, "{command:?}");
+            assert!(name.is_some_and(|n| n.eq_ignore_ascii_case(command.name)), "{command:?}");
+        }
+    }
+}
