@@ -187,7 +187,7 @@ fn host_apt_options() -> Vec<String> {
         .collect()
 }
 
-/// Runs `command`, showing that it lives; the last lines of its output are in the error.
+/// Runs `command`, showing that it lives; the first complaint in its output is in the error.
 fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = command.get_program().to_string_lossy().into_owned();
@@ -211,7 +211,8 @@ fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result
     drop(sender);
     let mut progress = Progress::start(what);
     let started = Instant::now();
-    let mut last: Vec<String> = Vec::new();
+    let mut errors: Vec<String> = Vec::new();
+    let mut last = None;
     loop {
         match lines.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
@@ -219,11 +220,11 @@ fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result
                 if let Some(stage) = line.strip_prefix("I: ") {
                     progress.stage(stage);
                 }
-                if !line.is_empty() {
-                    last.push(line);
+                if line.starts_with("E: ") || line.starts_with("Err:") {
+                    errors.push(line.clone());
                 }
-                if last.len() > 12 {
-                    last.remove(0);
+                if !line.is_empty() {
+                    last = Some(line);
                 }
             }
             Err(mpsc::RecvTimeoutError::Timeout) => progress.alive(folder_bytes(growing)),
@@ -241,13 +242,8 @@ fn run_with_progress(mut command: Command, what: &str, growing: &Path) -> Result
             Ok(())
         }
         Some(status) => {
-            let reason = last
-                .iter()
-                .rev()
-                .find(|line| line.starts_with("E: ") || line.starts_with("Err:"))
-                .or(last.last())
-                .cloned()
-                .unwrap_or_default();
+            // The first complaint is the cause, later ones follow from it.
+            let reason = errors.first().or(last.as_ref()).cloned().unwrap_or_default();
             Err(Error::Program(format!("{program} failed ({status}) while {what}: {reason}")))
         }
         None => Err(Error::Timeout { what: format!("{what}: not finished"), limit: UNPACK_LIMIT }),
@@ -299,8 +295,22 @@ pub fn command_in(tree: &Path, program: &str) -> Result<Command> {
         path.push(":");
         path.push(folder);
     }
-    command.arg("--library-path").arg(path).arg(tree.join(program));
+    command.arg("--library-path").arg(path);
+    // Programs with many names go by the one they were called by.
+    command.arg("--argv0").arg(program).arg(resolve(tree, program));
     Ok(command)
+}
+
+/// The file behind a link of the tree; absolute links are meant from the tree's root.
+fn resolve(tree: &Path, program: &str) -> PathBuf {
+    let path = tree.join(program);
+    match std::fs::read_link(&path) {
+        Ok(target) => match target.strip_prefix("/") {
+            Ok(from_root) => tree.join(from_root),
+            Err(_) => path.parent().unwrap_or(tree).join(target),
+        },
+        Err(_) => path,
+    }
 }
 
 /// Removes the parts of a tree that nobody reads.

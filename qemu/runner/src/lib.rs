@@ -11,8 +11,10 @@
 pub mod cache;
 pub mod debian;
 pub mod error;
+pub mod linux;
 pub mod process;
 pub mod progress;
+pub mod qemu;
 pub mod setup;
 
 pub use error::{Error, Result};

@@ -1,0 +1,136 @@
+//! The archive format of an initramfs: cpio "newc", written directly.
+//! Format: Linux, Documentation/driver-api/early-userspace/buffer-format.rst.
+
+use std::io::{self, Write};
+
+/// File type bits of the mode field.
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const LINK: u32 = 0o120_000;
+const CHARACTER_DEVICE: u32 = 0o020_000;
+
+/// Writes one archive.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    out: W,
+    inode: u32,
+}
+
+impl<W: Write> Writer<W> {
+    /// An archive to be written to `out`.
+    pub fn new(out: W) -> Self {
+        Self { out, inode: 0 }
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), data: &[u8]) -> io::Result<()> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "over 4 GiB");
+        let size = u32::try_from(data.len()).map_err(|_| too_large())?;
+        let name_size = u32::try_from(name.len() + 1).map_err(|_| too_large())?;
+        self.inode += 1;
+        // magic, inode, mode, uid, gid, links, mtime, size, device, special device, name size, check
+        let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, device.0, device.1, name_size, 0];
+        let mut header = String::with_capacity(112);
+        header.push_str("070701");
+        for field in fields {
+            header.push_str(&format!("{field:08x}"));
+        }
+        header.push_str(name);
+        header.push('\0');
+        self.out.write_all(header.as_bytes())?;
+        self.pad(header.len())?;
+        self.out.write_all(data)?;
+        self.pad(data.len())
+    }
+
+    fn pad(&mut self, written: usize) -> io::Result<()> {
+        self.out.write_all(&[0; 3][..written.next_multiple_of(4) - written])
+    }
+
+    /// A folder; its parents must have been written before.
+    ///
+    /// # Errors
+    /// The output's.
+    pub fn folder(&mut self, name: &str) -> io::Result<()> {
+        self.entry(name, DIRECTORY | 0o755, (0, 0), &[])
+    }
+
+    /// A file.
+    ///
+    /// # Errors
+    /// The output's, and a file of 4 GiB or more.
+    pub fn file(&mut self, name: &str, executable: bool, data: &[u8]) -> io::Result<()> {
+        self.entry(name, REGULAR | if executable { 0o755 } else { 0o644 }, (0, 0), data)
+    }
+
+    /// A symbolic link.
+    ///
+    /// # Errors
+    /// The output's.
+    pub fn link(&mut self, name: &str, target: &str) -> io::Result<()> {
+        self.entry(name, LINK | 0o777, (0, 0), target.as_bytes())
+    }
+
+    /// A character device.
+    ///
+    /// # Errors
+    /// The output's.
+    pub fn character_device(&mut self, name: &str, major: u32, minor: u32) -> io::Result<()> {
+        self.entry(name, CHARACTER_DEVICE | 0o600, (major, minor), &[])
+    }
+
+    /// Ends the archive and hands the output back.
+    ///
+    /// # Errors
+    /// The output's.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.entry("TRAILER!!!", 0, (0, 0), &[])?;
+        Ok(self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads an archive back by the format's description: names, modes, data.
+    fn parse(mut archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+        let mut entries = Vec::new();
+        loop {
+            assert_eq!(&archive[..6], b"070701");
+            let field = |index: usize| {
+                let text = std::str::from_utf8(&archive[6 + index * 8..14 + index * 8]).expect("hex");
+                usize::from_str_radix(text, 16).expect("hex")
+            };
+            let (mode, size, name_size) = (field(1), field(6), field(11));
+            let name = std::str::from_utf8(&archive[110..110 + name_size - 1]).expect("name").to_owned();
+            assert_eq!(archive[110 + name_size - 1], 0);
+            let start = (110 + name_size).next_multiple_of(4);
+            if name == "TRAILER!!!" {
+                return entries;
+            }
+            entries.push((name, mode as u32, archive[start..start + size].to_vec()));
+            archive = &archive[(start + size).next_multiple_of(4)..];
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_for_every_padding() {
+        for length in 0..9u8 {
+            let data: Vec<u8> = (0..length).collect();
+            let name = "n".repeat(usize::from(length) + 1);
+            let mut writer = Writer::new(Vec::new());
+            writer.folder("bin").expect("memory");
+            writer.file(&name, true, &data).expect("memory");
+            writer.link("lib", "usr/lib").expect("memory");
+            let archive = writer.finish().expect("memory");
+            assert_eq!(
+                parse(&archive),
+                [
+                    ("bin".to_owned(), 0o040_755, vec![]),
+                    (name, 0o100_755, data),
+                    ("lib".to_owned(), 0o120_777, b"usr/lib".to_vec()),
+                ]
+            );
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The Linux guest's kernel and initramfs, made from Debian packages and kept in the cache.
+
+use super::cpio::Writer;
+use crate::cache;
+use crate::debian::{self, Packages};
+use crate::error::{Error, IoContext, Result};
+use object::{Object, ObjectSection};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// What goes into a guest.
+#[derive(Debug, Clone)]
+pub struct Recipe<'a> {
+    /// The name of the cache entry; different contents need different names.
+    pub name: &'a str,
+    /// The Debian suite.
+    pub suite: &'a str,
+    /// The packages, the kernel's among them.
+    pub packages: &'a [&'a str],
+    /// The kernel modules to keep, without ".ko"; what they depend on comes along.
+    pub modules: &'a [&'a str],
+}
+
+/// Debian 12 with its 6.1 kernel, mlx5, RDS and the RDMA tools: the oracle guest.
+pub const ORACLE: Recipe<'static> = Recipe {
+    name: "linux-bookworm-1",
+    suite: "bookworm",
+    packages: &[
+        "linux-image-amd64",
+        "busybox-static",
+        "kmod",
+        "iproute2",
+        "pciutils",
+        "rdma-core",
+        "ibverbs-utils",
+        "ibverbs-providers",
+        "infiniband-diags",
+        "rdmacm-utils",
+        "perftest",
+    ],
+    modules: &[
+        "mlx5_core",
+        "mlx5_ib",
+        "ib_core",
+        "ib_uverbs",
+        "ib_umad",
+        "ib_ipoib",
+        "ib_cm",
+        "rdma_cm",
+        "rdma_ucm",
+        "rds",
+        "rds_rdma",
+        "rds_tcp",
+        "rdma_rxe",
+        "qemu_fw_cfg",
+        "virtio_pci",
+        "virtio_net",
+        "virtio_console",
+        "virtio_rng",
+        "dummy",
+        "veth",
+        "tun",
+    ],
+};
+
+/// A guest that can be booted.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The kernel, as QEMU's `-kernel` takes it.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initramfs: PathBuf,
+    /// The kernel's version, as in "6.1.0-50-amd64".
+    pub version: String,
+}
+
+/// The guest of `recipe`, from the cache or made now.
+///
+/// # Errors
+/// [`Error::Missing`] where Debian packages cannot be unpacked.
+pub fn image(recipe: &Recipe<'_>) -> Result<Image> {
+    let folder = cache::entry(recipe.name, |path| make(recipe, path))?;
+    let version_file = folder.join("version");
+    let version = fs::read_to_string(&version_file).context("cannot read", &version_file)?;
+    Ok(Image { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs.gz"), version })
+}
+
+/// What to do where a Linux guest cannot be made.
+const REMEDY: &str =
+    "tests against Linux guests need Debian on x86-64, root and the network (package mmdebstrap)";
+
+/// The folder with the headers of the guest's kernel (`.../include`), from Debian's package, in the cache.
+///
+/// # Errors
+/// As [`image`].
+pub fn headers(recipe: &Recipe<'_>) -> Result<PathBuf> {
+    // The package is named after the kernel's binary interface: 6.1.0-50-amd64 has 6.1.0-50-common.
+    let version = image(recipe)?.version;
+    let common = format!("linux-headers-{}-common", version.trim_end_matches("-amd64"));
+    let packages = Packages { suites: &[recipe.suite], release: None, names: &[&common] };
+    let tree = cache::entry(&common, |path| debian::unpack(path, &packages, REMEDY))?;
+    Ok(tree.join("usr/src").join(&common).join("include"))
+}
+
+fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(Error::Missing { what: "this machine is not x86-64".into(), remedy: REMEDY.into() });
+    }
+    fs::create_dir(into).context("cannot create", into)?;
+    let tree = into.join("tree");
+    let packages = Packages { suites: &[recipe.suite], release: None, names: recipe.packages };
+    debian::unpack(&tree, &packages, REMEDY)?;
+    eprintln!("setup: making the initramfs of {}", recipe.name);
+    let version = kernel_version(&tree)?;
+    keep_modules(&tree, &version, recipe.modules)?;
+    let mut depmod = debian::command_in(&tree, "sbin/depmod")?;
+    let status = depmod.arg("-b").arg(&tree).arg(&version).status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(Error::Program(format!("depmod failed ({status})"))),
+        Err(error) => return Err(Error::Program(format!("cannot start depmod: {error}"))),
+    }
+    let kernel = tree.join("boot").join(format!("vmlinuz-{version}"));
+    let kept = into.join("vmlinuz");
+    fs::copy(&kernel, &kept).context("cannot copy", &kernel)?;
+    let archive = into.join("initramfs.gz");
+    write_initramfs(&tree, &archive)?;
+    let version_file = into.join("version");
+    fs::write(&version_file, version).context("cannot write", &version_file)?;
+    fs::remove_dir_all(&tree).context("cannot remove", &tree)
+}
+
+fn kernel_version(tree: &Path) -> Result<String> {
+    let folder = tree.join("lib/modules");
+    fs::read_dir(&folder)
+        .context("cannot read", &folder)?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .max()
+        .ok_or_else(|| Error::Format(format!("no kernel in {}", folder.display())))
+}
+
+/// All files below `folder`, links included, folders left out.
+fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).context("cannot read", &folder)?.flatten() {
+            let path = entry.path();
+            if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
+                folders.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A module's name as the kernel spells it.
+fn module_name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.strip_suffix(".ko")?.replace('-', "_"))
+}
+
+/// The names in a module's `depends=` and `softdep=` records.
+fn module_needs(path: &Path) -> Result<Vec<String>> {
+    let data = fs::read(path).context("cannot read", path)?;
+    let bad = || Error::Format(format!("{} is not a kernel module", path.display()));
+    let file = object::File::parse(&*data).map_err(|_| bad())?;
+    let section = file.section_by_name(".modinfo").ok_or_else(bad)?;
+    let records = section.data().map_err(|_| bad())?;
+    let mut needs = Vec::new();
+    for record in records.split(|&byte| byte == 0) {
+        let record = String::from_utf8_lossy(record);
+        if let Some(names) = record.strip_prefix("depends=") {
+            needs.extend(names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")));
+        } else if let Some(names) = record.strip_prefix("softdep=") {
+            let names = names.split_whitespace().filter(|name| !name.ends_with(':'));
+            needs.extend(names.map(|name| name.replace('-', "_")));
+        }
+    }
+    Ok(needs)
+}
+
+/// Removes every module that neither is wanted nor needed by one that is.
+fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
+    let folder = tree.join("lib/modules").join(version);
+    let all: BTreeMap<String, PathBuf> =
+        files_below(&folder)?.into_iter().filter_map(|path| Some((module_name(&path)?, path))).collect();
+    if let Some(absent) = wanted.iter().find(|name| !all.contains_key(**name)) {
+        return Err(Error::Format(format!("the kernel {version} has no module {absent}")));
+    }
+    let mut keep = BTreeSet::new();
+    let mut open: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
+    while let Some(name) = open.pop() {
+        // A soft dependency may be built in or absent.
+        if let Some(path) = all.get(&name)
+            && keep.insert(name)
+        {
+            open.extend(module_needs(path)?);
+        }
+    }
+    for (name, path) in &all {
+        if !keep.contains(name) {
+            fs::remove_file(path).context("cannot remove", path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Folders whose programs and settings a guest may use.
+const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
+/// Plug-ins that programs open by name, and settings.
+const EXTRA: [&str; 6] = [
+    "etc/libibverbs.d",
+    "usr/lib/x86_64-linux-gnu/libibverbs",
+    "usr/lib/x86_64-linux-gnu/rsocket",
+    "etc/rdma",
+    "etc/infiniband-diags",
+    "etc/iproute2",
+];
+/// Shared libraries that programs open by name.
+const OPENED_BY_NAME: [&str; 2] = ["libnss_files.so.2", "libgcc_s.so.1"];
+
+/// The shared libraries that an ELF file names; none for other files.
+fn libraries_needed(path: &Path) -> Vec<String> {
+    let Ok(data) = fs::read(path) else { return Vec::new() };
+    let Ok(object::File::Elf64(file)) = object::File::parse(&*data) else { return Vec::new() };
+    needed_names(&file).unwrap_or_default()
+}
+
+fn needed_names(file: &object::read::elf::ElfFile64<'_>) -> Option<Vec<String>> {
+    use object::read::elf::Dyn;
+    let endian = file.endian();
+    let sections = file.elf_section_table();
+    let (entries, link) = sections.dynamic(endian, file.data()).ok()??;
+    let strings = sections.strings(endian, file.data(), link).ok()?;
+    let needed = entries.iter().filter(|entry| entry.tag32(endian) == Some(object::elf::DT_NEEDED));
+    let names = needed.filter_map(|entry| entry.string(endian, strings).ok());
+    Some(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
+/// The files of the tree that the guest gets, relative to the tree's root.
+fn choose_files(tree: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut chosen = BTreeSet::new();
+    let folders = PROGRAM_FOLDERS.iter().chain(&EXTRA).copied().chain(["lib/modules"]);
+    for folder in folders {
+        let folder = tree.join(folder);
+        if folder.is_dir() {
+            chosen.extend(files_below(&folder)?);
+        }
+    }
+    let mut libraries: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "lib64"] {
+        let folder = tree.join(folder);
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            libraries.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
+        }
+    }
+    let mut open: Vec<PathBuf> = chosen.iter().cloned().collect();
+    open.extend(OPENED_BY_NAME.iter().filter_map(|name| libraries.get(*name).cloned()));
+    open.extend(libraries.get("ld-linux-x86-64.so.2").cloned());
+    while let Some(path) = open.pop() {
+        let mut more = Vec::new();
+        if let Ok(target) = fs::read_link(&path) {
+            // Links in a package lead within its folder or from the root.
+            let target = match target.strip_prefix("/") {
+                Ok(absolute) => tree.join(absolute),
+                Err(_) => path.parent().unwrap_or(tree).join(target),
+            };
+            more.push(target);
+        } else {
+            more.extend(libraries_needed(&path).iter().filter_map(|name| libraries.get(name).cloned()));
+        }
+        chosen.insert(path);
+        open.extend(more.into_iter().filter(|path| path.is_file() && !chosen.contains(path)));
+    }
+    chosen
+        .into_iter()
+        .filter(|path| path.symlink_metadata().is_ok())
+        .map(|path| {
+            path.strip_prefix(tree)
+                .map(Path::to_path_buf)
+                .map_err(|_| Error::Format(format!("{} is outside the tree", path.display())))
+        })
+        .collect()
+}
+
+fn write_initramfs(tree: &Path, archive: &Path) -> Result<()> {
+    let file = File::create(archive).context("cannot create", archive)?;
+    let compressor = flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::fast());
+    let finished = archive_tree(tree, compressor)?.finish();
+    finished.and_then(|mut file| file.flush()).context("cannot write", archive)
+}
+
+fn archive_tree<W: Write>(tree: &Path, out: W) -> Result<W> {
+    let mut writer = Writer::new(out);
+    let mut folders: BTreeSet<PathBuf> =
+        ["proc", "sys", "dev", "run", "tmp", "root", "etc"].into_iter().map(PathBuf::from).collect();
+    let files = choose_files(tree)?;
+    for file in &files {
+        folders.extend(file.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).map(Into::into));
+    }
+    // Sorted, so parents come before what is in them.
+    for folder in &folders {
+        let name = folder.to_string_lossy();
+        let path = tree.join(folder);
+        writer.folder(&name).context("cannot archive", &path)?;
+    }
+    for file in &files {
+        let name = file.to_string_lossy();
+        let path = tree.join(file);
+        if let Ok(target) = fs::read_link(&path) {
+            writer.link(&name, &target.to_string_lossy()).context("cannot archive", &path)?;
+        } else {
+            let data = fs::read(&path).context("cannot read", &path)?;
+            let executable = path
+                .metadata()
+                .is_ok_and(|data| std::os::unix::fs::PermissionsExt::mode(&data.permissions()) & 0o111 != 0);
+            writer.file(&name, executable, &data).context("cannot archive", &path)?;
+        }
+    }
+    writer.character_device("dev/console", 5, 1).context("cannot archive", tree)?;
+    writer.file("init", true, INIT.as_bytes()).context("cannot archive", tree)?;
+    writer.file("etc/passwd", false, b"root:x:0:0:root:/root:/bin/sh\n").context("cannot archive", tree)?;
+    writer.file("etc/group", false, b"root:x:0:\n").context("cannot archive", tree)?;
+    writer.finish().context("cannot archive", tree)
+}
+
+/// The guest's first process: runs the script that QEMU's firmware configuration brings and powers off, with
+/// the script's status as the last line on the console.
+const INIT: &str = include_str!("init.sh");

@@ -1,0 +1,322 @@
+//! QEMU: its argument line, its process, its console.
+
+use crate::error::{Error, IoContext, Result};
+use crate::process::Supervised;
+use crate::setup::Qemu;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// One virtual machine: a q35 with memory that the emulated HCA can reach.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Guest memory in MiB.
+    pub memory_mib: u32,
+    /// QEMU's accelerator: "tcg", "kvm".
+    pub accelerator: String,
+    /// QEMU's CPU model, "max" for all that the accelerator offers.
+    pub cpu: String,
+    /// The kernel: an ELF with a PVH note, or Linux's bzImage.
+    pub kernel: PathBuf,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// The initramfs, if any.
+    pub initramfs: Option<PathBuf>,
+    /// Files the guest finds in QEMU's firmware configuration, by name.
+    pub firmware_files: Vec<(String, PathBuf)>,
+    /// The sockets at which emulated HCAs are served, one device each.
+    pub hcas: Vec<PathBuf>,
+    /// Where the bytes written to the debug console (port 0xe9) go.
+    pub debug_console: Option<PathBuf>,
+}
+
+impl Machine {
+    /// A machine with `kernel` and nothing else.
+    pub fn new(kernel: &Path) -> Self {
+        Self {
+            memory_mib: 256,
+            accelerator: "tcg".into(),
+            cpu: "max".into(),
+            kernel: kernel.to_path_buf(),
+            command_line: String::new(),
+            initramfs: None,
+            firmware_files: Vec::new(),
+            hcas: Vec::new(),
+            debug_console: None,
+        }
+    }
+
+    /// QEMU's arguments: COM1 is the standard output, `isa-debug-exit` at port 0xf4 sets the exit status.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        add(&["-accel", &self.accelerator, "-cpu", &self.cpu, "-smp", "1"]);
+        for words in memory_arguments(self.memory_mib) {
+            add(&[&words]);
+        }
+        add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        add(&["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        for socket in &self.hcas {
+            add(&["-device", &hca_argument(socket)]);
+        }
+        add(&["-append", &self.command_line]);
+        for (name, file) in &self.firmware_files {
+            let mut value = OsString::from(format!("name={name},file="));
+            value.push(escape_commas(file));
+            arguments.extend(["-fw_cfg".into(), value]);
+        }
+        if let Some(file) = &self.debug_console {
+            let mut value = OsString::from("file:");
+            value.push(file);
+            arguments.extend(["-debugcon".into(), value]);
+        }
+        arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
+        if let Some(file) = &self.initramfs {
+            arguments.extend(["-initrd".into(), file.clone().into_os_string()]);
+        }
+        arguments
+    }
+}
+
+/// The arguments for guest memory that a vfio-user server can map.
+pub fn memory_arguments(memory_mib: u32) -> [String; 6] {
+    [
+        "-machine".into(),
+        "q35,memory-backend=memory,sata=off,smbus=off".into(),
+        "-m".into(),
+        memory_mib.to_string(),
+        "-object".into(),
+        format!("memory-backend-memfd,id=memory,size={memory_mib}M,share=on"),
+    ]
+}
+
+/// The value of `-device` for an emulated HCA. The device takes its socket in JSON only.
+pub fn hca_argument(socket: &Path) -> String {
+    serde_json::json!({
+        "driver": "vfio-user-pci",
+        "socket": { "type": "unix", "path": socket.to_string_lossy() },
+    })
+    .to_string()
+}
+
+/// A comma within a value of QEMU's option lists is written twice.
+fn escape_commas(path: &Path) -> OsString {
+    path.to_string_lossy().replace(',', ",,").into()
+}
+
+/// How a guest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The guest wrote this value to `isa-debug-exit`.
+    Exit(u8),
+    /// The guest powered off, or crashed: with `-no-reboot` a triple fault ends QEMU in the same way.
+    PowerOff,
+    /// QEMU itself failed or was killed.
+    Failure(Option<i32>),
+}
+
+impl End {
+    /// From QEMU's exit status: a value v written to `isa-debug-exit` ends QEMU with 2v + 1.
+    pub fn from_status(status: std::process::ExitStatus) -> Self {
+        match status.code() {
+            Some(0) => Self::PowerOff,
+            Some(code) if code & 1 == 1 => {
+                u8::try_from(code >> 1).map_or(Self::Failure(Some(code)), Self::Exit)
+            }
+            code => Self::Failure(code),
+        }
+    }
+}
+
+/// What a running guest says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A line on COM1, without its end.
+    Console(String),
+    /// A line that QEMU printed itself.
+    Qemu(String),
+}
+
+/// Console lines longer than this are cut: a guest cannot fill the host's memory with one line.
+const LONGEST_LINE: usize = 16 * 1024;
+
+/// A running QEMU. Killed when dropped.
+#[derive(Debug)]
+pub struct Guest {
+    child: Supervised,
+    output: Receiver<Output>,
+}
+
+/// What QEMU always prints for this device and does not mean anything is wrong.
+const HARMLESS: [&str; 1] = ["Could not enable error recovery for the device"];
+
+impl Guest {
+    /// Starts `machine`.
+    ///
+    /// # Errors
+    /// QEMU cannot be started. What is wrong with its arguments shows later, as [`Output::Qemu`] and
+    /// [`End::Exit`]`(0)`.
+    pub fn start(qemu: &Qemu, machine: &Machine) -> Result<Self> {
+        let mut command = qemu.command();
+        command.args(machine.arguments());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Supervised::spawn(command)?;
+        // Bounded: a guest that floods its console waits for the host, as on a slow serial line.
+        let (sender, output) = mpsc::sync_channel(4096);
+        let streams = child.streams();
+        if let Some(stdout) = streams.stdout.take() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                for_each_line(stdout, |line| sender.send(Output::Console(line)).is_ok());
+            });
+        }
+        if let Some(stderr) = streams.stderr.take() {
+            std::thread::spawn(move || {
+                for_each_line(stderr, |line| {
+                    HARMLESS.iter().any(|text| line.contains(text)) || sender.send(Output::Qemu(line)).is_ok()
+                });
+            });
+        }
+        Ok(Self { child, output })
+    }
+
+    /// The process id of QEMU.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line, waiting at most until `deadline`. `Ok(None)` when the guest has ended and all its lines
+    /// were taken.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when nothing came in time.
+    pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
+        let limit = deadline.saturating_duration_since(Instant::now());
+        match self.output.recv_timeout(limit) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Error::Timeout { what: "the guest said nothing more".into(), limit })
+            }
+        }
+    }
+
+    /// How the guest ended; call when [`Guest::next_line`] has answered `None`.
+    ///
+    /// # Errors
+    /// QEMU closed its outputs but does not end.
+    pub fn end(mut self) -> Result<End> {
+        let limit = Duration::from_secs(10);
+        match self.child.wait_until(Instant::now() + limit)? {
+            Some(status) => Ok(End::from_status(status)),
+            None => Err(Error::Timeout { what: "QEMU closed its console but did not end".into(), limit }),
+        }
+    }
+
+    /// Kills QEMU.
+    pub fn kill(mut self) {
+        self.child.kill();
+    }
+
+    /// Everything until the end, lines passed to `each` as they come.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when the guest has not ended within `limit`; it is killed then.
+    pub fn run(mut self, limit: Duration, mut each: impl FnMut(&Output)) -> Result<End> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.next_line(deadline) {
+                Ok(Some(line)) => each(&line),
+                Ok(None) => return self.end(),
+                Err(Error::Timeout { .. }) => {
+                    return Err(Error::Timeout { what: "the guest did not end".into(), limit });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Splits a stream into lines, with what is no text replaced, until it ends or `each` answers false.
+fn for_each_line(mut stream: impl Read, mut each: impl FnMut(String) -> bool) {
+    let mut pending: Vec<u8> = Vec::new();
+    let mut block = [0; 4096];
+    loop {
+        let count = match stream.read(&mut block) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        for &byte in &block[..count] {
+            if byte == b'\n' || pending.len() >= LONGEST_LINE {
+                if !each(clean(&pending)) {
+                    return;
+                }
+                pending.clear();
+            }
+            if byte != b'\n' {
+                pending.push(byte);
+            }
+        }
+    }
+    if !pending.is_empty() {
+        each(clean(&pending));
+    }
+}
+
+/// A guest's line as text that cannot move the cursor or change the terminal.
+fn clean(line: &[u8]) -> String {
+    String::from_utf8_lossy(line)
+        .trim_end_matches('\r')
+        .chars()
+        .filter(|c| *c == '\t' || !c.is_control())
+        .collect()
+}
+
+/// Writes a file for a guest, into `folder`.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_file(folder: &Path, name: &str, content: &[u8]) -> Result<PathBuf> {
+    let path = folder.join(name);
+    std::fs::write(&path, content).context("cannot write", &path)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    #[test]
+    fn exit_statuses_are_told_apart() {
+        let end = |code: i32| End::from_status(ExitStatus::from_raw(code << 8));
+        assert_eq!(end(0), End::PowerOff);
+        assert_eq!(end(1), End::Exit(0));
+        assert_eq!(end(33), End::Exit(16));
+        assert_eq!(end(255), End::Exit(127));
+        assert_eq!(end(2), End::Failure(Some(2)));
+        assert_eq!(End::from_status(ExitStatus::from_raw(9)), End::Failure(None));
+    }
+
+    #[test]
+    fn lines_are_split_cleaned_and_cut() {
+        let mut input = b"one\r\n\x1b[2Jtwo\x07\nno end \xff".to_vec();
+        let mut lines = Vec::new();
+        for_each_line(&*input, |line| {
+            lines.push(line);
+            true
+        });
+        assert_eq!(lines, ["one", "[2Jtwo", "no end \u{fffd}"]);
+        input = vec![b'x'; LONGEST_LINE + 5];
+        lines.clear();
+        for_each_line(&*input, |line| {
+            lines.push(line);
+            true
+        });
+        assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [LONGEST_LINE, 5]);
+    }
+}
