@@ -8,7 +8,8 @@ use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 /// What goes into a guest.
 #[derive(Debug, Clone)]
@@ -25,12 +26,13 @@ pub struct Recipe<'a> {
 
 /// Debian 12 with its 6.1 kernel, mlx5, RDS and the RDMA tools: the oracle guest.
 pub const ORACLE: Recipe<'static> = Recipe {
-    name: "linux-bookworm-1",
+    name: "linux-bookworm-3",
     suite: "bookworm",
     packages: &[
         "linux-image-amd64",
         "busybox-static",
         "kmod",
+        "xz-utils",
         "iproute2",
         "pciutils",
         "rdma-core",
@@ -54,6 +56,7 @@ pub const ORACLE: Recipe<'static> = Recipe {
         "rds_rdma",
         "rds_tcp",
         "rdma_rxe",
+        "crc32_generic",
         "qemu_fw_cfg",
         "virtio_pci",
         "virtio_net",
@@ -68,7 +71,7 @@ pub const ORACLE: Recipe<'static> = Recipe {
 /// A guest that can be booted.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The kernel, as QEMU's `-kernel` takes it.
+    /// The kernel, unpacked: an ELF that boots by PVH.
     pub kernel: PathBuf,
     /// The initramfs.
     pub initramfs: PathBuf,
@@ -84,7 +87,7 @@ pub fn image(recipe: &Recipe<'_>) -> Result<Image> {
     let folder = cache::entry(recipe.name, |path| make(recipe, path))?;
     let version_file = folder.join("version");
     let version = fs::read_to_string(&version_file).context("cannot read", &version_file)?;
-    Ok(Image { kernel: folder.join("vmlinuz"), initramfs: folder.join("initramfs.gz"), version })
+    Ok(Image { kernel: folder.join("vmlinux"), initramfs: folder.join("initramfs.cpio"), version })
 }
 
 /// What to do where a Linux guest cannot be made.
@@ -123,10 +126,8 @@ fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
         Err(error) => return Err(Error::Program(format!("cannot start depmod: {error}"))),
     }
     let kernel = tree.join("boot").join(format!("vmlinuz-{version}"));
-    let kept = into.join("vmlinuz");
-    fs::copy(&kernel, &kept).context("cannot copy", &kernel)?;
-    let archive = into.join("initramfs.gz");
-    write_initramfs(&tree, &archive)?;
+    unpack_kernel(&tree, &kernel, &into.join("vmlinux"))?;
+    write_initramfs(&tree, &into.join("initramfs.cpio"))?;
     let version_file = into.join("version");
     fs::write(&version_file, version).context("cannot write", &version_file)?;
     fs::remove_dir_all(&tree).context("cannot remove", &tree)
@@ -140,6 +141,36 @@ fn kernel_version(tree: &Path) -> Result<String> {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .max()
         .ok_or_else(|| Error::Format(format!("no kernel in {}", folder.display())))
+}
+
+/// Unpacks the ELF within a bzImage: under an emulated CPU the kernel would take longer to unpack itself than to
+/// boot. Where the payload lies: Linux, Documentation/x86/boot.rst, `setup_sects`, `payload_offset`.
+fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
+    let bad = || Error::Format(format!("{} is not an xz-compressed bzImage", packed.display()));
+    let image = fs::read(packed).context("cannot read", packed)?;
+    let word = |at: usize| -> Result<usize> {
+        let bytes = image.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or_else(bad)?;
+        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| bad())
+    };
+    let setup_sectors = usize::from(*image.get(0x1f1).ok_or_else(bad)?);
+    let start = (setup_sectors + 1) * 512 + word(0x248)?;
+    let payload = image.get(start..).and_then(|rest| rest.get(..word(0x24c).ok()?)).ok_or_else(bad)?;
+    // The last four bytes are the unpacked size, which is no part of the xz stream.
+    let stream = payload.len().checked_sub(4).and_then(|length| payload.get(..length)).ok_or_else(bad)?;
+    if !stream.starts_with(b"\xfd7zXZ\0") {
+        return Err(bad());
+    }
+    let packed_payload = into.with_extension("xz");
+    fs::write(&packed_payload, stream).context("cannot write", &packed_payload)?;
+    let output = File::create(into).context("cannot create", into)?;
+    let status =
+        debian::command_in(tree, "usr/bin/xz")?.arg("-dc").arg(&packed_payload).stdout(output).status();
+    fs::remove_file(&packed_payload).context("cannot remove", &packed_payload)?;
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Error::Program(format!("xz failed ({status})"))),
+        Err(error) => Err(Error::Program(format!("cannot start xz: {error}"))),
+    }
 }
 
 /// All files below `folder`, links included, folders left out.
@@ -213,6 +244,8 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
 
 /// Folders whose programs and settings a guest may use.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
+/// Programs that came along with dependencies and that no guest runs.
+const UNUSED: [&str; 8] = ["perl", "cpan", "dpkg", "udevadm", "systemd", "tar", "xz", "raw_ethernet"];
 /// Plug-ins that programs open by name, and settings.
 const EXTRA: [&str; 6] = [
     "etc/libibverbs.d",
@@ -250,7 +283,10 @@ fn choose_files(tree: &Path) -> Result<BTreeSet<PathBuf>> {
     for folder in folders {
         let folder = tree.join(folder);
         if folder.is_dir() {
-            chosen.extend(files_below(&folder)?);
+            chosen.extend(files_below(&folder)?.into_iter().filter(|file| {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                !UNUSED.iter().any(|unused| name.starts_with(unused))
+            }));
         }
     }
     let mut libraries: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -270,7 +306,7 @@ fn choose_files(tree: &Path) -> Result<BTreeSet<PathBuf>> {
             // Links in a package lead within its folder or from the root.
             let target = match target.strip_prefix("/") {
                 Ok(absolute) => tree.join(absolute),
-                Err(_) => path.parent().unwrap_or(tree).join(target),
+                Err(_) => without_parents(&path.parent().unwrap_or(tree).join(target)),
             };
             more.push(target);
         } else {
@@ -290,11 +326,32 @@ fn choose_files(tree: &Path) -> Result<BTreeSet<PathBuf>> {
         .collect()
 }
 
+/// The same path with each "folder/.." taken out.
+fn without_parents(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
+}
+
+/// The names that the tree's busybox answers to.
+fn busybox_applets(tree: &Path) -> Result<Vec<String>> {
+    // Statically linked, so it needs no loader.
+    let output = Command::new(tree.join("bin/busybox")).arg("--list").output();
+    let output = output.map_err(|error| Error::Program(format!("cannot start busybox: {error}")))?;
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
 fn write_initramfs(tree: &Path, archive: &Path) -> Result<()> {
     let file = File::create(archive).context("cannot create", archive)?;
-    let compressor = flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::fast());
-    let finished = archive_tree(tree, compressor)?.finish();
-    finished.and_then(|mut file| file.flush()).context("cannot write", archive)
+    // Not compressed: QEMU hands it over faster than an emulated CPU unpacks it.
+    let written = archive_tree(tree, BufWriter::new(file))?.flush();
+    written.context("cannot write", archive)
 }
 
 fn archive_tree<W: Write>(tree: &Path, out: W) -> Result<W> {
@@ -322,6 +379,12 @@ fn archive_tree<W: Write>(tree: &Path, out: W) -> Result<W> {
                 .metadata()
                 .is_ok_and(|data| std::os::unix::fs::PermissionsExt::mode(&data.permissions()) & 0o111 != 0);
             writer.file(&name, executable, &data).context("cannot archive", &path)?;
+        }
+    }
+    // Programs that no package brought come from busybox.
+    for applet in busybox_applets(tree)? {
+        if !PROGRAM_FOLDERS.iter().any(|folder| files.contains(&Path::new(folder).join(&applet))) {
+            writer.link(&format!("bin/{applet}"), "/bin/busybox").context("cannot archive", tree)?;
         }
     }
     writer.character_device("dev/console", 5, 1).context("cannot archive", tree)?;

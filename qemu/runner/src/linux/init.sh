@@ -2,16 +2,11 @@
 # The first process of the Linux guest: runs the script that the host handed over (-fw_cfg name=opt/run),
 # says its status on the console and powers the machine off.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
-/bin/busybox mount -t proc proc /proc
-/bin/busybox mount -t sysfs sysfs /sys
-/bin/busybox mount -t devtmpfs devtmpfs /dev
-/bin/busybox mount -t tmpfs tmpfs /tmp
-/bin/busybox mount -t tmpfs tmpfs /run
-# Programs that no package brought come from busybox: what is there already is left alone.
-for applet in $(/bin/busybox --list); do
-    [ -e /bin/$applet ] || [ -e /sbin/$applet ] || [ -e /usr/bin/$applet ] || [ -e /usr/sbin/$applet ] ||
-        /bin/busybox ln -s /bin/busybox /bin/$applet
-done
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /run
 ip link set lo up
 modprobe qemu_fw_cfg
 script=/sys/firmware/qemu_fw_cfg/by_name/opt/run/raw
