@@ -1,1 +1,32 @@
+//! An emulated ConnectX-5 InfiniBand HCA and its fabric, as a pure library: no threads, no sockets, no clock.
+//!
+//! The device is driven from outside: a guest's register accesses enter through [`BarPort`], configuration space
+//! through [`Hca::config_read`] and [`Hca::config_write`], guest memory, interrupts and the wire through the traits of
+//! [`seams`], and time as an argument of [`Hca::poll`], which does a bounded amount of work a call.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`seams`], [`bar`], [`pci`] | what the guest and the host side of the device touch |
+//! | [`hca`] | the device: its tables, `poll`, reset |
+//! | [`cmd`] | command interface and command handlers |
+//! | [`object`] | UAR, EQ, CQ, memory keys, QP, shared receive queues, counters |
+//! | [`port`] | the InfiniBand port: management agent, tables, counters |
+//! | [`transport`] | QP data path in the IBTA's packet format |
+//! | [`fabric`] | links, faults, subnet manager and administrator, capture |
+#![forbid(unsafe_code)]
 
+pub mod bar;
+pub mod cmd;
+pub mod fabric;
+pub mod hca;
+pub mod log;
+pub mod object;
+pub mod port;
+pub mod profile;
+pub mod seams;
+pub mod transport;
+
+pub use bar::BarPort;
+pub use hca::Hca;
+pub use profile::Profile;
+pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};

@@ -1,0 +1,206 @@
+//! The thread-safe front of BAR0.
+//!
+//! Writes latch into a queue that the model drains in its own time, and into a register file so that a write shows in its
+//! own read-back at once. Reads come from the register file alone; neither ever runs the model.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Size of BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5).
+pub const BAR0_SIZE: usize = 32 << 20;
+
+/// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
+/// Everything behind it is write-only and reads as zero.
+pub const INIT_SEG_SIZE: usize = 0x4010;
+
+/// Writes that may wait for the model. More are dropped and counted: only a guest that floods its own device while the
+/// model is stopped gets there (the transport to the guest has no back pressure).
+const QUEUE_LIMIT: usize = 1 << 20;
+
+/// One write, as the guest made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarWrite {
+    /// Bytes from the start of BAR0.
+    pub offset: usize,
+    /// The bytes in order of address; `len` of them count.
+    pub data: [u8; 8],
+    /// 1 to 8.
+    pub len: u8,
+}
+
+impl BarWrite {
+    /// The written bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.data.get(..usize::from(self.len)).unwrap_or(&self.data)
+    }
+}
+
+/// The front of BAR0, shared between whoever receives the guest's accesses and the model.
+#[derive(Debug)]
+pub struct BarPort {
+    /// Big-endian dwords of the initialization segment, as numbers.
+    registers: Vec<AtomicU32>,
+    queue: Mutex<VecDeque<BarWrite>>,
+    pending: AtomicUsize,
+    dropped: AtomicU64,
+    /// Non-zero while the device answers nothing (a dead PCI link): reads give all ones.
+    dead: AtomicU32,
+}
+
+impl Default for BarPort {
+    fn default() -> Self {
+        Self {
+            registers: (0..INIT_SEG_SIZE / 4).map(|_| AtomicU32::new(0)).collect(),
+            queue: Mutex::new(VecDeque::new()),
+            pending: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            dead: AtomicU32::new(0),
+        }
+    }
+}
+
+impl BarPort {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<BarWrite>> {
+        // A poisoned lock only says that another thread panicked between two pushes; the queue itself is whole.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A guest's read of any size at any offset. Beyond BAR0 and in write-only registers it gives zero.
+    pub fn read(&self, offset: usize, buf: &mut [u8]) {
+        if self.dead.load(Ordering::Acquire) != 0 {
+            buf.fill(0xff);
+            return;
+        }
+        for (i, byte) in buf.iter_mut().enumerate() {
+            let at = offset.saturating_add(i);
+            let word = self.registers.get(at / 4).map_or(0, |r| r.load(Ordering::Acquire));
+            *byte = word.to_be_bytes()[at % 4];
+        }
+    }
+
+    /// A guest's write of any size at any offset. It never runs the model; it is queued in pieces of at most 8 bytes.
+    pub fn write(&self, offset: usize, data: &[u8]) {
+        let mut queue = self.lock();
+        for (i, piece) in data.chunks(8).enumerate() {
+            let at = offset.saturating_add(i * 8);
+            if at.saturating_add(piece.len()) > BAR0_SIZE {
+                break;
+            }
+            if queue.len() >= QUEUE_LIMIT {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            self.latch(at, piece);
+            let mut write = BarWrite { offset: at, data: [0; 8], len: piece.len() as u8 };
+            write.data[..piece.len()].copy_from_slice(piece);
+            queue.push_back(write);
+        }
+        self.pending.store(queue.len(), Ordering::Release);
+    }
+
+    /// Shows a write in the register file where the register keeps what is written: the command queue's address and
+    /// `nic_interface` (the low byte of 0x014 is read-only).
+    fn latch(&self, offset: usize, data: &[u8]) {
+        for (i, byte) in data.iter().enumerate() {
+            let at = offset + i;
+            let writable: u32 = match at & !3 {
+                0x010 => 0xffff_ffff,
+                0x014 => 0xffff_ff00,
+                _ => continue,
+            };
+            let shift = 24 - 8 * (at % 4) as u32;
+            let mask = writable & (0xff << shift);
+            if let Some(register) = self.registers.get(at / 4) {
+                let value = (u32::from(*byte) << shift) & mask;
+                let _ = register
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some((old & !mask) | value));
+            }
+        }
+    }
+
+    /// Whether writes wait for the model.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.pending.load(Ordering::Acquire) != 0
+    }
+
+    /// Number of writes that wait: a server that sees many may stop reading its socket for a moment.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    /// Number of writes lost because the model did not keep up.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// The oldest waiting write.
+    pub(crate) fn pop(&self) -> Option<BarWrite> {
+        let mut queue = self.lock();
+        let write = queue.pop_front();
+        self.pending.store(queue.len(), Ordering::Release);
+        write
+    }
+
+    /// Forgets all waiting writes (reset).
+    pub(crate) fn clear(&self) {
+        let mut queue = self.lock();
+        queue.clear();
+        self.pending.store(0, Ordering::Release);
+    }
+
+    /// The value of the register at byte `offset` of the initialization segment.
+    pub(crate) fn get32(&self, offset: usize) -> u32 {
+        self.registers.get(offset / 4).map_or(0, |r| r.load(Ordering::Acquire))
+    }
+
+    /// Gives the register at byte `offset` a value.
+    pub(crate) fn set32(&self, offset: usize, value: u32) {
+        if let Some(register) = self.registers.get(offset / 4) {
+            register.store(value, Ordering::Release);
+        }
+    }
+
+    /// Makes every read answer all ones, as a dead link does, or ends that.
+    pub(crate) fn set_dead(&self, dead: bool) {
+        self.dead.store(u32::from(dead), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_shows_at_once_and_waits_for_the_model() {
+        let bar = BarPort::default();
+        bar.set32(0x14, 0x56);
+        bar.write(0x10, &[0, 0, 0, 1, 0x12, 0x34, 0x50, 0xff]);
+        let mut seen = [0; 8];
+        bar.read(0x10, &mut seen);
+        assert_eq!(seen, [0, 0, 0, 1, 0x12, 0x34, 0x50, 0x56], "low byte of 0x014 is read-only");
+        assert!(bar.has_work());
+        let write = bar.pop();
+        assert_eq!(write.map(|w| (w.offset, w.len, w.data[5])), Some((0x10, 8, 0x34)));
+        assert!(!bar.has_work());
+    }
+
+    #[test]
+    fn bytes_and_odd_offsets_reach_the_right_place() {
+        let bar = BarPort::default();
+        bar.set32(0x230, 0x1122_3344);
+        let mut seen = [0; 3];
+        bar.read(0x231, &mut seen);
+        assert_eq!(seen, [0x22, 0x33, 0x44]);
+        bar.write(0x11, &[0xab]);
+        assert_eq!(bar.get32(0x10), 0x00ab_0000);
+        bar.read(BAR0_SIZE - 1, &mut seen);
+        assert_eq!(seen, [0, 0, 0]);
+        bar.write(BAR0_SIZE - 1, &[1, 2]);
+        assert_eq!(bar.backlog(), 1, "a write over the end is dropped");
+    }
+}

@@ -1,0 +1,1 @@
+//! The command interface and the command handlers.

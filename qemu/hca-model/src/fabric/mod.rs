@@ -1,0 +1,1 @@
+//! Links between ports, their faults, the subnet's manager and administrator, and capture.

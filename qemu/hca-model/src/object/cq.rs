@@ -1,0 +1,173 @@
+//! Completion queues (data path reference section 7).
+
+use super::distance24;
+use super::pages::PageList;
+use crate::seams::{DmaFault, Io};
+use mlx5_prm::value::{CqState, CqStatus};
+
+/// A completion queue.
+#[derive(Clone, Debug)]
+pub struct Cq {
+    /// Its number.
+    pub cqn: u32,
+    /// The ring.
+    pub buffer: PageList,
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// Bytes of an entry, 64 or 128; in a 128-byte entry the CQE is the second half.
+    pub cqe_bytes: u32,
+    /// The UAR whose arm doorbell it obeys.
+    pub uar_page: u32,
+    /// The EQ of its events.
+    pub eqn: u32,
+    /// Doorbell record: consumer index, arm word.
+    pub dbr_addr: u64,
+    /// `cqc.oi`: overruns are not an error.
+    pub overrun_ignore: bool,
+    /// `cqc.cc`: one entry, always overwritten.
+    pub collapsed: bool,
+    /// CQEs written, 24 bits.
+    pub producer: u32,
+    /// The consumer index last read from the doorbell record or an arm doorbell.
+    pub consumer: u32,
+    /// One past the last solicited (or error) CQE, `None` while there was none.
+    pub last_solicited: Option<u32>,
+    /// Events sent; arming counts only with its low two bits.
+    pub arm_sn: u32,
+    /// `cqc.st`; `None` before the first arm.
+    pub state: Option<CqState>,
+    /// `cqc.status`.
+    pub status: CqStatus,
+    /// The context as given, for QUERY_CQ.
+    pub context: Vec<u8>,
+    /// QPs and shared receive queues that refer to it.
+    pub users: u32,
+}
+
+/// Why a CQE could not be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqError {
+    /// The ring is full.
+    Overrun,
+    /// The ring or the doorbell record is inaccessible.
+    Dma(DmaFault),
+    /// The CQ failed before.
+    Failed,
+    /// There is no such CQ.
+    Missing,
+}
+
+impl Cq {
+    /// Entries of the ring.
+    #[must_use]
+    pub const fn entries(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// Writes one CQE. `first_half` is what a 128-byte entry carries in front of it. The owner bit is filled in here.
+    /// `notify` counts for a CQ that is armed for solicited completions only (solicited, or an error). Answers whether a
+    /// completion event is due.
+    ///
+    /// # Errors
+    /// [`CqError`]; the CQ takes nothing more after an error.
+    pub fn push(
+        &mut self,
+        io: &mut Io<'_>,
+        cqe: &[u8; 64],
+        first_half: Option<&[u8; 64]>,
+        notify: bool,
+    ) -> Result<bool, CqError> {
+        if self.status != CqStatus::OK {
+            return Err(CqError::Failed);
+        }
+        if !self.overrun_ignore
+            && !self.collapsed
+            && distance24(self.producer, self.consumer) >= self.entries()
+        {
+            // Only now is the record's fetch worth its cost.
+            self.fetch_consumer(io).map_err(|fault| {
+                self.status = CqStatus::WRITE_FAILURE;
+                CqError::Dma(fault)
+            })?;
+            if distance24(self.producer, self.consumer) >= self.entries() {
+                self.status = CqStatus::OVERFLOW;
+                return Err(CqError::Overrun);
+            }
+        }
+        let mut entry = *cqe;
+        entry[0x3f] = (entry[0x3f] & !1) | ((self.producer >> self.log_size) & 1) as u8;
+        let slot = if self.collapsed { 0 } else { u64::from(self.producer & (self.entries() - 1)) };
+        let mut at = slot * u64::from(self.cqe_bytes);
+        let written = (|| {
+            if self.cqe_bytes == 128 {
+                if let Some(half) = first_half {
+                    self.buffer.write(io.memory, at, half)?;
+                }
+                at += 64;
+            }
+            self.buffer.publish(io.memory, at, &entry)
+        })();
+        if let Err(fault) = written {
+            self.status = CqStatus::WRITE_FAILURE;
+            return Err(CqError::Dma(fault));
+        }
+        self.producer = (self.producer + 1) & 0x00ff_ffff;
+        if notify {
+            self.last_solicited = Some(self.producer);
+        }
+        Ok(match self.state {
+            Some(CqState::ARMED) => self.fire(),
+            Some(CqState::SOLICITED_ARMED) if notify => self.fire(),
+            _ => false,
+        })
+    }
+
+    fn fetch_consumer(&mut self, io: &mut Io<'_>) -> Result<(), DmaFault> {
+        let consumer = io.memory.load32(self.dbr_addr)? & 0x00ff_ffff;
+        // A record that claims more than was produced would hide an overrun: keep the last sane value.
+        if distance24(consumer, self.consumer) <= distance24(self.producer, self.consumer) {
+            self.consumer = consumer;
+        }
+        Ok(())
+    }
+
+    /// The arm doorbell. `Ok(true)` when a completion event is due at once because there are CQEs beyond the given
+    /// consumer index.
+    ///
+    /// # Errors
+    /// Why the doorbell has no effect: a sequence number that belongs to an event already sent, or an impossible index.
+    pub fn arm(&mut self, sequence: u32, solicited_only: bool, consumer: u32) -> Result<bool, ArmError> {
+        if sequence & 3 != self.arm_sn & 3 {
+            return Err(ArmError::StaleSequence);
+        }
+        let outstanding = distance24(self.producer, consumer);
+        if outstanding > self.entries() && !self.overrun_ignore && !self.collapsed {
+            return Err(ArmError::Index);
+        }
+        self.state = Some(if solicited_only { CqState::SOLICITED_ARMED } else { CqState::ARMED });
+        let due = if solicited_only {
+            self.last_solicited.is_some_and(|last| {
+                // Within what is outstanding: produced - last < produced - consumer.
+                distance24(self.producer, last) < outstanding
+            })
+        } else {
+            outstanding != 0
+        };
+        Ok(due && self.fire())
+    }
+
+    fn fire(&mut self) -> bool {
+        self.state = Some(CqState::FIRED);
+        self.arm_sn = self.arm_sn.wrapping_add(1);
+        true
+    }
+}
+
+/// Why an arm doorbell was ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArmError {
+    /// `arm_sn` is that of an event that was already sent. Normal when arming crosses the event.
+    StaleSequence,
+    /// The consumer index lies ahead of the producer, or further behind than the ring is long.
+    Index,
+}

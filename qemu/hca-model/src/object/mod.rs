@@ -1,0 +1,18 @@
+//! The device's objects.
+
+pub mod counters;
+pub mod cq;
+pub mod eq;
+pub mod mkey;
+pub mod pages;
+pub mod qp;
+pub mod queues;
+pub mod srq;
+pub mod table;
+pub mod uar;
+
+/// The 24-bit difference `a - b` of wrapping counters.
+#[must_use]
+pub const fn distance24(a: u32, b: u32) -> u32 {
+    a.wrapping_sub(b) & 0x00ff_ffff
+}

@@ -1,0 +1,104 @@
+//! A queue's buffer in guest memory: the `pas[]` of a creating command.
+
+use crate::seams::{DmaFault, GuestMemory};
+
+/// A contiguous buffer made of pages, each `1 << log_page_size` bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageList {
+    pages: Vec<u64>,
+    log_page_size: u32,
+    /// Where the buffer starts in the first page.
+    page_offset: u64,
+    len: u64,
+}
+
+impl PageList {
+    /// Pages that a buffer of `len` bytes needs that starts `page_offset` bytes into the first.
+    #[must_use]
+    pub const fn pages_needed(len: u64, page_offset: u64, log_page_size: u32) -> u64 {
+        (page_offset + len).div_ceil(1 << log_page_size)
+    }
+
+    /// A buffer of `len` bytes, `None` when `pages` does not cover it.
+    #[must_use]
+    pub fn new(pages: Vec<u64>, log_page_size: u32, page_offset: u64, len: u64) -> Option<Self> {
+        if log_page_size > 40 || Self::pages_needed(len, page_offset, log_page_size) > pages.len() as u64 {
+            return None;
+        }
+        Some(Self { pages, log_page_size, page_offset, len })
+    }
+
+    /// Bytes of the buffer.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no buffer.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pages as given.
+    #[must_use]
+    pub fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+
+    /// The device address of byte `offset` and how many bytes follow in the same page; `None` beyond the end.
+    #[must_use]
+    pub fn address(&self, offset: u64) -> Option<(u64, u64)> {
+        if offset >= self.len {
+            return None;
+        }
+        let at = self.page_offset + offset;
+        let page = self.pages.get(usize::try_from(at >> self.log_page_size).ok()?)?;
+        let inside = at & ((1 << self.log_page_size) - 1);
+        let left = ((1 << self.log_page_size) - inside).min(self.len - offset);
+        Some((page.wrapping_add(inside), left))
+    }
+
+    /// Copies out of the buffer.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the range leaves the buffer or memory cannot be read.
+    pub fn read(&self, memory: &dyn GuestMemory, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < buf.len() {
+            let fault = DmaFault { address: offset, len: buf.len() };
+            let (address, left) = self.address(offset + done as u64).ok_or(fault)?;
+            let end = buf.len().min(done + usize::try_from(left).unwrap_or(usize::MAX));
+            memory.read(address, buf.get_mut(done..end).ok_or(fault)?)?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Copies into the buffer.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the range leaves the buffer or memory cannot be written.
+    pub fn write(&self, memory: &dyn GuestMemory, offset: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < data.len() {
+            let fault = DmaFault { address: offset, len: data.len() };
+            let (address, left) = self.address(offset + done as u64).ok_or(fault)?;
+            let end = data.len().min(done + usize::try_from(left).unwrap_or(usize::MAX));
+            memory.write(address, data.get(done..end).ok_or(fault)?)?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Writes a 64-byte entry so that whoever sees its last 8 bytes (the owner bit among them) sees all of it.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the entry leaves the buffer or memory cannot be written.
+    pub fn publish(&self, memory: &dyn GuestMemory, offset: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
+        self.write(memory, offset, &entry[..56])?;
+        let (address, _) = self.address(offset + 56).ok_or(DmaFault { address: offset, len: 64 })?;
+        let [.., a, b, c, d, e, f, g, h] = *entry;
+        memory.store64(address, u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
+}

@@ -1,0 +1,265 @@
+//! Queue pairs: the context (contexts reference sections 3 and 4), parsed.
+
+use super::pages::PageList;
+use super::table::Table;
+use crate::transport::QpTransport;
+use mlx5_prm::contexts::{ads, qpc};
+use mlx5_prm::value::{QpState, RqType, ServiceType};
+
+/// First QP number; 0 and 1 are the wire's numbers of the management QPs.
+pub const FIRST_QPN: u32 = 0x40;
+
+/// An address path (`ads`), InfiniBand's part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressPath {
+    /// `fl`: packets return inside the device.
+    pub force_loopback: bool,
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// Packets carry a GRH.
+    pub grh: bool,
+    /// Low 7 bits of the source LID.
+    pub mlid: u8,
+    /// Destination LID.
+    pub rlid: u16,
+    /// ACK time-out: 4.096 us times 2 to the power of this; 0 is infinite.
+    pub ack_timeout: u8,
+    /// Index of the source GID, with `grh`.
+    pub src_addr_index: u8,
+    /// Static rate code.
+    pub stat_rate: u8,
+    /// GRH hop limit.
+    pub hop_limit: u8,
+    /// GRH traffic class.
+    pub tclass: u8,
+    /// GRH flow label, 20 bits.
+    pub flow_label: u32,
+    /// Destination GID, with `grh`.
+    pub rgid: [u8; 16],
+    /// Service level.
+    pub sl: u8,
+    /// Port, from 1.
+    pub port: u8,
+}
+
+impl AddressPath {
+    /// Parses an `ads`.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let mut rgid = [0; 16];
+        if let Some(from) = ads::rgid_rip.of(bytes).get(..16) {
+            rgid.copy_from_slice(from);
+        }
+        Self {
+            force_loopback: ads::fl.is_set(bytes),
+            pkey_index: ads::pkey_index.get32(bytes) as u16,
+            grh: ads::grh.is_set(bytes),
+            mlid: ads::mlid.get32(bytes) as u8,
+            rlid: ads::rlid.get32(bytes) as u16,
+            ack_timeout: ads::ack_timeout.get32(bytes) as u8,
+            src_addr_index: ads::src_addr_index.get32(bytes) as u8,
+            stat_rate: ads::stat_rate.get32(bytes) as u8,
+            hop_limit: ads::hop_limit.get32(bytes) as u8,
+            tclass: ads::tclass.get32(bytes) as u8,
+            flow_label: ads::flow_label.get32(bytes),
+            rgid,
+            sl: ads::sl.get32(bytes) as u8,
+            port: ads::vhca_port_num.get32(bytes) as u8,
+        }
+    }
+
+    /// Writes an `ads`.
+    pub fn emit(&self, bytes: &mut [u8]) {
+        ads::fl.set(bytes, self.force_loopback);
+        ads::pkey_index.set(bytes, self.pkey_index);
+        ads::grh.set(bytes, self.grh);
+        ads::mlid.set(bytes, self.mlid);
+        ads::rlid.set(bytes, self.rlid);
+        ads::ack_timeout.set(bytes, self.ack_timeout);
+        ads::src_addr_index.set(bytes, self.src_addr_index);
+        ads::stat_rate.set(bytes, self.stat_rate);
+        ads::hop_limit.set(bytes, self.hop_limit);
+        ads::tclass.set(bytes, self.tclass);
+        ads::flow_label.set(bytes, self.flow_label);
+        if let Some(to) = ads::rgid_rip.of_mut(bytes).get_mut(..16) {
+            to.copy_from_slice(&self.rgid);
+        }
+        ads::sl.set(bytes, self.sl);
+        ads::vhca_port_num.set(bytes, self.port);
+    }
+}
+
+/// The send queue's place in the QP's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendQueue {
+    /// Byte offset in [`Qp::buffer`].
+    pub offset: u64,
+    /// log2 of its 64-byte basic blocks.
+    pub log_size: u32,
+}
+
+/// The receive queue's place in the QP's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveQueue {
+    /// Byte offset in [`Qp::buffer`].
+    pub offset: u64,
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// log2 of bytes of an entry.
+    pub log_stride: u32,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug)]
+pub struct Qp {
+    /// Its number in commands and doorbells.
+    pub qpn: u32,
+    /// Service type.
+    pub service: ServiceType,
+    /// State.
+    pub state: QpState,
+    /// Protection domain.
+    pub pd: u32,
+    /// The UAR whose doorbells it obeys.
+    pub uar_page: u32,
+    /// CQ of send completions.
+    pub cqn_snd: u32,
+    /// CQ of receive completions.
+    pub cqn_rcv: u32,
+    /// Where receives come from.
+    pub rq_type: RqType,
+    /// SRQ, RMP or XRQ, with [`RqType::SRQ_RQ`].
+    pub srqn: u32,
+    /// XRC domain.
+    pub xrcd: u32,
+    /// Both rings.
+    pub buffer: PageList,
+    /// The send queue, if any.
+    pub sq: Option<SendQueue>,
+    /// The receive queue of its own, if any.
+    pub rq: Option<ReceiveQueue>,
+    /// Doorbell record: receive counter, send counter.
+    pub dbr_addr: u64,
+    /// Comes back in every completion (24 bits).
+    pub user_index: u32,
+    /// May use the reserved L_Key.
+    pub reserved_lkey: bool,
+    /// May send UMRs.
+    pub fast_registration: bool,
+    /// `cs_req`: requester scatters small data into the CQE (0x11 up to 32 bytes, 0x22 up to 64).
+    pub cs_req: u8,
+    /// `cs_res`: responder likewise (1, 2).
+    pub cs_res: u8,
+    /// `block_lb_mc`: own multicasts are not received.
+    pub block_multicast_loopback: bool,
+    /// Q counter set; 0 is none.
+    pub counter_set_id: u8,
+    /// Path MTU code.
+    pub mtu: u8,
+    /// log2 of the longest message.
+    pub log_msg_max: u8,
+    /// The peer's QP number.
+    pub remote_qpn: u32,
+    /// The path in use.
+    pub primary_path: AddressPath,
+    /// The alternate path.
+    pub alternate_path: AddressPath,
+    /// `pm_state`.
+    pub pm_state: u8,
+    /// log2 of packets between two requests for acknowledgement.
+    pub log_ack_req_freq: u8,
+    /// log2 of outstanding reads and atomics as requester.
+    pub log_sra_max: u8,
+    /// log2 of outstanding reads and atomics as responder.
+    pub log_rra_max: u8,
+    /// Retries after time-outs and sequence errors.
+    pub retry_count: u8,
+    /// Retries after RNR NAKs; 7 is forever.
+    pub rnr_retry: u8,
+    /// RNR timer code that this responder sends.
+    pub min_rnr_nak: u8,
+    /// First PSN of the requester, as given at RTR to RTS.
+    pub next_send_psn: u32,
+    /// First PSN expected by the responder, as given at INIT to RTR.
+    pub next_rcv_psn: u32,
+    /// Remote reads allowed.
+    pub rre: bool,
+    /// Remote writes allowed.
+    pub rwe: bool,
+    /// Remote atomics allowed.
+    pub rae: bool,
+    /// `atomic_mode`.
+    pub atomic_mode: u8,
+    /// Q_Key (UD, QP1).
+    pub q_key: u32,
+    /// Source QP number put into the DETH instead of its own, if not 0.
+    pub deth_sqpn: u32,
+    /// The context as given, for fields of QUERY_QP that are not parsed.
+    pub context: Vec<u8>,
+    /// What the data path keeps for it.
+    pub transport: QpTransport,
+}
+
+impl Qp {
+    /// Takes over what CREATE_QP fixes for life.
+    pub fn parse_created(&mut self, context: &[u8]) {
+        self.service = ServiceType(qpc::st.get32(context) as u8);
+        self.pd = qpc::pd.get32(context);
+        self.uar_page = qpc::uar_page.get32(context);
+        self.cqn_snd = qpc::cqn_snd.get32(context);
+        self.cqn_rcv = qpc::cqn_rcv.get32(context);
+        self.rq_type = RqType(qpc::rq_type.get32(context) as u8);
+        self.srqn = qpc::srqn_rmpn_xrqn.get32(context);
+        self.xrcd = qpc::xrcd.get32(context);
+        self.dbr_addr = qpc::dbr_addr.get(context);
+        self.user_index = qpc::user_index.get32(context);
+        self.reserved_lkey = qpc::rlky.is_set(context);
+        self.fast_registration = qpc::fre.is_set(context);
+        self.cs_req = qpc::cs_req.get32(context) as u8;
+        self.cs_res = qpc::cs_res.get32(context) as u8;
+        self.block_multicast_loopback = qpc::block_lb_mc.is_set(context);
+        self.deth_sqpn = qpc::deth_sqpn.get32(context);
+        self.log_ack_req_freq = qpc::log_ack_req_freq.get32(context) as u8;
+        self.counter_set_id = qpc::counter_set_id.get32(context) as u8;
+        self.pm_state = qpc::pm_state.get32(context) as u8;
+    }
+}
+
+/// All queue pairs.
+#[derive(Debug)]
+pub struct Qps {
+    /// By number.
+    pub table: Table<Qp>,
+    /// The number of the QP that serves wire number 0, if created.
+    pub qp0: Option<u32>,
+    /// The number of the QP that serves wire number 1, if created.
+    pub qp1: Option<u32>,
+    /// Multicast attachments: (group, QP number).
+    pub multicast: Vec<([u8; 16], u32)>,
+}
+
+impl Qps {
+    /// An empty table.
+    #[must_use]
+    pub const fn new(limit: u32) -> Self {
+        Self { table: Table::new(FIRST_QPN, limit), qp0: None, qp1: None, multicast: Vec::new() }
+    }
+
+    /// The QP number that a packet's destination QP number means.
+    #[must_use]
+    pub const fn by_wire_number(&self, number: u32) -> Option<u32> {
+        match number {
+            0 => self.qp0,
+            1 => self.qp1,
+            other => Some(other),
+        }
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        self.table.clear();
+        self.qp0 = None;
+        self.qp1 = None;
+        self.multicast.clear();
+    }
+}

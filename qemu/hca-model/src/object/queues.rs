@@ -1,0 +1,157 @@
+//! EQs and CQs together: delivering a completion may take an event, and an event may stop the device.
+//!
+//! Kept apart from the other tables of [`Hca`](crate::Hca) so that the data path can hold a QP while it completes.
+
+use super::cq::{Cq, CqError};
+use super::eq::{Eq, EqError};
+use super::table::Table;
+use crate::log::{Log, Subject};
+use crate::seams::Io;
+use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+
+/// First EQ number, as on a real ConnectX-4.
+pub const FIRST_EQN: u32 = 0x10;
+/// First CQ number.
+pub const FIRST_CQN: u32 = 0x400;
+
+/// All EQs and CQs.
+#[derive(Debug)]
+pub struct Queues {
+    /// Event queues.
+    pub eqs: Table<Eq>,
+    /// Completion queues.
+    pub cqs: Table<Cq>,
+    /// Set when an EQ failed: the device must stop with this syndrome.
+    pub fatal: Option<HealthSyndrome>,
+    /// CQs that failed; their QPs go to error at the next opportunity.
+    pub failed_cqs: Vec<u32>,
+}
+
+impl Queues {
+    /// Empty tables.
+    #[must_use]
+    pub const fn new(max_eqs: u32, max_cqs: u32) -> Self {
+        Self {
+            eqs: Table::new(FIRST_EQN, max_eqs),
+            cqs: Table::new(FIRST_CQN, max_cqs),
+            fatal: None,
+            failed_cqs: Vec::new(),
+        }
+    }
+
+    /// Delivers a CQE: writes it, sends the completion event if the CQ is armed for it. `first_half` goes in front of it
+    /// in a CQ with 128-byte entries. `notify` marks solicited completions and errors.
+    ///
+    /// # Errors
+    /// [`CqError`]; a failing CQ has then raised its CQ error event, and its QPs will be put to error.
+    pub fn push_cqe(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        cqn: u32,
+        cqe: &[u8; 64],
+        first_half: Option<&[u8; 64]>,
+        notify: bool,
+    ) -> Result<(), CqError> {
+        let Some(cq) = self.cqs.get_mut(cqn) else {
+            log.refuse(Subject::CompletionQueue { cqn }, "", "completion for a CQ that does not exist");
+            return Err(CqError::Missing);
+        };
+        let eqn = cq.eqn;
+        match cq.push(io, cqe, first_half, notify) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.completion_event(io, log, eqn, cqn);
+                Ok(())
+            }
+            Err(CqError::Failed) => Err(CqError::Failed),
+            Err(error) => {
+                let (syndrome, text) = match error {
+                    CqError::Dma(fault) => (CqErrorSyndrome::CQ_ACCESS_VIOLATION, fault.to_string()),
+                    _ => (CqErrorSyndrome::CQ_OVERRUN, "overrun".to_owned()),
+                };
+                log.refuse(Subject::CompletionQueue { cqn }, "cqc.status", text);
+                self.failed_cqs.push(cqn);
+                let mut data = [0; 28];
+                data[..4].copy_from_slice(&cqn.to_be_bytes());
+                data[0x0b] = syndrome.0;
+                self.event(io, log, EventType::CQ_ERROR, 0, &data);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends the completion event of `cqn` to EQ `eqn`.
+    pub fn completion_event(&mut self, io: &mut Io<'_>, log: &mut Log, eqn: u32, cqn: u32) {
+        let mut data = [0; 28];
+        data[0x18..].copy_from_slice(&cqn.to_be_bytes());
+        self.push_event(io, log, eqn, EventType::COMP, 0, &data);
+    }
+
+    /// Sends an asynchronous event to the EQ that `kind` is mapped to. Answers whether there is one.
+    pub fn event(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        kind: EventType,
+        sub_type: u8,
+        data: &[u8; 28],
+    ) -> bool {
+        let Some(eqn) = self.eqs.iter().find(|(_, eq)| eq.takes(kind)).map(|(eqn, _)| eqn) else {
+            return false;
+        };
+        self.push_event(io, log, eqn, kind, sub_type, data);
+        true
+    }
+
+    /// Sends an event in QP form: `queue` says which queue of the QP, or SRQ form with the SRQ's number.
+    pub fn qp_event(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        kind: EventType,
+        queue: EventQueueType,
+        number: u32,
+    ) -> bool {
+        let mut data = [0; 28];
+        data[0x14] = queue.0;
+        data[0x18..].copy_from_slice(&(number & 0x00ff_ffff).to_be_bytes());
+        self.event(io, log, kind, 0, &data)
+    }
+
+    fn push_event(
+        &mut self,
+        io: &mut Io<'_>,
+        log: &mut Log,
+        eqn: u32,
+        kind: EventType,
+        sub_type: u8,
+        data: &[u8; 28],
+    ) {
+        let Some(eq) = self.eqs.get_mut(eqn) else { return };
+        match eq.push(io, kind, sub_type, data) {
+            Ok(()) => {}
+            Err(EqError::Overrun) => {
+                log.refuse(
+                    Subject::EventQueue { eqn },
+                    "eqc.consumer_counter",
+                    format!("overrun by {kind}: {} entries not consumed", eq.entries()),
+                );
+                self.fatal.get_or_insert(HealthSyndrome::ASYNCHRONOUS_EQ_BUF_OVERRUN);
+            }
+            Err(EqError::Dma(fault)) => {
+                log.refuse(Subject::EventQueue { eqn }, "create_eq_in.pas", fault.to_string());
+                self.fatal.get_or_insert(HealthSyndrome::EQ_IN_ERR);
+            }
+        }
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        self.eqs.clear();
+        self.cqs.clear();
+        self.fatal = None;
+        self.failed_cqs.clear();
+    }
+}

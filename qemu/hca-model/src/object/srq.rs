@@ -1,0 +1,53 @@
+//! Shared receive queues: SRQ, XRC SRQ and RMP (contexts reference section 6, data path reference section 6).
+
+use super::pages::PageList;
+
+/// Which command made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SrqKind {
+    /// CREATE_SRQ.
+    Srq,
+    /// CREATE_XRC_SRQ.
+    Xrc,
+    /// CREATE_RMP.
+    Rmp,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug)]
+pub struct Srq {
+    /// Its number; one range for all kinds.
+    pub srqn: u32,
+    /// Which command made it.
+    pub kind: SrqKind,
+    /// Protection domain.
+    pub pd: u32,
+    /// CQ of receive completions; 0 for an RMP, whose QPs use their own.
+    pub cqn: u32,
+    /// XRC domain.
+    pub xrcd: u32,
+    /// The ring.
+    pub buffer: PageList,
+    /// log2 of its entries.
+    pub log_size: u32,
+    /// log2 of bytes of an entry.
+    pub log_stride: u32,
+    /// Linked list (entries start with a next segment) or cyclic.
+    pub linked: bool,
+    /// Doorbell record: word 0 counts entries posted.
+    pub dbr_addr: u64,
+    /// May use the reserved L_Key.
+    pub reserved_lkey: bool,
+    /// Comes back in completions.
+    pub user_index: u32,
+    /// Limit event armed at this number of entries left; 0 is not armed.
+    pub limit: u16,
+    /// Entries taken so far, 16 bits.
+    pub taken: u16,
+    /// Index of the next entry to take.
+    pub head: u16,
+    /// QPs that refer to it.
+    pub users: u32,
+    /// The context as given, for queries.
+    pub context: Vec<u8>,
+}

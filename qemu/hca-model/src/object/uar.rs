@@ -1,0 +1,38 @@
+//! User access regions: doorbell pages (bring-up reference section 2).
+
+use std::collections::BTreeMap;
+
+/// First UAR page number: the initialization segment lies below.
+pub const FIRST_UAR: u32 = 0x10;
+
+/// Bytes of a UAR page.
+pub const UAR_PAGE: usize = 4096;
+
+/// Where the CQ arm doorbell lies in a UAR page.
+pub const CQ_DOORBELL: usize = 0x20;
+/// Where the arming EQ doorbell lies.
+pub const EQ_ARM_DOORBELL: usize = 0x40;
+/// Where the EQ doorbell without arming lies.
+pub const EQ_DOORBELL: usize = 0x48;
+/// Where the first send doorbell (BlueFlame) register lies.
+pub const BLUEFLAME: usize = 0x800;
+
+/// A BlueFlame write under way: which work queue entry its bytes belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlueFlame {
+    /// The QP that was rung.
+    pub qpn: u32,
+    /// Basic block of the send queue that the buffer's first byte stands for.
+    pub wqe_index: u16,
+}
+
+/// An allocated UAR page.
+#[derive(Clone, Debug, Default)]
+pub struct Uar {
+    /// EQs, CQs, QPs that obey it.
+    pub users: u32,
+    /// First halves of 64-bit registers that were written in two pieces, by offset of the register.
+    pub halves: BTreeMap<usize, [u8; 8]>,
+    /// BlueFlame buffers that were rung, by offset of the buffer.
+    pub blueflame: BTreeMap<usize, BlueFlame>,
+}

@@ -1,0 +1,236 @@
+//! The InfiniBand port: its addresses, tables, state and counters.
+
+use mlx5_prm::event::PortChange;
+use mlx5_prm::value::{PortPhysicalState, PortState};
+
+/// Entries of the GID table.
+pub const GID_TABLE_SIZE: usize = 8;
+/// Entries of the P_Key table (`cmd_hca_cap.pkey_table_size` 0).
+pub const PKEY_TABLE_SIZE: usize = 128;
+
+/// Counters of the port (PortCounters and PortCountersExtended, IBTA volume 1 section 16.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Octets sent, divided by 4.
+    pub xmit_data: u64,
+    /// Octets received, divided by 4.
+    pub rcv_data: u64,
+    /// Packets sent.
+    pub xmit_packets: u64,
+    /// Packets received.
+    pub rcv_packets: u64,
+    /// Unicast packets sent.
+    pub unicast_xmit_packets: u64,
+    /// Unicast packets received.
+    pub unicast_rcv_packets: u64,
+    /// Multicast packets sent.
+    pub multicast_xmit_packets: u64,
+    /// Multicast packets received.
+    pub multicast_rcv_packets: u64,
+    /// Packets with an error.
+    pub rcv_errors: u64,
+    /// Packets that could not be sent.
+    pub xmit_discards: u64,
+    /// Management packets dropped for lack of a receive buffer.
+    pub vl15_dropped: u64,
+    /// The link went down.
+    pub link_downed: u64,
+}
+
+/// The port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID of the port.
+    pub port_guid: u64,
+    /// GUID of the system.
+    pub system_image_guid: u64,
+    /// Node description, 64 bytes.
+    pub node_description: [u8; 64],
+    /// High half of every GID.
+    pub gid_prefix: u64,
+    /// Low halves of the GID table; 0 is unset.
+    pub guids: [u64; GID_TABLE_SIZE],
+    /// P_Key table; 0 is unset.
+    pub pkeys: [u16; PKEY_TABLE_SIZE],
+    /// Local identifier; 0 before the subnet manager came by.
+    pub lid: u16,
+    /// LID mask control.
+    pub lmc: u8,
+    /// The subnet manager's LID.
+    pub sm_lid: u16,
+    /// Service level towards the subnet manager.
+    pub sm_sl: u8,
+    /// M_Key.
+    pub m_key: u64,
+    /// M_Key protection bits.
+    pub m_key_protect: u8,
+    /// M_Key lease period in seconds.
+    pub m_key_lease_period: u16,
+    /// Logical state.
+    pub state: PortState,
+    /// Physical state.
+    pub physical_state: PortPhysicalState,
+    /// Logical state as administered: down disables the link.
+    pub admin_up: bool,
+    /// Whether a cable is plugged in at both ends.
+    pub cable: bool,
+    /// Capability mask (PortInfo).
+    pub capability_mask: u32,
+    /// `NeighborMTU` code.
+    pub mtu: u8,
+    /// `MTUCap` code.
+    pub mtu_cap: u8,
+    /// Operational virtual lanes code.
+    pub operational_vls: u8,
+    /// Subnet time-out code.
+    pub subnet_timeout: u8,
+    /// `InitTypeReply`.
+    pub init_type_reply: u8,
+    /// `HOQLife`.
+    pub hoq_life: u8,
+    /// `VLStallCount`.
+    pub vl_stall_count: u8,
+    /// `LinkWidthEnabled`.
+    pub link_width_enabled: u8,
+    /// `LinkSpeedEnabled`.
+    pub link_speed_enabled: u8,
+    /// `LinkSpeedExtEnabled`.
+    pub link_speed_ext_enabled: u8,
+    /// `LocalPhyErrors`, `OverrunErrors`.
+    pub error_thresholds: u8,
+    /// Partition enforcement and filtering bits with operational VLs.
+    pub m_key_violations: u16,
+    /// Packets with a P_Key that is not in the table.
+    pub pkey_violations: u16,
+    /// Packets with a wrong Q_Key.
+    pub qkey_violations: u16,
+    /// SL to VL mapping.
+    pub sl_to_vl: [u8; 8],
+    /// VL arbitration tables, low and high priority.
+    pub vl_arbitration: [[u8; 64]; 2],
+    /// Counters.
+    pub counters: PortCounters,
+    /// Changes that wait to be raised as events.
+    pub(crate) changes: Vec<PortChange>,
+}
+
+impl Port {
+    /// A port as at power-on, its cable unplugged.
+    #[must_use]
+    pub fn new(profile: &crate::Profile) -> Self {
+        let mut node_description = [0; 64];
+        for (to, from) in node_description.iter_mut().take(63).zip(profile.node_description.bytes()) {
+            *to = from;
+        }
+        let mut guids = [0; GID_TABLE_SIZE];
+        guids[0] = profile.port_guid;
+        let mut pkeys = [0; PKEY_TABLE_SIZE];
+        pkeys[0] = 0xffff;
+        Self {
+            node_guid: profile.node_guid,
+            port_guid: profile.port_guid,
+            system_image_guid: profile.system_image_guid,
+            node_description,
+            gid_prefix: 0xfe80_0000_0000_0000,
+            guids,
+            pkeys,
+            lid: 0,
+            lmc: 0,
+            sm_lid: 0,
+            sm_sl: 0,
+            m_key: 0,
+            m_key_protect: 0,
+            m_key_lease_period: 0,
+            state: PortState::DOWN,
+            physical_state: PortPhysicalState::POLLING,
+            admin_up: true,
+            cable: false,
+            capability_mask: 0x2651_e848,
+            mtu: 5,
+            mtu_cap: 5,
+            operational_vls: 3,
+            subnet_timeout: 18,
+            init_type_reply: 0,
+            hoq_life: 16,
+            vl_stall_count: 7,
+            link_width_enabled: 3,
+            link_speed_enabled: 7,
+            link_speed_ext_enabled: 3,
+            error_thresholds: 0x88,
+            m_key_violations: 0,
+            pkey_violations: 0,
+            qkey_violations: 0,
+            sl_to_vl: [0x01, 0x23, 0x01, 0x23, 0x01, 0x23, 0x01, 0x23],
+            vl_arbitration: [[0; 64]; 2],
+            counters: PortCounters::default(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// GID number `index`; all zero when unset.
+    #[must_use]
+    pub fn gid(&self, index: usize) -> [u8; 16] {
+        let mut gid = [0; 16];
+        if let Some(&guid) = self.guids.get(index)
+            && guid != 0
+        {
+            gid[..8].copy_from_slice(&self.gid_prefix.to_be_bytes());
+            gid[8..].copy_from_slice(&guid.to_be_bytes());
+        }
+        gid
+    }
+
+    /// P_Key number `index`.
+    #[must_use]
+    pub fn pkey(&self, index: u16) -> Option<u16> {
+        self.pkeys.get(usize::from(index)).copied().filter(|&pkey| pkey != 0)
+    }
+
+    /// Payload bytes of a full packet on this link.
+    #[must_use]
+    pub const fn mtu_bytes(&self) -> u32 {
+        128 << self.mtu
+    }
+
+    /// Whether data packets may pass.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == PortState::ACTIVE
+    }
+
+    /// Plugs or unplugs the cable, as the fabric sees it.
+    pub fn set_cable(&mut self, cable: bool) {
+        self.cable = cable;
+        self.update_link();
+    }
+
+    /// Enables or disables the port (PAOS, vport state).
+    pub fn set_admin(&mut self, up: bool) {
+        self.admin_up = up;
+        self.update_link();
+    }
+
+    fn update_link(&mut self) {
+        let up = self.cable && self.admin_up;
+        if up && self.state == PortState::DOWN {
+            self.physical_state = PortPhysicalState::LINK_UP;
+            self.state = PortState::INIT;
+            self.changes.push(PortChange::INITIALIZED);
+        } else if !up {
+            self.physical_state =
+                if self.admin_up { PortPhysicalState::POLLING } else { PortPhysicalState::DISABLED };
+            if self.state != PortState::DOWN {
+                self.state = PortState::DOWN;
+                self.counters.link_downed += 1;
+                self.changes.push(PortChange::DOWN);
+            }
+        }
+    }
+
+    /// Answers a subnet or performance management packet as the port's management agent does.
+    pub fn sma(&mut self, mad: &[u8; 256]) -> [u8; 256] {
+        *mad
+    }
+}

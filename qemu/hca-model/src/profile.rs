@@ -1,0 +1,95 @@
+//! What a device is made as: identity, limits, and the faults a test may order.
+
+use mlx5_prm::opcode::Opcode;
+
+/// Faults for tests of what a driver does with a device that misbehaves. All off by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Misbehaviour {
+    /// Ask for this many init pages instead of the profile's number.
+    pub starve_pages: Option<u32>,
+    /// Capability bits to hide: byte offset of a dword of the general capabilities and the bits to clear in it.
+    pub hidden_capabilities: Vec<(usize, u32)>,
+    /// A command that never completes.
+    pub stall_command: Option<Opcode>,
+    /// The health counter stands still.
+    pub wedge_health: bool,
+    /// `initializing` never clears.
+    pub never_initialized: bool,
+}
+
+/// How strictly input is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strictness {
+    /// As far as is known of firmware, and what Linux does is accepted.
+    Lenient,
+    /// Everything that the reference manual calls reserved or illegal is refused.
+    Strict,
+}
+
+/// A device as it leaves the factory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// GUID of the node.
+    pub node_guid: u64,
+    /// GUID of the port, the low half of its first GID.
+    pub port_guid: u64,
+    /// GUID of the system.
+    pub system_image_guid: u64,
+    /// Node description before software sets one.
+    pub node_description: String,
+    /// Parameter-set identification of QUERY_ADAPTER.
+    pub psid: String,
+    /// MSI-X vectors.
+    pub vectors: u16,
+    /// log2 of command queue entries (at most 5).
+    pub log_cmdq_size: u8,
+    /// Pages asked for before SET_HCA_CAP.
+    pub boot_pages: u32,
+    /// Pages asked for before INIT_HCA.
+    pub init_pages: u32,
+    /// Pages that every further [`objects_per_growth`](Self::objects_per_growth) objects need at run time.
+    pub growth_pages: u32,
+    /// Objects that the pages at hand suffice for, again and again.
+    pub objects_per_growth: u32,
+    /// log2 of QPs as the current capability says at power-on.
+    pub log_max_qp: u8,
+    /// How strictly input is checked.
+    pub strictness: Strictness,
+    /// Faults.
+    pub misbehaviour: Misbehaviour,
+}
+
+impl Profile {
+    /// Distance between the GUIDs of two nodes.
+    const GUID_STEP: u64 = 0x10;
+    /// Port GUID of node 0.
+    const GUID_BASE: u64 = 0x506b_4b03_00a0_0000;
+
+    /// Node `i` of a fabric, counted from 0: GUIDs are fixed, so that others can name them before the device exists.
+    #[must_use]
+    pub fn node(i: u16) -> Self {
+        let port_guid = Self::port_guid_of(i);
+        Self {
+            node_guid: port_guid,
+            port_guid,
+            system_image_guid: port_guid,
+            node_description: format!("emulated ConnectX-5 {i}"),
+            psid: "MT_0000000008".to_owned(),
+            vectors: 32,
+            log_cmdq_size: 5,
+            boot_pages: 6,
+            init_pages: 64,
+            growth_pages: 16,
+            objects_per_growth: 256,
+            log_max_qp: 14,
+            strictness: Strictness::Strict,
+            misbehaviour: Misbehaviour::default(),
+        }
+    }
+
+    /// The port GUID of node `i`.
+    #[must_use]
+    pub const fn port_guid_of(i: u16) -> u64 {
+        Self::GUID_BASE + i as u64 * Self::GUID_STEP
+    }
+}

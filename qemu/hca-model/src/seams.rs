@@ -1,0 +1,114 @@
+//! The traits through which memory, interrupts and the wire reach the model.
+
+use std::fmt;
+
+/// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaFault {
+    /// The device's address.
+    pub address: u64,
+    /// Bytes of the access.
+    pub len: usize,
+}
+
+impl fmt::Display for DmaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMA fault: {} bytes at {:#x}", self.len, self.address)
+    }
+}
+
+impl std::error::Error for DmaFault {}
+
+/// Guest memory as the device's DMA sees it. Addresses are the device's (guest-physical).
+///
+/// The 4- and 8-byte accesses are single and ordered; their values are the big-endian numbers in memory, as the PRM prints
+/// them.
+pub trait GuestMemory {
+    /// Copies from memory.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when any byte of the range is inaccessible.
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
+    /// Copies to memory.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when any byte of the range is inaccessible or read-only.
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault>;
+    /// One 32-bit load with acquire ordering.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when inaccessible or not 4-byte aligned.
+    fn load32(&self, address: u64) -> Result<u32, DmaFault>;
+    /// One 64-bit load with acquire ordering.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when inaccessible or not 8-byte aligned.
+    fn load64(&self, address: u64) -> Result<u64, DmaFault>;
+    /// One 32-bit store with release ordering.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when inaccessible, read-only or not 4-byte aligned.
+    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault>;
+    /// One 64-bit store with release ordering.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when inaccessible, read-only or not 8-byte aligned.
+    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault>;
+}
+
+/// MSI-X messages of the device. Masking and the pending bits are the owner's business.
+pub trait Interrupts {
+    /// Sends the message of `vector`.
+    fn raise(&mut self, vector: u16);
+}
+
+/// One InfiniBand packet, from the local route header to the invariant CRC. (The variant CRC belongs to the link and is
+/// added in captures.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// LRH to ICRC.
+    pub bytes: Vec<u8>,
+}
+
+/// The device's side of its cable.
+pub trait Link {
+    /// Puts a packet on the wire.
+    fn send(&mut self, packet: Packet);
+}
+
+/// What the device may touch during one call: the time and the three seams.
+pub struct Io<'a> {
+    /// Monotonic nanoseconds.
+    pub now: u64,
+    /// Guest memory; every access fails while bus mastering is off.
+    pub memory: &'a dyn GuestMemory,
+    /// Interrupt messages.
+    pub interrupts: &'a mut dyn Interrupts,
+    /// The wire.
+    pub link: &'a mut dyn Link,
+}
+
+/// Memory of a device whose bus mastering is off: every access fails.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoMemory;
+
+impl GuestMemory for NoMemory {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { address, len: buf.len() })
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+        Err(DmaFault { address, len: data.len() })
+    }
+    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+        Err(DmaFault { address, len: 4 })
+    }
+    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+        Err(DmaFault { address, len: 8 })
+    }
+    fn store32(&self, address: u64, _: u32) -> Result<(), DmaFault> {
+        Err(DmaFault { address, len: 4 })
+    }
+    fn store64(&self, address: u64, _: u64) -> Result<(), DmaFault> {
+        Err(DmaFault { address, len: 8 })
+    }
+}
