@@ -2,7 +2,12 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod gid;
+pub mod mad;
+pub mod smp;
+pub mod units;
+mod view;
 pub mod wire;
 
 pub use gid::Gid;

@@ -1,0 +1,114 @@
+//! The encoded quantities of management messages: MTU and rate codes, time exponents.
+
+/// 4.096 µs · 2^n in nanoseconds: the unit of every time exponent in management messages. Only the low 5 bits count.
+pub const fn exponent_ns(n: u8) -> u64 {
+    4096 << (n & 0x1f)
+}
+
+/// The smallest exponent whose time is at least `ns`; at most 31.
+pub const fn exponent_for_ns(ns: u64) -> u8 {
+    let mut n = 0;
+    while n < 31 && exponent_ns(n) < ns {
+        n += 1;
+    }
+    n
+}
+
+/// Bytes of an MTU code: 1 256, 2 512, 3 1024, 4 2048, 5 4096.
+pub const fn mtu_bytes(code: u8) -> Option<u16> {
+    match code {
+        1..=5 => Some(128 << code),
+        _ => None,
+    }
+}
+
+/// The code of an MTU in bytes.
+pub const fn mtu_code(bytes: u16) -> Option<u8> {
+    match bytes {
+        256 => Some(1),
+        512 => Some(2),
+        1024 => Some(3),
+        2048 => Some(4),
+        4096 => Some(5),
+        _ => None,
+    }
+}
+
+/// Mbit/s of a static rate code (IBA volume 1, table 224 and its extensions).
+pub const fn rate_mbps(code: u8) -> Option<u32> {
+    Some(match code {
+        2 => 2_500,
+        5 => 5_000,
+        3 => 10_000,
+        6 => 20_000,
+        4 => 30_000,
+        7 => 40_000,
+        8 => 60_000,
+        9 => 80_000,
+        10 => 120_000,
+        11 => 14_000,
+        12 => 56_000,
+        13 => 112_000,
+        14 => 168_000,
+        15 => 25_000,
+        16 => 100_000,
+        17 => 200_000,
+        18 => 300_000,
+        19 => 28_000,
+        20 => 50_000,
+        21 => 400_000,
+        22 => 600_000,
+        _ => return None,
+    })
+}
+
+/// The local ACK timeout exponent that goes into a REQ: about twice the packet life time plus the CA's own delay,
+/// all as exponents (IBA volume 1, section 12.7.34). At most 31.
+pub const fn local_ack_timeout(packet_life_time: u8, local_ca_ack_delay: u8) -> u8 {
+    let (t, d) = (packet_life_time as u16 + 1, local_ca_ack_delay as u16);
+    let sum = if t >= d {
+        if d + 1 >= t { t + 1 } else { t }
+    } else if t + 1 >= d {
+        d + 1
+    } else {
+        d
+    };
+    if sum > 31 { 31 } else { sum as u8 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents() {
+        assert_eq!(exponent_ns(0), 4_096);
+        assert_eq!(exponent_ns(20), 4_294_967_296);
+        assert_eq!(exponent_for_ns(4_096), 0);
+        assert_eq!(exponent_for_ns(4_097), 1);
+        assert_eq!(exponent_for_ns(u64::MAX), 31);
+        for n in 0..32 {
+            assert_eq!(exponent_for_ns(exponent_ns(n)), n);
+        }
+    }
+
+    #[test]
+    fn mtus_and_rates() {
+        for code in 1..=5 {
+            assert_eq!(mtu_code(mtu_bytes(code).unwrap()), Some(code));
+        }
+        assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_bytes(255), mtu_code(1500)), (None, None, None, None));
+        assert_eq!((rate_mbps(16), rate_mbps(1)), (Some(100_000), None));
+    }
+
+    #[test]
+    fn ack_timeout_rule() {
+        // t = life + 1 against d: far above, one above, equal, one below, far below.
+        assert_eq!(local_ack_timeout(18, 15), 19);
+        assert_eq!(local_ack_timeout(18, 18), 20);
+        assert_eq!(local_ack_timeout(18, 19), 20);
+        assert_eq!(local_ack_timeout(18, 20), 21);
+        assert_eq!(local_ack_timeout(18, 22), 22);
+        assert_eq!(local_ack_timeout(31, 31), 31);
+    }
+}
