@@ -1,7 +1,28 @@
-#![no_std]
-#![no_main]
+//! The unikernel's image. Boot order: start information, command line, exceptions, page tables, clock and interrupts, PCI,
+//! then the application named on the command line.
+//!
+//! Unsafe code is confined to [`arch`] (CPU and board) and [`mem`] (page tables, device windows).
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![deny(unsafe_code)]
 
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo) -> ! {
-    loop {}
+#[cfg(target_os = "none")]
+mod app;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+mod arch;
+#[cfg(target_os = "none")]
+mod console;
+#[cfg(target_os = "none")]
+mod machine;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+mod mem;
+
+/// On a host there is nothing to boot.
+#[cfg(not(target_os = "none"))]
+fn main() -> std::process::ExitCode {
+    eprintln!(
+        "error: this is the unikernel; build it with --target x86_64-unknown-none and boot it with `cargo xtask`"
+    );
+    std::process::ExitCode::FAILURE
 }

@@ -1,0 +1,49 @@
+//! `app=fault kind=...`: raises one fault, whose report ends the machine. For tests of the reports.
+
+use kernel::exit::ExitCode;
+
+use crate::arch::exceptions::raise;
+use crate::console::println;
+use crate::machine::Machine;
+
+const KINDS: [(&str, fn()); 17] = [
+    ("divide", raise::divide),
+    ("debug", raise::debug),
+    ("nmi", raise::nmi),
+    ("breakpoint", raise::breakpoint),
+    ("opcode", raise::opcode),
+    ("device", raise::device),
+    ("double", raise::double),
+    ("stack-segment", raise::stack_segment),
+    ("protection", raise::general_protection),
+    ("page-read", raise::page_read),
+    ("page-write", raise::page_write),
+    ("rodata", raise::rodata),
+    ("execute", raise::execute),
+    ("stack", || {
+        core::hint::black_box(raise::stack_overflow(0));
+    }),
+    ("panic", || panic!("asked for by kind=panic")),
+    ("index", || {
+        let index = core::hint::black_box(3);
+        core::hint::black_box([0; 3][index]);
+    }),
+    ("overflow", || {
+        core::hint::black_box(core::hint::black_box(u64::MAX).checked_add(1).expect("overflow"));
+    }),
+];
+
+pub fn run(machine: &Machine<'_>) -> ExitCode {
+    let wanted = machine.options.kind.unwrap_or("");
+    let Some((_, fault)) = KINDS.iter().find(|(name, _)| *name == wanted) else {
+        crate::console::print(format_args!("error: command line: kind={wanted} is not one of"));
+        for (name, _) in KINDS {
+            crate::console::print(format_args!(" {name}"));
+        }
+        println!();
+        return ExitCode::Usage;
+    };
+    fault();
+    println!("error: kind={wanted} came back without a fault");
+    ExitCode::Failed
+}

@@ -1,0 +1,20 @@
+//! The applications in the image, chosen by `app=` on the command line. Each gives the machine's exit code.
+
+mod fault;
+mod hello;
+mod idle;
+
+use kernel::cmdline::App;
+use kernel::exit::ExitCode;
+
+use crate::machine::Machine;
+
+/// Runs the application.
+pub fn run(machine: &Machine<'_>) -> ExitCode {
+    match machine.options.app {
+        App::Hello => hello::run(machine),
+        App::Fault => fault::run(machine),
+        App::Idle => idle::run(),
+        App::Msix => ExitCode::Failed,
+    }
+}

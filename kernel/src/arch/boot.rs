@@ -1,0 +1,212 @@
+//! The PVH entry: from 32-bit protected mode without paging to Rust in long mode.
+
+use core::arch::global_asm;
+use kernel::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
+
+// XEN_ELFNOTE_PHYS32_ENTRY (18): the entry's physical address. QEMU wants the segment's alignment to be 4.
+global_asm!(
+    r#"
+    .pushsection .note.pvh, "a", @note
+    .balign 4
+    .long 4, 8, 18
+    .asciz "Xen"
+    .balign 4
+    .long pvh_start, 0
+    .popsection
+    "#
+);
+
+// EBX holds the start information's address. The boot page tables map the first 4 GiB one to one, in 2 MiB
+// pages; Rust replaces them as soon as it knows the memory map. Everything in .bss is zero: the loader clears it.
+global_asm!(
+    r#"
+    .pushsection .boot, "ax", @progbits
+    .code32
+    .global pvh_start
+pvh_start:
+    cli
+    cld
+    mov esp, offset __stack_top
+    mov esi, ebx
+
+    mov eax, 0x80000000
+    cpuid
+    cmp eax, 0x80000001
+    jb 9f
+    mov eax, 0x80000001
+    cpuid
+    bt edx, 29
+    jnc 9f
+    bt edx, 20
+    jnc 9f
+
+    mov edi, offset boot_directories
+    mov eax, 0x83
+    mov ecx, 2048
+2:  mov [edi], eax
+    add eax, 0x200000
+    add edi, 8
+    dec ecx
+    jnz 2b
+
+    mov edi, offset boot_pointers
+    mov eax, offset boot_directories
+    or eax, 3
+    mov ecx, 4
+3:  mov [edi], eax
+    add eax, 0x1000
+    add edi, 8
+    dec ecx
+    jnz 3b
+
+    mov eax, offset boot_pointers
+    or eax, 3
+    mov edi, offset boot_root
+    mov [edi], eax
+    mov cr3, edi
+
+    mov eax, cr4
+    or eax, 0x20
+    mov cr4, eax
+    mov ecx, 0xc0000080
+    rdmsr
+    or eax, 0x900
+    wrmsr
+    mov eax, cr0
+    or eax, 0x80010000
+    mov cr0, eax
+
+    mov eax, offset boot_gdt_pointer
+    lgdt [eax]
+    mov eax, offset boot_long_mode
+    push 8
+    push eax
+    retf
+
+    // No long mode or no no-execute pages: one line, and the machine's exit status.
+9:  mov esi, offset boot_complaint
+4:  mov al, [esi]
+    test al, al
+    jz 5f
+    mov dx, 0x3f8
+    out dx, al
+    inc esi
+    jmp 4b
+5:  mov eax, {exit_machine}
+    mov dx, 0xf4
+    out dx, eax
+6:  hlt
+    jmp 6b
+
+    .code64
+boot_long_mode:
+    mov ax, 16
+    mov ds, ax
+    mov es, ax
+    mov ss, ax
+    xor eax, eax
+    mov fs, ax
+    mov gs, ax
+    lea rsp, [rip + __stack_top]
+    xor ebp, ebp
+    mov edi, esi
+    call {main}
+    ud2
+
+    .balign 8
+boot_gdt:
+    .quad 0
+    .quad 0x00af9b000000ffff
+    .quad 0x00cf93000000ffff
+boot_gdt_pointer:
+    .word 23
+    .long boot_gdt
+boot_complaint:
+    .asciz "error: machine: the CPU has no long mode or no no-execute pages\r\n"
+    .popsection
+
+    .pushsection .bss.boot_tables, "aw", @nobits
+    .balign 4096
+boot_root:
+    .skip 4096
+boot_pointers:
+    .skip 4096
+boot_directories:
+    .skip 16384
+    .popsection
+    "#,
+    exit_machine = const kernel::exit::ExitCode::Machine as u32,
+    main = sym entry,
+);
+
+/// First Rust code: the stack is `__stack_top`'s, interrupts are off, the first 4 GiB are mapped one to one.
+extern "C" fn entry(start_info: u32) -> ! {
+    crate::machine::start(BootMemory { start_info: start_info.into() })
+}
+
+/// What the loader left in memory. Valid only while the boot page tables are in use.
+pub struct BootMemory {
+    start_info: u64,
+}
+
+/// The boot page tables reach this far.
+const MAPPED_END: u64 = 4 << 30;
+
+impl BootMemory {
+    /// The start information.
+    pub fn start_info(&self) -> Result<StartInfo, kernel::pvh::Error> {
+        let mut bytes = [0; START_INFO_LEN];
+        self.copy(self.start_info, &mut bytes);
+        StartInfo::parse(&bytes)
+    }
+
+    /// The memory map's entries.
+    pub fn memory_map<'a>(&'a self, info: &StartInfo) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
+        // 4096 entries are more than any machine has; an absurd count must not keep us here.
+        let (first, count) = (info.memory_map, u64::from(info.memory_map_entries.min(4096)));
+        (0..count).map_while(move |i| {
+            let mut bytes = [0; MEMORY_MAP_ENTRY_LEN];
+            let address = first.checked_add(i * MEMORY_MAP_ENTRY_LEN as u64)?;
+            self.copy(address, &mut bytes).then(|| MemoryMapEntry::parse(&bytes))
+        })
+    }
+
+    /// Copies the command line into `into`, without its NUL; the length is that of the whole command line, so
+    /// more than `into` holds means that it was cut.
+    pub fn command_line(&self, info: &StartInfo, into: &mut [u8]) -> usize {
+        if info.cmdline == 0 {
+            return 0;
+        }
+        let mut len = 0;
+        loop {
+            let mut byte = [0];
+            let read = info.cmdline.checked_add(len as u64).is_some_and(|at| self.copy(at, &mut byte));
+            if !read || byte[0] == 0 || len > into.len() {
+                return len;
+            }
+            if let Some(to) = into.get_mut(len) {
+                *to = byte[0];
+            }
+            len += 1;
+        }
+    }
+
+    fn copy(&self, address: u64, into: &mut [u8]) -> bool {
+        let end = address.checked_add(into.len() as u64);
+        if address == 0 || end.is_none_or(|end| end > MAPPED_END) {
+            return false;
+        }
+        for (i, byte) in into.iter_mut().enumerate() {
+            // SAFETY: the boot page tables map the first 4 GiB, and any byte pattern is a u8. What is not RAM
+            // answers with something. `into` is exclusively borrowed, so it is not what is being read.
+            *byte = unsafe { core::ptr::read_volatile((address as usize + i) as *const u8) };
+        }
+        true
+    }
+}
+
+impl kernel::acpi::PhysicalMemory for BootMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.copy(address, into)
+    }
+}

@@ -1,0 +1,105 @@
+//! Interrupts are flags: a handler sets its bit and nothing else. Whoever waits does so in [`idle`].
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use x86_64::instructions::interrupts;
+use x86_64::instructions::port::Port;
+
+use crate::arch::{apic, clock};
+
+/// Interrupt vectors for devices: MSI-X vector `n` of the table programmed is CPU vector `FIRST_DEVICE + n`.
+pub const FIRST_DEVICE: u8 = 0x40;
+/// How many there are: one bit each in a word.
+pub const DEVICE_VECTORS: u8 = 64;
+/// The local APIC's timer.
+pub const TIMER: u8 = 0xe0;
+/// The local APIC's spurious vector, which wants no end-of-interrupt.
+pub const SPURIOUS: u8 = 0xff;
+/// Where the masked PIC's spurious interrupts would come out.
+const PIC: u8 = 0x20;
+
+/// With less time than this to go, setting the timer and halting takes longer than waiting.
+const PAUSE_BELOW_NANOS: u64 = 100_000;
+
+static FIRED: AtomicU64 = AtomicU64::new(0);
+static TIMER_COUNT: AtomicU32 = AtomicU32::new(0);
+static UNEXPECTED: AtomicU32 = AtomicU32::new(0);
+
+/// Masks the PIC, moved out of the exceptions' vectors first.
+pub fn mask_pic() {
+    for (port, value) in [
+        (0x20u16, 0x11u8),
+        (0xa0, 0x11),
+        (0x21, PIC),
+        (0xa1, PIC + 8),
+        (0x21, 4),
+        (0xa1, 2),
+        (0x21, 1),
+        (0xa1, 1),
+        (0x21, 0xff),
+        (0xa1, 0xff),
+    ] {
+        // SAFETY: the initialization sequence of the two 8259s, which nothing else uses.
+        unsafe { Port::<u8>::new(port).write(value) };
+    }
+}
+
+/// Called by the stub of every vector that is not an exception's.
+pub fn handle(vector: u8) {
+    const DEVICES: core::ops::Range<u8> = FIRST_DEVICE..FIRST_DEVICE + DEVICE_VECTORS;
+    match vector {
+        vector if DEVICES.contains(&vector) => {
+            FIRED.fetch_or(1 << (vector - FIRST_DEVICE), Ordering::Release);
+        }
+        TIMER => {
+            TIMER_COUNT.fetch_add(1, Ordering::Relaxed);
+        }
+        SPURIOUS | PIC..0x30 => {
+            UNEXPECTED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        _ => {
+            UNEXPECTED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    apic::end_of_interrupt();
+}
+
+/// Timer interrupts since boot, and interrupts that nobody asked for.
+pub fn counts() -> (u32, u32) {
+    (TIMER_COUNT.load(Ordering::Relaxed), UNEXPECTED.load(Ordering::Relaxed))
+}
+
+/// Takes the flags of all device vectors that fired since they were last taken: bit `n` for vector `n`. Take
+/// them before looking at what the devices wrote, so that an interrupt that comes meanwhile is not lost.
+pub fn take_fired() -> u64 {
+    FIRED.swap(0, Ordering::Acquire)
+}
+
+/// Waits until a device's interrupt or the monotonic time `deadline` in nanoseconds; may return earlier. Answers with the
+/// device vectors that fired since they were last taken, by whatever means. Halts the CPU unless the deadline
+/// is close.
+pub fn idle(deadline: u64) -> u64 {
+    let now = clock::now();
+    let left = deadline.saturating_sub(now);
+    if left < PAUSE_BELOW_NANOS {
+        loop {
+            let fired = take_fired();
+            if fired != 0 || clock::now() >= deadline {
+                return fired;
+            }
+            core::hint::spin_loop();
+        }
+    }
+    interrupts::disable();
+    let fired = take_fired();
+    if fired != 0 {
+        interrupts::enable();
+        return fired;
+    }
+    apic::set_timer(left);
+    // An interrupt that became pending since the check ends the halt at once: sti takes effect after hlt began.
+    interrupts::enable_and_hlt();
+    apic::stop_timer();
+    take_fired()
+}

@@ -1,0 +1,265 @@
+//! The command line: `key=value` words separated by white space, each key at most once.
+//!
+//! | key | value |
+//! |---|---|
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix` |
+//! | `ip` | the node's own IPv4 address |
+//! | `peer` | the other node's IPv4 address |
+//! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
+//! | `kind` | with `app=fault`: which fault |
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+/// Longest command line taken, in bytes.
+pub const MAX_LEN_BYTES: usize = 4096;
+
+/// The DMA region's size when `dma=` is not given.
+pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
+
+/// The applications in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum App {
+    /// Prints what the machine is and ends.
+    Hello,
+    /// Raises the fault named by `kind=`.
+    Fault,
+    /// Waits on the timer a number of times and checks when it woke.
+    Idle,
+    /// Has a network card raise an MSI-X interrupt by software and waits for it.
+    Msix,
+}
+
+impl App {
+    const NAMES: [(&'static str, App); 4] =
+        [("hello", App::Hello), ("fault", App::Fault), ("idle", App::Idle), ("msix", App::Msix)];
+}
+
+/// What the command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// The application to run.
+    pub app: App,
+    /// The node's own address.
+    pub ip: Option<Ipv4Addr>,
+    /// The other node's address.
+    pub peer: Option<Ipv4Addr>,
+    /// Size of the DMA region in bytes, a multiple of 4096.
+    pub dma_bytes: u64,
+    /// The fault that `app=fault` raises.
+    pub kind: Option<&'a str>,
+}
+
+/// What is wrong with a command line. Displays as one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error<'a> {
+    /// Longer than [`MAX_LEN_BYTES`].
+    TooLong,
+    /// Not UTF-8.
+    NotText,
+    /// A word without `=`.
+    NotKeyValue(&'a str),
+    /// A key that does not exist.
+    UnknownKey(&'a str),
+    /// A key given twice.
+    Twice(&'a str),
+    /// A value that the key does not take.
+    BadValue {
+        /// The key.
+        key: &'a str,
+        /// What was given.
+        value: &'a str,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// A key that must be there.
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// What would do.
+        expected: &'static str,
+    },
+}
+
+impl fmt::Display for Error<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Error::TooLong => write!(f, "command line: longer than {MAX_LEN_BYTES} bytes"),
+            Error::NotText => write!(f, "command line: not UTF-8"),
+            Error::NotKeyValue(word) => write!(f, "command line: `{word}` is not of the form key=value"),
+            Error::UnknownKey(key) => {
+                write!(f, "command line: unknown key `{key}`; known: app, ip, peer, dma, kind")
+            }
+            Error::Twice(key) => write!(f, "command line: `{key}` is given twice"),
+            Error::BadValue { key, value, expected } => {
+                write!(f, "command line: {key}={value} is not {expected}")
+            }
+            Error::Missing { key, expected } => {
+                write!(f, "command line: {key}= is missing; it takes {expected}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Error<'_> {}
+
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix";
+
+impl<'a> Options<'a> {
+    /// Parses the whole command line.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, see [`Error`].
+    pub fn parse(text: &'a str) -> Result<Self, Error<'a>> {
+        if text.len() > MAX_LEN_BYTES {
+            return Err(Error::TooLong);
+        }
+        let (mut app, mut ip, mut peer, mut dma, mut kind) = (None, None, None, None, None);
+        for word in text.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
+            match key {
+                "app" => once(&mut app, key, parse_app(value))?,
+                "ip" => once(&mut ip, key, parse_ip(key, value))?,
+                "peer" => once(&mut peer, key, parse_ip(key, value))?,
+                "dma" => once(&mut dma, key, parse_dma(value))?,
+                "kind" => once(&mut kind, key, Ok(value))?,
+                _ => return Err(Error::UnknownKey(key)),
+            }
+        }
+        Ok(Options {
+            app: app.ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?,
+            ip,
+            peer,
+            dma_bytes: dma.unwrap_or(DEFAULT_DMA_BYTES),
+            kind,
+        })
+    }
+
+    /// As [`Options::parse`], from the bytes that the loader passed.
+    ///
+    /// # Errors
+    /// As for [`Options::parse`], and [`Error::NotText`].
+    pub fn parse_bytes(bytes: &'a [u8]) -> Result<Self, Error<'a>> {
+        Self::parse(core::str::from_utf8(bytes).map_err(|_| Error::NotText)?)
+    }
+}
+
+fn once<'a, T>(slot: &mut Option<T>, key: &'a str, value: Result<T, Error<'a>>) -> Result<(), Error<'a>> {
+    if slot.is_some() {
+        return Err(Error::Twice(key));
+    }
+    *slot = Some(value?);
+    Ok(())
+}
+
+fn parse_app(value: &str) -> Result<App, Error<'_>> {
+    App::NAMES.iter().find(|(name, _)| *name == value).map(|(_, app)| *app).ok_or(Error::BadValue {
+        key: "app",
+        value,
+        expected: APP_EXPECTED,
+    })
+}
+
+fn parse_ip<'a>(key: &'a str, value: &'a str) -> Result<Ipv4Addr, Error<'a>> {
+    value.parse().map_err(|_| Error::BadValue { key, value, expected: "an IPv4 address" })
+}
+
+fn parse_dma(value: &str) -> Result<u64, Error<'_>> {
+    let bad = Error::BadValue { key: "dma", value, expected: "a size of 4K or more in whole 4K blocks" };
+    let bytes = parse_size(value).ok_or(bad)?;
+    if bytes == 0 || bytes % 4096 != 0 { Err(bad) } else { Ok(bytes) }
+}
+
+/// A decimal number with an optional binary suffix `K`, `M` or `G`; nothing when it is not one or does not
+/// fit in 64 bits.
+#[must_use]
+pub fn parse_size(value: &str) -> Option<u64> {
+    let (digits, unit) = match value.as_bytes().last()? {
+        b'K' | b'k' => (value.get(..value.len() - 1)?, 1 << 10),
+        b'M' | b'm' => (value.get(..value.len() - 1)?, 1 << 20),
+        b'G' | b'g' => (value.get(..value.len() - 1)?, 1 << 30),
+        _ => (value, 1u64),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn all_keys() {
+        let text = " app=fault  kind=stack\tip=10.0.0.1 peer=10.0.0.2 dma=3M\n";
+        assert_eq!(
+            Options::parse(text).unwrap(),
+            Options {
+                app: App::Fault,
+                ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
+                dma_bytes: 3 << 20,
+                kind: Some("stack"),
+            }
+        );
+    }
+
+    #[test]
+    fn defaults() {
+        let options = Options::parse("app=idle").unwrap();
+        assert_eq!((options.app, options.dma_bytes), (App::Idle, 64 << 20));
+        assert_eq!((options.ip, options.peer, options.kind), (None, None, None));
+    }
+
+    #[test]
+    fn each_mistake_is_one_line_that_names_it() {
+        let cases = [
+            ("", "app= is missing; it takes one of hello, fault, idle, msix"),
+            ("app", "`app` is not of the form key=value"),
+            ("app=hello colour=red", "unknown key `colour`; known: app, ip, peer, dma, kind"),
+            ("app=hello app=hello", "`app` is given twice"),
+            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix"),
+            ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
+            ("app=hello dma=", "dma= is not a size of 4K or more in whole 4K blocks"),
+            ("app=hello dma=0", "dma=0 is not a size"),
+            ("app=hello dma=5000", "dma=5000 is not a size"),
+            ("app=hello dma=-4K", "dma=-4K is not a size"),
+            ("app=hello dma=99999999999G", "dma=99999999999G is not a size"),
+        ];
+        for (text, expected) in cases {
+            let line = Options::parse(text).unwrap_err().to_string();
+            assert!(line.contains(expected), "{text:?}: {line}");
+            assert!(line.starts_with("command line: ") && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn length_and_encoding() {
+        let long = "x".repeat(MAX_LEN_BYTES + 1);
+        assert_eq!(Options::parse(&long), Err(Error::TooLong));
+        assert_eq!(Options::parse_bytes(b"app=\xff"), Err(Error::NotText));
+    }
+
+    #[test]
+    fn sizes() {
+        let cases = [
+            ("0", Some(0)),
+            ("4096", Some(4096)),
+            ("4K", Some(4096)),
+            ("64m", Some(64 << 20)),
+            ("2G", Some(2 << 30)),
+            ("K", None),
+            ("+4K", None),
+            ("4KK", None),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("18014398509481984K", None),
+            ("4é", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse_size(text), expected, "{text}");
+        }
+    }
+}

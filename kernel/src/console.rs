@@ -1,0 +1,57 @@
+//! Plain text on COM1, from any context.
+
+use core::fmt::{self, Write};
+use spin::Mutex;
+use x86_64::instructions::interrupts::without_interrupts;
+
+use crate::arch::serial;
+
+/// Prints one line.
+macro_rules! println {
+    () => { $crate::console::print(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::console::print(format_args!("{}\n", format_args!($($arg)*))) };
+}
+pub(crate) use println;
+
+static CONSOLE: Mutex<Serial> = Mutex::new(Serial);
+
+struct Serial;
+
+impl Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                serial::send(b'\r');
+            }
+            serial::send(byte);
+        }
+        Ok(())
+    }
+}
+
+/// Prepares the port.
+pub fn init() {
+    serial::init();
+}
+
+/// Prints. Interrupts are held off meanwhile, so that a handler that prints cannot wait for the one that it
+/// interrupted.
+pub fn print(text: fmt::Arguments<'_>) {
+    without_interrupts(|| {
+        // Writing to the port does not fail; a failing Display has nobody to be told.
+        let _ = CONSOLE.lock().write_fmt(text);
+    });
+}
+
+/// For reports of faults and panics, which end the machine: prints whether or not the code that failed was
+/// printing, on a line of its own.
+pub fn print_regardless(text: fmt::Arguments<'_>) {
+    without_interrupts(|| match CONSOLE.try_lock() {
+        Some(mut console) => {
+            let _ = console.write_fmt(text);
+        }
+        None => {
+            let _ = Serial.write_fmt(format_args!("\n{text}"));
+        }
+    });
+}

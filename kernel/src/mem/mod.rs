@@ -1,0 +1,143 @@
+//! The address space: memory one to one, and windows on devices from 2^46 up.
+//!
+//! | virtual | what | how |
+//! |---|---|---|
+//! | 0 to 4 KiB | nothing | a null pointer faults |
+//! | RAM's physical addresses below 64 GiB | RAM | write-back, no execution |
+//! | the image inside that | text, constants, data | execute, read only, read and write; stacks have guard pages |
+//! | 2^46 upwards | device windows, as asked for | uncached or write-combining |
+
+use kernel::memory_map::{MemoryMap, Range};
+use kernel::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
+use spin::Mutex;
+use x86_64::PhysAddr;
+use x86_64::registers::control::{Cr3, Cr3Flags};
+use x86_64::registers::model_specific::Msr;
+use x86_64::structures::paging::PhysFrame;
+
+use crate::arch::exceptions;
+
+/// RAM above is left alone, so that the tables have a bounded size.
+pub const MAPPED_RAM_END: u64 = 64 << 30;
+
+const WINDOWS: u64 = 1 << 46;
+/// A table for each GiB of RAM, and for windows.
+const TABLES: usize = 128;
+const PAT_MSR: u32 = 0x277;
+
+static mut POOL: [Table; TABLES] = [Table::EMPTY; TABLES];
+static SPACE: Mutex<Option<Space>> = Mutex::new(None);
+
+struct Space {
+    tables: PageTables<'static>,
+    next_window: u64,
+}
+
+unsafe extern "C" {
+    static __image_start: u8;
+    static __text_end: u8;
+    static __rodata_end: u8;
+    static __image_end: u8;
+}
+
+/// The image's addresses, which are physical and virtual at once.
+pub fn image() -> Range {
+    Range { start: (&raw const __image_start) as u64, end: (&raw const __image_end) as u64 }
+}
+
+/// Builds the address space and switches to it; what the boot page tables mapped beyond it is gone. Once, with interrupts
+/// off. `map` is all usable memory.
+pub fn init(map: &MemoryMap) -> Result<(), Error> {
+    // SAFETY: this is called once (SPACE is still empty), so it is the only reference to the pool ever made.
+    let pool: &'static mut [Table] = if SPACE.lock().is_some() {
+        return Err(Error::Map(MapError::AlreadyMapped));
+    } else {
+        unsafe { &mut *(&raw mut POOL) }
+    };
+    let base = pool.as_ptr() as u64;
+    let mut tables = PageTables::new(pool, base)?;
+
+    let image = image();
+    let mut ram = map.clone();
+    ram.remove(Range { start: 0, end: 4096 })?;
+    ram.remove(image)?;
+    ram.remove(Range { start: MAPPED_RAM_END, end: u64::MAX })?;
+    for range in ram.ranges() {
+        tables.map(range.start, range.start, range.len(), Access::WRITE, Caching::WriteBack)?;
+    }
+
+    let (text_end, rodata_end) = ((&raw const __text_end) as u64, (&raw const __rodata_end) as u64);
+    let [fault_guard, guard] = exceptions::guard_pages();
+    for (start, end, access) in [
+        (image.start, text_end, Access::EXECUTE),
+        (text_end, rodata_end, Access::empty()),
+        (rodata_end, fault_guard, Access::WRITE),
+        (fault_guard + 4096, guard, Access::WRITE),
+        (guard + 4096, image.end, Access::WRITE),
+    ] {
+        tables.map(start, start, end - start, access, Caching::WriteBack)?;
+    }
+
+    let root = PhysFrame::containing_address(PhysAddr::new_truncate(tables.root()));
+    // SAFETY:
+    // 1. PAT changes only what the write-through bit selects, and the boot tables do not use it.
+    // 2. The new tables map the code that runs, its stack and all statics where they are now.
+    unsafe {
+        Msr::new(PAT_MSR).write(PAT);
+        Cr3::write(root, Cr3Flags::empty());
+    }
+    *SPACE.lock() = Some(Space { tables, next_window: WINDOWS });
+    Ok(())
+}
+
+/// Makes a window on `len` bytes of device registers at `phys`, both whole pages, and returns its virtual address. Each
+/// call makes a new one, so that one BAR can be seen in two ways; no page may be accessed through both.
+pub fn map_device(phys: u64, len: u64, caching: Caching) -> Result<usize, MapError> {
+    let mut guard = SPACE.lock();
+    let space = guard.as_mut().ok_or(MapError::OutOfTables)?;
+    // Addresses that agree below 2 MiB allow large pages.
+    let virt = space.next_window + phys % LARGE_PAGE_BYTES;
+    space.tables.map(virt, phys, len, Access::WRITE, caching)?;
+    // A gap behind, so that running off the end faults.
+    space.next_window =
+        (virt + len + 4096).checked_next_multiple_of(LARGE_PAGE_BYTES).ok_or(MapError::BadRange)?;
+    // Entries that were not present are not in the TLB. The access that follows must not be moved before the stores into the
+    // tables.
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    Ok(virt as usize)
+}
+
+/// Page tables in use, and how many there are.
+pub fn table_usage() -> (usize, usize) {
+    SPACE.lock().as_ref().map_or((0, TABLES), |space| space.tables.usage())
+}
+
+/// Why the address space could not be made.
+#[derive(Clone, Copy, Debug)]
+pub enum Error {
+    /// The tables.
+    Map(MapError),
+    /// The memory map.
+    Ranges(kernel::memory_map::TooManyRanges),
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Error::Map(error) => error.fmt(f),
+            Error::Ranges(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<MapError> for Error {
+    fn from(error: MapError) -> Self {
+        Error::Map(error)
+    }
+}
+
+impl From<kernel::memory_map::TooManyRanges> for Error {
+    fn from(error: kernel::memory_map::TooManyRanges) -> Self {
+        Error::Ranges(error)
+    }
+}
