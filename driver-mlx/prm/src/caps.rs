@@ -74,4 +74,24 @@ crate::layout! {
         0x14: atomic_size_qp [15:0];
         0x18: atomic_size_dc [15:0];
     }
+    /// CMD_HCA_CAP_2 (capability type 0x20).
+    cmd_hca_cap_2 (256) {
+        0x14: max_reformat_insert_size [31:24], max_reformat_insert_offset [23:16], max_reformat_remove_size [15:8], max_reformat_remove_offset [7:0];
+        0x34: log_min_mkey_entity_size [20:16];
+        0x44: sw_vhca_id_valid [30], sw_vhca_id [29:16];
+        0x48: ts_cqe_metadata_size2wqe_counter [20:16];
+    }
+    /// ODP_CAP (capability type 2).
+    odp_cap (256) {
+        0x08: sig [31];
+        0x10: rc_odp_caps (struct odp_per_transport_service_cap);
+        0x14: uc_odp_caps (struct odp_per_transport_service_cap);
+        0x18: ud_odp_caps (struct odp_per_transport_service_cap);
+        0x1c: xrc_odp_caps (struct odp_per_transport_service_cap);
+        0x20: dc_odp_caps (struct odp_per_transport_service_cap);
+    }
+    /// On-demand paging of one transport service.
+    odp_per_transport_service_cap (4) {
+        0x00: send [31], receive [30], write [29], read [28], atomic [27], srq_receive [26];
+    }
 }

@@ -23,10 +23,10 @@ crate::layout! {
         0x23c: token [23:16], ctrl_signature [15:8], signature [7:0];
     }
     /// What every command input begins with.
-    cmd_in (16) {
+    cmd_in (8) {
         0x00: opcode [31:16];
         0x04: op_mod [15:0];
-        0x08: command (bytes 8);
+        0x08: command (tail 4);
     }
     /// What every command output begins with.
     cmd_out (12) {

@@ -125,8 +125,7 @@ crate::layout! {
         0x00: state [31:28], rlkey [27], topology [11:8], offload [3:0];
         0x04: user_index [23:0];
         0x08: cqn [23:0];
-        0x20: log_matching_list_sz [31:28], append_next_index [15:0];
-        0x24: sw_phase_cnt [31:16], hw_phase_cnt [15:0];
+        0x20: tag_matching_topology_context (struct tag_matching_topology_context);
         0x80: wq (struct wq);
     }
     /// HCA_VPORT_CONTEXT.
@@ -146,18 +145,17 @@ crate::layout! {
     }
     /// NIC_VPORT_CONTEXT.
     nic_vport_context (256) {
-        0x00: min_wqe_inline_mode [26:24], disable_mc_local_lb [2], disable_uc_local_lb [1], roce_en [0];
-        0x04: arm_change_event [31], event_on_mtu [4], event_on_promisc_change [3], event_on_vlan_change [2], event_on_mc_address_change [1], event_on_uc_address_change [0];
-        0x08: vhca_id_type [31], affiliation_criteria [19:16], affiliated_vhca_id [15:0];
-        0x24: mtu [15:0];
-        0x28: system_image_guid (quad);
-        0x30: port_guid (quad);
-        0x38: node_guid (quad);
-        0x68: qkey_violation_counter [31:16];
-        0xf0: promisc_uc [31], promisc_mc [30], promisc_all [29], allowed_list_type [26:24], allowed_list_size [11:0];
-        0xf4: permanent_address__mac_addr_47_32 [15:0];
-        0xf8: permanent_address__mac_addr_31_0 [31:0];
-        0x100: current_uc_mac_address [31:0];
+        0x000: min_wqe_inline_mode [26:24], disable_mc_local_lb [2], disable_uc_local_lb [1], roce_en [0];
+        0x004: arm_change_event [31], event_on_mtu [4], event_on_promisc_change [3], event_on_vlan_change [2], event_on_mc_address_change [1], event_on_uc_address_change [0];
+        0x008: vhca_id_type [31], affiliation_criteria [19:16], affiliated_vhca_id [15:0];
+        0x024: mtu [15:0];
+        0x028: system_image_guid (quad);
+        0x030: port_guid (quad);
+        0x038: node_guid (quad);
+        0x068: qkey_violation_counter [31:16];
+        0x0f0: promisc_uc [31], promisc_mc [30], promisc_all [29], allowed_list_type [26:24], allowed_list_size [11:0];
+        0x0f4: permanent_address (struct mac_address_layout);
+        0x100: current_uc_mac_address (tail 8);
     }
     /// ROCE_ADDR_LAYOUT.
     roce_addr_layout (32) {
@@ -172,5 +170,37 @@ crate::layout! {
         0x1c: vsd_vendor_id [15:0];
         0x20: vsd (bytes 208);
         0xf0: vsd_contd_psid (bytes 16);
+    }
+    /// DCTC.
+    dctc (64) {
+        0x00: state [27:24];
+        0x04: user_index [23:0];
+        0x08: cqn [23:0];
+        0x0c: counter_set_id [31:24], atomic_mode [23:20], rre [19], rwe [18], rae [17], atomic_like_write_en [16], latency_sensitive [15], rlky [14], free_ar [13];
+        0x10: cs_res [23:16], min_rnr_nak [12:8];
+        0x14: srqn_xrqn [23:0];
+        0x18: pd [23:0];
+        0x1c: tclass [31:24], flow_label [19:0];
+        0x20: dc_access_key (quad);
+        0x28: mtu [26:24], port [23:16], pkey_index [15:0];
+        0x2c: my_addr_index [23:16], hop_limit [7:0];
+        0x30: dc_access_key_violation_count [31:0];
+        0x34: dei_cfi [11], eth_prio [10:8], ecn [7:6], dscp [5:0];
+        0x3c: ece [31:0];
+    }
+    /// MAC address.
+    mac_address_layout (8) {
+        0x00: mac_addr_47_32 [15:0];
+        0x04: mac_addr_31_0 [31:0];
+    }
+    /// Tag matching context of an XRQ.
+    tag_matching_topology_context (16) {
+        0x00: log_matching_list_sz [31:28], append_next_index [15:0];
+        0x04: sw_phase_cnt [31:16], hw_phase_cnt [15:0];
+    }
+    /// MTT: one page of a memory key, `ptag` being the upper bits of its device address.
+    mtt (8) {
+        0x00: ptag_63_32 [31:0];
+        0x04: ptag_31_8 [31:8], wr_en [1], rd_en [0];
     }
 }

@@ -5,6 +5,8 @@
 //! [`Field`], [`Part`] or [`Tail`] for each name, and a [`Layout`] that lists them all (for the emulated HCA's check of
 //! reserved bits, and for the comparison with an independent description of the same structures).
 
+use core::fmt;
+
 /// An integer of 1 to 64 bits inside a big-endian structure.
 ///
 /// The accessors are total: what lies beyond the end of a short buffer reads as zero and is not written, as a truncated
@@ -155,14 +157,16 @@ impl Tail {
         structure.get(at..at + self.stride)
     }
 
-    /// The 64-bit number that starts entry `index`, zero beyond the end.
+    /// The 64-bit number that starts entry `index`, zero beyond the end. Entries have 8 bytes or more.
     #[must_use]
     pub fn quad(self, structure: &[u8], index: usize) -> u64 {
+        debug_assert!(self.stride >= 8, "entries are smaller than 64 bits");
         Field::quad((self.offset + index * self.stride) as u32).get(structure)
     }
 
     /// Stores the 64-bit number that starts entry `index`.
     pub fn set_quad(self, structure: &mut [u8], index: usize, value: u64) {
+        debug_assert!(self.stride >= 8, "entries are smaller than 64 bits");
         Field::quad((self.offset + index * self.stride) as u32).set(structure, value);
     }
 }
@@ -254,6 +258,66 @@ impl Layout {
             let wrong = value & !self.named_bits(at);
             (wrong != 0).then_some((at, wrong))
         })
+    }
+}
+
+/// The dotted name of something inside nested structures, outermost name first; printed by [`Display`](fmt::Display).
+#[derive(Clone, Copy, Debug)]
+pub struct Path<'a> {
+    /// The structure around, `None` for the outermost.
+    pub parent: Option<&'a Path<'a>>,
+    /// The last name.
+    pub name: &'static str,
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            write!(f, "{parent}.")?;
+        }
+        f.write_str(self.name)
+    }
+}
+
+/// Something that is not a structure itself, found by [`Layout::visit`].
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'a> {
+    /// Its name from the outermost structure on, that structure's name first.
+    pub path: Path<'a>,
+    /// What it is, with offsets from the structure that holds it directly.
+    pub kind: Kind,
+    /// Distance of its first bit from the start of the outermost structure.
+    pub bit_offset: u32,
+    /// Its bits: of the integer, of all the bytes, of one entry of an open-ended array.
+    pub bit_width: u32,
+    /// Whether a variant is around it, so that others may lie on the same bits.
+    pub variant: bool,
+}
+
+impl Layout {
+    /// Hands every integer, byte string and open-ended array to `f`, through all embedded structures.
+    pub fn visit(&self, f: &mut dyn FnMut(Leaf<'_>)) {
+        self.visit_below(&Path { parent: None, name: self.name }, 0, false, f);
+    }
+
+    fn visit_below(&self, parent: &Path<'_>, base: u32, variant: bool, f: &mut dyn FnMut(Leaf<'_>)) {
+        for entry in self.entries {
+            let path = Path { parent: Some(parent), name: entry.name };
+            let (at, bit_width) = match entry.kind {
+                Kind::Struct(part, inner) => {
+                    inner.visit_below(&path, base + part.offset as u32 * 8, variant, f);
+                    continue;
+                }
+                Kind::Variant(part, inner) => {
+                    inner.visit_below(&path, base + part.offset as u32 * 8, true, f);
+                    continue;
+                }
+                Kind::Field(field) => (field.bit_offset, field.bit_width),
+                Kind::Bytes(part) => (part.offset as u32 * 8, part.len as u32 * 8),
+                Kind::Tail(tail) => (tail.offset as u32 * 8, tail.stride as u32 * 8),
+            };
+            f(Leaf { path, kind: entry.kind, bit_offset: base + at, bit_width, variant });
+        }
     }
 }
 

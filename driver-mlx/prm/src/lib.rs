@@ -6,6 +6,7 @@ mod layout;
 
 pub mod caps;
 pub mod cmd;
+mod all;
 mod code;
 pub mod commands;
 pub mod contexts;
@@ -17,5 +18,6 @@ pub mod registers;
 pub mod status;
 pub mod value;
 
-pub use layout::{Entry, Field, Kind, Layout, Part, Tail, plain_name};
+pub use layout::{Entry, Field, Kind, Layout, Leaf, Part, Path, Tail, plain_name};
+pub use all::ALL;
 pub use opcode::Opcode;

@@ -47,6 +47,7 @@ crate::layout! {
     ppcnt_reg (256) {
         0x00: swid [31:24], local_port [23:16], pnat [15:14], grp [5:0];
         0x04: clr [31], prio_tc [2:0];
+        0x08: counter_set (bytes 248);
     }
     /// IB_PORT_CNTRS_GRP_DATA_LAYOUT.
     ib_port_cntrs_grp_data_layout (40) {
@@ -69,16 +70,16 @@ crate::layout! {
     }
     /// DTOR_REG.
     dtor_reg (64) {
-        0x04: pcie_toggle_to__mult [31:29], pcie_toggle_to__value [19:0];
-        0x14: health_poll_to__mult [31:29], health_poll_to__value [19:0];
-        0x18: full_crdump_to__mult [31:29], full_crdump_to__value [19:0];
-        0x1c: fw_reset_to__mult [31:29], fw_reset_to__value [19:0];
-        0x20: flush_on_err_to__mult [31:29], flush_on_err_to__value [19:0];
-        0x24: pci_sync_update_to__mult [31:29], pci_sync_update_to__value [19:0];
-        0x28: tear_down_to__mult [31:29], tear_down_to__value [19:0];
-        0x2c: fsm_reactivate_to__mult [31:29], fsm_reactivate_to__value [19:0];
-        0x30: reclaim_pages_to__mult [31:29], reclaim_pages_to__value [19:0];
-        0x34: reclaim_vfs_pages_to__mult [31:29], reclaim_vfs_pages_to__value [19:0];
+        0x04: pcie_toggle_to (struct default_timeout);
+        0x14: health_poll_to (struct default_timeout);
+        0x18: full_crdump_to (struct default_timeout);
+        0x1c: fw_reset_to (struct default_timeout);
+        0x20: flush_on_err_to (struct default_timeout);
+        0x24: pci_sync_update_to (struct default_timeout);
+        0x28: tear_down_to (struct default_timeout);
+        0x2c: fsm_reactivate_to (struct default_timeout);
+        0x30: reclaim_pages_to (struct default_timeout);
+        0x34: reclaim_vfs_pages_to (struct default_timeout);
     }
     /// PCAP_REG.
     pcap_reg (20) {
@@ -97,5 +98,13 @@ crate::layout! {
         0x1c: pci_power [11:0];
         0x24: device_status [31:16], port_state [15:8];
         0x28: receiver_detect_result [15:0];
+    }
+    /// A time-out: multiplier (0 ms, 1 s, 2 minutes, 3 hours) and value; see [`crate::init_seg::timeout_word`].
+    default_timeout (4) {
+        0x00: to_multiplier [31:29], to_value [19:0];
+    }
+    /// HOST_ENDIANNESS: `he` is 0x00 for a little-endian host, 0x80 for a big-endian one.
+    host_endianness (16) {
+        0x00: he [31:24];
     }
 }

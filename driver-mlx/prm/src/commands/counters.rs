@@ -3,7 +3,7 @@
 crate::layout! {
     /// QUERY_VPORT_COUNTER input (opcode 0x770).
     query_vport_counter_in (32) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], port_num [19:16], vport_number [15:0];
         0x18: clear [31];
@@ -12,21 +12,22 @@ crate::layout! {
     query_vport_counter_out (528) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
-        0x20: transmit_errors [31:0];
-        0x30: received_ib_unicast (bytes 16);
-        0x40: transmitted_ib_unicast (bytes 16);
-        0x50: received_ib_multicast (bytes 16);
-        0x60: transmitted_ib_multicast (bytes 16);
-        0x70: received_eth_broadcast (bytes 16);
-        0x80: transmitted_eth_broadcast (bytes 16);
-        0x90: received_eth_unicast (bytes 16);
-        0xa0: transmitted_eth_unicast (bytes 16);
-        0xb0: received_eth_multicast (bytes 16);
-        0xc0: transmitted_eth_multicast (bytes 16);
+        0x10: received_errors (struct traffic_counter);
+        0x20: transmit_errors (struct traffic_counter);
+        0x30: received_ib_unicast (struct traffic_counter);
+        0x40: transmitted_ib_unicast (struct traffic_counter);
+        0x50: received_ib_multicast (struct traffic_counter);
+        0x60: transmitted_ib_multicast (struct traffic_counter);
+        0x70: received_eth_broadcast (struct traffic_counter);
+        0x80: transmitted_eth_broadcast (struct traffic_counter);
+        0x90: received_eth_unicast (struct traffic_counter);
+        0xa0: transmitted_eth_unicast (struct traffic_counter);
+        0xb0: received_eth_multicast (struct traffic_counter);
+        0xc0: transmitted_eth_multicast (struct traffic_counter);
     }
     /// QUERY_Q_COUNTER input (opcode 0x773).
     query_q_counter_in (32) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x18: clear [31];
         0x1c: counter_set_id [7:0];
@@ -73,7 +74,7 @@ crate::layout! {
     }
     /// QUERY_CONG_STATUS input (opcode 0x822).
     query_cong_status_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: priority [7:4], cong_protocol [3:0];
     }
@@ -85,7 +86,7 @@ crate::layout! {
     }
     /// QUERY_CONG_STATISTICS input (opcode 0x826).
     query_cong_statistics_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: clear [31];
     }
@@ -106,5 +107,10 @@ crate::layout! {
         0x58: np_ecn_marked_roce_packets_low [31:0];
         0x5c: np_cnp_sent_high [31:0];
         0x60: np_cnp_sent_low [31:0];
+    }
+    /// A pair of traffic counters.
+    traffic_counter (16) {
+        0x00: packets (quad);
+        0x08: octets (quad);
     }
 }

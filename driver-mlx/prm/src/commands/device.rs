@@ -5,7 +5,7 @@ use crate::contexts::query_adapter_param_block;
 crate::layout! {
     /// ENABLE_HCA input (opcode 0x104).
     enable_hca_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: embedded_cpu_function [31], function_id [15:0];
     }
@@ -16,7 +16,7 @@ crate::layout! {
     }
     /// DISABLE_HCA input (opcode 0x105).
     disable_hca_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: embedded_cpu_function [31], function_id [15:0];
     }
@@ -27,7 +27,7 @@ crate::layout! {
     }
     /// QUERY_ISSI input (opcode 0x10a).
     query_issi_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
     }
     /// QUERY_ISSI output.
@@ -39,7 +39,7 @@ crate::layout! {
     }
     /// SET_ISSI input (opcode 0x10b).
     set_issi_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: current_issi [15:0];
     }
@@ -50,7 +50,7 @@ crate::layout! {
     }
     /// QUERY_PAGES input (opcode 0x107).
     query_pages_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: embedded_cpu_function [31], function_id [15:0];
     }
@@ -63,7 +63,7 @@ crate::layout! {
     }
     /// MANAGE_PAGES input (opcode 0x108).
     manage_pages_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: embedded_cpu_function [31], function_id [15:0];
         0x0c: input_num_entries [31:0];
@@ -78,7 +78,7 @@ crate::layout! {
     }
     /// QUERY_HCA_CAP input (opcode 0x100).
     query_hca_cap_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_function [31], function_id [15:0];
     }
@@ -90,7 +90,7 @@ crate::layout! {
     }
     /// SET_HCA_CAP input (opcode 0x109).
     set_hca_cap_in (4112) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_function [31], function_id [15:0];
         0x10: capability (bytes 4096);
@@ -102,7 +102,7 @@ crate::layout! {
     }
     /// SET_DRIVER_VERSION input (opcode 0x10d).
     set_driver_version_in (80) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x10: driver_version (bytes 64);
     }
@@ -113,7 +113,7 @@ crate::layout! {
     }
     /// INIT_HCA input (opcode 0x102).
     init_hca_in (32) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x0c: sw_vhca_id [29:16];
         0x10: sw_owner_id (bytes 16);
@@ -125,7 +125,7 @@ crate::layout! {
     }
     /// TEARDOWN_HCA input (opcode 0x103).
     teardown_hca_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: profile [15:0];
     }
@@ -137,7 +137,7 @@ crate::layout! {
     }
     /// QUERY_ADAPTER input (opcode 0x101).
     query_adapter_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
     }
     /// QUERY_ADAPTER output.
@@ -148,7 +148,7 @@ crate::layout! {
     }
     /// NOP input (opcode 0x80d).
     nop_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
     }
     /// NOP output.

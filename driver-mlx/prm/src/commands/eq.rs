@@ -5,10 +5,10 @@ use crate::contexts::eqc;
 crate::layout! {
     /// CREATE_EQ input (opcode 0x301).
     create_eq_in (272) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: op_mod [15:0];
-        0x10: eq_context_entry (struct eqc);
-        0x58: event_bitmask (bytes 32);
+        0x000: opcode [31:16], uid [15:0];
+        0x004: op_mod [15:0];
+        0x010: eq_context_entry (struct eqc);
+        0x058: event_bitmask (bytes 32);
         0x110: pas (tail 8);
     }
     /// CREATE_EQ output.
@@ -19,7 +19,7 @@ crate::layout! {
     }
     /// DESTROY_EQ input (opcode 0x302).
     destroy_eq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: eq_number [7:0];
     }
@@ -30,21 +30,21 @@ crate::layout! {
     }
     /// QUERY_EQ input (opcode 0x303).
     query_eq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: eq_number [7:0];
     }
     /// QUERY_EQ output.
     query_eq_out (272) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-        0x10: eq_context_entry (struct eqc);
-        0x58: event_bitmask (quad);
+        0x000: status [31:24];
+        0x004: syndrome [31:0];
+        0x010: eq_context_entry (struct eqc);
+        0x058: event_bitmask (quad);
         0x110: pas (tail 8);
     }
     /// CONFIG_INT_MODERATION input (opcode 0x804).
     config_int_moderation_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: min_delay [27:16], int_vector [15:0];
     }

@@ -3,7 +3,7 @@
 crate::layout! {
     /// MAD_IFC input (opcode 0x50d).
     mad_ifc_in (272) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: remote_lid [31:16], port [7:0];
         0x10: mad (bytes 256);
@@ -16,7 +16,7 @@ crate::layout! {
     }
     /// QUERY_MAD_DEMUX input (opcode 0x80b).
     query_mad_demux_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
     }
     /// QUERY_MAD_DEMUX output.
@@ -27,7 +27,7 @@ crate::layout! {
     }
     /// SET_MAD_DEMUX input (opcode 0x80c).
     set_mad_demux_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x0c: demux_mode [25:24];
     }
@@ -61,17 +61,17 @@ crate::layout! {
         0x04: syndrome [31:0];
     }
     /// ACCESS_REG input (opcode 0x805).
-    access_reg_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+    access_register_in (16) {
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: register_id [15:0];
         0x0c: argument [31:0];
-        0x10: register_data (tail 8);
+        0x10: register_data (tail 4);
     }
     /// ACCESS_REG output.
-    access_reg_out (16) {
+    access_register_out (16) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
-        0x10: register_data (tail 8);
+        0x10: register_data (tail 4);
     }
 }

@@ -1,11 +1,11 @@
 //! Ports, vports and addresses: inputs and outputs of the commands (PRM, "Command Reference").
 
-use crate::contexts::{hca_vport_context, nic_vport_context, roce_addr_layout};
+use crate::contexts::{hca_vport_context, mac_address_layout, nic_vport_context, roce_addr_layout};
 
 crate::layout! {
     /// QUERY_VPORT_STATE input (opcode 0x750).
     query_vport_state_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], vport_number [15:0];
     }
@@ -17,7 +17,7 @@ crate::layout! {
     }
     /// MODIFY_VPORT_STATE input (opcode 0x751).
     modify_vport_state_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], vport_number [15:0];
         0x0c: admin_state [7:4];
@@ -29,7 +29,7 @@ crate::layout! {
     }
     /// QUERY_NIC_VPORT_CONTEXT input (opcode 0x754).
     query_nic_vport_context_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], vport_number [15:0];
         0x0c: allowed_list_type [26:24];
@@ -42,10 +42,10 @@ crate::layout! {
     }
     /// MODIFY_NIC_VPORT_CONTEXT input (opcode 0x755).
     modify_nic_vport_context_in (512) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: op_mod [15:0];
-        0x08: other_vport [31], vport_number [15:0];
-        0x0c: sel__affiliation [13], sel__disable_uc_local_lb [11], sel__disable_mc_local_lb [10], sel__node_guid [9], sel__port_guid [8], sel__min_inline [7], sel__mtu [6], sel__change_event [5], sel__promisc [4], sel__permanent_address [3], sel__addresses_list [2], sel__roce_en [1];
+        0x000: opcode [31:16];
+        0x004: op_mod [15:0];
+        0x008: other_vport [31], vport_number [15:0];
+        0x00c: field_select (struct modify_nic_vport_field_select);
         0x100: nic_vport_context (struct nic_vport_context);
     }
     /// MODIFY_NIC_VPORT_CONTEXT output.
@@ -55,7 +55,7 @@ crate::layout! {
     }
     /// QUERY_HCA_VPORT_CONTEXT input (opcode 0x762).
     query_hca_vport_context_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], port_num [19:16], vport_number [15:0];
     }
@@ -67,7 +67,7 @@ crate::layout! {
     }
     /// MODIFY_HCA_VPORT_CONTEXT input (opcode 0x763).
     modify_hca_vport_context_in (528) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], port_num [19:16], vport_number [15:0];
         0x10: hca_vport_context (struct hca_vport_context);
@@ -79,7 +79,7 @@ crate::layout! {
     }
     /// QUERY_HCA_VPORT_GID input (opcode 0x764).
     query_hca_vport_gid_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], port_num [19:16], vport_number [15:0];
         0x0c: gid_index [15:0];
@@ -93,7 +93,7 @@ crate::layout! {
     }
     /// QUERY_HCA_VPORT_PKEY input (opcode 0x765).
     query_hca_vport_pkey_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: other_vport [31], port_num [19:16], vport_number [15:0];
         0x0c: pkey_index [15:0];
@@ -106,7 +106,7 @@ crate::layout! {
     }
     /// QUERY_ROCE_ADDRESS input (opcode 0x760).
     query_roce_address_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: roce_address_index [31:16], vhca_port_num [3:0];
     }
@@ -118,7 +118,7 @@ crate::layout! {
     }
     /// SET_ROCE_ADDRESS input (opcode 0x761).
     set_roce_address_in (48) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: roce_address_index [31:16], vhca_port_num [3:0];
         0x10: roce_address (struct roce_addr_layout);
@@ -130,12 +130,11 @@ crate::layout! {
     }
     /// SET_L2_TABLE_ENTRY input (opcode 0x829).
     set_l2_table_entry_in (64) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x14: table_index [23:0];
         0x1c: vlan_valid [12], vlan [11:0];
-        0x20: mac_addr_47_32 [15:0];
-        0x24: mac_addr_31_0 [31:0];
+        0x20: mac_address (struct mac_address_layout);
     }
     /// SET_L2_TABLE_ENTRY output.
     set_l2_table_entry_out (16) {
@@ -144,7 +143,7 @@ crate::layout! {
     }
     /// DELETE_L2_TABLE_ENTRY input (opcode 0x82b).
     delete_l2_table_entry_in (64) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x14: table_index [23:0];
     }
@@ -152,5 +151,9 @@ crate::layout! {
     delete_l2_table_entry_out (16) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
+    }
+    /// What MODIFY_NIC_VPORT_CONTEXT changes.
+    modify_nic_vport_field_select (4) {
+        0x00: affiliation [13], disable_uc_local_lb [11], disable_mc_local_lb [10], node_guid [9], port_guid [8], min_inline [7], mtu [6], change_event [5], promisc [4], permanent_address [3], addresses_list [2], roce_en [1];
     }
 }

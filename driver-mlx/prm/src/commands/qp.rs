@@ -5,12 +5,12 @@ use crate::contexts::qpc;
 crate::layout! {
     /// CREATE_QP input (opcode 0x500).
     create_qp_in (272) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: op_mod [15:0];
-        0x08: input_qpn [23:0];
-        0x10: opt_param_mask [31:0];
-        0x14: ece [31:0];
-        0x18: qpc (struct qpc);
+        0x000: opcode [31:16], uid [15:0];
+        0x004: op_mod [15:0];
+        0x008: input_qpn [23:0];
+        0x010: opt_param_mask [31:0];
+        0x014: ece [31:0];
+        0x018: qpc (struct qpc);
         0x10c: wq_umem_valid [31];
         0x110: pas (tail 8);
     }
@@ -129,21 +129,21 @@ crate::layout! {
     }
     /// QUERY_QP input (opcode 0x50b).
     query_qp_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: qpn [23:0];
     }
     /// QUERY_QP output.
     query_qp_out (272) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-        0x10: opt_param_mask [31:0];
-        0x14: ece [31:0];
-        0x18: qpc (struct qpc);
+        0x000: status [31:24];
+        0x004: syndrome [31:0];
+        0x010: opt_param_mask [31:0];
+        0x014: ece [31:0];
+        0x018: qpc (struct qpc);
         0x110: pas (tail 8);
     }
     /// SQD_RTS_QP input (opcode 0x50c).
-    sqd_rts_qp_in (272) {
+    sqd2rts_qp_in (272) {
         0x00: opcode [31:16], uid [15:0];
         0x04: op_mod [15:0];
         0x08: qpn [23:0];
@@ -151,7 +151,7 @@ crate::layout! {
         0x18: qpc (struct qpc);
     }
     /// SQD_RTS_QP output.
-    sqd_rts_qp_out (16) {
+    sqd2rts_qp_out (16) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
     }

@@ -102,7 +102,7 @@ crate::layout! {
     }
     /// DEALLOC_Q_COUNTER input (opcode 0x772).
     dealloc_q_counter_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: counter_set_id [7:0];
     }

@@ -5,9 +5,9 @@ use crate::contexts::{rmpc, srqc, xrc_srqc, xrqc};
 crate::layout! {
     /// CREATE_SRQ input (opcode 0x700).
     create_srq_in (272) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: op_mod [15:0];
-        0x10: srq_context_entry (struct srqc);
+        0x000: opcode [31:16], uid [15:0];
+        0x004: op_mod [15:0];
+        0x010: srq_context_entry (struct srqc);
         0x110: pas (tail 8);
     }
     /// CREATE_SRQ output.
@@ -29,15 +29,15 @@ crate::layout! {
     }
     /// QUERY_SRQ input (opcode 0x702).
     query_srq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: srqn [23:0];
     }
     /// QUERY_SRQ output.
     query_srq_out (272) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-        0x10: srq_context_entry (struct srqc);
+        0x000: status [31:24];
+        0x004: syndrome [31:0];
+        0x010: srq_context_entry (struct srqc);
         0x110: pas (tail 8);
     }
     /// ARM_RQ input (opcode 0x703).
@@ -54,10 +54,10 @@ crate::layout! {
     }
     /// CREATE_XRC_SRQ input (opcode 0x705).
     create_xrc_srq_in (272) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: op_mod [15:0];
-        0x10: xrc_srq_context_entry (struct xrc_srqc);
-        0x5c: xrc_srq_umem_valid [31];
+        0x000: opcode [31:16], uid [15:0];
+        0x004: op_mod [15:0];
+        0x010: xrc_srq_context_entry (struct xrc_srqc);
+        0x05c: xrc_srq_umem_valid [31];
         0x110: pas (tail 8);
     }
     /// CREATE_XRC_SRQ output.
@@ -79,15 +79,15 @@ crate::layout! {
     }
     /// QUERY_XRC_SRQ input (opcode 0x707).
     query_xrc_srq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: xrc_srqn [23:0];
     }
     /// QUERY_XRC_SRQ output.
     query_xrc_srq_out (272) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-        0x10: xrc_srq_context_entry (struct xrc_srqc);
+        0x000: status [31:24];
+        0x004: syndrome [31:0];
+        0x010: xrc_srq_context_entry (struct xrc_srqc);
         0x110: pas (tail 8);
     }
     /// ARM_XRC_SRQ input (opcode 0x708).
@@ -119,7 +119,7 @@ crate::layout! {
         0x00: opcode [31:16], uid [15:0];
         0x04: op_mod [15:0];
         0x08: rmp_state [31:28], rmpn [23:0];
-        0x14: bitmask__lwm [0];
+        0x10: bitmask (struct rmp_bitmask);
         0x20: ctx (struct rmpc);
     }
     /// MODIFY_RMP output.
@@ -140,7 +140,7 @@ crate::layout! {
     }
     /// QUERY_RMP input (opcode 0x90f).
     query_rmp_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: rmpn [23:0];
     }
@@ -175,7 +175,7 @@ crate::layout! {
     }
     /// QUERY_XRQ input (opcode 0x719).
     query_xrq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: xrqn [23:0];
     }
@@ -187,7 +187,7 @@ crate::layout! {
     }
     /// ARM_XRQ input (opcode 0x71a).
     arm_xrq_in (16) {
-        0x00: opcode [31:16], uid [15:0];
+        0x00: opcode [31:16];
         0x04: op_mod [15:0];
         0x08: xrqn [23:0];
         0x0c: lwm [15:0];
@@ -196,5 +196,9 @@ crate::layout! {
     arm_xrq_out (16) {
         0x00: status [31:24];
         0x04: syndrome [31:0];
+    }
+    /// What MODIFY_RMP changes.
+    rmp_bitmask (8) {
+        0x04: lwm [0];
     }
 }

@@ -47,11 +47,11 @@ crate::layout! {
         0x10: gpio_event_lo [31:0];
     }
     /// Data of a doorbell or BlueFlame congestion event.
-    db_bf_congestion_event (28) {
+    db_bf_congestion_event (24) {
         0x00: event_subtype [31:24], congestion_level [15:8];
     }
     /// Data of a stalled virtual lane.
-    stall_vl_event (28) {
+    stall_vl_event (24) {
         0x00: port_num [7], vl [3:0];
     }
     /// Data of a command completion: bit n stands for entry n.
