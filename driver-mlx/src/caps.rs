@@ -1,0 +1,116 @@
+//! What the HCA can do, taken from its capability blocks.
+
+use mlx5_prm::caps::cmd_hca_cap;
+use mlx5_prm::value::PortType;
+
+/// The capabilities that the driver and its users act on, as they hold after INIT_HCA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Capabilities {
+    /// log2 of the number of QPs.
+    pub log_max_qp: u8,
+    /// log2 of the basic blocks of a send queue, and of the entries of a receive queue.
+    pub log_max_qp_sz: u8,
+    /// log2 of the number of CQs.
+    pub log_max_cq: u8,
+    /// log2 of the entries of a CQ.
+    pub log_max_cq_sz: u8,
+    /// log2 of the number of EQs.
+    pub log_max_eq: u8,
+    /// log2 of the entries of an EQ.
+    pub log_max_eq_sz: u8,
+    /// log2 of the number of memory keys.
+    pub log_max_mkey: u8,
+    /// log2 of the RDMA reads that a QP may have outstanding as requester.
+    pub log_max_ra_req_qp: u8,
+    /// log2 of the RDMA reads that a QP may have outstanding as responder.
+    pub log_max_ra_res_qp: u8,
+    /// log2 of the bytes of the longest message.
+    pub log_max_msg: u8,
+    /// Bytes of the largest send work request.
+    pub max_wqe_sz_sq: u16,
+    /// Bytes of the largest receive work request.
+    pub max_wqe_sz_rq: u16,
+    /// log2 of the bytes of a BlueFlame register (both halves), 0 if there are none.
+    pub log_bf_reg_size: u8,
+    /// Entries of the GID table.
+    pub gid_table_size: u32,
+    /// Entries of the P_Key table.
+    pub pkey_table_size: u32,
+    /// The device's share of the local ACK time-out: 4.096 us times 2 to this power.
+    pub local_ca_ack_delay: u8,
+    /// Supported static rates, a bit for each code.
+    pub stat_rate_support: u16,
+    /// Number of ports.
+    pub num_ports: u8,
+    /// Whether the port is InfiniBand.
+    pub infiniband: bool,
+    /// Whether the port is described by vport contexts (else by management datagrams).
+    pub ib_virt: bool,
+    /// Whether a datagram QP may send under another QP number.
+    pub set_deth_sqpn: bool,
+    /// Format of CQEs: 1 for user indexes.
+    pub cqe_version: u8,
+    /// log2 of the smallest page that a memory key may have.
+    pub log_pg_sz: u8,
+    /// Reliable connections.
+    pub rc: bool,
+    /// Unreliable datagrams.
+    pub ud: bool,
+    /// Frequency of the completion time stamps, in kHz; 0 if unknown.
+    pub device_frequency_khz: u32,
+}
+
+impl Capabilities {
+    /// From the general capability block.
+    pub(crate) fn parse(block: &[u8]) -> Self {
+        use cmd_hca_cap as cap;
+        let mhz = cap::device_frequency_mhz.get32(block);
+        let khz = cap::device_frequency_khz.get32(block);
+        Self {
+            log_max_qp: cap::log_max_qp.get(block) as u8,
+            log_max_qp_sz: cap::log_max_qp_sz.get(block) as u8,
+            log_max_cq: cap::log_max_cq.get(block) as u8,
+            log_max_cq_sz: cap::log_max_cq_sz.get(block) as u8,
+            log_max_eq: cap::log_max_eq.get(block) as u8,
+            log_max_eq_sz: cap::log_max_eq_sz.get(block) as u8,
+            log_max_mkey: cap::log_max_mkey.get(block) as u8,
+            log_max_ra_req_qp: cap::log_max_ra_req_qp.get(block) as u8,
+            log_max_ra_res_qp: cap::log_max_ra_res_qp.get(block) as u8,
+            log_max_msg: cap::log_max_msg.get(block) as u8,
+            max_wqe_sz_sq: cap::max_wqe_sz_sq.get(block) as u16,
+            max_wqe_sz_rq: cap::max_wqe_sz_rq.get(block) as u16,
+            log_bf_reg_size: if cap::bf.is_set(block) { cap::log_bf_reg_size.get(block) as u8 } else { 0 },
+            gid_table_size: 8u32.checked_shl(cap::gid_table_size.get32(block)).unwrap_or(0),
+            pkey_table_size: 128u32.checked_shl(cap::pkey_table_size.get32(block)).unwrap_or(0),
+            local_ca_ack_delay: cap::local_ca_ack_delay.get(block) as u8,
+            stat_rate_support: cap::stat_rate_support.get(block) as u16,
+            num_ports: cap::num_ports.get(block) as u8,
+            infiniband: cap::port_type.get(block) as u8 == PortType::IB.0,
+            ib_virt: cap::ib_virt.is_set(block),
+            set_deth_sqpn: cap::set_deth_sqpn.is_set(block),
+            cqe_version: cap::cqe_version.get(block) as u8,
+            log_pg_sz: cap::log_pg_sz.get(block) as u8,
+            rc: cap::rc.is_set(block),
+            ud: cap::ud.is_set(block),
+            device_frequency_khz: if khz != 0 { khz } else { mhz.saturating_mul(1000) },
+        }
+    }
+
+    /// The manual's name of the first capability that this driver cannot do without and that is not there.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        [
+            (self.rc, "rc"),
+            (self.ud, "ud"),
+            (self.cqe_version == 1, "cqe_version"),
+            (self.log_max_qp_sz >= 6, "log_max_qp_sz"),
+            (self.log_max_cq_sz >= 6, "log_max_cq_sz"),
+            (self.log_max_eq_sz >= 7, "log_max_eq_sz"),
+            (self.max_wqe_sz_sq >= 128, "max_wqe_sz_sq"),
+            (self.max_wqe_sz_rq >= 16, "max_wqe_sz_rq"),
+            (self.num_ports >= 1, "num_ports"),
+        ]
+        .into_iter()
+        .find_map(|(there, name)| (!there).then_some(name))
+    }
+}

@@ -1,0 +1,216 @@
+//! What the embedder chooses at bring-up and at the creation of objects.
+
+use crate::types::{CqNumber, Path, Pd, Psn, QKey, QpNumber};
+use bitflags::bitflags;
+
+/// Choices at bring-up. [`Config::DEFAULT`] suits a small node.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Config {
+    /// MSI-X vector of the event queue for asynchronous events and page requests.
+    pub async_vector: u16,
+    /// MSI-X vector of the first completion event queue; the others follow.
+    pub completion_vector: u16,
+    /// Number of completion event queues, 1 to [`MAX_COMPLETION_EQS`].
+    pub completion_eqs: u8,
+    /// log2 of the entries of each event queue, 7 to 16.
+    pub log_eq_size: u8,
+    /// log2 of the number of QPs that firmware prepares for (it takes memory for each), cut to what the device can.
+    pub log_max_qp: u8,
+    /// Pages of 4 KiB that must stay free for the owner's use after firmware took its own, else bring-up is refused.
+    pub reserved_pages: u32,
+    /// How long a firmware command may take, in nanoseconds.
+    pub command_timeout: u64,
+    /// How long firmware may take to start after a reset, in nanoseconds.
+    pub initializing_timeout: u64,
+    /// How long giving back pages may go without progress, in nanoseconds.
+    pub reclaim_timeout: u64,
+    /// Distance of health polls, in nanoseconds.
+    pub health_interval: u64,
+    /// Whether this function owns port settings (a physical function does, a virtual one does not).
+    pub physical_function: bool,
+}
+
+/// The most completion event queues an HCA is given.
+pub const MAX_COMPLETION_EQS: u8 = 8;
+
+impl Config {
+    /// One vector for everything, 2^14 QPs, the time-outs of the reference driver.
+    pub const DEFAULT: Self = Self {
+        async_vector: 0,
+        completion_vector: 0,
+        completion_eqs: 1,
+        log_eq_size: 9,
+        log_max_qp: 14,
+        reserved_pages: 0,
+        command_timeout: 60_000_000_000,
+        initializing_timeout: 120_000_000_000,
+        reclaim_timeout: 5_000_000_000,
+        health_interval: 2_000_000_000,
+        physical_function: true,
+    };
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+bitflags! {
+    /// What a memory key allows. Local read is always allowed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u8 {
+        /// Receives and RDMA reads may store here.
+        const LOCAL_WRITE = 1 << 3;
+        /// Peers may read.
+        const REMOTE_READ = 1 << 4;
+        /// Peers may write (needs local write).
+        const REMOTE_WRITE = 1 << 5;
+        /// Peers may do atomic operations (needs local write).
+        const REMOTE_ATOMIC = 1 << 6;
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Access {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "Access({=u8:#x})", self.bits());
+    }
+}
+
+/// From where a memory key counts addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Base {
+    /// Addresses are the slice's virtual addresses.
+    Virtual,
+    /// Addresses begin at 0. The slice must begin at a multiple of 4096.
+    Zero,
+}
+
+/// What a completion queue is made with.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct CqConfig {
+    /// Completions that must fit at once.
+    pub entries: u32,
+    /// Which completion event queue reports it, below [`Config::completion_eqs`].
+    pub eq: u8,
+}
+
+/// Service of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable datagram; datagrams must carry `q_key`.
+    Ud {
+        /// The key.
+        q_key: QKey,
+    },
+    /// The general services interface, QP1; one per port.
+    Gsi,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct QpConfig {
+    /// Service type.
+    pub service: Service,
+    /// Protection domain.
+    pub pd: Pd,
+    /// Where send completions go.
+    pub send_cq: CqNumber,
+    /// Where receive completions go.
+    pub recv_cq: CqNumber,
+    /// Send work requests that must fit at once, each of the largest size these limits allow. 0 for none.
+    pub max_send_wr: u32,
+    /// Receive work requests that must fit at once. 0 for none.
+    pub max_recv_wr: u32,
+    /// Pieces of memory in a send work request.
+    pub max_send_sge: u32,
+    /// Pieces of memory in a receive work request.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data in a send work request.
+    pub max_inline: u32,
+    /// Comes back in every completion of this QP, 24 bits; 0xffffff is reserved.
+    pub user_index: u32,
+    /// Whether to write small work requests straight to the device, in a register that no other QP uses. Falls back to the
+    /// doorbell when platform or device have none (left).
+    pub blueflame: bool,
+    /// Source QP number that datagrams carry instead of the QP's own (capability `set_deth_sqpn`).
+    pub deth_sqpn: Option<QpNumber>,
+    /// Whether work requests may name memory by the reserved key: device addresses, all of memory.
+    pub reserved_lkey: bool,
+}
+
+impl QpConfig {
+    /// A reliable connection with modest queues on one CQ for both directions.
+    #[must_use]
+    pub const fn rc(pd: Pd, cq: CqNumber) -> Self {
+        Self {
+            service: Service::Rc,
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            max_send_wr: 32,
+            max_recv_wr: 32,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 0,
+            user_index: 0,
+            blueflame: false,
+            deth_sqpn: None,
+            reserved_lkey: false,
+        }
+    }
+}
+
+/// Parameters of the transition from RESET to INIT.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct InitParams {
+    /// Port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// What peers may do (RC): remote read, write.
+    pub access: Access,
+}
+
+/// Parameters of the transition from INIT to RTR of a connected QP.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct RtrParams {
+    /// How to reach the peer.
+    pub path: Path,
+    /// Payload of a full packet on this path.
+    pub mtu: crate::types::Mtu,
+    /// The peer's QP.
+    pub remote_qpn: QpNumber,
+    /// Sequence number of the first packet to come.
+    pub rq_psn: Psn,
+    /// RDMA reads that the peer may have outstanding here, 0 to 2^`log_max_ra_res_qp`; rounded up to a power of two.
+    pub responder_resources: u8,
+    /// How long the peer is asked to wait when no receive is posted: InfiniBand's 5-bit code (IBTA 1.3, table 45).
+    pub min_rnr_timer: u8,
+}
+
+/// Parameters of the transition from RTR to RTS of a connected QP.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct RtsParams {
+    /// Sequence number of the first packet to go.
+    pub sq_psn: Psn,
+    /// Local ACK time-out: 4.096 us times 2 to this power, 5 bits, 0 for none.
+    pub ack_timeout: u8,
+    /// Retries after a time-out or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// Retries after "receiver not ready", 0 to 7, 7 without end.
+    pub rnr_retry: u8,
+    /// RDMA reads this side may have outstanding, 0 to 2^`log_max_ra_req_qp`; rounded up to a power of two.
+    pub initiator_depth: u8,
+}

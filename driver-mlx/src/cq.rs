@@ -1,0 +1,440 @@
+//! Completion queues: polling, looking ahead, arming.
+
+use crate::barrier;
+use crate::dma::DmaSlice;
+use crate::platform::Bar;
+use crate::ring::{DoorbellRecord, Units};
+use crate::types::{CqNumber, Lid, PKey, QpNumber, RKey};
+use core::fmt;
+use mlx5_prm::datapath::{self, CqArm, CqeFormat, CqeOpcode};
+use mlx5_prm::init_seg::uar;
+use mlx5_prm::status::CqeSyndrome;
+
+/// Units of 16 bytes in a CQE.
+const CQE_UNITS: usize = 4;
+/// The consumer index is written back to memory after this many completions, or when the queue is found empty.
+const BATCH: u32 = 16;
+
+/// What a completion reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum CompletionKind {
+    /// A work request of the send queue is done, and all before it.
+    Send,
+    /// A peer's send arrived.
+    Receive,
+    /// A peer's send with immediate arrived.
+    ReceiveImm,
+    /// A peer's send with invalidate arrived.
+    ReceiveInval,
+    /// A peer's RDMA write with immediate arrived; the receive's own memory was not used.
+    ReceiveWriteImm,
+    /// A work request of the send queue failed.
+    SendError,
+    /// A work request of the receive queue failed.
+    ReceiveError,
+}
+
+/// One completion, as the device wrote it; the accessors decode.
+#[derive(Clone, Copy)]
+pub struct Completion {
+    /// Quadwords of the CQE from offset 0x10 on.
+    words: [u64; 6],
+    kind: CompletionKind,
+}
+
+impl Completion {
+    /// What happened.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> CompletionKind {
+        self.kind
+    }
+
+    /// Whether it belongs to the send queue (else to the receive queue).
+    #[must_use]
+    #[inline]
+    pub fn is_send(&self) -> bool {
+        matches!(self.kind, CompletionKind::Send | CompletionKind::SendError)
+    }
+
+    /// Why the work request failed, `None` if it did not.
+    #[must_use]
+    #[inline]
+    pub fn error(&self) -> Option<CompletionError> {
+        matches!(self.kind, CompletionKind::SendError | CompletionKind::ReceiveError).then(|| {
+            CompletionError { syndrome: CqeSyndrome(self.words[4] as u8), vendor: (self.words[4] >> 8) as u8 }
+        })
+    }
+
+    /// What the owner gave as [`QpConfig::user_index`](crate::QpConfig::user_index).
+    #[must_use]
+    #[inline]
+    pub fn user_index(&self) -> u32 {
+        (self.words[2] >> 32) as u32 & 0xff_ffff
+    }
+
+    /// The QP.
+    #[must_use]
+    #[inline]
+    pub fn qpn(&self) -> QpNumber {
+        QpNumber::new((self.words[5] >> 32) as u32)
+    }
+
+    /// Bytes received (for datagrams with the 40 bytes of the GRH area), or read by an RDMA read. As the device claims: the
+    /// caller compares it with what it posted.
+    #[must_use]
+    #[inline]
+    pub fn byte_len(&self) -> u32 {
+        self.words[3] as u32
+    }
+
+    /// Immediate data as the number that the peer's network-order bytes spell.
+    #[must_use]
+    #[inline]
+    pub fn imm(&self) -> u32 {
+        self.words[2] as u32
+    }
+
+    /// The key that the peer invalidated, if the completion is of that kind.
+    #[must_use]
+    #[inline]
+    pub fn invalidated_rkey(&self) -> Option<RKey> {
+        (self.kind == CompletionKind::ReceiveInval).then(|| RKey::new(self.words[2] as u32))
+    }
+
+    /// P_Key of a received datagram without immediate (UD, GSI).
+    #[must_use]
+    #[inline]
+    pub fn pkey(&self) -> PKey {
+        PKey::new(self.words[2] as u16)
+    }
+
+    /// Sender's QP number of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn src_qpn(&self) -> QpNumber {
+        QpNumber::new((self.words[1] >> 32) as u32)
+    }
+
+    /// Sender's LID of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn slid(&self) -> Lid {
+        Lid::new(self.words[0] as u16)
+    }
+
+    /// Service level of a datagram.
+    #[must_use]
+    #[inline]
+    pub fn sl(&self) -> u8 {
+        (self.words[1] >> 56) as u8 & 0xf
+    }
+
+    /// Low bits of the LID that a datagram was sent to.
+    #[must_use]
+    #[inline]
+    pub fn path_bits(&self) -> u8 {
+        (self.words[0] >> 48) as u8 & 0x7f
+    }
+
+    /// Whether a datagram's first 40 bytes hold its global routing header.
+    #[must_use]
+    #[inline]
+    pub fn has_grh(&self) -> bool {
+        (self.words[1] >> 60) & 3 != 0
+    }
+
+    /// Index of the work request: in 64-byte blocks for a send queue, in entries for a receive queue.
+    #[must_use]
+    #[inline]
+    pub fn wqe_counter(&self) -> u16 {
+        (self.words[5] >> 16) as u16
+    }
+
+    /// Opcode of the completed send work request, as the device repeats it.
+    #[must_use]
+    #[inline]
+    pub fn send_opcode(&self) -> datapath::SendOpcode {
+        datapath::SendOpcode((self.words[5] >> 56) as u8)
+    }
+
+    /// Whether the sender asked for an event.
+    #[must_use]
+    #[inline]
+    pub fn solicited(&self) -> bool {
+        self.words[5] & 2 != 0
+    }
+
+    /// Time stamp in ticks of the device's clock.
+    #[must_use]
+    #[inline]
+    pub fn timestamp(&self) -> u64 {
+        self.words[4]
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Completion");
+        out.field("kind", &self.kind).field("qpn", &self.qpn()).field("user_index", &self.user_index());
+        match self.error() {
+            Some(error) => out.field("error", &error),
+            None => out.field("byte_len", &self.byte_len()).field("imm", &self.imm()),
+        };
+        out.field("wqe_counter", &self.wqe_counter()).finish()
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for Completion {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "{} qpn {=u32:#x} wqe {=u16}", self.kind, self.qpn().get(), self.wqe_counter());
+    }
+}
+
+/// Why a work request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct CompletionError {
+    /// The architected reason.
+    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+    pub syndrome: CqeSyndrome,
+    /// The vendor's own code.
+    pub vendor: u8,
+}
+
+impl fmt::Display for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, vendor syndrome {:#x}", self.syndrome, self.vendor)
+    }
+}
+
+impl core::error::Error for CompletionError {}
+
+/// A completion queue entry that cannot be. It has been consumed and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum CqError {
+    /// An opcode that this driver never causes.
+    UnexpectedOpcode(u8),
+    /// Inline or compressed data, which was not asked for.
+    UnexpectedFormat(u8),
+}
+
+impl fmt::Display for CqError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnexpectedOpcode(opcode) => write!(f, "completion with unexpected opcode {opcode:#x}"),
+            Self::UnexpectedFormat(format) => write!(f, "completion with unexpected format {format}"),
+        }
+    }
+}
+
+impl core::error::Error for CqError {}
+
+/// A completion queue. Owns all it needs to be polled and armed, apart from the [`Hca`](crate::Hca) that made it.
+#[derive(Debug)]
+pub struct Cq<B: Bar> {
+    ring: Units,
+    record: DoorbellRecord,
+    bar: B,
+    /// Consumer index, all 32 bits; the device is told the low 24.
+    ci: u32,
+    recorded: u32,
+    log_size: u32,
+    /// Offset of the arm register in BAR0.
+    arm_register: usize,
+    arm_sn: u32,
+    number: CqNumber,
+    errors: u32,
+    pub(crate) memory: DmaSlice,
+}
+
+impl<B: Bar> Cq<B> {
+    /// A queue over `memory`: `64 << log_size` bytes of entries, then the doorbell record.
+    pub(crate) fn new(memory: DmaSlice, log_size: u32, bar: B, uar_offset: usize) -> Option<Self> {
+        let bytes = 64usize << log_size;
+        let mut cq = Self {
+            ring: Units::new(memory.slice(0, bytes)?)?,
+            record: DoorbellRecord::new(memory.slice(bytes, 8)?)?,
+            bar,
+            ci: 0,
+            recorded: 0,
+            log_size,
+            arm_register: uar_offset + uar::CQ_DOORBELL,
+            arm_sn: 0,
+            number: CqNumber::new(0),
+            errors: 0,
+            memory,
+        };
+        for index in 0..cq.ring.len() {
+            let last = index % CQE_UNITS == CQE_UNITS - 1;
+            cq.ring.put(index, 0, if last { u64::from(datapath::CQE_INIT_OP_OWN) } else { 0 });
+        }
+        cq.record.store_first(0);
+        cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);
+        barrier::publish();
+        Some(cq)
+    }
+
+    pub(crate) fn set_number(&mut self, number: CqNumber) {
+        self.number = number;
+    }
+
+    /// The queue's number.
+    #[must_use]
+    #[inline]
+    pub fn number(&self) -> CqNumber {
+        self.number
+    }
+
+    /// Completions that fit at once.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        (1 << self.log_size) - BATCH
+    }
+
+    /// Impossible entries seen so far.
+    #[must_use]
+    pub fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// The last quadword of the entry at `index` if the device has handed it over.
+    #[inline(always)]
+    fn tail_word(&self, index: u32) -> Option<u64> {
+        let tail = self.ring.second(index as usize * CQE_UNITS + 3);
+        let owner = (index >> self.log_size) as u64 & 1;
+        let ours = tail & 1 == owner && (tail as u8) >> 4 != CqeOpcode::INVALID.0;
+        ours.then_some(tail)
+    }
+
+    #[inline(always)]
+    fn decode(&self, index: u32, tail: u64) -> Result<Completion, CqError> {
+        barrier::acquire();
+        let unit = index as usize * CQE_UNITS;
+        let kind = match CqeOpcode((tail as u8) >> 4) {
+            CqeOpcode::REQ => CompletionKind::Send,
+            CqeOpcode::RESP_SEND => CompletionKind::Receive,
+            CqeOpcode::RESP_SEND_IMM => CompletionKind::ReceiveImm,
+            CqeOpcode::RESP_SEND_INV => CompletionKind::ReceiveInval,
+            CqeOpcode::RESP_WR_IMM => CompletionKind::ReceiveWriteImm,
+            CqeOpcode::REQ_ERR => CompletionKind::SendError,
+            CqeOpcode::RESP_ERR => CompletionKind::ReceiveError,
+            other => return Err(CqError::UnexpectedOpcode(other.0)),
+        };
+        let format = datapath::cqe_format(tail as u8);
+        if format != CqeFormat::NO_INLINE_DATA {
+            return Err(CqError::UnexpectedFormat(format.0));
+        }
+        let (w10, w18) = self.ring.get(unit + 1);
+        let (w20, w28) = self.ring.get(unit + 2);
+        let (w30, _) = self.ring.get(unit + 3);
+        Ok(Completion { words: [w10, w18, w20, w28, w30, tail], kind })
+    }
+
+    /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.
+    ///
+    /// # Errors
+    /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
+        let Some(tail) = self.tail_word(self.ci) else {
+            if self.recorded != self.ci {
+                self.acknowledge();
+            }
+            return Ok(None);
+        };
+        let result = self.decode(self.ci, tail);
+        self.ci = self.ci.wrapping_add(1);
+        if self.ci & (BATCH - 1) == 0 {
+            self.acknowledge();
+        }
+        match result {
+            Ok(completion) => Ok(Some(completion)),
+            Err(error) => {
+                self.errors = self.errors.saturating_add(1);
+                Err(error)
+            }
+        }
+    }
+
+    /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
+    ///
+    /// # Errors
+    /// [`CqError`] as [`Cq::poll`] will give it.
+    #[inline]
+    pub fn peek(&self, ahead: u32) -> Result<Option<Completion>, CqError> {
+        if ahead >> self.log_size != 0 {
+            return Ok(None);
+        }
+        let index = self.ci.wrapping_add(ahead);
+        match self.tail_word(index) {
+            Some(tail) => self.decode(index, tail).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Tells the device how far completions have been taken. [`Cq::poll`] does it by itself, in batches.
+    #[inline]
+    pub fn acknowledge(&mut self) {
+        self.recorded = self.ci;
+        // The entries have been read; now the device may write there again.
+        barrier::publish();
+        self.record.store_first(self.ci & 0xff_ffff);
+    }
+
+    /// Asks for one event at the next completion (or, with `solicited_only`, the next that asks for one or failed). If a
+    /// completion is there already, the event comes at once; poll once more after arming.
+    #[inline]
+    pub fn arm(&mut self, solicited_only: bool) {
+        let what = if solicited_only { CqArm::Solicited } else { CqArm::Next };
+        self.acknowledge();
+        let value = datapath::cq_arm_value(self.arm_sn, what, self.ci);
+        self.record.store_second(value);
+        barrier::before_doorbell();
+        self.bar.write64(self.arm_register, datapath::cq_doorbell(value, self.number.get()));
+        barrier::full();
+    }
+
+    /// The event that [`Cq::arm`] asked for has arrived ([`Hca::poll_completions`](crate::Hca::poll_completions) named this
+    /// queue): the next arming counts as new.
+    #[inline]
+    pub fn notified(&mut self) {
+        self.arm_sn = self.arm_sn.wrapping_add(1) & 3;
+    }
+
+    /// Removes the completions of a QP that was destroyed or reset, and gives their number.
+    pub fn sweep(&mut self, qpn: QpNumber) -> u32 {
+        let mut end = self.ci;
+        while end.wrapping_sub(self.ci) >> self.log_size == 0 && self.tail_word(end).is_some() {
+            end = end.wrapping_add(1);
+        }
+        barrier::acquire();
+        // From the newest entry back: those that stay move up over those that go.
+        let mut removed = 0;
+        let mut index = end;
+        while index != self.ci {
+            index = index.wrapping_sub(1);
+            let unit = index as usize * CQE_UNITS;
+            let tail = self.ring.second(unit + 3);
+            if QpNumber::new((tail >> 32) as u32) == qpn {
+                removed += 1;
+            } else if removed > 0 {
+                let to_index = index.wrapping_add(removed);
+                let to = to_index as usize * CQE_UNITS;
+                for part in 0..CQE_UNITS - 1 {
+                    let (first, second) = self.ring.get(unit + part);
+                    self.ring.put(to + part, first, second);
+                }
+                let owner = u64::from(to_index >> self.log_size) & 1;
+                let (first, _) = self.ring.get(unit + 3);
+                self.ring.put(to + 3, first, tail & !1 | owner);
+            }
+        }
+        self.ci = self.ci.wrapping_add(removed);
+        self.acknowledge();
+        removed
+    }
+}

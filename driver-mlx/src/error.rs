@@ -1,0 +1,275 @@
+//! The one error type of the crate's control path. Post and poll have small ones of their own.
+
+use crate::dma::OutOfBounds;
+use crate::platform::MapError;
+use core::fmt;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::{CmdStatus, DeliveryStatus, HealthSyndrome};
+
+/// Where in the life of the HCA something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[repr(u8)]
+pub enum Step {
+    /// Looking whether the device is there, and its interface revision.
+    #[default]
+    Presence = 0,
+    /// Waiting for firmware to finish its own start.
+    Initializing,
+    /// Handing over the command queue.
+    CommandQueue,
+    /// ENABLE_HCA.
+    EnableHca,
+    /// Agreeing on the interface step sequence ID.
+    Issi,
+    /// Giving the pages that firmware boots with.
+    BootPages,
+    /// Telling firmware the host's byte order.
+    HostEndianness,
+    /// Reading and setting capabilities.
+    Capabilities,
+    /// Giving the pages that firmware runs with.
+    InitPages,
+    /// INIT_HCA.
+    InitHca,
+    /// Reading the capabilities that hold after INIT_HCA, and the board's name.
+    Identify,
+    /// Allocating the control UAR page.
+    Uar,
+    /// Creating and arming event queues.
+    EventQueues,
+    /// Protection domain and reserved key.
+    Resources,
+    /// Bringing up and reading the port.
+    Port,
+    /// Normal operation.
+    Running,
+    /// Tear-down.
+    TearDown,
+}
+
+impl Step {
+    /// A short name for reports: lower case, words joined by underscores.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Presence => "presence",
+            Self::Initializing => "initializing",
+            Self::CommandQueue => "command_queue",
+            Self::EnableHca => "enable_hca",
+            Self::Issi => "issi",
+            Self::BootPages => "boot_pages",
+            Self::HostEndianness => "host_endianness",
+            Self::Capabilities => "capabilities",
+            Self::InitPages => "init_pages",
+            Self::InitHca => "init_hca",
+            Self::Identify => "identify",
+            Self::Uar => "uar",
+            Self::EventQueues => "event_queues",
+            Self::Resources => "resources",
+            Self::Port => "port",
+            Self::Running => "running",
+            Self::TearDown => "tear_down",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A firmware command that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct CommandError {
+    /// When it was issued.
+    pub step: Step,
+    /// Which command.
+    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+    pub opcode: Opcode,
+    /// Its modifier.
+    pub op_mod: u16,
+    /// Whether firmware could take the command at all.
+    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+    pub delivery: DeliveryStatus,
+    /// How firmware answered; meaningful only when the delivery was good.
+    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+    pub status: CmdStatus,
+    /// Firmware's own code for the reason, which the vendor can decode.
+    pub syndrome: u32,
+}
+
+/// Why the driver could not do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Error {
+    /// The device does not answer: its registers read all ones.
+    NotPresent,
+    /// A command interface revision this driver does not know.
+    InterfaceRevision(u16),
+    /// A previous owner left the interface disabled (`nic_interface` 1) or in reset (7): a function-level reset is needed.
+    NicInterface(u8),
+    /// The geometry of the command queue makes no sense or has fewer than two entries.
+    CommandQueue {
+        /// log2 of the number of entries, as the device says.
+        log_size: u8,
+        /// log2 of the bytes of an entry, as the device says.
+        log_stride: u8,
+    },
+    /// The device did not react in time.
+    Timeout {
+        /// Where.
+        step: Step,
+        /// The command that was not answered, if it was one. Its slot is never used again.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        opcode: Option<Opcode>,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// Firmware refused a command.
+    Command(CommandError),
+    /// Every slot of the command queue is in use, or lost to a command that was never answered.
+    NoCommandSlot,
+    /// A ticket of a command that does not exist (any more).
+    BadTicket,
+    /// Firmware needs more memory than the region has left. Nothing was given to it by this step.
+    InsufficientPages {
+        /// Pages of 4 KiB that firmware asks for.
+        needed: u64,
+        /// Pages that could be given.
+        available: u64,
+    },
+    /// The region handed in at start is used up (or too fragmented) for an allocation of this many bytes.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The map in [`HcaStorage`](crate::HcaStorage) is too small for the region.
+    StorageTooSmall {
+        /// Blocks of 4 KiB that the region has.
+        needed: usize,
+        /// Blocks that the map can hold.
+        available: usize,
+    },
+    /// The HCA lacks a capability without which this driver cannot work; the manual's name of the field.
+    MissingCapability(&'static str),
+    /// More was asked for than the HCA can do.
+    Limit {
+        /// The manual's name of the limiting field.
+        what: &'static str,
+        /// What was asked for.
+        asked: u64,
+        /// What there is.
+        limit: u64,
+    },
+    /// An argument is outside its range; its name.
+    InvalidArgument(&'static str),
+    /// A port that is not InfiniBand; RoCE is not supported yet.
+    NotInfiniBand,
+    /// The device answered something that cannot be; the field's name.
+    BadAnswer {
+        /// Where.
+        step: Step,
+        /// The manual's name of the field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// The device has reported a fatal error or is gone; only a reset helps.
+    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+    Fatal(HealthSyndrome),
+    /// The memory was not given out by this HCA, or has been given back.
+    NotAllocated,
+    /// An access outside a slice.
+    OutOfBounds,
+    /// The platform could not map memory.
+    Map(MapError),
+    /// The queue is not in the state this needs.
+    WrongState,
+}
+
+#[cfg(feature = "defmt")]
+impl Error {
+    /// The manual's name of a status is not in defmt's reach; this gives the number.
+    #[must_use]
+    pub fn status_number(&self) -> Option<u8> {
+        match self {
+            Self::Command(c) => Some(c.status.0),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (op_mod {:#x}) at step {}: ", self.opcode, self.op_mod, self.step)?;
+        if self.delivery == DeliveryStatus::OK {
+            write!(f, "status {}, syndrome {:#x}", self.status, self.syndrome)
+        } else {
+            write!(f, "not delivered: {}", self.delivery)
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NotPresent => f.write_str("the device does not answer"),
+            Self::InterfaceRevision(rev) => write!(f, "unknown command interface revision {rev}"),
+            Self::NicInterface(state) => {
+                write!(f, "the interface was left in state {state}; reset the function")
+            }
+            Self::CommandQueue { log_size, log_stride } => {
+                write!(f, "unusable command queue: log_cmdq_size {log_size}, log_cmdq_stride {log_stride}")
+            }
+            Self::Timeout { step, opcode: Some(opcode), waited_ms } => {
+                write!(f, "{opcode} at step {step} was not answered in {waited_ms} ms")
+            }
+            Self::Timeout { step, opcode: None, waited_ms } => {
+                write!(f, "the device did not get past step {step} in {waited_ms} ms")
+            }
+            Self::Command(error) => error.fmt(f),
+            Self::NoCommandSlot => f.write_str("no command slot is free"),
+            Self::BadTicket => f.write_str("no such command is in flight"),
+            Self::InsufficientPages { needed, available } => {
+                write!(f, "firmware needs {needed} pages of 4 KiB, {available} are available")
+            }
+            Self::OutOfMemory { bytes } => write!(f, "no room for {bytes} bytes in the DMA region"),
+            Self::StorageTooSmall { needed, available } => {
+                write!(
+                    f,
+                    "the region has {needed} blocks of 4 KiB, the storage describes at most {available}"
+                )
+            }
+            Self::MissingCapability(name) => write!(f, "the HCA lacks the capability {name}"),
+            Self::Limit { what, asked, limit } => write!(f, "{asked} exceeds {what}, which is {limit}"),
+            Self::InvalidArgument(name) => write!(f, "{name} is out of range"),
+            Self::NotInfiniBand => f.write_str("the port is not InfiniBand, which is all that is supported"),
+            Self::BadAnswer { step, field, value } => {
+                write!(f, "impossible answer at step {step}: {field} is {value:#x}")
+            }
+            Self::Fatal(syndrome) => write!(f, "the device has failed: {syndrome}"),
+            Self::NotAllocated => f.write_str("the memory is not allocated"),
+            Self::OutOfBounds => f.write_str("access outside a DMA slice"),
+            Self::Map(error) => error.fmt(f),
+            Self::WrongState => f.write_str("the queue is in the wrong state"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl From<OutOfBounds> for Error {
+    fn from(_: OutOfBounds) -> Self {
+        Self::OutOfBounds
+    }
+}
+
+impl From<MapError> for Error {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}

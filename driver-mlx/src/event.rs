@@ -1,0 +1,73 @@
+//! What the device reports on its own.
+
+use crate::types::{CqNumber, QpNumber};
+use core::fmt;
+use mlx5_prm::event::{EventType, PortChange};
+use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+
+/// Something happened that nobody is waiting for. Numbers are the device's claim: look them up, do not index with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// No event: the content of an empty slot.
+    #[default]
+    None,
+    /// The port's state, LID, P_Keys or GUID changed, or the subnet manager wants clients to register again.
+    Port {
+        /// Port number, from 1.
+        port: u8,
+        /// What changed.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        change: PortChange,
+    },
+    /// Something about a QP: communication established, path migrated, an error on its work queues.
+    Qp {
+        /// The QP.
+        qpn: QpNumber,
+        /// What happened.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        event: EventType,
+    },
+    /// A CQ failed; QPs that use it fail too.
+    CqError {
+        /// The CQ.
+        cqn: CqNumber,
+        /// Why.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        syndrome: CqErrorSyndrome,
+    },
+    /// The device has failed or is gone; nothing works any more.
+    Fatal(#[cfg_attr(feature = "defmt", defmt(Debug2Format))] HealthSyndrome),
+    /// Firmware asked for pages at run time and could not be given them; commands may time out.
+    PagesRefused {
+        /// Pages asked for.
+        needed: u32,
+        /// Pages that were left.
+        available: u32,
+    },
+    /// An event of another kind.
+    Other {
+        /// Its type.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        event: EventType,
+        /// Its sub-type.
+        sub_type: u8,
+    },
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::None => f.write_str("no event"),
+            Self::Port { port, change } => write!(f, "port {port}: {change}"),
+            Self::Qp { qpn, event } => write!(f, "QP {qpn}: {event}"),
+            Self::CqError { cqn, syndrome } => write!(f, "CQ {cqn}: {syndrome}"),
+            Self::Fatal(syndrome) => write!(f, "fatal: {syndrome}"),
+            Self::PagesRefused { needed, available } => {
+                write!(f, "firmware asked for {needed} pages, {available} are left")
+            }
+            Self::Other { event, sub_type } => write!(f, "{event}, sub-type {sub_type}"),
+        }
+    }
+}

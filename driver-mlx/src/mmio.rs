@@ -1,0 +1,86 @@
+//! [`MmioBar`]: BAR0 as memory-mapped registers.
+
+use crate::platform::Bar;
+use core::ptr::NonNull;
+use volatile::VolatilePtr;
+
+/// A memory-mapped BAR0, for every platform whose registers are in the address space.
+///
+/// Offsets are cut to the size of the BAR, so that no value a device hands to the driver can lead outside the mapping.
+#[derive(Clone, Copy, Debug)]
+pub struct MmioBar {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl MmioBar {
+    /// A handle to `len` bytes of registers at `base`.
+    ///
+    /// `None` if `len` is not a power of two of at least 8 (as PCI has them) or `base` is not 8-byte aligned.
+    ///
+    /// # Safety
+    /// `base` to `base + len` must be mapped (uncached or write-combining) to a BAR or to memory that nothing else uses, for as
+    /// long as any copy of the handle is used, and reads and writes of 32 and 64 bits there must be allowed from any thread.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
+        (len.is_power_of_two() && len >= 8 && base.as_ptr().addr().is_multiple_of(8))
+            .then_some(Self { base, len })
+    }
+
+    #[inline(always)]
+    fn register<T>(&self, offset: usize) -> VolatilePtr<'_, T> {
+        let inside = offset & (self.len - size_of::<T>());
+        // SAFETY: `len` is a power of two not smaller than `T`, so the masked offset is aligned to `T` (`base` is aligned to 8)
+        // and ends inside the mapping that `new`'s caller promised.
+        unsafe { VolatilePtr::new(self.base.add(inside).cast::<T>()) }
+    }
+}
+
+// SAFETY: `new`'s caller promised that registers may be accessed from any thread.
+unsafe impl Send for MmioBar {}
+// SAFETY: as above; the handle itself holds no state.
+unsafe impl Sync for MmioBar {}
+
+impl Bar for MmioBar {
+    #[inline]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn read32(&self, offset: usize) -> u32 {
+        u32::from_be(self.register::<u32>(offset).read())
+    }
+
+    #[inline]
+    fn write32(&self, offset: usize, value: u32) {
+        self.register::<u32>(offset).write(value.to_be());
+    }
+
+    #[inline]
+    fn write64(&self, offset: usize, value: u64) {
+        self.register::<u64>(offset).write(value.to_be());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(8))]
+    struct Registers([u8; 64]);
+
+    #[test]
+    fn values_are_big_endian_and_offsets_stay_inside() {
+        let mut memory = Registers([0; 64]);
+        // SAFETY: the array outlives the handle and is touched only through it until the end.
+        let bar = unsafe { MmioBar::new(NonNull::from(&mut memory.0).cast(), 64) }.expect("a power of two");
+        bar.write64(8, 0x0102_0304_0506_0708);
+        bar.write32(64 + 4, 0xa0b0_c0d0);
+        bar.write64(0xffff_fff8, 0x1112_1314_1516_1718);
+        assert_eq!(bar.read64(8), 0x0102_0304_0506_0708);
+        assert_eq!(bar.read32(4), 0xa0b0_c0d0);
+        assert_eq!(memory.0[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(memory.0[56..64], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+    }
+}

@@ -1,0 +1,83 @@
+//! The seam that an embedder fills: registers, time, waiting, and memory of its own made visible to the HCA.
+
+use core::fmt;
+
+/// A handle to (a view of) BAR0.
+///
+/// `offset` counts bytes from the start of BAR0 and is aligned to the width of the access. Values are host-order numbers as
+/// the Programmer's Reference Manual prints them: the implementation stores them big-endian. Each call is one access of
+/// exactly that width. An offset beyond [`Bar::len`] must be harmless (the driver checks what the device tells it, but an
+/// implementation must not turn a wrong offset into an access outside the BAR).
+pub trait Bar: Copy {
+    /// Size of BAR0 in bytes. Register pages that firmware places beyond it are refused.
+    fn len(&self) -> usize;
+    /// Whether there is nothing behind the handle.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// One 32-bit read.
+    fn read32(&self, offset: usize) -> u32;
+    /// One 32-bit write.
+    fn write32(&self, offset: usize, value: u32);
+    /// One 64-bit write. The only platform code on the hot path.
+    fn write64(&self, offset: usize, value: u64);
+    /// A 64-bit register, read as two 32-bit halves, the high one first.
+    fn read64(&self, offset: usize) -> u64 {
+        (u64::from(self.read32(offset)) << 32) | u64::from(self.read32(offset + 4))
+    }
+}
+
+/// Why memory could not be made visible to the HCA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum MapError {
+    /// This platform shares only the region handed in at start.
+    Unsupported,
+    /// The range is not memory of this process, or not mapped.
+    BadAddress,
+    /// No room is left in the address translation of the device.
+    NoSpace,
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unsupported => "the platform shares only its DMA region with the device",
+            Self::BadAddress => "the range is not mapped memory",
+            Self::NoSpace => "no device address space left",
+        })
+    }
+}
+
+impl core::error::Error for MapError {}
+
+/// What the driver needs from where it runs.
+///
+/// Message-signalled interrupts stay with the embedder: the driver only names the MSI-X vector of each event queue in its
+/// [`Config`](crate::Config).
+pub trait Platform {
+    /// Handle to BAR0, kept in every queue.
+    type Bar: Bar;
+
+    /// All of BAR0, uncached.
+    fn bar(&self) -> Self::Bar;
+
+    /// A second, write-combining view of BAR0 for BlueFlame; `None` means doorbells only.
+    fn bar_write_combining(&self) -> Option<Self::Bar>;
+
+    /// Monotonic time in nanoseconds from an arbitrary origin.
+    fn now(&self) -> u64;
+
+    /// Waits for an interrupt or until `deadline` (nanoseconds of [`Platform::now`]), and may return early. Every wait of the
+    /// driver goes through here, those for firmware commands included.
+    fn idle(&self, deadline: u64);
+
+    /// Makes `len` bytes at virtual address `va` visible to the device and gives their device address.
+    ///
+    /// # Errors
+    /// The platform may refuse: [`MapError`].
+    fn map(&self, va: usize, len: usize) -> Result<u64, MapError>;
+
+    /// Ends what [`Platform::map`] began.
+    fn unmap(&self, device_address: u64, len: usize);
+}

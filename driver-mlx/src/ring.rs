@@ -1,0 +1,114 @@
+//! Ring memory: the device's queues, doorbell records and the slots beside them, written once and in place.
+//!
+//! Everything here is masked to a power of two, so no index leads outside, and atomic with relaxed ordering, so memory that
+//! is aliased by a stale [`DmaSlice`] gives wrong data at worst. Ordering is the caller's, with [`crate::barrier`].
+
+use crate::dma::DmaSlice;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A ring of 16-byte units, the grain of mlx5 work queue entries.
+#[derive(Debug)]
+pub(crate) struct Units {
+    base: *mut u64,
+    mask: usize,
+}
+
+// SAFETY: the memory lives to the end of the program (contract of `DmaSlice`), and all accesses are atomic.
+unsafe impl Send for Units {}
+
+impl Units {
+    /// `None` unless `memory` is aligned to 8 and its length is 16 times a power of two.
+    pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
+        let units = memory.len() / 16;
+        let fits = memory.len().is_multiple_of(16) && units.is_power_of_two();
+        let base = memory.as_ptr().cast::<u64>();
+        (fits && base.is_aligned()).then_some(Self { base, mask: units - 1 })
+    }
+
+    /// Quadword `half` (0 or 1) of unit `index`, modulo the ring.
+    #[inline(always)]
+    fn quad(&self, index: usize, half: usize) -> &AtomicU64 {
+        // SAFETY: the masked unit and the masked half lie inside the memory checked by `new`, which is aligned, mapped and
+        // accessed only atomically.
+        unsafe { AtomicU64::from_ptr(self.base.add((index & self.mask) * 2 + (half & 1))) }
+    }
+
+    /// Writes a unit as two big-endian quadwords.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, index: usize, first: u64, second: u64) {
+        self.quad(index, 0).store(first.to_be(), Ordering::Relaxed);
+        self.quad(index, 1).store(second.to_be(), Ordering::Relaxed);
+    }
+
+    /// The two big-endian quadwords of a unit.
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> (u64, u64) {
+        (u64::from_be(self.quad(index, 0).load(Ordering::Relaxed)), self.second(index))
+    }
+
+    /// The second big-endian quadword of a unit.
+    #[inline(always)]
+    pub(crate) fn second(&self, index: usize) -> u64 {
+        u64::from_be(self.quad(index, 1).load(Ordering::Relaxed))
+    }
+
+    /// Writes a unit as two quadwords in the processor's byte order: for what the device does not read.
+    #[inline(always)]
+    pub(crate) fn put_native(&mut self, index: usize, first: u64, second: u64) {
+        self.quad(index, 0).store(first, Ordering::Relaxed);
+        self.quad(index, 1).store(second, Ordering::Relaxed);
+    }
+
+    /// What [`Units::put_native`] wrote.
+    #[inline(always)]
+    pub(crate) fn get_native(&self, index: usize) -> (u64, u64) {
+        (self.quad(index, 0).load(Ordering::Relaxed), self.quad(index, 1).load(Ordering::Relaxed))
+    }
+
+    /// Number of units.
+    pub(crate) fn len(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// Zeroes everything.
+    pub(crate) fn clear(&mut self) {
+        for index in 0..self.len() {
+            self.put_native(index, 0, 0);
+        }
+    }
+}
+
+/// A doorbell record: two big-endian dwords that the device reads.
+#[derive(Debug)]
+pub(crate) struct DoorbellRecord {
+    base: *mut u32,
+}
+
+// SAFETY: as for `Units`.
+unsafe impl Send for DoorbellRecord {}
+
+impl DoorbellRecord {
+    /// `None` unless `memory` holds 8 bytes aligned to 8.
+    pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
+        let base = memory.as_ptr().cast::<u32>();
+        (memory.len() >= 8 && base.cast::<u64>().is_aligned()).then_some(Self { base })
+    }
+
+    #[inline(always)]
+    fn word(&self, second: bool) -> &AtomicU32 {
+        // SAFETY: both dwords lie inside the memory checked by `new`, aligned, mapped and accessed only atomically.
+        unsafe { AtomicU32::from_ptr(self.base.add(usize::from(second))) }
+    }
+
+    /// Word 0: receive counter of a QP, consumer index of a CQ.
+    #[inline(always)]
+    pub(crate) fn store_first(&mut self, value: u32) {
+        self.word(false).store(value.to_be(), Ordering::Relaxed);
+    }
+
+    /// Word 1: send counter of a QP, arm value of a CQ.
+    #[inline(always)]
+    pub(crate) fn store_second(&mut self, value: u32) {
+        self.word(true).store(value.to_be(), Ordering::Relaxed);
+    }
+}

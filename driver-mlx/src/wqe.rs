@@ -1,0 +1,193 @@
+//! Send work requests as the caller states them, and the address vector of datagrams.
+
+use crate::types::{Path, QKey, QpNumber, RKey};
+use bitflags::bitflags;
+use core::fmt;
+use mlx5_prm::datapath::{EXTENDED_UD_AV, FmCeSe, SendOpcode};
+
+/// What a send work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum SendOp {
+    /// Nothing, but completes in order.
+    Nop,
+    /// Fills a receive of the peer.
+    Send,
+    /// Fills a receive of the peer and hands over a number.
+    SendImm(u32),
+    /// Fills a receive of the peer and invalidates one of its keys.
+    SendInval(RKey),
+    /// Writes the peer's memory.
+    Write {
+        /// Where, as the peer's key counts.
+        raddr: u64,
+        /// The peer's key.
+        rkey: RKey,
+    },
+    /// Writes the peer's memory, then takes a receive of the peer to hand over a number.
+    WriteImm {
+        /// Where, as the peer's key counts.
+        raddr: u64,
+        /// The peer's key.
+        rkey: RKey,
+        /// The number.
+        imm: u32,
+    },
+    /// Reads the peer's memory into the local pieces.
+    Read {
+        /// From where, as the peer's key counts.
+        raddr: u64,
+        /// The peer's key.
+        rkey: RKey,
+    },
+}
+
+impl SendOp {
+    /// Opcode, immediate dword, remote address segment.
+    #[inline(always)]
+    pub(crate) fn parts(self) -> (SendOpcode, u32, Option<(u64, RKey)>) {
+        match self {
+            Self::Nop => (SendOpcode::NOP, 0, None),
+            Self::Send => (SendOpcode::SEND, 0, None),
+            Self::SendImm(imm) => (SendOpcode::SEND_IMM, imm, None),
+            Self::SendInval(rkey) => (SendOpcode::SEND_INVAL, rkey.get(), None),
+            Self::Write { raddr, rkey } => (SendOpcode::RDMA_WRITE, 0, Some((raddr, rkey))),
+            Self::WriteImm { raddr, rkey, imm } => (SendOpcode::RDMA_WRITE_IMM, imm, Some((raddr, rkey))),
+            Self::Read { raddr, rkey } => (SendOpcode::RDMA_READ, 0, Some((raddr, rkey))),
+        }
+    }
+}
+
+bitflags! {
+    /// How a send work request is carried out.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct SendFlags: u8 {
+        /// The peer's receive completion asks for an event.
+        const SOLICITED = FmCeSe::SOLICITED.bits();
+        /// A completion comes also on success. Without it, slots are freed by a later completion of the same queue.
+        const SIGNALED = FmCeSe::CQ_UPDATE.bits();
+        /// Starts only after all earlier RDMA reads of this queue.
+        const FENCE = FmCeSe::FENCE.bits();
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for SendFlags {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "SendFlags({=u8:#x})", self.bits());
+    }
+}
+
+/// Why a work request was not posted. The queue is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PostError {
+    /// The queue is full until completions are retired.
+    Full,
+    /// More pieces of memory than the queue was made for.
+    TooManySges,
+    /// More inline bytes than the queue was made for, or a piece of 2^31 bytes or more.
+    TooLong,
+    /// The queue pair has another service type.
+    WrongService,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the queue is full",
+            Self::TooManySges => "too many pieces of memory",
+            Self::TooLong => "too many bytes",
+            Self::WrongService => "not possible with this service type",
+        })
+    }
+}
+
+impl core::error::Error for PostError {}
+
+/// Where a datagram goes, in the form the device reads: made once, used for every send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct AddressVector {
+    pub(crate) words: [u64; 6],
+}
+
+impl AddressVector {
+    /// The vector for QP `qpn` with key `q_key` at the end of `path`. `rate_supported` is
+    /// [`Capabilities::stat_rate_support`](crate::Capabilities).
+    #[must_use]
+    pub fn new(path: &Path, qpn: QpNumber, q_key: QKey, rate_supported: u16) -> Self {
+        let Path::InfiniBand { dlid, sl, src_path_bits, static_rate, grh } = *path;
+        let rate = stat_rate(static_rate, rate_supported);
+        let mut words = [
+            u64::from(q_key.get()) << 32,
+            u64::from(EXTENDED_UD_AV | qpn.get()) << 32
+                | u64::from(rate) << 28
+                | u64::from(sl & 0xf) << 24
+                | u64::from(src_path_bits & 0x7f) << 16
+                | u64::from(dlid.get()),
+            0,
+            0,
+            0,
+            0,
+        ];
+        if let Some(grh) = grh {
+            words[3] = u64::from(grh.traffic_class) << 40
+                | u64::from(grh.hop_limit) << 32
+                | 1 << 30
+                | u64::from(grh.source_gid_index) << 20
+                | u64::from(grh.flow_label & 0xf_ffff);
+            words[4] = grh.dgid.prefix();
+            words[5] = grh.dgid.guid();
+        }
+        Self { words }
+    }
+}
+
+/// The device's code of InfiniBand rate `rate`: the next lower one that is supported, 0 (the port's own) if there is none.
+pub(crate) fn stat_rate(rate: u8, supported: u16) -> u8 {
+    const OFFSET: u8 = 5;
+    (1..=rate.min(10)).rev().map(|rate| rate + OFFSET).find(|&code| supported >> code & 1 != 0).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{Gid, Grh, Lid};
+    use mlx5_prm::datapath::av;
+
+    #[test]
+    fn address_vector_agrees_with_the_layout() {
+        let dgid = Gid::new(Gid::DEFAULT_PREFIX, 0x0123_4567_89ab_cdef);
+        let grh = Grh { dgid, source_gid_index: 3, flow_label: 0xabcde, hop_limit: 64, traffic_class: 0x5a };
+        let path = Path::InfiniBand {
+            dlid: Lid::new(0x1234),
+            sl: 7,
+            src_path_bits: 0x15,
+            static_rate: 0,
+            grh: Some(grh),
+        };
+        let vector = AddressVector::new(&path, QpNumber::new(0x55_6677), QKey::GSI, 1);
+        let mut bytes = [0; 48];
+        for (quad, word) in bytes.chunks_exact_mut(8).zip(vector.words) {
+            quad.copy_from_slice(&word.to_be_bytes());
+        }
+        assert_eq!(av::LAYOUT.reserved_bits_set(&bytes), None);
+        assert_eq!(av::qkey.get32(&bytes), 0x8001_0000);
+        assert!(av::ext.is_set(&bytes) && av::grh.is_set(&bytes));
+        assert_eq!(av::dqp_dct.get32(&bytes), 0x55_6677);
+        assert_eq!((av::sl.get32(&bytes), av::mlid.get32(&bytes), av::rlid.get32(&bytes)), (7, 0x15, 0x1234));
+        assert_eq!((av::tclass.get32(&bytes), av::hop_limit.get32(&bytes)), (0x5a, 64));
+        assert_eq!((av::src_addr_index.get32(&bytes), av::flow_label.get32(&bytes)), (3, 0xabcde));
+        assert_eq!(av::rgid.of(&bytes), dgid.0);
+    }
+
+    #[test]
+    fn rates_fall_back_to_what_is_supported() {
+        assert_eq!(stat_rate(0, 0xffff), 0);
+        assert_eq!(stat_rate(7, 1 << 7 | 1 << 12), 12);
+        assert_eq!(stat_rate(6, 1 << 7 | 1 << 12), 7);
+        assert_eq!(stat_rate(6, 1), 0);
+        assert_eq!(stat_rate(255, 1 << 15), 15);
+    }
+}
