@@ -184,6 +184,15 @@ impl Function {
         if index > last {
             return Err(Error::NoMemoryBar(index));
         }
+        // Slots are taken from the first on, so that the upper half of a 64-bit BAR is not taken for a BAR.
+        let mut slot = 0;
+        while slot < index {
+            let wide = access.read(self.address, FIRST_BAR + u16::from(slot) * 4) & 0b111 == 0b100;
+            slot += if wide { 2 } else { 1 };
+        }
+        if slot != index {
+            return Err(Error::NoMemoryBar(index));
+        }
         let low_at = FIRST_BAR + u16::from(index) * 4;
         let low = access.read(self.address, low_at);
         let wide = match low & 0b111 {

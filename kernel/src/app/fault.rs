@@ -6,7 +6,7 @@ use crate::arch::exceptions::raise;
 use crate::console::println;
 use crate::machine::Machine;
 
-const KINDS: [(&str, fn()); 17] = [
+const KINDS: [(&str, fn()); 15] = [
     ("divide", raise::divide),
     ("debug", raise::debug),
     ("nmi", raise::nmi),
@@ -14,7 +14,6 @@ const KINDS: [(&str, fn()); 17] = [
     ("opcode", raise::opcode),
     ("device", raise::device),
     ("double", raise::double),
-    ("stack-segment", raise::stack_segment),
     ("protection", raise::general_protection),
     ("page-read", raise::page_read),
     ("page-write", raise::page_write),
@@ -27,9 +26,6 @@ const KINDS: [(&str, fn()); 17] = [
     ("index", || {
         let index = core::hint::black_box(3);
         core::hint::black_box([0; 3][index]);
-    }),
-    ("overflow", || {
-        core::hint::black_box(core::hint::black_box(u64::MAX).checked_add(1).expect("overflow"));
     }),
 ];
 

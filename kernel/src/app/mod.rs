@@ -3,6 +3,7 @@
 mod fault;
 mod hello;
 mod idle;
+mod msix;
 
 use kernel::cmdline::App;
 use kernel::exit::ExitCode;
@@ -15,6 +16,6 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Hello => hello::run(machine),
         App::Fault => fault::run(machine),
         App::Idle => idle::run(),
-        App::Msix => ExitCode::Failed,
+        App::Msix => msix::run(machine),
     }
 }

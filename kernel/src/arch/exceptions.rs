@@ -329,12 +329,6 @@ pub mod raise {
         unsafe { asm!("mov {0}, cr0", "or {0}, 8", "mov cr0, {0}", "fninit", out(reg) _) };
     }
 
-    /// #SS: a non-canonical address through rbp.
-    pub fn stack_segment() {
-        // SAFETY: the load faults; rbp is put back by nobody since the handler does not return.
-        unsafe { asm!("mov rbp, {0}", "mov rax, [rbp]", in(reg) 1u64 << 63, out("rax") _) };
-    }
-
     /// #GP: a jump to a non-canonical address.
     pub fn general_protection() {
         // SAFETY: a non-canonical jump target faults at the jump; the handler does not return.

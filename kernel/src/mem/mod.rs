@@ -7,6 +7,8 @@
 //! | the image inside that | text, constants, data | execute, read only, read and write; stacks have guard pages |
 //! | 2^46 upwards | device windows, as asked for | uncached or write-combining |
 
+pub mod registers;
+
 use kernel::memory_map::{MemoryMap, Range};
 use kernel::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
 use spin::Mutex;
