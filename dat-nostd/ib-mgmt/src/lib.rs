@@ -4,7 +4,11 @@
 
 pub mod cm;
 pub mod gid;
+pub mod ipoib;
 pub mod mad;
+pub mod path;
+pub mod rdma_cm;
+pub mod sa;
 pub mod smp;
 pub mod units;
 mod view;

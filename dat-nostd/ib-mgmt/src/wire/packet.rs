@@ -157,17 +157,18 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Takes a packet apart; `bytes` is exactly one packet, LRH to VCRC.
+    /// Takes a packet apart; `bytes` is exactly one packet, from the LRH to the ICRC, with or without the VCRC.
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let lrh = Lrh::parse(bytes)?;
-        let len = usize::from(lrh.length_words) * 4 + VCRC_LEN;
+        let len = usize::from(lrh.length_words) * 4;
         if bytes.len() < len {
             return Err(WireError::Truncated);
         }
-        if bytes.len() > len {
+        if bytes.len() != len && bytes.len() != len + VCRC_LEN {
             return Err(WireError::Malformed);
         }
-        let body = bytes.get(Lrh::LEN..len - VCRC_LEN - ICRC_LEN).ok_or(WireError::Truncated)?;
+        let body_end = len.checked_sub(ICRC_LEN).ok_or(WireError::Malformed)?;
+        let body = bytes.get(Lrh::LEN..body_end).ok_or(WireError::Malformed)?;
         let (grh, body) = match lrh.link_next_header {
             LNH_BTH => (None, body),
             LNH_GRH => {
@@ -191,14 +192,19 @@ impl<'a> Packet<'a> {
 
     /// Whether the ICRC on the wire is that of the packet.
     pub fn check_icrc(&self) -> Result<(), WireError> {
-        let (rest, _) = self.bytes.split_last_chunk::<VCRC_LEN>().ok_or(WireError::Truncated)?;
-        let (rest, icrc) = rest.split_last_chunk::<ICRC_LEN>().ok_or(WireError::Truncated)?;
+        let bytes = self.bytes.get(..self.icrc_end()).ok_or(WireError::Truncated)?;
+        let (rest, icrc) = bytes.split_last_chunk::<ICRC_LEN>().ok_or(WireError::Truncated)?;
         if super::icrc_ib(rest)?.to_le_bytes() == *icrc { Ok(()) } else { Err(WireError::IcrcMismatch) }
     }
 
-    /// Whether the VCRC on the wire is that of the packet.
+    /// Whether there is a VCRC, and it is that of the packet.
     pub fn check_vcrc(&self) -> bool {
-        self.bytes.split_last_chunk::<VCRC_LEN>().is_some_and(|(rest, crc)| vcrc(rest).to_le_bytes() == *crc)
+        let (body, crc) = self.bytes.split_at_checked(self.icrc_end()).unwrap_or_default();
+        crc == vcrc(body).to_le_bytes()
+    }
+
+    fn icrc_end(&self) -> usize {
+        usize::from(self.lrh.length_words) * 4
     }
 
     /// The GRH's 40 bytes as they came, which a UD receive buffer begins with.
@@ -207,7 +213,7 @@ impl<'a> Packet<'a> {
         self.bytes.get(Lrh::LEN..)?.first_chunk()
     }
 
-    /// The whole packet, LRH to VCRC.
+    /// The whole packet as it was given.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -265,15 +271,24 @@ impl PacketBuilder {
 
     /// After headers and payload are in `out`: writes padding and both CRCs, and gives the packet's length.
     pub fn finish(out: &mut [u8], payload_at: usize, payload_len: usize) -> Result<usize, WireError> {
+        let icrc_end = PacketBuilder::finish_without_vcrc(out, payload_at, payload_len)?;
+        let (body, rest) = out.split_at_mut_checked(icrc_end).ok_or(WireError::Truncated)?;
+        *rest.first_chunk_mut().ok_or(WireError::Truncated)? = vcrc(body).to_le_bytes();
+        Ok(icrc_end + VCRC_LEN)
+    }
+
+    /// As [`PacketBuilder::finish`], but ends with the ICRC, as a fabric without link errors carries packets.
+    pub fn finish_without_vcrc(
+        out: &mut [u8],
+        payload_at: usize,
+        payload_len: usize,
+    ) -> Result<usize, WireError> {
         let payload_end = payload_at.checked_add(payload_len).ok_or(WireError::Truncated)?;
         let pad_end = payload_end.checked_next_multiple_of(4).ok_or(WireError::Truncated)?;
         out.get_mut(payload_end..pad_end).ok_or(WireError::Truncated)?.fill(0);
         let (body, rest) = out.split_at_mut_checked(pad_end).ok_or(WireError::Truncated)?;
         *rest.first_chunk_mut().ok_or(WireError::Truncated)? = super::icrc_ib(body)?.to_le_bytes();
-        let icrc_end = pad_end + ICRC_LEN;
-        let (body, rest) = out.split_at_mut_checked(icrc_end).ok_or(WireError::Truncated)?;
-        *rest.first_chunk_mut().ok_or(WireError::Truncated)? = vcrc(body).to_le_bytes();
-        Ok(icrc_end + VCRC_LEN)
+        Ok(pad_end + ICRC_LEN)
     }
 
     /// Writes a whole packet, and gives its length.
@@ -284,7 +299,7 @@ impl PacketBuilder {
         PacketBuilder::finish(out, at, payload.len())
     }
 
-    /// The CRC state after this builder's headers for a payload of the given length, for callers who compute the CRC
+    /// The CRC state after the headers that [`PacketBuilder::emit_headers`] wrote, for callers who compute the CRC
     /// while they gather the payload.
     pub fn icrc_after_headers(headers: &[u8]) -> Result<Icrc, WireError> {
         let (lrh, rest) = super::split::<{ Lrh::LEN }>(headers)?;
@@ -352,6 +367,8 @@ mod tests {
         assert_eq!(out[..40], expected);
         let packet = Packet::parse(&out[..len]).unwrap();
         assert_eq!(packet.payload, [0xa1, 0xa2, 0xa3]);
+        let bare = Packet::parse(&out[..len - 2]).unwrap();
+        assert!(bare.payload == packet.payload && bare.check_icrc().is_ok() && !bare.check_vcrc());
         assert!(packet.check_icrc().is_ok() && packet.check_vcrc());
     }
 
@@ -403,7 +420,8 @@ mod tests {
     fn wrong_packets_are_errors() {
         let mut out = [0u8; 128];
         let len = builder(0x04, true).emit(&mut out, &[1; 8]).unwrap();
-        assert_eq!(Packet::parse(&out[..len - 1]), Err(WireError::Truncated));
+        assert_eq!(Packet::parse(&out[..len - 3]), Err(WireError::Truncated));
+        assert_eq!(Packet::parse(&out[..len - 1]), Err(WireError::Malformed));
         assert_eq!(Packet::parse(&out[..len + 1]), Err(WireError::Malformed));
         let mut bad = out;
         bad[13] ^= 1; // GRH payload length
