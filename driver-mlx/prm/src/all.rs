@@ -114,8 +114,8 @@ mod tests {
                         Kind::Bytes(p) | Kind::Struct(p, _) => (p.offset, p.len),
                         Kind::Tail(t) => (t.offset, usize::MAX / 2),
                     };
-                    let apart = other_part.0 >= part.offset + part.len
-                        || part.offset >= other_part.0 + other_part.1;
+                    let apart =
+                        other_part.0 >= part.offset + part.len || part.offset >= other_part.0 + other_part.1;
                     assert!(apart, "{}: {} and {}", layout.name, entry.name, other.name);
                 }
             }

@@ -14,6 +14,9 @@ macro_rules! codes {
                 pub const $value: Self = Self($number);
             )+
 
+            /// Every value that has a name here.
+            pub const ALL: &'static [Self] = &[ $( Self::$value ),+ ];
+
             /// What the value means, in words; `None` for one that no source names.
             #[must_use]
             pub const fn meaning(self) -> Option<&'static str> {

@@ -1,13 +1,83 @@
 //! Layouts and constants of the mlx5 Programmer's Reference Manual (PRM), bit-exact and named as the manual names them.
+//!
+//! Everything here is data about the interface between a ConnectX HCA and its driver: no registers are touched, no memory is
+//! owned, nothing is allocated. Driver and emulated HCA share it, so the layouts are proven against a source of their own
+//! (see "How it is proven").
+//!
+//! # How the manual's names map to Rust
+//!
+//! | manual, Linux's `mlx5_ifc.h` | here |
+//! |---|---|
+//! | structure `create_cq_in` | module [`commands::create_cq_in`] with `SIZE` and `LAYOUT` |
+//! | field `cqc.uar_page` | constant [`contexts::cqc::uar_page`], a [`Field`] with `get` and `set` on a byte slice |
+//! | embedded structure `create_cq_in.cq_context` | constant of type [`Part`], whose bytes are read as the inner structure |
+//! | union | a structure whose members are all [`Kind::Variant`] |
+//! | open-ended array `pas[]` | constant of type [`Tail`] |
+//! | opcode `MLX5_CMD_OP_CREATE_CQ` | [`Opcode::CREATE_CQ`]; `2ERR_QP` and `2RST_QP` are [`Opcode::QP_2ERR`], [`Opcode::QP_2RST`] |
+//! | other enumerations | newtypes over the integer, so that values nobody named stay representable: [`status`], [`event`], [`value`] |
+//! | masks | `bitflags` types, as [`value::OptParamMask`] |
+//! | a field called `type` | the raw identifier `r#type` |
+//!
+//! All structures are big-endian byte strings; a [`Field`] reads and writes integers in CPU order. What a structure does not
+//! name is reserved: [`Layout::reserved_bits_set`] finds set bits there.
+//!
+//! # Layer map
+//!
+//! - [`init_seg`]: BAR0, its initialization segment, health buffer, timers, and the registers of a UAR page.
+//! - [`cmd`]: command queue entry, mailbox block, signatures. [`opcode`]: opcodes with the layouts of input and output.
+//! - [`commands`], [`contexts`], [`caps`], [`registers`]: what commands carry.
+//! - [`datapath`]: WQEs, CQEs, EQEs, doorbells, with byte offsets for code that writes them in place.
+//! - [`status`], [`event`], [`value`]: numbers with names.
+//! - [`ALL`]: every layout, for tables, tracing and comparison.
+//!
+//! # Example
+//!
+//! The input of CREATE_CQ for 64 entries, and a look at it as the device has it:
+//!
+//! ```
+//! use mlx5_prm::commands::create_cq_in;
+//! use mlx5_prm::contexts::cqc;
+//! use mlx5_prm::Opcode;
+//!
+//! let mut input = [0u8; create_cq_in::pas.len_with(1)];
+//! create_cq_in::opcode.set(&mut input, Opcode::CREATE_CQ.0);
+//! let context = create_cq_in::cq_context.of_mut(&mut input);
+//! cqc::log_cq_size.set(context, 6u8);
+//! cqc::uar_page.set(context, 0x10u32);
+//! cqc::dbr_addr.set(context, 0x1234_5000u64);
+//! create_cq_in::pas.set_quad(&mut input, 0, 0x1234_6000);
+//!
+//! let opcode = Opcode::of(&input);
+//! assert_eq!(opcode.to_string(), "CREATE_CQ");
+//! let layout = opcode.input_layout().ok_or("no layout")?;
+//! assert_eq!(layout.size, 272);
+//! assert_eq!(layout.reserved_bits_set(&input), None);
+//! assert_eq!(cqc::uar_page.get(create_cq_in::cq_context.of(&input)), 0x10);
+//! # Ok::<(), &str>(())
+//! ```
+//!
+//! # How it is proven
+//!
+//! The tests take Debian's package of the Linux 6.1 headers (never part of this repository) and compare each field's name,
+//! offset and width, each structure's size and completeness with `mlx5_ifc.h`; the structures that it lacks with the C
+//! structures of `device.h` and `qp.h`; and the constants with the headers' enumerators. Where the package cannot be had the
+//! tests say that they are skipped; with `MLX5_PRM_REQUIRE_HEADER=1` they fail. The example `layouts` prints all fields.
+//!
+//! # What is not covered
+//!
+//! Flow tables, TIR, TIS, RQ and SQ objects, e-switch, LAG, schedulers, general objects, FPGA and on-device memory have only
+//! their opcodes; Ethernet segments of WQEs, compressed CQEs, and signature (BSF, PSV) segments have none of their contents.
+//! Of the capability types there are general, general-2, ODP, RoCE and atomic; of PPCNT's counter groups only InfiniBand's.
 #![no_std]
 #![forbid(unsafe_code)]
 
 mod layout;
 
-pub mod caps;
-pub mod cmd;
 mod all;
 mod code;
+
+pub mod caps;
+pub mod cmd;
 pub mod commands;
 pub mod contexts;
 pub mod datapath;
@@ -18,6 +88,8 @@ pub mod registers;
 pub mod status;
 pub mod value;
 
-pub use layout::{Entry, Field, Kind, Layout, Leaf, Part, Path, Tail, plain_name};
 pub use all::ALL;
+#[doc(hidden)]
+pub use layout::plain_name;
+pub use layout::{Entry, Field, Kind, Layout, Leaf, Part, Path, Tail};
 pub use opcode::Opcode;

@@ -99,7 +99,9 @@ crate::layout! {
 
 /// `create_mkey_in.klm_pas_mtt` as MTTs: one 64-bit physical address each, with `mtt.wr_en` and `rd_en` in its lowest bits.
 /// (The field itself counts in dwords, as `mlx5_ifc.h` declares it.)
-pub const CREATE_MKEY_MTT: crate::Tail = crate::Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 8 };
+pub const CREATE_MKEY_MTT: crate::Tail =
+    crate::Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 8 };
 
 /// `create_mkey_in.klm_pas_mtt` as KLMs or KSMs: [`klm`](mod@crate::datapath::klm), 16 bytes each.
-pub const CREATE_MKEY_KLM: crate::Tail = crate::Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 16 };
+pub const CREATE_MKEY_KLM: crate::Tail =
+    crate::Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 16 };

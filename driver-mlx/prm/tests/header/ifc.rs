@@ -1,5 +1,5 @@
-//! The part of C that `mlx5_ifc.h` is written in: structures and unions whose members are `u8 name[bits]`, arrays of them,
-//! and other such structures.
+//! The part of C that the headers are written in: structures and unions of plain integers, arrays of them, and other such
+//! structures; and constants. In `mlx5_ifc.h` a member `u8 name[n]` stands for n bits; elsewhere C means what it says.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,15 @@ enum Element {
     Inline(Aggregate),
 }
 
+/// What a declaration means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `mlx5_ifc.h`: the last dimension of a `u8` is its width in bits.
+    Bits,
+    /// Ordinary C: structures without padding, which is checked.
+    C,
+}
+
 /// A structure or a union.
 #[derive(Debug, Clone)]
 struct Aggregate {
@@ -27,8 +36,8 @@ struct Aggregate {
     members: Vec<Member>,
 }
 
-/// All structures of a header, by name without `mlx5_ifc_` and `_bits`; a few that have an enumerator for an array length
-/// are kept as what is wrong with them.
+/// All structures of a header, by name without the prefix (`mlx5_ifc_` or `mlx5_`) and the suffix `_bits`; those that use
+/// more of C than is understood here are kept as what is wrong with them.
 #[derive(Debug)]
 pub struct Header(BTreeMap<String, Result<Aggregate, String>>);
 
@@ -45,16 +54,16 @@ pub struct Place {
 
 impl Header {
     /// Reads the whole header; what is not a structure of bits (enumerations, macros) is passed over.
-    pub fn parse(text: &str) -> Self {
+    pub fn parse(text: &str, dialect: Dialect) -> Self {
         let tokens = tokens(text);
-        let mut parser = Parser { tokens: &tokens, at: 0 };
+        let mut parser = Parser { tokens: &tokens, at: 0, dialect, constants: constants(text) };
         let mut found = BTreeMap::new();
         while let Some(token) = parser.next() {
             let union = token == "union";
             if !union && token != "struct" {
                 continue;
             }
-            let Some(name) = parser.next().and_then(short_name) else { continue };
+            let Some(name) = parser.next().and_then(|name| short_name(name, dialect)) else { continue };
             if parser.peek() != Some("{") {
                 continue;
             }
@@ -135,8 +144,10 @@ impl Header {
     }
 }
 
-fn short_name(c_name: &str) -> Option<String> {
-    let name = c_name.strip_prefix("mlx5_ifc_")?;
+fn short_name(c_name: &str, dialect: Dialect) -> Option<String> {
+    let prefix = if dialect == Dialect::Bits { "mlx5_ifc_" } else { "mlx5_" };
+    // `health_buffer` has no prefix in `device.h`.
+    let name = c_name.strip_prefix(prefix).or((c_name == "health_buffer").then_some(c_name))?;
     // A few have no suffix.
     Some(name.strip_suffix("_bits").unwrap_or(name).to_owned())
 }
@@ -176,6 +187,40 @@ pub fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
+/// Bits of a C integer type.
+fn c_integer(name: &str) -> Option<u64> {
+    match name {
+        "u8" | "char" => Some(8),
+        "u16" | "__be16" => Some(16),
+        "u32" | "__be32" => Some(32),
+        "u64" | "__be64" => Some(64),
+        _ => None,
+    }
+}
+
+/// Enumerators and macros with a plain value: a number, or a number shifted left.
+pub fn constants(text: &str) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let line = line.split("/*").next().unwrap_or("").trim();
+        let pair = match line.strip_prefix("#define") {
+            Some(rest) => rest.trim().split_once(char::is_whitespace),
+            None => line.trim_end_matches(',').split_once('='),
+        };
+        let Some((name, value)) = pair else { continue };
+        let value = value.trim().trim_start_matches('(').trim_end_matches(')');
+        let value = match value.split_once("<<") {
+            None => number(value),
+            Some((left, right)) => number(left.trim().trim_end_matches("ull"))
+                .and_then(|left| number(right.trim()).map(|right| left << right)),
+        };
+        if let Ok(value) = value {
+            found.insert(name.trim().to_owned(), value);
+        }
+    }
+    found
+}
+
 /// A C integer literal.
 pub fn number(token: &str) -> Result<u64, String> {
     let parsed = match token.strip_prefix("0x") {
@@ -188,6 +233,8 @@ pub fn number(token: &str) -> Result<u64, String> {
 struct Parser<'a> {
     tokens: &'a [String],
     at: usize,
+    dialect: Dialect,
+    constants: BTreeMap<String, u64>,
 }
 
 impl<'a> Parser<'a> {
@@ -214,15 +261,45 @@ impl<'a> Parser<'a> {
     fn aggregate(&mut self, union: bool) -> Result<Aggregate, String> {
         self.expect("{")?;
         let mut members = Vec::new();
-        while self.peek() != Some("}") {
-            members.push(self.member()?);
+        loop {
+            match self.peek() {
+                Some("}") => break,
+                // A macro that only gives the members between its brackets a name of their own.
+                Some("struct_group") => self.at += 4,
+                Some(")") => self.at += 2,
+                _ => members.push(self.member()?),
+            }
         }
         self.expect("}")?;
+        if self.peek() == Some("__packed") {
+            self.at += 1;
+        }
         Ok(Aggregate { union, members })
     }
 
     fn member(&mut self) -> Result<Member, String> {
         match self.word()? {
+            integer if self.dialect == Dialect::C && c_integer(integer).is_some() => {
+                let bits = c_integer(integer).unwrap_or(0);
+                let name = self.word()?.to_owned();
+                let count = match self.dimensions()?.as_slice() {
+                    [] => None,
+                    all => Some(all.iter().product()),
+                };
+                if self.peek() == Some(":") {
+                    // The place of a bit-field depends on the compiler; only its size counts here.
+                    self.at += 1;
+                    let bits = number(self.word()?)?;
+                    self.expect(";")?;
+                    return Ok(Member {
+                        name: format!("reserved {name}"),
+                        element: Element::Bits(bits),
+                        count,
+                    });
+                }
+                self.expect(";")?;
+                Ok(Member { name, element: Element::Bits(bits), count })
+            }
             "u8" => {
                 let name = self.word()?.to_owned();
                 let mut dimensions = self.dimensions()?;
@@ -239,7 +316,10 @@ impl<'a> Parser<'a> {
                     Element::Inline(self.aggregate(keyword == "union")?)
                 } else {
                     let c_name = self.word()?;
-                    Element::Named(short_name(c_name).ok_or_else(|| format!("{c_name} is not of this header"))?)
+                    Element::Named(
+                        short_name(c_name, self.dialect)
+                            .ok_or_else(|| format!("{c_name} is not of this header"))?,
+                    )
                 };
                 let name = if self.peek() == Some(";") { String::new() } else { self.word()?.to_owned() };
                 let count = match self.dimensions()?.as_slice() {
@@ -261,7 +341,8 @@ impl<'a> Parser<'a> {
             if self.peek() == Some("]") {
                 all.push(0);
             } else {
-                all.push(number(self.word()?)?);
+                let word = self.word()?;
+                all.push(self.constants.get(word).copied().map_or_else(|| number(word), Ok)?);
             }
             self.expect("]")?;
         }

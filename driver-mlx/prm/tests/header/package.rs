@@ -1,23 +1,54 @@
 //! Where the header comes from: Debian's package of the Linux 6.1 headers, which is never part of this repository.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// When this environment variable is set (and not empty), a missing header is a failure and not a skipped test.
 pub const REQUIRE: &str = "MLX5_PRM_REQUIRE_HEADER";
+
+/// The folder of headers, or `None` after saying in plain words that `what` is not compared.
+///
+/// # Panics
+/// When the headers cannot be had although [`REQUIRE`] asks for them.
+pub fn folder_or_skip(what: &str) -> Option<PathBuf> {
+    match folder() {
+        Ok(folder) => Some(folder),
+        Err(reason) => {
+            let required = std::env::var_os(REQUIRE).is_some_and(|value| !value.is_empty());
+            assert!(!required, "{REQUIRE} is set, but the Linux 6.1 headers cannot be had: {reason}");
+            say(&format!("SKIPPED: {what} not compared, the Linux 6.1 headers cannot be had: {reason}"));
+            None
+        }
+    }
+}
+
+/// Past the test harness, which shows the output of failed tests only.
+fn say(line: &str) {
+    // Nobody is left to tell when the standard error is closed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
 
 /// The folder `include/linux/mlx5` of the header package, or why it cannot be had.
 ///
 /// In this order: what an earlier run unpacked under `target/cache/linux-headers`, the package as installed on this machine,
 /// the package downloaded with `apt-get download` and unpacked (not installed).
-pub fn folder() -> Result<PathBuf, String> {
+fn folder() -> Result<PathBuf, String> {
+    // Tests run in parallel; one of them fetches the package.
+    static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOLDER.get_or_init(find_or_download).clone()
+}
+
+fn find_or_download() -> Result<PathBuf, String> {
     let cache = target().join("cache").join("linux-headers");
     if let Some(found) = search(&cache.join("usr/src")).or_else(|| search(Path::new("/usr/src"))) {
         return Ok(found);
     }
     download(&cache)?;
-    search(&cache.join("usr/src")).ok_or_else(|| "the package holds no include/linux/mlx5/mlx5_ifc.h".to_owned())
+    search(&cache.join("usr/src"))
+        .ok_or_else(|| "the package holds no include/linux/mlx5/mlx5_ifc.h".to_owned())
 }
 
 /// The build's target folder: `CARGO_TARGET_TMPDIR` is a folder inside it.
@@ -62,7 +93,7 @@ fn unpack(cache: &Path, work: &Path) -> Result<(), String> {
             state.newest()?.ok_or("apt knows no package linux-headers-6.1*-common")?
         }
     };
-    eprintln!("downloading {name} to compare the layouts with its mlx5_ifc.h");
+    say(&format!("downloading {name} to compare the layouts with its headers"));
     state.run("apt-get", &["download", &name])?;
     let deb = fs::read_dir(work)
         .map_err(|error| error.to_string())?
