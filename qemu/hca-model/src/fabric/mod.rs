@@ -1,1 +1,445 @@
-//! Links between ports, their faults, the subnet's manager and administrator, and capture.
+//! The InfiniBand fabric: one switch, its links, their faults, the subnet manager and administrator, the capture.
+//!
+//! Packets are routed by LID as a switch's linear forwarding table would, after the subnet manager has given LIDs by real
+//! directed-route SMPs on VL 15. Everything random comes from one seed.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`shape`] | where things are in a packet, ICRC |
+//! | [`faults`], [`random`] | what is injected, from which seed |
+//! | [`capture`] | pcapng |
+//! | `link` | a link's queue |
+//! | `manager` | subnet manager |
+//! | `administrator` | subnet administrator |
+
+mod administrator;
+pub mod capture;
+pub mod faults;
+mod link;
+mod manager;
+mod multicast;
+pub mod random;
+pub mod shape;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+use ib_mgmt::Gid;
+use ib_mgmt::mad::Mad;
+use ib_mgmt::wire::{Grh, Lrh};
+
+pub use capture::{Capture, PcapNg};
+pub use faults::{Faults, FaultsError};
+pub use link::FabricCounters;
+pub use manager::PortRecord;
+
+use crate::seams::{Link, Packet};
+use link::Egress;
+use manager::Manager;
+use multicast::Groups;
+use random::Random;
+use shape::{LID_MULTICAST, LID_PERMISSIVE, Shape, VL_MANAGEMENT};
+
+/// How the fabric behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Injected faults.
+    pub faults: Faults,
+    /// Nanoseconds from any port to any other.
+    pub latency: u64,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self { seed: 1, faults: Faults::default(), latency: 0 }
+    }
+}
+
+/// A port of the switch, counted from 0 in order of attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortIndex(pub u32);
+
+/// The interface number under which the subnet manager's packets are captured.
+const MANAGER: u32 = u32::MAX;
+/// Packets of one port that may be on their way before [`Fabric::ready`] says no.
+const CREDITS: usize = 2_048;
+/// Ports that fit on the switch: directed routes name them by one byte, 0 is the switch itself.
+const MAX_PORTS: usize = 254;
+
+struct Port {
+    up: bool,
+    egress: Egress,
+    in_flight: usize,
+}
+
+/// The fabric. See the [module](self).
+pub struct Fabric {
+    config: FabricConfig,
+    random: Random,
+    ports: Vec<Port>,
+    /// Port by LID, as the subnet manager programs it.
+    routes: Vec<Option<PortIndex>>,
+    groups: Groups,
+    manager: Manager,
+    /// Packets that reached the subnet manager's own port.
+    management: VecDeque<(PortIndex, Packet)>,
+    counters: FabricCounters,
+    capture: Option<Box<dyn Capture + Send>>,
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric")
+            .field("config", &self.config)
+            .field("ports", &self.ports.len())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// There is no free port on the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchFull;
+
+impl fmt::Display for SwitchFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the switch has only {MAX_PORTS} ports")
+    }
+}
+
+impl std::error::Error for SwitchFull {}
+
+/// Management packets that may wait for the subnet manager.
+const MANAGEMENT_LIMIT: usize = 1_024;
+
+impl Fabric {
+    /// A switch without cables.
+    #[must_use]
+    pub fn new(config: FabricConfig) -> Self {
+        Self {
+            random: Random::new(config.seed),
+            config,
+            ports: Vec::new(),
+            routes: Vec::new(),
+            groups: Groups::default(),
+            manager: Manager::default(),
+            management: VecDeque::new(),
+            counters: FabricCounters::default(),
+            capture: None,
+        }
+    }
+
+    /// Records every packet from now on. Ports attached before are announced at once.
+    pub fn set_capture(&mut self, mut capture: Box<dyn Capture + Send>) {
+        capture.interface(MANAGER, "subnet manager");
+        for (i, name) in self.manager.names().enumerate() {
+            capture.interface(i as u32, name);
+        }
+        self.capture = Some(capture);
+    }
+
+    /// Ends the capture, if there is one.
+    ///
+    /// # Errors
+    /// The first error of its writer.
+    pub fn finish_capture(&mut self) -> io::Result<()> {
+        self.capture.take().map_or(Ok(()), |mut capture| capture.finish())
+    }
+
+    /// Brings out what was captured so far, and goes on.
+    ///
+    /// # Errors
+    /// The first error of the capture's writer.
+    pub fn flush_capture(&mut self) -> io::Result<()> {
+        self.capture.as_mut().map_or(Ok(()), |capture| capture.finish())
+    }
+
+    /// Plugs a new port in, its link down. `name` appears in captures.
+    ///
+    /// # Errors
+    /// [`SwitchFull`].
+    pub fn attach(&mut self, name: &str) -> Result<PortIndex, SwitchFull> {
+        if self.ports.len() >= MAX_PORTS {
+            return Err(SwitchFull);
+        }
+        let index = PortIndex(self.ports.len() as u32);
+        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0 });
+        self.manager.attach(name);
+        if let Some(capture) = &mut self.capture {
+            capture.interface(index.0, name);
+        }
+        Ok(index)
+    }
+
+    /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.
+    pub fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        if port.up == up {
+            return;
+        }
+        port.up = up;
+        if !up {
+            let lost: Vec<u32> = port.egress.drain().collect();
+            self.counters.link_down += lost.len() as u64;
+            for source in lost {
+                self.give_back(source);
+            }
+            self.groups.leave_all(index);
+        }
+        self.manager.link_changed(index, up, now);
+    }
+
+    /// Whether a port's link is up.
+    #[must_use]
+    pub fn link_is_up(&self, index: PortIndex) -> bool {
+        self.ports.get(index.0 as usize).is_some_and(|port| port.up)
+    }
+
+    /// What the subnet manager knows of a port.
+    #[must_use]
+    pub fn port_record(&self, index: PortIndex) -> Option<&PortRecord> {
+        self.manager.record(index)
+    }
+
+    /// What happened to packets so far.
+    #[must_use]
+    pub fn counters(&self) -> FabricCounters {
+        self.counters
+    }
+
+    /// The configuration the fabric was made with: print its seed.
+    #[must_use]
+    pub fn config(&self) -> &FabricConfig {
+        &self.config
+    }
+
+    /// Changes the injected faults from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.config.faults = faults;
+    }
+
+    /// Whether a port still has credit: a port with thousands of packets on their way should wait.
+    #[must_use]
+    pub fn ready(&self, index: PortIndex) -> bool {
+        self.ports.get(index.0 as usize).is_some_and(|port| port.in_flight < CREDITS)
+    }
+
+    /// Puts a packet on the wire at a port.
+    pub fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
+        self.counters.sent += 1;
+        let (remark, copies) = self.route(from, &packet);
+        if let Some(capture) = &mut self.capture {
+            capture.packet(from.0, now, &packet.bytes, remark);
+        }
+        // Copied only where a capture or a group needs the packet as it was.
+        match copies {
+            Copies::None => {}
+            Copies::Manager => {
+                if self.management.len() < MANAGEMENT_LIMIT {
+                    self.management.push_back((from, packet));
+                } else {
+                    self.counters.overflow += 1;
+                }
+            }
+            Copies::One(to) => self.transmit(from.0, to, packet, now),
+            Copies::Group(members) => {
+                for to in members {
+                    self.transmit(from.0, to, packet.clone(), now);
+                }
+            }
+        }
+    }
+
+    /// Where a packet goes.
+    fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
+        if !self.link_is_up(from) {
+            self.counters.link_down += 1;
+            return (Some("dropped: link down"), Copies::None);
+        }
+        let Ok(lrh) = Lrh::parse(&packet.bytes) else {
+            self.counters.malformed += 1;
+            return (Some("dropped: malformed"), Copies::None);
+        };
+        if lrh.dlid == LID_PERMISSIVE {
+            // Only directed routes use it, and ours are one hop long: from a port back to the subnet manager.
+            if lrh.vl == VL_MANAGEMENT {
+                return (None, Copies::Manager);
+            }
+        } else if lrh.dlid >= LID_MULTICAST {
+            return match self.groups.members(lrh.dlid, from) {
+                members if members.is_empty() => (None, Copies::None),
+                members => (None, Copies::Group(members)),
+            };
+        } else if lrh.dlid == manager::SM_LID {
+            return (None, Copies::Manager);
+        } else if let Some(Some(to)) = self.routes.get(usize::from(lrh.dlid)) {
+            return (None, Copies::One(*to));
+        }
+        self.counters.no_route += 1;
+        (Some("dropped: no route"), Copies::None)
+    }
+
+    fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
+        let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
+        if !port.up {
+            self.counters.link_down += 1;
+            return;
+        }
+        let arrival = now.saturating_add(self.config.latency);
+        let outcome = port.egress.send(
+            source,
+            packet,
+            arrival,
+            &self.config.faults,
+            &mut self.random,
+            &mut self.counters,
+        );
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight += outcome.copies as usize;
+        }
+    }
+
+    fn give_back(&mut self, source: u32) {
+        if let Some(port) = self.ports.get_mut(source as usize) {
+            port.in_flight = port.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// The next packet that has arrived at a port.
+    pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
+        let port = self.ports.get_mut(at.0 as usize)?;
+        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
+        self.counters.delivered += 1;
+        self.counters.delivered_bytes += packet.bytes.len() as u64;
+        self.give_back(source);
+        Some(packet)
+    }
+
+    /// Lets the subnet manager and administrator work. Call it between deliveries; it is bounded.
+    pub fn poll(&mut self, now: u64) {
+        while let Some((from, packet)) = self.management.pop_front() {
+            self.management_packet(from, &packet, now);
+        }
+        while let Some((to, packet)) = self.manager.next_request(now) {
+            self.send_from_manager(to, packet, now);
+        }
+    }
+
+    /// When [`poll`](Self::poll) or [`receive`](Self::receive) has something to do next; 0 is at once.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.management.is_empty() {
+            return Some(0);
+        }
+        let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
+        arrivals.chain(self.manager.next_deadline()).min()
+    }
+
+    fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {
+        self.counters.sent += 1;
+        if let Some(capture) = &mut self.capture {
+            capture.packet(MANAGER, now, &packet.bytes, None);
+        }
+        self.transmit(MANAGER, to, packet, now);
+    }
+
+    /// A packet to the subnet manager's LID, or back along a directed route.
+    fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
+        let Some(shape) = Shape::of(&packet.bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if !shape::icrc_is_right(&packet.bytes) {
+            return;
+        }
+        let Some((deth, mad)) = datagram(&shape, &packet.bytes) else { return };
+        if shape.bth.dest_qpn == 0 && shape.lrh.vl == VL_MANAGEMENT {
+            let change = self.manager.response(from, &mad, now);
+            if let Some(lid) = change {
+                let lid = usize::from(lid);
+                if self.routes.len() <= lid {
+                    self.routes.resize(lid + 1, None);
+                }
+                if let Some(route) = self.routes.get_mut(lid) {
+                    *route = Some(from);
+                }
+            }
+        } else if shape.bth.dest_qpn == 1 && deth.qkey == shape::QKEY_GSI {
+            let Some(reply) = administrator::answer(&self.manager, &mut self.groups, from, &mad) else {
+                return;
+            };
+            let route = manager::Route {
+                vl: shape.lrh.vl,
+                sl: shape.lrh.sl,
+                slid: manager::SM_LID,
+                dlid: shape.lrh.slid,
+                pkey: shape.bth.pkey,
+                source_qpn: 1,
+                dest_qpn: deth.src_qpn,
+                qkey: shape::QKEY_GSI,
+                psn: self.manager.next_psn(),
+                grh: shape.grh(&packet.bytes).map(|grh| Grh { sgid: grh.dgid, dgid: grh.sgid, ..grh }),
+            };
+            let packet = manager::mad_packet(&route, reply.as_bytes());
+            // The reply goes by the LID, as any packet does: a requester without one has asked in vain.
+            match self.routes.get(usize::from(shape.lrh.slid)) {
+                Some(Some(to)) => {
+                    let to = *to;
+                    self.send_from_manager(to, packet, now);
+                }
+                _ => self.counters.no_route += 1,
+            }
+        }
+    }
+
+    /// The GID that the subnet manager gave to a port, once it knows the port.
+    #[must_use]
+    pub fn gid(&self, index: PortIndex) -> Option<Gid> {
+        self.manager.record(index).and_then(PortRecord::gid)
+    }
+
+    /// A port's side of its cable at time `now`.
+    pub fn wire(&mut self, port: PortIndex, now: u64) -> Wire<'_> {
+        Wire { fabric: self, port, now }
+    }
+}
+
+/// A port's side of its cable, for [`crate::Hca::poll`].
+#[derive(Debug)]
+pub struct Wire<'a> {
+    fabric: &'a mut Fabric,
+    port: PortIndex,
+    now: u64,
+}
+
+impl Link for Wire<'_> {
+    fn send(&mut self, packet: Packet) {
+        self.fabric.send(self.port, packet, self.now);
+    }
+}
+
+enum Copies {
+    None,
+    Manager,
+    One(PortIndex),
+    Group(Vec<PortIndex>),
+}
+
+/// The datagram header and the MAD of a UD packet that holds one.
+pub(crate) fn datagram(shape: &Shape, packet: &[u8]) -> Option<(ib_mgmt::wire::Deth, Mad)> {
+    use ib_mgmt::wire::{Deth, Opcode};
+    if shape.bth.opcode != Opcode::UD_SEND_ONLY {
+        return None;
+    }
+    let content = shape.content(packet);
+    let deth = Deth::parse(content).ok()?;
+    let mad = content.get(Deth::LEN..)?;
+    // A MAD is always 256 bytes (IBTA 13.4.2).
+    <&[u8; 256]>::try_from(mad).ok().map(|mad| (deth, Mad::from_bytes(*mad)))
+}

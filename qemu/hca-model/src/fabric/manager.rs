@@ -1,0 +1,343 @@
+//! The subnet manager: brings every attached port to Active by directed-route SMPs (IBTA volume 1, chapter 14).
+//!
+//! It sits behind port 0 of the switch, so that each port is one hop away: NodeInfo, NodeDescription and PortInfo are read,
+//! the P_Key table and PortInfo (LID, subnet prefix, subnet manager's LID) set, then the port is armed and activated.
+//! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again.
+
+use ib_mgmt::Gid;
+use ib_mgmt::mad::{Mad, attr, class, method};
+use ib_mgmt::smp::{NodeDescription, NodeInfo, PortInfo, Smp, port_state};
+use ib_mgmt::wire::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
+
+use super::PortIndex;
+use super::shape::{self, LID_PERMISSIVE, VL_MANAGEMENT};
+use crate::seams::Packet;
+
+/// LID of the subnet manager and administrator; ports follow, in order of attachment.
+pub const SM_LID: u16 = 1;
+/// P_Key of the default partition, full member.
+pub(super) const DEFAULT_PKEY: u16 = 0xffff;
+/// Subnet time-out code that ports are given: 4.096 us × 2^18, OpenSM's default.
+pub(super) const SUBNET_TIMEOUT: u8 = 18;
+
+/// How long an SMP may take before it is sent again.
+const RESPONSE_NS: u64 = 50_000_000;
+/// Pause after an answer that makes no sense, before the port is read afresh.
+const BACK_OFF_NS: u64 = 200_000_000;
+/// How often an active port is looked at (OpenSM's sweep interval).
+const SWEEP_NS: u64 = 10_000_000_000;
+
+/// What a subnet manager knows of a port.
+#[derive(Clone, Debug)]
+pub struct PortRecord {
+    /// Name given at attachment.
+    pub name: String,
+    /// The port's LID, reserved for it from the beginning.
+    pub lid: u16,
+    /// Whether the port was brought to Active and did not fall back since.
+    pub active: bool,
+    /// Its NodeInfo, once read.
+    pub node_info: Option<NodeInfo>,
+    /// Its PortInfo, as last read or set.
+    pub port_info: Option<PortInfo>,
+    /// Its NodeDescription, once read.
+    pub description: Option<NodeDescription>,
+}
+
+impl PortRecord {
+    /// The port's first GID.
+    #[must_use]
+    pub fn gid(&self) -> Option<Gid> {
+        let guid = self.node_info?.port_guid();
+        Some(Gid::new(Gid::DEFAULT_PREFIX, guid))
+    }
+}
+
+/// The steps of bringing a port up, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Link down: nothing to ask.
+    Down,
+    NodeInfo,
+    NodeDescription,
+    PortInfo,
+    PKeys,
+    Configure,
+    Arm,
+    Activate,
+    /// Active; the request is the sweep's.
+    Sweep,
+}
+
+#[derive(Debug)]
+struct Managed {
+    record: PortRecord,
+    step: Step,
+    /// When to send the step's request (again).
+    due: u64,
+    /// Transaction of the outstanding request; 0 for none.
+    tid: u64,
+    /// The port lost its configuration since it was last active: its clients must register again.
+    fresh: bool,
+}
+
+/// The subnet manager's state.
+#[derive(Debug, Default)]
+pub(super) struct Manager {
+    ports: Vec<Managed>,
+    last_tid: u64,
+    psn: u32,
+}
+
+impl Manager {
+    pub(super) fn attach(&mut self, name: &str) {
+        let record = PortRecord {
+            name: name.to_owned(),
+            lid: SM_LID + 1 + self.ports.len() as u16,
+            active: false,
+            node_info: None,
+            port_info: None,
+            description: None,
+        };
+        self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.ports.iter().map(|port| port.record.name.as_str())
+    }
+
+    pub(super) fn record(&self, index: PortIndex) -> Option<&PortRecord> {
+        self.ports.get(index.0 as usize).map(|port| &port.record)
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &PortRecord> {
+        self.ports.iter().map(|port| &port.record)
+    }
+
+    /// A link came up or went down, or its port was reset.
+    pub(super) fn link_changed(&mut self, index: PortIndex, up: bool, now: u64) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        port.record.active = false;
+        port.fresh = true;
+        port.tid = 0;
+        port.due = now;
+        port.step = if up { Step::NodeInfo } else { Step::Down };
+    }
+
+    pub(super) fn next_psn(&mut self) -> u32 {
+        self.psn = (self.psn + 1) & 0xff_ffff;
+        self.psn
+    }
+
+    /// The next SMP to send now, and the port to send it to.
+    pub(super) fn next_request(&mut self, now: u64) -> Option<(PortIndex, Packet)> {
+        let index = self.ports.iter().position(|port| port.step != Step::Down && port.due <= now)?;
+        self.last_tid += 1;
+        let tid = self.last_tid;
+        let psn = self.next_psn();
+        let port = self.ports.get_mut(index)?;
+        port.tid = tid;
+        port.due = now.saturating_add(RESPONSE_NS);
+        let path = [index as u8 + 1];
+        let (method, attribute) = match port.step {
+            Step::Down => return None,
+            Step::NodeInfo => (method::GET, attr::NODE_INFO),
+            Step::NodeDescription => (method::GET, attr::NODE_DESCRIPTION),
+            Step::PortInfo | Step::Sweep => (method::GET, attr::PORT_INFO),
+            Step::PKeys => (method::SET, attr::PKEY_TABLE),
+            Step::Configure | Step::Arm | Step::Activate => (method::SET, attr::PORT_INFO),
+        };
+        // PortInfo of the port that the packet comes in by is number 0 at a channel adapter; P_Key block 0.
+        let mut smp = Smp::directed_route(method, attribute, 0, tid, &path);
+        match port.step {
+            Step::PKeys => {
+                let mut data = [0; 64];
+                data[..2].copy_from_slice(&DEFAULT_PKEY.to_be_bytes());
+                smp.set_data(&data);
+            }
+            Step::Configure | Step::Arm | Step::Activate => {
+                smp.set_data(port.settings().as_bytes());
+            }
+            _ => {}
+        }
+        // On the wire the hop pointer already names the hop taken (IBTA 14.2.2).
+        smp.set_hop_pointer(1);
+        let route = Route {
+            vl: VL_MANAGEMENT,
+            sl: 0,
+            slid: LID_PERMISSIVE,
+            dlid: LID_PERMISSIVE,
+            pkey: DEFAULT_PKEY,
+            source_qpn: 0,
+            dest_qpn: 0,
+            qkey: 0,
+            psn,
+            grh: None,
+        };
+        Some((PortIndex(index as u32), mad_packet(&route, smp.as_bytes())))
+    }
+
+    /// Takes a response. Answers with the LID that the port has now accepted, to be routed.
+    pub(super) fn response(&mut self, from: PortIndex, mad: &Mad, now: u64) -> Option<u16> {
+        let port = self.ports.get_mut(from.0 as usize)?;
+        let smp = Smp::from_mad(mad);
+        let expected = smp.mgmt_class() == class::SUBN_DIRECTED_ROUTE && smp.method() == method::GET_RESP;
+        if !expected || port.tid == 0 || smp.tid() != port.tid {
+            return None;
+        }
+        port.tid = 0;
+        if smp.status() & 0x7fff != 0 {
+            port.start_over(now);
+            return None;
+        }
+        port.due = now;
+        match port.step {
+            Step::Down => {}
+            Step::NodeInfo => {
+                port.record.node_info = NodeInfo::from_slice(smp.data());
+                port.step = Step::NodeDescription;
+            }
+            Step::NodeDescription => {
+                port.record.description = Some(NodeDescription(*smp.data()));
+                port.step = Step::PortInfo;
+            }
+            Step::PortInfo => {
+                let info = PortInfo::from_bytes(*smp.data());
+                port.record.port_info = Some(info);
+                if info.port_state() == port_state::DOWN {
+                    port.start_over(now);
+                } else {
+                    port.step = Step::PKeys;
+                }
+            }
+            Step::PKeys => port.step = Step::Configure,
+            Step::Configure => {
+                let info = PortInfo::from_bytes(*smp.data());
+                if info.lid() != port.record.lid {
+                    port.start_over(now);
+                    return None;
+                }
+                port.record.port_info = Some(info);
+                port.fresh = false;
+                port.step = match info.port_state() {
+                    port_state::ACTIVE => port.activated(now),
+                    port_state::ARMED => Step::Activate,
+                    _ => Step::Arm,
+                };
+                return Some(port.record.lid);
+            }
+            Step::Arm | Step::Activate => {
+                let info = PortInfo::from_bytes(*smp.data());
+                port.record.port_info = Some(info);
+                match (port.step, info.port_state()) {
+                    (Step::Arm, port_state::ARMED) => port.step = Step::Activate,
+                    (_, port_state::ACTIVE) => port.step = port.activated(now),
+                    _ => port.start_over(now),
+                }
+            }
+            Step::Sweep => {
+                let info = PortInfo::from_bytes(*smp.data());
+                port.due = now.saturating_add(SWEEP_NS);
+                if info.port_state() != port_state::ACTIVE || info.lid() != port.record.lid {
+                    port.record.active = false;
+                    port.fresh = true;
+                    port.due = now;
+                    port.step = Step::NodeInfo;
+                } else {
+                    port.record.port_info = Some(info);
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.ports.iter().filter(|port| port.step != Step::Down).map(|port| port.due).min()
+    }
+}
+
+impl Managed {
+    fn start_over(&mut self, now: u64) {
+        self.record.active = false;
+        self.step = Step::NodeInfo;
+        self.due = now.saturating_add(BACK_OFF_NS);
+    }
+
+    fn activated(&mut self, now: u64) -> Step {
+        self.record.active = true;
+        self.due = now.saturating_add(SWEEP_NS);
+        Step::Sweep
+    }
+
+    /// PortInfo to set for the present step. Zero in the enabled widths, speeds and states means "no change".
+    fn settings(&self) -> PortInfo {
+        let mut info = self.record.port_info.unwrap_or_default();
+        let (state, reregister) = match self.step {
+            Step::Arm => (port_state::ARMED, false),
+            Step::Activate => (port_state::ACTIVE, false),
+            _ => (0, self.fresh),
+        };
+        let mtu = info.mtu_cap();
+        let vls = info.vl_cap();
+        info.set_gid_prefix(Gid::DEFAULT_PREFIX)
+            .set_m_key(0)
+            .set_m_key_protect(0)
+            .set_m_key_lease_period(0)
+            .set_lid(self.record.lid)
+            .set_master_sm_lid(SM_LID)
+            .set_master_sm_sl(0)
+            .set_lmc(0)
+            .set_neighbor_mtu(mtu)
+            .set_operational_vls(vls)
+            .set_port_state(state)
+            .set_port_phys_state(0)
+            .set_link_down_default_state(0)
+            .set_link_width_enabled(0)
+            .set_link_speed_enabled(0)
+            .set_link_speed_ext_enabled(0)
+            .set_subnet_timeout(SUBNET_TIMEOUT)
+            .set_client_reregister(reregister);
+        info
+    }
+}
+
+/// Where a management datagram goes, and as whose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) vl: u8,
+    pub(crate) sl: u8,
+    pub(crate) slid: u16,
+    pub(crate) dlid: u16,
+    pub(crate) pkey: u16,
+    pub(crate) source_qpn: u32,
+    pub(crate) dest_qpn: u32,
+    pub(crate) qkey: u32,
+    pub(crate) psn: u32,
+    pub(crate) grh: Option<Grh>,
+}
+
+/// A UD packet that carries `mad`.
+pub(crate) fn mad_packet(route: &Route, mad: &[u8; 256]) -> Packet {
+    let transport_len = Bth::LEN + Deth::LEN + mad.len() + shape::ICRC_LEN;
+    let grh_len = if route.grh.is_some() { Grh::LEN } else { 0 };
+    let len = Lrh::LEN + grh_len + transport_len;
+    let mut bytes = Vec::with_capacity(len);
+    let lrh = Lrh {
+        vl: route.vl,
+        sl: route.sl,
+        link_next_header: if route.grh.is_some() { LNH_GRH } else { LNH_BTH },
+        dlid: route.dlid,
+        length_words: (len / 4) as u16,
+        slid: route.slid,
+    };
+    bytes.extend_from_slice(&lrh.to_bytes());
+    if let Some(grh) = route.grh {
+        bytes.extend_from_slice(&Grh { payload_len: transport_len as u16, ..grh }.to_bytes());
+    }
+    bytes
+        .extend_from_slice(&Bth::new(Opcode::UD_SEND_ONLY, route.pkey, route.dest_qpn, route.psn).to_bytes());
+    bytes.extend_from_slice(&Deth { qkey: route.qkey, src_qpn: route.source_qpn }.to_bytes());
+    bytes.extend_from_slice(mad);
+    shape::append_icrc(&mut bytes);
+    Packet { bytes }
+}
