@@ -1,6 +1,67 @@
-//! Reliable Datagram Sockets.
+//! Reliable Datagram Sockets (RDS) on DAT: reliable, ordered datagrams between sockets, all of them sharing one RC connection
+//! for each pair of addresses. No heap, no threads, no clock; wire-compatible with Linux's `rds_rdma` (protocol 3.1).
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`wire`] | headers, fragments, private data |
+//! | `frames` | the memory that messages live in |
+//! | `node` | [`Rds`]: start, bind, close, the event loop |
+//! | `send` | `sendmsg`, posting, acknowledgements |
+//! | `receive` | arrivals, delivery, `recvmsg` |
+//! | `connect` | connection management |
+//!
+//! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`]. It occupies
+//! frames until the peer's RDS has acknowledged it; when a connection is lost, a new one is made and what was not
+//! acknowledged is sent again. A message that arrives for a port that nobody is bound to is acknowledged, dropped and counted.
+//!
+//! ```no_run
+//! use std::net::{IpAddr, SocketAddr};
+//!
+//! use dat_nostd::{Adapter, Platform};
+//! use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
+//!
+//! fn echo<P: Platform>(adapter: &mut Adapter<'_, P>, storage: &mut RdsStorage<4, 8, 1024>) -> Result<(), RdsError> {
+//!     let mut rds = Rds::start(adapter, storage.parts(), RdsConfig::default())?;
+//!     let address: IpAddr = adapter.address();
+//!     let socket = rds.bind(SocketAddr::new(address, 4000))?;
+//!     let mut buffer = [0; 8192];
+//!     loop {
+//!         let now = adapter.platform().now();
+//!         adapter.poll(now);
+//!         rds.poll(adapter, now);
+//!         match rds.recvmsg(adapter, socket, &mut buffer) {
+//!             Ok(message) => {
+//!                 rds.sendmsg(adapter, socket, message.from, &buffer[..message.len])?;
+//!             }
+//!             Err(RdsError::Again) => {}
+//!             Err(error) => return Err(error),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! Not here yet: congestion maps are received and an empty one is sent, but sending to a congested port is not refused; RDMA
+//! control messages; `connect`, options, types of service, information for `rds-info`.
 #![no_std]
 #![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate std;
+
+mod connect;
+mod connection;
+mod counters;
+mod error;
+mod frames;
+mod node;
+mod receive;
+mod send;
+mod socket;
+mod storage;
 pub mod wire;
+
+pub use counters::Counters;
+pub use error::RdsError;
+pub use node::Rds;
+pub use socket::{Received, SocketHandle};
+pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -1,0 +1,145 @@
+//! Connections: one for each peer address, shared by all sockets.
+
+use dat_nostd::EpHandle;
+
+use crate::frames::{Link, Queue};
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// The table entry is not in use.
+    #[default]
+    Free = 0,
+    /// Not connected.
+    Down,
+    /// Our request is on its way.
+    Connecting,
+    /// We accepted the peer's request.
+    Accepting,
+    /// Messages flow.
+    Up,
+}
+
+/// The table entry of a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) state: State,
+    /// Distinguishes the connection's endpoints in cookies.
+    pub(crate) epoch: u16,
+    /// The peer, IPv4 mapped.
+    pub(crate) foreign: u128,
+    /// The endpoint's handle, 0 without one.
+    pub(crate) ep_bits: u64,
+
+    /// Number of the next message; survives reconnections, as does `next_rx`.
+    pub(crate) next_tx: u64,
+    pub(crate) next_rx: u64,
+
+    /// Messages not (or not completely) posted; the first may be in the middle of it.
+    pub(crate) unsent: Queue,
+    /// The next frame of the first unsent message, if some of it was posted.
+    pub(crate) cursor: Link,
+    /// Messages posted completely, not yet acknowledged by the peer's RDS or not yet completed by the HCA.
+    pub(crate) unacked: Queue,
+    /// Sends posted, and sends known to be complete, since the endpoint was made.
+    pub(crate) posts: u64,
+    pub(crate) completed: u64,
+    /// Number of the last post that will be reported.
+    pub(crate) signalled: u64,
+    /// Fragments of the congestion map that must go first.
+    pub(crate) maps_to_send: u8,
+
+    /// Highest number received complete on this endpoint: what we acknowledge.
+    pub(crate) ack_value: u64,
+    pub(crate) ack_wanted: bool,
+    /// One acknowledgement frame is in flight, in the frame kept for it.
+    pub(crate) ack_in_flight: bool,
+    pub(crate) ack_frame: Link,
+    /// Highest acknowledgement seen on this endpoint.
+    pub(crate) highest_ack: u64,
+    /// Messages and bytes sent since one asked for an acknowledgement.
+    pub(crate) unacked_messages: u32,
+    pub(crate) unacked_bytes: u32,
+
+    /// First frame of a message that has arrived in part.
+    pub(crate) partial: Link,
+    pub(crate) receives_posted: u16,
+
+    /// When to connect next (nanoseconds), and how long the wait was drawn from.
+    pub(crate) retry_at: u64,
+    pub(crate) backoff: u64,
+}
+
+impl Connection {
+    pub(crate) const EMPTY: Self = Self {
+        state: State::Free,
+        epoch: 0,
+        foreign: 0,
+        ep_bits: 0,
+        next_tx: 0,
+        next_rx: 0,
+        unsent: Queue::EMPTY,
+        cursor: Link::NONE,
+        unacked: Queue::EMPTY,
+        posts: 0,
+        completed: 0,
+        signalled: 0,
+        maps_to_send: 0,
+        ack_value: 0,
+        ack_wanted: false,
+        ack_in_flight: false,
+        ack_frame: Link::NONE,
+        highest_ack: 0,
+        unacked_messages: 0,
+        unacked_bytes: 0,
+        partial: Link::NONE,
+        receives_posted: 0,
+        retry_at: 0,
+        backoff: 0,
+    };
+
+    pub(crate) fn ep(&self) -> Option<EpHandle> {
+        (self.ep_bits != 0).then(|| EpHandle::from_bits(self.ep_bits))
+    }
+
+    pub(crate) fn set_ep(&mut self, ep: Option<EpHandle>) {
+        self.ep_bits = ep.map_or(0, EpHandle::bits);
+    }
+}
+
+/// What a post's cookie says when it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cookie {
+    pub(crate) kind: CookieKind,
+    pub(crate) connection: u8,
+    pub(crate) epoch: u16,
+    /// The post's number for sends, the frame for receives.
+    pub(crate) number: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CookieKind {
+    Message = 1,
+    Acknowledgement = 2,
+    Receive = 3,
+}
+
+impl Cookie {
+    pub(crate) const fn encode(self) -> u64 {
+        ((self.kind as u64) << 56)
+            | ((self.connection as u64) << 48)
+            | ((self.epoch as u64) << 32)
+            | self.number as u64
+    }
+
+    pub(crate) const fn decode(bits: u64) -> Option<Self> {
+        let kind = match bits >> 56 {
+            1 => CookieKind::Message,
+            2 => CookieKind::Acknowledgement,
+            3 => CookieKind::Receive,
+            _ => return None,
+        };
+        Some(Self { kind, connection: (bits >> 48) as u8, epoch: (bits >> 32) as u16, number: bits as u32 })
+    }
+}

@@ -1,0 +1,74 @@
+//! Errors, each with the number that a socket call would give.
+
+use core::fmt;
+
+use dat_nostd::DatReturn;
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdsError {
+    /// The handle names no open socket.
+    BadSocket,
+    /// An address or port that cannot be used here: unspecified, broadcast or multicast, reserved port, second bind.
+    InvalidArgument,
+    /// Another socket is bound to this address and port.
+    AddressInUse,
+    /// The address is not this node's.
+    AddressNotAvailable,
+    /// The socket is not bound.
+    NotConnected,
+    /// Longer than the send buffer or than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN).
+    MessageSize,
+    /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll).
+    Again,
+    /// The node's frames or connections are all in use: call again after [`Rds::poll`](crate::Rds::poll).
+    NoBufferSpace,
+    /// All sockets are in use.
+    TooManySockets,
+    /// The layer below refused.
+    Dat(DatReturn),
+}
+
+impl RdsError {
+    /// The `errno` of Linux's `AF_RDS` for the same case.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::BadSocket => 9,
+            Self::InvalidArgument => 22,
+            Self::AddressInUse => 98,
+            Self::AddressNotAvailable => 99,
+            Self::NotConnected => 107,
+            Self::MessageSize => 90,
+            Self::Again => 11,
+            Self::NoBufferSpace => 105,
+            Self::TooManySockets => 23,
+            Self::Dat(_) => 5,
+        }
+    }
+}
+
+impl From<DatReturn> for RdsError {
+    fn from(error: DatReturn) -> Self {
+        Self::Dat(error)
+    }
+}
+
+impl fmt::Display for RdsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BadSocket => "no such socket",
+            Self::InvalidArgument => "invalid address or port",
+            Self::AddressInUse => "address and port are in use",
+            Self::AddressNotAvailable => "not an address of this node",
+            Self::NotConnected => "the socket is not bound",
+            Self::MessageSize => "message longer than the send buffer",
+            Self::Again => "would block",
+            Self::NoBufferSpace => "no frame or connection left",
+            Self::TooManySockets => "no socket left",
+            Self::Dat(error) => return write!(f, "{error}"),
+        })
+    }
+}
+
+impl core::error::Error for RdsError {}

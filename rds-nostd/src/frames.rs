@@ -1,0 +1,379 @@
+//! Frames: the memory that messages live in from `sendmsg` or the HCA until they are acknowledged or read.
+//!
+//! A frame is a header and up to 4096 payload bytes, in one piece of DMA memory, so that a fragment is one segment. A
+//! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
+//! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
+
+use driver_mlx::DmaSlice;
+
+use crate::wire::{FRAME_LEN, HEADER_LEN};
+
+/// Distance between frames: whole cache lines.
+pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
+
+/// An index into a table, or nothing, which is all zero bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link(u16);
+
+impl Link {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Tables have at most 65,535 entries (`Frames::new` cuts longer ones).
+    pub(crate) const fn to(index: usize) -> Self {
+        Self(index as u16 + 1)
+    }
+
+    pub(crate) const fn get(self) -> Option<usize> {
+        (self.0 as usize).checked_sub(1)
+    }
+
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A first-in first-out chain of messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Queue {
+    head: Link,
+    tail: Link,
+}
+
+impl Queue {
+    pub(crate) const EMPTY: Self = Self { head: Link::NONE, tail: Link::NONE };
+
+    pub(crate) const fn head(&self) -> Link {
+        self.head
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+}
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Use {
+    #[default]
+    Free = 0,
+    /// Part of a message (or of an acknowledgement) of ours.
+    Send,
+    /// Posted to the HCA, or holding what arrived and was not read.
+    Receive,
+}
+
+/// The table entry of a frame; everything but the first two members is the descriptor of the message that starts here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frame {
+    /// The next frame of the message, or of the free list.
+    pub(crate) next: Link,
+    pub(crate) used: Use,
+    /// While posted to receive: the connection, plus 1.
+    pub(crate) posted_to: u8,
+
+    /// The next message of its queue.
+    next_message: Link,
+    /// Last frame of the message.
+    pub(crate) last: Link,
+    /// Frames linked so far.
+    pub(crate) frames: u16,
+    /// Frames posted so far, on the sending side.
+    pub(crate) posted: u16,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    pub(crate) flags: u8,
+    /// Acknowledged, and no longer counted against its socket's send buffer.
+    pub(crate) acked: bool,
+    /// The sending socket; its generation tells whether it is still the one.
+    pub(crate) socket: u16,
+    pub(crate) generation: u32,
+    pub(crate) len: u32,
+    pub(crate) sequence: u64,
+    /// Number of the last post of its connection that carried a part of it.
+    pub(crate) last_post: u64,
+    /// The sender's address (receiving side), IPv4 mapped.
+    pub(crate) source: u128,
+}
+
+impl Frame {
+    /// A frame that nobody uses; all zero bytes.
+    pub(crate) const EMPTY: Self = Self {
+        next: Link::NONE,
+        used: Use::Free,
+        posted_to: 0,
+        next_message: Link::NONE,
+        last: Link::NONE,
+        frames: 0,
+        posted: 0,
+        sport: 0,
+        dport: 0,
+        flags: 0,
+        acked: false,
+        socket: 0,
+        generation: 0,
+        len: 0,
+        sequence: 0,
+        last_post: 0,
+        source: 0,
+    };
+}
+
+/// All frames of a node: table, memory, free list and what each side uses.
+pub(crate) struct Frames<'s> {
+    table: &'s mut [Frame],
+    /// None only where the lists are tested alone.
+    memory: Option<DmaSlice>,
+    free: Link,
+    free_count: usize,
+    send_count: usize,
+}
+
+impl<'s> Frames<'s> {
+    /// As many frames as the table has entries and the memory has room for.
+    pub(crate) fn new(table: &'s mut [Frame], memory: DmaSlice) -> Self {
+        let room = memory.len() / STRIDE;
+        Self { memory: Some(memory), ..Self::lists(table, room) }
+    }
+
+    fn lists(table: &'s mut [Frame], room: usize) -> Self {
+        let count = table.len().min(room).min(usize::from(u16::MAX));
+        let (table, _) = table.split_at_mut(count);
+        table.fill(Frame::EMPTY);
+        for (index, frame) in table.iter_mut().enumerate() {
+            frame.next = if index + 1 < count { Link::to(index + 1) } else { Link::NONE };
+        }
+        let free = if count == 0 { Link::NONE } else { Link::to(0) };
+        Self { table, memory: None, free, free_count: count, send_count: 0 }
+    }
+
+    pub(crate) const fn memory(&self) -> Option<DmaSlice> {
+        self.memory
+    }
+
+    /// Virtual address of frame `index`.
+    pub(crate) fn address(&self, index: usize) -> u64 {
+        self.memory.map_or(0, |memory| memory.va() as u64) + (index * STRIDE) as u64
+    }
+
+    pub(crate) const fn free_count(&self) -> usize {
+        self.free_count
+    }
+
+    /// Frames in messages of ours.
+    pub(crate) const fn send_count(&self) -> usize {
+        self.send_count
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// A link always comes from this table, so the entry is there; a foreign one reads as the first entry's.
+    pub(crate) fn at(&self, index: usize) -> &Frame {
+        static NOTHING: Frame = Frame::EMPTY;
+        self.table.get(index).unwrap_or(&NOTHING)
+    }
+
+    pub(crate) fn at_mut(&mut self, index: usize) -> Option<&mut Frame> {
+        self.table.get_mut(index)
+    }
+
+    /// Takes a frame from the free list.
+    pub(crate) fn take(&mut self, used: Use) -> Option<usize> {
+        let index = self.free.get()?;
+        let frame = self.table.get_mut(index)?;
+        self.free = frame.next;
+        *frame = Frame { used, ..Frame::EMPTY };
+        self.free_count -= 1;
+        self.send_count += usize::from(used == Use::Send);
+        Some(index)
+    }
+
+    /// Gives one frame back.
+    pub(crate) fn give(&mut self, index: usize) {
+        if let Some(frame) = self.table.get_mut(index)
+            && frame.used != Use::Free
+        {
+            self.send_count -= usize::from(frame.used == Use::Send);
+            *frame = Frame { next: self.free, ..Frame::EMPTY };
+            self.free = Link::to(index);
+            self.free_count += 1;
+        }
+    }
+
+    /// Gives all frames of a message back.
+    pub(crate) fn give_message(&mut self, first: usize) {
+        let mut next = Link::to(first);
+        while let Some(index) = next.get() {
+            next = self.at(index).next;
+            self.give(index);
+        }
+    }
+
+    /// Makes `index` the last frame of the message that starts at `first` (which may be itself).
+    pub(crate) fn append(&mut self, first: usize, index: usize) {
+        if first != index
+            && let Some(last) = self.at(first).last.get()
+            && let Some(frame) = self.table.get_mut(last)
+        {
+            frame.next = Link::to(index);
+        }
+        if let Some(frame) = self.table.get_mut(first) {
+            frame.last = Link::to(index);
+            frame.frames += 1;
+        }
+    }
+
+    pub(crate) fn push_back(&mut self, queue: &mut Queue, message: usize) {
+        if let Some(frame) = self.table.get_mut(message) {
+            frame.next_message = Link::NONE;
+        }
+        match queue.tail.get().and_then(|tail| self.table.get_mut(tail)) {
+            Some(tail) => tail.next_message = Link::to(message),
+            None => queue.head = Link::to(message),
+        }
+        queue.tail = Link::to(message);
+    }
+
+    pub(crate) fn pop_front(&mut self, queue: &mut Queue) -> Option<usize> {
+        let message = queue.head.get()?;
+        queue.head = self.at(message).next_message;
+        if queue.head.is_none() {
+            queue.tail = Link::NONE;
+        }
+        Some(message)
+    }
+
+    /// The message behind `message` in its queue.
+    pub(crate) fn next_message(&self, message: usize) -> Link {
+        self.at(message).next_message
+    }
+
+    /// Puts everything in `front` before what is in `queue`.
+    pub(crate) fn splice_front(&mut self, queue: &mut Queue, front: Queue) {
+        let Some(tail) = front.tail.get() else { return };
+        if let Some(frame) = self.table.get_mut(tail) {
+            frame.next_message = queue.head;
+        }
+        queue.head = front.head;
+        if queue.tail.is_none() {
+            queue.tail = front.tail;
+        }
+    }
+
+    // Frames lie inside the memory by construction, so these accesses do not fail.
+
+    fn write(&self, index: usize, offset: usize, bytes: &[u8]) {
+        if let Some(memory) = &self.memory {
+            let _ = memory.write(index * STRIDE + offset, bytes);
+        }
+    }
+
+    fn read(&self, index: usize, offset: usize, bytes: &mut [u8]) {
+        if let Some(memory) = &self.memory {
+            let _ = memory.read(index * STRIDE + offset, bytes);
+        }
+    }
+
+    pub(crate) fn clear(&self, index: usize) {
+        if let Some(memory) = &self.memory {
+            let _ = memory.fill(index * STRIDE, STRIDE, 0);
+        }
+    }
+
+    pub(crate) fn write_header(&self, index: usize, header: &[u8; HEADER_LEN]) {
+        self.write(index, 0, header);
+    }
+
+    pub(crate) fn read_header(&self, index: usize) -> [u8; HEADER_LEN] {
+        let mut header = [0; HEADER_LEN];
+        self.read(index, 0, &mut header);
+        header
+    }
+
+    pub(crate) fn write_payload(&self, index: usize, payload: &[u8]) {
+        self.write(index, HEADER_LEN, payload);
+    }
+
+    pub(crate) fn read_payload(&self, index: usize, payload: &mut [u8]) {
+        self.read(index, HEADER_LEN, payload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    proptest! {
+        /// Messages of any lengths, queued and given back in any order, equal a model with ordinary containers.
+        #[test]
+        fn messages_and_queues_lose_nothing(steps in prop::collection::vec((0u8..4, 1usize..5), 1..200)) {
+            let mut table = [Frame::EMPTY; 23];
+            let count = table.len();
+            let mut frames = Frames::lists(&mut table, count);
+            let mut queue = Queue::EMPTY;
+            let mut model: VecDeque<(usize, usize)> = VecDeque::new();
+            for (action, len) in steps {
+                match action {
+                    0 | 1 if frames.free_count() >= len => {
+                        let first = frames.take(Use::Send).unwrap();
+                        frames.append(first, first);
+                        for _ in 1..len {
+                            let next = frames.take(Use::Send).unwrap();
+                            frames.append(first, next);
+                        }
+                        frames.push_back(&mut queue, first);
+                        model.push_back((first, len));
+                    }
+                    2 => {
+                        let popped = frames.pop_front(&mut queue);
+                        prop_assert_eq!(popped, model.pop_front().map(|(first, _)| first));
+                        if let Some(first) = popped {
+                            frames.give_message(first);
+                        }
+                    }
+                    3 => {
+                        // Cut the queue in two and splice it together again.
+                        let mut front = Queue::EMPTY;
+                        for _ in 0..model.len() / 2 {
+                            let first = frames.pop_front(&mut queue).unwrap();
+                            frames.push_back(&mut front, first);
+                        }
+                        frames.splice_front(&mut queue, front);
+                    }
+                    _ => prop_assert!(frames.free_count() < len),
+                }
+                let used: usize = model.iter().map(|(_, len)| len).sum();
+                prop_assert_eq!(frames.free_count(), 23 - used);
+                prop_assert_eq!(frames.send_count(), used);
+                let mut walked = Vec::new();
+                let mut next = queue.head();
+                while let Some(message) = next.get() {
+                    walked.push((message, usize::from(frames.at(message).frames)));
+                    next = frames.next_message(message);
+                }
+                prop_assert_eq!(walked, model.iter().copied().collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn giving_twice_changes_nothing() {
+        let mut table = [Frame::EMPTY; 2];
+        let count = table.len();
+        let mut frames = Frames::lists(&mut table, count);
+        let index = frames.take(Use::Receive).unwrap();
+        frames.give(index);
+        frames.give(index);
+        assert_eq!(frames.free_count(), 2);
+        assert!(
+            frames.take(Use::Send).is_some()
+                && frames.take(Use::Send).is_some()
+                && frames.take(Use::Send).is_none()
+        );
+    }
+}

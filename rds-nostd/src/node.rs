@@ -1,0 +1,331 @@
+//! The node: everything that RDS keeps, the calls of applications that move no data, and the event loop.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dat_nostd::{
+    Adapter, CloseFlags, DatReturn, DtoStatus, EvdFlags, EvdHandle, EventData, IaHandle, LmrHandle, MemPriv,
+    Platform, PspFlags, PspHandle, PzHandle,
+};
+
+use crate::connection::{Connection, Cookie, CookieKind, State};
+use crate::counters::Counters;
+use crate::error::RdsError;
+use crate::frames::{Frames, Link, Queue, Use};
+use crate::socket::{Socket, SocketHandle, address, key};
+use crate::storage::{RdsConfig, RdsParts};
+use crate::wire::{CONGESTION_MAP_LEN, Flags, Header, SERVICE_PORT};
+
+/// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
+const EVENTS_PER_POLL: usize = 256;
+
+/// The DAT objects of a node.
+pub(crate) struct DatObjects {
+    pub(crate) ia: IaHandle,
+    async_evd: EvdHandle,
+    pub(crate) pz: PzHandle,
+    lmr: LmrHandle,
+    pub(crate) lmr_context: u32,
+    pub(crate) receive_evd: EvdHandle,
+    pub(crate) request_evd: EvdHandle,
+    pub(crate) connect_evd: EvdHandle,
+    request_for_connection_evd: EvdHandle,
+    psp: PspHandle,
+}
+
+/// Reliable Datagram Sockets on one adapter.
+///
+/// Nothing happens between calls: an application calls [`poll`](Self::poll) in its loop.
+pub struct Rds<'s> {
+    pub(crate) sockets: &'s mut [Socket],
+    pub(crate) connections: &'s mut [Connection],
+    pub(crate) frames: Frames<'s>,
+    pub(crate) config: RdsConfig,
+    pub(crate) dat: DatObjects,
+    /// This node, IPv4 mapped.
+    pub(crate) local: u128,
+    /// The frame that every fragment of our (empty) congestion map is sent from.
+    pub(crate) map_frame: Link,
+    pub(crate) counters: Counters,
+    random: u64,
+}
+
+impl<'s> Rds<'s> {
+    /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
+    ///
+    /// # Errors
+    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or somebody else listens on port 18634.
+    pub fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        parts: RdsParts<'s>,
+        config: RdsConfig,
+    ) -> Result<Self, RdsError> {
+        let depth = u32::from(config.receive_depth.max(config.send_depth)) * parts.connections.len() as u32;
+        let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
+        let pz = adapter.pz_create(ia)?;
+        let memory = adapter.dma_alloc(parts.frames.len() * crate::frames::STRIDE, 4096)?;
+        let registered = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
+        let receive_evd = adapter.evd_create(ia, depth, None, EvdFlags::DTO)?;
+        let request_evd = adapter.evd_create(ia, depth, None, EvdFlags::DTO)?;
+        let connect_evd =
+            adapter.evd_create(ia, 4 * parts.connections.len() as u32, None, EvdFlags::CONNECTION)?;
+        let request_for_connection_evd =
+            adapter.evd_create(ia, parts.connections.len() as u32, None, EvdFlags::CR)?;
+        let psp = adapter.psp_create(
+            ia,
+            u64::from(SERVICE_PORT),
+            request_for_connection_evd,
+            PspFlags::Consumer,
+        )?;
+
+        parts.sockets.fill_with(|| Socket::EMPTY);
+        parts.connections.fill_with(|| Connection::EMPTY);
+        let mut frames = Frames::new(parts.frames, memory);
+        let map_frame = frames.take(Use::Send).map_or(Link::NONE, Link::to);
+        if let Some(index) = map_frame.get() {
+            let header = Header {
+                len: CONGESTION_MAP_LEN as u32,
+                flags: Flags::CONG_BITMAP,
+                ..Header::acknowledgement(0)
+            };
+            frames.clear(index);
+            frames.write_header(index, &header.encode());
+        }
+        Ok(Self {
+            sockets: parts.sockets,
+            connections: parts.connections,
+            frames,
+            config,
+            dat: DatObjects {
+                ia,
+                async_evd,
+                pz,
+                lmr: registered.lmr,
+                lmr_context: registered.lmr_context,
+                receive_evd,
+                request_evd,
+                connect_evd,
+                request_for_connection_evd,
+                psp,
+            },
+            local: key(adapter.address()),
+            map_frame,
+            counters: Counters::default(),
+            random: config.seed | 1,
+        })
+    }
+
+    /// Ends everything: connections are dropped, whatever was not acknowledged is lost, all DAT objects are freed.
+    ///
+    /// # Errors
+    /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
+    pub fn stop<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+        let mut result = Ok(());
+        let mut note = |outcome: Result<(), DatReturn>| {
+            if let Err(error) = outcome {
+                result = Err(RdsError::Dat(error));
+            }
+        };
+        note(adapter.psp_free(self.dat.psp));
+        for connection in self.connections {
+            if let Some(ep) = connection.ep() {
+                let _ = adapter.ep_disconnect(ep, CloseFlags::Abrupt);
+                note(adapter.ep_free(ep));
+                connection.set_ep(None);
+            }
+        }
+        for evd in [
+            self.dat.receive_evd,
+            self.dat.request_evd,
+            self.dat.connect_evd,
+            self.dat.request_for_connection_evd,
+        ] {
+            note(adapter.evd_free(evd));
+        }
+        note(adapter.lmr_free(self.dat.lmr));
+        note(adapter.pz_free(self.dat.pz));
+        if let Some(memory) = self.frames.memory() {
+            note(adapter.dma_free(memory));
+        }
+        note(adapter.ia_close(self.dat.ia, CloseFlags::Abrupt));
+        result
+    }
+
+    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers with the time
+    /// (nanoseconds) by which to call again even if nothing happens, None if nothing is timed.
+    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Option<u64> {
+        for _ in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.request_for_connection_evd) else { break };
+            if let EventData::ConnectionRequest { cr, .. } = event.data {
+                self.connection_requested(adapter, cr, now);
+            }
+        }
+        for _ in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.connect_evd) else { break };
+            if let EventData::Connection { event, ep, .. } = event.data {
+                self.connection_changed(adapter, event, ep, now);
+            }
+        }
+        let mut more = self.poll_receives(adapter, now);
+        more |= self.poll_requests(adapter, now);
+        while adapter.evd_dequeue(self.dat.async_evd).is_ok() {}
+
+        let mut deadline = if more { Some(now) } else { None };
+        for index in 0..self.connections.len() {
+            if let Some(at) = self.connection_due(adapter, index, now) {
+                deadline = Some(deadline.map_or(at, |other: u64| other.min(at)));
+            }
+        }
+        deadline
+    }
+
+    /// True if there may be more than was taken.
+    fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+        for _ in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.receive_evd) else { return false };
+            let EventData::Dto(dto) = event.data else { continue };
+            let Some(cookie) = Cookie::decode(dto.user_cookie) else { continue };
+            let length = (dto.status == DtoStatus::Success).then_some(dto.transferred_length);
+            self.frame_arrived(adapter, cookie, length, now);
+        }
+        true
+    }
+
+    /// True if there may be more than was taken.
+    fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+        for _ in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.request_evd) else { return false };
+            let EventData::Dto(dto) = event.data else { continue };
+            if let Some(cookie) = Cookie::decode(dto.user_cookie)
+                && cookie.kind != CookieKind::Receive
+            {
+                self.send_completed(adapter, cookie, dto.status == DtoStatus::Success, now);
+            }
+        }
+        true
+    }
+
+    /// A new socket bound to `port` of this node's `address`; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`], [`RdsError::TooManySockets`];
+    /// [`RdsError::InvalidArgument`] for port 1 and for unspecified and multicast addresses.
+    pub fn bind(&mut self, to: SocketAddr) -> Result<SocketHandle, RdsError> {
+        let wanted = key(to.ip());
+        if !is_unicast(to.ip()) || to.port() == 1 {
+            return Err(RdsError::InvalidArgument);
+        }
+        if wanted != self.local {
+            return Err(RdsError::AddressNotAvailable);
+        }
+        let port = match to.port() {
+            0 => self.free_port()?,
+            port if self.bound_to(port).is_some() => return Err(RdsError::AddressInUse),
+            port => port,
+        };
+        let send_buffer = self.config.send_buffer;
+        let (slot, socket) =
+            self.sockets.iter_mut().enumerate().find(|(_, s)| !s.open).ok_or(RdsError::TooManySockets)?;
+        let generation = socket.generation.wrapping_add(1);
+        *socket = Socket { open: true, generation, port, address: wanted, send_buffer, ..Socket::EMPTY };
+        Ok(SocketHandle { slot: slot as u16, generation })
+    }
+
+    fn free_port(&mut self) -> Result<u16, RdsError> {
+        let start = self.random() as u16;
+        (0..=u16::MAX)
+            .map(|step| start.wrapping_add(step))
+            .find(|&port| port > 1 && self.bound_to(port).is_none())
+            .ok_or(RdsError::AddressInUse)
+    }
+
+    pub(crate) fn bound_to(&self, port: u16) -> Option<usize> {
+        self.sockets.iter().position(|socket| socket.open && socket.port == port)
+    }
+
+    pub(crate) fn socket(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
+        self.sockets
+            .get_mut(usize::from(handle.slot))
+            .filter(|socket| socket.open && socket.generation == handle.generation)
+            .ok_or(RdsError::BadSocket)
+    }
+
+    /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn close<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+    ) -> Result<(), RdsError> {
+        let socket = self.socket(handle)?;
+        let mut received = core::mem::replace(&mut socket.received, Queue::EMPTY);
+        socket.open = false;
+        while let Some(message) = self.frames.pop_front(&mut received) {
+            self.frames.give_message(message);
+        }
+        for index in 0..self.connections.len() {
+            self.cancel_unsent(index, handle);
+            self.refill(adapter, index);
+        }
+        Ok(())
+    }
+
+    /// Where a socket is bound.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn local_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
+        let socket = self.socket(handle)?;
+        Ok(SocketAddr::new(address(socket.address), socket.port))
+    }
+
+    /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_send_buffer(&mut self, handle: SocketHandle, bytes: usize) -> Result<(), RdsError> {
+        self.socket(handle)?.send_buffer = bytes;
+        Ok(())
+    }
+
+    /// Messages that the socket sent and the peer has not acknowledged.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn unacknowledged(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.socket(handle)?.send_messages)
+    }
+
+    /// What happened since the start.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Frames that nobody uses; equal before and after everything was sent, acknowledged and read, but for the receives
+    /// posted to open connections.
+    #[must_use]
+    pub const fn free_frames(&self) -> usize {
+        self.frames.free_count()
+    }
+
+    /// Connections that are up.
+    #[must_use]
+    pub fn connections_up(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.state == State::Up).count()
+    }
+
+    /// xorshift64*.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || broadcast)
+}

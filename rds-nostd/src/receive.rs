@@ -1,0 +1,292 @@
+//! The receiving side: frames from peers, delivery, `recvmsg`.
+//!
+//! A peer is not trusted: what does not follow the protocol to the letter costs the connection, and memory is bounded by
+//! what is posted. Nothing that was acknowledged is ever dropped but what nobody is bound to.
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, CompletionFlags, LmrTriplet, Platform};
+
+use crate::connection::{Cookie, CookieKind, State};
+use crate::error::RdsError;
+use crate::frames::{Link, Use};
+use crate::node::Rds;
+use crate::socket::{Received, SocketHandle, address};
+use crate::wire::{
+    CONGESTION_MAP_LEN, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN, fragment_len,
+};
+
+/// What is left to do with a frame after its header was looked at.
+enum Verdict {
+    /// Consumed: post the frame again.
+    Consumed,
+    /// Became part of a message.
+    Kept,
+    /// The peer broke the protocol.
+    Violation,
+}
+
+impl Rds<'_> {
+    /// A posted receive ended: with a frame of `length` bytes, or with None in failure.
+    pub(crate) fn frame_arrived<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        cookie: Cookie,
+        length: Option<u64>,
+        now: u64,
+    ) {
+        let connection = usize::from(cookie.connection);
+        let frame = cookie.number as usize;
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        // The frames of an endpoint that is gone were taken back when it went.
+        if cookie.kind != CookieKind::Receive
+            || cookie.epoch != state.epoch
+            || state.ep().is_none()
+            || usize::from(self.frames.at(frame).posted_to) != connection + 1
+        {
+            return;
+        }
+        state.receives_posted -= 1;
+        if let Some(entry) = self.frames.at_mut(frame) {
+            entry.posted_to = 0;
+        }
+        let verdict = match length {
+            None => None,
+            Some(length) if (HEADER_LEN as u64..=FRAME_LEN as u64).contains(&length) => {
+                Some(self.process(connection, frame, length as usize - HEADER_LEN))
+            }
+            Some(_) => Some(Verdict::Violation),
+        };
+        match verdict {
+            Some(Verdict::Kept) => {}
+            Some(Verdict::Consumed) => self.frames.give(frame),
+            Some(Verdict::Violation) => {
+                self.counters.recv_protocol_errors += 1;
+                self.frames.give(frame);
+                self.connection_down(adapter, connection, now);
+                return;
+            }
+            None => {
+                self.frames.give(frame);
+                self.connection_down(adapter, connection, now);
+                return;
+            }
+        }
+        self.refill(adapter, connection);
+        self.transmit(adapter, connection);
+    }
+
+    fn process(&mut self, connection: usize, frame: usize, payload_len: usize) -> Verdict {
+        let Ok(header) = Header::decode(&self.frames.read_header(frame)) else {
+            self.counters.recv_drop_bad_checksum += 1;
+            return Verdict::Violation;
+        };
+        self.acknowledged(connection, header.ack);
+        if header.is_acknowledgement() {
+            return if payload_len == 0 { Verdict::Consumed } else { Verdict::Violation };
+        }
+        if header.is_congestion_map() {
+            if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
+                self.counters.cong_update_received += 1;
+            }
+            return Verdict::Consumed;
+        }
+        self.data_arrived(connection, frame, &header, payload_len)
+    }
+
+    fn data_arrived(
+        &mut self,
+        connection: usize,
+        frame: usize,
+        header: &Header,
+        payload_len: usize,
+    ) -> Verdict {
+        let Some(state) = self.connections.get_mut(connection) else { return Verdict::Violation };
+        let len = header.len as usize;
+        if len > MAX_MESSAGE_LEN {
+            return Verdict::Violation;
+        }
+        let first = match state.partial.get() {
+            None => {
+                if let Some(entry) = self.frames.at_mut(frame) {
+                    entry.sequence = header.sequence;
+                    entry.len = header.len;
+                    entry.sport = header.sport;
+                    entry.dport = header.dport;
+                    entry.flags = header.flags.bits();
+                    entry.source = state.foreign;
+                }
+                frame
+            }
+            Some(first) => {
+                let begun = self.frames.at(first);
+                let same = begun.sequence == header.sequence
+                    && begun.len == header.len
+                    && begun.sport == header.sport
+                    && begun.dport == header.dport;
+                if !same {
+                    return Verdict::Violation;
+                }
+                first
+            }
+        };
+        let index = usize::from(self.frames.at(first).frames);
+        if payload_len != fragment_len(len, index) {
+            return Verdict::Violation;
+        }
+        self.frames.append(first, frame);
+        if index + 1 < header.fragments() {
+            state.partial = Link::to(first);
+            return Verdict::Kept;
+        }
+        state.partial = Link::NONE;
+        self.message_arrived(connection, first);
+        Verdict::Kept
+    }
+
+    /// A complete message: drop it if it was here before, remember to acknowledge it, hand it on.
+    fn message_arrived(&mut self, connection: usize, message: usize) {
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        let descriptor = *self.frames.at(message);
+        let flags = Flags::from_bits_retain(descriptor.flags);
+        state.ack_value = descriptor.sequence;
+        if flags.contains(Flags::ACK_REQUIRED) {
+            state.ack_wanted = true;
+            self.counters.recv_ack_required += 1;
+        }
+        if descriptor.sequence < state.next_rx && flags.contains(Flags::RETRANSMITTED) {
+            self.counters.recv_drop_old_seq += 1;
+            self.frames.give_message(message);
+            return;
+        }
+        state.next_rx = descriptor.sequence.wrapping_add(1);
+        if descriptor.dport == 0 {
+            self.frames.give_message(message);
+            // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
+            if descriptor.sport > 1 {
+                self.counters.recv_ping += 1;
+                self.pong(connection, descriptor.sport);
+            }
+            return;
+        }
+        self.deliver(message);
+    }
+
+    /// Queues a complete message to the socket bound to its port.
+    pub(crate) fn deliver(&mut self, message: usize) {
+        let port = self.frames.at(message).dport;
+        match self.bound_to(port).and_then(|slot| self.sockets.get_mut(slot)) {
+            Some(socket) => {
+                self.frames.push_back(&mut socket.received, message);
+                self.counters.recv_queued += 1;
+            }
+            None => {
+                self.counters.recv_drop_no_sock += 1;
+                self.frames.give_message(message);
+            }
+        }
+    }
+
+    /// Whether `count` more frames may be used to receive: the share of the sending side stays free.
+    pub(crate) fn may_receive(&self, count: usize) -> bool {
+        let kept = self.config.send_frames.saturating_sub(self.frames.send_count());
+        self.frames.free_count() >= kept + count
+    }
+
+    /// Posts receives until the connection has as many as configured, or frames are short. In the latter case the HCA tells
+    /// the peer to wait, and nothing is lost.
+    pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize) {
+        while let Some(state) = self.connections.get(connection) {
+            let Some(ep) = state.ep() else { return };
+            if state.receives_posted >= self.config.receive_depth {
+                return;
+            }
+            if !self.may_receive(1) {
+                self.counters.rx_ring_starved += 1;
+                return;
+            }
+            let epoch = state.epoch;
+            let Some(frame) = self.frames.take(Use::Receive) else { return };
+            let cookie = Cookie {
+                kind: CookieKind::Receive,
+                connection: connection as u8,
+                epoch,
+                number: frame as u32,
+            };
+            let address = self.frames.address(frame);
+            let segment = LmrTriplet::new(self.dat.lmr_context, address, FRAME_LEN as u64);
+            if adapter.ep_post_recv(ep, &[segment], cookie.encode(), CompletionFlags::empty()).is_err() {
+                self.frames.give(frame);
+                return;
+            }
+            if let Some(entry) = self.frames.at_mut(frame) {
+                entry.posted_to = connection as u8 + 1;
+            }
+            if let Some(state) = self.connections.get_mut(connection) {
+                state.receives_posted += 1;
+            }
+        }
+    }
+
+    /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message.
+    pub(crate) fn take_back(&mut self, connection: usize) {
+        for frame in 0..self.frames.count() {
+            if usize::from(self.frames.at(frame).posted_to) == connection + 1 {
+                self.frames.give(frame);
+            }
+        }
+        if let Some(state) = self.connections.get_mut(connection) {
+            state.receives_posted = 0;
+            if let Some(message) = core::mem::replace(&mut state.partial, Link::NONE).get() {
+                self.frames.give_message(message);
+            }
+        }
+    }
+
+    /// Takes the oldest message of a socket. What does not fit into `buffer` is gone.
+    ///
+    /// # Errors
+    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    pub fn recvmsg<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Result<Received, RdsError> {
+        let mut queue = self.socket(handle)?.received;
+        let message = self.frames.pop_front(&mut queue).ok_or(RdsError::Again)?;
+        self.socket(handle)?.received = queue;
+
+        let descriptor = *self.frames.at(message);
+        let message_len = descriptor.len as usize;
+        let wanted = message_len.min(buffer.len());
+        let mut next = Link::to(message);
+        for chunk in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(FRAGMENT_LEN) {
+            let Some(index) = next.get() else { break };
+            self.frames.read_payload(index, chunk);
+            next = self.frames.at(index).next;
+        }
+        self.frames.give_message(message);
+        self.counters.recv_delivered += 1;
+        for connection in 0..self.connections.len() {
+            let Some(state) = self.connections.get(connection) else { break };
+            // Frames came free: a connection that had run short of receives gets them at half its depth.
+            if state.state >= State::Connecting && state.receives_posted < self.config.receive_depth / 2 {
+                self.refill(adapter, connection);
+            }
+        }
+        Ok(Received {
+            from: SocketAddr::new(address(descriptor.source), descriptor.sport),
+            len: wanted,
+            message_len,
+        })
+    }
+
+    /// Whether [`recvmsg`](Self::recvmsg) would find something.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn is_readable(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
+        Ok(!self.socket(handle)?.received.is_empty())
+    }
+}

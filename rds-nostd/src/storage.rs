@@ -1,0 +1,84 @@
+//! Capacities and memory: the one place where sizes are chosen.
+
+use crate::connection::Connection;
+use crate::frames::{Frame, STRIDE};
+use crate::socket::Socket;
+
+/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers and `FRAMES` frames. All zero bytes, so a static one takes no room in
+/// an image: 48 bytes a socket, about 200 a connection, 96 a frame; and 4160 bytes of DMA memory a frame, see
+/// [`dma_len`](Self::dma_len).
+pub struct RdsStorage<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize> {
+    sockets: [Socket; SOCKETS],
+    connections: [Connection; CONNECTIONS],
+    frames: [Frame; FRAMES],
+}
+
+/// Slices of a [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
+pub struct RdsParts<'s> {
+    pub(crate) sockets: &'s mut [Socket],
+    pub(crate) connections: &'s mut [Connection],
+    pub(crate) frames: &'s mut [Frame],
+}
+
+impl<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize>
+    RdsStorage<SOCKETS, CONNECTIONS, FRAMES>
+{
+    /// Empty tables.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            sockets: [const { Socket::EMPTY }; SOCKETS],
+            connections: [const { Connection::EMPTY }; CONNECTIONS],
+            frames: [Frame::EMPTY; FRAMES],
+        }
+    }
+
+    /// Bytes of DMA memory that [`Rds::start`](crate::Rds::start) takes from the adapter.
+    #[must_use]
+    pub const fn dma_len() -> usize {
+        FRAMES * STRIDE
+    }
+
+    /// The tables, handed out.
+    pub fn parts(&mut self) -> RdsParts<'_> {
+        RdsParts { sockets: &mut self.sockets, connections: &mut self.connections, frames: &mut self.frames }
+    }
+}
+
+impl<const S: usize, const C: usize, const F: usize> Default for RdsStorage<S, C, F> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What a node chooses at start.
+#[derive(Clone, Copy, Debug)]
+pub struct RdsConfig {
+    /// Receives kept posted for each connection.
+    pub receive_depth: u16,
+    /// Sends in flight for each connection.
+    pub send_depth: u16,
+    /// Frames that messages of ours may take together; the others are for what arrives.
+    pub send_frames: usize,
+    /// Send buffer of a new socket, bytes.
+    pub send_buffer: usize,
+    /// Grows from boot to boot (for example the boot time in seconds): messages are numbered from here, so that a peer that
+    /// knew this node before does not take new messages for old ones.
+    pub generation: u32,
+    /// Randomness of this node, for ports and for the time between connection attempts.
+    pub seed: u64,
+}
+
+impl Default for RdsConfig {
+    /// What Linux uses, scaled to a pool of some 1000 frames.
+    fn default() -> Self {
+        Self {
+            receive_depth: 256,
+            send_depth: 128,
+            send_frames: 512,
+            send_buffer: 106_496,
+            generation: 1,
+            seed: 1,
+        }
+    }
+}
