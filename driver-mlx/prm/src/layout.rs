@@ -270,6 +270,22 @@ pub struct Path<'a> {
     pub name: &'static str,
 }
 
+impl Path<'_> {
+    /// Prints the name without the outermost structure's.
+    fn below_root(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parent {
+            None => Ok(()),
+            Some(parent) => {
+                if parent.parent.is_some() {
+                    parent.below_root(f)?;
+                    f.write_str(".")?;
+                }
+                f.write_str(self.name)
+            }
+        }
+    }
+}
+
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(parent) = self.parent {
@@ -318,6 +334,38 @@ impl Layout {
             };
             f(Leaf { path, kind: entry.kind, bit_offset: base + at, bit_width, variant });
         }
+    }
+}
+
+/// A structure's bytes, printed as the names of all fields that are not zero: what a trace or a refusal wants to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    layout: &'a Layout,
+    bytes: &'a [u8],
+}
+
+impl Layout {
+    /// Makes `bytes` printable by this layout: `opcode=0x400 cq_context.uar_page=0x10 …`. Byte strings and open-ended arrays
+    /// are left out, and so are variants, of which only another field says which one holds.
+    #[must_use]
+    pub const fn show<'a>(&'a self, bytes: &'a [u8]) -> Shown<'a> {
+        Shown { layout: self, bytes }
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.layout.name)?;
+        let mut result = Ok(());
+        self.layout.visit(&mut |leaf| {
+            let Kind::Field(_) = leaf.kind else { return };
+            let value = Field { bit_offset: leaf.bit_offset, bit_width: leaf.bit_width }.get(self.bytes);
+            if value != 0 && !leaf.variant && result.is_ok() {
+                result = f.write_str(" ").and_then(|()| leaf.path.below_root(f));
+                result = result.and_then(|()| write!(f, "={value:#x}"));
+            }
+        });
+        result
     }
 }
 
@@ -456,6 +504,18 @@ mod tests {
         let mut bytes = [0u8; outer::SIZE];
         bytes[9] = 0x10;
         assert_eq!(outer::LAYOUT.reserved_bits_set(&bytes), Some((8, 0x0010_0000)));
+    }
+
+    #[test]
+    fn shown_bytes_name_what_is_set() {
+        extern crate std;
+        let mut bytes = [0u8; outer::SIZE];
+        outer::opcode.set(&mut bytes, 0x104u32);
+        inner::a.set(outer::body.of_mut(&mut bytes), 9u32);
+        outer::address.set(&mut bytes, 0x1_0000_0000u64);
+        let text = std::format!("{}", outer::LAYOUT.show(&bytes));
+        assert_eq!(text, "outer opcode=0x104 body.a=0x9 address=0x100000000");
+        assert_eq!(std::format!("{}", outer::LAYOUT.show(&bytes[..4])), "outer opcode=0x104");
     }
 
     #[test]

@@ -91,5 +91,5 @@ pub mod value;
 pub use all::ALL;
 #[doc(hidden)]
 pub use layout::plain_name;
-pub use layout::{Entry, Field, Kind, Layout, Leaf, Part, Path, Tail};
+pub use layout::{Entry, Field, Kind, Layout, Leaf, Part, Path, Shown, Tail};
 pub use opcode::Opcode;

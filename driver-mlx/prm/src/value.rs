@@ -212,6 +212,20 @@ impl CapType {
     }
 }
 
+impl AccessMode {
+    /// The values of `mkc.access_mode_4_2` and `mkc.access_mode_1_0`.
+    #[must_use]
+    pub const fn split(self) -> (u8, u8) {
+        (self.0 >> 2 & 7, self.0 & 3)
+    }
+
+    /// The mode from `mkc.access_mode_4_2` and `mkc.access_mode_1_0`.
+    #[must_use]
+    pub const fn joined(access_mode_4_2: u8, access_mode_1_0: u8) -> Self {
+        Self((access_mode_4_2 & 7) << 2 | (access_mode_1_0 & 3))
+    }
+}
+
 impl Mtu {
     /// Payload bytes of a full packet, `None` when the code is not an InfiniBand MTU.
     #[must_use]
@@ -334,5 +348,45 @@ bitflags! {
         const EXTENDED_CMP_SWAP = 1 << 2;
         /// Masked fetch and add.
         const EXTENDED_FETCH_ADD = 1 << 3;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contexts::mkc;
+
+    #[test]
+    fn access_flags_are_the_third_byte_of_a_memory_key() {
+        for (flag, field) in [
+            (AccessFlags::LOCAL_READ, mkc::lr),
+            (AccessFlags::LOCAL_WRITE, mkc::lw),
+            (AccessFlags::REMOTE_READ, mkc::rr),
+            (AccessFlags::REMOTE_WRITE, mkc::rw),
+            (AccessFlags::ATOMIC, mkc::a),
+            (AccessFlags::UMR_EN, mkc::umr_en),
+        ] {
+            let mut key = [0u8; mkc::SIZE];
+            field.set(&mut key, 1u8);
+            assert_eq!(key[2], flag.bits(), "{flag:?}");
+        }
+    }
+
+    #[test]
+    fn access_modes_split_and_join() {
+        for mode in AccessMode::ALL {
+            let (high, low) = mode.split();
+            assert_eq!(AccessMode::joined(high, low), *mode);
+        }
+        assert_eq!(AccessMode::MEMIC.split(), (1, 1));
+    }
+
+    #[test]
+    fn mtu_codes_and_capability_op_mods() {
+        assert_eq!(Mtu::BYTES_256.bytes(), Some(256));
+        assert_eq!(Mtu::BYTES_4096.bytes(), Some(4096));
+        assert_eq!((Mtu(0).bytes(), Mtu::RAW_ETHERNET.bytes()), (None, None));
+        assert_eq!(CapType::ROCE.query_op_mod(true), 9);
+        assert_eq!(CapType::ATOMIC.set_op_mod(), 6);
     }
 }
