@@ -126,7 +126,7 @@ fn segment_0(memory: &impl PhysicalMemory, address: u64, len: u32) -> Option<Eca
         }
         let ecam = Ecam { base: u64_at(&entry, 0), first_bus: entry[10], last_bus: entry[11] };
         let segment = u16::from_le_bytes([entry[8], entry[9]]);
-        let sane = ecam.base != 0 && ecam.base % (1 << 20) == 0 && ecam.first_bus <= ecam.last_bus;
+        let sane = ecam.base != 0 && ecam.base.is_multiple_of(1 << 20) && ecam.first_bus <= ecam.last_bus;
         (segment == 0 && sane).then_some(ecam)
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix` |
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca` |
 //! | `ip` | the node's own IPv4 address |
 //! | `peer` | the other node's IPv4 address |
 //! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
@@ -28,11 +28,18 @@ pub enum App {
     Idle,
     /// Has a network card raise an MSI-X interrupt by software and waits for it.
     Msix,
+    /// Brings the HCA up until its port is Active, and down again.
+    Hca,
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 4] =
-        [("hello", App::Hello), ("fault", App::Fault), ("idle", App::Idle), ("msix", App::Msix)];
+    const NAMES: [(&'static str, App); 5] = [
+        ("hello", App::Hello),
+        ("fault", App::Fault),
+        ("idle", App::Idle),
+        ("msix", App::Msix),
+        ("hca", App::Hca),
+    ];
 }
 
 /// What the command line asks for.
@@ -103,7 +110,7 @@ impl fmt::Display for Error<'_> {
 
 impl core::error::Error for Error<'_> {}
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix";
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca";
 
 impl<'a> Options<'a> {
     /// Parses the whole command line.
@@ -216,11 +223,11 @@ mod tests {
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
         let cases = [
-            ("", "app= is missing; it takes one of hello, fault, idle, msix"),
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca"),
             ("app", "`app` is not of the form key=value"),
             ("app=hello colour=red", "unknown key `colour`; known: app, ip, peer, dma, kind"),
             ("app=hello app=hello", "`app` is given twice"),
-            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix"),
+            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca"),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=hello dma=", "dma= is not a size of 4K or more in whole 4K blocks"),
             ("app=hello dma=0", "dma=0 is not a size"),

@@ -38,13 +38,32 @@ pub struct Machine<'a> {
     pub identity: Identity,
     /// What the clock was calibrated against.
     pub clock_reference: Reference,
-    /// The TSC at the image's first instructions in Rust.
-    pub entry_tsc: u64,
+    /// The boot's steps and what they took.
+    pub steps: Steps,
+}
+
+/// Names of steps, each with the TSC at its end.
+pub struct Steps {
+    start_tsc: u64,
+    ends: Vec<(&'static str, u64), 8>,
+}
+
+impl Steps {
+    fn done(&mut self, name: &'static str) {
+        // Steps beyond the list's room are not timed.
+        let _ = self.ends.push((name, clock::tsc()));
+    }
+
+    /// Each step and its time in microseconds.
+    pub fn micros(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let starts = core::iter::once(self.start_tsc).chain(self.ends.iter().map(|(_, end)| *end));
+        starts.zip(&self.ends).map(|(start, (name, end))| (*name, clock::nanos(end - start) / 1000))
+    }
 }
 
 /// From the entry to the application's end.
 pub fn start(boot: BootMemory) -> ! {
-    let entry_tsc = clock::tsc();
+    let mut steps = Steps { start_tsc: clock::tsc(), ends: Vec::new() };
     console::init();
     debug_log::init();
     exceptions::init();
@@ -62,16 +81,20 @@ pub fn start(boot: BootMemory) -> ! {
         .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let (free, dma) = divide_memory(&all, options.dma_bytes);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    steps.done("memory");
 
     interrupts::mask_pic();
     apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let clock_reference =
         clock::calibrate(acpi.pm_timer_port).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     cpu_interrupts::enable();
+    steps.done("clock");
     let identity = entropy::gather();
+    steps.done("seed");
 
     let config_space = ConfigSpace::new(acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let functions = pci::functions(&config_space);
+    steps.done("pci");
     let machine = Machine {
         options,
         ram_bytes: all.total_bytes(),
@@ -81,7 +104,7 @@ pub fn start(boot: BootMemory) -> ! {
         functions,
         identity,
         clock_reference,
-        entry_tsc,
+        steps,
     };
     defmt::info!("kernel: up, seed {=u128:x}, tsc {=u64} Hz", identity.seed, clock::tsc_hz());
     exit(app::run(&machine))

@@ -1,7 +1,8 @@
 //! The unikernel's image. Boot order: start information, command line, exceptions, page tables, clock and interrupts, PCI,
 //! then the application named on the command line.
 //!
-//! Unsafe code is confined to [`arch`] (CPU and board) and [`mem`] (page tables, device windows).
+//! Unsafe code is confined to [`arch`] (CPU and board), [`mem`] (page tables, device windows) and [`platform`]
+//! (what the driver is handed).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]
 
@@ -17,6 +18,9 @@ mod machine;
 #[cfg(target_os = "none")]
 #[allow(unsafe_code)]
 mod mem;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+mod platform;
 
 /// On a host there is nothing to boot.
 #[cfg(not(target_os = "none"))]

@@ -126,7 +126,7 @@ impl<'p> PageTables<'p> {
     ) -> Result<(), MapError> {
         let end = virt.checked_add(len).ok_or(MapError::BadRange)?;
         let phys_end = phys.checked_add(len).ok_or(MapError::BadRange)?;
-        if (virt | phys | len) % PAGE_BYTES != 0 || end > 1 << 47 || phys_end > 1 << 52 {
+        if !(virt | phys | len).is_multiple_of(PAGE_BYTES) || end > 1 << 47 || phys_end > 1 << 52 {
             return Err(MapError::BadRange);
         }
         let mut flags = PRESENT

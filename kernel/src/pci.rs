@@ -59,11 +59,11 @@ pub fn functions(access: &impl ConfigAccess) -> Vec<Function, MAX_FUNCTIONS> {
     let mut next = Some(0);
     while let Some(bus) = next {
         // A bridge that names a bus already walked would lead round in a circle.
-        if let Some(word) = seen.get_mut(usize::from(bus / 64)) {
-            if *word & (1 << (bus % 64)) == 0 {
-                *word |= 1 << (bus % 64);
-                scan_bus(access, bus, &mut found, &mut waiting);
-            }
+        if let Some(word) = seen.get_mut(usize::from(bus / 64))
+            && *word & (1 << (bus % 64)) == 0
+        {
+            *word |= 1 << (bus % 64);
+            scan_bus(access, bus, &mut found, &mut waiting);
         }
         next = waiting.pop();
     }

@@ -29,8 +29,9 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
     print_pci(machine);
     let (used, all) = mem::table_usage();
     println!("page tables: {used} of {all}");
-    let boot = clock::tsc().wrapping_sub(machine.entry_tsc);
-    println!("boot: {} us from the first instruction", boot * 1_000_000 / clock::tsc_hz().max(1));
+    for (name, us) in machine.steps.micros() {
+        println!("@step name={name} us={us}");
+    }
     defmt::info!(
         "hello: {=usize} PCI functions, {=u64} MiB",
         machine.functions.len(),
@@ -54,7 +55,7 @@ fn print_pci(machine: &Machine<'_>) {
         for index in 0..6 {
             if let Ok(bar) = function.memory_bar(access, index) {
                 let prefetchable = if bar.prefetchable { " prefetchable" } else { "" };
-                println!("  bar{index} {:#x} {} KiB{prefetchable}", bar.address, bar.len >> 10);
+                println!("  bar{index} {:#x} {:#x} bytes{prefetchable}", bar.address, bar.len);
             }
         }
         if let Ok(msix) = function.msix(access) {

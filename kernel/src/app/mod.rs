@@ -1,6 +1,7 @@
 //! The applications in the image, chosen by `app=` on the command line. Each gives the machine's exit code.
 
 mod fault;
+mod hca;
 mod hello;
 mod idle;
 mod msix;
@@ -16,6 +17,7 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Hello => hello::run(machine),
         App::Fault => fault::run(machine),
         App::Idle => idle::run(),
+        App::Hca => hca::run(machine),
         App::Msix => msix::run(machine),
     }
 }

@@ -40,6 +40,11 @@ pub fn now() -> u64 {
     SCALE.get().map_or(0, |scale| scale.nanos(tsc()))
 }
 
+/// Nanoseconds in a number of ticks of the TSC; 0 before [`calibrate`].
+pub fn nanos(ticks: u64) -> u64 {
+    SCALE.get().map_or(0, |scale| scale.nanos(ticks))
+}
+
 /// The TSC's frequency in Hz; 0 before [`calibrate`].
 pub fn tsc_hz() -> u64 {
     SCALE.get().map_or(0, |scale| scale.hz())

@@ -50,12 +50,12 @@ pub fn image() -> Range {
 /// Builds the address space and switches to it; what the boot page tables mapped beyond it is gone. Once, with interrupts
 /// off. `map` is all usable memory.
 pub fn init(map: &MemoryMap) -> Result<(), Error> {
-    // SAFETY: this is called once (SPACE is still empty), so it is the only reference to the pool ever made.
-    let pool: &'static mut [Table] = if SPACE.lock().is_some() {
+    if SPACE.lock().is_some() {
         return Err(Error::Map(MapError::AlreadyMapped));
-    } else {
-        unsafe { &mut *(&raw mut POOL) }
-    };
+    }
+    let pool = &raw mut POOL;
+    // SAFETY: this is reached once (SPACE is still empty), so it is the only reference to the pool ever made.
+    let pool: &'static mut [Table] = unsafe { &mut *pool };
     let base = pool.as_ptr() as u64;
     let mut tables = PageTables::new(pool, base)?;
 
@@ -107,6 +107,21 @@ pub fn map_device(phys: u64, len: u64, caching: Caching) -> Result<usize, MapErr
     // tables.
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     Ok(virt as usize)
+}
+
+/// Whether all of `len` bytes at `virt` are ordinary memory that may be written, which is always mapped one to one.
+pub fn is_memory(virt: u64, len: u64) -> bool {
+    let guard = SPACE.lock();
+    let (Some(space), Some(end)) = (guard.as_ref(), virt.checked_add(len)) else { return false };
+    let mut page = virt - virt % 4096;
+    while page < end {
+        let found = space.tables.translate(page);
+        if !matches!(found, Some((phys, Access::WRITE, Caching::WriteBack)) if phys == page) {
+            return false;
+        }
+        page += 4096;
+    }
+    len != 0
 }
 
 /// Page tables in use, and how many there are.

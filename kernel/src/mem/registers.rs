@@ -26,7 +26,7 @@ impl Registers {
     }
 
     fn register(&self, offset: u32) -> Option<VolatilePtr<'_, u32>> {
-        if offset % 4 != 0 || u64::from(offset) + 4 > self.len {
+        if !offset.is_multiple_of(4) || u64::from(offset) + 4 > self.len {
             return None;
         }
         // SAFETY: `map` made a window on all `len` bytes from `base`, uncached, which stays; the register is aligned and

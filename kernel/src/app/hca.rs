@@ -1,0 +1,132 @@
+//! `app=hca`: brings the HCA up, waits until its port is Active, makes and destroys one object of each kind, and takes it
+//! down again.
+
+use driver_mlx::{Config, Error, Hca, HcaStorage, LinkState};
+use kernel::exit::ExitCode;
+use spin::Mutex;
+
+use crate::arch::clock;
+use crate::console::println;
+use crate::machine::Machine;
+use crate::platform::{BareMetal, Hardware};
+
+/// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB, for 128 KiB of static memory.
+const BLOCKS: usize = 65_536;
+/// MSI-X vector 0 for asynchronous events, 1 for completions.
+const CONFIG: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
+const VECTORS: u16 = 2;
+/// How long the subnet manager may take to bring the port to Active.
+const ACTIVE_LIMIT_NANOS: u64 = 30_000_000_000;
+/// How often the port is asked, should its event be missed.
+const ASK_NANOS: u64 = 100_000_000;
+
+static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
+
+pub fn run(machine: &Machine<'_>) -> ExitCode {
+    let mut hardware = match Hardware::open(machine, VECTORS) {
+        Ok(hardware) => hardware,
+        Err(error) => {
+            println!("error: {error}");
+            return ExitCode::NoDevice;
+        }
+    };
+    println!(
+        "hca at {}: {:04x}:{:04x}",
+        hardware.function.address, hardware.function.vendor, hardware.function.device
+    );
+    let mut result = up_and_down(&mut hardware);
+    if let Err(Failure::Hca(Error::NicInterface(_))) = result {
+        println!("hca: left behind by somebody: function-level reset");
+        result = hardware.reset(machine).map_err(Failure::Platform).and_then(|()| up_and_down(&mut hardware));
+    }
+    match result {
+        Ok(()) => {
+            println!("@done verified=true");
+            ExitCode::Success
+        }
+        Err(failure) => {
+            let code = match failure {
+                Failure::Hca(error) => {
+                    println!("error: HCA: {error}");
+                    if error == Error::NotPresent { ExitCode::DeviceLost } else { ExitCode::Failed }
+                }
+                Failure::Platform(error) => {
+                    println!("error: {error}");
+                    ExitCode::NoDevice
+                }
+                Failure::NotActive(state) => {
+                    println!(
+                        "error: HCA: the port is {state:?}, not Active, after 30 s: is there a subnet manager?"
+                    );
+                    ExitCode::Failed
+                }
+            };
+            println!("@done verified=false");
+            code
+        }
+    }
+}
+
+enum Failure {
+    Hca(Error),
+    Platform(crate::platform::Error),
+    NotActive(LinkState),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Hca(error)
+    }
+}
+
+fn up_and_down(hardware: &mut Hardware) -> Result<(), Failure> {
+    let region = hardware.region().map_err(Failure::Platform)?;
+    let mut storage = STORAGE.lock();
+    let start = clock::now();
+    let mut hca = Hca::bring_up(hardware.platform, region, storage.parts(), &CONFIG)?;
+    let up = clock::now();
+    for time in hca.steps() {
+        println!("@step name={} us={}", time.step.name(), time.took / 1000);
+    }
+    println!("@step name=bring_up us={}", (up - start) / 1000);
+    let (major, minor, sub) = hca.firmware_version();
+    let pages = hca.firmware_pages();
+    println!("firmware {major}.{minor}.{sub}, holds {pages} pages; {} KiB free", hca.free_bytes() >> 10);
+
+    let outcome = use_port(&mut hca);
+    println!("@step name=port_active us={}", (clock::now() - up) / 1000);
+    let down = clock::now();
+    hca.tear_down()?;
+    println!("@step name=tear_down us={}", (clock::now() - down) / 1000);
+    outcome
+}
+
+fn use_port(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
+    let limit = clock::now() + ACTIVE_LIMIT_NANOS;
+    let mut port = hca.port()?;
+    while port.state != LinkState::Active {
+        let now = clock::now();
+        if now > limit {
+            return Err(Failure::NotActive(port.state));
+        }
+        hca.arm_events();
+        let next = hca.poll(now).min(now + ASK_NANOS);
+        crate::arch::interrupts::idle(next);
+        hca.poll(clock::now());
+        while let Some(event) = hca.next_event() {
+            println!("event: {event:?}");
+        }
+        port = hca.port()?;
+    }
+    println!(
+        "port {:?}: lid {}, sm lid {}, mtu {:?}, guid {:#018x}, gid {}, p_key {}",
+        port.state,
+        port.lid,
+        port.sm_lid,
+        port.mtu,
+        port.port_guid,
+        hca.gid(0)?,
+        hca.pkey(0)?
+    );
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What `driver-mlx` is handed: the HCA's registers in two views, time and idling, and the DMA region.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use driver_mlx::{DmaRegion, MapError, MmioBar, Platform};
+use kernel::paging::{self, Caching};
+use kernel::pci::{self, Function, MemoryBar, VENDOR_MELLANOX};
+
+use crate::arch::{clock, interrupts, msix};
+use crate::machine::Machine;
+use crate::mem;
+
+/// InfiniBand and Ethernet network controllers: how an HCA presents its ports.
+const CLASSES: [u16; 2] = [0x0207, 0x0200];
+
+/// The unikernel as the driver's platform: memory is mapped one to one, and DMA is coherent.
+#[derive(Clone, Copy, Debug)]
+pub struct BareMetal {
+    registers: MmioBar,
+    blueflame: MmioBar,
+}
+
+impl Platform for BareMetal {
+    type Bar = MmioBar;
+
+    fn bar(&self) -> MmioBar {
+        self.registers
+    }
+
+    fn bar_write_combining(&self) -> Option<MmioBar> {
+        Some(self.blueflame)
+    }
+
+    fn now(&self) -> u64 {
+        clock::now()
+    }
+
+    fn idle(&self, deadline: u64) {
+        // Which vector it was does not matter: the driver looks at all its event queues.
+        interrupts::idle(deadline);
+    }
+
+    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+        if mem::is_memory(va as u64, len as u64) { Ok(va as u64) } else { Err(MapError::BadAddress) }
+    }
+
+    fn unmap(&self, _device_address: u64, _len: usize) {}
+}
+
+/// Why there is no HCA to drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Error {
+    /// No function of vendor 15b3 with a network class.
+    NoHca,
+    /// Its configuration space.
+    Pci(pci::Error),
+    /// Its registers could not be mapped.
+    Map(paging::MapError),
+    /// Its interrupts.
+    Msix(msix::Error),
+    /// BAR0 or the DMA region cannot be what the driver wants.
+    Unusable,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoHca => {
+                f.write_str("no HCA: no PCI function of vendor 15b3 (Mellanox) that is a network controller")
+            }
+            Error::Pci(error) => write!(f, "HCA: {error}"),
+            Error::Map(error) => write!(f, "HCA: {error}"),
+            Error::Msix(error) => write!(f, "HCA: {error}"),
+            Error::Unusable => f.write_str("HCA: BAR0 is too small or the DMA region is not in whole pages"),
+        }
+    }
+}
+
+/// An HCA, switched on in PCI, with its interrupts and memory.
+#[derive(Debug)]
+pub struct Hardware {
+    /// The PCI function.
+    pub function: Function,
+    /// For the driver.
+    pub platform: BareMetal,
+    /// MSI-X vectors 0 to this, exclusively, raise interrupts.
+    pub vectors: u16,
+    region: (u64, u64),
+}
+
+impl Hardware {
+    /// Switches the first HCA on and lets its first `vectors` MSI-X vectors raise interrupts. Call it once.
+    pub fn open(machine: &Machine<'_>, vectors: u16) -> Result<Hardware, Error> {
+        let access = &machine.config_space;
+        let is_hca = |f: &&Function| f.vendor == VENDOR_MELLANOX && CLASSES.contains(&f.class);
+        let function = *machine.functions.iter().find(is_hca).ok_or(Error::NoHca)?;
+        let bar = function.memory_bar(access, 0).map_err(Error::Pci)?;
+        let registers = window(&bar, Caching::Uncached)?;
+        let blueflame = window(&bar, Caching::WriteCombining)?;
+        function.enable(access);
+        msix::enable(access, &function, 0, vectors).map_err(Error::Msix)?;
+        let platform = BareMetal { registers, blueflame };
+        Ok(Hardware { function, platform, vectors, region: (machine.dma.start, machine.dma.len()) })
+    }
+
+    /// The DMA region. Each call gives the same memory, so a second one must wait until the HCA of the first no longer
+    /// reaches it: after tear-down or [`Hardware::reset`].
+    pub fn region(&mut self) -> Result<DmaRegion, Error> {
+        let (start, len) = self.region;
+        // SAFETY:
+        // 1. The range was taken out of usable memory at boot and nobody else knows it; it is mapped one to one for good, so
+        //    that the device's address is the same, and x86 keeps DMA coherent.
+        // 2. `&mut self` and the only `Hardware` there is: the region is handed to one driver after another.
+        unsafe { DmaRegion::new(start as *mut u8, start, len as usize) }.ok_or(Error::Unusable)
+    }
+
+    /// Resets the function, which takes some 100 ms; its interrupts stay set up.
+    pub fn reset(&self, machine: &Machine<'_>) -> Result<(), Error> {
+        let access = &machine.config_space;
+        let wait = |nanos| {
+            let end = clock::now().saturating_add(nanos);
+            while clock::now() < end {
+                interrupts::idle(end);
+            }
+        };
+        self.function.reset(access, wait).map_err(Error::Pci)?;
+        // A function-level reset clears the MSI-X table of real hardware.
+        msix::enable(access, &self.function, 0, self.vectors).map_err(Error::Msix)?;
+        Ok(())
+    }
+}
+
+fn window(bar: &MemoryBar, caching: Caching) -> Result<MmioBar, Error> {
+    let base = mem::map_device(bar.address, bar.len, caching).map_err(Error::Map)?;
+    let base = NonNull::new(base as *mut u8).ok_or(Error::Unusable)?;
+    let len = usize::try_from(bar.len).map_err(|_| Error::Unusable)?;
+    // SAFETY: the window covers the whole BAR and stays for good; only the driver uses it. The two views alias, but a page
+    // is a BlueFlame page or a control page, and the driver writes each through its own view only.
+    unsafe { MmioBar::new(base, len) }.ok_or(Error::Unusable)
+}
