@@ -1,7 +1,7 @@
 //! Capability structures of QUERY_HCA_CAP and SET_HCA_CAP.
 
 crate::layout! {
-    /// CMD_HCA_CAP.
+    /// General capabilities (capability type 0).
     cmd_hca_cap (256) {
         0x00: shared_object_to_user_object_allowed [15], vhca_resource_manager [0];
         0x04: hca_cap_2 [31], create_lag_when_not_master_up [30], dtor [29], event_on_vhca_state_teardown_request [28], event_on_vhca_state_in_use [27], event_on_vhca_state_active [26], event_on_vhca_state_allocated [25], event_on_vhca_state_invalid [24], vhca_id [15:0];
@@ -59,7 +59,7 @@ crate::layout! {
         0xf0: vhca_tunnel_commands (quad);
         0xf8: match_definer_format_supported (quad);
     }
-    /// ROCE_CAP.
+    /// RoCE capabilities (capability type 4).
     roce_cap (256) {
         0x00: roce_apm [31], sw_r_roce_src_udp_port [27], fl_rc_qp_when_roce_disabled [26], fl_rc_qp_when_roce_enabled [25], qp_ts_format [1:0];
         0x10: l3_type [19:16], roce_version [7:0];
@@ -67,21 +67,21 @@ crate::layout! {
         0x18: r_roce_max_src_udp_port [31:16], r_roce_min_src_udp_port [15:0];
         0x1c: roce_address_table_size [15:0];
     }
-    /// ATOMIC_CAPS.
+    /// Atomic capabilities (capability type 3).
     atomic_caps (256) {
         0x08: atomic_req_8B_endianness_mode [31:30], supported_atomic_req_8B_endianness_mode_1 [25];
         0x10: atomic_operations [15:0];
         0x14: atomic_size_qp [15:0];
         0x18: atomic_size_dc [15:0];
     }
-    /// CMD_HCA_CAP_2 (capability type 0x20).
+    /// General capabilities, second part (capability type 0x20).
     cmd_hca_cap_2 (256) {
         0x14: max_reformat_insert_size [31:24], max_reformat_insert_offset [23:16], max_reformat_remove_size [15:8], max_reformat_remove_offset [7:0];
         0x34: log_min_mkey_entity_size [20:16];
         0x44: sw_vhca_id_valid [30], sw_vhca_id [29:16];
         0x48: ts_cqe_metadata_size2wqe_counter [20:16];
     }
-    /// ODP_CAP (capability type 2).
+    /// On-demand paging capabilities (capability type 2).
     odp_cap (256) {
         0x08: sig [31];
         0x10: rc_odp_caps (struct odp_per_transport_service_cap);

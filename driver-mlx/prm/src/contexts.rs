@@ -1,7 +1,7 @@
 //! Object contexts: EQ, CQ, QP, address path, memory key, SRQ, work queue, vport.
 
 crate::layout! {
-    /// EQC.
+    /// Event queue context. `page_offset` counts 64 bytes, `log_page_size` is relative to 4 KiB.
     eqc (64) {
         0x00: status [31:28], ec [18], oi [17], st [11:8];
         0x08: page_offset [11:6];
@@ -11,7 +11,7 @@ crate::layout! {
         0x28: consumer_counter [23:0];
         0x2c: producer_counter [23:0];
     }
-    /// CQC.
+    /// Completion queue context. `page_offset` counts 64 bytes, `log_page_size` is relative to 4 KiB.
     cqc (64) {
         0x00: status [31:28], dbr_umem_valid [25], apu_cq [24], cqe_sz [23:21], cc [20], scqe_break_moderation_en [18], oi [17], cq_period_mode [16:15], cqe_comp_en [14], mini_cqe_res_format [13:12], st [11:8], cqe_compression_layout [1:0];
         0x08: page_offset [11:6];
@@ -25,7 +25,8 @@ crate::layout! {
         0x2c: producer_counter [23:0];
         0x38: dbr_addr (quad);
     }
-    /// QPC.
+    /// Queue pair context. `log_rq_stride` is log2 of bytes less 4, `log_sq_size` log2 of basic blocks, `page_offset` counts 64 bytes,
+    /// `log_page_size` is relative to 4 KiB.
     qpc (232) {
         0x00: state [31:28], lag_tx_port_affinity [27:24], st [23:16], isolate_vl_tc [13], pm_state [12:11], req_e2e_credit_mode [9:8], offload_type [7:4], end_padding_mode [3:2];
         0x04: wq_signature [31], block_lb_mc [30], atomic_like_write_en [29], latency_sensitive [28], drain_sigerr [26], pd [23:0];
@@ -56,7 +57,7 @@ crate::layout! {
         0xc8: dc_access_key (quad);
         0xd0: dbr_umem_valid [28];
     }
-    /// ADS.
+    /// Address path of a queue pair.
     ads (44) {
         0x00: fl [31], free_ar [30], pkey_index [15:0];
         0x04: grh [23], mlid [22:16], rlid [15:0];
@@ -67,7 +68,7 @@ crate::layout! {
         0x24: dei_cfi [31], eth_prio [30:28], sl [27:24], vhca_port_num [23:16], rmac_47_32 [15:0];
         0x28: rmac_31_0 [31:0];
     }
-    /// MKC.
+    /// Memory key context. `log_page_size` is absolute (12 is 4 KiB).
     mkc (64) {
         0x00: free [30], access_mode_4_2 [28:26], relaxed_ordering_write [18], small_fence_on_rdma_read_response [16], umr_en [15], a [14], rw [13], rr [12], lw [11], lr [10], access_mode_1_0 [9:8], ma_translation_mode [5:4];
         0x04: qpn [31:8], mkey_7_0 [7:0];
@@ -78,7 +79,7 @@ crate::layout! {
         0x34: translations_octword_size [31:0];
         0x38: relaxed_ordering_read [6], log_page_size [4:0];
     }
-    /// SRQC.
+    /// Context of a basic shared receive queue. `log_rq_stride` is log2 of bytes less 4.
     srqc (64) {
         0x00: state [31:28], log_srq_size [27:24];
         0x04: wq_signature [31], cont_srq [30], rlky [28], log_rq_stride [26:24], xrcd [23:0];
@@ -88,7 +89,7 @@ crate::layout! {
         0x1c: lwm [31:16], wqe_cnt [15:0];
         0x28: dbr_addr (quad);
     }
-    /// XRC_SRQC.
+    /// Context of an XRC shared receive queue. `log_rq_stride` is log2 of bytes less 4.
     xrc_srqc (64) {
         0x00: state [31:28], log_xrc_srq_size [27:24];
         0x04: wq_signature [31], cont_srq [30], rlky [28], basic_cyclic_rcv_wqe [27], log_rq_stride [26:24], xrcd [23:0];
@@ -99,7 +100,7 @@ crate::layout! {
         0x28: db_record_addr_h [31:0];
         0x2c: db_record_addr_l [31:2];
     }
-    /// WQ.
+    /// Work queue inside an RMP, XRQ, RQ or SQ. `log_wq_stride` is log2 of bytes.
     wq (192) {
         0x00: wq_type [31:28], wq_signature [27], end_padding_mode [26:25], cd_slave [24];
         0x04: hds_skip_first_sge [31], log2_hds_buf_size [30:28], page_offset [20:16], lwm [15:0];
@@ -114,13 +115,13 @@ crate::layout! {
         0x3c: shampo_enable [31], log_reservation_size [26:24], log_max_num_of_packets_per_reservation [18:16], log_headers_entry_size [9:8], log_headers_buffer_entry_num [3:0];
         0xc0: pas (tail 8);
     }
-    /// RMPC.
+    /// Receive memory pool context.
     rmpc (240) {
         0x00: state [23:20];
         0x04: basic_cyclic_rcv_wqe [31];
         0x30: wq (struct wq);
     }
-    /// XRQC.
+    /// Tag-matching receive queue context.
     xrqc (320) {
         0x00: state [31:28], rlkey [27], topology [11:8], offload [3:0];
         0x04: user_index [23:0];
@@ -128,7 +129,7 @@ crate::layout! {
         0x20: tag_matching_topology_context (struct tag_matching_topology_context);
         0x80: wq (struct wq);
     }
-    /// HCA_VPORT_CONTEXT.
+    /// Virtual port of an InfiniBand function.
     hca_vport_context (512) {
         0x00: field_select [31:0];
         0x20: sm_virt_aware [31], has_smi [30], has_raw [29], grh_required [28], port_physical_state [15:12], vport_state_policy [11:8], port_state [7:4], vport_state [3:0];
@@ -143,7 +144,7 @@ crate::layout! {
         0x64: sm_lid [31:16], sm_sl [15:12];
         0x68: qkey_violation_counter [31:16], pkey_violation_counter [15:0];
     }
-    /// NIC_VPORT_CONTEXT.
+    /// Virtual port of an Ethernet function.
     nic_vport_context (256) {
         0x000: min_wqe_inline_mode [26:24], disable_mc_local_lb [2], disable_uc_local_lb [1], roce_en [0];
         0x004: arm_change_event [31], event_on_mtu [4], event_on_promisc_change [3], event_on_vlan_change [2], event_on_mc_address_change [1], event_on_uc_address_change [0];
@@ -157,21 +158,21 @@ crate::layout! {
         0x0f4: permanent_address (struct mac_address_layout);
         0x100: current_uc_mac_address (tail 8);
     }
-    /// ROCE_ADDR_LAYOUT.
+    /// Entry of the RoCE address table.
     roce_addr_layout (32) {
         0x00: source_l3_address (bytes 16);
         0x10: vlan_valid [28], vlan_id [27:16], source_mac_47_32 [15:0];
         0x14: source_mac_31_0 [31:0];
         0x18: roce_l3_type [11:8], roce_version [7:0];
     }
-    /// QUERY_ADAPTER_PARAM_BLOCK.
+    /// What QUERY_ADAPTER answers; `vsd_contd_psid` is the PSID text.
     query_adapter_param_block (256) {
         0x18: ieee_vendor_id [23:0];
         0x1c: vsd_vendor_id [15:0];
         0x20: vsd (bytes 208);
         0xf0: vsd_contd_psid (bytes 16);
     }
-    /// DCTC.
+    /// Context of a dynamically connected target.
     dctc (64) {
         0x00: state [27:24];
         0x04: user_index [23:0];

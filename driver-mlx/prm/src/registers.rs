@@ -1,19 +1,19 @@
 //! Access registers (payloads of ACCESS_REG).
 
 crate::layout! {
-    /// PAOS_REG.
+    /// Port administrative and operational status.
     paos_reg (16) {
         0x00: swid [31:24], local_port [23:16], admin_status [11:8], oper_status [3:0];
         0x04: ase [31], ee [30], e [1:0];
     }
-    /// PMTU_REG.
+    /// Port MTU, in bytes.
     pmtu_reg (16) {
         0x00: local_port [23:16];
         0x04: max_mtu [31:16];
         0x08: admin_mtu [31:16];
         0x0c: oper_mtu [31:16];
     }
-    /// PTYS_REG.
+    /// Port type and speed.
     ptys_reg (64) {
         0x00: an_disable_admin [30], an_disable_cap [29], local_port [23:16], proto_mask [2:0];
         0x04: an_status [31:28], data_rate_oper [15:0];
@@ -29,27 +29,27 @@ crate::layout! {
         0x2c: connector_type [3:0];
         0x30: eth_proto_lp_advertise [31:0];
     }
-    /// PVLC_REG.
+    /// Port virtual lane capabilities.
     pvlc_reg (16) {
         0x00: local_port [23:16];
         0x04: vl_hw_cap [3:0];
         0x08: vl_admin [3:0];
         0x0c: vl_operational [3:0];
     }
-    /// MCIA_REG.
+    /// Module EEPROM access.
     mcia_reg (144) {
         0x00: l [31], module [23:16], status [7:0];
         0x04: i2c_device_address [31:24], page_number [23:16], device_address [15:0];
         0x08: size [15:0];
         0x10: dwords (bytes 128);
     }
-    /// PPCNT_REG.
+    /// Port counters; `grp` says how `counter_set` reads.
     ppcnt_reg (256) {
         0x00: swid [31:24], local_port [23:16], pnat [15:14], grp [5:0];
         0x04: clr [31], prio_tc [2:0];
         0x08: counter_set (bytes 248);
     }
-    /// IB_PORT_CNTRS_GRP_DATA_LAYOUT.
+    /// `ppcnt_reg.counter_set` of the InfiniBand group (0x20).
     ib_port_cntrs_grp_data_layout (40) {
         0x00: symbol_error_counter [31:16], link_error_recovery_counter [15:8], link_downed_counter [7:0];
         0x04: port_rcv_errors [31:16], port_rcv_remote_physical_errors [15:0];
@@ -58,17 +58,17 @@ crate::layout! {
         0x10: vl_15_dropped [15:0];
         0x24: port_xmit_wait [31:0];
     }
-    /// MRTC_REG.
+    /// Real-time clock.
     mrtc_reg (16) {
         0x00: time_synced [31];
         0x08: time_h [31:0];
         0x0c: time_l [31:0];
     }
-    /// MFRL_REG.
+    /// Firmware reset level.
     mfrl_reg (8) {
         0x04: pci_sync_for_fw_update_start [29], pci_sync_for_fw_update_resp [28:27], rst_type_sel [26:24], reset_state [19:16], reset_type [15:8], reset_level [7:0];
     }
-    /// DTOR_REG.
+    /// Default time-outs.
     dtor_reg (64) {
         0x04: pcie_toggle_to (struct default_timeout);
         0x14: health_poll_to (struct default_timeout);
@@ -81,12 +81,12 @@ crate::layout! {
         0x30: reclaim_pages_to (struct default_timeout);
         0x34: reclaim_vfs_pages_to (struct default_timeout);
     }
-    /// PCAP_REG.
+    /// Port capabilities.
     pcap_reg (20) {
         0x00: local_port [23:16];
         0x04: port_capability_mask (bytes 16);
     }
-    /// MPEIN_REG.
+    /// PCI Express information.
     mpein_reg (48) {
         0x00: depth [29:24], pcie_index [23:16], node [15:8];
         0x04: capability_mask [31:0];
