@@ -1,12 +1,14 @@
 //! `app=fault kind=...`: raises one fault, whose report ends the machine. For tests of the reports.
 
+use core::fmt;
+
 use kernel::exit::ExitCode;
 
 use crate::arch::exceptions::raise;
 use crate::console::println;
 use crate::machine::Machine;
 
-const KINDS: [(&str, fn()); 15] = [
+const KINDS: [(&str, fn()); 16] = [
     ("divide", raise::divide),
     ("debug", raise::debug),
     ("nmi", raise::nmi),
@@ -22,12 +24,22 @@ const KINDS: [(&str, fn()); 15] = [
     ("stack", || {
         core::hint::black_box(raise::stack_overflow(0));
     }),
+    ("print", || println!("before {}", Bomb)),
     ("panic", || panic!("asked for by kind=panic")),
     ("index", || {
         let index = core::hint::black_box(3);
         core::hint::black_box([0; 3][index]);
     }),
 ];
+
+/// Panics while the console is locked.
+struct Bomb;
+
+impl fmt::Display for Bomb {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("while printing")
+    }
+}
 
 pub fn run(machine: &Machine<'_>) -> ExitCode {
     let wanted = machine.options.kind.unwrap_or("");

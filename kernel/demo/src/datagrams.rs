@@ -1,0 +1,217 @@
+//! The RDS part: datagrams both ways, then round trips for the latency.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dat_nostd::{Adapter, Platform};
+use rds_nostd::{Rds, RdsError, SocketHandle};
+
+use crate::error::{DemoError, InCall};
+use crate::pattern::Stream;
+use crate::report::{Operation, Tally};
+use crate::sizes::Sizes;
+use crate::{Role, Storage};
+
+/// The longest datagram.
+pub(crate) const MAX_DATAGRAM: usize = 256 << 10;
+const PORT: u16 = 5000;
+const ECHO_PORT: u16 = 5001;
+/// Enough for four of the longest datagrams on their way.
+const SEND_BUFFER: usize = 4 * MAX_DATAGRAM;
+const ROUND_TRIPS: u64 = 500;
+const ROUND_TRIP_LEN: usize = 64;
+/// Datagrams sent before what arrived is looked at again.
+const BURST: usize = 8;
+
+/// State of the RDS part.
+pub(crate) struct Datagrams {
+    socket: SocketHandle,
+    echo: SocketHandle,
+    peer: SocketAddr,
+    echo_peer: SocketAddr,
+    role: Role,
+    count: u64,
+    own: Stream,
+    theirs: Stream,
+    sizes: Sizes,
+    sent: u64,
+    received: u64,
+    /// A datagram that is made but not yet accepted.
+    made: bool,
+    trips: u64,
+    trip_began: Option<u64>,
+}
+
+impl Datagrams {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        rds: &mut Rds<'_>,
+        local: IpAddr,
+        peer: IpAddr,
+        role: Role,
+        count: u64,
+        own: Stream,
+        theirs: Stream,
+        sizes: Sizes,
+    ) -> Result<Self, DemoError> {
+        let socket = rds.bind(SocketAddr::new(local, PORT)).in_call("bind")?;
+        rds.set_send_buffer(socket, SEND_BUFFER).in_call("set_send_buffer")?;
+        let echo = rds.bind(SocketAddr::new(local, ECHO_PORT)).in_call("bind")?;
+        Ok(Self {
+            socket,
+            echo,
+            peer: SocketAddr::new(peer, PORT),
+            echo_peer: SocketAddr::new(peer, ECHO_PORT),
+            role,
+            count,
+            own,
+            theirs,
+            sizes,
+            sent: 0,
+            received: 0,
+            made: false,
+            trips: 0,
+            trip_began: None,
+        })
+    }
+
+    /// Number of steps made, for noticing that nothing moves.
+    pub(crate) fn moved(&self) -> u64 {
+        self.sent + self.received + self.trips
+    }
+
+    /// True when this side has done its part.
+    pub(crate) fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        storage: &mut Storage,
+        tally: &mut Tally,
+    ) -> Result<bool, DemoError> {
+        self.send(adapter, rds, storage, tally)?;
+        self.receive(adapter, rds, storage, tally)?;
+        self.echo(adapter, rds)?;
+        if self.sent < self.count
+            || self.received < self.count
+            || rds.unacknowledged(self.socket).in_call("unacknowledged")? != 0
+        {
+            return Ok(false);
+        }
+        if self.role == Role::Server {
+            // The client says when it has all its round trips.
+            return Ok(true);
+        }
+        self.round_trip(adapter, rds, tally)?;
+        Ok(self.trips == ROUND_TRIPS)
+    }
+
+    fn send<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        storage: &mut Storage,
+        tally: &mut Tally,
+    ) -> Result<(), DemoError> {
+        for _ in 0..BURST {
+            if self.sent == self.count {
+                break;
+            }
+            let len = self.sizes.of(self.sent) as usize;
+            let Some(payload) = storage.outgoing.get_mut(..len) else { break };
+            if !self.made {
+                self.own.fill(self.sent, 0, payload);
+                self.made = true;
+            }
+            match rds.sendmsg(adapter, self.socket, self.peer, payload) {
+                Ok(_) => {
+                    self.made = false;
+                    self.sent += 1;
+                    tally.messages += 1;
+                    tally.bytes += len as u64;
+                }
+                Err(RdsError::Again | RdsError::NoBufferSpace) => break,
+                Err(error) => return Err(DemoError::Rds { call: "sendmsg", error }),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        storage: &mut Storage,
+        tally: &mut Tally,
+    ) -> Result<(), DemoError> {
+        loop {
+            let message = match rds.recvmsg(adapter, self.socket, &mut storage.incoming) {
+                Ok(message) => message,
+                Err(RdsError::Again) => return Ok(()),
+                Err(error) => return Err(DemoError::Rds { call: "recvmsg", error }),
+            };
+            let wrong = |position| DemoError::Mismatch { operation: Operation::Rds, sequence: self.received, position };
+            let expected = self.sizes.of(self.received) as usize;
+            if message.from != self.peer || message.message_len != expected || self.received == self.count {
+                return Err(wrong(message.message_len));
+            }
+            let payload = storage.incoming.get(..message.len).unwrap_or_default();
+            if let Some(position) = self.theirs.mismatch(self.received, 0, payload) {
+                return Err(wrong(position));
+            }
+            self.received += 1;
+            tally.verified += 1;
+        }
+    }
+
+    /// The server sends back what arrives at the echo port.
+    fn echo<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), DemoError> {
+        if self.role == Role::Client {
+            return Ok(());
+        }
+        let mut buffer = [0; ROUND_TRIP_LEN];
+        match rds.recvmsg(adapter, self.echo, &mut buffer) {
+            Ok(message) => {
+                let payload = buffer.get(..message.len).unwrap_or_default();
+                rds.sendmsg(adapter, self.echo, message.from, payload).in_call("sendmsg")?;
+                Ok(())
+            }
+            Err(RdsError::Again) => Ok(()),
+            Err(error) => Err(DemoError::Rds { call: "recvmsg", error }),
+        }
+    }
+
+    fn round_trip<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), DemoError> {
+        let sequence = self.count + self.trips;
+        let mut buffer = [0; ROUND_TRIP_LEN];
+        let Some(began) = self.trip_began else {
+            self.own.fill(sequence, 0, &mut buffer);
+            self.trip_began = Some(adapter.platform().now());
+            rds.sendmsg(adapter, self.echo, self.echo_peer, &buffer).in_call("sendmsg")?;
+            return Ok(());
+        };
+        match rds.recvmsg(adapter, self.echo, &mut buffer) {
+            Ok(message) => {
+                let mismatch = self.own.mismatch(sequence, 0, &buffer);
+                if mismatch.is_some() || message.message_len != ROUND_TRIP_LEN {
+                    let position = mismatch.unwrap_or(message.message_len);
+                    return Err(DemoError::Mismatch { operation: Operation::Rds, sequence, position });
+                }
+                tally.latency.record(adapter.platform().now().saturating_sub(began));
+                self.trips += 1;
+                self.trip_began = None;
+                Ok(())
+            }
+            Err(RdsError::Again) => Ok(()),
+            Err(error) => Err(DemoError::Rds { call: "recvmsg", error }),
+        }
+    }
+
+    pub(crate) fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), DemoError> {
+        rds.close(adapter, self.socket).in_call("close")?;
+        rds.close(adapter, self.echo).in_call("close")
+    }
+}
