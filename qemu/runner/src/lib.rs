@@ -7,14 +7,24 @@
 //! | [`setup`] | the Rust targets and a QEMU with `vfio-user-pci` |
 //! | [`debian`], [`cache`] | files from Debian packages, in a cache under `target/` |
 //! | [`process`] | children, sockets and temporary files that never outlive the tool |
+//! | [`qemu`] | QEMU's argument line, process and console |
+//! | [`unikernel`], [`kernel_image`], [`defmt_log`], [`console`] | the unikernel: build, boot, log, reports |
+//! | [`linux`] | unmodified Linux guests |
+//! | [`levels`] | `cargo xtask test` and `bench` |
 
 pub mod cache;
+pub mod console;
 pub mod debian;
+pub mod defmt_log;
 pub mod error;
+pub mod kernel_image;
+pub mod levels;
 pub mod linux;
 pub mod process;
 pub mod progress;
 pub mod qemu;
+pub mod report;
 pub mod setup;
+pub mod unikernel;
 
 pub use error::{Error, Result};

@@ -15,13 +15,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-#[derive(Default)]
+type Hook = Box<dyn FnOnce() + Send>;
+
 struct Registry {
     groups: BTreeSet<i32>,
     paths: BTreeSet<PathBuf>,
+    hooks: Vec<Hook>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { groups: BTreeSet::new(), paths: BTreeSet::new() });
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { groups: BTreeSet::new(), paths: BTreeSet::new(), hooks: Vec::new() });
 
 fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,11 +51,19 @@ fn remove(path: &Path) {
     }
 }
 
-/// Kills every child and removes every registered path. Called on the way out.
+/// Has `hook` called on the way out, a signal's too. It must not spawn children or make temporary files.
+pub fn before_exit(hook: impl FnOnce() + Send + 'static) {
+    registry().hooks.push(Box::new(hook));
+}
+
+/// Kills every child, calls the hooks and removes every registered path. Called on the way out.
 pub fn clean_up() {
     let mut registry = registry();
     for group in std::mem::take(&mut registry.groups) {
         kill_group(group);
+    }
+    for hook in std::mem::take(&mut registry.hooks) {
+        hook();
     }
     for path in std::mem::take(&mut registry.paths) {
         remove(&path);

@@ -1,0 +1,140 @@
+//! What the unikernel's applications tell the host tool on COM1: lines that begin with `@`, the rest is log.
+
+use serde::Serialize;
+
+/// One step of the bring-up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Its name.
+    pub name: String,
+    /// How long it took, in microseconds.
+    pub us: u64,
+}
+
+/// What one operation achieved, as the unikernel measured it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    /// `send_recv`, `rdma_write`, `rdma_read`, `rds`.
+    pub op: String,
+    /// Messages carried.
+    pub messages: u64,
+    /// Bytes of payload in them.
+    pub bytes: u64,
+    /// From the first post to the last completion, in nanoseconds.
+    pub ns: u64,
+    /// Median latency in nanoseconds, where it was measured.
+    pub lat_p50_ns: Option<u64>,
+    /// Latency that 99 % stay below, in nanoseconds, where it was measured.
+    pub lat_p99_ns: Option<u64>,
+    /// Messages whose every byte was compared and right.
+    pub verified: u64,
+}
+
+impl Operation {
+    /// Messages per second.
+    pub fn messages_per_second(&self) -> f64 {
+        self.messages as f64 * 1e9 / self.ns.max(1) as f64
+    }
+
+    /// Payload in 10^6 bytes per second.
+    pub fn megabytes_per_second(&self) -> f64 {
+        self.bytes as f64 * 1e3 / self.ns.max(1) as f64
+    }
+}
+
+/// One line of a unikernel's console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// `@step name=.. us=..`
+    Step(Step),
+    /// `@progress op=.. done=.. of=..`
+    Progress {
+        /// The operation under way.
+        op: String,
+        /// Done so far.
+        done: u64,
+        /// What will be done in all.
+        of: u64,
+    },
+    /// `@result op=.. messages=.. bytes=.. ns=.. lat_p50_ns=.. lat_p99_ns=.. verified=..`
+    Result(Operation),
+    /// `@done verified=..`
+    Done {
+        /// Whether every byte was right.
+        verified: bool,
+    },
+    /// `error: ..`
+    Error(String),
+    /// Anything else, a line that begins with `@` and is none of the above included.
+    Log(String),
+}
+
+impl Line {
+    /// Takes a line apart.
+    pub fn parse(line: &str) -> Self {
+        if let Some(text) = line.strip_prefix("error: ") {
+            return Self::Error(text.to_owned());
+        }
+        line.strip_prefix('@').and_then(Self::parse_report).unwrap_or_else(|| Self::Log(line.to_owned()))
+    }
+
+    fn parse_report(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let field = |key: &str| {
+            rest.split_whitespace()
+                .find_map(|word| word.split_once('=').filter(|(name, _)| *name == key))
+                .map(|(_, value)| value)
+        };
+        let number = |key: &str| field(key)?.parse::<u64>().ok();
+        Some(match kind {
+            "step" => Self::Step(Step { name: field("name")?.to_owned(), us: number("us")? }),
+            "progress" => {
+                Self::Progress { op: field("op")?.to_owned(), done: number("done")?, of: number("of")? }
+            }
+            "result" => Self::Result(Operation {
+                op: field("op")?.to_owned(),
+                messages: number("messages")?,
+                bytes: number("bytes")?,
+                ns: number("ns")?,
+                lat_p50_ns: number("lat_p50_ns"),
+                lat_p99_ns: number("lat_p99_ns"),
+                verified: number("verified")?,
+            }),
+            "done" => Self::Done { verified: field("verified")?.parse().ok()? },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_line() {
+        assert_eq!(
+            Line::parse("@step name=enable_hca us=120"),
+            Line::Step(Step { name: "enable_hca".into(), us: 120 })
+        );
+        assert_eq!(
+            Line::parse("@progress op=rds done=5 of=20"),
+            Line::Progress { op: "rds".into(), done: 5, of: 20 }
+        );
+        let result = "@result op=rdma_write messages=64 bytes=67108864 ns=2000000000 lat_p50_ns=9 lat_p99_ns=99 verified=64";
+        let Line::Result(operation) = Line::parse(result) else { panic!("{result}") };
+        assert_eq!((operation.lat_p50_ns, operation.lat_p99_ns, operation.verified), (Some(9), Some(99), 64));
+        assert!((operation.megabytes_per_second() - 33.554_432).abs() < 1e-9);
+        assert!((operation.messages_per_second() - 32.0).abs() < 1e-9);
+        assert_eq!(Line::parse("@done verified=true"), Line::Done { verified: true });
+        assert_eq!(Line::parse("error: no peer"), Line::Error("no peer".into()));
+    }
+
+    #[test]
+    fn what_is_malformed_is_log_and_never_a_success() {
+        for line in
+            ["@done", "@done verified=yes", "@result op=x", "@step us=1", "@", "@@done verified=true", ""]
+        {
+            assert_eq!(Line::parse(line), Line::Log(line.into()), "{line}");
+        }
+    }
+}

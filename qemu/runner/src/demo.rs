@@ -1,0 +1,358 @@
+//! `cargo xtask demo`: two unikernels on two emulated HCAs move verified data, shown live, ending in a report.
+
+use crate::console::Line;
+use crate::defmt_log::Decoder;
+use crate::error::{Error, IoContext, Result};
+use crate::kernel_image;
+use crate::process::Temporary;
+use crate::qemu::Output;
+use crate::report::{Node, Packets, Report};
+use crate::setup::{self, Qemu};
+use crate::unikernel::{self, Finished, Running, Verdict};
+use crate::vfio::{self, Served};
+use hca_model::Profile;
+use hca_model::fabric::Faults;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The report as JSON.
+    pub report: Option<PathBuf>,
+    /// All packets, in pcapng.
+    pub capture: Option<PathBuf>,
+    /// What goes wrong with packets.
+    pub faults: Faults,
+    /// The seed of what goes wrong; chosen and printed when not given.
+    pub seed: u64,
+    /// QEMU's accelerator.
+    pub accelerator: String,
+    /// Show the unikernels' logs as well.
+    pub log: bool,
+    /// The whole run at most.
+    pub limit: Duration,
+}
+
+/// A unikernel that says nothing for so long hangs: it reports progress far more often.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// How long one may go on after the other has failed: it has to notice and say so.
+const PARTNER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The nodes' roles, in the order of the HCAs.
+const ROLES: [&str; 2] = ["server", "client"];
+
+fn address(node: usize) -> String {
+    format!("10.0.0.{}", node + 1)
+}
+
+/// The command line of node `node`.
+fn words(node: usize) -> String {
+    let other = 1 - node.min(1);
+    let guid = Profile::port_guid_of(u16::try_from(other).unwrap_or(0));
+    let (role, ip, peer) = (ROLES[node.min(1)], address(node), address(other));
+    format!("app=demo role={role} ip={ip} peer={peer} neighbours={peer}/{guid:016x}")
+}
+
+/// Runs the demo and prints its report.
+///
+/// # Errors
+/// One clear line for whatever kept it from ending with every byte verified.
+pub fn run(options: &Options) -> Result<()> {
+    // What cannot be written is told before the work, not after it.
+    for path in options.report.iter().chain(&options.capture) {
+        std::fs::File::create(path).context("cannot write", path)?;
+    }
+    let qemu = setup::all()?;
+    println!("building the unikernel");
+    let image = kernel_image::build()?;
+    let report = run_image(&qemu, &image, options)?;
+    print!("{}", report.table());
+    if let Some(path) = &options.report {
+        report.write_json(path)?;
+    }
+    if report.verified { Ok(()) } else { Err(Error::Guest("the demo's data was not verified".into())) }
+}
+
+/// Runs the demo with `image` and answers its report.
+///
+/// # Errors
+/// A unikernel failed, crashed, or did not end in time.
+pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report> {
+    let folder = Temporary::folder("demo")?;
+    let sockets: Vec<PathBuf> =
+        (0..ROLES.len()).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
+    let mut serving = vfio::Options::new(sockets.clone());
+    serving.capture.clone_from(&options.capture);
+    serving.faults = options.faults;
+    serving.seed = options.seed;
+    let served = vfio::serve(serving)?;
+    println!("{}", qemu.version);
+    println!("two emulated ConnectX-5 HCAs, seed {}, faults {}", options.seed, options.faults);
+    let started = Instant::now();
+    let mut nodes = Vec::new();
+    let (sender, events) = mpsc::channel();
+    for (index, socket) in sockets.iter().enumerate() {
+        let mut boot = unikernel::Options::new(&words(index));
+        boot.hcas = vec![socket.clone()];
+        boot.accelerator.clone_from(&options.accelerator);
+        println!("{}: {}", ROLES[index], boot.words);
+        let running = unikernel::start(qemu, image, &boot)?;
+        follow(index, running, image, options.limit, sender.clone())?;
+        nodes.push(Node { role: ROLES[index].into(), ..Node::default() });
+    }
+    drop(sender);
+    let mut run = Run { nodes, ended: [false; 2], failure: None, screen: Screen::new(options.log), started };
+    let outcome = run.watch(&events, &served, options.limit);
+    run.screen.clear();
+    let summary = served.stop();
+    outcome?;
+    let summary = summary?;
+    if let Some(error) = summary.capture_error {
+        return Err(Error::Serve(format!("the capture is not complete: {error}")));
+    }
+    let fabric = summary.fabric;
+    Ok(Report {
+        verified: run.nodes.iter().all(|node| node.verified),
+        seconds: started.elapsed().as_secs_f64(),
+        seed: options.seed,
+        faults: options.faults.to_string(),
+        accelerator: options.accelerator.clone(),
+        qemu: qemu.version.clone(),
+        nodes: run.nodes,
+        packets: Packets {
+            sent: fabric.sent,
+            delivered: fabric.delivered,
+            lost: fabric.dropped,
+            duplicated: fabric.duplicated,
+            reordered: fabric.reordered,
+            corrupted: fabric.corrupted,
+        },
+    })
+}
+
+/// What a unikernel's follower tells.
+enum Event {
+    Line(usize, Output),
+    End(usize, Result<Finished>),
+}
+
+/// Follows one unikernel's console on a thread of its own, until its end.
+fn follow(
+    index: usize,
+    mut running: Running,
+    image: &Path,
+    limit: Duration,
+    events: Sender<Event>,
+) -> Result<()> {
+    let decoder = Decoder::for_image(image)?;
+    std::thread::Builder::new()
+        .name(format!("node {index}"))
+        .spawn(move || {
+            let deadline = Instant::now() + limit;
+            loop {
+                let end = match running.next_line(deadline) {
+                    Ok(Some(line)) => {
+                        if events.send(Event::Line(index, line)).is_err() {
+                            // Nobody listens any more: the run is over, and dropping the unikernel kills it.
+                            return;
+                        }
+                        continue;
+                    }
+                    Ok(None) => running.finish(decoder.as_ref()),
+                    Err(error) => Err(error),
+                };
+                let _ = events.send(Event::End(index, end));
+                return;
+            }
+        })
+        .map(drop)
+        .map_err(|error| Error::Program(format!("cannot start a thread: {error}")))
+}
+
+struct Run {
+    nodes: Vec<Node>,
+    ended: [bool; 2],
+    /// The first thing that went wrong, and when.
+    failure: Option<(String, Instant)>,
+    screen: Screen,
+    started: Instant,
+}
+
+impl Run {
+    fn fail(&mut self, reason: String) {
+        self.failure.get_or_insert((reason, Instant::now()));
+    }
+
+    /// Takes events until both have ended, or one has failed and the other had its time to notice.
+    fn watch(&mut self, events: &mpsc::Receiver<Event>, served: &Served, limit: Duration) -> Result<()> {
+        let mut heard = Instant::now();
+        while self.ended.contains(&false) {
+            let until_end = (self.started + limit).saturating_duration_since(Instant::now());
+            match events.recv_timeout(until_end.min(Duration::from_millis(500))) {
+                Ok(event) => {
+                    heard = Instant::now();
+                    self.event(event);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    if !served.is_alive() {
+                        self.fail("the emulated HCAs' server ended in the middle of the run".into());
+                    }
+                }
+            }
+            let waiting: Vec<&str> =
+                ROLES.iter().zip(self.ended).filter(|(_, ended)| !ended).map(|(role, _)| *role).collect();
+            if let Some((_, since)) = &self.failure {
+                if since.elapsed() > PARTNER_LIMIT {
+                    break;
+                }
+            } else if heard.elapsed() > SILENCE_LIMIT {
+                self.fail(format!("{} said nothing for {} s", waiting.join(" and "), SILENCE_LIMIT.as_secs()));
+                break;
+            }
+            if self.started.elapsed() > limit {
+                self.fail(format!("{} did not end within {} s", waiting.join(" and "), limit.as_secs()));
+                break;
+            }
+        }
+        match self.failure.take() {
+            Some((reason, _)) => Err(Error::Guest(reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Line(index, Output::Qemu(line)) => {
+                self.screen.line(&format!("{}: qemu: {line}", ROLES[index]));
+            }
+            Event::Line(index, Output::Console(line)) => self.console(index, &line),
+            Event::End(index, Ok(finished)) => {
+                self.ended[index] = true;
+                if let Some(node) = self.nodes.get_mut(index) {
+                    node.seconds = finished.seconds;
+                    // Its own word counts only together with its exit status.
+                    node.verified &= finished.verdict == Verdict::Success;
+                }
+                self.screen.log(ROLES[index], &finished.log.lines);
+                if finished.verdict != Verdict::Success {
+                    self.fail(format!("{} {}", ROLES[index], finished.verdict));
+                }
+            }
+            Event::End(index, Err(error)) => {
+                self.ended[index] = true;
+                self.fail(format!("{}: {error}", ROLES[index]));
+            }
+        }
+    }
+
+    fn console(&mut self, index: usize, line: &str) {
+        let role = ROLES[index];
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        match Line::parse(line) {
+            Line::Step(step) => {
+                self.screen.line(&format!("{role}: {:<28} {:>10.3} ms", step.name, step.us as f64 / 1e3));
+                node.steps.push(step);
+            }
+            Line::Progress { op, done, of } => self.screen.progress(index, &op, done, of),
+            Line::Result(operation) => {
+                self.screen.line(&format!(
+                    "{role}: {}: {} messages, {} bytes, {:.2} MB/s, {} verified",
+                    operation.op,
+                    operation.messages,
+                    operation.bytes,
+                    operation.megabytes_per_second(),
+                    operation.verified
+                ));
+                node.operations.push(operation);
+            }
+            Line::Done { verified } => node.verified = verified,
+            Line::Error(text) => {
+                self.screen.line(&format!("{role}: error: {text}"));
+                self.fail(format!("{role}: {text}"));
+            }
+            Line::Log(text) => self.screen.line(&format!("{role}: {text}")),
+        }
+    }
+}
+
+/// What the user sees while it runs: lines, and on a terminal one line of progress below them.
+struct Screen {
+    terminal: bool,
+    show_log: bool,
+    progress: [String; 2],
+    shown: [Option<(String, Instant)>; 2],
+}
+
+impl Screen {
+    fn new(show_log: bool) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        Self { terminal, show_log, progress: Default::default(), shown: Default::default() }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            print!("\r\x1b[K");
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.clear();
+        println!("{text}");
+        self.redraw();
+    }
+
+    fn redraw(&self) {
+        if self.terminal {
+            print!("\r\x1b[K{}", self.progress.join("   "));
+            let _ = std::io::stdout().flush();
+        }
+    }
+
+    fn progress(&mut self, index: usize, op: &str, done: u64, of: u64) {
+        let percent = done.saturating_mul(100) / of.max(1);
+        let text = format!("{}: {op} {done} of {of} ({percent} %)", ROLES[index]);
+        if self.terminal {
+            self.progress[index] = text;
+            self.redraw();
+            return;
+        }
+        // Without a terminal a line now and then, and one when an operation begins or is done.
+        let due = match &self.shown[index] {
+            Some((shown, at)) => shown != op || done >= of || at.elapsed() >= Duration::from_secs(2),
+            None => true,
+        };
+        if due {
+            println!("{text}");
+            self.shown[index] = Some((op.to_owned(), Instant::now()));
+        }
+    }
+
+    fn log(&mut self, role: &str, lines: &[String]) {
+        if self.show_log {
+            for line in lines {
+                self.line(&format!("{role}: log: {line}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_knows_the_other() {
+        assert_eq!(
+            words(0),
+            "app=demo role=server ip=10.0.0.1 peer=10.0.0.2 neighbours=10.0.0.2/506b4b0300a00010"
+        );
+        assert_eq!(
+            words(1),
+            "app=demo role=client ip=10.0.0.2 peer=10.0.0.1 neighbours=10.0.0.1/506b4b0300a00000"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! The unikernel's image: built by cargo, found by cargo's own word.
+
+use crate::cache;
+use crate::error::{Error, Result};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// The bare-metal target.
+pub const TARGET: &str = "x86_64-unknown-none";
+
+/// Builds the image for release and answers where it is. Cargo's progress and messages go to standard error.
+///
+/// # Errors
+/// It does not build.
+pub fn build() -> Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(cache::root())
+        .args(["build", "--release", "--package", "kernel", "--bin", "kernel", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
+    if !output.status.success() {
+        return Err(Error::Program("the unikernel does not build".into()));
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == "kernel")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or_else(|| Error::Format("cargo does not say where the unikernel's image is".into()))
+}

@@ -1,0 +1,166 @@
+//! The demo's report: a table for people, JSON for programs.
+
+use crate::console::{Operation, Step};
+use crate::error::{Error, IoContext, Result};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::Path;
+
+/// What one unikernel reported.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Node {
+    /// `server` or `client`.
+    pub role: String,
+    /// Its own word that every byte was right; false until it says so.
+    pub verified: bool,
+    /// From QEMU's start to its end, in seconds.
+    pub seconds: f64,
+    /// The bring-up.
+    pub steps: Vec<Step>,
+    /// What it measured.
+    pub operations: Vec<Operation>,
+}
+
+/// What happened to packets on the fabric.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Packets {
+    /// Put on the wire.
+    pub sent: u64,
+    /// Taken off it.
+    pub delivered: u64,
+    /// Lost by an injected fault.
+    pub lost: u64,
+    /// Delivered twice by an injected fault.
+    pub duplicated: u64,
+    /// Overtaken by an injected fault.
+    pub reordered: u64,
+    /// Damaged by an injected fault.
+    pub corrupted: u64,
+}
+
+/// A whole run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Every byte was checked and right, on both nodes.
+    pub verified: bool,
+    /// The whole run, set-up and building not included.
+    pub seconds: f64,
+    /// The seed of the injected faults.
+    pub seed: u64,
+    /// The injected faults.
+    pub faults: String,
+    /// QEMU's accelerator.
+    pub accelerator: String,
+    /// QEMU's version.
+    pub qemu: String,
+    /// Both unikernels.
+    pub nodes: Vec<Node>,
+    /// The fabric.
+    pub packets: Packets,
+}
+
+impl Report {
+    /// The report as text.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = self.write_table(&mut text);
+        text
+    }
+
+    fn write_table(&self, out: &mut String) -> std::fmt::Result {
+        for node in &self.nodes {
+            let total: u64 = node.steps.iter().map(|step| step.us).sum();
+            writeln!(out, "\n{}: bring-up {:.1} ms", node.role, total as f64 / 1e3)?;
+            for step in &node.steps {
+                writeln!(out, "  {:<28} {:>10.3} ms", step.name, step.us as f64 / 1e3)?;
+            }
+        }
+        if self.nodes.iter().any(|node| !node.operations.is_empty()) {
+            writeln!(
+                out,
+                "\n{:<8} {:<11} {:>9} {:>12} {:>10} {:>9} {:>11} {:>11} {:>9}",
+                "node", "operation", "messages", "bytes", "msg/s", "MB/s", "median us", "p99 us", "verified"
+            )?;
+        }
+        for node in &self.nodes {
+            for operation in &node.operations {
+                let microseconds = |ns: Option<u64>| match ns {
+                    Some(ns) => format!("{:.1}", ns as f64 / 1e3),
+                    None => "-".into(),
+                };
+                writeln!(
+                    out,
+                    "{:<8} {:<11} {:>9} {:>12} {:>10.0} {:>9.2} {:>11} {:>11} {:>9}",
+                    node.role,
+                    operation.op,
+                    operation.messages,
+                    operation.bytes,
+                    operation.messages_per_second(),
+                    operation.megabytes_per_second(),
+                    microseconds(operation.lat_p50_ns),
+                    microseconds(operation.lat_p99_ns),
+                    operation.verified
+                )?;
+            }
+        }
+        let packets = &self.packets;
+        writeln!(
+            out,
+            "\npackets: {} sent, {} delivered; injected: {} lost, {} duplicated, {} reordered, {} corrupted (seed {}, faults {})",
+            packets.sent,
+            packets.delivered,
+            packets.lost,
+            packets.duplicated,
+            packets.reordered,
+            packets.corrupted,
+            self.seed,
+            self.faults
+        )?;
+        let verdict = if self.verified { "every byte verified" } else { "NOT VERIFIED" };
+        writeln!(out, "{verdict} in {:.1} s", self.seconds)
+    }
+
+    /// Writes the report as JSON.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::Format(format!("the report is not JSON: {error}")))?;
+        text.push('\n');
+        std::fs::write(path, text).context("cannot write the report", path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::Line;
+
+    #[test]
+    fn json_has_its_verdict_at_the_top_and_the_table_its_rates() {
+        let line = "@result op=rds messages=1000 bytes=2000000 ns=500000000 lat_p50_ns=1500 verified=1000";
+        let Line::Result(operation) = Line::parse(line) else { panic!("{line}") };
+        let node =
+            Node { role: "client".into(), verified: true, operations: vec![operation], ..Node::default() };
+        let report = Report {
+            verified: true,
+            seconds: 1.5,
+            seed: 7,
+            faults: "none".into(),
+            accelerator: "tcg".into(),
+            qemu: String::new(),
+            nodes: vec![node],
+            packets: Packets { sent: 12, ..Packets::default() },
+        };
+        let json = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(json["verified"], true);
+        assert_eq!(json["nodes"][0]["operations"][0]["lat_p50_ns"], 1500);
+        let table = report.table();
+        let row: Vec<&str> =
+            table.lines().find(|line| line.contains("rds")).expect("row").split_whitespace().collect();
+        assert_eq!(row, ["client", "rds", "1000", "2000000", "2000", "4.00", "1.5", "-", "1000"]);
+        assert!(table.contains("every byte verified in 1.5 s"), "{table}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Boots the unikernel: its command line, its console, its log, its verdict.
+
+use crate::defmt_log::{Decoded, Decoder};
+use crate::error::{IoContext, Result};
+use crate::process::Temporary;
+use crate::qemu::{End, Guest, Machine, Output};
+use crate::setup::Qemu;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How a unikernel is booted.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The command line, as in `app=hello`.
+    pub words: String,
+    /// The sockets at which its HCAs are served.
+    pub hcas: Vec<PathBuf>,
+    /// Guest memory in MiB.
+    pub memory_mib: u32,
+    /// QEMU's accelerator.
+    pub accelerator: String,
+}
+
+impl Options {
+    /// `words` on a machine without HCA.
+    pub fn new(words: &str) -> Self {
+        Self { words: words.into(), hcas: Vec::new(), memory_mib: 256, accelerator: "tcg".into() }
+    }
+}
+
+/// How a unikernel ended, by the values that it writes to `isa-debug-exit` (`kernel::exit`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It did what it was asked for and its data was right.
+    Success,
+    /// Its command line is wrong.
+    Usage,
+    /// It ran and failed.
+    Failed,
+    /// It panicked.
+    Panic,
+    /// A CPU exception ended it.
+    Fault,
+    /// The device it needs is not there.
+    NoDevice,
+    /// It cannot use this machine.
+    Machine,
+    /// Its device stopped answering.
+    DeviceLost,
+    /// It was reset, which is a triple fault.
+    Crash,
+    /// QEMU failed, was killed, or ended with a status that the unikernel does not give.
+    Qemu(End),
+}
+
+impl From<End> for Verdict {
+    fn from(end: End) -> Self {
+        match end {
+            End::Exit(0x10) => Self::Success,
+            End::Exit(0x11) => Self::Usage,
+            End::Exit(0x12) => Self::Failed,
+            End::Exit(0x13) => Self::Panic,
+            End::Exit(0x14) => Self::Fault,
+            End::Exit(0x15) => Self::NoDevice,
+            End::Exit(0x16) => Self::Machine,
+            End::Exit(0x17) => Self::DeviceLost,
+            End::PowerOff => Self::Crash,
+            other => Self::Qemu(other),
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Success => "succeeded",
+            Self::Usage => "refused its command line",
+            Self::Failed => "failed",
+            Self::Panic => "panicked",
+            Self::Fault => "ended with a CPU exception",
+            Self::NoDevice => "found no device that it can use",
+            Self::Machine => "cannot use this machine",
+            Self::DeviceLost => "lost its device",
+            Self::Crash => "crashed (the machine was reset)",
+            Self::Qemu(End::Exit(0)) => "did not start: QEMU refused",
+            Self::Qemu(_) => "ended with its QEMU",
+        })
+    }
+}
+
+/// A running unikernel. Killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    guest: Guest,
+    folder: Temporary,
+    started: Instant,
+}
+
+/// What a unikernel left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// From QEMU's start to its end.
+    pub seconds: f64,
+    /// Its decoded log, where the image has one.
+    pub log: Decoded,
+}
+
+/// Boots `image`.
+///
+/// # Errors
+/// QEMU cannot be started.
+pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
+    let folder = Temporary::folder("unikernel")?;
+    let mut machine = Machine::new(image);
+    machine.memory_mib = options.memory_mib;
+    machine.accelerator.clone_from(&options.accelerator);
+    machine.command_line.clone_from(&options.words);
+    machine.hcas.clone_from(&options.hcas);
+    machine.debug_console = Some(folder.path().join("defmt"));
+    let guest = Guest::start(qemu, &machine)?;
+    Ok(Running { guest, folder, started: Instant::now() })
+}
+
+impl Running {
+    /// The next line, at most until `deadline`; `None` at the end.
+    ///
+    /// # Errors
+    /// [`crate::Error::Timeout`] when nothing came in time.
+    pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
+        self.guest.next_line(deadline)
+    }
+
+    /// The process id of its QEMU.
+    pub fn id(&self) -> u32 {
+        self.guest.id()
+    }
+
+    /// Its end, after [`Running::next_line`] has answered `None`.
+    ///
+    /// # Errors
+    /// QEMU does not end, or the log cannot be read.
+    pub fn finish(self, decoder: Option<&Decoder>) -> Result<Finished> {
+        let verdict = self.guest.end()?.into();
+        let seconds = self.started.elapsed().as_secs_f64();
+        let log = read_log(&self.folder, decoder)?;
+        Ok(Finished { verdict, seconds, log })
+    }
+
+    /// Kills it; answers the log that it wrote until then.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn kill(self, decoder: Option<&Decoder>) -> Result<Decoded> {
+        self.guest.kill();
+        read_log(&self.folder, decoder)
+    }
+}
+
+fn read_log(folder: &Temporary, decoder: Option<&Decoder>) -> Result<Decoded> {
+    let path = folder.path().join("defmt");
+    match decoder {
+        // A QEMU that refused its arguments has made no file.
+        Some(decoder) if path.exists() => {
+            Ok(decoder.decode(&std::fs::read(&path).context("cannot read", &path)?))
+        }
+        _ => Ok(Decoded::default()),
+    }
+}
+
+/// A unikernel's whole run.
+#[derive(Debug)]
+pub struct Transcript {
+    /// The console's lines.
+    pub console: Vec<String>,
+    /// What QEMU itself printed.
+    pub qemu: Vec<String>,
+    /// The decoded log.
+    pub log: Decoded,
+    /// How it ended; `None` when it was killed at the time limit.
+    pub verdict: Option<Verdict>,
+    /// From QEMU's start to its end.
+    pub seconds: f64,
+}
+
+/// Boots `image` and waits for its end, at most for `limit`; it is killed then. `each` sees every line.
+///
+/// # Errors
+/// QEMU cannot be started or does not end.
+pub fn boot(
+    qemu: &Qemu,
+    image: &Path,
+    options: &Options,
+    limit: Duration,
+    mut each: impl FnMut(&Output),
+) -> Result<Transcript> {
+    let decoder = Decoder::for_image(image)?;
+    let mut running = start(qemu, image, options)?;
+    let deadline = Instant::now() + limit;
+    let (mut console, mut messages) = (Vec::new(), Vec::new());
+    while let Ok(line) = running.next_line(deadline) {
+        let Some(line) = line else {
+            let Finished { verdict, seconds, log } = running.finish(decoder.as_ref())?;
+            return Ok(Transcript { console, qemu: messages, log, verdict: Some(verdict), seconds });
+        };
+        each(&line);
+        match line {
+            Output::Console(line) => console.push(line),
+            Output::Qemu(line) => messages.push(line),
+        }
+    }
+    let log = running.kill(decoder.as_ref())?;
+    Ok(Transcript { console, qemu: messages, log, verdict: None, seconds: limit.as_secs_f64() })
+}

@@ -1,0 +1,74 @@
+//! The sockets at which HCAs are served.
+
+use crate::error::{Error, IoContext, Result};
+use crate::process::Temporary;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// The longest path that a Unix socket's address holds (`sun_path`, with its closing zero byte).
+const LONGEST_PATH: usize = 107;
+
+/// Listens at `path`. A socket file that nobody listens at any more is replaced.
+///
+/// # Errors
+/// Somebody listens there, something that is no socket is there, or the system refuses.
+pub fn listen(path: &Path) -> Result<(UnixListener, Temporary)> {
+    if path.as_os_str().len() > LONGEST_PATH {
+        return Err(Error::Serve(format!(
+            "the path of a socket has at most {LONGEST_PATH} bytes: {}",
+            path.display()
+        )));
+    }
+    if let Ok(found) = path.symlink_metadata() {
+        if !found.file_type().is_socket() {
+            return Err(Error::Serve(format!("{} exists and is not a socket", path.display())));
+        }
+        match UnixStream::connect(path) {
+            Ok(_) => return Err(in_use(path)),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).context("cannot remove the stale socket", path)?;
+            }
+            Err(error) => return Err(error).context("cannot look at the socket", path),
+        }
+    }
+    let listener = UnixListener::bind(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => in_use(path),
+        _ => Error::Io { action: "cannot make the socket", path: path.to_path_buf(), source: error },
+    })?;
+    Ok((listener, Temporary::adopt(path.to_path_buf())))
+}
+
+fn in_use(path: &Path) -> Error {
+    Error::Serve(format!("the socket {} is in use: another server listens there", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_socket_is_refused_a_stale_one_replaced_and_a_file_left_alone() {
+        let folder = Temporary::folder("listener-test").expect("folder");
+        let path = folder.path().join("hca.sock");
+        let (live, guard) = listen(&path).expect("listens");
+        let refused = listen(&path).expect_err("in use").to_string();
+        assert!(refused.contains("is in use") && refused.contains("hca.sock"), "{refused}");
+        drop(live);
+        let kept = guard.keep();
+        assert!(kept.exists(), "the file of a server that was killed");
+        let (_live, guard) = listen(&path).expect("the stale file is replaced");
+        drop(guard);
+        assert!(!path.exists(), "removed at the end");
+        std::fs::write(&path, "precious").expect("write");
+        assert!(listen(&path).expect_err("no socket").to_string().contains("is not a socket"));
+        assert_eq!(std::fs::read(&path).expect("read"), b"precious");
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_is_named() {
+        let long = std::env::temp_dir().join("x".repeat(120));
+        assert!(listen(&long).expect_err("too long").to_string().contains("at most 107 bytes"));
+    }
+}

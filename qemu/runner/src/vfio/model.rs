@@ -1,0 +1,301 @@
+//! The one thread that runs all emulated HCAs and their fabric.
+//!
+//! It sleeps until the fabric's or a device's next deadline, or until somebody queues something: a register
+//! write, or a call that waits for its answer. When idle it never polls.
+
+use super::interrupts::Vectors;
+use super::memory::{GuestMap, Range};
+use hca_model::fabric::{Fabric, FabricCounters, PortIndex};
+use crate::error::{Error, Result};
+use hca_model::Hca;
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// What a client asks of its device, in order with its register writes.
+#[derive(Debug)]
+pub enum Request {
+    /// Configuration space, `len` bytes from `offset`.
+    ConfigRead {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: usize,
+    },
+    /// Bytes for configuration space.
+    ConfigWrite {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// Guest memory appears.
+    Map {
+        /// The device's address.
+        address: u64,
+        /// The memory.
+        range: Range,
+    },
+    /// Guest memory goes away.
+    Unmap {
+        /// The device's address.
+        address: u64,
+        /// Bytes.
+        size: u64,
+    },
+    /// Vectors get descriptors.
+    ConnectVectors {
+        /// The first vector.
+        start: u32,
+        /// One descriptor (or none) each.
+        events: Vec<Option<File>>,
+    },
+    /// MSI-X is switched off.
+    DisconnectVectors,
+    /// Function-level reset.
+    Reset,
+    /// The client is gone: its memory and descriptors too.
+    Closed,
+}
+
+struct Call {
+    node: usize,
+    request: Request,
+    answer: SyncSender<io::Result<Vec<u8>>>,
+}
+
+enum Message {
+    Call(Call),
+    Ping(SyncSender<()>),
+    Stop(SyncSender<Summary>),
+}
+
+/// What the model thread saw until it was stopped.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// What happened to packets.
+    pub fabric: FabricCounters,
+    /// How many times each HCA refused something.
+    pub refusals: Vec<u64>,
+    /// Why the capture is not complete, if it is not.
+    pub capture_error: Option<String>,
+}
+
+/// The way to the model thread.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    messages: Sender<Message>,
+    thread: Thread,
+}
+
+impl Handle {
+    /// Wakes the thread: something was queued.
+    pub fn wake(&self) {
+        self.thread.unpark();
+    }
+
+    /// Stops the thread, ends the capture and says what it saw; `None` when it has ended already.
+    pub fn stop(&self, limit: Duration) -> Option<Summary> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.messages.send(Message::Stop(sender)).ok()?;
+        self.wake();
+        receiver.recv_timeout(limit).ok()
+    }
+
+    /// Whether the thread still takes messages.
+    pub fn is_alive(&self) -> bool {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let asked = self.messages.send(Message::Ping(sender)).is_ok();
+        self.wake();
+        asked && receiver.recv_timeout(Duration::from_secs(5)).is_ok()
+    }
+
+    /// The way for the client of `node`.
+    pub fn caller(&self, node: usize) -> Caller {
+        Caller { handle: self.clone(), node }
+    }
+}
+
+/// The way to the model thread for one device's client.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    handle: Handle,
+    node: usize,
+}
+
+impl Caller {
+    /// The device's number.
+    pub fn node(&self) -> usize {
+        self.node
+    }
+
+    /// Wakes the thread: a register write was queued.
+    pub fn wake(&self) {
+        self.handle.wake();
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// The device refuses, or the thread has ended.
+    pub fn call(&self, request: Request) -> io::Result<Vec<u8>> {
+        let ended = || io::Error::other("the model thread has ended");
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let call = Call { node: self.node, request, answer: sender };
+        self.handle.messages.send(Message::Call(call)).map_err(|_| ended())?;
+        self.handle.wake();
+        receiver.recv().map_err(|_| ended())?
+    }
+}
+
+/// One device with what its client gave it.
+struct Node {
+    hca: Hca,
+    port: PortIndex,
+    memory: GuestMap,
+    vectors: Vectors,
+}
+
+/// Polls that one call may wait for, so that register writes made before it take effect first.
+const DRAIN_POLLS: usize = 100_000;
+/// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// All devices and the fabric.
+struct Nodes {
+    nodes: Vec<Node>,
+    fabric: Fabric,
+    started: Instant,
+}
+
+impl Nodes {
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// A bounded amount of work everywhere. Answers whether there is more.
+    fn poll(&mut self) -> bool {
+        let now = self.now();
+        let mut more = false;
+        for index in 0..self.nodes.len() {
+            more |= self.poll_node(index, now);
+        }
+        self.fabric.poll(now);
+        more
+    }
+
+    fn poll_node(&mut self, index: usize, now: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(index) else { return false };
+        self.fabric.set_link(node.port, node.hca.link_is_up(), now);
+        while let Some(packet) = self.fabric.receive(node.port, now) {
+            node.hca.receive(packet);
+        }
+        let mut wire = self.fabric.wire(node.port, now);
+        node.hca.poll(now, &node.memory, &mut node.vectors, &mut wire)
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let devices = self.nodes.iter().filter_map(|node| node.hca.next_deadline());
+        devices.chain(self.fabric.next_deadline()).min()
+    }
+
+    /// Whether a register write waits.
+    fn has_writes(&self) -> bool {
+        self.nodes.iter().any(|node| node.hca.bar().has_work())
+    }
+
+    fn call(&mut self, index: usize, request: Request) -> io::Result<Vec<u8>> {
+        // The client waits for this answer and makes no new writes meanwhile: the queue runs dry.
+        for _ in 0..DRAIN_POLLS {
+            match self.nodes.get(index) {
+                Some(node) if node.hca.bar().has_work() => {}
+                _ => break,
+            }
+            let now = self.now();
+            self.poll_node(index, now);
+        }
+        let Some(node) = self.nodes.get_mut(index) else { return Err(io::ErrorKind::NotFound.into()) };
+        match request {
+            Request::ConfigRead { offset, len } => {
+                let mut data = vec![0; len.min(4096)];
+                node.hca.config_read(usize::try_from(offset).unwrap_or(usize::MAX), &mut data);
+                return Ok(data);
+            }
+            Request::ConfigWrite { offset, data } => {
+                node.hca.config_write(usize::try_from(offset).unwrap_or(usize::MAX), &data);
+            }
+            Request::Map { address, range } => node.memory.map(address, range)?,
+            Request::Unmap { address, size } => node.memory.unmap(address, size),
+            Request::ConnectVectors { start, events } => node.vectors.connect(start, events),
+            Request::DisconnectVectors => node.vectors.disconnect(),
+            Request::Reset => node.hca.reset(),
+            Request::Closed => {
+                node.hca.reset();
+                node.memory.clear();
+                node.vectors.disconnect();
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn summary(&mut self) -> Summary {
+        Summary {
+            fabric: self.fabric.counters(),
+            refusals: self.nodes.iter().map(|node| node.hca.log.refusals()).collect(),
+            capture_error: self.fabric.finish_capture().err().map(|error| error.to_string()),
+        }
+    }
+
+    fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            while let Ok(message) = messages.try_recv() {
+                match message {
+                    Message::Call(call) => {
+                        let answer = self.call(call.node, call.request);
+                        // A client that is gone needs no answer.
+                        let _ = call.answer.send(answer);
+                    }
+                    Message::Ping(answer) => {
+                        let _ = answer.send(());
+                    }
+                    Message::Stop(answer) => {
+                        let _ = answer.send(self.summary());
+                        return;
+                    }
+                }
+            }
+            if self.poll() || self.has_writes() {
+                continue;
+            }
+            let sleep = match self.next_deadline() {
+                Some(deadline) => Duration::from_nanos(deadline.saturating_sub(self.now())).min(LONGEST_SLEEP),
+                None => LONGEST_SLEEP,
+            };
+            if !sleep.is_zero() {
+                // Whoever queues something unparks; an unpark before this returns from it at once.
+                std::thread::park_timeout(sleep);
+            }
+        }
+    }
+}
+
+/// Starts the thread with one device each on a port of `fabric`.
+///
+/// # Errors
+/// The fabric has no port left, or the system no thread.
+pub fn start(hcas: Vec<Hca>, mut fabric: Fabric) -> Result<Handle> {
+    let mut nodes = Vec::with_capacity(hcas.len());
+    for (index, hca) in hcas.into_iter().enumerate() {
+        let port = fabric.attach(&format!("hca {index}")).map_err(|error| Error::Serve(error.to_string()))?;
+        let vectors = Vectors::new(hca.profile.vectors);
+        nodes.push(Node { hca, port, memory: GuestMap::default(), vectors });
+    }
+    let (messages, receiver) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name("model".into())
+        .spawn(move || Nodes { nodes, fabric, started: Instant::now() }.run(&receiver))
+        .map_err(|error| Error::Serve(format!("cannot start the model thread: {error}")))?;
+    Ok(Handle { messages, thread: thread.thread().clone() })
+}
