@@ -15,6 +15,17 @@ const CQE_UNITS: usize = 4;
 /// The consumer index is written back to memory after this many completions, or when the queue is found empty.
 const BATCH: u32 = 16;
 
+/// log2 of the ring that holds `entries` completions; `None` if there is no such ring.
+pub(crate) fn log_size_for(entries: u32) -> Option<u32> {
+    let ring = entries.max(1).checked_add(BATCH)?.checked_next_power_of_two()?;
+    Some(ring.ilog2().max(6))
+}
+
+/// Completions that fit a ring of `1 << log_size` entries: the device may be told of a batch too late.
+pub(crate) fn capacity(log_size: u32) -> u32 {
+    (1 << log_size) - BATCH
+}
+
 /// What a completion reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -292,7 +303,7 @@ impl<B: Bar> Cq<B> {
     /// Completions that fit at once.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        (1 << self.log_size) - BATCH
+        capacity(self.log_size)
     }
 
     /// Impossible entries seen so far.

@@ -52,7 +52,7 @@ impl DmaRegion {
 ///
 /// A copy of it is an address, not ownership: what a stale copy reads is wrong data, never undefined behaviour, because every
 /// access is a relaxed atomic one of the width of a byte, a dword or a quadword and no reference is ever lent.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DmaSlice {
     va: *mut u8,
     device_address: u64,

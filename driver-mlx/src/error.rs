@@ -80,6 +80,40 @@ impl fmt::Display for Step {
     }
 }
 
+/// Why the device can no longer be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum FatalCause {
+    /// All registers read all ones: the function is gone from the bus.
+    LinkDead,
+    /// Somebody else set `nic_interface` to this.
+    Interface(u8),
+    /// Firmware reports an error.
+    Syndrome {
+        /// Which.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        syndrome: HealthSyndrome,
+        /// The extended code.
+        extended: u16,
+    },
+    /// The health counter stands still: firmware does not run.
+    CounterStopped,
+    /// The device reported an internal error by event.
+    InternalError,
+}
+
+impl fmt::Display for FatalCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LinkDead => f.write_str("its registers read all ones"),
+            Self::Interface(state) => write!(f, "nic_interface is {state}"),
+            Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
+            Self::CounterStopped => f.write_str("its health counter stands still"),
+            Self::InternalError => f.write_str("it reported an internal error"),
+        }
+    }
+}
+
 /// A firmware command that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -178,9 +212,8 @@ pub enum Error {
         /// Its value.
         value: u64,
     },
-    /// The device has reported a fatal error or is gone; only a reset helps.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
-    Fatal(HealthSyndrome),
+    /// The device has failed or is gone; only a reset helps.
+    Fatal(FatalCause),
     /// The memory was not given out by this HCA, or has been given back.
     NotAllocated,
     /// An access outside a slice.
@@ -189,18 +222,6 @@ pub enum Error {
     Map(MapError),
     /// The queue is not in the state this needs.
     WrongState,
-}
-
-#[cfg(feature = "defmt")]
-impl Error {
-    /// The manual's name of a status is not in defmt's reach; this gives the number.
-    #[must_use]
-    pub fn status_number(&self) -> Option<u8> {
-        match self {
-            Self::Command(c) => Some(c.status.0),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for CommandError {
@@ -251,7 +272,7 @@ impl fmt::Display for Error {
             Self::BadAnswer { step, field, value } => {
                 write!(f, "impossible answer at step {step}: {field} is {value:#x}")
             }
-            Self::Fatal(syndrome) => write!(f, "the device has failed: {syndrome}"),
+            Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
             Self::NotAllocated => f.write_str("the memory is not allocated"),
             Self::OutOfBounds => f.write_str("access outside a DMA slice"),
             Self::Map(error) => error.fmt(f),

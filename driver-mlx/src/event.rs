@@ -1,9 +1,10 @@
 //! What the device reports on its own.
 
+use crate::error::FatalCause;
 use crate::types::{CqNumber, QpNumber};
 use core::fmt;
 use mlx5_prm::event::{EventType, PortChange};
-use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+use mlx5_prm::status::CqErrorSyndrome;
 
 /// Something happened that nobody is waiting for. Numbers are the device's claim: look them up, do not index with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub enum AsyncEvent {
         syndrome: CqErrorSyndrome,
     },
     /// The device has failed or is gone; nothing works any more.
-    Fatal(#[cfg_attr(feature = "defmt", defmt(Debug2Format))] HealthSyndrome),
+    Fatal(FatalCause),
     /// Firmware asked for pages at run time and could not be given them; commands may time out.
     PagesRefused {
         /// Pages asked for.
@@ -63,7 +64,7 @@ impl fmt::Display for AsyncEvent {
             Self::Port { port, change } => write!(f, "port {port}: {change}"),
             Self::Qp { qpn, event } => write!(f, "QP {qpn}: {event}"),
             Self::CqError { cqn, syndrome } => write!(f, "CQ {cqn}: {syndrome}"),
-            Self::Fatal(syndrome) => write!(f, "fatal: {syndrome}"),
+            Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
             Self::PagesRefused { needed, available } => {
                 write!(f, "firmware asked for {needed} pages, {available} are left")
             }

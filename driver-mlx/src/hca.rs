@@ -1,80 +1,70 @@
-//! The HCA: what is made, asked and destroyed by commands.
+//! The HCA: bring-up, tear-down, and everything made, asked and destroyed by commands.
 
+mod bring_up;
+mod exec;
+mod health;
+mod memory;
+mod pages;
+mod port;
+mod queue;
+mod queue_pair;
+
+pub use memory::MemoryRegion;
+pub use port::{LinkState, PortState};
+
+use crate::buddy::{BLOCK, Buddy};
 use crate::caps::Capabilities;
-use crate::config::{Access, Base, Config, CqConfig, InitParams, QpConfig, RtrParams, RtsParams};
-use crate::cq::Cq;
-use crate::dma::{DmaRegion, DmaSlice};
-use crate::error::{Error, Step};
+use crate::cmd::CommandQueue;
+use crate::config::{Config, MAX_COMPLETION_EQS};
+use crate::dma::DmaSlice;
+use crate::eq::Eq;
+use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
 use crate::platform::Platform;
-use crate::qp::{Qp, QpState};
-use crate::storage::HcaParts;
 use crate::trace::{Counters, Trace};
-use crate::types::{CqNumber, Gid, LKey, Lid, Mtu, PKey, Pd, Psn, RKey};
-use mlx5_prm::status::HealthSyndrome;
+use crate::types::{LKey, UarPage};
 
 /// One HCA, up and running.
+///
+/// Queues made here own what posting and polling need and do not borrow it; give them back with
+/// [`Hca::destroy_qp`] and [`Hca::destroy_cq`] before [`Hca::tear_down`].
 pub struct Hca<'s, P: Platform> {
     platform: P,
-    caps: Capabilities,
-    counters: Counters,
+    config: Config,
+    region: DmaSlice,
+    buddy: Buddy<'s>,
+    cmd: CommandQueue,
+    events: EventRing<'s>,
     trace: Trace<'s>,
+    counters: Counters,
+    caps: Capabilities,
+    step: Step,
+    steps: StepTimes,
+    fatal: Option<FatalCause>,
+    health: health::Health,
+    firmware_pages: u32,
+    firmware_version: (u16, u16, u16),
+    psid: [u8; 16],
+    /// How far bring-up got, so that tear-down undoes that much.
+    enabled: bool,
+    initialized: bool,
+    /// Control page: arming, event queues, plain doorbells.
+    uar: Option<UarPage>,
+    blueflame: [BlueFlamePage; BLUEFLAME_PAGES],
+    async_eq: Option<Eq>,
+    completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
+    reserved_lkey: LKey,
+    next_variant: u8,
 }
 
-/// Memory that work requests may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct MemoryRegion {
-    /// Key for this side's work requests.
-    pub lkey: LKey,
-    /// Key for peers.
-    pub rkey: RKey,
-    /// First address as the key counts.
-    pub address: u64,
-    /// Bytes.
-    pub length: u64,
-}
+/// UAR pages for BlueFlame; each holds four registers.
+const BLUEFLAME_PAGES: usize = 16;
 
-/// How a port stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct PortState {
-    /// Whether data may flow.
-    pub state: LinkState,
-    /// Base LID, assigned by the subnet manager.
-    pub lid: Lid,
-    /// LID mask count: the port has 2^lmc LIDs.
-    pub lmc: u8,
-    /// The subnet manager's LID.
-    pub sm_lid: Lid,
-    /// Service level to reach the subnet manager with.
-    pub sm_sl: u8,
-    /// Largest delay in the subnet: 4.096 us times 2 to this power.
-    pub subnet_timeout: u8,
-    /// MTU in force on the link.
-    pub mtu: Mtu,
-    /// Prefix of GID 0.
-    pub gid_prefix: u64,
-    /// GUID of the port.
-    pub port_guid: u64,
-    /// GUID of the HCA.
-    pub node_guid: u64,
-    /// Capability mask of the port (IBTA 1.3, table 156).
-    pub capability_mask: u32,
-}
-
-/// InfiniBand port state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum LinkState {
-    /// No link.
-    Down,
-    /// Link is up; the subnet manager has not configured it.
-    Init,
-    /// Configured; management datagrams only.
-    Armed,
-    /// Data may flow.
-    Active,
+/// A UAR page whose registers belong to one QP each.
+#[derive(Clone, Copy, Debug, Default)]
+struct BlueFlamePage {
+    page: Option<UarPage>,
+    used: u8,
 }
 
 /// How long a step of bring-up took.
@@ -87,273 +77,176 @@ pub struct StepTime {
     pub took: u64,
 }
 
-impl<'s, P: Platform> Hca<'s, P> {
-    /// Brings the HCA up, from registers to a usable port.
-    ///
-    /// # Errors
-    /// Any [`Error`]. What was begun has been undone as far as the device let it.
-    pub fn bring_up(
-        platform: P,
-        region: DmaRegion,
-        storage: HcaParts<'s>,
-        config: &Config,
-    ) -> Result<Self, Error> {
-        let _ = (region, storage.map, storage.events, config);
-        let trace = Trace::new(storage.trace);
-        let hca = Self { platform, caps: Capabilities::default(), counters: Counters::default(), trace };
-        match hca.fatal() {
-            Some(syndrome) => Err(Error::Fatal(syndrome)),
-            None => Err(Error::NotPresent),
+/// Steps in the order they were taken.
+#[derive(Debug, Default)]
+struct StepTimes {
+    times: [StepTime; 20],
+    len: usize,
+    began: u64,
+}
+
+/// Asynchronous events until somebody takes them.
+struct EventRing<'s> {
+    slots: &'s mut [AsyncEvent],
+    first: usize,
+    len: usize,
+}
+
+impl EventRing<'_> {
+    fn push(&mut self, event: AsyncEvent) -> bool {
+        if self.len >= self.slots.len() {
+            return false;
         }
+        let index = (self.first + self.len) % self.slots.len();
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = event;
+            self.len += 1;
+        }
+        true
     }
 
-    /// Destroys what bring-up made, takes firmware's pages back and disables the HCA. Queues must have been destroyed.
-    ///
-    /// # Errors
-    /// Any [`Error`]; the device is then to be reset before the region is used for anything else.
-    pub fn tear_down(self) -> Result<(), Error> {
-        Err(Error::NotPresent)
+    fn pop(&mut self) -> Option<AsyncEvent> {
+        if self.len == 0 {
+            return None;
+        }
+        let event = self.slots.get(self.first).copied();
+        self.first = (self.first + 1) % self.slots.len();
+        self.len -= 1;
+        event
     }
+}
 
+impl<P: Platform> Hca<'_, P> {
     /// The platform.
     pub fn platform(&self) -> &P {
         &self.platform
     }
+
     /// What the HCA can do.
     pub fn caps(&self) -> &Capabilities {
         &self.caps
     }
-    /// Counters.
+
+    /// How often things happened.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+
     /// What happened last.
-    pub fn trace(&self) -> &Trace<'s> {
+    pub fn trace(&self) -> &Trace<'_> {
         &self.trace
     }
-    /// Durations of the steps of bring-up.
+
+    /// How long the steps of bring-up took, in their order.
     pub fn steps(&self) -> &[StepTime] {
-        &[]
+        self.steps.times.get(..self.steps.len).unwrap_or(&[])
     }
+
     /// Why the device can no longer be used, if so.
-    pub fn fatal(&self) -> Option<HealthSyndrome> {
-        None
+    pub fn fatal(&self) -> Option<FatalCause> {
+        self.fatal
     }
+
     /// Firmware version: major, minor, sub-minor.
     pub fn firmware_version(&self) -> (u16, u16, u16) {
-        (0, 0, 0)
+        self.firmware_version
     }
-    /// Name of the board (PSID), ASCII padded with zeros.
-    pub fn psid(&self) -> [u8; 16] {
-        [0; 16]
+
+    /// Name of the board (PSID): text padded with zeros.
+    pub fn psid(&self) -> &[u8; 16] {
+        &self.psid
     }
+
     /// Pages of 4 KiB that firmware holds.
     pub fn firmware_pages(&self) -> u32 {
-        0
+        self.firmware_pages
     }
-    /// Bytes left in the region.
+
+    /// Bytes left in the region, in one piece or many.
     pub fn free_bytes(&self) -> usize {
-        0
+        self.buddy.free_blocks() * BLOCK
     }
 
-    /// Takes `len` bytes from the region, zeroed, aligned to `align` and at least 4096, in units of a power of two.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::InvalidArgument`].
-    pub fn alloc(&mut self, len: usize, align: usize) -> Result<DmaSlice, Error> {
-        let _ = align;
-        Err(Error::OutOfMemory { bytes: len })
-    }
-    /// Gives back what [`Hca::alloc`] gave.
-    ///
-    /// # Errors
-    /// [`Error::NotAllocated`].
-    pub fn free(&mut self, slice: DmaSlice) -> Result<(), Error> {
-        let _ = slice;
-        Err(Error::NotAllocated)
-    }
-
-    /// A new protection domain.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn alloc_pd(&mut self) -> Result<Pd, Error> {
-        Err(Error::NotPresent)
-    }
-    /// Ends a protection domain.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command: firmware refuses while something uses it.
-    pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Error> {
-        let _ = pd;
-        Err(Error::NotPresent)
-    }
-
-    /// Makes a memory key for `slice`.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice or a zero-based one that is not page-aligned.
-    pub fn register(
-        &mut self,
-        pd: Pd,
-        slice: DmaSlice,
-        access: Access,
-        base: Base,
-    ) -> Result<MemoryRegion, Error> {
-        let _ = (pd, slice, access, base);
-        Err(Error::NotPresent)
-    }
-    /// Makes a memory key for all of memory, by device address.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn register_all(&mut self, pd: Pd, access: Access) -> Result<MemoryRegion, Error> {
-        let _ = (pd, access);
-        Err(Error::NotPresent)
-    }
-    /// Ends a memory key.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Error> {
-        let _ = region;
-        Err(Error::NotPresent)
-    }
     /// The reserved key: local access to all of memory by device address, for QPs made with
-    /// [`QpConfig::reserved_lkey`].
+    /// [`QpConfig::reserved_lkey`](crate::QpConfig::reserved_lkey).
     pub fn reserved_lkey(&self) -> LKey {
-        LKey::new(0)
+        self.reserved_lkey
     }
 
-    /// Makes a completion queue.
+    /// Takes `len` bytes, zeroed, from the region. They begin at a multiple of `align` (a power of two) as the device counts,
+    /// and of 4096 in any case; what is taken is rounded up to a power of two.
     ///
     /// # Errors
-    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`].
-    pub fn create_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
-        let _ = config;
-        Err(Error::NotPresent)
-    }
-    /// Destroys a completion queue that no QP uses any more.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command. The queue's memory then stays allocated, as the device may still write there.
-    pub fn destroy_cq(&mut self, cq: Cq<P::Bar>) -> Result<(), Error> {
-        let _ = cq;
-        Err(Error::NotPresent)
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] if `align` is no power of two or the region itself is less aligned.
+    pub fn alloc(&mut self, len: usize, align: usize) -> Result<DmaSlice, Error> {
+        let slice = self.take_memory(len, align)?;
+        slice.fill(0, slice.len(), 0)?;
+        Ok(slice)
     }
 
-    /// Makes a queue pair, in the state [`QpState::Reset`].
+    /// Gives back what [`Hca::alloc`] gave. Nothing may use it any more: not a memory key, not a work request.
     ///
     /// # Errors
-    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`].
-    pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
-        let _ = config;
-        Err(Error::NotPresent)
-    }
-    /// Destroys a queue pair in any state. Its completions stay in the CQs: see [`Cq::sweep`].
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command. The queue's memory then stays allocated, as the device may still use it.
-    pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
-        let _ = qp;
-        Err(Error::NotPresent)
-    }
-    /// RESET to INIT: receives may be posted.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_init(&mut self, qp: &mut Qp<P::Bar>, params: &InitParams) -> Result<(), Error> {
-        let _ = (qp, params);
-        Err(Error::NotPresent)
-    }
-    /// INIT to RTR of a connected QP: it answers its peer.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_rtr(&mut self, qp: &mut Qp<P::Bar>, params: &RtrParams) -> Result<(), Error> {
-        let _ = (qp, params);
-        Err(Error::NotPresent)
-    }
-    /// RTR to RTS of a connected QP: it sends.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_rts(&mut self, qp: &mut Qp<P::Bar>, params: &RtsParams) -> Result<(), Error> {
-        let _ = (qp, params);
-        Err(Error::NotPresent)
-    }
-    /// INIT to RTR and RTS of a datagram QP (UD, GSI).
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_rts_datagram(&mut self, qp: &mut Qp<P::Bar>, sq_psn: Psn) -> Result<(), Error> {
-        let _ = (qp, sq_psn);
-        Err(Error::NotPresent)
-    }
-    /// Any state but RESET to ERROR: what is posted is answered as flushed.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_error(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
-        let _ = qp;
-        Err(Error::NotPresent)
-    }
-    /// Any state to RESET: what is posted is forgotten. Its completions stay in the CQs: see [`Cq::sweep`].
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn modify_to_reset(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
-        let _ = qp;
-        Err(Error::NotPresent)
-    }
-    /// The state as the device has it.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn query_qp_state(&mut self, qp: &Qp<P::Bar>) -> Result<QpState, Error> {
-        let _ = qp;
-        Err(Error::NotPresent)
+    /// [`Error::NotAllocated`] unless it is exactly such a slice (or its beginning) and not given back yet.
+    pub fn free(&mut self, slice: DmaSlice) -> Result<(), Error> {
+        let block = self.block_of(slice).ok_or(Error::NotAllocated)?;
+        match self.buddy.run(block) {
+            Some(blocks) if slice.len() <= blocks * BLOCK && self.buddy.free(block) => Ok(()),
+            _ => Err(Error::NotAllocated),
+        }
     }
 
-    /// How port 1 stands.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn port(&mut self) -> Result<PortState, Error> {
-        Err(Error::NotPresent)
-    }
-    /// An entry of port 1's GID table.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn gid(&mut self, index: u16) -> Result<Gid, Error> {
-        let _ = index;
-        Err(Error::NotPresent)
-    }
-    /// An entry of port 1's P_Key table.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn pkey(&mut self, index: u16) -> Result<PKey, Error> {
-        let _ = index;
-        Err(Error::NotPresent)
+    /// As [`Hca::alloc`], with the content left as it is.
+    fn take_memory(&mut self, len: usize, align: usize) -> Result<DmaSlice, Error> {
+        if !align.is_power_of_two() {
+            return Err(Error::InvalidArgument("align"));
+        }
+        if align > BLOCK && !self.region.device_address().is_multiple_of(align as u64) {
+            return Err(Error::InvalidArgument("align"));
+        }
+        let out_of_memory = Error::OutOfMemory { bytes: len };
+        let blocks = len.max(align).max(1).div_ceil(BLOCK);
+        let order = blocks.checked_next_power_of_two().ok_or(out_of_memory)?.ilog2();
+        let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
+        self.block_slice(block, len)
     }
 
-    /// Takes asynchronous events, answers page requests, looks at the device's health when it is time. Gives the time by
-    /// which it wants to be called again.
-    pub fn poll(&mut self, now: u64) -> u64 {
-        now
+    fn block_slice(&self, block: usize, len: usize) -> Result<DmaSlice, Error> {
+        self.region.slice(block * BLOCK, len).ok_or(Error::OutOfBounds)
     }
-    /// The oldest event not yet taken.
-    pub fn next_event(&mut self) -> Option<AsyncEvent> {
-        None
+
+    fn block_of(&self, slice: DmaSlice) -> Option<usize> {
+        let offset = slice.va().checked_sub(self.region.va())?;
+        (self.region.contains(&slice) && offset.is_multiple_of(BLOCK)).then_some(offset / BLOCK)
     }
-    /// Takes completion events and names the CQ of each: it has completions, and [`Cq::notified`] is due. The number is the
-    /// device's claim. Gives how many there were.
-    pub fn poll_completions(&mut self, notify: impl FnMut(CqNumber)) -> u32 {
-        let _ = notify;
-        0
+
+    /// Memory of an object that could not be destroyed: the device may still use it.
+    fn leak(&mut self, slice: DmaSlice) {
+        self.counters.leaked_bytes += slice.len() as u64;
     }
-    /// Arms all event queues: the next event raises an interrupt, at once if there is one already.
-    pub fn arm_events(&mut self) {}
+
+    /// Frees an object's memory, or keeps it taken if destroying the object did not succeed.
+    fn free_unless(&mut self, destroyed: &Result<(), Error>, slice: DmaSlice) {
+        if destroyed.is_err() || self.free(slice).is_err() {
+            self.leak(slice);
+        }
+    }
+}
+
+/// The page list of `bytes` bytes of contiguous memory: log2 of the page size relative to 4 KiB, and the number of pages. The
+/// largest page is chosen that the address is aligned to and that is not longer than the memory taken for it.
+fn page_list(memory: DmaSlice, bytes: usize) -> (u32, usize) {
+    let aligned = memory.device_address().trailing_zeros();
+    let longest = memory.len().max(BLOCK).checked_next_power_of_two().map_or(usize::BITS - 1, usize::ilog2);
+    let log = aligned.min(longest).clamp(12, 31);
+    (log - 12, bytes.max(1).div_ceil(1 << log))
+}
+
+/// Whether a failed creation left the memory unused: firmware refused, so there is no object. After anything else (a time-out)
+/// there may be one.
+fn not_created(error: &Error) -> Result<(), Error> {
+    match error {
+        Error::Timeout { .. } | Error::Fatal(_) => Err(*error),
+        _ => Ok(()),
+    }
 }

@@ -19,10 +19,13 @@
 extern crate std;
 
 mod barrier;
+mod buddy;
 pub mod caps;
+mod cmd;
 pub mod config;
 pub mod cq;
 pub mod dma;
+mod eq;
 pub mod error;
 pub mod event;
 pub mod hca;
@@ -36,12 +39,13 @@ pub mod types;
 pub mod wqe;
 
 pub use caps::Capabilities;
+pub use cmd::Ticket;
 pub use config::{
     Access, Base, Config, CqConfig, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams, RtsParams, Service,
 };
 pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError};
 pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
-pub use error::{CommandError, Error, Step};
+pub use error::{CommandError, Error, FatalCause, Step};
 pub use event::AsyncEvent;
 pub use hca::{Hca, LinkState, MemoryRegion, PortState, StepTime};
 pub use mmio::MmioBar;

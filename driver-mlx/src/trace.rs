@@ -1,9 +1,9 @@
 //! Counters, and a ring of what happened last, for looking at after something went wrong.
 
-use crate::error::Step;
+use crate::error::{FatalCause, Step};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::status::{CmdStatus, DeliveryStatus, HealthSyndrome};
+use mlx5_prm::status::{CmdStatus, DeliveryStatus};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,7 @@ pub enum TraceKind {
     /// A step of bring-up or tear-down began.
     Step(Step),
     /// The health poll found this.
-    #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
-    Health(HealthSyndrome),
+    Health(FatalCause),
 }
 
 /// An entry of the trace.
@@ -121,6 +120,8 @@ pub struct Counters {
     pub bad_pages: u64,
     /// Page requests that could not be met.
     pub page_requests_refused: u64,
+    /// Page requests whose answer failed.
+    pub page_requests_failed: u64,
     /// Health polls.
     pub health_polls: u64,
     /// Bytes that stay allocated because the device may still use them after a failed destroy.

@@ -1,0 +1,471 @@
+//! The command queue: entries, mailbox chains, tokens, ownership.
+//!
+//! What runs here is one command in one slot; waiting, and serving page requests while waiting, is the [`Hca`](crate::Hca)'s.
+
+use crate::barrier;
+use crate::dma::{DmaSlice, OutOfBounds};
+use crate::platform::Bar;
+use mlx5_prm::cmd::{self, BLOCK_ALIGN, BLOCK_DATA_LEN, INLINE_LEN, cmd_if_box, cmd_queue_entry};
+use mlx5_prm::init_seg;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::{CmdStatus, DeliveryStatus};
+
+/// Slots this driver uses, if the device has as many. The last one is kept for MANAGE_PAGES: other commands may wait for it.
+pub(crate) const MAX_SLOTS: usize = 4;
+/// Mailbox blocks for each direction of a slot: enough for a capability block of 4096 bytes or 512 pages.
+const BLOCKS: usize = 8;
+/// Bytes of the mailbox memory of one slot.
+const SLOT_BYTES: usize = 2 * BLOCKS * BLOCK_ALIGN;
+/// Bytes of shared memory that the queue takes beside its own page.
+pub(crate) const MAILBOX_BYTES: usize = MAX_SLOTS * SLOT_BYTES;
+/// Byte offset of the pointer to the next block, in a block.
+const NEXT: usize = 0x230;
+/// Byte offset of the block number, in a block.
+const NUMBER: usize = 0x238;
+/// Byte offset of the dword with the token, in a block.
+const TOKEN: usize = 0x23c;
+/// Byte offset of the dword with token, signature, delivery status and ownership, in an entry.
+const OWNER_DWORD: usize = cmd::TOKEN_OFFSET;
+
+/// The list of 64-bit entries at the end of an input.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail<'a> {
+    pub(crate) count: usize,
+    pub(crate) entry: &'a dyn Fn(usize) -> u64,
+}
+
+impl Tail<'_> {
+    pub(crate) const NONE: Tail<'static> = Tail { count: 0, entry: &|_| 0 };
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * 8
+    }
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Ticket {
+    slot: u8,
+    generation: u32,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) opcode: Opcode,
+    pub(crate) op_mod: u16,
+    pub(crate) delivery: DeliveryStatus,
+    pub(crate) status: CmdStatus,
+    pub(crate) syndrome: u32,
+    pub(crate) issued: u64,
+    /// Mailbox memory that the caller lent for a long input.
+    pub(crate) lent: Option<DmaSlice>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotState {
+    Free,
+    Busy,
+    /// Never answered. The device may still write into it, so it is not used again.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    state: SlotState,
+    generation: u32,
+    opcode: Opcode,
+    op_mod: u16,
+    out_len: usize,
+    issued: u64,
+    lent: Option<DmaSlice>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CommandQueue {
+    page: DmaSlice,
+    mailboxes: DmaSlice,
+    log_stride: u32,
+    count: usize,
+    slots: [Slot; MAX_SLOTS],
+    token: u8,
+}
+
+/// Why a command could not be issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IssueError {
+    NoSlot,
+    TooLong,
+}
+
+impl From<OutOfBounds> for IssueError {
+    fn from(_: OutOfBounds) -> Self {
+        Self::TooLong
+    }
+}
+
+/// Bytes of mailbox memory that an input of `len` bytes needs beyond what a slot has; 0 if the slot's own is enough.
+pub(crate) fn lent_bytes(len: usize) -> usize {
+    let blocks = cmd::blocks(len);
+    if blocks > BLOCKS { blocks * BLOCK_ALIGN } else { 0 }
+}
+
+impl CommandQueue {
+    /// A queue over a zeroed page and [`MAILBOX_BYTES`] of mailboxes, aligned to 1024. `None` if the device's geometry does
+    /// not fit a page or has fewer than two entries.
+    pub(crate) fn new(page: DmaSlice, mailboxes: DmaSlice, log_size: u32, log_stride: u32) -> Option<Self> {
+        let fits = (1..=5).contains(&log_size) && log_stride >= 6 && log_size + log_stride <= 12;
+        if !fits || mailboxes.len() < MAILBOX_BYTES || page.len() < 4096 {
+            return None;
+        }
+        let slot = Slot {
+            state: SlotState::Free,
+            generation: 0,
+            opcode: Opcode(0),
+            op_mod: 0,
+            out_len: 0,
+            issued: 0,
+            lent: None,
+        };
+        let count = (1usize << log_size).min(MAX_SLOTS);
+        Some(Self { page, mailboxes, log_stride, count, slots: [slot; MAX_SLOTS], token: 0 })
+    }
+
+    /// Device address of the queue.
+    pub(crate) fn device_address(&self) -> u64 {
+        self.page.device_address()
+    }
+
+    /// The shared memory, for giving it back.
+    pub(crate) fn memory(&self) -> [DmaSlice; 2] {
+        [self.page, self.mailboxes]
+    }
+
+    /// Whether some slot was never answered, so that the device may still use the memory.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.slots.iter().any(|slot| slot.state == SlotState::Lost)
+    }
+
+    fn entry(&self, index: usize) -> Result<DmaSlice, OutOfBounds> {
+        self.page.slice(index << self.log_stride, cmd_queue_entry::SIZE).ok_or(OutOfBounds)
+    }
+
+    fn mailbox(&self, index: usize, output: bool) -> Result<DmaSlice, OutOfBounds> {
+        let offset = index * SLOT_BYTES + if output { BLOCKS * BLOCK_ALIGN } else { 0 };
+        self.mailboxes.slice(offset, BLOCKS * BLOCK_ALIGN).ok_or(OutOfBounds)
+    }
+
+    /// Issues a command. `input` is the fixed part (at least 16 bytes, a multiple of 8), `tail` follows it. `lent` is mailbox
+    /// memory of [`lent_bytes`] for the whole input. `pages` chooses the slot kept for MANAGE_PAGES.
+    pub(crate) fn issue<B: Bar>(
+        &mut self,
+        bar: B,
+        input: &[u8],
+        tail: Tail<'_>,
+        out_len: usize,
+        lent: Option<DmaSlice>,
+        pages: bool,
+        now: u64,
+    ) -> Result<Ticket, IssueError> {
+        let range = if pages { self.count - 1..self.count } else { 0..self.count - 1 };
+        let index = range
+            .into_iter()
+            .find(|&i| self.slots.get(i).is_some_and(|s| s.state == SlotState::Free))
+            .ok_or(IssueError::NoSlot)?;
+        self.token = self.token.checked_add(1).unwrap_or(1);
+        let input_box = match lent {
+            Some(memory) => memory,
+            None => self.mailbox(index, false)?,
+        };
+        let output_box = self.mailbox(index, true)?;
+        let entry = self.entry(index)?;
+        build(entry, input_box, output_box, input, tail, out_len, self.token)?;
+        let slot = self.slots.get_mut(index).ok_or(IssueError::NoSlot)?;
+        *slot = Slot {
+            state: SlotState::Busy,
+            generation: slot.generation.wrapping_add(1),
+            opcode: Opcode::of(input),
+            op_mod: cmd::cmd_in::op_mod.get(input) as u16,
+            out_len,
+            issued: now,
+            lent,
+        };
+        let ticket = Ticket { slot: index as u8, generation: slot.generation };
+        barrier::before_doorbell();
+        bar.write32(init_seg::CMD_DBELL_OFFSET, 1 << index);
+        Ok(ticket)
+    }
+
+    fn busy(&self, ticket: Ticket) -> Option<&Slot> {
+        self.slots
+            .get(usize::from(ticket.slot))
+            .filter(|slot| slot.state == SlotState::Busy && slot.generation == ticket.generation)
+    }
+
+    /// When the command was issued and which it is; `None` for a ticket without a command in flight.
+    pub(crate) fn issued(&self, ticket: Ticket) -> Option<(u64, Opcode)> {
+        self.busy(ticket).map(|slot| (slot.issued, slot.opcode))
+    }
+
+    /// The answer, if it is there, with as much of the output as fits `out`. The slot is free then.
+    pub(crate) fn take(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<Option<Answer>, OutOfBounds> {
+        let Some(&slot) = self.busy(ticket) else { return Err(OutOfBounds) };
+        let index = usize::from(ticket.slot);
+        let entry = self.entry(index)?;
+        let owner = entry.load_be32(OWNER_DWORD)?;
+        let (hardware, delivery) = cmd::status_own(owner as u8);
+        if hardware {
+            return Ok(None);
+        }
+        barrier::acquire();
+        let mut head = [0; INLINE_LEN];
+        entry.read(cmd_queue_entry::command_output_inline_data.offset, &mut head)?;
+        let wanted = out.len().min(slot.out_len);
+        let (start, rest) = out.split_at_mut(wanted.min(INLINE_LEN));
+        start.copy_from_slice(&head[..start.len()]);
+        let mailbox = self.mailbox(index, true)?;
+        let rest_len = wanted - start.len();
+        if delivery == DeliveryStatus::OK {
+            for (block, data) in rest[..rest_len].chunks_mut(BLOCK_DATA_LEN).enumerate() {
+                mailbox.read(block * BLOCK_ALIGN, data)?;
+            }
+        }
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.state = SlotState::Free;
+            slot.lent = None;
+        }
+        Ok(Some(Answer {
+            opcode: slot.opcode,
+            op_mod: slot.op_mod,
+            delivery,
+            status: CmdStatus(cmd::cmd_out::status.get(&head) as u8),
+            syndrome: cmd::cmd_out::syndrome.get32(&head),
+            issued: slot.issued,
+            lent: slot.lent,
+        }))
+    }
+
+    /// Gives a command up. Its slot and its memory are never used again.
+    pub(crate) fn lose(&mut self, ticket: Ticket) {
+        if self.busy(ticket).is_some()
+            && let Some(slot) = self.slots.get_mut(usize::from(ticket.slot))
+        {
+            slot.state = SlotState::Lost;
+        }
+    }
+}
+
+/// Fills an entry and its mailbox chains; the ownership bit goes last.
+fn build(
+    entry: DmaSlice,
+    input_box: DmaSlice,
+    output_box: DmaSlice,
+    input: &[u8],
+    tail: Tail<'_>,
+    out_len: usize,
+    token: u8,
+) -> Result<(), OutOfBounds> {
+    let in_len = input.len() + tail.bytes();
+    let (head, rest) = input.split_at_checked(INLINE_LEN).ok_or(OutOfBounds)?;
+    let in_blocks = cmd::blocks(in_len);
+    chain(input_box, in_blocks, token)?;
+    for (block, data) in rest.chunks(BLOCK_DATA_LEN).enumerate() {
+        input_box.write(block * BLOCK_ALIGN, data)?;
+    }
+    for index in 0..tail.count {
+        let at = rest.len() + index * 8;
+        let offset = at / BLOCK_DATA_LEN * BLOCK_ALIGN + at % BLOCK_DATA_LEN;
+        input_box.store_be64(offset, (tail.entry)(index))?;
+    }
+    let out_blocks = cmd::blocks(out_len);
+    chain(output_box, out_blocks, token)?;
+
+    let mut bytes = [0; cmd_queue_entry::SIZE];
+    cmd_queue_entry::r#type.set(&mut bytes, cmd::TYPE_PCI_CMD_XPORT);
+    cmd_queue_entry::input_length.set(&mut bytes, u32::try_from(in_len).map_err(|_| OutOfBounds)?);
+    cmd_queue_entry::command_input_inline_data.of_mut(&mut bytes).copy_from_slice(head);
+    cmd_queue_entry::output_length.set(&mut bytes, u32::try_from(out_len).map_err(|_| OutOfBounds)?);
+    if in_blocks > 0 {
+        bytes[8..16].copy_from_slice(&input_box.device_address().to_be_bytes());
+    }
+    if out_blocks > 0 {
+        bytes[0x30..0x38].copy_from_slice(&output_box.device_address().to_be_bytes());
+    }
+    cmd_queue_entry::token.set(&mut bytes, token);
+    cmd_queue_entry::ownership.set(&mut bytes, cmd::OWNERSHIP_HW);
+    let signature = cmd::entry_signature(&bytes);
+    cmd_queue_entry::signature.set(&mut bytes, signature);
+    let (body, owner) = bytes.split_at(OWNER_DWORD);
+    entry.write(0, body)?;
+    barrier::publish();
+    let owner = owner.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+    entry.store_be32(OWNER_DWORD, owner)
+}
+
+/// Links `count` blocks of 1024 bytes and clears them.
+fn chain(memory: DmaSlice, count: usize, token: u8) -> Result<(), OutOfBounds> {
+    for number in 0..count {
+        let at = number * BLOCK_ALIGN;
+        memory.fill(at, cmd_if_box::SIZE, 0)?;
+        if number + 1 < count {
+            memory.store_be64(at + NEXT, memory.device_address() + (at + BLOCK_ALIGN) as u64)?;
+        }
+        memory.store_be32(at + NUMBER, number as u32)?;
+        memory.store_be32(at + TOKEN, u32::from(token) << 16)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use std::vec;
+
+    #[repr(align(4096))]
+    struct Memory([u8; 4096 + MAILBOX_BYTES + 65536]);
+
+    /// A BAR that remembers the last command doorbell.
+    #[derive(Clone, Copy)]
+    struct Doorbell<'a>(&'a Cell<u32>);
+
+    impl Bar for Doorbell<'_> {
+        fn len(&self) -> usize {
+            4096
+        }
+        fn read32(&self, _: usize) -> u32 {
+            0
+        }
+        fn write32(&self, offset: usize, value: u32) {
+            assert_eq!(offset, 0x18);
+            self.0.set(value);
+        }
+        fn write64(&self, _: usize, _: u64) {}
+    }
+
+    fn queue(log_size: u32) -> (CommandQueue, DmaSlice) {
+        let memory = std::boxed::Box::leak(std::boxed::Box::new(Memory([0; 4096 + MAILBOX_BYTES + 65536])));
+        // SAFETY: leaked, and used through slices only.
+        let all = unsafe { DmaSlice::from_raw((&raw mut memory.0).cast(), 0x7000_0000, size_of::<Memory>()) };
+        let page = all.slice(0, 4096).expect("inside");
+        let mailboxes = all.slice(4096, MAILBOX_BYTES).expect("inside");
+        (CommandQueue::new(page, mailboxes, log_size, 6).expect("geometry"), all)
+    }
+
+    #[test]
+    fn first_command_is_the_captured_one() {
+        let (mut queue, all) = queue(5);
+        let rung = Cell::new(0);
+        let mut input = [0; 16];
+        input[..2].copy_from_slice(&0x104u16.to_be_bytes());
+        queue.issue(Doorbell(&rung), &input, Tail::NONE, 16, None, false, 5).expect("a slot");
+        // The entry a ConnectX-4 got from Linux (publicly posted dump).
+        let golden: [u32; 16] =
+            [0x0700_0000, 0x10, 0, 0, 0x0104_0000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01fd_0001];
+        for (index, word) in golden.into_iter().enumerate() {
+            assert_eq!(all.load_be32(index * 4), Ok(word), "dword {index}");
+        }
+        assert_eq!(rung.get(), 1);
+    }
+
+    #[test]
+    fn long_inputs_and_outputs_are_chained() {
+        let (mut queue, all) = queue(5);
+        let rung = Cell::new(0);
+        let mut input = [0; 272];
+        for (at, byte) in input.iter_mut().enumerate() {
+            *byte = at as u8;
+        }
+        let count = 200;
+        let lent = all.slice(4096 + MAILBOX_BYTES, 65536).expect("inside");
+        assert_eq!(lent_bytes(272 + count * 8), 0);
+        let entry = |i: usize| 0xabcd_0000_0000 + i as u64;
+        let tail = Tail { count, entry: &entry };
+        let ticket = queue.issue(Doorbell(&rung), &input, tail, 1100, Some(lent), false, 0).expect("a slot");
+        assert_eq!(all.load_be32(4), Ok(272 + 1600));
+        assert_eq!(all.load_be64(8), Ok(lent.device_address()));
+        assert_eq!(all.load_be32(0x38), Ok(1100));
+        let mut data = vec![];
+        let mut at = 0;
+        let mut number = 0;
+        loop {
+            let block = lent.slice(at, 1024).expect("inside");
+            let mut bytes = [0; 512];
+            block.read(0, &mut bytes).expect("inside");
+            data.extend_from_slice(&bytes);
+            assert_eq!(block.load_be32(0x238), Ok(number));
+            assert_eq!(block.load_be32(0x23c), Ok(0x0001_0000));
+            let next = block.load_be64(0x230).expect("inside");
+            if next == 0 {
+                break;
+            }
+            assert!(next.is_multiple_of(1024));
+            at = (next - lent.device_address()) as usize;
+            number += 1;
+        }
+        assert_eq!(number, 3);
+        assert_eq!(data[..256], input[16..]);
+        for index in 0..count {
+            let at = 256 + index * 8;
+            assert_eq!(data[at..at + 8], (0xabcd_0000_0000 + index as u64).to_be_bytes());
+        }
+        assert!(data[256 + 1600..].iter().all(|&b| b == 0));
+
+        let mut out = vec![0xee; 1100];
+        assert_eq!(queue.take(ticket, &mut out), Ok(None));
+        let output = all.load_be64(0x30).expect("inside") - all.device_address();
+        for block in 0..3usize {
+            all.fill(output as usize + block * 1024, 512, block as u8 + 1).expect("inside");
+        }
+        all.write(0x20, &[0, 0, 0, 0, 1, 2, 3, 4]).expect("inside");
+        all.store_be32(0x3c, 0x01fd_0000).expect("inside");
+        let answer = queue.take(ticket, &mut out).expect("in flight").expect("done");
+        assert_eq!(
+            (answer.delivery, answer.status, answer.syndrome),
+            (DeliveryStatus(0), CmdStatus(0), 0x0102_0304)
+        );
+        assert_eq!(answer.lent.map(|m| m.va()), Some(lent.va()));
+        assert_eq!(out[16..528], [1; 512]);
+        assert_eq!(out[528..1040], [2; 512]);
+        assert_eq!(out[1040..], [3; 60]);
+        assert_eq!(queue.take(ticket, &mut out), Err(OutOfBounds), "the ticket is used up");
+    }
+
+    #[test]
+    fn the_last_slot_is_kept_for_pages_and_lost_slots_stay_lost() {
+        let (mut queue, _) = queue(1);
+        let rung = Cell::new(0);
+        let bar = Doorbell(&rung);
+        let input = [0; 16];
+        let first = queue.issue(bar, &input, Tail::NONE, 16, None, false, 0).expect("a slot");
+        assert_eq!(queue.issue(bar, &input, Tail::NONE, 16, None, false, 0), Err(IssueError::NoSlot));
+        queue.issue(bar, &input, Tail::NONE, 16, None, true, 0).expect("the kept slot");
+        assert_eq!(rung.get(), 2);
+        queue.lose(first);
+        assert!(queue.has_lost());
+        assert_eq!(queue.issued(first), None);
+        assert_eq!(queue.issue(bar, &input, Tail::NONE, 16, None, false, 0), Err(IssueError::NoSlot));
+    }
+
+    #[test]
+    fn too_long_an_input_is_refused_without_ringing() {
+        let (mut queue, _) = queue(5);
+        let rung = Cell::new(0);
+        let tail = Tail { count: 1000, entry: &|_| 0 };
+        assert_eq!(
+            queue.issue(Doorbell(&rung), &[0; 16], tail, 16, None, false, 0),
+            Err(IssueError::TooLong)
+        );
+        assert_eq!(rung.get(), 0);
+    }
+
+    #[test]
+    fn impossible_geometry_is_refused() {
+        let (_, all) = queue(5);
+        let (page, boxes) = (all.slice(0, 4096).expect("in"), all.slice(4096, MAILBOX_BYTES).expect("in"));
+        for (size, stride) in [(0, 6), (6, 6), (5, 5), (5, 8), (15, 15)] {
+            assert!(CommandQueue::new(page, boxes, size, stride).is_none(), "{size} {stride}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Event queues.
+
+use crate::barrier;
+use crate::dma::DmaSlice;
+use crate::platform::Bar;
+use crate::ring::Units;
+use crate::types::{CqNumber, EqNumber};
+use mlx5_prm::datapath;
+use mlx5_prm::event::EventType;
+use mlx5_prm::init_seg::uar;
+
+/// Units of 16 bytes in an EQE.
+const EQE_UNITS: usize = 4;
+/// The consumer index is told to the device after this many entries at the latest.
+const BATCH: u32 = 64;
+
+/// An event queue entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Eqe {
+    pub(crate) event: EventType,
+    pub(crate) sub_type: u8,
+    /// Offsets 0x20 to 0x3b.
+    pub(crate) data: [u8; 32],
+}
+
+#[derive(Debug)]
+pub(crate) struct Eq {
+    ring: Units,
+    log_size: u32,
+    ci: u32,
+    told: u32,
+    number: EqNumber,
+    uar_offset: usize,
+    pub(crate) memory: DmaSlice,
+}
+
+impl Eq {
+    /// A queue of `1 << log_size` entries over `memory`, all owned by the device.
+    pub(crate) fn new(memory: DmaSlice, log_size: u32, uar_offset: usize) -> Option<Self> {
+        let mut ring = Units::new(memory.slice(0, 64 << log_size)?)?;
+        for index in 0..ring.len() {
+            ring.put(index, 0, u64::from(index % EQE_UNITS == EQE_UNITS - 1));
+        }
+        barrier::publish();
+        Some(Self { ring, log_size, ci: 0, told: 0, number: EqNumber::new(0), uar_offset, memory })
+    }
+
+    pub(crate) fn set_number(&mut self, number: EqNumber) {
+        self.number = number;
+    }
+
+    pub(crate) fn number(&self) -> EqNumber {
+        self.number
+    }
+
+    /// Entries in the ring: the most that one drain takes.
+    pub(crate) fn size(&self) -> u32 {
+        1 << self.log_size
+    }
+
+    /// The last quadword of the next entry, if the device has handed it over.
+    #[inline]
+    fn ready(&self) -> Option<u64> {
+        let last = self.ring.second(self.ci as usize * EQE_UNITS + 3);
+        (last & 1 == u64::from(self.ci >> self.log_size) & 1).then_some(last)
+    }
+
+    #[inline]
+    fn advance<B: Bar>(&mut self, bar: B) {
+        self.ci = self.ci.wrapping_add(1);
+        if self.ci.wrapping_sub(self.told) >= BATCH {
+            self.tell(bar, uar::EQ_DOORBELL);
+        }
+    }
+
+    fn tell<B: Bar>(&mut self, bar: B, register: usize) {
+        self.told = self.ci;
+        barrier::before_doorbell();
+        bar.write32(self.uar_offset + register, datapath::eq_doorbell(self.number.get(), self.ci));
+    }
+
+    /// Takes the next entry.
+    pub(crate) fn next<B: Bar>(&mut self, bar: B) -> Option<Eqe> {
+        self.ready()?;
+        barrier::acquire();
+        let unit = self.ci as usize * EQE_UNITS;
+        let (head, _) = self.ring.get(unit);
+        let mut data = [0; 32];
+        for (half, bytes) in data.chunks_exact_mut(16).enumerate() {
+            let (first, second) = self.ring.get(unit + 2 + half);
+            bytes.copy_from_slice(&((u128::from(first) << 64) | u128::from(second)).to_be_bytes());
+        }
+        self.advance(bar);
+        Some(Eqe { event: EventType((head >> 48) as u8), sub_type: (head >> 32) as u8, data })
+    }
+
+    /// Takes the next entry of a completion queue: the CQ it names, or the type it should not have.
+    #[inline]
+    pub(crate) fn next_completion<B: Bar>(&mut self, bar: B) -> Option<Result<CqNumber, EventType>> {
+        let last = self.ready()?;
+        barrier::acquire();
+        let (head, _) = self.ring.get(self.ci as usize * EQE_UNITS);
+        self.advance(bar);
+        let event = EventType((head >> 48) as u8);
+        Some(if event == EventType::COMP { Ok(CqNumber::new((last >> 32) as u32)) } else { Err(event) })
+    }
+
+    /// Tells the device what has been taken, if it does not know yet.
+    #[inline]
+    pub(crate) fn update<B: Bar>(&mut self, bar: B) {
+        if self.told != self.ci {
+            self.tell(bar, uar::EQ_DOORBELL);
+        }
+    }
+
+    /// Asks for an interrupt at the next entry, at once if there is one.
+    pub(crate) fn arm<B: Bar>(&mut self, bar: B) {
+        self.tell(bar, uar::EQ_DOORBELL_ARM);
+    }
+}

@@ -1,0 +1,465 @@
+//! From registers to a usable device and back (reference manual, "Bring-up"; order as in the vendor's driver).
+
+use super::exec::input;
+use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, health, page_list};
+use crate::buddy::{BLOCK, Buddy};
+use crate::caps::Capabilities;
+use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
+use crate::config::{Config, MAX_COMPLETION_EQS};
+use crate::dma::DmaRegion;
+use crate::eq::Eq;
+use crate::error::{Error, Step};
+use crate::platform::{Bar, Platform};
+use crate::storage::HcaParts;
+use crate::trace::{Counters, Trace, TraceKind};
+use crate::types::{EqNumber, LKey, UarPage};
+use mlx5_prm::caps::cmd_hca_cap;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::{eqc, query_adapter_param_block};
+use mlx5_prm::event::EventType;
+use mlx5_prm::init_seg::{self, initial_seg, uar};
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::registers::paos_reg;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId, TeardownProfile};
+
+/// Distance of looks at `initializing`, in nanoseconds.
+const INITIALIZING_POLL: u64 = 2_000_000;
+/// How long the device may take to accept the command queue's address, in nanoseconds.
+const COMMAND_QUEUE_TIMEOUT: u64 = 2_000_000_000;
+/// What this driver calls itself in SET_DRIVER_VERSION.
+const DRIVER_VERSION: &[u8] = concat!("Bare-metal,driver-mlx,", env!("CARGO_PKG_VERSION")).as_bytes();
+/// The events that the asynchronous queue takes.
+const ASYNC_EVENTS: [EventType; 13] = [
+    EventType::PATH_MIG,
+    EventType::COMM_EST,
+    EventType::SQ_DRAINED,
+    EventType::CQ_ERROR,
+    EventType::WQ_CATAS_ERROR,
+    EventType::PATH_MIG_FAILED,
+    EventType::PORT_CHANGE,
+    EventType::PAGE_REQUEST,
+    EventType::WQ_INVAL_REQ_ERROR,
+    EventType::WQ_ACCESS_ERROR,
+    EventType::SRQ_CATAS_ERROR,
+    EventType::SRQ_LAST_WQE,
+    EventType::SRQ_RQ_LIMIT,
+];
+
+impl<'s, P: Platform> Hca<'s, P> {
+    /// Brings the HCA up. Bus mastering and memory decoding of the function are on, and no other driver uses it.
+    ///
+    /// # Errors
+    /// Any [`Error`]. What was begun has then been undone as far as the device let it; if it did not answer, only a
+    /// function-level reset makes the region safe to use for anything else.
+    pub fn bring_up(
+        platform: P,
+        region: DmaRegion,
+        storage: HcaParts<'s>,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        if !(1..=MAX_COMPLETION_EQS).contains(&config.completion_eqs) {
+            return Err(Error::InvalidArgument("completion_eqs"));
+        }
+        if !(7..=16).contains(&config.log_eq_size) {
+            return Err(Error::InvalidArgument("log_eq_size"));
+        }
+        let HcaParts { map, trace, events } = storage;
+        let memory = region.as_slice();
+        let blocks = memory.len() / BLOCK;
+        let room = map.len() / 2;
+        let mut buddy =
+            Buddy::new(map, blocks).ok_or(Error::StorageTooSmall { needed: blocks, available: room })?;
+
+        let mut trace = Trace::new(trace);
+        let mut steps = StepTimes { began: platform.now(), ..StepTimes::default() };
+        let bar = platform.bar();
+        if bar.len() < init_seg::INIT_SEG_LEN {
+            return Err(Error::InvalidArgument("BAR0 length"));
+        }
+        if bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD {
+            return Err(Error::NotPresent);
+        }
+        steps.enter(&platform, &mut trace, Step::Presence, Step::Initializing);
+        wait_initialized(&platform, Step::Initializing, config.initializing_timeout)?;
+        let version = bar.read32(init_seg::FW_REV_OFFSET);
+        let revision = bar.read32(init_seg::CMD_INTERFACE_REV_OFFSET);
+        if revision >> 16 != init_seg::CMD_INTERFACE_REV {
+            return Err(Error::InterfaceRevision((revision >> 16) as u16));
+        }
+        let interface = health::interface_state(bar);
+        if interface != NicInterface::FULL_DRIVER.0 {
+            return Err(Error::NicInterface(interface));
+        }
+        steps.enter(&platform, &mut trace, Step::Initializing, Step::CommandQueue);
+
+        let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET).to_be_bytes();
+        let mut segment = [0; 0x18];
+        segment[init_seg::CMDQ_ADDR_L_SZ_OFFSET..].copy_from_slice(&word);
+        let log_size = initial_seg::log_cmdq_size.get32(&segment);
+        let log_stride = initial_seg::log_cmdq_stride.get32(&segment);
+        let mut take = |bytes: usize| {
+            let order = bytes.div_ceil(BLOCK).next_power_of_two().ilog2();
+            let block = buddy.alloc(order).ok_or(Error::OutOfMemory { bytes })?;
+            let slice = memory.slice(block * BLOCK, bytes).ok_or(Error::OutOfBounds)?;
+            slice.fill(0, bytes, 0)?;
+            Ok::<_, Error>(slice)
+        };
+        let cmd = CommandQueue::new(take(BLOCK)?, take(MAILBOX_BYTES)?, log_size, log_stride)
+            .ok_or(Error::CommandQueue { log_size: log_size as u8, log_stride: log_stride as u8 })?;
+        let address = cmd.device_address();
+        bar.write32(init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
+        bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
+        wait_initialized(&platform, Step::CommandQueue, COMMAND_QUEUE_TIMEOUT)?;
+
+        let mut hca = Self {
+            platform,
+            config: *config,
+            region: memory,
+            buddy,
+            cmd,
+            events: EventRing { slots: events, first: 0, len: 0 },
+            trace,
+            counters: Counters::default(),
+            caps: Capabilities::default(),
+            step: Step::CommandQueue,
+            steps,
+            fatal: None,
+            health: health::Health::default(),
+            firmware_pages: 0,
+            firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
+            psid: [0; 16],
+            enabled: false,
+            initialized: false,
+            uar: None,
+            blueflame: [BlueFlamePage::default(); BLUEFLAME_PAGES],
+            async_eq: None,
+            completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
+            reserved_lkey: LKey::new(0),
+            next_variant: 0,
+        };
+        match hca.start() {
+            Ok(()) => Ok(hca),
+            Err(error) => {
+                // The error that stopped bring-up is the one to tell; what undoing meets is in the trace.
+                let _ = hca.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn enter(&mut self, next: Step) {
+        self.steps.enter(&self.platform, &mut self.trace, self.step, next);
+        self.step = next;
+    }
+
+    /// Everything that goes by commands.
+    fn start(&mut self) -> Result<(), Error> {
+        self.enter(Step::EnableHca);
+        // Real firmware accepts 16 bytes of output, though the manual's structure has 12.
+        self.exec(&input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0), &mut [0; 16])?;
+        self.enabled = true;
+        self.enter(Step::Issi);
+        self.agree_on_issi()?;
+        self.enter(Step::BootPages);
+        self.supply_pages(QueryPagesOp::BOOT)?;
+        if self.config.physical_function {
+            self.enter(Step::HostEndianness);
+            let first = if cfg!(target_endian = "big") { 0x80 } else { 0 };
+            let mut data = [0; 16];
+            data[0] = first;
+            self.access_register(RegisterId::HOST_ENDIANNESS, true, &mut data)?;
+        }
+        self.enter(Step::Capabilities);
+        self.set_capabilities()?;
+        self.enter(Step::InitPages);
+        self.supply_pages(QueryPagesOp::INIT)?;
+        self.enter(Step::InitHca);
+        self.exec(&input::<{ init_hca_in::SIZE }>(Opcode::INIT_HCA, 0), &mut [0; init_hca_out::SIZE])?;
+        self.initialized = true;
+        self.enter(Step::Identify);
+        self.identify()?;
+        self.enter(Step::Uar);
+        let page = self.alloc_uar()?;
+        self.uar = Some(page);
+        self.enter(Step::EventQueues);
+        self.create_event_queues(page)?;
+        self.enter(Step::Resources);
+        let query = input::<{ query_special_contexts_in::SIZE }>(Opcode::QUERY_SPECIAL_CONTEXTS, 0);
+        let mut out = [0; query_special_contexts_out::SIZE];
+        self.exec(&query, &mut out)?;
+        self.reserved_lkey = LKey::new(query_special_contexts_out::resd_lkey.get32(&out));
+        self.enter(Step::Port);
+        if !self.caps.infiniband {
+            return Err(Error::NotInfiniBand);
+        }
+        if self.config.physical_function {
+            self.port_up()?;
+        }
+        self.port()?;
+        self.enter(Step::Running);
+        Ok(())
+    }
+
+    fn agree_on_issi(&mut self) -> Result<(), Error> {
+        let mut out = [0; query_issi_out::SIZE];
+        match self.exec(&input::<{ query_issi_in::SIZE }>(Opcode::QUERY_ISSI, 0), &mut out) {
+            Ok(()) => {}
+            // Old firmware does not know the command and means sequence 0.
+            Err(Error::Command(error)) if error.status == CmdStatus::BAD_OP => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if query_issi_out::supported_issi_dw0.get32(&out) & 2 == 0 {
+            return Ok(());
+        }
+        let mut set = input::<{ set_issi_in::SIZE }>(Opcode::SET_ISSI, 0);
+        set_issi_in::current_issi.set(&mut set, 1u32);
+        self.exec(&set, &mut [0; set_issi_out::SIZE])
+    }
+
+    /// The general capabilities: the maximum, or what holds now.
+    fn query_caps(&mut self, current: bool, out: &mut [u8; query_hca_cap_out::SIZE]) -> Result<(), Error> {
+        let op_mod = CapType::GENERAL.query_op_mod(current);
+        self.exec(&input::<{ query_hca_cap_in::SIZE }>(Opcode::QUERY_HCA_CAP, op_mod), out)
+    }
+
+    fn set_capabilities(&mut self) -> Result<(), Error> {
+        use cmd_hca_cap as cap;
+        let mut block = [0; query_hca_cap_out::SIZE];
+        self.query_caps(false, &mut block)?;
+        let max = Capabilities::parse(query_hca_cap_out::capability.of(&block));
+        if let Some(name) = max.missing() {
+            return Err(Error::MissingCapability(name));
+        }
+        self.query_caps(true, &mut block)?;
+        // A copy of what holds now is edited: reserved bits that firmware has set stay as they are.
+        let mut set = input::<{ set_hca_cap_in::SIZE }>(Opcode::SET_HCA_CAP, CapType::GENERAL.set_op_mod());
+        let target = set_hca_cap_in::capability.of_mut(&mut set);
+        target.copy_from_slice(query_hca_cap_out::capability.of(&block));
+        cap::pkey_table_size.set(target, 0u32);
+        cap::log_max_qp.set(target, self.config.log_max_qp.min(max.log_max_qp));
+        cap::cmdif_checksum.set(target, 0u32);
+        cap::log_uar_page_sz.set(target, 0u32);
+        self.exec(&set, &mut [0; set_hca_cap_out::SIZE])
+    }
+
+    /// What holds after INIT_HCA.
+    fn identify(&mut self) -> Result<(), Error> {
+        let mut block = [0; query_hca_cap_out::SIZE];
+        self.query_caps(true, &mut block)?;
+        let general = query_hca_cap_out::capability.of(&block);
+        let names_driver = cmd_hca_cap::driver_version.is_set(general);
+        self.caps = Capabilities::parse(general);
+        if let Some(name) = self.caps.missing() {
+            return Err(Error::MissingCapability(name));
+        }
+        if names_driver {
+            let mut set = input::<{ set_driver_version_in::SIZE }>(Opcode::SET_DRIVER_VERSION, 0);
+            let text = set_driver_version_in::driver_version.of_mut(&mut set);
+            text.iter_mut().zip(DRIVER_VERSION).for_each(|(to, from)| *to = *from);
+            self.exec(&set, &mut [0; set_driver_version_out::SIZE])?;
+        }
+        let mut out = [0; query_adapter_out::SIZE];
+        self.exec(&input::<{ query_adapter_in::SIZE }>(Opcode::QUERY_ADAPTER, 0), &mut out)?;
+        let adapter = query_adapter_out::query_adapter_struct.of(&out);
+        let psid = query_adapter_param_block::vsd_contd_psid.of(adapter);
+        self.psid.iter_mut().zip(psid).for_each(|(to, from)| *to = *from);
+        Ok(())
+    }
+
+    /// A UAR page that lies inside the BAR, behind the initialization segment.
+    pub(super) fn alloc_uar(&mut self) -> Result<UarPage, Error> {
+        let mut out = [0; alloc_uar_out::SIZE];
+        self.exec(&input::<{ alloc_uar_in::SIZE }>(Opcode::ALLOC_UAR, 0), &mut out)?;
+        let page = UarPage::new(alloc_uar_out::uar.get32(&out));
+        let start = page.get() as usize * uar::PAGE_SIZE;
+        if start < init_seg::INIT_SEG_LEN || start + uar::PAGE_SIZE > self.platform.bar().len() {
+            return Err(Error::BadAnswer { step: self.step, field: "uar", value: u64::from(page.get()) });
+        }
+        Ok(page)
+    }
+
+    pub(super) fn dealloc_uar(&mut self, page: UarPage) -> Result<(), Error> {
+        let mut free = input::<{ dealloc_uar_in::SIZE }>(Opcode::DEALLOC_UAR, 0);
+        dealloc_uar_in::uar.set(&mut free, page.get());
+        self.exec(&free, &mut [0; dealloc_uar_out::SIZE])
+    }
+
+    fn create_event_queues(&mut self, page: UarPage) -> Result<(), Error> {
+        let limit = u64::from(self.caps.log_max_eq_sz);
+        if u64::from(self.config.log_eq_size) > limit {
+            return Err(Error::Limit { what: "log_max_eq_sz", asked: self.config.log_eq_size.into(), limit });
+        }
+        let mask = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | event.mask_bit().1);
+        self.async_eq = Some(self.create_eq(page, self.config.async_vector, mask)?);
+        for index in 0..self.config.completion_eqs {
+            let vector = self.config.completion_vector + u16::from(index);
+            let eq = self.create_eq(page, vector, 0)?;
+            if let Some(slot) = self.completion_eqs.get_mut(usize::from(index)) {
+                *slot = Some(eq);
+            }
+        }
+        self.arm_events();
+        Ok(())
+    }
+
+    fn create_eq(&mut self, page: UarPage, vector: u16, mask: u64) -> Result<Eq, Error> {
+        if vector > 0xfff {
+            return Err(Error::InvalidArgument("vector"));
+        }
+        let log_size = u32::from(self.config.log_eq_size);
+        let memory = self.take_memory(64 << log_size, BLOCK)?;
+        let made = self.create_eq_over(memory, page, vector, mask, log_size);
+        if let Err(error) = &made {
+            self.free_unless(&super::not_created(error), memory);
+        }
+        made
+    }
+
+    fn create_eq_over(
+        &mut self,
+        memory: crate::dma::DmaSlice,
+        page: UarPage,
+        vector: u16,
+        mask: u64,
+        log_size: u32,
+    ) -> Result<Eq, Error> {
+        let offset = page.get() as usize * uar::PAGE_SIZE;
+        let mut eq = Eq::new(memory, log_size, offset).ok_or(Error::OutOfBounds)?;
+        let mut create = input::<{ create_eq_in::SIZE }>(Opcode::CREATE_EQ, 0);
+        let context = create_eq_in::eq_context_entry.of_mut(&mut create);
+        let (log_page, pages) = page_list(memory, memory.len());
+        eqc::log_eq_size.set(context, log_size);
+        eqc::uar_page.set(context, page.get());
+        eqc::intr.set(context, vector);
+        eqc::log_page_size.set(context, log_page);
+        if let Some(word) = create_eq_in::event_bitmask.of_mut(&mut create).first_chunk_mut() {
+            *word = mask.to_be_bytes();
+        }
+        let address = memory.device_address();
+        let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
+        let mut out = [0; create_eq_out::SIZE];
+        self.exec_with(&create, tail, &mut out)?;
+        eq.set_number(EqNumber::new(create_eq_out::eq_number.get(&out) as u8));
+        Ok(eq)
+    }
+
+    /// Reads or writes an access register.
+    pub(super) fn access_register(
+        &mut self,
+        register: RegisterId,
+        write: bool,
+        data: &mut [u8; 16],
+    ) -> Result<(), Error> {
+        let mut command = input::<32>(Opcode::ACCESS_REG, u16::from(!write));
+        access_register_in::register_id.set(&mut command, register.0);
+        command[16..].copy_from_slice(data);
+        let mut out = [0; 32];
+        self.exec(&command, &mut out)?;
+        data.copy_from_slice(&out[16..]);
+        Ok(())
+    }
+
+    /// Sets the port's administrative state to up.
+    fn port_up(&mut self) -> Result<(), Error> {
+        let mut register = [0; paos_reg::SIZE];
+        paos_reg::local_port.set(&mut register, 1u32);
+        paos_reg::admin_status.set(&mut register, 1u32);
+        paos_reg::ase.set(&mut register, 1u32);
+        self.access_register(RegisterId::PAOS, true, &mut register)
+    }
+
+    /// Undoes bring-up: destroys event queues, stops the device, takes firmware's pages back, disables the function. All
+    /// queues and keys must have been destroyed, else firmware refuses.
+    ///
+    /// # Errors
+    /// Any [`Error`]. The device may then still use the region: reset the function before using it for anything else.
+    pub fn tear_down(mut self) -> Result<(), Error> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        self.step = Step::TearDown;
+        self.trace.push(self.platform.now(), TraceKind::Step(Step::TearDown));
+        let mut result = Ok(());
+        for slot in 0..self.completion_eqs.len() {
+            if let Some(eq) = self.completion_eqs.get_mut(slot).and_then(Option::take) {
+                result = result.and(self.destroy_eq(&eq));
+            }
+        }
+        // Page requests are lost without the queue, but nothing from here on makes firmware need pages.
+        if let Some(eq) = self.async_eq.take() {
+            result = result.and(self.destroy_eq(&eq));
+        }
+        for index in 0..self.blueflame.len() {
+            if let Some(page) = self.blueflame.get_mut(index).and_then(|entry| entry.page.take()) {
+                result = result.and(self.dealloc_uar(page));
+            }
+        }
+        if let Some(page) = self.uar.take() {
+            result = result.and(self.dealloc_uar(page));
+        }
+        if self.initialized {
+            let mut close = input::<{ teardown_hca_in::SIZE }>(Opcode::TEARDOWN_HCA, 0);
+            teardown_hca_in::profile.set(&mut close, TeardownProfile::GRACEFUL_CLOSE.0);
+            result = result.and(self.exec(&close, &mut [0; teardown_hca_out::SIZE]));
+            self.initialized = false;
+        }
+        if self.enabled {
+            result = result.and(self.reclaim_pages());
+            let disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
+            result = result.and(self.exec(&disable, &mut [0; 16]));
+            self.enabled = false;
+        }
+        if self.cmd.has_lost() {
+            let [page, mailboxes] = self.cmd.memory();
+            self.leak(page);
+            self.leak(mailboxes);
+        }
+        result
+    }
+
+    fn destroy_eq(&mut self, eq: &Eq) -> Result<(), Error> {
+        let mut destroy = input::<{ destroy_eq_in::SIZE }>(Opcode::DESTROY_EQ, 0);
+        destroy_eq_in::eq_number.set(&mut destroy, eq.number().get());
+        let result = self.exec(&destroy, &mut [0; destroy_eq_out::SIZE]);
+        self.free_unless(&result, eq.memory);
+        result
+    }
+}
+
+impl StepTimes {
+    /// Books the time of step `ended`.
+    fn enter<P: Platform>(&mut self, platform: &P, trace: &mut Trace<'_>, ended: Step, next: Step) {
+        let now = platform.now();
+        if let Some(slot) = self.times.get_mut(self.len) {
+            *slot = StepTime { step: ended, took: now.saturating_sub(self.began) };
+            self.len += 1;
+        }
+        self.began = now;
+        trace.push(now, TraceKind::Step(next));
+    }
+}
+
+/// Waits for `initializing` to clear.
+fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: u64) -> Result<(), Error> {
+    let bar = platform.bar();
+    let began = platform.now();
+    loop {
+        let word = bar.read32(init_seg::INITIALIZING_OFFSET);
+        if word == init_seg::LINK_DEAD
+            && bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD
+        {
+            return Err(Error::NotPresent);
+        }
+        if word & init_seg::INITIALIZING == 0 {
+            return Ok(());
+        }
+        let now = platform.now();
+        let waited = now.saturating_sub(began);
+        if waited >= timeout {
+            return Err(Error::Timeout { step, opcode: None, waited_ms: waited / 1_000_000 });
+        }
+        platform.idle(now + INITIALIZING_POLL);
+    }
+}

@@ -1,0 +1,137 @@
+//! Issuing commands and waiting for them, while the device's own requests are served.
+
+use super::Hca;
+use crate::barrier;
+use crate::cmd::{self, Answer, IssueError, Tail, Ticket};
+use crate::error::{CommandError, Error};
+use crate::platform::Platform;
+use crate::trace::TraceKind;
+use mlx5_prm::cmd::cmd_in;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::{CmdStatus, DeliveryStatus};
+
+/// The first wait for a command's answer, in nanoseconds. Most take this long at least.
+const FIRST_WAIT: u64 = 10_000;
+/// The longest wait between two looks.
+const LONGEST_WAIT: u64 = 1_000_000;
+
+/// The start of a command input of `N` bytes.
+pub(crate) fn input<const N: usize>(opcode: Opcode, op_mod: u16) -> [u8; N] {
+    let mut bytes = [0; N];
+    cmd_in::opcode.set(&mut bytes, opcode.0);
+    cmd_in::op_mod.set(&mut bytes, op_mod);
+    bytes
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// Issues a firmware command: `input` as the manual lays it out, `out_len` bytes of output wanted. For commands that this
+    /// driver has no method for; [`Hca::poll_command`] fetches the answer.
+    ///
+    /// # Errors
+    /// [`Error::NoCommandSlot`] if all slots are busy, [`Error::InvalidArgument`] for an input or output that is too long,
+    /// [`Error::Fatal`].
+    pub fn submit(&mut self, input: &[u8], out_len: usize) -> Result<Ticket, Error> {
+        self.issue(input, Tail::NONE, out_len, false)
+    }
+
+    /// Looks whether a command has been answered: `Ok(true)` with the output in `out`, `Ok(false)` if not yet.
+    ///
+    /// # Errors
+    /// [`Error::Command`] if firmware refused, [`Error::Timeout`] when the limit has passed (the slot is lost then),
+    /// [`Error::BadTicket`].
+    pub fn poll_command(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<bool, Error> {
+        self.drain_async();
+        let Some((issued, opcode)) = self.cmd.issued(ticket) else { return Err(Error::BadTicket) };
+        if let Some(answer) = self.cmd.take(ticket, out)? {
+            return self.finish(answer).map(|()| true);
+        }
+        let took = self.platform.now().saturating_sub(issued);
+        if let Some(cause) = self.fatal {
+            self.cmd.lose(ticket);
+            return Err(Error::Fatal(cause));
+        }
+        if took < self.config.command_timeout {
+            return Ok(false);
+        }
+        self.cmd.lose(ticket);
+        self.counters.command_timeouts += 1;
+        self.trace.push(issued + took, TraceKind::CommandTimeout { opcode, took });
+        Err(Error::Timeout { step: self.step, opcode: Some(opcode), waited_ms: took / 1_000_000 })
+    }
+
+    fn issue(&mut self, input: &[u8], tail: Tail<'_>, out_len: usize, pages: bool) -> Result<Ticket, Error> {
+        if let Some(cause) = self.fatal {
+            return Err(Error::Fatal(cause));
+        }
+        if out_len > 16 + 4096 {
+            return Err(Error::InvalidArgument("output length"));
+        }
+        let lent = match cmd::lent_bytes(input.len() + tail.bytes()) {
+            0 => None,
+            bytes => Some(self.take_memory(bytes, 4096)?),
+        };
+        let now = self.platform.now();
+        match self.cmd.issue(self.platform.bar(), input, tail, out_len, lent, pages, now) {
+            Ok(ticket) => {
+                self.counters.commands += 1;
+                Ok(ticket)
+            }
+            Err(error) => {
+                if let Some(memory) = lent {
+                    self.free(memory)?;
+                }
+                Err(match error {
+                    IssueError::NoSlot => Error::NoCommandSlot,
+                    IssueError::TooLong => Error::InvalidArgument("input length"),
+                })
+            }
+        }
+    }
+
+    /// Books an answer.
+    fn finish(&mut self, answer: Answer) -> Result<(), Error> {
+        let now = self.platform.now();
+        if let Some(memory) = answer.lent {
+            self.free(memory)?;
+        }
+        let Answer { opcode, op_mod, delivery, status, syndrome, issued, .. } = answer;
+        let took = now.saturating_sub(issued);
+        self.trace.push(now, TraceKind::Command { opcode, op_mod, delivery, status, syndrome, took });
+        if delivery == DeliveryStatus::OK && status == CmdStatus::OK {
+            return Ok(());
+        }
+        self.counters.command_errors += 1;
+        Err(Error::Command(CommandError { step: self.step, opcode, op_mod, delivery, status, syndrome }))
+    }
+
+    /// Issues a command and waits for its answer.
+    pub(super) fn exec(&mut self, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        self.exec_with(input, Tail::NONE, out)
+    }
+
+    /// As [`Hca::exec`], with a list at the end of the input.
+    pub(super) fn exec_with(&mut self, input: &[u8], tail: Tail<'_>, out: &mut [u8]) -> Result<(), Error> {
+        let ticket = self.issue(input, tail, out.len(), false)?;
+        self.wait(ticket, out)
+    }
+
+    /// As [`Hca::exec_with`], in the slot kept for MANAGE_PAGES.
+    pub(super) fn exec_pages(&mut self, input: &[u8], tail: Tail<'_>, out: &mut [u8]) -> Result<(), Error> {
+        let ticket = self.issue(input, tail, out.len(), true)?;
+        self.wait(ticket, out)
+    }
+
+    fn wait(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<(), Error> {
+        let mut pause = FIRST_WAIT;
+        loop {
+            if self.poll_command(ticket, out)? {
+                return Ok(());
+            }
+            let now = self.platform.now();
+            self.look_at_health(now);
+            barrier::full();
+            self.platform.idle(now + pause);
+            pause = (pause * 2).min(LONGEST_WAIT);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Watching the device: the health poll and the events it sends.
+
+use super::Hca;
+use super::pages::Function;
+use crate::error::FatalCause;
+use crate::event::AsyncEvent;
+use crate::platform::{Bar, Platform};
+use crate::trace::TraceKind;
+use crate::types::{CqNumber, QpNumber};
+use mlx5_prm::datapath::{cq_error, eqe_page_req, port_state_change_event, qp_events};
+use mlx5_prm::event::{EventQueueType, EventType, PortChange};
+use mlx5_prm::init_seg;
+use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+use mlx5_prm::value::NicInterface;
+
+/// Equal readings of the health counter, after the first, that mean firmware stands still.
+const EQUAL_READINGS: u32 = 3;
+/// In a page request's flags: it is the embedded processor's.
+const EMBEDDED_CPU: u32 = 1 << 15;
+/// In a page request's flags: the function is gone, all its pages are free.
+const RELEASE_ALL: u32 = 1 << 14;
+
+/// What the health poll remembers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Health {
+    counter: Option<u32>,
+    equal: u32,
+    /// When to look next.
+    pub(super) next: u64,
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// Takes asynchronous events, answers page requests, and looks at the device's health when it is time. Gives the time by
+    /// which it wants to be called again, at the latest.
+    pub fn poll(&mut self, now: u64) -> u64 {
+        self.drain_async();
+        self.look_at_health(now);
+        self.health.next
+    }
+
+    /// The oldest event not yet taken.
+    pub fn next_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop()
+    }
+
+    /// Takes completion events and names the CQ of each: it has completions, and [`Cq::notified`](crate::Cq::notified) is
+    /// due. The number is the device's claim. Gives how many there were; the most in one call is the size of the queues.
+    pub fn poll_completions(&mut self, mut notify: impl FnMut(CqNumber)) -> u32 {
+        let bar = self.platform.bar();
+        let mut taken = 0;
+        for eq in self.completion_eqs.iter_mut().flatten() {
+            for _ in 0..eq.size() {
+                match eq.next_completion(bar) {
+                    None => break,
+                    Some(Ok(cqn)) => {
+                        taken += 1;
+                        notify(cqn);
+                    }
+                    Some(Err(_)) => self.counters.bad_events += 1,
+                }
+            }
+            eq.update(bar);
+        }
+        self.counters.completion_events += u64::from(taken);
+        taken
+    }
+
+    /// Arms all event queues: the next event raises an interrupt, at once if there is one already.
+    pub fn arm_events(&mut self) {
+        let bar = self.platform.bar();
+        for eq in self.async_eq.iter_mut().chain(self.completion_eqs.iter_mut().flatten()) {
+            eq.arm(bar);
+        }
+    }
+
+    /// Whether the device is still fit for use; looks now, whatever the time.
+    pub fn check_health(&mut self, now: u64) -> Option<FatalCause> {
+        self.health.next = now;
+        self.look_at_health(now);
+        self.fatal
+    }
+
+    pub(super) fn push_event(&mut self, event: AsyncEvent) {
+        if !self.events.push(event) {
+            self.counters.events_lost += 1;
+        }
+    }
+
+    pub(super) fn set_fatal(&mut self, cause: FatalCause) {
+        if self.fatal.is_none() {
+            self.fatal = Some(cause);
+            self.trace.push(self.platform.now(), TraceKind::Health(cause));
+            self.push_event(AsyncEvent::Fatal(cause));
+        }
+    }
+
+    /// Takes what the asynchronous event queue holds, but no more than one turn of it.
+    pub(super) fn drain_async(&mut self) {
+        // Answering a page request waits for commands and so comes here again: the queue is lent away meanwhile.
+        let Some(mut eq) = self.async_eq.take() else { return };
+        let bar = self.platform.bar();
+        for _ in 0..eq.size() {
+            let Some(eqe) = eq.next(bar) else { break };
+            self.counters.events += 1;
+            self.trace
+                .push(self.platform.now(), TraceKind::Event { event: eqe.event, sub_type: eqe.sub_type });
+            if eqe.event == EventType::PAGE_REQUEST {
+                // The answer takes a while, in which more may arrive.
+                eq.update(bar);
+            }
+            self.dispatch(eqe.event, eqe.sub_type, &eqe.data);
+        }
+        eq.update(bar);
+        self.async_eq = Some(eq);
+    }
+
+    fn dispatch(&mut self, event: EventType, sub_type: u8, data: &[u8]) {
+        match event {
+            EventType::PAGE_REQUEST => self.page_request(data),
+            EventType::PORT_CHANGE => {
+                let port = port_state_change_event::port_num.get(data) as u8;
+                self.push_event(AsyncEvent::Port { port, change: PortChange(sub_type) });
+            }
+            EventType::PATH_MIG
+            | EventType::COMM_EST
+            | EventType::SQ_DRAINED
+            | EventType::WQ_CATAS_ERROR
+            | EventType::PATH_MIG_FAILED
+            | EventType::WQ_INVAL_REQ_ERROR
+            | EventType::WQ_ACCESS_ERROR
+                if EventQueueType(qp_events::r#type.get(data) as u8) == EventQueueType::QP =>
+            {
+                let qpn = QpNumber::new(qp_events::qpn_rqn_sqn.get32(data));
+                self.push_event(AsyncEvent::Qp { qpn, event });
+            }
+            EventType::CQ_ERROR => {
+                let cqn = CqNumber::new(cq_error::cqn.get32(data));
+                let syndrome = CqErrorSyndrome(cq_error::syndrome.get(data) as u8);
+                self.push_event(AsyncEvent::CqError { cqn, syndrome });
+            }
+            EventType::INTERNAL_ERROR => self.set_fatal(FatalCause::InternalError),
+            // Commands are polled for.
+            EventType::CMD => {}
+            EventType::COMP => self.counters.bad_events += 1,
+            _ => self.push_event(AsyncEvent::Other { event, sub_type }),
+        }
+    }
+
+    fn page_request(&mut self, data: &[u8]) {
+        let flags = eqe_page_req::ec_function.get32(data);
+        let function =
+            Function { id: eqe_page_req::func_id.get(data) as u16, embedded_cpu: flags & EMBEDDED_CPU != 0 };
+        if flags & RELEASE_ALL != 0 {
+            self.release_all_pages();
+            return;
+        }
+        // A failure has been counted and traced where it happened; there is nobody here to tell.
+        let served = self.serve_page_request(function, eqe_page_req::num_pages.get32(data) as i32);
+        if served.is_err() {
+            self.counters.page_requests_failed += 1;
+        }
+    }
+
+    /// The health poll, if it is time.
+    pub(super) fn look_at_health(&mut self, now: u64) {
+        if now < self.health.next || self.fatal.is_some() {
+            return;
+        }
+        self.health.next = now.saturating_add(self.config.health_interval);
+        self.counters.health_polls += 1;
+        let bar = self.platform.bar();
+        if bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD {
+            return self.set_fatal(FatalCause::LinkDead);
+        }
+        let interface = interface_state(bar);
+        if interface == NicInterface::DISABLED.0 || interface == NicInterface::SW_RESET.0 {
+            return self.set_fatal(FatalCause::Interface(interface));
+        }
+        let word = bar.read32(init_seg::HEALTH_SYND_OFFSET);
+        let syndrome = HealthSyndrome((word >> 16) as u8);
+        if syndrome != HealthSyndrome::HEALTHY && syndrome != HealthSyndrome::HIGH_TEMP_ERR {
+            return self.set_fatal(FatalCause::Syndrome { syndrome, extended: word as u16 });
+        }
+        let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET) & 0xff_ffff;
+        if self.health.counter.replace(counter) == Some(counter) {
+            self.health.equal += 1;
+            if self.health.equal >= EQUAL_READINGS {
+                self.set_fatal(FatalCause::CounterStopped);
+            }
+        } else {
+            self.health.equal = 0;
+        }
+    }
+}
+
+/// `nic_interface`, all three bits of it.
+pub(super) fn interface_state<B: Bar>(bar: B) -> u8 {
+    let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & init_seg::NIC_INTERFACE_MASK;
+    (word >> init_seg::NIC_INTERFACE_SHIFT) as u8
+}

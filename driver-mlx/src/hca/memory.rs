@@ -1,0 +1,226 @@
+//! Protection domains and memory keys.
+
+use super::Hca;
+use super::exec::input;
+use crate::buddy::BLOCK;
+use crate::cmd::Tail;
+use crate::config::{Access, Base};
+use crate::dma::DmaSlice;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::types::{LKey, Pd, RKey};
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::mkc;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::value::AccessMode;
+
+/// `mkc.qpn` of a key that every QP of its protection domain may use.
+const ANY_QPN: u32 = 0xff_ffff;
+/// log2 of the largest page of a memory key (5 bits of `mkc.log_page_size`).
+const LOG_LARGEST_PAGE: u32 = 31;
+
+/// Memory that work requests may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct MemoryRegion {
+    /// Key for this side's work requests.
+    pub lkey: LKey,
+    /// Key for peers.
+    pub rkey: RKey,
+    /// First address as the key counts.
+    pub address: u64,
+    /// Bytes; `u64::MAX` stands for all of memory.
+    pub length: u64,
+}
+
+/// How the pages of a key lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Translation {
+    log_page: u32,
+    first: u64,
+    count: usize,
+}
+
+/// The largest pages for `len` bytes at device address `device`, which the key calls `start`: an address and its device
+/// address must agree modulo the page, and whole pages must lie between `low` and `high`.
+fn translate(device: u64, start: u64, len: u64, low: u64, high: u64) -> Option<Translation> {
+    let agree = (device ^ start).trailing_zeros().min(LOG_LARGEST_PAGE);
+    (12..=agree).rev().find_map(|log_page| {
+        let mask = (1u64 << log_page) - 1;
+        let first = device & !mask;
+        let end = device.checked_add(len)?.checked_add(mask)? & !mask;
+        let fits = log_page == 12 || (first >= low && end <= high);
+        fits.then_some(Translation {
+            log_page,
+            first,
+            count: usize::try_from((end - first) >> log_page).ok()?,
+        })
+    })
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// A new protection domain.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn alloc_pd(&mut self) -> Result<Pd, Error> {
+        let mut out = [0; alloc_pd_out::SIZE];
+        self.exec(&input::<{ alloc_pd_in::SIZE }>(Opcode::ALLOC_PD, 0), &mut out)?;
+        Ok(Pd::new(alloc_pd_out::pd.get32(&out)))
+    }
+
+    /// Ends a protection domain.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command: firmware refuses while something uses it.
+    pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Error> {
+        let mut free = input::<{ dealloc_pd_in::SIZE }>(Opcode::DEALLOC_PD, 0);
+        dealloc_pd_in::pd.set(&mut free, pd.get());
+        self.exec(&free, &mut [0; dealloc_pd_out::SIZE])
+    }
+
+    /// Makes a memory key for `slice`.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for a zero-based one that does not begin at
+    /// a multiple of 4096, for one whose virtual and device address differ modulo 4096, and for remote write or atomic access
+    /// without local write.
+    pub fn register(
+        &mut self,
+        pd: Pd,
+        slice: DmaSlice,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        if slice.is_empty() {
+            return Err(Error::InvalidArgument("slice"));
+        }
+        let device = slice.device_address();
+        let start = match base {
+            Base::Virtual => slice.va() as u64,
+            Base::Zero => 0,
+        };
+        let length = slice.len() as u64;
+        // Whole pages may reach as far as the memory that is known to be ours.
+        let (low, high) = if self.region.contains(&slice) {
+            let low = self.region.device_address();
+            (low, low + self.region.len() as u64)
+        } else {
+            let page = BLOCK as u64 - 1;
+            (device & !page, device.saturating_add(length).saturating_add(page) & !page)
+        };
+        let translation =
+            translate(device, start, length, low, high).ok_or(Error::InvalidArgument("slice"))?;
+        self.create_mkey(pd, access, start, length, Some(translation))
+    }
+
+    /// Makes a memory key for all of memory, by device address.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn register_all(&mut self, pd: Pd, access: Access) -> Result<MemoryRegion, Error> {
+        self.create_mkey(pd, access, 0, u64::MAX, None)
+    }
+
+    /// Ends a memory key.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Error> {
+        let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
+        destroy_mkey_in::mkey_index.set(&mut destroy, region.lkey.get() >> 8);
+        self.exec(&destroy, &mut [0; destroy_mkey_out::SIZE])
+    }
+
+    /// Makes foreign memory visible to the device through [`Platform::map`].
+    ///
+    /// # Errors
+    /// [`Error::Map`] as the platform answers.
+    ///
+    /// # Safety
+    /// As [`DmaSlice::from_raw`]; and [`Hca::unmap`] comes only when no key and no work request uses it any more.
+    pub unsafe fn map(&mut self, va: *mut u8, len: usize) -> Result<DmaSlice, Error> {
+        let device_address = self.platform.map(va.addr(), len)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { DmaSlice::from_raw(va, device_address, len) })
+    }
+
+    /// Ends what [`Hca::map`] began.
+    pub fn unmap(&mut self, slice: DmaSlice) {
+        self.platform.unmap(slice.device_address(), slice.len());
+    }
+
+    fn create_mkey(
+        &mut self,
+        pd: Pd,
+        access: Access,
+        start: u64,
+        length: u64,
+        translation: Option<Translation>,
+    ) -> Result<MemoryRegion, Error> {
+        let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
+            return Err(Error::InvalidArgument("access"));
+        }
+        // A key that was just ended comes back under another name, so that a stale one does not fit.
+        self.next_variant = self.next_variant.wrapping_add(1);
+        let variant = self.next_variant;
+        let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
+        let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
+        mkc::lr.set(key, true);
+        mkc::lw.set(key, access.contains(Access::LOCAL_WRITE));
+        mkc::rr.set(key, access.contains(Access::REMOTE_READ));
+        mkc::rw.set(key, access.contains(Access::REMOTE_WRITE));
+        mkc::a.set(key, access.contains(Access::REMOTE_ATOMIC));
+        mkc::qpn.set(key, ANY_QPN);
+        mkc::mkey_7_0.set(key, variant);
+        mkc::pd.set(key, pd.get());
+        let Translation { log_page, first, count } = match translation {
+            Some(translation) => {
+                // Two translations to an octword, the list padded to whole ones.
+                let octwords = translation.count.div_ceil(2) as u32;
+                mkc::access_mode_1_0.set(key, AccessMode::MTT.0);
+                mkc::start_addr.set(key, start);
+                mkc::len.set(key, length);
+                mkc::log_page_size.set(key, translation.log_page);
+                mkc::translations_octword_size.set(key, octwords);
+                create_mkey_in::translations_octword_actual_size.set(&mut create, octwords);
+                translation
+            }
+            None => {
+                mkc::access_mode_1_0.set(key, AccessMode::PA.0);
+                mkc::length64.set(key, true);
+                Translation { log_page: 12, first: 0, count: 0 }
+            }
+        };
+        let entry = |index: usize| if index < count { first + ((index as u64) << log_page) } else { 0 };
+        let tail = Tail { count: count.next_multiple_of(2), entry: &entry };
+        let mut out = [0; create_mkey_out::SIZE];
+        self.exec_with(&create, tail, &mut out)?;
+        let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
+        Ok(MemoryRegion { lkey: LKey::new(number), rkey: RKey::new(number), address: start, length })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_pages_that_fit_are_chosen() {
+        // A region of 64 MiB at 1 GiB.
+        let (low, high) = (0x4000_0000, 0x4400_0000);
+        let whole = translate(low, 0x7f00_0000_0000, 0x400_0000, low, high);
+        assert_eq!(whole, Some(Translation { log_page: 26, first: low, count: 1 }));
+        let middle = translate(low + 0x1800, 0x1800, 0x800, low, high);
+        assert_eq!(middle, Some(Translation { log_page: 26, first: low, count: 1 }), "inside what is ours");
+        // Agreement only modulo 64 KiB.
+        let skewed = translate(low + 0x2_3000, 0x1_3000, 0x2_0000, low, high);
+        assert_eq!(skewed, Some(Translation { log_page: 16, first: low + 0x2_0000, count: 3 }));
+        // Foreign memory, whose neighbours are not ours.
+        let foreign = translate(0x12_3456, 0x55_3456, 0x1000, 0x12_3000, 0x12_5000);
+        assert_eq!(foreign, Some(Translation { log_page: 12, first: 0x12_3000, count: 2 }));
+        assert_eq!(translate(0x12_3456, 0x55_3457, 1, 0, u64::MAX), None);
+        assert_eq!(translate(u64::MAX - 5, u64::MAX - 5, 100, 0, u64::MAX), None);
+    }
+}

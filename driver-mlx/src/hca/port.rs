@@ -1,0 +1,236 @@
+//! The port: state, LID, GIDs and P_Keys, from vport contexts or by management datagrams to the device itself.
+
+use super::Hca;
+use super::exec::input;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::types::{Gid, Lid, Mtu, PKey};
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::hca_vport_context as vport;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::registers::pmtu_reg;
+use mlx5_prm::value::RegisterId;
+
+/// The only port that is used.
+const PORT: u32 = 1;
+/// MAD_IFC: check neither M_Key nor B_Key, as the request comes from this side.
+const NO_KEY_CHECK: u16 = 3;
+/// Bytes of a management datagram, and offset of a subnet management attribute in it (IBTA 1.3, 14.2.1.1).
+const MAD: usize = 256;
+const ATTRIBUTE: usize = 64;
+/// Subnet management attributes (IBTA 1.3, 14.2.5).
+const NODE_INFO: u16 = 0x11;
+const GUID_INFO: u16 = 0x14;
+const PORT_INFO: u16 = 0x15;
+const P_KEY_TABLE: u16 = 0x16;
+
+/// How a port stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct PortState {
+    /// Whether data may flow.
+    pub state: LinkState,
+    /// Base LID, assigned by the subnet manager; 0 before.
+    pub lid: Lid,
+    /// LID mask count: the port has 2^lmc LIDs.
+    pub lmc: u8,
+    /// The subnet manager's LID.
+    pub sm_lid: Lid,
+    /// Service level to reach the subnet manager with.
+    pub sm_sl: u8,
+    /// Largest delay in the subnet: 4.096 us times 2 to this power.
+    pub subnet_timeout: u8,
+    /// MTU in force on the link.
+    pub mtu: Mtu,
+    /// Prefix of GID 0.
+    pub gid_prefix: u64,
+    /// GUID of the port.
+    pub port_guid: u64,
+    /// GUID of the HCA.
+    pub node_guid: u64,
+    /// Capability mask of the port (IBTA 1.3, 14.2.5.6).
+    pub capability_mask: u32,
+}
+
+/// InfiniBand port state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum LinkState {
+    /// No link.
+    Down,
+    /// Link is up; the subnet manager has not configured it.
+    Init,
+    /// Configured; management datagrams only.
+    Armed,
+    /// Data may flow.
+    Active,
+}
+
+impl LinkState {
+    fn from_code(code: u64) -> Option<Self> {
+        match code {
+            1 => Some(Self::Down),
+            2 => Some(Self::Init),
+            3 => Some(Self::Armed),
+            4 => Some(Self::Active),
+            _ => None,
+        }
+    }
+}
+
+/// A big-endian number of `N` bytes at `at`; callers stay inside.
+fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    bytes.iter().skip(at).take(N).fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// How port 1 stands.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state or MTU that does not exist.
+    pub fn port(&mut self) -> Result<PortState, Error> {
+        if self.caps.ib_virt { self.port_by_context() } else { self.port_by_mad() }
+    }
+
+    fn link_state(&self, code: u64) -> Result<LinkState, Error> {
+        LinkState::from_code(code).ok_or(Error::BadAnswer {
+            step: self.step,
+            field: "port_state",
+            value: code,
+        })
+    }
+
+    fn port_by_context(&mut self) -> Result<PortState, Error> {
+        let mut query = input::<{ query_hca_vport_context_in::SIZE }>(Opcode::QUERY_HCA_VPORT_CONTEXT, 0);
+        if self.caps.num_ports == 2 {
+            query_hca_vport_context_in::port_num.set(&mut query, PORT);
+        }
+        let mut out = [0; query_hca_vport_context_out::SIZE];
+        self.exec(&query, &mut out)?;
+        let context = query_hca_vport_context_out::hca_vport_context.of(&out);
+        let mut register = [0; pmtu_reg::SIZE];
+        pmtu_reg::local_port.set(&mut register, PORT);
+        self.access_register(RegisterId::PMTU, false, &mut register)?;
+        let bytes = pmtu_reg::oper_mtu.get32(&register);
+        let mtu = Mtu::from_bytes(bytes).ok_or(Error::BadAnswer {
+            step: self.step,
+            field: "oper_mtu",
+            value: u64::from(bytes),
+        })?;
+        let state = self.link_state(vport::port_state.get(context))?;
+        let (lid, lmc) = (vport::lid.get(context) as u16, vport::lmc.get(context) as u8);
+        let port = PortState {
+            state,
+            lid: Lid::new(lid),
+            lmc,
+            sm_lid: Lid::new(vport::sm_lid.get(context) as u16),
+            sm_sl: vport::sm_sl.get(context) as u8,
+            subnet_timeout: vport::subnet_timeout.get(context) as u8,
+            mtu,
+            gid_prefix: 0,
+            port_guid: vport::port_guid.get(context),
+            node_guid: vport::node_guid.get(context),
+            capability_mask: vport::cap_mask1.get32(context),
+        };
+        Ok(PortState { gid_prefix: self.gid(0)?.prefix(), ..port })
+    }
+
+    fn port_by_mad(&mut self) -> Result<PortState, Error> {
+        let info = self.subnet_get(PORT_INFO, PORT)?;
+        let node = self.subnet_get(NODE_INFO, 0)?;
+        let state = self.link_state(number::<1>(&info, 32) & 0xf)?;
+        let code = number::<1>(&info, 36) >> 4;
+        let mtu = Mtu::from_code(code as u8).ok_or(Error::BadAnswer {
+            step: self.step,
+            field: "NeighborMTU",
+            value: code,
+        })?;
+        Ok(PortState {
+            state,
+            lid: Lid::new(number::<2>(&info, 16) as u16),
+            lmc: number::<1>(&info, 34) as u8 & 7,
+            sm_lid: Lid::new(number::<2>(&info, 18) as u16),
+            sm_sl: number::<1>(&info, 36) as u8 & 0xf,
+            subnet_timeout: number::<1>(&info, 51) as u8 & 0x1f,
+            mtu,
+            gid_prefix: number::<8>(&info, 8),
+            port_guid: number::<8>(&node, 20),
+            node_guid: number::<8>(&node, 12),
+            capability_mask: number::<4>(&info, 20) as u32,
+        })
+    }
+
+    /// An entry of port 1's GID table.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.
+    pub fn gid(&mut self, index: u16) -> Result<Gid, Error> {
+        let limit = u64::from(self.caps.gid_table_size);
+        if u64::from(index) >= limit {
+            return Err(Error::Limit { what: "gid_table_size", asked: u64::from(index), limit });
+        }
+        if !self.caps.ib_virt {
+            let prefix = number::<8>(&self.subnet_get(PORT_INFO, PORT)?, 8);
+            let block = self.subnet_get(GUID_INFO, u32::from(index / 8))?;
+            return Ok(Gid::new(prefix, number::<8>(&block, usize::from(index % 8) * 8)));
+        }
+        let mut query = input::<{ query_hca_vport_gid_in::SIZE }>(Opcode::QUERY_HCA_VPORT_GID, 0);
+        if self.caps.num_ports == 2 {
+            query_hca_vport_gid_in::port_num.set(&mut query, PORT);
+        }
+        query_hca_vport_gid_in::gid_index.set(&mut query, index);
+        let mut out = [0; query_hca_vport_gid_out::gid.len_with(1)];
+        self.exec(&query, &mut out)?;
+        let mut gid = Gid::default();
+        gid.0.iter_mut().zip(&out[query_hca_vport_gid_out::gid.offset..]).for_each(|(to, from)| *to = *from);
+        Ok(gid)
+    }
+
+    /// An entry of port 1's P_Key table.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::Limit`] beyond the table.
+    pub fn pkey(&mut self, index: u16) -> Result<PKey, Error> {
+        let limit = u64::from(self.caps.pkey_table_size);
+        if u64::from(index) >= limit {
+            return Err(Error::Limit { what: "pkey_table_size", asked: u64::from(index), limit });
+        }
+        if !self.caps.ib_virt {
+            let block = self.subnet_get(P_KEY_TABLE, u32::from(index / 32))?;
+            return Ok(PKey::new(number::<2>(&block, usize::from(index % 32) * 2) as u16));
+        }
+        let mut query = input::<{ query_hca_vport_pkey_in::SIZE }>(Opcode::QUERY_HCA_VPORT_PKEY, 0);
+        if self.caps.num_ports == 2 {
+            query_hca_vport_pkey_in::port_num.set(&mut query, PORT);
+        }
+        query_hca_vport_pkey_in::pkey_index.set(&mut query, index);
+        let mut out = [0; query_hca_vport_pkey_out::pkey.len_with(1)];
+        self.exec(&query, &mut out)?;
+        Ok(PKey::new(number::<4>(&out, query_hca_vport_pkey_out::pkey.offset) as u16))
+    }
+
+    /// An attribute of the device's own subnet management agent (IBTA 1.3, 14.2.1): SubnGet through MAD_IFC.
+    fn subnet_get(&mut self, attribute: u16, modifier: u32) -> Result<[u8; ATTRIBUTE], Error> {
+        let mut command = input::<{ mad_ifc_in::SIZE }>(Opcode::MAD_IFC, NO_KEY_CHECK);
+        mad_ifc_in::port.set(&mut command, PORT);
+        let mad = mad_ifc_in::mad.of_mut(&mut command);
+        // Base version 1, LID-routed subnet management class, class version 1, method Get.
+        mad[..4].copy_from_slice(&[1, 0x01, 1, 0x01]);
+        mad[16..18].copy_from_slice(&attribute.to_be_bytes());
+        mad[20..24].copy_from_slice(&modifier.to_be_bytes());
+        let mut out = [0; mad_ifc_out::SIZE];
+        self.exec(&command, &mut out)?;
+        let response: &[u8] = mad_ifc_out::response_mad_packet.of(&out);
+        let status = number::<2>(response, 4) & 0x7fff;
+        if response.len() != MAD || response[3] != 0x81 || status != 0 {
+            return Err(Error::BadAnswer {
+                step: self.step,
+                field: "response_mad_packet.status",
+                value: status,
+            });
+        }
+        let mut value = [0; ATTRIBUTE];
+        value.copy_from_slice(&response[ATTRIBUTE..2 * ATTRIBUTE]);
+        Ok(value)
+    }
+}

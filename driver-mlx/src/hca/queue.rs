@@ -1,0 +1,84 @@
+//! Making and destroying completion queues.
+
+use super::exec::input;
+use super::{Hca, page_list};
+use crate::buddy::BLOCK;
+use crate::cmd::Tail;
+use crate::config::CqConfig;
+use crate::cq::{self, Cq};
+use crate::dma::DmaSlice;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::types::CqNumber;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::cqc;
+use mlx5_prm::init_seg::uar;
+use mlx5_prm::opcode::Opcode;
+
+impl<P: Platform> Hca<'_, P> {
+    /// Makes a completion queue.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]; [`Error::InvalidArgument`] if there is no such
+    /// event queue.
+    pub fn create_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
+        let eq = self.completion_eqs.get(usize::from(config.eq)).and_then(Option::as_ref);
+        let eqn = eq.map(|eq| eq.number().get()).ok_or(Error::InvalidArgument("eq"))?;
+        let page = self.uar.ok_or(Error::WrongState)?.get();
+        let log_size = cq::log_size_for(config.entries);
+        let limit = u32::from(self.caps.log_max_cq_sz).min(22);
+        let Some(log_size) = log_size.filter(|&log| log <= limit) else {
+            return Err(Error::Limit {
+                what: "log_max_cq_sz",
+                asked: u64::from(config.entries),
+                limit: u64::from(cq::capacity(limit)),
+            });
+        };
+        let ring_bytes = 64usize << log_size;
+        let memory = self.take_memory(ring_bytes + 64, BLOCK)?;
+        let made = self.create_cq_over(memory, ring_bytes, log_size, page, eqn);
+        if let Err(error) = &made {
+            self.free_unless(&super::not_created(error), memory);
+        }
+        made
+    }
+
+    fn create_cq_over(
+        &mut self,
+        memory: DmaSlice,
+        ring_bytes: usize,
+        log_size: u32,
+        page: u32,
+        eqn: u8,
+    ) -> Result<Cq<P::Bar>, Error> {
+        let bar = self.platform.bar();
+        let mut cq =
+            Cq::new(memory, log_size, bar, page as usize * uar::PAGE_SIZE).ok_or(Error::OutOfBounds)?;
+        let (log_page, pages) = page_list(memory, ring_bytes);
+        let mut create = input::<{ create_cq_in::SIZE }>(Opcode::CREATE_CQ, 0);
+        let context = create_cq_in::cq_context.of_mut(&mut create);
+        cqc::log_cq_size.set(context, log_size);
+        cqc::uar_page.set(context, page);
+        cqc::c_eqn_or_apu_element.set(context, eqn);
+        cqc::log_page_size.set(context, log_page);
+        cqc::dbr_addr.set(context, memory.device_address() + ring_bytes as u64);
+        let address = memory.device_address();
+        let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
+        let mut out = [0; create_cq_out::SIZE];
+        self.exec_with(&create, tail, &mut out)?;
+        cq.set_number(CqNumber::new(create_cq_out::cqn.get32(&out)));
+        Ok(cq)
+    }
+
+    /// Destroys a completion queue that no QP uses any more.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command. The queue's memory then stays taken, as the device may still write there.
+    pub fn destroy_cq(&mut self, cq: Cq<P::Bar>) -> Result<(), Error> {
+        let mut destroy = input::<{ destroy_cq_in::SIZE }>(Opcode::DESTROY_CQ, 0);
+        destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
+        let result = self.exec(&destroy, &mut [0; destroy_cq_out::SIZE]);
+        self.free_unless(&result, cq.memory);
+        result
+    }
+}

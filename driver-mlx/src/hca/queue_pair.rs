@@ -1,0 +1,445 @@
+//! Making, changing and destroying queue pairs.
+
+use super::exec::input;
+use super::{BlueFlamePage, Hca, page_list};
+use crate::buddy::BLOCK;
+use crate::cmd::Tail;
+use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
+use crate::dma::DmaSlice;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::qp::{Doorbell, Qp, QpContext, QpGeometry, QpLimits, QpState};
+use crate::types::{Path, Psn, QpNumber, UarPage};
+use crate::wqe::stat_rate;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::{ads, qpc};
+use mlx5_prm::init_seg::uar;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::value::{self, OptParamMask, PmState, RqType, ServiceType};
+
+/// Units of 16 bytes that any work request may have (6 bits of `ds`), and an RDMA read (512 bytes).
+const MOST_UNITS: usize = 63;
+const MOST_READ_UNITS: usize = 32;
+/// An ACK is asked for at least every 2^8 packets.
+const LOG_ACK_REQ_FREQ: u32 = 8;
+/// MTU code and log2 of the longest message of datagram services: UD, and the management QPs.
+const UD_MTU_AND_MESSAGE: (u32, u32) = (5, 12);
+const GSI_MTU_AND_MESSAGE: (u32, u32) = (1, 8);
+
+/// Work request sizes that a configuration implies.
+struct Sizes {
+    geometry: QpGeometry,
+    limits: QpLimits,
+}
+
+fn exceeds(what: &'static str, asked: u64, limit: u64) -> Result<(), Error> {
+    if asked > limit { Err(Error::Limit { what, asked, limit }) } else { Ok(()) }
+}
+
+/// log2, rounded up.
+fn log2_ceil(count: u8) -> u32 {
+    u32::from(count).max(1).next_power_of_two().ilog2()
+}
+
+/// The 272-byte input that all state changes with parameters share; they are laid out alike.
+struct Change {
+    bytes: [u8; rst2init_qp_in::SIZE],
+}
+
+impl Change {
+    fn new(opcode: Opcode, context: &QpContext, qpn: QpNumber) -> Self {
+        let mut bytes = input::<{ rst2init_qp_in::SIZE }>(opcode, 0);
+        rst2init_qp_in::qpn.set(&mut bytes, qpn.get());
+        let qp = rst2init_qp_in::qpc.of_mut(&mut bytes);
+        qpc::st.set(qp, service_type(context.config.service).0);
+        qpc::pm_state.set(qp, PmState::MIGRATED.0);
+        qpc::pd.set(qp, context.config.pd.get());
+        qpc::cqn_snd.set(qp, context.config.send_cq.get());
+        qpc::cqn_rcv.set(qp, context.config.recv_cq.get());
+        qpc::log_ack_req_freq.set(qp, LOG_ACK_REQ_FREQ);
+        Self { bytes }
+    }
+
+    fn qp(&mut self) -> &mut [u8] {
+        rst2init_qp_in::qpc.of_mut(&mut self.bytes)
+    }
+
+    fn path(&mut self) -> &mut [u8] {
+        qpc::primary_address_path.of_mut(self.qp())
+    }
+
+    fn allow(&mut self, mask: OptParamMask) {
+        rst2init_qp_in::opt_param_mask.set(&mut self.bytes, mask.bits());
+    }
+}
+
+fn service_type(service: Service) -> ServiceType {
+    match service {
+        Service::Rc => ServiceType::RC,
+        Service::Ud { .. } => ServiceType::UD,
+        Service::Gsi => ServiceType::QP1,
+    }
+}
+
+impl<P: Platform> Hca<'_, P> {
+    fn sizes(&self, config: &QpConfig) -> Result<Sizes, Error> {
+        let caps = &self.caps;
+        let (head, most) = match config.service {
+            // Control and remote address.
+            Service::Rc => (2, MOST_READ_UNITS),
+            // Control and address vector.
+            Service::Ud { .. } | Service::Gsi => (4, MOST_UNITS),
+        };
+        let inline_units =
+            if config.max_inline == 0 { 0 } else { (config.max_inline as usize + 4).div_ceil(16) };
+        let most = most.min(usize::from(caps.max_wqe_sz_sq) / 16);
+        let room = most.saturating_sub(head) as u64;
+        exceeds("max_wqe_sz_sq", u64::from(config.max_send_sge), room)?;
+        let inline_room = (MOST_UNITS.min(usize::from(caps.max_wqe_sz_sq) / 16) - head) as u64;
+        exceeds("max_wqe_sz_sq", inline_units as u64, inline_room)?;
+        exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), u64::from(caps.max_wqe_sz_rq) / 16)?;
+        let units = head + inline_units.max(config.max_send_sge as usize);
+        let largest = 1u64 << caps.log_max_qp_sz.min(15);
+        let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
+        let asked = u64::from(config.max_send_wr.max(config.max_recv_wr));
+        let geometry = QpGeometry::new(config.max_send_wr, config.max_recv_wr, units, config.max_recv_sge)
+            .ok_or(limit(asked))?;
+        if geometry.sq_bytes > 0 {
+            exceeds("log_max_qp_sz", 1 << geometry.log_sq_size, largest)?;
+        }
+        if geometry.rq_bytes > 0 {
+            exceeds("log_max_qp_sz", 1 << geometry.log_rq_size, largest)?;
+        }
+        let limits = QpLimits {
+            max_send_sge: config.max_send_sge as u8,
+            max_inline: config.max_inline as u16,
+            max_recv_sge: config.max_recv_sge as u8,
+        };
+        Ok(Sizes { geometry, limits })
+    }
+
+    /// Makes a queue pair, in the state [`QpState::Reset`].
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::MissingCapability`].
+    pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
+        if config.user_index >= 0xff_ffff {
+            return Err(Error::InvalidArgument("user_index"));
+        }
+        if config.deth_sqpn.is_some() && !self.caps.set_deth_sqpn {
+            return Err(Error::MissingCapability("set_deth_sqpn"));
+        }
+        let sizes = self.sizes(config)?;
+        let control = self.uar.ok_or(Error::WrongState)?;
+        let (page, doorbell, register) = match self.take_register(config.blueflame) {
+            Some((page, bar, offset, half, register)) => {
+                (page, Doorbell { bar, offset, blueflame: half }, Some(register))
+            }
+            None => {
+                let offset = control.get() as usize * uar::PAGE_SIZE + uar::BLUEFLAME;
+                (control, Doorbell { bar: self.platform.bar(), offset, blueflame: 0 }, None)
+            }
+        };
+        let context =
+            QpContext { config: *config, port: 1, pkey_index: 0, access: Access::empty(), register };
+        let memory = match self.take_memory(sizes.geometry.total, BLOCK) {
+            Ok(memory) => memory,
+            Err(error) => {
+                self.give_register(register);
+                return Err(error);
+            }
+        };
+        let made = self.create_qp_over(memory, &sizes, page, doorbell, context);
+        if let Err(error) = &made {
+            let refused = super::not_created(error);
+            self.free_unless(&refused, memory);
+            if refused.is_ok() {
+                self.give_register(register);
+            }
+        }
+        made
+    }
+
+    fn create_qp_over(
+        &mut self,
+        memory: DmaSlice,
+        sizes: &Sizes,
+        page: UarPage,
+        doorbell: Doorbell<P::Bar>,
+        context: QpContext,
+    ) -> Result<Qp<P::Bar>, Error> {
+        let Sizes { geometry, limits } = sizes;
+        let mut qp = Qp::new(memory, geometry, *limits, doorbell, context).ok_or(Error::OutOfBounds)?;
+        let config = &context.config;
+        let (log_page, pages) = page_list(memory, geometry.ring_bytes());
+        let mut create = input::<{ create_qp_in::SIZE }>(Opcode::CREATE_QP, 0);
+        let fields = create_qp_in::qpc.of_mut(&mut create);
+        qpc::st.set(fields, service_type(config.service).0);
+        qpc::pm_state.set(fields, PmState::MIGRATED.0);
+        qpc::pd.set(fields, config.pd.get());
+        if geometry.rq_bytes > 0 {
+            qpc::log_rq_size.set(fields, geometry.log_rq_size);
+            qpc::log_rq_stride.set(fields, geometry.log_rq_stride);
+            qpc::rq_type.set(fields, RqType::NON_ZERO_RQ.0);
+        } else {
+            qpc::rq_type.set(fields, RqType::ZERO_LEN_RQ.0);
+        }
+        if geometry.sq_bytes > 0 {
+            qpc::log_sq_size.set(fields, geometry.log_sq_size);
+        } else {
+            qpc::no_sq.set(fields, true);
+        }
+        qpc::rlky.set(fields, config.reserved_lkey);
+        qpc::uar_page.set(fields, page.get());
+        qpc::user_index.set(fields, config.user_index);
+        qpc::log_page_size.set(fields, log_page);
+        qpc::cqn_snd.set(fields, config.send_cq.get());
+        qpc::cqn_rcv.set(fields, config.recv_cq.get());
+        qpc::dbr_addr.set(fields, memory.device_address() + geometry.record as u64);
+        if let Some(source) = config.deth_sqpn {
+            qpc::deth_sqpn.set(fields, source.get());
+        }
+        let address = memory.device_address();
+        let count = if geometry.ring_bytes() == 0 { 0 } else { pages };
+        let tail = Tail { count, entry: &|index| address + ((index as u64) << (log_page + 12)) };
+        let mut out = [0; create_qp_out::SIZE];
+        self.exec_with(&create, tail, &mut out)?;
+        qp.set_number(QpNumber::new(create_qp_out::qpn.get32(&out)));
+        Ok(qp)
+    }
+
+    /// Destroys a queue pair in any state. Its completions stay in the CQs: see [`Cq::sweep`](crate::Cq::sweep).
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command. The queue's memory then stays taken, as the device may still use it.
+    pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
+        let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
+        destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
+        let result = self.exec(&destroy, &mut [0; destroy_qp_out::SIZE]);
+        self.free_unless(&result, qp.memory);
+        if result.is_ok() {
+            self.give_register(qp.context.register);
+        }
+        result
+    }
+
+    /// A BlueFlame register of its own: page, write-combining view, offset of the first half, bytes of a half, and the name
+    /// to give it back by. `None` if it was not asked for or there is none.
+    #[allow(clippy::type_complexity)]
+    fn take_register(&mut self, wanted: bool) -> Option<(UarPage, P::Bar, usize, usize, (u8, u8))> {
+        let log_size = u32::from(self.caps.log_bf_reg_size);
+        if !wanted || !(4..=9).contains(&log_size) {
+            return None;
+        }
+        let bar = self.platform.bar_write_combining()?;
+        let every = (1u8 << uar::BLUEFLAME_REGISTERS) - 1;
+        let index = self.blueflame.iter().position(|entry| entry.used != every)?;
+        let BlueFlamePage { page, used } = self.blueflame.get(index).copied()?;
+        let page = match page {
+            Some(page) => page,
+            None => self.alloc_uar().ok()?,
+        };
+        let register = used.trailing_ones() as usize;
+        *self.blueflame.get_mut(index)? = BlueFlamePage { page: Some(page), used: used | 1 << register };
+        let offset = page.get() as usize * uar::PAGE_SIZE + uar::blueflame(register, false, log_size);
+        Some((page, bar, offset, 1 << (log_size - 1), (index as u8, register as u8)))
+    }
+
+    fn give_register(&mut self, register: Option<(u8, u8)>) {
+        if let Some((index, register)) = register
+            && let Some(entry) = self.blueflame.get_mut(usize::from(index))
+        {
+            entry.used &= !(1 << register);
+        }
+    }
+
+    fn change(&mut self, qp: &mut Qp<P::Bar>, change: &Change, state: QpState) -> Result<(), Error> {
+        self.exec(&change.bytes, &mut [0; rst2init_qp_out::SIZE])?;
+        qp.set_state(state);
+        Ok(())
+    }
+
+    /// RESET to INIT: receives may be posted.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`].
+    pub fn modify_to_init(&mut self, qp: &mut Qp<P::Bar>, params: &InitParams) -> Result<(), Error> {
+        if params.port == 0 || params.port > self.caps.num_ports {
+            return Err(Error::InvalidArgument("port"));
+        }
+        qp.context.port = params.port;
+        qp.context.pkey_index = params.pkey_index;
+        qp.context.access = params.access;
+        let config = qp.context.config;
+        let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context, qp.number());
+        ads::pkey_index.set(change.path(), params.pkey_index);
+        ads::vhca_port_num.set(change.path(), params.port);
+        let fields = change.qp();
+        qpc::rlky.set(fields, config.reserved_lkey);
+        match config.service {
+            Service::Rc => {}
+            Service::Ud { q_key } => qpc::q_key.set(fields, q_key.get()),
+            Service::Gsi => {
+                qpc::q_key.set(fields, crate::types::QKey::GSI.get());
+                let (mtu, message) = GSI_MTU_AND_MESSAGE;
+                qpc::mtu.set(fields, mtu);
+                qpc::log_msg_max.set(fields, message);
+            }
+        }
+        self.change(qp, &change, QpState::Init)
+    }
+
+    /// INIT to RTR of a connected QP: it answers its peer.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
+    pub fn modify_to_rtr(&mut self, qp: &mut Qp<P::Bar>, params: &RtrParams) -> Result<(), Error> {
+        if qp.service() != Service::Rc {
+            return Err(Error::InvalidArgument("service"));
+        }
+        if params.min_rnr_timer > 31 {
+            return Err(Error::InvalidArgument("min_rnr_timer"));
+        }
+        let log_rra = log2_ceil(params.responder_resources);
+        exceeds("log_max_ra_res_qp", u64::from(log_rra), u64::from(self.caps.log_max_ra_res_qp))?;
+        let QpContext { port, pkey_index, access, .. } = qp.context;
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
+        // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
+        change.allow(OptParamMask::RRE | OptParamMask::RWE);
+        let log_msg_max = self.caps.log_max_msg;
+        let fields = change.qp();
+        qpc::mtu.set(fields, params.mtu.code());
+        qpc::log_msg_max.set(fields, log_msg_max);
+        qpc::remote_qpn.set(fields, params.remote_qpn.get());
+        qpc::next_rcv_psn.set(fields, params.rq_psn.get());
+        qpc::log_rra_max.set(fields, log_rra);
+        qpc::min_rnr_nak.set(fields, params.min_rnr_timer);
+        qpc::rre.set(fields, access.contains(Access::REMOTE_READ));
+        qpc::rwe.set(fields, access.contains(Access::REMOTE_WRITE));
+        let rates = self.caps.stat_rate_support;
+        let path = change.path();
+        ads::pkey_index.set(path, pkey_index);
+        ads::vhca_port_num.set(path, port);
+        put_path(path, &params.path, rates)?;
+        self.change(qp, &change, QpState::ReadyToReceive)
+    }
+
+    /// RTR to RTS of a connected QP: it sends.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
+    pub fn modify_to_rts(&mut self, qp: &mut Qp<P::Bar>, params: &RtsParams) -> Result<(), Error> {
+        if qp.service() != Service::Rc {
+            return Err(Error::InvalidArgument("service"));
+        }
+        if params.ack_timeout > 31 || params.retry_count > 7 || params.rnr_retry > 7 {
+            return Err(Error::InvalidArgument("ack_timeout, retry_count or rnr_retry"));
+        }
+        let log_sra = log2_ceil(params.initiator_depth);
+        exceeds("log_max_ra_req_qp", u64::from(log_sra), u64::from(self.caps.log_max_ra_req_qp))?;
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
+        let fields = change.qp();
+        qpc::next_send_psn.set(fields, params.sq_psn.get());
+        qpc::retry_count.set(fields, params.retry_count);
+        qpc::rnr_retry.set(fields, params.rnr_retry);
+        qpc::log_sra_max.set(fields, log_sra);
+        ads::ack_timeout.set(change.path(), params.ack_timeout);
+        self.change(qp, &change, QpState::ReadyToSend)
+    }
+
+    /// INIT to RTR and on to RTS of a datagram QP (UD, GSI).
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for a connected QP.
+    pub fn modify_to_rts_datagram(&mut self, qp: &mut Qp<P::Bar>, sq_psn: Psn) -> Result<(), Error> {
+        let (mtu, message) = match qp.service() {
+            Service::Rc => return Err(Error::InvalidArgument("service")),
+            Service::Ud { .. } => UD_MTU_AND_MESSAGE,
+            Service::Gsi => GSI_MTU_AND_MESSAGE,
+        };
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
+        qpc::mtu.set(change.qp(), mtu);
+        qpc::log_msg_max.set(change.qp(), message);
+        ads::pkey_index.set(change.path(), qp.context.pkey_index);
+        ads::vhca_port_num.set(change.path(), qp.context.port);
+        self.change(qp, &change, QpState::ReadyToReceive)?;
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
+        qpc::next_send_psn.set(change.qp(), sq_psn.get());
+        self.change(qp, &change, QpState::ReadyToSend)
+    }
+
+    /// Any state but RESET to ERROR: what is posted, now or later, is answered as flushed.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn modify_to_error(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
+        let mut change = input::<{ qp_2err_in::SIZE }>(Opcode::QP_2ERR, 0);
+        qp_2err_in::qpn.set(&mut change, qp.number().get());
+        self.exec(&change, &mut [0; qp_2err_out::SIZE])?;
+        qp.set_state(QpState::Error);
+        Ok(())
+    }
+
+    /// Any state to RESET: what is posted is forgotten. Its completions stay in the CQs: see
+    /// [`Cq::sweep`](crate::Cq::sweep).
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn modify_to_reset(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
+        let mut change = input::<{ qp_2rst_in::SIZE }>(Opcode::QP_2RST, 0);
+        qp_2rst_in::qpn.set(&mut change, qp.number().get());
+        self.exec(&change, &mut [0; qp_2rst_out::SIZE])?;
+        qp.clear();
+        qp.set_state(QpState::Reset);
+        Ok(())
+    }
+
+    /// The state as the device has it.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist.
+    pub fn query_qp_state(&mut self, qp: &Qp<P::Bar>) -> Result<QpState, Error> {
+        let mut query = input::<{ query_qp_in::SIZE }>(Opcode::QUERY_QP, 0);
+        query_qp_in::qpn.set(&mut query, qp.number().get());
+        let mut out = [0; query_qp_out::SIZE];
+        self.exec(&query, &mut out)?;
+        let state = qpc::state.get(query_qp_out::qpc.of(&out));
+        match value::QpState(state as u8) {
+            value::QpState::RST => Ok(QpState::Reset),
+            value::QpState::INIT => Ok(QpState::Init),
+            value::QpState::RTR => Ok(QpState::ReadyToReceive),
+            value::QpState::RTS => Ok(QpState::ReadyToSend),
+            value::QpState::SQER => Ok(QpState::SendQueueError),
+            value::QpState::SQD | value::QpState::SQ_DRAINING => Ok(QpState::SendQueueDrained),
+            value::QpState::ERR => Ok(QpState::Error),
+            _ => Err(Error::BadAnswer { step: self.step, field: "state", value: state }),
+        }
+    }
+}
+
+/// Fills the path that the device keeps in the QP.
+fn put_path(to: &mut [u8], path: &Path, rates: u16) -> Result<(), Error> {
+    let Path::InfiniBand { dlid, sl, src_path_bits, static_rate, grh } = *path;
+    if sl > 15 {
+        return Err(Error::InvalidArgument("sl"));
+    }
+    if src_path_bits > 0x7f {
+        return Err(Error::InvalidArgument("src_path_bits"));
+    }
+    ads::rlid.set(to, dlid.get());
+    ads::mlid.set(to, src_path_bits);
+    ads::sl.set(to, sl);
+    ads::stat_rate.set(to, stat_rate(static_rate, rates));
+    if let Some(grh) = grh {
+        if grh.flow_label > 0xf_ffff {
+            return Err(Error::InvalidArgument("flow_label"));
+        }
+        ads::grh.set(to, true);
+        ads::src_addr_index.set(to, grh.source_gid_index);
+        ads::hop_limit.set(to, grh.hop_limit);
+        ads::tclass.set(to, grh.traffic_class);
+        ads::flow_label.set(to, grh.flow_label);
+        ads::rgid_rip.of_mut(to).copy_from_slice(&grh.dgid.0);
+    }
+    Ok(())
+}
