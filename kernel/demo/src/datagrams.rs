@@ -9,7 +9,7 @@ use crate::error::{DemoError, InCall};
 use crate::pattern::Stream;
 use crate::report::{Operation, Tally};
 use crate::sizes::Sizes;
-use crate::{Role, Storage};
+use crate::{Buffers, Role};
 
 /// The longest datagram.
 pub(crate) const MAX_DATAGRAM: usize = 256 << 10;
@@ -84,11 +84,11 @@ impl Datagrams {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        storage: &mut Storage,
+        buffers: &mut Buffers,
         tally: &mut Tally,
     ) -> Result<bool, DemoError> {
-        self.send(adapter, rds, storage, tally)?;
-        self.receive(adapter, rds, storage, tally)?;
+        self.send(adapter, rds, buffers, tally)?;
+        self.receive(adapter, rds, buffers, tally)?;
         self.echo(adapter, rds)?;
         if self.sent < self.count
             || self.received < self.count
@@ -108,7 +108,7 @@ impl Datagrams {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        storage: &mut Storage,
+        buffers: &mut Buffers,
         tally: &mut Tally,
     ) -> Result<(), DemoError> {
         for _ in 0..BURST {
@@ -116,7 +116,7 @@ impl Datagrams {
                 break;
             }
             let len = self.sizes.of(self.sent) as usize;
-            let Some(payload) = storage.outgoing.get_mut(..len) else { break };
+            let Some(payload) = buffers.outgoing.get_mut(..len) else { break };
             if !self.made {
                 self.own.fill(self.sent, 0, payload);
                 self.made = true;
@@ -139,21 +139,25 @@ impl Datagrams {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
-        storage: &mut Storage,
+        buffers: &mut Buffers,
         tally: &mut Tally,
     ) -> Result<(), DemoError> {
         loop {
-            let message = match rds.recvmsg(adapter, self.socket, &mut storage.incoming) {
+            let message = match rds.recvmsg(adapter, self.socket, &mut buffers.incoming) {
                 Ok(message) => message,
                 Err(RdsError::Again) => return Ok(()),
                 Err(error) => return Err(DemoError::Rds { call: "recvmsg", error }),
             };
-            let wrong = |position| DemoError::Mismatch { operation: Operation::Rds, sequence: self.received, position };
+            let wrong = |position| DemoError::Mismatch {
+                operation: Operation::Rds,
+                sequence: self.received,
+                position,
+            };
             let expected = self.sizes.of(self.received) as usize;
             if message.from != self.peer || message.message_len != expected || self.received == self.count {
                 return Err(wrong(message.message_len));
             }
-            let payload = storage.incoming.get(..message.len).unwrap_or_default();
+            let payload = buffers.incoming.get(..message.len).unwrap_or_default();
             if let Some(position) = self.theirs.mismatch(self.received, 0, payload) {
                 return Err(wrong(position));
             }
@@ -163,7 +167,11 @@ impl Datagrams {
     }
 
     /// The server sends back what arrives at the echo port.
-    fn echo<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), DemoError> {
+    fn echo<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<(), DemoError> {
         if self.role == Role::Client {
             return Ok(());
         }
@@ -210,7 +218,11 @@ impl Datagrams {
         }
     }
 
-    pub(crate) fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), DemoError> {
+    pub(crate) fn close<P: Platform>(
+        self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<(), DemoError> {
         rds.close(adapter, self.socket).in_call("close")?;
         rds.close(adapter, self.echo).in_call("close")
     }

@@ -79,18 +79,27 @@ impl fmt::Display for DemoError {
                 write!(f, "the peer never came up: nobody connected for {waited_ms} ms")
             }
             Self::PeerNeverCameUp { waited_ms, last: Some(last) } => {
-                write!(f, "the peer never came up: tried for {waited_ms} ms, last attempt ended with {last:?}")
+                write!(
+                    f,
+                    "the peer never came up: tried for {waited_ms} ms, last attempt ended with {last:?}"
+                )
             }
             Self::ConnectionLost { event, during } => {
                 write!(f, "connection lost ({event:?}) during {}", during.name())
             }
             Self::Transfer { status, vendor_syndrome, during } => {
-                write!(f, "transfer failed with {status:?} (vendor syndrome {vendor_syndrome:#x}) during {}", during.name())
+                write!(
+                    f,
+                    "transfer failed with {status:?} (vendor syndrome {vendor_syndrome:#x}) during {}",
+                    during.name()
+                )
             }
             Self::Mismatch { operation, sequence, position } => {
                 write!(f, "wrong data: {} message {sequence}, byte {position}", operation.name())
             }
-            Self::Protocol { during } => write!(f, "the peer broke the demonstration's protocol during {}", during.name()),
+            Self::Protocol { during } => {
+                write!(f, "the peer broke the demonstration's protocol during {}", during.name())
+            }
             Self::Stalled { during, waited_ms } => {
                 write!(f, "nothing moved for {waited_ms} ms during {}", during.name())
             }

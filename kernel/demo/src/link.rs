@@ -3,9 +3,9 @@
 use core::net::IpAddr;
 
 use dat_nostd::{
-    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaSlice, DtoCompletion, DtoOperation,
-    DtoStatus, EpAttributes, EpHandle, Event, EventData, EvdFlags, EvdHandle, IaHandle, LmrCreated, LmrTriplet, MemPriv,
-    Platform, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
+    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaSlice, DtoCompletion,
+    DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle,
+    LmrCreated, LmrTriplet, MemPriv, Platform, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
 };
 
 use crate::error::{DemoError, InCall};
@@ -183,10 +183,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn open<P: Platform>(adapter: &mut Adapter<'_, P>, config: &Config) -> Result<Self, DemoError> {
+    pub(crate) fn open<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        config: &Config,
+    ) -> Result<Self, DemoError> {
         let (ia, _) = adapter.ia_open("ib0", 8, None).in_call("ia_open")?;
         let pz = adapter.pz_create(ia).in_call("pz_create")?;
-        let dto = |adapter: &mut Adapter<'_, P>, len: usize| adapter.evd_create(ia, len as u32, None, EvdFlags::DTO);
+        let dto = |adapter: &mut Adapter<'_, P>, len: usize| {
+            adapter.evd_create(ia, len as u32, None, EvdFlags::DTO)
+        };
         let receive_evd = dto(adapter, RECEIVES).in_call("evd_create")?;
         let request_evd = dto(adapter, REQUESTS).in_call("evd_create")?;
         let connect_evd = adapter.evd_create(ia, 8, None, EvdFlags::CONNECTION).in_call("evd_create")?;
@@ -208,11 +213,20 @@ impl Link {
             ..EpAttributes::DEFAULT
         };
         let ep = adapter
-            .ep_create(ia, Some(pz), Some(receive_evd), Some(request_evd), Some(connect_evd), Some(&attributes))
+            .ep_create(
+                ia,
+                Some(pz),
+                Some(receive_evd),
+                Some(request_evd),
+                Some(connect_evd),
+                Some(&attributes),
+            )
             .in_call("ep_create")?;
         let port = u64::from(config.port);
         let psp = match config.role {
-            Role::Server => Some(adapter.psp_create(ia, port, cr_evd, PspFlags::Consumer).in_call("psp_create")?),
+            Role::Server => {
+                Some(adapter.psp_create(ia, port, cr_evd, PspFlags::Consumer).in_call("psp_create")?)
+            }
             Role::Client => None,
         };
         let mut link = Self {
@@ -255,7 +269,11 @@ impl Link {
     }
 
     /// Runs connection events; gives the time of the next attempt.
-    pub(crate) fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Result<Option<u64>, DemoError> {
+    pub(crate) fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        now: u64,
+    ) -> Result<Option<u64>, DemoError> {
         while let Some(event) = dequeue(adapter, self.cr_evd)? {
             let EventData::ConnectionRequest { cr, .. } = event.data else { continue };
             let window = Window {
@@ -279,7 +297,15 @@ impl Link {
         {
             self.retry_at = None;
             adapter
-                .ep_connect(self.ep, &self.peer, self.port, 10_000_000, &[], Qos::BestEffort, ConnectFlags::Default)
+                .ep_connect(
+                    self.ep,
+                    &self.peer,
+                    self.port,
+                    10_000_000,
+                    &[],
+                    Qos::BestEffort,
+                    ConnectFlags::Default,
+                )
                 .in_call("ep_connect")?;
         }
         Ok(self.retry_at)
@@ -294,7 +320,8 @@ impl Link {
         if event == ConnectionEvent::Established {
             if self.role == Role::Client {
                 let data = adapter.ep_private_data(self.ep).in_call("ep_private_data")?;
-                let window = Window::decode(data).ok_or(DemoError::Protocol { during: Operation::Connection })?;
+                let window =
+                    Window::decode(data).ok_or(DemoError::Protocol { during: Operation::Connection })?;
                 self.window = Some(window);
             }
             self.state = LinkState::Up;
@@ -322,19 +349,30 @@ impl Link {
         during: Operation,
     ) -> Result<Option<Done>, DemoError> {
         for evd in [self.receive_evd, self.request_evd] {
-            let Some(event) = dequeue(adapter, evd)? else { continue };
-            let EventData::Dto(dto) = event.data else { continue };
-            return self.interpret(&dto, during).map(Some);
+            while let Some(event) = dequeue(adapter, evd)? {
+                let EventData::Dto(dto) = event.data else { continue };
+                // What was flushed has a reason, and that is reported elsewhere.
+                if dto.status != DtoStatus::ErrFlushed {
+                    return self.interpret(&dto, during).map(Some);
+                }
+            }
         }
         Ok(None)
     }
 
     fn interpret(&mut self, dto: &DtoCompletion, during: Operation) -> Result<Done, DemoError> {
         if dto.status != DtoStatus::Success {
-            return Err(DemoError::Transfer { status: dto.status, vendor_syndrome: dto.vendor_syndrome, during });
+            return Err(DemoError::Transfer {
+                status: dto.status,
+                vendor_syndrome: dto.vendor_syndrome,
+                during,
+            });
         }
         if dto.operation == DtoOperation::Receive {
-            return Ok(Done::Arrived { buffer: dto.user_cookie as usize, len: dto.transferred_length as usize });
+            return Ok(Done::Arrived {
+                buffer: dto.user_cookie as usize,
+                len: dto.transferred_length as usize,
+            });
         }
         let number = dto.user_cookie & COOKIE_NUMBER;
         Ok(match dto.user_cookie & !COOKIE_NUMBER {
@@ -348,7 +386,11 @@ impl Link {
     }
 
     /// Posts a receive buffer (again).
-    pub(crate) fn repost<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, buffer: usize) -> Result<(), DemoError> {
+    pub(crate) fn repost<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        buffer: usize,
+    ) -> Result<(), DemoError> {
         let segment = self.receives.triplet(buffer * MAX_MESSAGE, MAX_MESSAGE);
         adapter
             .ep_post_recv(self.ep, &[segment], buffer as u64, CompletionFlags::empty())
@@ -414,7 +456,13 @@ impl Link {
     ) -> Result<(), DemoError> {
         let (segment, remote) = self.rdma(number, len)?;
         adapter
-            .ep_post_rdma_write(self.ep, some(&segment), COOKIE_RDMA | number, &remote, CompletionFlags::empty())
+            .ep_post_rdma_write(
+                self.ep,
+                some(&segment),
+                COOKIE_RDMA | number,
+                &remote,
+                CompletionFlags::empty(),
+            )
             .in_call("ep_post_rdma_write")
     }
 
@@ -426,7 +474,13 @@ impl Link {
     ) -> Result<(), DemoError> {
         let (segment, remote) = self.rdma(number, len)?;
         adapter
-            .ep_post_rdma_read(self.ep, some(&segment), COOKIE_RDMA | number, &remote, CompletionFlags::empty())
+            .ep_post_rdma_read(
+                self.ep,
+                some(&segment),
+                COOKIE_RDMA | number,
+                &remote,
+                CompletionFlags::empty(),
+            )
             .in_call("ep_post_rdma_read")
     }
 
@@ -474,5 +528,5 @@ fn dequeue<P: Platform>(adapter: &mut Adapter<'_, P>, evd: EvdHandle) -> Result<
 }
 
 fn is_empty(error: DatReturn) -> bool {
-    error.return_type() == Some(dat_nostd::ReturnType::QueueEmpty)
+    error.is(dat_nostd::ReturnType::QueueEmpty)
 }

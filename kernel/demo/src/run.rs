@@ -1,0 +1,308 @@
+//! The order of things: connect, send and receive, write, read, datagrams, disconnect.
+
+use dat_nostd::{Adapter, ConnectionEvent, Platform};
+use rds_nostd::{Rds, RdsConfig};
+
+use crate::datagrams::{Datagrams, MAX_DATAGRAM};
+use crate::error::{DemoError, InCall};
+use crate::link::{Control, Link, LinkState, MAX_MESSAGE, MAX_RDMA};
+use crate::parts::{Part, Plan, transfers};
+use crate::pattern::Stream;
+use crate::report::{Operation, Reporter, Tally};
+use crate::sizes::Sizes;
+use crate::{Buffers, Config, Role, Storage};
+
+/// Completions taken in one poll.
+const COMPLETIONS_PER_POLL: usize = 32;
+/// Progress is told every so many nanoseconds.
+const PROGRESS_EVERY: u64 = 500_000_000;
+const ORDER: [Operation; 4] =
+    [Operation::SendRecv, Operation::RdmaWrite, Operation::RdmaRead, Operation::Rds];
+
+/// Whether a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It does; call again by this time at the latest (nanoseconds), and whenever something arrives.
+    Working(u64),
+    /// Everything was moved and checked.
+    Done,
+}
+
+enum Stage {
+    Connecting,
+    Dat(Part),
+    Datagrams(Datagrams),
+    Closing,
+}
+
+/// A node in the middle of a run.
+pub struct Demo<'s> {
+    config: Config,
+    link: Link,
+    rds: Rds<'s>,
+    buffers: &'s mut Buffers,
+    stage: Stage,
+    /// Index into the order of operations.
+    step: usize,
+    plan: Plan,
+    tally: Tally,
+    finished_here: bool,
+    finished_there: bool,
+    last_moved: u64,
+    last_moved_at: u64,
+    progress_at: u64,
+}
+
+impl<'s> Demo<'s> {
+    /// Makes the node's objects; the server listens from here on.
+    ///
+    /// # Errors
+    /// [`DemoError::Dat`] and [`DemoError::Rds`] if the adapter lacks objects or memory.
+    pub fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        storage: &'s mut Storage,
+        config: Config,
+    ) -> Result<Self, DemoError> {
+        let now = adapter.platform().now();
+        let link = Link::open(adapter, &config)?;
+        let rds_config = RdsConfig {
+            receive_depth: 256,
+            send_depth: 128,
+            send_frames: 576,
+            generation: config.generation,
+            seed: config.seed ^ role_number(config.role).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ..RdsConfig::default()
+        };
+        let rds = Rds::start(adapter, storage.rds.parts(), rds_config).in_call("rds start")?;
+        let plan = plan(&config, ORDER[0], adapter.mtu());
+        Ok(Self {
+            config,
+            link,
+            rds,
+            buffers: &mut storage.buffers,
+            stage: Stage::Connecting,
+            step: 0,
+            plan,
+            tally: Tally::new(now),
+            finished_here: false,
+            finished_there: false,
+            last_moved: 0,
+            last_moved_at: now,
+            progress_at: now,
+        })
+    }
+
+    /// RDS counters, for reports.
+    pub fn rds_counters(&self) -> &rds_nostd::Counters {
+        self.rds.counters()
+    }
+
+    /// What is going on.
+    pub fn operation(&self) -> Operation {
+        match self.stage {
+            Stage::Connecting | Stage::Closing => Operation::Connection,
+            _ => self.plan.operation,
+        }
+    }
+
+    /// Moves on. The caller polls the adapter before.
+    ///
+    /// # Errors
+    /// [`DemoError`]: the run is over without success.
+    pub fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        now: u64,
+        reporter: &mut dyn Reporter,
+    ) -> Result<Status, DemoError> {
+        let mut deadline = self.link.poll(adapter, now)?;
+        if let Some(at) = self.rds.poll(adapter, now) {
+            deadline = Some(deadline.map_or(at, |other| other.min(at)));
+        }
+        match (&self.stage, self.link.state()) {
+            (Stage::Closing, LinkState::Ended(ConnectionEvent::Disconnected)) => return Ok(Status::Done),
+            (_, LinkState::Ended(event)) => {
+                // The reason of the loss is in a completion, if anything was under way.
+                while self.link.completion(adapter, self.operation())?.is_some() {}
+                return Err(DemoError::ConnectionLost { event, during: self.operation() });
+            }
+            (Stage::Connecting, LinkState::Up) => self.enter(adapter, 0, now)?,
+            _ => {}
+        }
+        self.work(adapter, reporter, now)?;
+        self.watch(now)?;
+        if now >= self.progress_at {
+            self.progress_at = now + PROGRESS_EVERY;
+            self.tell(reporter);
+        }
+        let latest = self.progress_at;
+        Ok(Status::Working(deadline.map_or(latest, |at| at.min(latest))))
+    }
+
+    fn work<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        reporter: &mut dyn Reporter,
+        now: u64,
+    ) -> Result<(), DemoError> {
+        let finished = match &mut self.stage {
+            Stage::Connecting => return Ok(()),
+            Stage::Closing => {
+                // Receives that were never used are flushed; nobody is interested.
+                return Ok(());
+            }
+            Stage::Dat(part) => {
+                for _ in 0..COMPLETIONS_PER_POLL {
+                    let Some(done) = self.link.completion(adapter, self.plan.operation)? else { break };
+                    let control =
+                        part.completed(adapter, &mut self.link, &self.plan, &mut self.tally, done)?;
+                    self.finished_there |= finished(control, self.step, &self.plan)?;
+                }
+                part.advance(adapter, &mut self.link, &self.plan, &mut self.tally)?;
+                part.done() == self.plan.count
+            }
+            Stage::Datagrams(datagrams) => {
+                while let Some(done) = self.link.completion(adapter, Operation::Rds)? {
+                    // Only the peer's last word comes this way.
+                    let mut none = Part::WRITTEN;
+                    let control =
+                        none.completed(adapter, &mut self.link, &self.plan, &mut self.tally, done)?;
+                    self.finished_there |= finished(control, self.step, &self.plan)?;
+                }
+                datagrams.poll(adapter, &mut self.rds, self.buffers, &mut self.tally)?
+            }
+        };
+        if finished && !self.finished_here {
+            self.finished_here = true;
+            reporter.result(&self.tally.result(self.plan.operation, adapter.platform().now()));
+            self.link.send_control(adapter, Control::Finished(self.step as u64))?;
+        }
+        if self.finished_here && self.finished_there {
+            self.enter(adapter, self.step + 1, now)?;
+        }
+        Ok(())
+    }
+
+    /// Begins step `step`, or the end behind the last one.
+    fn enter<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        step: usize,
+        now: u64,
+    ) -> Result<(), DemoError> {
+        if let Stage::Datagrams(datagrams) = core::mem::replace(&mut self.stage, Stage::Closing) {
+            datagrams.close(adapter, &mut self.rds)?;
+        }
+        self.step = step;
+        self.last_moved_at = now;
+        let Some(&operation) = ORDER.get(step) else {
+            // One side disconnects; the other hears of it.
+            return match self.config.role {
+                Role::Client => self.link.disconnect(adapter),
+                Role::Server => Ok(()),
+            };
+        };
+        self.plan = plan(&self.config, operation, adapter.mtu());
+        self.tally = Tally::new(adapter.platform().now());
+        self.finished_here = false;
+        self.finished_there = false;
+        let client = self.config.role == Role::Client;
+        self.stage = match operation {
+            Operation::SendRecv => Stage::Dat(Part::MESSAGES),
+            Operation::RdmaWrite => Stage::Dat(if client { Part::WRITER } else { Part::WRITTEN }),
+            Operation::RdmaRead => Stage::Dat(if client { Part::READER } else { Part::READ }),
+            Operation::Connection | Operation::Rds => Stage::Datagrams(Datagrams::new(
+                &mut self.rds,
+                adapter.address(),
+                self.config.peer,
+                self.config.role,
+                self.plan.count,
+                self.plan.own,
+                self.plan.theirs,
+                self.plan.sizes,
+            )?),
+        };
+        Ok(())
+    }
+
+    /// A run that does not move is over.
+    fn watch(&mut self, now: u64) -> Result<(), DemoError> {
+        let moved = match &self.stage {
+            Stage::Connecting | Stage::Closing => 0,
+            Stage::Dat(part) => part.moved(),
+            Stage::Datagrams(datagrams) => datagrams.moved(),
+        };
+        if moved != self.last_moved {
+            self.last_moved = moved;
+            self.last_moved_at = now;
+        }
+        let waited = now.saturating_sub(self.last_moved_at);
+        if matches!(self.stage, Stage::Connecting) {
+            if waited > self.config.connect_timeout {
+                let last = self.link.last_failure();
+                return Err(DemoError::PeerNeverCameUp { waited_ms: waited / 1_000_000, last });
+            }
+        } else if waited > self.config.stall_timeout {
+            return Err(DemoError::Stalled { during: self.operation(), waited_ms: waited / 1_000_000 });
+        }
+        Ok(())
+    }
+
+    fn tell(&self, reporter: &mut dyn Reporter) {
+        match &self.stage {
+            Stage::Connecting | Stage::Closing => {}
+            Stage::Dat(part) => reporter.progress(self.plan.operation, part.done(), self.plan.count),
+            Stage::Datagrams(datagrams) => {
+                reporter.progress(
+                    Operation::Rds,
+                    datagrams.moved().min(2 * self.plan.count),
+                    2 * self.plan.count,
+                );
+            }
+        }
+    }
+
+    /// Frees everything that the run made.
+    ///
+    /// # Errors
+    /// [`DemoError`] if something could not be freed.
+    pub fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
+        self.rds.stop(adapter).in_call("rds stop")?;
+        self.link.close(adapter)
+    }
+}
+
+/// Whether `control` is the peer's word that it has finished this step.
+fn finished(control: Option<Control>, step: usize, plan: &Plan) -> Result<bool, DemoError> {
+    match control {
+        None => Ok(false),
+        Some(Control::Finished(n)) if n == step as u64 => Ok(true),
+        Some(_) => Err(DemoError::Protocol { during: plan.operation }),
+    }
+}
+
+const fn role_number(role: Role) -> u64 {
+    match role {
+        Role::Server => 1,
+        Role::Client => 2,
+    }
+}
+
+fn plan(config: &Config, operation: Operation, mtu: u32) -> Plan {
+    let (number, max) = match operation {
+        Operation::Connection | Operation::SendRecv => (1, MAX_MESSAGE),
+        Operation::RdmaWrite => (2, MAX_RDMA),
+        Operation::RdmaRead => (3, MAX_RDMA),
+        Operation::Rds => (4, MAX_DATAGRAM),
+    };
+    let stream = |sender: u64| Stream { sender: sender as u8, operation: number, seed: config.seed };
+    let own = role_number(config.role);
+    let sizes = Sizes { max: max as u32, mtu: mtu.max(1), seed: config.seed ^ u64::from(number) };
+    let count = match operation {
+        Operation::Connection | Operation::SendRecv => config.volume.messages / 2,
+        Operation::RdmaWrite => transfers(&sizes, config.volume.write_bytes),
+        Operation::RdmaRead => transfers(&sizes, config.volume.read_bytes),
+        Operation::Rds => config.volume.datagrams / 2,
+    };
+    Plan { operation, own: stream(own), theirs: stream(3 - own), sizes, count }
+}
