@@ -1,0 +1,473 @@
+//! The communication manager: what arrives.
+
+use super::machine::Cm;
+use super::message::{
+    CLASS_VERSION, Drep, Dreq, Lap, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrReq, ap_status,
+    sidr_status, transport, which,
+};
+use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
+use super::types::{DisconnectCause, Role, State};
+use crate::mad::{Mad, MadAddress, attr, class, method};
+use crate::path::Path;
+use crate::units::local_ack_timeout;
+
+impl Cm<'_> {
+    /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and ignored.
+    pub fn process(&mut self, now: u64, src: &MadAddress, mad: &Mad) {
+        self.shared.counters.received += 1;
+        let Some(message) = Message::parse(mad) else {
+            self.refuse_foreign(src, mad);
+            return;
+        };
+        let tid = mad.tid();
+        match message {
+            Message::Req(m) => self.req(now, src, tid, &m),
+            Message::Mra(m) => self.mra(now, &m),
+            Message::Rej(m) => self.rej(now, &m),
+            Message::Rep(m) => self.rep(now, src, tid, &m),
+            Message::Rtu(m) => self.rtu_received(&m),
+            Message::Dreq(m) => self.dreq(now, src, tid, &m),
+            Message::Drep(m) => self.drep(now, &m),
+            Message::SidrReq(m) => self.sidr_req(src, tid, &m),
+            Message::Lap(m) => self.lap(src, tid, &m),
+            // Answers to what this manager never asks.
+            Message::SidrRep(_) | Message::Apr(_) => self.shared.counters.unexpected += 1,
+            Message::Unknown(_) => self.shared.counters.malformed += 1,
+        }
+    }
+
+    fn refuse_foreign(&mut self, src: &MadAddress, mad: &Mad) {
+        if mad.mgmt_class() != class::CM || mad.method() != method::SEND {
+            self.shared.counters.foreign += 1;
+            return;
+        }
+        self.shared.counters.malformed += 1;
+        if mad.class_version() != CLASS_VERSION && mad.attr_id() == attr::CM_REQ {
+            let remote_id = Req::from_mad(mad).local_comm_id();
+            let reason = RejReason::INVALID_CLASS_VERSION;
+            self.refuse(src, mad.tid(), which::REQ, 0, remote_id, reason);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        src: &MadAddress,
+        tid: u64,
+        which: u8,
+        local_id: u32,
+        remote_id: u32,
+        reason: RejReason,
+    ) {
+        let kind = ShortKind::Rej { which, reason };
+        self.shared.reply(ShortReply { dest: *src, tid, local_id, remote_id, kind });
+    }
+
+    /// The slot of one of our communication ids.
+    fn lookup(&self, local_id: u32) -> Option<usize> {
+        let (slot, generation) = self.cipher.decode(local_id);
+        let index = usize::from(slot);
+        let found = self.slots.get(index)?;
+        let alive = found.state != State::Free && found.generation as u16 == generation;
+        (alive && found.local_id == local_id).then_some(index)
+    }
+
+    /// As [`Cm::lookup`], for a message whose sender's id must be the one we know.
+    fn lookup_pair(&mut self, local_id: u32, remote_id: u32) -> Option<(&mut CmSlot, &mut Shared)> {
+        let found = self.lookup(local_id).filter(|index| {
+            self.slots.get(*index).is_some_and(|s| s.remote_id != 0 && s.remote_id == remote_id)
+        });
+        let Some(index) = found else {
+            self.shared.counters.unknown_id += 1;
+            return None;
+        };
+        self.parts(index)
+    }
+
+    fn req(&mut self, now: u64, src: &MadAddress, tid: u64, req: &Req) {
+        let remote_id = req.local_comm_id();
+        let same = |s: &CmSlot| {
+            s.state != State::Free
+                && s.role == Role::Passive
+                && s.remote_id == remote_id
+                && s.remote_guid == req.local_ca_guid()
+                && s.remote_qpn == req.local_qpn()
+                && s.remote_psn == req.starting_psn()
+        };
+        if let Some(index) = self.slots.iter().position(same) {
+            self.repeated_req(src, tid, index);
+            return;
+        }
+        if req.transport_service() != transport::RC {
+            self.shared.counters.malformed += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_TRANSPORT_TYPE);
+            return;
+        }
+        if !(1..=5).contains(&req.path_mtu()) {
+            self.shared.counters.malformed += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_MTU);
+            return;
+        }
+        // The peer uses a QP number that we believe connected: it has forgotten that connection.
+        if self.drop_stale(now, req.local_ca_guid(), req.local_qpn(), None) {
+            self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::STALE_CONNECTION);
+            return;
+        }
+        let Some(listener) =
+            self.listeners.iter().find(|l| l.used && l.service_id == req.service_id()).copied()
+        else {
+            self.shared.counters.no_listener += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_SERVICE_ID);
+            return;
+        };
+        let waits = |s: &&CmSlot| s.state == State::ReqRcvd && s.service_id == req.service_id();
+        let waiting = self.slots.iter().filter(waits).count();
+        let full = listener.backlog != 0 && waiting >= usize::from(listener.backlog);
+        let index = if full { None } else { self.allocate() };
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
+            self.shared.counters.no_resources += 1;
+            self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::NO_RESOURCES);
+            return;
+        };
+        slot.state = State::ReqRcvd;
+        slot.role = Role::Passive;
+        slot.owner = listener.owner;
+        slot.tid = tid;
+        slot.peer = *src;
+        slot.remote_id = remote_id;
+        slot.remote_guid = req.local_ca_guid();
+        slot.service_id = req.service_id();
+        slot.path = path_of(req, src);
+        slot.remote_qpn = req.local_qpn();
+        slot.remote_psn = req.starting_psn();
+        slot.peer_responder_resources = req.responder_resources();
+        slot.peer_initiator_depth = req.initiator_depth();
+        slot.peer_srq = req.srq();
+        slot.peer_flow_control = req.flow_control();
+        // Until the owner says otherwise: what the peer asks for.
+        slot.responder_resources = req.initiator_depth();
+        slot.initiator_depth = req.responder_resources();
+        slot.retry_count = req.retry_count();
+        slot.rnr_retry_count = req.rnr_retry_count();
+        slot.ack_timeout = req.primary_local_ack_timeout();
+        slot.max_cm_retries = req.max_cm_retries();
+        slot.response_ns = shared.response_ns(req.local_cm_response_timeout(), slot.path.packet_life_time);
+        slot.keep_private(req.private_data());
+        slot.post(shared, event::REQUEST);
+    }
+
+    fn repeated_req(&mut self, src: &MadAddress, tid: u64, index: usize) {
+        let Some((slot, shared)) = self.parts(index) else { return };
+        shared.counters.duplicates += 1;
+        match slot.state {
+            State::ReqRcvd => slot.repeat_mra(shared, which::REQ),
+            // What was sent is the REP, or the REJ.
+            State::RepSent | State::Rejected => slot.resend(shared),
+            // A straggler: the peer has the REP, or it would not be established.
+            State::Established | State::Free | State::ReqSent | State::RepRcvd => {}
+            State::DreqSent | State::TimeWait | State::Done => {
+                let remote_id = slot.remote_id;
+                self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::STALE_CONNECTION);
+            }
+        }
+    }
+
+    /// Ends the connection, other than `except`, that uses a peer's QP number; whether there was one.
+    /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
+    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32, except: Option<usize>) -> bool {
+        let uses = |(index, s): &(usize, &mut CmSlot)| {
+            Some(*index) != except && s.has_live_qp() && s.remote_guid == guid && s.remote_qpn == qpn
+        };
+        let Some((_, slot)) = self.slots.iter_mut().enumerate().find(uses) else { return false };
+        let shared = &mut self.shared;
+        shared.counters.stale += 1;
+        match slot.state {
+            State::DreqSent => {
+                slot.send_now = false;
+                slot.post_terminal(shared, Terminal::Disconnected(DisconnectCause::Local));
+                slot.enter_time_wait(shared, now);
+                return false;
+            }
+            State::Established => {
+                slot.post_terminal(shared, Terminal::Disconnected(DisconnectCause::Stale));
+                slot.send_now = false;
+                slot.enter_time_wait(shared, now);
+            }
+            _ => {
+                slot.post_terminal(shared, Terminal::Rejected(RejReason::STALE_CONNECTION));
+                slot.send_now = false;
+                slot.enter_time_wait(shared, now);
+            }
+        }
+        true
+    }
+
+    fn rep(&mut self, now: u64, src: &MadAddress, tid: u64, rep: &Rep) {
+        let (local_id, remote_id) = (rep.remote_comm_id(), rep.local_comm_id());
+        let index = self.lookup(local_id);
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
+            self.shared.counters.unknown_id += 1;
+            self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::INVALID_COMM_ID);
+            return;
+        };
+        if slot.role == Role::Active && slot.state == State::Done {
+            // Given up, only the owner has not looked yet.
+            shared.counters.unknown_id += 1;
+            self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::INVALID_COMM_ID);
+            return;
+        }
+        if slot.role == Role::Passive || (slot.state != State::ReqSent && slot.remote_id != remote_id) {
+            shared.counters.unexpected += 1;
+            return;
+        }
+        match slot.state {
+            State::ReqSent => {}
+            State::RepRcvd => {
+                shared.counters.duplicates += 1;
+                slot.repeat_mra(shared, which::REP);
+                return;
+            }
+            // What was sent is the RTU.
+            State::Established => {
+                shared.counters.duplicates += 1;
+                slot.resend(shared);
+                return;
+            }
+            State::TimeWait => {
+                shared.counters.duplicates += 1;
+                if slot.tx.attr_id() == attr::CM_REJ {
+                    slot.resend(shared);
+                } else {
+                    self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::STALE_CONNECTION);
+                }
+                return;
+            }
+            // The DREQ, or the REJ, is on its way.
+            _ => {
+                shared.counters.duplicates += 1;
+                return;
+            }
+        }
+        if self.drop_stale(now, rep.local_ca_guid(), rep.local_qpn(), index) {
+            self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::STALE_CONNECTION);
+            if let Some((slot, shared)) = index.and_then(|index| self.parts(index)) {
+                slot.send_now = false;
+                slot.post_terminal(shared, Terminal::Rejected(RejReason::STALE_CONNECTION));
+                slot.enter_done();
+            }
+            return;
+        }
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else { return };
+        slot.state = State::RepRcvd;
+        slot.send_now = false;
+        slot.disarm();
+        slot.overall = u64::MAX;
+        slot.remote_id = remote_id;
+        slot.remote_guid = rep.local_ca_guid();
+        slot.remote_qpn = rep.local_qpn();
+        slot.remote_psn = rep.starting_psn();
+        slot.peer_responder_resources = rep.responder_resources();
+        slot.peer_initiator_depth = rep.initiator_depth();
+        slot.peer_srq = rep.srq();
+        slot.peer_flow_control = rep.flow_control();
+        // The peer serves what it says, and never more than was asked for; the other way round alike.
+        slot.initiator_depth = slot.initiator_depth.min(rep.responder_resources());
+        slot.responder_resources = slot.responder_resources.min(rep.initiator_depth());
+        slot.rnr_retry_count = rep.rnr_retry_count();
+        slot.target_ack_delay = rep.target_ack_delay();
+        slot.ack_timeout = local_ack_timeout(slot.path.packet_life_time, rep.target_ack_delay());
+        slot.keep_private(rep.private_data());
+        slot.post(shared, event::REPLY);
+    }
+
+    fn rtu_received(&mut self, rtu: &Rtu) {
+        let Some((slot, shared)) = self.lookup_pair(rtu.remote_comm_id(), rtu.local_comm_id()) else {
+            return;
+        };
+        match (slot.role, slot.state) {
+            (Role::Passive, State::RepSent) => {
+                slot.keep_private(rtu.private_data());
+                slot.become_established(shared);
+            }
+            (Role::Passive, State::Established | State::DreqSent | State::TimeWait) => {
+                shared.counters.duplicates += 1;
+            }
+            _ => shared.counters.unexpected += 1,
+        }
+    }
+
+    fn mra(&mut self, now: u64, mra: &Mra) {
+        let index = self.lookup(mra.remote_comm_id());
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
+            self.shared.counters.unknown_id += 1;
+            return;
+        };
+        let expected = match slot.state {
+            State::ReqSent => mra.message_mraed() == which::REQ,
+            State::RepSent => mra.message_mraed() == which::REP && mra.local_comm_id() == slot.remote_id,
+            _ => false,
+        };
+        if !expected || slot.mras_left == 0 {
+            shared.counters.unexpected += 1;
+            return;
+        }
+        // A peer that only ever asks for patience runs out of it.
+        slot.mras_left -= 1;
+        let more = shared.peer_exponent_ns(mra.service_timeout()) + slot.response_ns;
+        slot.arm(shared, now.saturating_add(more).min(slot.overall));
+    }
+
+    fn rej(&mut self, now: u64, rej: &Rej) {
+        let remote_id = rej.local_comm_id();
+        let index = if rej.remote_comm_id() != 0 {
+            self.lookup(rej.remote_comm_id())
+        } else {
+            // A REQ withdrawn before its sender learnt our id: it names its own, and its CA in the additional information.
+            let guid = rej.info().first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+            self.slots.iter().position(|s| {
+                rej.info_len() >= 8
+                    && matches!(s.state, State::ReqRcvd | State::RepSent)
+                    && s.role == Role::Passive
+                    && s.remote_id == remote_id
+                    && Some(s.remote_guid) == guid
+            })
+        };
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
+            self.shared.counters.unknown_id += 1;
+            return;
+        };
+        // The peer may reject without an id of its own; only for an established connection must it name both.
+        let named = slot.remote_id != 0 && slot.remote_id == remote_id;
+        let unnamed = slot.remote_id == 0 || remote_id == 0;
+        let reason = RejReason(rej.reason());
+        let terminal = match slot.state {
+            State::ReqSent | State::RepSent | State::ReqRcvd | State::RepRcvd if named || unnamed => {
+                Terminal::Rejected(reason)
+            }
+            State::Established if named => Terminal::Disconnected(DisconnectCause::Rejected(reason)),
+            State::DreqSent if named => Terminal::Disconnected(DisconnectCause::Local),
+            _ => {
+                shared.counters.unexpected += 1;
+                return;
+            }
+        };
+        // The owner may still be looking at the request's data.
+        if slot.state != State::ReqRcvd {
+            slot.keep_private(rej.private_data());
+        }
+        slot.keep_info(rej.info(), rej.info_len());
+        slot.send_now = false;
+        slot.post_terminal(shared, terminal);
+        if slot.state == State::ReqSent {
+            // The QP was never ready to receive: nothing to wait for.
+            slot.enter_done();
+        } else {
+            slot.enter_time_wait(shared, now);
+        }
+    }
+
+    fn dreq(&mut self, now: u64, src: &MadAddress, tid: u64, dreq: &Dreq) {
+        // Whatever is known here, the peer wants to be rid of it.
+        let (local_id, remote_id) = (dreq.remote_comm_id(), dreq.local_comm_id());
+        let kind = ShortKind::Drep;
+        let reply = ShortReply { dest: *src, tid, local_id, remote_id, kind };
+        let index = self.lookup(local_id);
+        let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
+            self.shared.counters.unknown_id += 1;
+            self.shared.reply(reply);
+            return;
+        };
+        if slot.remote_id != remote_id || slot.remote_id == 0 {
+            shared.counters.unknown_id += 1;
+            shared.reply(reply);
+            return;
+        }
+        if slot.local_qpn != dreq.remote_qpn() && slot.state != State::ReqRcvd {
+            shared.counters.malformed += 1;
+            return;
+        }
+        match slot.state {
+            State::RepSent => {
+                // The peer was connected, so its RTU is lost or late.
+                slot.become_established(shared);
+            }
+            State::Established | State::DreqSent | State::RepRcvd | State::ReqRcvd => {}
+            _ => {
+                shared.counters.duplicates += 1;
+                shared.reply(reply);
+                return;
+            }
+        }
+        shared.reply(reply);
+        let cause =
+            if slot.state == State::DreqSent { DisconnectCause::Local } else { DisconnectCause::Peer };
+        if slot.state != State::ReqRcvd {
+            slot.keep_private(dreq.private_data());
+        }
+        slot.send_now = false;
+        slot.post_terminal(shared, Terminal::Disconnected(cause));
+        slot.enter_time_wait(shared, now);
+    }
+
+    fn drep(&mut self, now: u64, drep: &Drep) {
+        let Some((slot, shared)) = self.lookup_pair(drep.remote_comm_id(), drep.local_comm_id()) else {
+            return;
+        };
+        match slot.state {
+            State::DreqSent => {
+                slot.keep_private(drep.private_data());
+                slot.send_now = false;
+                slot.post_terminal(shared, Terminal::Disconnected(DisconnectCause::Local));
+                slot.enter_time_wait(shared, now);
+            }
+            State::TimeWait => shared.counters.duplicates += 1,
+            _ => shared.counters.unexpected += 1,
+        }
+    }
+
+    /// Service id resolution is not offered: every service is unknown.
+    fn sidr_req(&mut self, src: &MadAddress, tid: u64, req: &SidrReq) {
+        let status = sidr_status::SERVICE_ID_NOT_SUPPORTED;
+        let kind = ShortKind::SidrRep { status, service_id: req.service_id() };
+        let reply = ShortReply { dest: *src, tid, local_id: 0, remote_id: req.request_id(), kind };
+        self.shared.reply(reply);
+    }
+
+    /// Alternate paths are not supported.
+    fn lap(&mut self, src: &MadAddress, tid: u64, lap: &Lap) {
+        let (local_id, remote_id) = (lap.remote_comm_id(), lap.local_comm_id());
+        let known = self.lookup(local_id).is_some();
+        let status = if known { ap_status::UNSUPPORTED } else { ap_status::INVALID_COMM_ID };
+        let kind = ShortKind::Apr { status };
+        self.shared.reply(ShortReply { dest: *src, tid, local_id, remote_id, kind });
+    }
+}
+
+impl CmSlot {
+    fn repeat_mra(&mut self, shared: &mut Shared, which: u8) {
+        if let Some(service_timeout) = self.mra_sent.checked_sub(1) {
+            shared.reply(self.short(ShortKind::Mra { which, service_timeout }));
+        }
+    }
+}
+
+/// A REQ's primary path, seen from its receiver. The LIDs of a REQ may be void; then the sender's is where it came from.
+fn path_of(req: &Req, src: &MadAddress) -> Path {
+    let void = |lid: u16| lid == 0 || lid == 0xffff;
+    let dlid = if void(req.primary_local_lid()) { src.lid } else { req.primary_local_lid() };
+    let slid = if void(req.primary_remote_lid()) { 0 } else { req.primary_remote_lid() };
+    Path {
+        sgid: req.primary_remote_gid(),
+        dgid: req.primary_local_gid(),
+        slid,
+        dlid,
+        pkey: req.pkey(),
+        sl: req.primary_sl(),
+        mtu: req.path_mtu(),
+        rate: req.primary_packet_rate(),
+        // The local ACK timeout is made of twice the packet life time.
+        packet_life_time: req.primary_local_ack_timeout().saturating_sub(1),
+        hop_limit: req.primary_hop_limit(),
+        traffic_class: req.primary_traffic_class(),
+        flow_label: req.primary_flow_label(),
+    }
+}

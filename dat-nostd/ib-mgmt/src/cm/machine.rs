@@ -1,0 +1,488 @@
+//! The communication manager: what its owner calls.
+
+use heapless::Deque;
+
+use super::id::{IdCipher, mix};
+use super::message::{Dreq, Rej, RejReason, Rep, Req, Rtu, transport, which};
+use super::slot::{CmSlot, Shared, ShortKind, event};
+use super::types::{
+    AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, ListenError,
+    Listener, QpAttributes, Role, State,
+};
+use crate::units::local_ack_timeout;
+
+/// LID in a REQ whose path crosses a router: the permissive one.
+const PERMISSIVE_LID: u16 = 0xffff;
+
+/// The communication manager of a port. See the [module](super) for its use.
+#[derive(Debug)]
+pub struct Cm<'s> {
+    pub(super) slots: &'s mut [CmSlot],
+    pub(super) listeners: &'s mut [Listener],
+    pub(super) cipher: IdCipher,
+    pub(super) shared: Shared,
+    /// Where the search for a free slot begins, so that slots rest as long as possible.
+    alloc_cursor: usize,
+    /// Where the search for the next message begins, so that none starves.
+    pub(super) send_cursor: usize,
+    /// Slot of the event fetched last.
+    held: Option<usize>,
+}
+
+impl<'s> Cm<'s> {
+    /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
+    /// What the tables held is forgotten.
+    pub fn new(slots: &'s mut [CmSlot], listeners: &'s mut [Listener], config: CmConfig) -> Cm<'s> {
+        let usable = slots.len().min(usize::from(u16::MAX));
+        let slots = slots.get_mut(..usize::from(u16::MAX).min(usable)).unwrap_or_default();
+        for (index, slot) in slots.iter_mut().enumerate() {
+            *slot = CmSlot::EMPTY;
+            // Not the same ids again after a restart, even with few connections.
+            slot.generation = mix(config.seed ^ index as u64) as u32;
+        }
+        listeners.fill(Listener::EMPTY);
+        Cm {
+            slots,
+            listeners,
+            cipher: IdCipher::new(config.seed),
+            shared: Shared {
+                config,
+                counters: CmCounters::default(),
+                replies: Deque::new(),
+                next_deadline: u64::MAX,
+                any_send: false,
+                any_event: false,
+                event_seq: 0,
+            },
+            alloc_cursor: 0,
+            send_cursor: 0,
+            held: None,
+        }
+    }
+
+    /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog` requests wait for the owner
+    /// at a time (0: as many as there are slots); further ones are refused with "no resources".
+    pub fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> Result<(), ListenError> {
+        if self.is_listening(service_id) {
+            return Err(ListenError::InUse);
+        }
+        let entry = self.listeners.iter_mut().find(|l| !l.used).ok_or(ListenError::Full)?;
+        *entry = Listener { used: true, service_id, owner, backlog };
+        Ok(())
+    }
+
+    /// Ends listening; false when nobody listened. Requests that arrived stay.
+    pub fn unlisten(&mut self, service_id: u64) -> bool {
+        let entry = self.listeners.iter_mut().find(|l| l.used && l.service_id == service_id);
+        entry.map(|l| *l = Listener::EMPTY).is_some()
+    }
+
+    /// Whether somebody listens to a service id.
+    pub fn is_listening(&self, service_id: u64) -> bool {
+        self.listeners.iter().any(|l| l.used && l.service_id == service_id)
+    }
+
+    /// Active side: sends a REQ. Then comes one of [`CmEvent::Reply`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`].
+    pub fn connect(
+        &mut self,
+        now: u64,
+        params: &ConnectParams,
+        private_data: &[u8],
+        owner: u32,
+    ) -> Result<ConnId, CmError> {
+        let p = params;
+        let legal = p.qpn < 1 << 24
+            && p.starting_psn < 1 << 24
+            && p.retry_count < 8
+            && p.rnr_retry_count < 8
+            && p.response_timeout < 32
+            && p.max_cm_retries < 16
+            && (1..=5).contains(&p.path.mtu);
+        if !legal {
+            return Err(CmError::InvalidParameter);
+        }
+        let mut req = Req::zeroed();
+        req.set_private_data(private_data)?;
+        let index = self.allocate().ok_or(CmError::NoResources)?;
+        let (slot, shared) = self.parts(index).ok_or(CmError::NoResources)?;
+        let ack_timeout = local_ack_timeout(p.path.packet_life_time, shared.config.ca_ack_delay);
+        let (local_lid, remote_lid) =
+            if p.path.is_routed() { (PERMISSIVE_LID, PERMISSIVE_LID) } else { (p.path.slid, p.path.dlid) };
+        req.set_local_comm_id(slot.local_id)
+            .set_service_id(p.service_id)
+            .set_local_ca_guid(shared.config.ca_guid)
+            .set_local_qpn(p.qpn)
+            .set_responder_resources(p.responder_resources)
+            .set_initiator_depth(p.initiator_depth)
+            .set_remote_cm_response_timeout(p.response_timeout)
+            .set_transport_service(transport::RC)
+            .set_flow_control(p.flow_control)
+            .set_starting_psn(p.starting_psn)
+            .set_local_cm_response_timeout(p.response_timeout)
+            .set_retry_count(p.retry_count)
+            .set_pkey(p.path.pkey)
+            .set_path_mtu(p.path.mtu)
+            .set_rnr_retry_count(p.rnr_retry_count)
+            .set_max_cm_retries(p.max_cm_retries)
+            .set_srq(p.srq)
+            .set_primary_local_lid(local_lid)
+            .set_primary_remote_lid(remote_lid)
+            .set_primary_local_gid(p.path.sgid)
+            .set_primary_remote_gid(p.path.dgid)
+            .set_primary_flow_label(p.path.flow_label)
+            .set_primary_packet_rate(p.path.rate)
+            .set_primary_traffic_class(p.path.traffic_class)
+            .set_primary_hop_limit(p.path.hop_limit)
+            .set_primary_sl(p.path.sl)
+            .set_primary_subnet_local(!p.path.is_routed())
+            .set_primary_local_ack_timeout(ack_timeout);
+        slot.state = State::ReqSent;
+        slot.role = Role::Active;
+        slot.owner = owner;
+        slot.service_id = p.service_id;
+        slot.tid = u64::from(slot.local_id) << 32 | u64::from(which::REQ);
+        slot.peer = p.path.gsi_address();
+        slot.path = p.path;
+        slot.local_qpn = p.qpn;
+        slot.local_psn = p.starting_psn;
+        slot.responder_resources = p.responder_resources;
+        slot.initiator_depth = p.initiator_depth;
+        slot.retry_count = p.retry_count;
+        slot.rnr_retry_count = p.rnr_retry_count;
+        slot.ack_timeout = ack_timeout;
+        slot.target_ack_delay = shared.config.ca_ack_delay;
+        slot.max_cm_retries = p.max_cm_retries;
+        slot.retries_left = p.max_cm_retries;
+        slot.mras_left = p.max_cm_retries.max(1);
+        slot.overall = p.deadline.unwrap_or(u64::MAX);
+        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time);
+        let tid = slot.tid;
+        slot.transmit(shared, req.to_mad(tid));
+        slot.await_answer(shared, now);
+        Ok(slot.id(index))
+    }
+
+    /// Active side, after [`CmEvent::Reply`] and with the QP in RTS: sends the RTU. The connection is established.
+    pub fn rtu(&mut self, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        if slot.state != State::RepRcvd {
+            return Err(CmError::WrongState(slot.state));
+        }
+        let mut rtu = Rtu::zeroed();
+        rtu.set_private_data(private_data)?;
+        rtu.set_local_comm_id(slot.local_id).set_remote_comm_id(slot.remote_id);
+        slot.state = State::Established;
+        shared.counters.active_established += 1;
+        let tid = slot.tid;
+        slot.transmit(shared, rtu.to_mad(tid));
+        Ok(())
+    }
+
+    /// Passive side, after [`CmEvent::ConnectRequest`] and with the QP in RTR: sends the REP. Then comes one of
+    /// [`CmEvent::Established`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`], [`CmEvent::Disconnected`]; `owner`
+    /// takes the place of the listener's cookie.
+    pub fn accept(
+        &mut self,
+        now: u64,
+        id: ConnId,
+        params: &AcceptParams,
+        private_data: &[u8],
+        owner: u32,
+    ) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        if slot.state != State::ReqRcvd {
+            return Err(CmError::WrongState(slot.state));
+        }
+        let p = params;
+        if p.qpn >= 1 << 24 || p.starting_psn >= 1 << 24 || p.rnr_retry_count > 7 || p.target_ack_delay > 31 {
+            return Err(CmError::InvalidParameter);
+        }
+        let mut rep = Rep::zeroed();
+        rep.set_private_data(private_data)?;
+        rep.set_local_comm_id(slot.local_id)
+            .set_remote_comm_id(slot.remote_id)
+            .set_local_qpn(p.qpn)
+            .set_starting_psn(p.starting_psn)
+            .set_responder_resources(p.responder_resources)
+            .set_initiator_depth(p.initiator_depth)
+            .set_target_ack_delay(p.target_ack_delay)
+            // Failover: not supported.
+            .set_failover_accepted(1)
+            .set_flow_control(p.flow_control)
+            .set_rnr_retry_count(p.rnr_retry_count)
+            .set_srq(p.srq)
+            .set_local_ca_guid(shared.config.ca_guid);
+        slot.state = State::RepSent;
+        slot.owner = owner;
+        slot.local_qpn = p.qpn;
+        slot.local_psn = p.starting_psn;
+        slot.responder_resources = p.responder_resources;
+        slot.initiator_depth = p.initiator_depth;
+        slot.target_ack_delay = p.target_ack_delay;
+        slot.retries_left = slot.max_cm_retries;
+        slot.mras_left = slot.max_cm_retries.max(1);
+        slot.private_len = 0;
+        let tid = slot.tid;
+        slot.transmit(shared, rep.to_mad(tid));
+        slot.await_answer(shared, now);
+        Ok(())
+    }
+
+    /// Refuses: a request (passive) or a reply (active), with a reason, additional information (72 bytes at most) and
+    /// private data (148 bytes at most). No event follows; the id is void.
+    pub fn reject(
+        &mut self,
+        now: u64,
+        id: ConnId,
+        reason: RejReason,
+        info: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        let (message, passive) = match slot.state {
+            State::ReqRcvd => (which::REQ, true),
+            State::RepRcvd => (which::REP, false),
+            other => return Err(CmError::WrongState(other)),
+        };
+        let mut rej: Rej = slot.rej(message, reason);
+        rej.set_info(info)?.set_private_data(private_data)?;
+        shared.counters.rejected_by_us += 1;
+        let tid = slot.tid;
+        slot.transmit(shared, rej.to_mad(tid));
+        slot.owner_gone = true;
+        slot.events = 0;
+        if passive {
+            slot.state = State::Rejected;
+            // Long enough to answer the next repetition of the REQ, should the REJ be lost.
+            let linger = now.saturating_add(2 * slot.response_ns);
+            slot.arm(shared, linger);
+        } else {
+            slot.enter_time_wait(shared, now);
+        }
+        Ok(())
+    }
+
+    /// Asks the peer for patience while the owner thinks about a request or a reply: sends an MRA with the time exponent
+    /// that the owner needs (0 to 31).
+    pub fn defer(&mut self, id: ConnId, service_timeout: u8) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        let message = match slot.state {
+            State::ReqRcvd => which::REQ,
+            State::RepRcvd => which::REP,
+            other => return Err(CmError::WrongState(other)),
+        };
+        if service_timeout > 31 {
+            return Err(CmError::InvalidParameter);
+        }
+        slot.mra_sent = service_timeout + 1;
+        shared.reply(slot.short(ShortKind::Mra { which: message, service_timeout }));
+        Ok(())
+    }
+
+    /// Passive side: the QP received something ("communication established"), so the active side is ready though its RTU
+    /// has not come. [`CmEvent::Established`] follows. Nothing happens to a connection that is established already.
+    pub fn communication_established(&mut self, id: ConnId) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        match slot.state {
+            State::RepSent => {
+                slot.become_established(shared);
+                Ok(())
+            }
+            State::Established => Ok(()),
+            other => Err(CmError::WrongState(other)),
+        }
+    }
+
+    /// Ends an established connection: sends a DREQ. [`CmEvent::Disconnected`] follows, at last
+    /// [`CmEvent::TimeWaitExit`].
+    pub fn disconnect(&mut self, now: u64, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        if slot.state != State::Established {
+            return Err(CmError::WrongState(slot.state));
+        }
+        slot.send_dreq(shared, now, private_data)
+    }
+
+    /// Gives a connection up, whatever its state; no event follows, and the id is void. An unanswered REQ is withdrawn by
+    /// REJ "timeout", an unfinished handshake ended by REJ "consumer", an established connection by DREQ
+    /// (IBA volume 1, section 12.9.8). Data given along goes where the message has room for it.
+    pub fn abandon(&mut self, now: u64, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+        let (slot, shared) = self.find(id)?;
+        match slot.state {
+            State::ReqSent => {
+                let mut rej = Rej::from_mad(&slot.rej_timeout(shared.config.ca_guid));
+                rej.set_private_data(private_data)?;
+                shared.counters.rejected_by_us += 1;
+                let tid = slot.tid;
+                slot.transmit(shared, rej.to_mad(tid));
+                slot.events = 0;
+                slot.owner_gone = true;
+                slot.enter_done();
+            }
+            State::ReqRcvd | State::RepRcvd => {
+                self.reject(now, id, RejReason::CONSUMER_DEFINED, &[], private_data)?;
+            }
+            State::RepSent => {
+                let mut rej = slot.rej(which::OTHER, RejReason::CONSUMER_DEFINED);
+                rej.set_private_data(private_data)?;
+                shared.counters.rejected_by_us += 1;
+                let tid = slot.tid;
+                slot.transmit(shared, rej.to_mad(tid));
+                slot.events = 0;
+                slot.owner_gone = true;
+                slot.enter_time_wait(shared, now);
+            }
+            State::Established => {
+                slot.send_dreq(shared, now, private_data)?;
+                slot.events = 0;
+                slot.owner_gone = true;
+            }
+            State::DreqSent | State::TimeWait | State::Rejected | State::Done => {
+                slot.events = 0;
+                slot.owner_gone = true;
+                slot.reap();
+            }
+            State::Free => return Err(CmError::InvalidId),
+        }
+        Ok(())
+    }
+
+    /// The next event. What [`Cm::private_data`] and the like say about its connection stays at least until the next call.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        if let Some(slot) = self.held.take().and_then(|index| self.slots.get_mut(index)) {
+            slot.held = false;
+            slot.reap();
+        }
+        if !self.shared.any_event {
+            return None;
+        }
+        let next = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.events != 0);
+        let Some((index, slot)) = next.min_by_key(|(_, slot)| slot.event_seq) else {
+            self.shared.any_event = false;
+            return None;
+        };
+        slot.held = true;
+        self.held = Some(index);
+        slot.take_event(index)
+    }
+
+    /// What is known about a connection.
+    pub fn info(&self, id: ConnId) -> Option<ConnInfo> {
+        let slot = self.get(id)?;
+        Some(ConnInfo {
+            role: slot.role,
+            state: slot.state,
+            service_id: slot.service_id,
+            path: slot.path,
+            peer: slot.peer,
+            remote_ca_guid: slot.remote_guid,
+            remote_qpn: slot.remote_qpn,
+            peer_responder_resources: slot.peer_responder_resources,
+            peer_initiator_depth: slot.peer_initiator_depth,
+            peer_srq: slot.peer_srq,
+            peer_flow_control: slot.peer_flow_control,
+        })
+    }
+
+    /// What the own QP needs to know; see [`QpAttributes`] for when.
+    pub fn qp_attributes(&self, id: ConnId) -> Option<QpAttributes> {
+        let slot = self.get(id)?;
+        (slot.remote_qpn != 0).then(|| slot.qp_attributes())
+    }
+
+    /// The private data that came last: the REQ's until `accept`, the REP's, RTU's, REJ's, DREQ's or DREP's. It is the
+    /// whole field: a message does not tell how much of it means something.
+    pub fn private_data(&self, id: ConnId) -> &[u8] {
+        self.get(id).and_then(|slot| slot.private.get(..usize::from(slot.private_len))).unwrap_or_default()
+    }
+
+    /// The additional information of the REJ.
+    pub fn reject_info(&self, id: ConnId) -> &[u8] {
+        self.get(id).and_then(|slot| slot.info.get(..usize::from(slot.info_len))).unwrap_or_default()
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> CmCounters {
+        self.shared.counters
+    }
+
+    /// Slots in use, those in TimeWait and those with unfetched events included.
+    pub fn slots_in_use(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state != State::Free).count()
+    }
+
+    /// The slot of an id that its owner may still use.
+    fn get(&self, id: ConnId) -> Option<&CmSlot> {
+        let slot = self.slots.get(usize::from(id.slot))?;
+        let alive = slot.state != State::Free && slot.generation == id.generation && !slot.owner_gone;
+        alive.then_some(slot)
+    }
+
+    fn find(&mut self, id: ConnId) -> Result<(&mut CmSlot, &mut Shared), CmError> {
+        if self.get(id).is_none() {
+            return Err(CmError::InvalidId);
+        }
+        self.parts(usize::from(id.slot)).ok_or(CmError::InvalidId)
+    }
+
+    pub(super) fn parts(&mut self, index: usize) -> Option<(&mut CmSlot, &mut Shared)> {
+        Some((self.slots.get_mut(index)?, &mut self.shared))
+    }
+
+    /// A fresh slot with a communication id; a remembered rejection gives way when there is no free one.
+    pub(super) fn allocate(&mut self) -> Option<usize> {
+        let count = self.slots.len();
+        let is = |slots: &[CmSlot], index: usize, state| slots.get(index).is_some_and(|s| s.state == state);
+        let free = (0..count)
+            .map(|step| (self.alloc_cursor + step) % count)
+            .find(|index| is(self.slots, *index, State::Free));
+        let index = free.or_else(|| {
+            let idle = |s: &CmSlot| s.state == State::Rejected && !s.send_now && !s.held;
+            let oldest =
+                self.slots.iter().enumerate().filter(|(_, s)| idle(s)).min_by_key(|(_, s)| s.deadline);
+            oldest.map(|(index, _)| index)
+        })?;
+        self.alloc_cursor = (index + 1) % count;
+        let slot = self.slots.get_mut(index)?;
+        let mut generation = slot.generation.wrapping_add(1);
+        let mut local_id = self.cipher.encode(index as u16, generation);
+        if local_id == 0 {
+            // 0 means "no id" in messages.
+            generation = generation.wrapping_add(1);
+            local_id = self.cipher.encode(index as u16, generation);
+        }
+        *slot = CmSlot { generation, local_id, deadline: u64::MAX, overall: u64::MAX, ..CmSlot::EMPTY };
+        Some(index)
+    }
+}
+
+impl CmSlot {
+    pub(super) fn become_established(&mut self, shared: &mut Shared) {
+        self.state = State::Established;
+        self.disarm();
+        self.send_now = false;
+        shared.counters.passive_established += 1;
+        self.post(shared, event::ESTABLISHED);
+    }
+
+    pub(super) fn send_dreq(
+        &mut self,
+        shared: &mut Shared,
+        now: u64,
+        private_data: &[u8],
+    ) -> Result<(), CmError> {
+        let mut dreq = Dreq::zeroed();
+        dreq.set_private_data(private_data)?;
+        dreq.set_local_comm_id(self.local_id)
+            .set_remote_comm_id(self.remote_id)
+            .set_remote_qpn(self.remote_qpn);
+        self.state = State::DreqSent;
+        self.retries_left = shared.config.max_dreq_retries;
+        self.overall = u64::MAX;
+        // A transaction of its own, initiated here.
+        let tid = u64::from(self.local_id) << 32 | u64::from(crate::mad::attr::CM_DREQ);
+        self.transmit(shared, dreq.to_mad(tid));
+        self.await_answer(shared, now);
+        Ok(())
+    }
+}

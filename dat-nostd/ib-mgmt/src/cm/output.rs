@@ -1,0 +1,108 @@
+//! The communication manager: timers, and what is to be sent.
+
+use super::machine::Cm;
+use super::slot::{CmSlot, Shared, Terminal, event};
+use super::types::{DisconnectCause, Outgoing, Stage, State};
+
+impl Cm<'_> {
+    /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events too.
+    pub fn dispatch(&mut self, now: u64) -> Option<Outgoing> {
+        self.expire(now);
+        if let Some(reply) = self.shared.replies.pop_front() {
+            self.shared.counters.sent += 1;
+            return Some(Outgoing { dest: reply.dest, mad: reply.to_mad() });
+        }
+        if !self.shared.any_send {
+            return None;
+        }
+        let count = self.slots.len();
+        for step in 0..count {
+            let index = (self.send_cursor + step) % count;
+            let Some(slot) = self.slots.get_mut(index).filter(|slot| slot.send_now) else { continue };
+            self.send_cursor = (index + 1) % count;
+            slot.send_now = false;
+            let outgoing = Outgoing { dest: slot.peer, mad: slot.tx };
+            slot.reap();
+            self.shared.counters.sent += 1;
+            return Some(outgoing);
+        }
+        self.shared.any_send = false;
+        None
+    }
+
+    /// When to call [`Cm::dispatch`] next: a time in nanoseconds, 0 for "now", `None` for "not before other input".
+    /// May be earlier than anything happens, never later.
+    pub fn poll_at(&self) -> Option<u64> {
+        if self.shared.any_send || !self.shared.replies.is_empty() {
+            return Some(0);
+        }
+        (self.shared.next_deadline != u64::MAX).then_some(self.shared.next_deadline)
+    }
+
+    /// Whether [`Cm::poll_event`] may have something.
+    pub fn has_event(&self) -> bool {
+        self.shared.any_event
+    }
+
+    fn expire(&mut self, now: u64) {
+        if now < self.shared.next_deadline {
+            return;
+        }
+        self.shared.next_deadline = u64::MAX;
+        for slot in self.slots.iter_mut().filter(|slot| slot.state != State::Free) {
+            if slot.deadline <= now {
+                slot.expire(&mut self.shared, now);
+            }
+            if slot.state != State::Free {
+                self.shared.next_deadline = self.shared.next_deadline.min(slot.deadline);
+            }
+        }
+    }
+}
+
+impl CmSlot {
+    fn expire(&mut self, shared: &mut Shared, now: u64) {
+        match self.state {
+            State::ReqSent | State::RepSent | State::DreqSent => {
+                if now < self.overall
+                    && let Some(left) = self.retries_left.checked_sub(1)
+                {
+                    self.retries_left = left;
+                    shared.counters.retries += 1;
+                    self.resend(shared);
+                    self.await_answer(shared, now);
+                    return;
+                }
+                self.give_up(shared, now);
+            }
+            State::TimeWait => {
+                self.post(shared, event::EXIT);
+                self.enter_done();
+            }
+            State::Rejected => self.enter_done(),
+            // No timer in these; an owner that is slow is the owner's business.
+            State::Free | State::ReqRcvd | State::RepRcvd | State::Established | State::Done => self.disarm(),
+        }
+    }
+
+    fn give_up(&mut self, shared: &mut Shared, now: u64) {
+        match self.state {
+            State::ReqSent => {
+                let rej = self.rej_timeout(shared.config.ca_guid);
+                self.transmit(shared, rej);
+                self.post_terminal(shared, Terminal::TimedOut(Stage::Req));
+                self.enter_done();
+            }
+            State::RepSent => {
+                let rej = self.rej_timeout(shared.config.ca_guid);
+                self.transmit(shared, rej);
+                self.post_terminal(shared, Terminal::TimedOut(Stage::Rep));
+                self.enter_time_wait(shared, now);
+            }
+            _ => {
+                self.post_terminal(shared, Terminal::Disconnected(DisconnectCause::LocalUnanswered));
+                self.enter_time_wait(shared, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,789 @@
+//! One behaviour of the communication manager a test, on a wire that does what the test says.
+
+use super::message::{Message, Mra, Rej, RejReason, Rep, Req, Rtu, which};
+use super::*;
+use crate::gid::Gid;
+use crate::mad::{Mad, MadAddress, attr, class, method};
+use crate::path::Path;
+use proptest::prelude::*;
+
+const SERVICE: u64 = 0x0000_0000_0106_48ca;
+const MS: u64 = 1_000_000;
+const A: u16 = 3;
+const B: u16 = 4;
+
+fn path(from: u16, to: u16) -> Path {
+    Path {
+        sgid: Gid::new(Gid::DEFAULT_PREFIX, from.into()),
+        dgid: Gid::new(Gid::DEFAULT_PREFIX, to.into()),
+        slid: from,
+        dlid: to,
+        pkey: 0xffff,
+        sl: 0,
+        mtu: 5,
+        rate: 16,
+        packet_life_time: 8, // 1.05 ms
+        hop_limit: 1,
+        traffic_class: 0,
+        flow_label: 0,
+    }
+}
+
+fn params() -> ConnectParams {
+    ConnectParams {
+        responder_resources: 16,
+        initiator_depth: 8,
+        response_timeout: 12, // 16.8 ms
+        max_cm_retries: 3,
+        ..ConnectParams::new(path(A, B), SERVICE, 0x11, 0x00_1111)
+    }
+}
+
+fn accept() -> AcceptParams {
+    AcceptParams { responder_resources: 4, initiator_depth: 2, ..AcceptParams::new(0x22, 0x00_2222) }
+}
+
+struct Store {
+    slots: Vec<CmSlot>,
+    listeners: [Listener; 2],
+}
+
+impl Store {
+    fn new(slots: usize) -> Store {
+        Store { slots: vec![CmSlot::EMPTY; slots], listeners: [Listener::EMPTY; 2] }
+    }
+
+    fn cm(&mut self, lid: u16) -> Cm<'_> {
+        Cm::new(&mut self.slots, &mut self.listeners, CmConfig::new(u64::from(lid), u64::from(lid) * 77))
+    }
+}
+
+fn messages(cm: &mut Cm<'_>, now: u64) -> Vec<Outgoing> {
+    core::iter::from_fn(|| cm.dispatch(now)).collect()
+}
+
+fn events(cm: &mut Cm<'_>) -> Vec<CmEvent> {
+    core::iter::from_fn(|| cm.poll_event()).collect()
+}
+
+fn one(mut out: Vec<Outgoing>) -> Outgoing {
+    assert_eq!(out.len(), 1, "{out:?}");
+    out.remove(0)
+}
+
+/// Hands over everything, both ways, until silence.
+fn settle(now: u64, a: &mut Cm<'_>, b: &mut Cm<'_>) {
+    loop {
+        let (from_a, from_b) = (messages(a, now), messages(b, now));
+        if from_a.is_empty() && from_b.is_empty() {
+            return;
+        }
+        for out in from_a {
+            b.process(now, &MadAddress::local(A), &out.mad);
+        }
+        for out in from_b {
+            a.process(now, &MadAddress::local(B), &out.mad);
+        }
+    }
+}
+
+/// Connects A to B; the ids of both.
+fn connected(a: &mut Cm<'_>, b: &mut Cm<'_>) -> (ConnId, ConnId) {
+    if !b.is_listening(SERVICE) {
+        b.listen(SERVICE, 100, 0).unwrap();
+    }
+    let ida = a.connect(0, &params(), b"hello", 1).unwrap();
+    settle(0, a, b);
+    let idb = match events(b)[..] {
+        [CmEvent::ConnectRequest { id, listener: 100 }] => id,
+        ref other => panic!("{other:?}"),
+    };
+    b.accept(0, idb, &accept(), b"welcome", 2).unwrap();
+    settle(0, a, b);
+    assert_eq!(events(a), [CmEvent::Reply { id: ida, owner: 1 }]);
+    a.rtu(ida, b"").unwrap();
+    settle(0, a, b);
+    assert_eq!(events(b), [CmEvent::Established { id: idb, owner: 2 }]);
+    (ida, idb)
+}
+
+#[test]
+fn connects_and_both_sides_know_the_others_qp() {
+    let (mut sa, mut sb) = (Store::new(2), Store::new(2));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 7, 0).unwrap();
+    let ida = a.connect(0, &params(), b"hello", 1).unwrap();
+    assert_eq!(a.qp_attributes(ida), None);
+    let req = one(messages(&mut a, 0));
+    assert_eq!((req.dest.lid, req.dest.qpn), (B, 1));
+    b.process(0, &MadAddress::local(A), &req.mad);
+    let idb = match events(&mut b)[..] {
+        [CmEvent::ConnectRequest { id, listener: 7 }] => id,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(b.private_data(idb).len(), 92);
+    assert_eq!(b.private_data(idb)[..6], *b"hello\0");
+    let info = b.info(idb).unwrap();
+    assert_eq!((info.service_id, info.remote_ca_guid, info.remote_qpn), (SERVICE, 3, 0x11));
+    assert_eq!((info.peer_responder_resources, info.peer_initiator_depth), (16, 8));
+    assert_eq!((info.path.slid, info.path.dlid, info.path.mtu), (B, A, 5));
+    assert_eq!((info.path.sgid, info.path.dgid), (path(B, A).sgid, path(B, A).dgid));
+    b.accept(0, idb, &accept(), b"welcome", 2).unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
+    assert_eq!(a.private_data(ida).len(), 196);
+    assert_eq!(a.private_data(ida)[..8], *b"welcome\0");
+    // The starting PSN of a side's own message is what it expects to receive; the peer's is what it sends.
+    let qa = a.qp_attributes(ida).unwrap();
+    let qb = b.qp_attributes(idb).unwrap();
+    assert_eq!((qa.remote_qpn, qa.rq_psn, qa.sq_psn), (0x22, 0x1111, 0x2222));
+    assert_eq!((qb.remote_qpn, qb.rq_psn, qb.sq_psn), (0x11, 0x2222, 0x1111));
+    assert_eq!((qa.responder_resources, qa.initiator_depth), (2, 4));
+    assert_eq!((qb.responder_resources, qb.initiator_depth), (4, 2));
+    assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu), (7, 7, 5));
+    a.rtu(ida, b"").unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);
+    assert_eq!((a.counters().active_established, b.counters().passive_established), (1, 1));
+}
+
+#[test]
+fn req_fields_on_the_wire() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let id = a.connect(0, &params(), &[9; 92], 1).unwrap();
+    let Some(Message::Req(req)) = Message::parse(&one(messages(&mut a, 0)).mad) else { panic!() };
+    assert_eq!((req.service_id(), req.local_qpn(), req.starting_psn()), (SERVICE, 0x11, 0x1111));
+    assert_eq!((req.primary_local_lid(), req.primary_remote_lid()), (A, B));
+    assert!(req.primary_subnet_local());
+    assert_eq!(req.primary_local_ack_timeout(), 15); // life 8, CA delay 15
+    assert_ne!(req.local_comm_id(), 0);
+    assert_eq!(a.connect(0, &params(), &[0; 93], 1), Err(CmError::TooLong));
+    let mut routed = params();
+    routed.path.hop_limit = 64;
+    a.abandon(0, id, &[]).unwrap();
+    messages(&mut a, 0);
+    a.connect(0, &routed, &[], 1).unwrap();
+    let out = one(messages(&mut a, 0));
+    let Some(Message::Req(req)) = Message::parse(&out.mad) else { panic!() };
+    assert_eq!((req.primary_local_lid(), req.primary_subnet_local()), (0xffff, false));
+    assert_eq!(out.dest.grh.unwrap().remote_gid, routed.path.dgid);
+}
+
+#[test]
+fn unanswered_req_is_repeated_then_times_out() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let id = a.connect(0, &params(), &[], 5).unwrap();
+    let first = one(messages(&mut a, 0)).mad;
+    let step = 16_777_216 + 2 * 1_048_576;
+    assert_eq!(a.poll_at(), Some(step));
+    for n in 1..=3 {
+        assert_eq!(messages(&mut a, n * step - 1), []);
+        assert_eq!(one(messages(&mut a, n * step)).mad, first);
+    }
+    let last = one(messages(&mut a, 4 * step));
+    let Some(Message::Rej(rej)) = Message::parse(&last.mad) else { panic!("{last:?}") };
+    assert_eq!((rej.reason(), rej.info_len(), rej.remote_comm_id()), (4, 8, 0));
+    assert_eq!(rej.info()[..8], 3u64.to_be_bytes());
+    assert_eq!(events(&mut a), [CmEvent::TimedOut { id, owner: 5, stage: Stage::Req }]);
+    assert_eq!((a.slots_in_use(), a.poll_at(), a.counters().retries), (0, None, 3));
+}
+
+#[test]
+fn the_callers_deadline_comes_first() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let id = a.connect(0, &ConnectParams { deadline: Some(30 * MS), ..params() }, &[], 5).unwrap();
+    assert_eq!(messages(&mut a, 0).len(), 1);
+    assert_eq!(messages(&mut a, 20 * MS).len(), 1);
+    assert_eq!(a.poll_at(), Some(30 * MS));
+    assert_eq!(messages(&mut a, 30 * MS).len(), 1);
+    assert_eq!(events(&mut a), [CmEvent::TimedOut { id, owner: 5, stage: Stage::Req }]);
+}
+
+#[test]
+fn a_timeout_withdraws_the_request_at_the_peer() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    a.connect(0, &ConnectParams { deadline: Some(MS), ..params() }, &[], 5).unwrap();
+    settle(0, &mut a, &mut b);
+    let idb = match events(&mut b)[..] {
+        [CmEvent::ConnectRequest { id, .. }] => id,
+        ref other => panic!("{other:?}"),
+    };
+    settle(MS, &mut a, &mut b);
+    assert_eq!(events(&mut b), [CmEvent::Rejected { id: idb, owner: 100, reason: RejReason::TIMEOUT }]);
+    assert_eq!(b.accept(MS, idb, &accept(), &[], 2), Err(CmError::WrongState(State::TimeWait)));
+}
+
+#[test]
+fn a_request_withdrawn_before_it_was_seen_is_never_shown() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let id = a.connect(0, &params(), &[], 5).unwrap();
+    settle(0, &mut a, &mut b);
+    a.abandon(0, id, &[]).unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut b), []);
+    assert_eq!(b.counters().withdrawn, 1);
+    assert_eq!((events(&mut a), a.slots_in_use()), (vec![], 0));
+}
+
+#[test]
+fn rejection_carries_reason_info_and_private_data_and_is_repeated() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let id = a.connect(0, &params(), &[], 5).unwrap();
+    let req = one(messages(&mut a, 0)).mad;
+    b.process(0, &MadAddress::local(A), &req);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    assert_eq!(b.reject(0, idb, RejReason::CONSUMER_DEFINED, &[0; 73], &[]), Err(CmError::TooLong));
+    b.reject(0, idb, RejReason::CONSUMER_DEFINED, &[7, 8], b"no, thanks").unwrap();
+    assert_eq!(b.info(idb), None);
+    // The REJ is lost; the REQ comes again, and so does the REJ.
+    let lost = one(messages(&mut b, 0)).mad;
+    b.process(MS, &MadAddress::local(A), &req);
+    let again = one(messages(&mut b, MS)).mad;
+    assert_eq!(again, lost);
+    assert_eq!(events(&mut b), []);
+    a.process(MS, &MadAddress::local(B), &again);
+    assert_eq!(a.poll_event(), Some(CmEvent::Rejected { id, owner: 5, reason: RejReason::CONSUMER_DEFINED }));
+    assert_eq!(a.private_data(id).len(), 148);
+    assert_eq!(a.private_data(id)[..11], *b"no, thanks\0");
+    assert_eq!(a.reject_info(id), [7, 8]);
+    assert_eq!((a.poll_event(), a.slots_in_use()), (None, 0));
+    assert_eq!(a.private_data(id), []);
+    // The memory of the rejection fades.
+    let due = b.poll_at().unwrap();
+    assert_eq!((b.dispatch(due), b.slots_in_use()), (None, 0));
+}
+
+#[test]
+fn unknown_service_and_full_tables_are_refused() {
+    let (mut sa, mut sb) = (Store::new(3), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let id = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::INVALID_SERVICE_ID;
+    assert_eq!(events(&mut a), [CmEvent::Rejected { id, owner: 1, reason }]);
+    b.listen(SERVICE, 100, 0).unwrap();
+    assert_eq!(b.listen(SERVICE, 5, 0), Err(ListenError::InUse));
+    a.connect(0, &params(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    let id = a.connect(0, &ConnectParams { qpn: 0x99, ..params() }, &[], 3).unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut a), [CmEvent::Rejected { id, owner: 3, reason: RejReason::NO_RESOURCES }]);
+    assert_eq!((b.counters().no_listener, b.counters().no_resources), (1, 1));
+    assert!(b.unlisten(SERVICE) && !b.unlisten(SERVICE));
+    b.listen(1, 0, 0).unwrap();
+    b.listen(2, 0, 0).unwrap();
+    assert_eq!(b.listen(3, 0, 0), Err(ListenError::Full));
+}
+
+#[test]
+fn a_backlog_bounds_waiting_requests() {
+    let (mut sa, mut sb) = (Store::new(4), Store::new(4));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 2).unwrap();
+    for n in 0..4 {
+        a.connect(0, &ConnectParams { qpn: 0x30 + n, ..params() }, &[], n).unwrap();
+    }
+    assert_eq!(a.connect(0, &params(), &[], 9), Err(CmError::NoResources));
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut b).len(), 2);
+    let is_refusal = |e: &&CmEvent| matches!(e, CmEvent::Rejected { reason: RejReason::NO_RESOURCES, .. });
+    assert_eq!(events(&mut a).iter().filter(is_refusal).count(), 2);
+}
+
+#[test]
+fn lost_rep_and_rtu_are_repaired() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    let req = one(messages(&mut a, 0)).mad;
+    b.process(0, &MadAddress::local(A), &req);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    let rep = one(messages(&mut b, 0)).mad;
+    // REP lost: the repeated REQ brings it again, not a second request.
+    b.process(MS, &MadAddress::local(A), &req);
+    assert_eq!(one(messages(&mut b, MS)).mad, rep);
+    assert_eq!(events(&mut b), []);
+    a.process(MS, &MadAddress::local(B), &rep);
+    a.process(MS, &MadAddress::local(B), &rep);
+    assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
+    a.rtu(ida, &[]).unwrap();
+    let rtu = one(messages(&mut a, MS)).mad;
+    // RTU lost: B repeats the REP in time, A answers with the RTU again.
+    let due = b.poll_at().unwrap();
+    assert_eq!(one(messages(&mut b, due)).mad, rep);
+    a.process(due, &MadAddress::local(B), &rep);
+    assert_eq!(one(messages(&mut a, due)).mad, rtu);
+    b.process(due, &MadAddress::local(A), &rtu);
+    b.process(due, &MadAddress::local(A), &rtu);
+    assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);
+    assert_eq!(events(&mut a), []);
+}
+
+#[test]
+fn data_before_the_rtu_counts_as_rtu() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    let too_soon = b.communication_established(idb);
+    assert_eq!(too_soon, Err(CmError::WrongState(State::ReqRcvd)));
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    b.communication_established(idb).unwrap();
+    b.communication_established(idb).unwrap();
+    assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);
+    assert_eq!(b.counters().passive_established, 1);
+}
+
+#[test]
+fn a_silent_active_side_ends_the_passive_one() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    let mut sent = vec![];
+    let mut seen = vec![];
+    while let Some(at) = b.poll_at() {
+        sent.extend(messages(&mut b, at));
+        seen.extend(events(&mut b));
+        assert!(at < 1_000 * MS, "endless");
+    }
+    let kinds: Vec<u16> = sent.iter().map(|o| o.mad.attr_id()).collect();
+    assert_eq!(kinds, [attr::CM_REP, attr::CM_REP, attr::CM_REP, attr::CM_REP, attr::CM_REJ]);
+    let expected = [
+        CmEvent::TimedOut { id: idb, owner: 2, stage: Stage::Rep },
+        CmEvent::TimeWaitExit { id: idb, owner: 2 },
+    ];
+    assert_eq!((seen, b.slots_in_use()), (expected.to_vec(), 0));
+}
+
+#[test]
+fn patience_is_asked_for_and_has_an_end() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    let req = one(messages(&mut a, 0)).mad;
+    b.process(0, &MadAddress::local(A), &req);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    assert_eq!(b.defer(idb, 32), Err(CmError::InvalidParameter));
+    b.defer(idb, 16).unwrap(); // 268 ms
+    let mra = one(messages(&mut b, 0)).mad;
+    let parsed = Mra::from_mad(&mra);
+    assert_eq!((parsed.message_mraed(), parsed.service_timeout()), (which::REQ, 16));
+    // A repeated REQ gets the MRA again.
+    b.process(0, &MadAddress::local(A), &req);
+    assert_eq!(one(messages(&mut b, 0)).mad, mra);
+    let before = a.poll_at().unwrap();
+    a.process(0, &MadAddress::local(B), &mra);
+    assert_eq!(messages(&mut a, before), []);
+    let after = a.poll_at().unwrap();
+    assert!(after > 268 * MS && after < 300 * MS, "{after}");
+    // Only so many are believed.
+    for _ in 0..10 {
+        a.process(100 * MS, &MadAddress::local(B), &mra);
+    }
+    assert_eq!(a.counters().unexpected, 8);
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    let rep = one(messages(&mut b, 0)).mad;
+    a.process(110 * MS, &MadAddress::local(B), &rep);
+    assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
+    a.defer(ida, 10).unwrap();
+    let mra = one(messages(&mut a, 110 * MS)).mad;
+    assert_eq!(Mra::from_mad(&mra).message_mraed(), which::REP);
+    let before = b.poll_at().unwrap();
+    b.process(MS, &MadAddress::local(A), &mra);
+    assert_eq!(messages(&mut b, before), []);
+}
+
+#[test]
+fn disconnect_from_either_side() {
+    for active in [true, false] {
+        let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        let (ida, idb) = connected(&mut a, &mut b);
+        if active {
+            a.disconnect(MS, ida, b"bye").unwrap();
+        } else {
+            b.disconnect(MS, idb, b"bye").unwrap();
+        }
+        settle(MS, &mut a, &mut b);
+        let (ca, cb) = if active {
+            (DisconnectCause::Local, DisconnectCause::Peer)
+        } else {
+            (DisconnectCause::Peer, DisconnectCause::Local)
+        };
+        assert_eq!(a.poll_event(), Some(CmEvent::Disconnected { id: ida, owner: 1, cause: ca }));
+        assert_eq!(b.poll_event(), Some(CmEvent::Disconnected { id: idb, owner: 2, cause: cb }));
+        let told = if active { b.private_data(idb) } else { a.private_data(ida) };
+        assert_eq!(told[..4], *b"bye\0");
+        assert_eq!(a.disconnect(MS, ida, &[]), Err(CmError::WrongState(State::TimeWait)));
+        assert_eq!(a.poll_event(), None);
+        // At least twice the packet life time (1.05 ms) and the ACK delay (134 ms).
+        let mut due = MS;
+        while !a.has_event() {
+            due = a.poll_at().unwrap();
+            assert_eq!(messages(&mut a, due), []);
+        }
+        assert!(due >= MS + 2 * 1_048_576 + 134_217_728, "{due}");
+        assert_eq!(events(&mut a), [CmEvent::TimeWaitExit { id: ida, owner: 1 }]);
+        assert_eq!((a.slots_in_use(), a.disconnect(due, ida, &[])), (0, Err(CmError::InvalidId)));
+    }
+}
+
+#[test]
+fn crossing_and_lost_disconnects_end_both_sides() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, idb) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    b.disconnect(0, idb, &[]).unwrap();
+    settle(0, &mut a, &mut b);
+    let cause = DisconnectCause::Local;
+    assert_eq!(events(&mut a), [CmEvent::Disconnected { id: ida, owner: 1, cause }]);
+    assert_eq!(events(&mut b), [CmEvent::Disconnected { id: idb, owner: 2, cause }]);
+
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, _) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    let mut dreqs = 0;
+    let mut seen = vec![];
+    while let Some(at) = a.poll_at() {
+        dreqs += messages(&mut a, at).len();
+        seen.extend(events(&mut a));
+    }
+    assert_eq!(dreqs, 6);
+    let cause = DisconnectCause::LocalUnanswered;
+    assert_eq!(seen[0], CmEvent::Disconnected { id: ida, owner: 1, cause });
+    assert_eq!(seen[1], CmEvent::TimeWaitExit { id: ida, owner: 1 });
+}
+
+#[test]
+fn a_dreq_is_always_answered() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, _) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    let dreq = one(messages(&mut a, 0));
+    let mut forgotten = Store::new(1);
+    let mut restarted = forgotten.cm(B);
+    restarted.process(0, &MadAddress::local(A), &dreq.mad);
+    let drep = one(messages(&mut restarted, 0)).mad;
+    assert_eq!(drep.attr_id(), attr::CM_DREP);
+    a.process(0, &MadAddress::local(B), &drep);
+    let cause = DisconnectCause::Local;
+    assert_eq!(events(&mut a), [CmEvent::Disconnected { id: ida, owner: 1, cause }]);
+}
+
+#[test]
+fn dreq_before_rtu_shows_the_connection_and_its_end() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    a.rtu(ida, &[]).unwrap();
+    messages(&mut a, 0); // lost
+    a.disconnect(0, ida, &[]).unwrap();
+    settle(0, &mut a, &mut b);
+    let cause = DisconnectCause::Peer;
+    let expected =
+        [CmEvent::Established { id: idb, owner: 2 }, CmEvent::Disconnected { id: idb, owner: 2, cause }];
+    assert_eq!(events(&mut b), expected);
+}
+
+#[test]
+fn a_restarted_peer_makes_the_old_connection_stale() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(2));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, idb) = connected(&mut a, &mut b);
+    let mut again = Store::new(1);
+    let mut restarted = Cm::new(&mut again.slots, &mut again.listeners, CmConfig::new(u64::from(A), 0xfeed));
+    let id = restarted.connect(0, &params(), &[], 9).unwrap();
+    settle(0, &mut restarted, &mut b);
+    let reason = RejReason::STALE_CONNECTION;
+    assert_eq!(events(&mut restarted), [CmEvent::Rejected { id, owner: 9, reason }]);
+    let cause = DisconnectCause::Stale;
+    assert_eq!(events(&mut b), [CmEvent::Disconnected { id: idb, owner: 2, cause }]);
+    // The next attempt finds the way free.
+    let id = restarted.connect(0, &params(), &[], 10).unwrap();
+    settle(0, &mut restarted, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 3).unwrap();
+    settle(0, &mut restarted, &mut b);
+    assert_eq!(events(&mut restarted), [CmEvent::Reply { id, owner: 10 }]);
+}
+
+#[test]
+fn a_reply_to_nobody_is_rejected_and_ends_the_passive_side() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    a.abandon(0, ida, &[]).unwrap();
+    messages(&mut a, 0); // The REJ is lost.
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::INVALID_COMM_ID;
+    assert_eq!(events(&mut b), [CmEvent::Rejected { id: idb, owner: 2, reason }]);
+}
+
+#[test]
+fn the_active_side_may_reject_the_reply() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut a).len(), 1);
+    a.reject(0, ida, RejReason::CONSUMER_DEFINED, &[], b"changed my mind").unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::CONSUMER_DEFINED;
+    assert_eq!(b.poll_event(), Some(CmEvent::Rejected { id: idb, owner: 2, reason }));
+    assert_eq!(b.private_data(idb)[..16], *b"changed my mind\0");
+    assert_eq!(events(&mut a), []);
+}
+
+#[test]
+fn abandoning_works_in_every_state_and_leaks_nothing() {
+    // 0 REQ sent, 1 reply received, 2 established, 3 DREQ sent; then the passive side's: 4 request, 5 REP sent,
+    // 6 established.
+    for step in 0..7 {
+        let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        b.listen(SERVICE, 100, 0).unwrap();
+        let ida = a.connect(0, &params(), &[], 1).unwrap();
+        let mut idb = None;
+        if step > 0 {
+            settle(0, &mut a, &mut b);
+            let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!() };
+            idb = Some(id);
+            if step != 4 {
+                b.accept(0, id, &accept(), &[], 2).unwrap();
+            }
+            if step != 4 && step != 5 {
+                settle(0, &mut a, &mut b);
+                events(&mut a);
+            }
+            if [2, 3, 6].contains(&step) {
+                a.rtu(ida, &[]).unwrap();
+                settle(0, &mut a, &mut b);
+                events(&mut b);
+            }
+            if step == 3 {
+                a.disconnect(0, ida, &[]).unwrap();
+            }
+        }
+        if step < 4 {
+            a.abandon(0, ida, &[]).unwrap();
+            assert_eq!(a.abandon(0, ida, &[]), Err(CmError::InvalidId));
+        } else {
+            b.abandon(0, idb.unwrap(), &[]).unwrap();
+            assert_eq!(b.abandon(0, idb.unwrap(), &[]), Err(CmError::InvalidId));
+        }
+        let mut told_a = vec![];
+        let mut told_b = vec![];
+        for _ in 0..1000 {
+            let next = [a.poll_at(), b.poll_at()].into_iter().flatten().min();
+            let Some(at) = next else { break };
+            settle(at, &mut a, &mut b);
+            told_a.extend(events(&mut a));
+            told_b.extend(events(&mut b));
+        }
+        assert_eq!((a.slots_in_use(), b.slots_in_use()), (0, 0), "step {step}");
+        let (quiet, told) = if step < 4 { (told_a, told_b) } else { (told_b, told_a) };
+        assert_eq!(quiet, [], "step {step}");
+        assert_eq!(told.is_empty(), step == 0, "step {step}: {told:?}");
+    }
+}
+
+#[test]
+fn a_node_connects_to_itself() {
+    let mut store = Store::new(2);
+    let mut cm = store.cm(A);
+    cm.listen(SERVICE, 100, 0).unwrap();
+    let active = cm.connect(0, &ConnectParams { path: path(A, A), ..params() }, &[], 1).unwrap();
+    let mut passive = None;
+    let mut ended = 0;
+    for _ in 0..20 {
+        for out in messages(&mut cm, 0) {
+            cm.process(0, &MadAddress::local(A), &out.mad);
+        }
+        while let Some(event) = cm.poll_event() {
+            match event {
+                CmEvent::ConnectRequest { id, .. } => {
+                    passive = Some(id);
+                    cm.accept(0, id, &accept(), &[], 2).unwrap();
+                }
+                CmEvent::Reply { id, .. } => cm.rtu(id, &[]).unwrap(),
+                CmEvent::Established { id, .. } => {
+                    assert_eq!(Some(id), passive);
+                    cm.disconnect(0, active, &[]).unwrap();
+                }
+                CmEvent::Disconnected { .. } => ended += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(ended, 2);
+}
+
+#[test]
+fn strange_requests_are_refused_with_the_reason() {
+    let mut sb = Store::new(1);
+    let mut b = sb.cm(B);
+    b.listen(SERVICE, 100, 0).unwrap();
+    let mut req = Req::zeroed();
+    req.set_local_comm_id(5).set_service_id(SERVICE).set_path_mtu(5).set_transport_service(1);
+    b.process(0, &MadAddress::local(A), &req.to_mad(9));
+    let rej = Rej::from_mad(&one(messages(&mut b, 0)).mad);
+    assert_eq!((rej.reason(), rej.remote_comm_id(), rej.message_rejected()), (9, 5, 0));
+    req.set_transport_service(0).set_path_mtu(0);
+    b.process(0, &MadAddress::local(A), &req.to_mad(9));
+    assert_eq!(Rej::from_mad(&one(messages(&mut b, 0)).mad).reason(), 26);
+    let mut old = req.to_mad(9);
+    old.set_class_version(1);
+    b.process(0, &MadAddress::local(A), &old);
+    assert_eq!(Rej::from_mad(&one(messages(&mut b, 0)).mad).reason(), 31);
+    b.process(0, &MadAddress::local(A), &Mad::new(class::SUBN_ADM, 2, method::GET, 0x35, 1));
+    assert_eq!(b.counters().foreign, 1);
+    let mut sidr = super::message::SidrReq::zeroed();
+    sidr.set_request_id(77);
+    b.process(0, &MadAddress::local(A), &sidr.to_mad(1));
+    let reply = super::message::SidrRep::from_mad(&one(messages(&mut b, 0)).mad);
+    assert_eq!((reply.request_id(), reply.status()), (77, 1));
+    b.process(0, &MadAddress::local(A), &super::message::Lap::zeroed().to_mad(1));
+    assert_eq!(super::message::Apr::from_mad(&one(messages(&mut b, 0)).mad).ap_status(), 1);
+    assert_eq!(b.slots_in_use(), 0);
+}
+
+#[test]
+fn strangers_cannot_move_a_connection() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, idb) = connected(&mut a, &mut b);
+    let local = b.slots[0].local_id;
+    for wrong in [0, 1, 0xffff_ffff] {
+        let mut rej = Rej::zeroed();
+        rej.set_local_comm_id(wrong).set_remote_comm_id(local).set_reason(28);
+        b.process(0, &MadAddress::local(9), &rej.to_mad(1));
+        let mut dreq = super::message::Dreq::zeroed();
+        dreq.set_local_comm_id(wrong).set_remote_comm_id(local).set_remote_qpn(0x22);
+        b.process(0, &MadAddress::local(9), &dreq.to_mad(1));
+        let mut rtu = Rtu::zeroed();
+        rtu.set_local_comm_id(wrong).set_remote_comm_id(local);
+        b.process(0, &MadAddress::local(9), &rtu.to_mad(1));
+        let mut rep = Rep::zeroed();
+        rep.set_local_comm_id(wrong).set_remote_comm_id(local);
+        b.process(0, &MadAddress::local(9), &rep.to_mad(1));
+    }
+    // A DREQ for another QP of ours.
+    let mut dreq = super::message::Dreq::zeroed();
+    dreq.set_local_comm_id(b.slots[0].remote_id).set_remote_comm_id(local).set_remote_qpn(0x23);
+    b.process(0, &MadAddress::local(A), &dreq.to_mad(1));
+    assert_eq!(events(&mut b), []);
+    assert_eq!(b.info(idb).unwrap().state, State::Established);
+}
+
+#[test]
+fn parameters_outside_their_fields_are_refused() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let good = params();
+    let mut small_mtu = good;
+    small_mtu.path.mtu = 0;
+    for bad in [
+        ConnectParams { qpn: 1 << 24, ..good },
+        ConnectParams { starting_psn: 1 << 24, ..good },
+        ConnectParams { retry_count: 8, ..good },
+        ConnectParams { rnr_retry_count: 8, ..good },
+        ConnectParams { response_timeout: 32, ..good },
+        ConnectParams { max_cm_retries: 16, ..good },
+        small_mtu,
+    ] {
+        assert_eq!(a.connect(0, &bad, &[], 1), Err(CmError::InvalidParameter), "{bad:?}");
+    }
+    assert_eq!(a.slots_in_use(), 0);
+    let mut none = Store::new(0);
+    assert_eq!(none.cm(A).connect(0, &good, &[], 1), Err(CmError::NoResources));
+}
+
+proptest! {
+    /// Random MADs, many of them about a live connection, in any order: no panic, no leak, always silence in the end.
+    #[test]
+    fn hostile_messages(
+        inputs in proptest::collection::vec((0x10u16..0x1c, proptest::collection::vec(any::<u8>(), 232), 0u8..8), 1..40),
+    ) {
+        let (mut sa, mut sb) = (Store::new(3), Store::new(3));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        connected(&mut a, &mut b);
+        a.connect(0, &ConnectParams { qpn: 0x99, ..params() }, &[], 3).unwrap();
+        settle(0, &mut a, &mut b);
+        let mut now = 0;
+        let mut pending = vec![];
+        for (attr_id, bytes, fix) in inputs {
+            let mut mad = Mad::new(class::CM, 2, method::SEND, attr_id, 1);
+            let mut data: [u8; 232] = bytes.try_into().unwrap();
+            let slot = &b.slots[usize::from(fix) % 3];
+            if fix & 1 != 0 {
+                data[4..8].copy_from_slice(&slot.local_id.to_be_bytes());
+            }
+            if fix & 2 != 0 {
+                data[0..4].copy_from_slice(&slot.remote_id.to_be_bytes());
+            }
+            if fix & 4 != 0 && attr_id == attr::CM_REQ {
+                data[8..16].copy_from_slice(&SERVICE.to_be_bytes());
+                data[43] &= !6;
+                data[50] = 0x50;
+            }
+            mad.set_data(&data);
+            b.process(now, &MadAddress::local(A), &mad);
+            now += MS;
+            messages(&mut b, now);
+            for event in events(&mut b) {
+                if let CmEvent::ConnectRequest { id, .. } = event {
+                    pending.push(id);
+                }
+            }
+        }
+        for id in pending {
+            let _ = b.accept(now, id, &accept(), &[], 2);
+        }
+        for slot in 0..3u16 {
+            let id = ConnId { slot, generation: b.slots[usize::from(slot)].generation };
+            let _ = b.abandon(now, id, &[]);
+        }
+        for _ in 0..500 {
+            let Some(at) = b.poll_at() else { break };
+            now = now.max(at);
+            messages(&mut b, now);
+            events(&mut b);
+        }
+        prop_assert_eq!(b.poll_at(), None);
+        prop_assert_eq!(b.slots_in_use(), 0);
+    }
+}

@@ -1,0 +1,427 @@
+//! What goes into the communication manager and what comes out of it.
+
+use super::message::RejReason;
+use crate::mad::{Mad, MadAddress};
+use crate::path::Path;
+
+/// Settings of a communication manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CmConfig {
+    /// GUID of the own channel adapter.
+    pub ca_guid: u64,
+    /// Makes the communication ids of this life of the node differ from those of earlier ones.
+    pub seed: u64,
+    /// Delay of the own channel adapter's ACKs, an exponent; goes into the REQ's local ACK timeout.
+    pub ca_ack_delay: u8,
+    /// Largest time exponent that is believed of a peer (response and service timeouts, packet life time).
+    pub max_timeout: u8,
+    /// How often a DREQ is repeated before the connection counts as gone.
+    pub max_dreq_retries: u8,
+}
+
+impl CmConfig {
+    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ.
+    pub const fn new(ca_guid: u64, seed: u64) -> CmConfig {
+        CmConfig { ca_guid, seed, ca_ack_delay: 15, max_timeout: 21, max_dreq_retries: 5 }
+    }
+}
+
+/// Names a connection: slot and generation, so a stale one is an error and never another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    pub(super) slot: u16,
+    pub(super) generation: u32,
+}
+
+impl ConnId {
+    /// The slot's index, below the number of slots given to [`super::Cm::new`]: for tables beside.
+    pub const fn slot(self) -> u16 {
+        self.slot
+    }
+}
+
+/// An active side's wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectParams {
+    /// Path to the peer; becomes the REQ's primary path.
+    pub path: Path,
+    /// The service asked for.
+    pub service_id: u64,
+    /// Own QP number.
+    pub qpn: u32,
+    /// The PSN with which the peer shall begin; the own QP's first expected PSN.
+    pub starting_psn: u32,
+    /// RDMA READs and atomics the own QP can serve at a time.
+    pub responder_resources: u8,
+    /// RDMA READs and atomics the own QP wants to have outstanding.
+    pub initiator_depth: u8,
+    /// Transport retry count of both QPs, 0 to 7.
+    pub retry_count: u8,
+    /// RNR retry count of the peer's QP, 0 to 7; 7 without limit.
+    pub rnr_retry_count: u8,
+    /// The own QP uses a shared receive queue.
+    pub srq: bool,
+    /// End-to-end flow control wanted.
+    pub flow_control: bool,
+    /// Time exponent within which the peer should answer, and the own side will.
+    pub response_timeout: u8,
+    /// How often each message is repeated, 0 to 15.
+    pub max_cm_retries: u8,
+    /// Time in nanoseconds at which the attempt fails even though repetitions are left.
+    pub deadline: Option<u64>,
+}
+
+impl ConnectParams {
+    /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions, retry counts 7; one RDMA READ each way.
+    pub const fn new(path: Path, service_id: u64, qpn: u32, starting_psn: u32) -> ConnectParams {
+        ConnectParams {
+            path,
+            service_id,
+            qpn,
+            starting_psn,
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: false,
+            flow_control: true,
+            response_timeout: 20,
+            max_cm_retries: 15,
+            deadline: None,
+        }
+    }
+}
+
+/// A passive side's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptParams {
+    /// Own QP number.
+    pub qpn: u32,
+    /// The PSN with which the peer shall begin; the own QP's first expected PSN.
+    pub starting_psn: u32,
+    /// RDMA READs and atomics the own QP will serve at a time; at most the REQ's initiator depth.
+    pub responder_resources: u8,
+    /// RDMA READs and atomics the own QP will have outstanding; at most the REQ's responder resources.
+    pub initiator_depth: u8,
+    /// Delay of the own ACKs, an exponent.
+    pub target_ack_delay: u8,
+    /// RNR retry count of the peer's QP, 0 to 7; 7 without limit.
+    pub rnr_retry_count: u8,
+    /// The own QP uses a shared receive queue.
+    pub srq: bool,
+    /// End-to-end flow control wanted.
+    pub flow_control: bool,
+}
+
+impl AcceptParams {
+    /// The usual: ACK delay 15, RNR retry without limit, one RDMA READ each way.
+    pub const fn new(qpn: u32, starting_psn: u32) -> AcceptParams {
+        AcceptParams {
+            qpn,
+            starting_psn,
+            responder_resources: 1,
+            initiator_depth: 1,
+            target_ack_delay: 15,
+            rnr_retry_count: 7,
+            srq: false,
+            flow_control: true,
+        }
+    }
+}
+
+/// Which side of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Role {
+    /// Sent the REQ.
+    #[default]
+    Active,
+    /// Received the REQ.
+    Passive,
+}
+
+/// State of a connection (IBA volume 1, section 12.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum State {
+    /// No connection.
+    #[default]
+    Free = 0,
+    /// Active: REQ sent, waiting for REP, MRA or REJ.
+    ReqSent,
+    /// Active: REP received, waiting for the owner to call `rtu`.
+    RepRcvd,
+    /// Passive: REQ received, waiting for the owner to accept or reject.
+    ReqRcvd,
+    /// Passive: REP sent, waiting for RTU.
+    RepSent,
+    /// Connected.
+    Established,
+    /// DREQ sent, waiting for DREP.
+    DreqSent,
+    /// Over; packets of it may still be about.
+    TimeWait,
+    /// Passive: REJ sent; kept a while for repetitions of the REQ.
+    Rejected,
+    /// Over; the last event or message has not been fetched yet.
+    Done,
+}
+
+/// The message whose answer did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// REQ: the peer does not answer at all.
+    #[default]
+    Req,
+    /// REP: the peer asked, was answered, and fell silent.
+    Rep,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DisconnectCause {
+    /// The peer sent a DREQ.
+    #[default]
+    Peer,
+    /// The own DREQ was answered.
+    Local,
+    /// The own DREQ was not answered.
+    LocalUnanswered,
+    /// The peer rejected the established connection, for instance because it never saw the RTU.
+    Rejected(RejReason),
+    /// The peer uses the QP number for another connection: it has forgotten this one.
+    Stale,
+}
+
+/// What happened to a connection. The owner's cookie is the one given to `connect`, `accept` or `listen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmEvent {
+    /// Passive: somebody wants to connect. See `info`, `qp_attributes` and `private_data`; then `accept`, `reject` or
+    /// `defer`.
+    ConnectRequest {
+        /// The connection.
+        id: ConnId,
+        /// The listener's cookie.
+        listener: u32,
+    },
+    /// Active: the peer accepted. Bring the QP to RTR and RTS by `qp_attributes`, then call `rtu`.
+    Reply {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+    },
+    /// Passive: the active side is ready. Bring the QP to RTS.
+    Established {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+    },
+    /// The attempt was rejected; `private_data` and `reject_info` hold what came with it.
+    Rejected {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+        /// The peer's reason.
+        reason: RejReason,
+    },
+    /// The attempt failed for want of an answer, or at its deadline.
+    TimedOut {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+        /// What was not answered.
+        stage: Stage,
+    },
+    /// An established connection ended.
+    Disconnected {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+        /// Why.
+        cause: DisconnectCause,
+    },
+    /// TimeWait is over: the QP number and its PSNs may be used again. The last event of a connection that had one of the
+    /// events before it.
+    TimeWaitExit {
+        /// The connection.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+    },
+}
+
+/// What is known about a connection and its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnInfo {
+    /// Which side this is.
+    pub role: Role,
+    /// State.
+    pub state: State,
+    /// Service id of the REQ.
+    pub service_id: u64,
+    /// The path, seen from here.
+    pub path: Path,
+    /// The peer's QP1.
+    pub peer: MadAddress,
+    /// The peer's channel adapter; 0 while unknown.
+    pub remote_ca_guid: u64,
+    /// The peer's QP number; 0 while unknown.
+    pub remote_qpn: u32,
+    /// RDMA READs and atomics the peer can serve.
+    pub peer_responder_resources: u8,
+    /// RDMA READs and atomics the peer wants to have outstanding.
+    pub peer_initiator_depth: u8,
+    /// The peer's QP uses a shared receive queue.
+    pub peer_srq: bool,
+    /// The peer wants end-to-end flow control.
+    pub peer_flow_control: bool,
+}
+
+/// What the own QP needs. Known on the active side from the reply on; on the passive side the peer's part from the request
+/// on, the rest from `accept` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpAttributes {
+    /// The path, seen from here; its MTU is the connection's.
+    pub path: Path,
+    /// RTR: the peer's QP number.
+    pub remote_qpn: u32,
+    /// RTR: first PSN to expect, the own message's starting PSN.
+    pub rq_psn: u32,
+    /// RTS: first PSN to send, the peer's message's starting PSN.
+    pub sq_psn: u32,
+    /// RTR: RDMA READs and atomics to serve at a time.
+    pub responder_resources: u8,
+    /// RTS: RDMA READs and atomics to have outstanding.
+    pub initiator_depth: u8,
+    /// RTS: transport retry count.
+    pub retry_count: u8,
+    /// RTS: RNR retry count.
+    pub rnr_retry_count: u8,
+    /// RTS: local ACK timeout exponent.
+    pub ack_timeout: u8,
+}
+
+/// A MAD to send from QP1 with the general services Q_Key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where to.
+    pub dest: MadAddress,
+    /// What.
+    pub mad: Mad,
+}
+
+/// Why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmError {
+    /// The id names no connection (any more).
+    InvalidId,
+    /// The connection is in a state in which the call makes no sense.
+    WrongState(State),
+    /// All slots are taken.
+    NoResources,
+    /// Private data or additional information exceeds the message's room.
+    TooLong,
+    /// A parameter is outside its field: an exponent above 31, a count above its width, an MTU code outside 1 to 5.
+    InvalidParameter,
+}
+
+impl core::fmt::Display for CmError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            CmError::InvalidId => f.write_str("no such connection"),
+            CmError::WrongState(state) => write!(f, "not possible in connection state {state:?}"),
+            CmError::NoResources => f.write_str("no free connection slot"),
+            CmError::TooLong => f.write_str("private data exceeds the message's room"),
+            CmError::InvalidParameter => f.write_str("connection parameter out of range"),
+        }
+    }
+}
+
+impl core::error::Error for CmError {}
+
+impl From<super::message::TooLong> for CmError {
+    fn from(_: super::message::TooLong) -> CmError {
+        CmError::TooLong
+    }
+}
+
+/// Why a service id cannot be listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenError {
+    /// Somebody listens to it already.
+    InUse,
+    /// The table is full.
+    Full,
+}
+
+impl core::fmt::Display for ListenError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            ListenError::InUse => "service id in use",
+            ListenError::Full => "no free listener slot",
+        })
+    }
+}
+
+impl core::error::Error for ListenError {}
+
+/// A service id somebody listens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub(super) used: bool,
+    pub(super) service_id: u64,
+    pub(super) owner: u32,
+    pub(super) backlog: u16,
+}
+
+impl Listener {
+    /// A free entry; all bytes zero.
+    pub const EMPTY: Listener = Listener { used: false, service_id: 0, owner: 0, backlog: 0 };
+}
+
+/// What happened, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct CmCounters {
+    /// MADs taken in.
+    pub received: u64,
+    /// MADs handed out.
+    pub sent: u64,
+    /// REQ, REP and DREQ repeated because no answer came.
+    pub retries: u64,
+    /// Repetitions of the peer's messages, answered as the first time or ignored.
+    pub duplicates: u64,
+    /// Attempts of the own side that became connections.
+    pub active_established: u64,
+    /// Attempts of peers that became connections.
+    pub passive_established: u64,
+    /// Attempts that the peer rejected.
+    pub rejected_by_peer: u64,
+    /// Attempts that the own side rejected or abandoned.
+    pub rejected_by_us: u64,
+    /// Attempts that ended for want of an answer.
+    pub timeouts: u64,
+    /// Connections that ended.
+    pub disconnects: u64,
+    /// REQs refused because all slots, or the listener's backlog, were taken.
+    pub no_resources: u64,
+    /// REQs for service ids that nobody listens to.
+    pub no_listener: u64,
+    /// REQs and REPs that showed an older connection to be stale.
+    pub stale: u64,
+    /// Messages for communication ids that are not known (any more).
+    pub unknown_id: u64,
+    /// Messages that make no sense in the connection's state.
+    pub unexpected: u64,
+    /// Messages with a field that cannot be right, unknown attributes and foreign class versions included.
+    pub malformed: u64,
+    /// MADs of other classes or methods.
+    pub foreign: u64,
+    /// Requests that the peer withdrew before the owner saw them.
+    pub withdrawn: u64,
+    /// Short answers dropped because too many waited to be sent; the peer repeats its message.
+    pub replies_dropped: u64,
+}
