@@ -2,20 +2,42 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca` |
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo` |
 //! | `ip` | the node's own IPv4 address |
 //! | `peer` | the other node's IPv4 address |
+//! | `neighbours` | `address/GID` pairs with commas between them: who is where on the fabric; the GID as an IPv6 address |
+//! | `role` | with `app=demo`: `server` or `client` |
+//! | `seed` | with `app=demo`: a number that varies payloads and sizes, the same on both nodes; default 1 |
+//! | `divide` | with `app=demo`: the demonstration's volume is divided by this; default 1 |
+//! | `wait` | with `app=demo`: seconds to wait for the peer; default 60 |
 //! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
 //! | `kind` | with `app=fault`: which fault |
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use heapless::Vec;
 
 /// Longest command line taken, in bytes.
 pub const MAX_LEN_BYTES: usize = 4096;
 
 /// The DMA region's size when `dma=` is not given.
 pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
+
+/// The most neighbours that a command line may name.
+pub const MAX_NEIGHBOURS: usize = 16;
+
+/// An address and the port GID of whoever has it.
+pub type Neighbour = (Ipv4Addr, Ipv6Addr);
+
+/// Which side of the demonstration a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Listens.
+    Server,
+    /// Connects.
+    Client,
+}
 
 /// The applications in the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,20 +52,23 @@ pub enum App {
     Msix,
     /// Brings the HCA up until its port is Active, and down again.
     Hca,
+    /// One node of the demonstration: moves data to and from its peer by DAT and RDS, and checks it.
+    Demo,
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 5] = [
+    const NAMES: [(&'static str, App); 6] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
         ("msix", App::Msix),
         ("hca", App::Hca),
+        ("demo", App::Demo),
     ];
 }
 
 /// What the command line asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
     /// The application to run.
     pub app: App,
@@ -51,6 +76,16 @@ pub struct Options<'a> {
     pub ip: Option<Ipv4Addr>,
     /// The other node's address.
     pub peer: Option<Ipv4Addr>,
+    /// Who is where on the fabric.
+    pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
+    /// The side of `app=demo`.
+    pub role: Option<Role>,
+    /// Varies what `app=demo` sends.
+    pub seed: u64,
+    /// Divides the volume of `app=demo`; not 0.
+    pub divide: u64,
+    /// Seconds that `app=demo` waits for its peer.
+    pub wait_seconds: u64,
     /// Size of the DMA region in bytes, a multiple of 4096.
     pub dma_bytes: u64,
     /// The fault that `app=fault` raises.
@@ -95,7 +130,7 @@ impl fmt::Display for Error<'_> {
             Error::NotText => write!(f, "command line: not UTF-8"),
             Error::NotKeyValue(word) => write!(f, "command line: `{word}` is not of the form key=value"),
             Error::UnknownKey(key) => {
-                write!(f, "command line: unknown key `{key}`; known: app, ip, peer, dma, kind")
+                write!(f, "command line: unknown key `{key}`; known: {KEYS}")
             }
             Error::Twice(key) => write!(f, "command line: `{key}` is given twice"),
             Error::BadValue { key, value, expected } => {
@@ -110,7 +145,8 @@ impl fmt::Display for Error<'_> {
 
 impl core::error::Error for Error<'_> {}
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca";
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo";
+const KEYS: &str = "app, ip, peer, neighbours, role, seed, divide, wait, dma, kind";
 
 impl<'a> Options<'a> {
     /// Parses the whole command line.
@@ -122,12 +158,18 @@ impl<'a> Options<'a> {
             return Err(Error::TooLong);
         }
         let (mut app, mut ip, mut peer, mut dma, mut kind) = (None, None, None, None, None);
+        let (mut neighbours, mut role, mut seed, mut divide, mut wait) = (None, None, None, None, None);
         for word in text.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
             match key {
                 "app" => once(&mut app, key, parse_app(value))?,
                 "ip" => once(&mut ip, key, parse_ip(key, value))?,
                 "peer" => once(&mut peer, key, parse_ip(key, value))?,
+                "neighbours" => once(&mut neighbours, key, parse_neighbours(value))?,
+                "role" => once(&mut role, key, parse_role(value))?,
+                "seed" => once(&mut seed, key, parse_number(key, value, 0))?,
+                "divide" => once(&mut divide, key, parse_number(key, value, 1))?,
+                "wait" => once(&mut wait, key, parse_number(key, value, 1))?,
                 "dma" => once(&mut dma, key, parse_dma(value))?,
                 "kind" => once(&mut kind, key, Ok(value))?,
                 _ => return Err(Error::UnknownKey(key)),
@@ -137,6 +179,11 @@ impl<'a> Options<'a> {
             app: app.ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?,
             ip,
             peer,
+            neighbours: neighbours.unwrap_or_default(),
+            role,
+            seed: seed.unwrap_or(1),
+            divide: divide.unwrap_or(1),
+            wait_seconds: wait.unwrap_or(60),
             dma_bytes: dma.unwrap_or(DEFAULT_DMA_BYTES),
             kind,
         })
@@ -169,6 +216,34 @@ fn parse_app(value: &str) -> Result<App, Error<'_>> {
 
 fn parse_ip<'a>(key: &'a str, value: &'a str) -> Result<Ipv4Addr, Error<'a>> {
     value.parse().map_err(|_| Error::BadValue { key, value, expected: "an IPv4 address" })
+}
+
+fn parse_role(value: &str) -> Result<Role, Error<'_>> {
+    match value {
+        "server" => Ok(Role::Server),
+        "client" => Ok(Role::Client),
+        _ => Err(Error::BadValue { key: "role", value, expected: "server or client" }),
+    }
+}
+
+fn parse_number<'a>(key: &'a str, value: &'a str, least: u64) -> Result<u64, Error<'a>> {
+    let expected = if least == 0 { "a decimal number" } else { "a decimal number of 1 or more" };
+    value.parse().ok().filter(|number| *number >= least).ok_or(Error::BadValue { key, value, expected })
+}
+
+fn parse_neighbours(value: &str) -> Result<Vec<Neighbour, MAX_NEIGHBOURS>, Error<'_>> {
+    let bad = |value| Error::BadValue {
+        key: "neighbours",
+        value,
+        expected: "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
+    };
+    let mut neighbours = Vec::new();
+    for pair in value.split(',') {
+        let (address, gid) = pair.split_once('/').ok_or(bad(pair))?;
+        let neighbour = (address.parse().map_err(|_| bad(pair))?, gid.parse().map_err(|_| bad(pair))?);
+        neighbours.push(neighbour).map_err(|_| bad(value))?;
+    }
+    Ok(neighbours)
 }
 
 fn parse_dma(value: &str) -> Result<u64, Error<'_>> {
@@ -207,10 +282,26 @@ mod tests {
                 app: App::Fault,
                 ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
+                neighbours: Vec::new(),
+                role: None,
+                seed: 1,
+                divide: 1,
+                wait_seconds: 60,
                 dma_bytes: 3 << 20,
                 kind: Some("stack"),
             }
         );
+    }
+
+    #[test]
+    fn a_demonstration() {
+        let text =
+            "app=demo role=client neighbours=10.0.0.1/fe80::1,10.0.0.2/fe80::5:6 seed=7 divide=8 wait=5";
+        let options = Options::parse(text).unwrap();
+        assert_eq!((options.app, options.role), (App::Demo, Some(Role::Client)));
+        assert_eq!((options.seed, options.divide, options.wait_seconds), (7, 8, 5));
+        let pair = |address: &str, gid: &str| (address.parse().unwrap(), gid.parse().unwrap());
+        assert_eq!(options.neighbours, [pair("10.0.0.1", "fe80::1"), pair("10.0.0.2", "fe80::5:6")]);
     }
 
     #[test]
@@ -223,12 +314,17 @@ mod tests {
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
         let cases = [
-            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca"),
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo"),
             ("app", "`app` is not of the form key=value"),
-            ("app=hello colour=red", "unknown key `colour`; known: app, ip, peer, dma, kind"),
+            ("app=hello colour=red", "unknown key `colour`; known: {KEYS}"),
             ("app=hello app=hello", "`app` is given twice"),
-            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca"),
+            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca, demo"),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
+            ("app=demo role=both", "role=both is not server or client"),
+            ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
+            ("app=demo seed=x", "seed=x is not a decimal number"),
+            ("app=demo neighbours=10.0.0.1", "neighbours=10.0.0.1 is not address/GID pairs"),
+            ("app=demo neighbours=10.0.0.1/1.2", "neighbours=10.0.0.1/1.2 is not address/GID pairs"),
             ("app=hello dma=", "dma= is not a size of 4K or more in whole 4K blocks"),
             ("app=hello dma=0", "dma=0 is not a size"),
             ("app=hello dma=5000", "dma=5000 is not a size"),
