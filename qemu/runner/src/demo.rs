@@ -13,6 +13,7 @@ use crate::vfio::{self, Served};
 use hca_model::Profile;
 use hca_model::fabric::Faults;
 use std::io::{IsTerminal, Write};
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ pub struct Options {
     pub accelerator: String,
     /// Show the unikernels' logs as well.
     pub log: bool,
+    /// The volume is divided by this.
+    pub divide: u64,
     /// The whole run at most.
     pub limit: Duration,
 }
@@ -48,12 +51,17 @@ fn address(node: usize) -> String {
     format!("10.0.0.{}", node + 1)
 }
 
+/// The prefix of the GIDs that the emulated fabric's subnet manager gives out.
+const GID_PREFIX: u128 = 0xfe80 << 112;
+
 /// The command line of node `node`.
-fn words(node: usize) -> String {
+fn words(node: usize, options: &Options) -> String {
     let other = 1 - node.min(1);
     let guid = Profile::port_guid_of(u16::try_from(other).unwrap_or(0));
+    let gid = Ipv6Addr::from_bits(GID_PREFIX | u128::from(guid));
     let (role, ip, peer) = (ROLES[node.min(1)], address(node), address(other));
-    format!("app=demo role={role} ip={ip} peer={peer} neighbours={peer}/{guid:016x}")
+    let (seed, divide) = (options.seed, options.divide);
+    format!("app=demo role={role} ip={ip} peer={peer} neighbours={peer}/{gid} seed={seed} divide={divide}")
 }
 
 /// Runs the demo and prints its report.
@@ -95,7 +103,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     let mut nodes = Vec::new();
     let (sender, events) = mpsc::channel();
     for (index, socket) in sockets.iter().enumerate() {
-        let mut boot = unikernel::Options::new(&words(index));
+        let mut boot = unikernel::Options::new(&words(index, options));
         boot.hcas = vec![socket.clone()];
         boot.accelerator.clone_from(&options.accelerator);
         println!("{}: {}", ROLES[index], boot.words);
@@ -346,13 +354,25 @@ mod tests {
 
     #[test]
     fn each_node_knows_the_other() {
+        let options = Options {
+            report: None,
+            capture: None,
+            faults: Faults::default(),
+            seed: 7,
+            accelerator: "tcg".into(),
+            log: false,
+            divide: 8,
+            limit: Duration::from_secs(1),
+        };
         assert_eq!(
-            words(0),
-            "app=demo role=server ip=10.0.0.1 peer=10.0.0.2 neighbours=10.0.0.2/506b4b0300a00010"
+            words(0, &options),
+            "app=demo role=server ip=10.0.0.1 peer=10.0.0.2 \
+             neighbours=10.0.0.2/fe80::506b:4b03:a0:10 seed=7 divide=8"
         );
         assert_eq!(
-            words(1),
-            "app=demo role=client ip=10.0.0.2 peer=10.0.0.1 neighbours=10.0.0.1/506b4b0300a00000"
+            words(1, &options),
+            "app=demo role=client ip=10.0.0.2 peer=10.0.0.1 \
+             neighbours=10.0.0.1/fe80::506b:4b03:a0:0 seed=7 divide=8"
         );
     }
 }

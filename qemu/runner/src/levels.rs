@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
+use crate::linux;
 use crate::process::Supervised;
 use crate::setup;
 use std::io::{BufRead, BufReader};
@@ -115,6 +116,10 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
     // Once, with its progress, before tests run that would do it silently.
     if levels.iter().any(|level| matches!(level, Level::Boot | Level::Oracle)) {
         setup::qemu()?;
+    }
+    if levels.contains(&Level::Oracle) && targets.iter().any(|name| name.starts_with("oracle")) {
+        setup::program("tshark", "tshark")?;
+        linux::image(&linux::ORACLE)?;
     }
     let mut total = Count::default();
     for &level in levels {
@@ -259,6 +264,7 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
 /// # Errors
 /// There are none, or they fail.
 pub fn bench(report: Option<&Path>) -> Result<()> {
+    setup::program("valgrind", "valgrind")?;
     let mut command = cargo_command();
     command.args(["bench", "--package", "tests"]);
     if let Some(path) = report {

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Error::Usage(message)) => {
-            eprintln!("xtask: {message}\n\n{USAGE}");
+            eprintln!("xtask: {message} (`cargo xtask --help` lists what there is)");
             ExitCode::from(2)
         }
         Err(error) => {
@@ -58,7 +58,10 @@ fn run() -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Some(other) => return Err(usage(other.unexpected())),
-        None => return Err(Error::Usage("a command is missing".into())),
+        None => {
+            eprint!("xtask: a command is missing\n\n{USAGE}");
+            return Ok(ExitCode::from(2));
+        }
     };
     match command.as_str() {
         "setup" => set_up(arguments),

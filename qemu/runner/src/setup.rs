@@ -77,6 +77,17 @@ pub fn rust_targets() -> Result<()> {
     }
 }
 
+/// Makes sure that `program` is installed, from the Debian package `package` if need be.
+///
+/// # Errors
+/// [`Error::Missing`] names the package.
+pub fn program(program: &str, package: &str) -> Result<()> {
+    debian::ensure_installed(program, package).map_err(|error| Error::Missing {
+        what: error.to_string(),
+        remedy: format!("install {program} (Debian: the package {package})"),
+    })
+}
+
 /// A QEMU that has `vfio-user-pci`: the one that the variable `QEMU` names, the system's, or one unpacked into
 /// the cache.
 ///
