@@ -42,6 +42,21 @@ impl Tail<'_> {
     }
 }
 
+/// What is to be issued.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// The fixed part, at least 16 bytes and a multiple of 8.
+    pub(crate) input: &'a [u8],
+    /// What follows it.
+    pub(crate) tail: Tail<'a>,
+    /// Bytes of output that are wanted.
+    pub(crate) out_len: usize,
+    /// Mailbox memory of [`lent_bytes`] for the input, if a slot's own is too short.
+    pub(crate) lent: Option<DmaSlice>,
+    /// Whether to use the slot kept for MANAGE_PAGES.
+    pub(crate) pages: bool,
+}
+
 /// A command in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -156,18 +171,14 @@ impl CommandQueue {
         self.mailboxes.slice(offset, BLOCKS * BLOCK_ALIGN).ok_or(OutOfBounds)
     }
 
-    /// Issues a command. `input` is the fixed part (at least 16 bytes, a multiple of 8), `tail` follows it. `lent` is mailbox
-    /// memory of [`lent_bytes`] for the whole input. `pages` chooses the slot kept for MANAGE_PAGES.
+    /// Issues a command.
     pub(crate) fn issue<B: Bar>(
         &mut self,
         bar: B,
-        input: &[u8],
-        tail: Tail<'_>,
-        out_len: usize,
-        lent: Option<DmaSlice>,
-        pages: bool,
+        request: &Request<'_>,
         now: u64,
     ) -> Result<Ticket, IssueError> {
+        let Request { input, out_len, lent, pages, .. } = *request;
         let range = if pages { self.count - 1..self.count } else { 0..self.count - 1 };
         let index = range
             .into_iter()
@@ -180,7 +191,7 @@ impl CommandQueue {
         };
         let output_box = self.mailbox(index, true)?;
         let entry = self.entry(index)?;
-        build(entry, input_box, output_box, input, tail, out_len, self.token)?;
+        build(entry, [input_box, output_box], request, self.token)?;
         let slot = self.slots.get_mut(index).ok_or(IssueError::NoSlot)?;
         *slot = Slot {
             state: SlotState::Busy,
@@ -259,13 +270,11 @@ impl CommandQueue {
 /// Fills an entry and its mailbox chains; the ownership bit goes last.
 fn build(
     entry: DmaSlice,
-    input_box: DmaSlice,
-    output_box: DmaSlice,
-    input: &[u8],
-    tail: Tail<'_>,
-    out_len: usize,
+    [input_box, output_box]: [DmaSlice; 2],
+    request: &Request<'_>,
     token: u8,
 ) -> Result<(), OutOfBounds> {
+    let Request { input, tail, out_len, .. } = *request;
     let in_len = input.len() + tail.bytes();
     let (head, rest) = input.split_at_checked(INLINE_LEN).ok_or(OutOfBounds)?;
     let in_blocks = cmd::blocks(in_len);
@@ -353,13 +362,17 @@ mod tests {
         (CommandQueue::new(page, mailboxes, log_size, 6).expect("geometry"), all)
     }
 
+    fn plain(input: &[u8]) -> Request<'_> {
+        Request { input, tail: Tail::NONE, out_len: 16, lent: None, pages: false }
+    }
+
     #[test]
     fn first_command_is_the_captured_one() {
         let (mut queue, all) = queue(5);
         let rung = Cell::new(0);
         let mut input = [0; 16];
         input[..2].copy_from_slice(&0x104u16.to_be_bytes());
-        queue.issue(Doorbell(&rung), &input, Tail::NONE, 16, None, false, 5).expect("a slot");
+        queue.issue(Doorbell(&rung), &plain(&input), 5).expect("a slot");
         // The entry a ConnectX-4 got from Linux (publicly posted dump).
         let golden: [u32; 16] =
             [0x0700_0000, 0x10, 0, 0, 0x0104_0000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01fd_0001];
@@ -382,7 +395,8 @@ mod tests {
         assert_eq!(lent_bytes(272 + count * 8), 0);
         let entry = |i: usize| 0xabcd_0000_0000 + i as u64;
         let tail = Tail { count, entry: &entry };
-        let ticket = queue.issue(Doorbell(&rung), &input, tail, 1100, Some(lent), false, 0).expect("a slot");
+        let request = Request { input: &input, tail, out_len: 1100, lent: Some(lent), pages: false };
+        let ticket = queue.issue(Doorbell(&rung), &request, 0).expect("a slot");
         assert_eq!(all.load_be32(4), Ok(272 + 1600));
         assert_eq!(all.load_be64(8), Ok(lent.device_address()));
         assert_eq!(all.load_be32(0x38), Ok(1100));
@@ -438,14 +452,14 @@ mod tests {
         let rung = Cell::new(0);
         let bar = Doorbell(&rung);
         let input = [0; 16];
-        let first = queue.issue(bar, &input, Tail::NONE, 16, None, false, 0).expect("a slot");
-        assert_eq!(queue.issue(bar, &input, Tail::NONE, 16, None, false, 0), Err(IssueError::NoSlot));
-        queue.issue(bar, &input, Tail::NONE, 16, None, true, 0).expect("the kept slot");
+        let first = queue.issue(bar, &plain(&input), 0).expect("a slot");
+        assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
+        queue.issue(bar, &Request { pages: true, ..plain(&input) }, 0).expect("the kept slot");
         assert_eq!(rung.get(), 2);
         queue.lose(first);
         assert!(queue.has_lost());
         assert_eq!(queue.issued(first), None);
-        assert_eq!(queue.issue(bar, &input, Tail::NONE, 16, None, false, 0), Err(IssueError::NoSlot));
+        assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
     }
 
     #[test]
@@ -454,7 +468,7 @@ mod tests {
         let rung = Cell::new(0);
         let tail = Tail { count: 1000, entry: &|_| 0 };
         assert_eq!(
-            queue.issue(Doorbell(&rung), &[0; 16], tail, 16, None, false, 0),
+            queue.issue(Doorbell(&rung), &Request { tail, ..plain(&[0; 16]) }, 0),
             Err(IssueError::TooLong)
         );
         assert_eq!(rung.get(), 0);

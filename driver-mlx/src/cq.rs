@@ -449,3 +449,6 @@ impl<B: Bar> Cq<B> {
         removed
     }
 }
+
+#[cfg(test)]
+mod tests;

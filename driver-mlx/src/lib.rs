@@ -30,10 +30,13 @@ pub mod error;
 pub mod event;
 pub mod hca;
 pub mod mmio;
+pub mod pci;
 pub mod platform;
 pub mod qp;
 mod ring;
 pub mod storage;
+#[cfg(test)]
+mod testing;
 pub mod trace;
 pub mod types;
 pub mod wqe;

@@ -626,3 +626,6 @@ impl ReceiveQueue {
         Some(cookie)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use super::Hca;
 use crate::barrier;
-use crate::cmd::{self, Answer, IssueError, Tail, Ticket};
+use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error};
 use crate::platform::Platform;
 use crate::trace::TraceKind;
@@ -71,7 +71,8 @@ impl<P: Platform> Hca<'_, P> {
             bytes => Some(self.take_memory(bytes, 4096)?),
         };
         let now = self.platform.now();
-        match self.cmd.issue(self.platform.bar(), input, tail, out_len, lent, pages, now) {
+        let request = Request { input, tail, out_len, lent, pages };
+        match self.cmd.issue(self.platform.bar(), &request, now) {
             Ok(ticket) => {
                 self.counters.commands += 1;
                 Ok(ticket)

@@ -1,0 +1,60 @@
+//! What the unit tests of the data path share: leaked memory, and a BAR that remembers its writes.
+
+use crate::dma::DmaSlice;
+use crate::platform::Bar;
+use core::cell::RefCell;
+use std::boxed::Box;
+use std::vec;
+use std::vec::Vec;
+
+/// Where the device would see [`memory`].
+pub(crate) const DEVICE: u64 = 0x4000_0000;
+
+/// `len` zeroed bytes, page-aligned, that live for the rest of the process.
+pub(crate) fn memory(len: usize) -> DmaSlice {
+    #[repr(align(4096))]
+    #[derive(Clone)]
+    struct Page([u8; 4096]);
+    let pages = Box::leak(vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice());
+    let first = pages.first().map(|page| page.0[0]);
+    assert_eq!(first, Some(0), "at least one page");
+    // SAFETY: leaked, and used through slices only from here on.
+    unsafe { DmaSlice::from_raw(pages.as_mut_ptr().cast(), DEVICE, len) }
+}
+
+/// The bytes of `slice`.
+pub(crate) fn bytes(slice: DmaSlice, offset: usize, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    slice.read(offset, &mut out).expect("inside");
+    out
+}
+
+/// Register writes in their order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorder(&'static RefCell<Vec<(usize, u64)>>);
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        Self(Box::leak(Box::new(RefCell::new(Vec::new()))))
+    }
+
+    /// The writes since the last call.
+    pub(crate) fn take(&self) -> Vec<(usize, u64)> {
+        self.0.take()
+    }
+}
+
+impl Bar for Recorder {
+    fn len(&self) -> usize {
+        1 << 20
+    }
+    fn read32(&self, _: usize) -> u32 {
+        0
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        self.0.borrow_mut().push((offset, u64::from(value)));
+    }
+    fn write64(&self, offset: usize, value: u64) {
+        self.0.borrow_mut().push((offset, value));
+    }
+}
