@@ -2,9 +2,10 @@
 
 use super::machine::Cm;
 use super::message::{
-    CLASS_VERSION, Drep, Dreq, Lap, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrReq, ap_status,
-    sidr_status, transport, which,
+    CLASS_VERSION, Drep, Dreq, Lap, Message, Mra, Rej, Rep, Req, Rtu, SidrReq, ap_status, sidr_status,
+    transport, which,
 };
+use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
 use super::types::{DisconnectCause, Role, State};
 use crate::mad::{Mad, MadAddress, attr, class, method};

@@ -3,7 +3,8 @@
 use heapless::Deque;
 
 use super::id::{IdCipher, mix};
-use super::message::{Dreq, Rej, RejReason, Rep, Req, Rtu, transport, which};
+use super::message::{Dreq, Rej, Rep, Req, Rtu, transport, which};
+use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, event};
 use super::types::{
     AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, ListenError,

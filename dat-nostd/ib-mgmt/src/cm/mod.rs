@@ -17,11 +17,12 @@ mod input;
 mod machine;
 pub mod message;
 mod output;
+mod reason;
 mod slot;
 mod types;
 
 pub use machine::Cm;
-pub use message::RejReason;
+pub use reason::RejReason;
 pub use slot::CmSlot;
 pub use types::{
     AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, DisconnectCause,

@@ -2,7 +2,8 @@
 
 use heapless::Deque;
 
-use super::message::{Apr, Drep, Mra, Rej, RejReason, SidrRep, which};
+use super::message::{Apr, Drep, Mra, Rej, SidrRep, which};
+use super::reason::RejReason;
 use super::types::{
     CmConfig, CmCounters, CmEvent, ConnId, DisconnectCause, QpAttributes, Role, Stage, State,
 };
@@ -18,8 +19,11 @@ const MIN_RESPONSE_NS: u64 = 1_000_000;
 pub(super) const PRIVATE_LEN: usize = 224;
 
 /// How an attempt or a connection ended.
+// The representation keeps "not yet" at zero, so that tables of free slots are all zero bytes and need no room in an image.
 #[derive(Clone, Copy, Debug)]
+#[repr(u8)]
 pub(super) enum Terminal {
+    NotYet = 0,
     Rejected(RejReason),
     TimedOut(Stage),
     Disconnected(DisconnectCause),
@@ -171,7 +175,7 @@ pub struct CmSlot {
     pub(super) overall: u64,
     pub(super) send_now: bool,
     pub(super) tx: Mad,
-    pub(super) terminal: Option<Terminal>,
+    pub(super) terminal: Terminal,
     pub(super) private_len: u8,
     pub(super) info_len: u8,
     pub(super) private: [u8; PRIVATE_LEN],
@@ -219,7 +223,7 @@ impl CmSlot {
         overall: 0,
         send_now: false,
         tx: Mad::zeroed(),
-        terminal: None,
+        terminal: Terminal::NotYet,
         private_len: 0,
         info_len: 0,
         private: [0; PRIVATE_LEN],
@@ -280,6 +284,7 @@ impl CmSlot {
             Terminal::Rejected(_) => shared.counters.rejected_by_peer += 1,
             Terminal::TimedOut(_) => shared.counters.timeouts += 1,
             Terminal::Disconnected(_) => shared.counters.disconnects += 1,
+            Terminal::NotYet => {}
         }
         if self.events & event::REQUEST != 0 {
             shared.counters.withdrawn += 1;
@@ -289,7 +294,7 @@ impl CmSlot {
         }
         // A reply that was not fetched yet leads nowhere.
         self.events &= !event::REPLY;
-        self.terminal = Some(terminal);
+        self.terminal = terminal;
         self.post(shared, event::TERMINAL);
     }
 
@@ -385,7 +390,8 @@ impl CmSlot {
             event::REPLY => CmEvent::Reply { id, owner },
             event::ESTABLISHED => CmEvent::Established { id, owner },
             event::EXIT => CmEvent::TimeWaitExit { id, owner },
-            _ => match self.terminal? {
+            _ => match self.terminal {
+                Terminal::NotYet => return None,
                 Terminal::Rejected(reason) => CmEvent::Rejected { id, owner, reason },
                 Terminal::TimedOut(stage) => CmEvent::TimedOut { id, owner, stage },
                 Terminal::Disconnected(cause) => CmEvent::Disconnected { id, owner, cause },

@@ -1,6 +1,6 @@
 //! What goes into the communication manager and what comes out of it.
 
-use super::message::RejReason;
+use super::reason::RejReason;
 use crate::mad::{Mad, MadAddress};
 use crate::path::Path;
 

@@ -1,0 +1,381 @@
+//! How connections end, and what strangers send.
+
+use super::*;
+use crate::cm::message::{Apr, Dreq, Lap, SidrRep, SidrReq};
+
+#[test]
+fn disconnect_from_either_side() {
+    for active in [true, false] {
+        let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        let (ida, idb) = connected(&mut a, &mut b);
+        if active {
+            a.disconnect(MS, ida, b"bye").unwrap();
+        } else {
+            b.disconnect(MS, idb, b"bye").unwrap();
+        }
+        settle(MS, &mut a, &mut b);
+        let (ca, cb) = if active {
+            (DisconnectCause::Local, DisconnectCause::Peer)
+        } else {
+            (DisconnectCause::Peer, DisconnectCause::Local)
+        };
+        assert_eq!(a.poll_event(), Some(CmEvent::Disconnected { id: ida, owner: 1, cause: ca }));
+        assert_eq!(b.poll_event(), Some(CmEvent::Disconnected { id: idb, owner: 2, cause: cb }));
+        let told = if active { b.private_data(idb) } else { a.private_data(ida) };
+        assert_eq!(told[..4], *b"bye\0");
+        assert_eq!(a.disconnect(MS, ida, &[]), Err(CmError::WrongState(State::TimeWait)));
+        assert_eq!(a.poll_event(), None);
+        // At least twice the packet life time (1.05 ms) and the ACK delay (134 ms).
+        let mut due = MS;
+        while !a.has_event() {
+            due = a.poll_at().unwrap();
+            assert_eq!(messages(&mut a, due), []);
+        }
+        assert!(due >= MS + 2 * 1_048_576 + 134_217_728, "{due}");
+        assert_eq!(events(&mut a), [CmEvent::TimeWaitExit { id: ida, owner: 1 }]);
+        assert_eq!((a.slots_in_use(), a.disconnect(due, ida, &[])), (0, Err(CmError::InvalidId)));
+    }
+}
+
+#[test]
+fn crossing_and_lost_disconnects_end_both_sides() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, idb) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    b.disconnect(0, idb, &[]).unwrap();
+    settle(0, &mut a, &mut b);
+    let cause = DisconnectCause::Local;
+    assert_eq!(events(&mut a), [CmEvent::Disconnected { id: ida, owner: 1, cause }]);
+    assert_eq!(events(&mut b), [CmEvent::Disconnected { id: idb, owner: 2, cause }]);
+
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, _) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    let mut dreqs = 0;
+    let mut seen = vec![];
+    while let Some(at) = a.poll_at() {
+        dreqs += messages(&mut a, at).len();
+        seen.extend(events(&mut a));
+    }
+    assert_eq!(dreqs, 6);
+    let cause = DisconnectCause::LocalUnanswered;
+    assert_eq!(seen[0], CmEvent::Disconnected { id: ida, owner: 1, cause });
+    assert_eq!(seen[1], CmEvent::TimeWaitExit { id: ida, owner: 1 });
+}
+
+#[test]
+fn a_dreq_is_always_answered() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (ida, _) = connected(&mut a, &mut b);
+    a.disconnect(0, ida, &[]).unwrap();
+    let dreq = one(messages(&mut a, 0));
+    let mut forgotten = Store::new(1);
+    let mut restarted = forgotten.cm(B);
+    restarted.process(0, &MadAddress::local(A), &dreq.mad);
+    let drep = one(messages(&mut restarted, 0)).mad;
+    assert_eq!(drep.attr_id(), attr::CM_DREP);
+    a.process(0, &MadAddress::local(B), &drep);
+    let cause = DisconnectCause::Local;
+    assert_eq!(events(&mut a), [CmEvent::Disconnected { id: ida, owner: 1, cause }]);
+}
+
+#[test]
+fn dreq_before_rtu_shows_the_connection_and_its_end() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    a.rtu(ida, &[]).unwrap();
+    messages(&mut a, 0); // lost
+    a.disconnect(0, ida, &[]).unwrap();
+    settle(0, &mut a, &mut b);
+    let cause = DisconnectCause::Peer;
+    let expected =
+        [CmEvent::Established { id: idb, owner: 2 }, CmEvent::Disconnected { id: idb, owner: 2, cause }];
+    assert_eq!(events(&mut b), expected);
+}
+
+#[test]
+fn a_restarted_peer_makes_the_old_connection_stale() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(2));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, idb) = connected(&mut a, &mut b);
+    let mut again = Store::new(1);
+    let mut restarted = Cm::new(&mut again.slots, &mut again.listeners, CmConfig::new(u64::from(A), 0xfeed));
+    let id = restarted.connect(0, &params(), &[], 9).unwrap();
+    settle(0, &mut restarted, &mut b);
+    let reason = RejReason::STALE_CONNECTION;
+    assert_eq!(events(&mut restarted), [CmEvent::Rejected { id, owner: 9, reason }]);
+    let cause = DisconnectCause::Stale;
+    assert_eq!(events(&mut b), [CmEvent::Disconnected { id: idb, owner: 2, cause }]);
+    // The next attempt finds the way free.
+    let id = restarted.connect(0, &params(), &[], 10).unwrap();
+    settle(0, &mut restarted, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 3).unwrap();
+    settle(0, &mut restarted, &mut b);
+    assert_eq!(events(&mut restarted), [CmEvent::Reply { id, owner: 10 }]);
+}
+
+#[test]
+fn a_reply_to_nobody_is_rejected_and_ends_the_passive_side() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    a.abandon(0, ida, &[]).unwrap();
+    messages(&mut a, 0); // The REJ is lost.
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::INVALID_COMM_ID;
+    assert_eq!(events(&mut b), [CmEvent::Rejected { id: idb, owner: 2, reason }]);
+}
+
+#[test]
+fn the_active_side_may_reject_the_reply() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    assert_eq!(events(&mut a).len(), 1);
+    a.reject(0, ida, RejReason::CONSUMER_DEFINED, &[], b"changed my mind").unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::CONSUMER_DEFINED;
+    assert_eq!(b.poll_event(), Some(CmEvent::Rejected { id: idb, owner: 2, reason }));
+    assert_eq!(b.private_data(idb)[..16], *b"changed my mind\0");
+    assert_eq!(events(&mut a), []);
+}
+
+#[test]
+fn abandoning_works_in_every_state_and_leaks_nothing() {
+    // 0 REQ sent, 1 reply received, 2 established, 3 DREQ sent; then the passive side's: 4 request, 5 REP sent,
+    // 6 established.
+    for step in 0..7 {
+        let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        b.listen(SERVICE, 100, 0).unwrap();
+        let ida = a.connect(0, &params(), &[], 1).unwrap();
+        let mut idb = None;
+        if step > 0 {
+            settle(0, &mut a, &mut b);
+            let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!() };
+            idb = Some(id);
+            if step != 4 {
+                b.accept(0, id, &accept(), &[], 2).unwrap();
+            }
+            if step != 4 && step != 5 {
+                settle(0, &mut a, &mut b);
+                events(&mut a);
+            }
+            if [2, 3, 6].contains(&step) {
+                a.rtu(ida, &[]).unwrap();
+                settle(0, &mut a, &mut b);
+                events(&mut b);
+            }
+            if step == 3 {
+                a.disconnect(0, ida, &[]).unwrap();
+            }
+        }
+        if step < 4 {
+            a.abandon(0, ida, &[]).unwrap();
+            assert_eq!(a.abandon(0, ida, &[]), Err(CmError::InvalidId));
+        } else {
+            b.abandon(0, idb.unwrap(), &[]).unwrap();
+            assert_eq!(b.abandon(0, idb.unwrap(), &[]), Err(CmError::InvalidId));
+        }
+        let mut told_a = vec![];
+        let mut told_b = vec![];
+        for _ in 0..1000 {
+            let next = [a.poll_at(), b.poll_at()].into_iter().flatten().min();
+            let Some(at) = next else { break };
+            settle(at, &mut a, &mut b);
+            told_a.extend(events(&mut a));
+            told_b.extend(events(&mut b));
+        }
+        assert_eq!((a.slots_in_use(), b.slots_in_use()), (0, 0), "step {step}");
+        let (quiet, told) = if step < 4 { (told_a, told_b) } else { (told_b, told_a) };
+        assert_eq!(quiet, [], "step {step}");
+        assert_eq!(told.is_empty(), step == 0, "step {step}: {told:?}");
+    }
+}
+
+#[test]
+fn a_node_connects_to_itself() {
+    let mut store = Store::new(2);
+    let mut cm = store.cm(A);
+    cm.listen(SERVICE, 100, 0).unwrap();
+    let active = cm.connect(0, &ConnectParams { path: path(A, A), ..params() }, &[], 1).unwrap();
+    let mut passive = None;
+    let mut ended = 0;
+    for _ in 0..20 {
+        for out in messages(&mut cm, 0) {
+            cm.process(0, &MadAddress::local(A), &out.mad);
+        }
+        while let Some(event) = cm.poll_event() {
+            match event {
+                CmEvent::ConnectRequest { id, .. } => {
+                    passive = Some(id);
+                    cm.accept(0, id, &accept(), &[], 2).unwrap();
+                }
+                CmEvent::Reply { id, .. } => cm.rtu(id, &[]).unwrap(),
+                CmEvent::Established { id, .. } => {
+                    assert_eq!(Some(id), passive);
+                    cm.disconnect(0, active, &[]).unwrap();
+                }
+                CmEvent::Disconnected { .. } => ended += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(ended, 2);
+}
+
+#[test]
+fn strange_requests_are_refused_with_the_reason() {
+    let mut sb = Store::new(1);
+    let mut b = sb.cm(B);
+    b.listen(SERVICE, 100, 0).unwrap();
+    let mut req = Req::zeroed();
+    req.set_local_comm_id(5).set_service_id(SERVICE).set_path_mtu(5).set_transport_service(1);
+    b.process(0, &MadAddress::local(A), &req.to_mad(9));
+    let rej = Rej::from_mad(&one(messages(&mut b, 0)).mad);
+    assert_eq!((rej.reason(), rej.remote_comm_id(), rej.message_rejected()), (9, 5, 0));
+    req.set_transport_service(0).set_path_mtu(0);
+    b.process(0, &MadAddress::local(A), &req.to_mad(9));
+    assert_eq!(Rej::from_mad(&one(messages(&mut b, 0)).mad).reason(), 26);
+    let mut old = req.to_mad(9);
+    old.set_class_version(1);
+    b.process(0, &MadAddress::local(A), &old);
+    assert_eq!(Rej::from_mad(&one(messages(&mut b, 0)).mad).reason(), 31);
+    b.process(0, &MadAddress::local(A), &Mad::new(class::SUBN_ADM, 2, method::GET, 0x35, 1));
+    assert_eq!(b.counters().foreign, 1);
+    let mut sidr = SidrReq::zeroed();
+    sidr.set_request_id(77);
+    b.process(0, &MadAddress::local(A), &sidr.to_mad(1));
+    let reply = SidrRep::from_mad(&one(messages(&mut b, 0)).mad);
+    assert_eq!((reply.request_id(), reply.status()), (77, 1));
+    b.process(0, &MadAddress::local(A), &Lap::zeroed().to_mad(1));
+    assert_eq!(Apr::from_mad(&one(messages(&mut b, 0)).mad).ap_status(), 1);
+    assert_eq!(b.slots_in_use(), 0);
+}
+
+#[test]
+fn strangers_cannot_move_a_connection() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, idb) = connected(&mut a, &mut b);
+    let local = b.slots[0].local_id;
+    for wrong in [0, 1, 0xffff_ffff] {
+        let mut rej = Rej::zeroed();
+        rej.set_local_comm_id(wrong).set_remote_comm_id(local).set_reason(28);
+        b.process(0, &MadAddress::local(9), &rej.to_mad(1));
+        let mut dreq = Dreq::zeroed();
+        dreq.set_local_comm_id(wrong).set_remote_comm_id(local).set_remote_qpn(0x22);
+        b.process(0, &MadAddress::local(9), &dreq.to_mad(1));
+        let mut rtu = Rtu::zeroed();
+        rtu.set_local_comm_id(wrong).set_remote_comm_id(local);
+        b.process(0, &MadAddress::local(9), &rtu.to_mad(1));
+        let mut rep = Rep::zeroed();
+        rep.set_local_comm_id(wrong).set_remote_comm_id(local);
+        b.process(0, &MadAddress::local(9), &rep.to_mad(1));
+    }
+    // A DREQ for another QP of ours.
+    let mut dreq = Dreq::zeroed();
+    dreq.set_local_comm_id(b.slots[0].remote_id).set_remote_comm_id(local).set_remote_qpn(0x23);
+    b.process(0, &MadAddress::local(A), &dreq.to_mad(1));
+    assert_eq!(events(&mut b), []);
+    assert_eq!(b.info(idb).unwrap().state, State::Established);
+}
+
+#[test]
+fn parameters_outside_their_fields_are_refused() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let good = params();
+    let mut small_mtu = good;
+    small_mtu.path.mtu = 0;
+    for bad in [
+        ConnectParams { qpn: 1 << 24, ..good },
+        ConnectParams { starting_psn: 1 << 24, ..good },
+        ConnectParams { retry_count: 8, ..good },
+        ConnectParams { rnr_retry_count: 8, ..good },
+        ConnectParams { response_timeout: 32, ..good },
+        ConnectParams { max_cm_retries: 16, ..good },
+        small_mtu,
+    ] {
+        assert_eq!(a.connect(0, &bad, &[], 1), Err(CmError::InvalidParameter), "{bad:?}");
+    }
+    assert_eq!(a.slots_in_use(), 0);
+    let mut none = Store::new(0);
+    assert_eq!(none.cm(A).connect(0, &good, &[], 1), Err(CmError::NoResources));
+}
+
+proptest! {
+    /// Random MADs, many of them about a live connection, in any order: no panic, no leak, always silence in the end.
+    #[test]
+    fn hostile_messages(
+        inputs in proptest::collection::vec((0x10u16..0x1c, proptest::collection::vec(any::<u8>(), 232), 0u8..8), 1..40),
+    ) {
+        let (mut sa, mut sb) = (Store::new(3), Store::new(3));
+        let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+        connected(&mut a, &mut b);
+        a.connect(0, &ConnectParams { qpn: 0x99, ..params() }, &[], 3).unwrap();
+        settle(0, &mut a, &mut b);
+        let mut now = 0;
+        let mut pending = vec![];
+        for (attr_id, bytes, fix) in inputs {
+            let mut mad = Mad::new(class::CM, 2, method::SEND, attr_id, 1);
+            let mut data: [u8; 232] = bytes.try_into().unwrap();
+            let slot = &b.slots[usize::from(fix) % 3];
+            if fix & 1 != 0 {
+                data[4..8].copy_from_slice(&slot.local_id.to_be_bytes());
+            }
+            if fix & 2 != 0 {
+                data[0..4].copy_from_slice(&slot.remote_id.to_be_bytes());
+            }
+            if fix & 4 != 0 && attr_id == attr::CM_REQ {
+                data[8..16].copy_from_slice(&SERVICE.to_be_bytes());
+                data[43] &= !6;
+                data[50] = 0x50;
+            }
+            mad.set_data(&data);
+            b.process(now, &MadAddress::local(A), &mad);
+            now += MS;
+            messages(&mut b, now);
+            for event in events(&mut b) {
+                if let CmEvent::ConnectRequest { id, .. } = event {
+                    pending.push(id);
+                }
+            }
+        }
+        for id in pending {
+            let _ = b.accept(now, id, &accept(), &[], 2);
+        }
+        for slot in 0..3u16 {
+            let id = ConnId { slot, generation: b.slots[usize::from(slot)].generation };
+            let _ = b.abandon(now, id, &[]);
+        }
+        for _ in 0..500 {
+            let Some(at) = b.poll_at() else { break };
+            now = now.max(at);
+            messages(&mut b, now);
+            events(&mut b);
+        }
+        prop_assert_eq!(b.poll_at(), None);
+        prop_assert_eq!(b.slots_in_use(), 0);
+    }
+}
