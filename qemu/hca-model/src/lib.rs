@@ -16,11 +16,16 @@
 #![forbid(unsafe_code)]
 
 pub mod bar;
+pub mod caps;
 pub mod cmd;
 pub mod fabric;
+mod front;
 pub mod hca;
+pub mod health;
 pub mod log;
 pub mod object;
+pub mod pages;
+pub mod pci;
 pub mod port;
 pub mod profile;
 pub mod seams;

@@ -40,8 +40,6 @@ pub struct Cq {
     pub status: CqStatus,
     /// The context as given, for QUERY_CQ.
     pub context: Vec<u8>,
-    /// QPs and shared receive queues that refer to it.
-    pub users: u32,
 }
 
 /// Why a CQE could not be delivered.

@@ -67,8 +67,6 @@ pub struct Mkey {
     pub translation: Translation,
     /// The context as given, for QUERY_MKEY.
     pub context: Vec<u8>,
-    /// Windows and indirect keys that refer to it.
-    pub users: u32,
 }
 
 /// A piece of device memory.
@@ -337,7 +335,6 @@ mod tests {
             length64: false,
             translation,
             context: Vec::new(),
-            users: 0,
         }
     }
 

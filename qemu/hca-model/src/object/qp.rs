@@ -140,7 +140,7 @@ pub struct Qp {
     pub rq: Option<ReceiveQueue>,
     /// Doorbell record: receive counter, send counter.
     pub dbr_addr: u64,
-    /// Comes back in every completion (24 bits).
+    /// Comes back in every completion (24 bits); 0xffffff asks for the older form, with the SRQ's number there or zero.
     pub user_index: u32,
     /// May use the reserved L_Key.
     pub reserved_lkey: bool,
@@ -201,6 +201,13 @@ pub struct Qp {
 }
 
 impl Qp {
+    /// Whether completions of either queue go to `cqn`.
+    #[must_use]
+    pub fn uses_cq(&self, cqn: u32) -> bool {
+        (self.sq.is_some() && self.cqn_snd == cqn)
+            || (self.rq_type != RqType::ZERO_LEN_RQ && self.cqn_rcv == cqn)
+    }
+
     /// Takes over what CREATE_QP fixes for life.
     pub fn parse_created(&mut self, context: &[u8]) {
         self.service = ServiceType(qpc::st.get32(context) as u8);

@@ -46,8 +46,6 @@ pub struct Srq {
     pub taken: u16,
     /// Index of the next entry to take.
     pub head: u16,
-    /// QPs that refer to it.
-    pub users: u32,
     /// The context as given, for queries.
     pub context: Vec<u8>,
 }

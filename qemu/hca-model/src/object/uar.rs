@@ -29,8 +29,6 @@ pub struct BlueFlame {
 /// An allocated UAR page.
 #[derive(Clone, Debug, Default)]
 pub struct Uar {
-    /// EQs, CQs, QPs that obey it.
-    pub users: u32,
     /// First halves of 64-bit registers that were written in two pieces, by offset of the register.
     pub halves: BTreeMap<usize, [u8; 8]>,
     /// BlueFlame buffers that were rung, by offset of the buffer.

@@ -1,5 +1,7 @@
 //! The InfiniBand port: its addresses, tables, state and counters.
 
+mod agent;
+
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
@@ -7,6 +9,10 @@ use mlx5_prm::value::{PortPhysicalState, PortState};
 pub const GID_TABLE_SIZE: usize = 8;
 /// Entries of the P_Key table (`cmd_hca_cap.pkey_table_size` 0).
 pub const PKEY_TABLE_SIZE: usize = 128;
+
+/// Bits of the capability mask that software may set: IsSM, communication management, SNMP tunnelling, device management,
+/// vendor class (`hca_vport_context.cap_mask1_field_select`).
+pub const SETTABLE_CAPABILITIES: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
 
 /// Counters of the port (PortCounters and PortCountersExtended, IBTA volume 1 section 16.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +96,8 @@ pub struct Port {
     pub init_type_reply: u8,
     /// `HOQLife`.
     pub hoq_life: u8,
+    /// `VLHighLimit`.
+    pub vl_high_limit: u8,
     /// `VLStallCount`.
     pub vl_stall_count: u8,
     /// `LinkWidthEnabled`.
@@ -100,7 +108,7 @@ pub struct Port {
     pub link_speed_ext_enabled: u8,
     /// `LocalPhyErrors`, `OverrunErrors`.
     pub error_thresholds: u8,
-    /// Partition enforcement and filtering bits with operational VLs.
+    /// Packets with a wrong M_Key.
     pub m_key_violations: u16,
     /// Packets with a P_Key that is not in the table.
     pub pkey_violations: u16,
@@ -154,6 +162,7 @@ impl Port {
             subnet_timeout: 18,
             init_type_reply: 0,
             hoq_life: 16,
+            vl_high_limit: 0,
             vl_stall_count: 7,
             link_width_enabled: 3,
             link_speed_enabled: 7,
@@ -229,8 +238,13 @@ impl Port {
         }
     }
 
-    /// Answers a subnet or performance management packet as the port's management agent does.
-    pub fn sma(&mut self, mad: &[u8; 256]) -> [u8; 256] {
-        *mad
+    /// The link goes down and comes up again, unless something holds it down.
+    fn retrain(&mut self) {
+        if self.state != PortState::DOWN {
+            self.state = PortState::DOWN;
+            self.counters.link_downed += 1;
+            self.changes.push(PortChange::DOWN);
+        }
+        self.update_link();
     }
 }

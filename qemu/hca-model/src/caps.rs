@@ -1,0 +1,282 @@
+//! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
+
+use crate::object::mkey::MAX_INDIRECTION;
+use crate::profile::Profile;
+use mlx5_prm::Kind;
+use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
+use mlx5_prm::value::CapType;
+
+/// Bytes of a capability block on the wire.
+pub const BLOCK: usize = 4096;
+
+/// Largest `log_max_qp` that software may ask for.
+pub const LOG_MAX_QP: u32 = 18;
+/// log2 of CQs.
+pub const LOG_MAX_CQ: u32 = 16;
+/// log2 of EQs.
+pub const LOG_MAX_EQ: u32 = 6;
+/// log2 of memory keys.
+pub const LOG_MAX_MKEY: u32 = 18;
+/// log2 of shared receive queues of each kind.
+pub const LOG_MAX_SRQ: u32 = 14;
+/// log2 of protection domains.
+pub const LOG_MAX_PD: u32 = 14;
+/// log2 of XRC domains.
+pub const LOG_MAX_XRCD: u32 = 12;
+/// log2 of transport domains.
+pub const LOG_MAX_TRANSPORT_DOMAIN: u32 = 12;
+/// log2 of entries of a ring of any kind but an EQ or a CQ.
+pub const LOG_MAX_QP_SZ: u32 = 15;
+/// log2 of CQEs in a CQ.
+pub const LOG_MAX_CQ_SZ: u32 = 22;
+/// log2 of EQEs in an EQ.
+pub const LOG_MAX_EQ_SZ: u32 = 22;
+/// log2 of outstanding reads and atomics.
+pub const LOG_MAX_RA: u32 = 4;
+/// log2 of the longest message.
+pub const LOG_MAX_MSG: u32 = 30;
+/// Device clock in kHz: 156.25 MHz.
+pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
+/// Largest number of Q counter sets.
+pub const MAX_QP_CNT: u32 = 0xff;
+
+/// Names of the general capabilities that SET_HCA_CAP may change.
+const SETTABLE: &[&str] =
+    &["log_max_qp", "pkey_table_size", "cmdif_checksum", "log_uar_page_sz", "uar_4k", "cache_line_128byte"];
+
+/// The device's capabilities.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    general_max: Vec<u8>,
+    general_current: Vec<u8>,
+    atomic: Vec<u8>,
+}
+
+/// Why SET_HCA_CAP was refused: the field and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadCapability {
+    /// `structure.field`.
+    pub field: String,
+    /// In words.
+    pub text: String,
+}
+
+impl Caps {
+    /// The capabilities of a device as `profile` makes it.
+    #[must_use]
+    pub fn new(profile: &Profile) -> Self {
+        let general_max = general(profile);
+        let mut general_current = general_max.clone();
+        cmd_hca_cap::log_max_qp.set(&mut general_current, profile.log_max_qp.min(LOG_MAX_QP as u8));
+        cmd_hca_cap::cmdif_checksum.set(&mut general_current, 0u8);
+        cmd_hca_cap::cache_line_128byte.set(&mut general_current, 0u8);
+        let mut atomic = vec![0; 256];
+        atomic_caps::supported_atomic_req_8B_endianness_mode_1.set(&mut atomic, 1u8);
+        // Compare-swap and fetch-add of 8 bytes.
+        atomic_caps::atomic_operations.set(&mut atomic, 3u8);
+        atomic_caps::atomic_size_qp.set(&mut atomic, 8u8);
+        atomic_caps::atomic_size_dc.set(&mut atomic, 0u8);
+        Self { general_max, general_current, atomic }
+    }
+
+    /// The block that QUERY_HCA_CAP answers for `kind`, `None` for a type that firmware does not know.
+    #[must_use]
+    pub fn query(&self, kind: CapType, current: bool) -> Option<&[u8]> {
+        match kind {
+            CapType::GENERAL if current => Some(&self.general_current),
+            CapType::GENERAL => Some(&self.general_max),
+            CapType::ATOMIC => Some(&self.atomic),
+            // Known types of which nothing is modelled: all zero.
+            CapType::ETHERNET_OFFLOADS
+            | CapType::ODP
+            | CapType::ROCE
+            | CapType::IPOIB_OFFLOADS
+            | CapType::FLOW_TABLE
+            | CapType::VECTOR_CALC
+            | CapType::QOS
+            | CapType::DEBUG
+            | CapType::DEV_MEM => Some(&[]),
+            _ => None,
+        }
+    }
+
+    /// SET_HCA_CAP for the general type: `wanted` may be shorter than the structure, the rest is then zero.
+    ///
+    /// # Errors
+    /// The first field that may not have the value asked for; nothing is changed then.
+    pub fn set_general(&mut self, wanted: &[u8]) -> Result<(), BadCapability> {
+        let mut block = vec![0; cmd_hca_cap::SIZE];
+        for (to, from) in block.iter_mut().zip(wanted) {
+            *to = *from;
+        }
+        for entry in cmd_hca_cap::LAYOUT.entries {
+            let Kind::Field(field) = entry.kind else { continue };
+            let (asked, current, max) =
+                (field.get(&block), field.get(&self.general_current), field.get(&self.general_max));
+            if asked == current {
+                continue;
+            }
+            let bad = |text: String| BadCapability { field: format!("cmd_hca_cap.{}", entry.name), text };
+            if !SETTABLE.contains(&entry.name) {
+                return Err(bad(format!("{asked:#x} asked, fixed at {current:#x}")));
+            }
+            if asked > max {
+                return Err(bad(format!("{asked:#x} asked, at most {max:#x}")));
+            }
+        }
+        self.general_current = block;
+        Ok(())
+    }
+
+    /// SET_HCA_CAP for the atomic type.
+    ///
+    /// # Errors
+    /// The first field that may not have the value asked for; nothing is changed then.
+    pub fn set_atomic(&mut self, wanted: &[u8]) -> Result<(), BadCapability> {
+        let mode = atomic_caps::atomic_req_8B_endianness_mode.get32(wanted);
+        if mode > 1 {
+            return Err(BadCapability {
+                field: "atomic_caps.atomic_req_8B_endianness_mode".to_owned(),
+                text: format!("{mode} asked, at most 1"),
+            });
+        }
+        atomic_caps::atomic_req_8B_endianness_mode.set(&mut self.atomic, mode);
+        Ok(())
+    }
+
+    /// Whether 8-byte atomics answer in the host's byte order.
+    #[must_use]
+    pub fn atomics_in_host_order(&self) -> bool {
+        atomic_caps::atomic_req_8B_endianness_mode.get32(&self.atomic) == 1
+    }
+
+    /// A field of the current general capabilities.
+    #[must_use]
+    pub fn current(&self, field: mlx5_prm::Field) -> u32 {
+        field.get32(&self.general_current)
+    }
+
+    /// Whether commands and mailboxes must be signed.
+    #[must_use]
+    pub fn signatures(&self) -> bool {
+        self.current(cmd_hca_cap::cmdif_checksum) == 3
+    }
+}
+
+fn general(profile: &Profile) -> Vec<u8> {
+    use cmd_hca_cap as c;
+    let mut block = vec![0u8; cmd_hca_cap::SIZE];
+    let values: &[(mlx5_prm::Field, u32)] = &[
+        (c::log_max_srq_sz, LOG_MAX_QP_SZ),
+        (c::log_max_qp_sz, LOG_MAX_QP_SZ),
+        (c::log_max_qp, LOG_MAX_QP),
+        (c::log_max_srq, LOG_MAX_SRQ),
+        (c::log_max_cq_sz, LOG_MAX_CQ_SZ),
+        (c::log_max_cq, LOG_MAX_CQ),
+        (c::log_max_eq_sz, LOG_MAX_EQ_SZ),
+        (c::log_max_mkey, LOG_MAX_MKEY),
+        (c::log_max_eq, LOG_MAX_EQ),
+        (c::fast_teardown, 1),
+        (c::force_teardown, 1),
+        (c::max_indirection, MAX_INDIRECTION),
+        (c::log_max_mrw_sz, 0x40),
+        (c::log_max_bsf_list_size, 0),
+        (c::log_max_klm_list_size, 16),
+        (c::log_max_ra_req_qp, LOG_MAX_RA),
+        (c::log_max_ra_res_qp, LOG_MAX_RA),
+        (c::cache_line_128byte, 1),
+        (c::gid_table_size, 0),
+        (c::out_of_seq_cnt, 1),
+        (c::vport_counters, 1),
+        (c::retransmission_q_counters, 1),
+        (c::enhanced_error_q_counters, 1),
+        (c::max_qp_cnt, MAX_QP_CNT),
+        (c::pkey_table_size, 0),
+        (c::vport_group_manager, 1),
+        (c::vhca_group_manager, 0),
+        (c::ib_virt, 1),
+        (c::local_ca_ack_delay, 16),
+        (c::port_type, 0),
+        (c::num_ports, 1),
+        (c::log_max_msg, LOG_MAX_MSG),
+        (c::stat_rate_support, 1),
+        (c::cqe_version, 1),
+        (c::compact_address_vector, 1),
+        (c::cmdif_checksum, 3),
+        (c::sctr_data_cqe, 1),
+        (c::atomic, 1),
+        (c::cq_oi, 1),
+        (c::cq_resize, 1),
+        (c::cq_moderation, 1),
+        (c::cq_eq_remap, 1),
+        (c::block_lb_mc, 1),
+        (c::cq_period_start_from_cqe, 1),
+        (c::qkv, 1),
+        (c::pkv, 1),
+        (c::set_deth_sqpn, 1),
+        (c::xrc, 1),
+        (c::ud, 1),
+        (c::uc, 1),
+        (c::rc, 1),
+        (c::uar_sz, 5),
+        (c::log_pg_sz, 12),
+        (c::bf, 1),
+        (c::driver_version, 1),
+        (c::log_bf_reg_size, 9),
+        (c::max_wqe_sz_sq, 0x400),
+        (c::max_wqe_sz_rq, 0x200),
+        (c::max_qp_mcg, 0x30),
+        (c::log_max_mcg, 13),
+        (c::log_max_transport_domain, LOG_MAX_TRANSPORT_DOMAIN),
+        (c::log_max_pd, LOG_MAX_PD),
+        (c::log_max_xrcd, LOG_MAX_XRCD),
+        (c::log_max_rmp, LOG_MAX_SRQ),
+        (c::log_max_wq_sz, LOG_MAX_QP_SZ),
+        (c::log_uar_page_sz, 0),
+        (c::device_frequency_mhz, DEVICE_FREQUENCY_KHZ / 1000),
+        (c::device_frequency_khz, DEVICE_FREQUENCY_KHZ),
+        (c::native_port_num, 1),
+    ];
+    for (field, value) in values {
+        field.set(&mut block, *value);
+    }
+    for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
+        if let Some(dword) = offset.checked_add(4).and_then(|end| block.get_mut(offset..end)) {
+            for (byte, hide) in dword.iter_mut().zip(bits.to_be_bytes()) {
+                *byte &= !hide;
+            }
+        }
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn software_sets_what_it_may_and_nothing_else() {
+        let mut caps = Caps::new(&Profile::node(0));
+        let mut wanted = caps.query(CapType::GENERAL, true).unwrap_or(&[]).to_vec();
+        assert_eq!(cmd_hca_cap::log_max_qp.get32(&wanted), 14);
+        cmd_hca_cap::log_max_qp.set(&mut wanted, 18u8);
+        assert_eq!(caps.set_general(&wanted), Ok(()));
+        assert_eq!(caps.current(cmd_hca_cap::log_max_qp), 18);
+        cmd_hca_cap::log_max_qp.set(&mut wanted, 19u8);
+        let refused = caps.set_general(&wanted).map_err(|e| e.field);
+        assert_eq!(refused, Err("cmd_hca_cap.log_max_qp".to_owned()));
+        cmd_hca_cap::log_max_qp.set(&mut wanted, 12u8);
+        cmd_hca_cap::dct.set(&mut wanted, 1u8);
+        assert_eq!(caps.set_general(&wanted).map_err(|e| e.field), Err("cmd_hca_cap.dct".to_owned()));
+        assert_eq!(caps.current(cmd_hca_cap::log_max_qp), 18, "a refused command changes nothing");
+    }
+
+    #[test]
+    fn a_capability_can_be_hidden() {
+        let mut profile = Profile::node(0);
+        profile.misbehaviour.hidden_capabilities.push((0x44, 1));
+        let caps = Caps::new(&profile);
+        assert_eq!(caps.current(cmd_hca_cap::rc), 0);
+        assert_eq!(caps.current(cmd_hca_cap::uc), 1);
+    }
+}

@@ -1,0 +1,98 @@
+//! Checks that every command passes before its handler sees it: opcode, system state, lengths, reserved bits.
+
+use super::{Outcome, Refusal};
+use crate::hca::Life;
+use crate::profile::Strictness;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::{Kind, Layout};
+
+/// Commands that the device carries out between ENABLE_HCA and INIT_HCA (bring-up reference section 9).
+fn before_init(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::ENABLE_HCA
+            | Opcode::DISABLE_HCA
+            | Opcode::QUERY_ISSI
+            | Opcode::SET_ISSI
+            | Opcode::QUERY_PAGES
+            | Opcode::MANAGE_PAGES
+            | Opcode::QUERY_HCA_CAP
+            | Opcode::SET_HCA_CAP
+            | Opcode::QUERY_ADAPTER
+            | Opcode::ACCESS_REG
+            | Opcode::INIT_HCA
+            | Opcode::TEARDOWN_HCA
+            | Opcode::SET_DRIVER_VERSION
+            | Opcode::NOP
+    )
+}
+
+/// Commands whose output the driver may ask for in part (a capability block, a page list, a context).
+fn output_may_be_cut(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::QUERY_HCA_CAP
+            | Opcode::QUERY_QP
+            | Opcode::QUERY_CQ
+            | Opcode::QUERY_EQ
+            | Opcode::QUERY_MKEY
+            | Opcode::QUERY_SRQ
+            | Opcode::QUERY_XRC_SRQ
+            | Opcode::QUERY_RMP
+    )
+}
+
+/// Whether the structure ends in an open array (perhaps inside its last member).
+fn has_tail(layout: &Layout) -> bool {
+    layout.entries.iter().any(|entry| match entry.kind {
+        Kind::Tail(_) => true,
+        Kind::Struct(_, inner) => has_tail(inner),
+        _ => false,
+    })
+}
+
+/// The system state allows `opcode`.
+pub(super) fn state(opcode: Opcode, life: Life) -> Outcome {
+    let allowed = match life {
+        Life::Disabled => matches!(opcode, Opcode::ENABLE_HCA | Opcode::NOP),
+        Life::Enabled => before_init(opcode),
+        Life::Initialized => true,
+    };
+    if allowed {
+        return Ok(());
+    }
+    let text = match life {
+        Life::Disabled => "before ENABLE_HCA",
+        _ => "before INIT_HCA",
+    };
+    Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", text))
+}
+
+/// Lengths and reserved bits of the input, and the length of the output, are as the layouts say.
+pub(super) fn shape(opcode: Opcode, input: &[u8], output_len: usize, strictness: Strictness) -> Outcome {
+    let (Some(layout), Some(output)) = (opcode.input_layout(), opcode.output_layout()) else {
+        return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported"));
+    };
+    // A capability block may be cut short: what is missing is zero.
+    let shortest = if opcode == Opcode::SET_HCA_CAP { 16 } else { layout.size };
+    let bad_length = |text: String| Refusal::new(CmdStatus::BAD_INP_LEN, layout.name, text);
+    if input.len() < shortest {
+        return Err(bad_length(format!("{} bytes, at least {shortest}", input.len())));
+    }
+    if input.len() > layout.size && strictness == Strictness::Strict && !has_tail(layout) {
+        return Err(bad_length(format!("{} bytes, {} expected", input.len(), layout.size)));
+    }
+    let shortest = if output_may_be_cut(opcode) { output.size.min(16) } else { output.size };
+    if output_len < shortest {
+        let text = format!("{output_len} bytes, at least {shortest}");
+        return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, output.name, text));
+    }
+    if strictness == Strictness::Strict
+        && let Some((offset, bits)) = layout.reserved_bits_set(input)
+    {
+        let field = format!("{}+{offset:#x}", layout.name);
+        return Err(Refusal::param(field, format!("reserved bits {bits:#010x} set")));
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Completion queue commands (commands reference section 5).
+
+use super::dispatch::bad_op_mod;
+use super::eq::Ring;
+use super::{Outcome, Refusal};
+use crate::caps::LOG_MAX_CQ_SZ;
+use crate::hca::Hca;
+use crate::log::Subject;
+use crate::object::cq::Cq;
+use crate::seams::Io;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::cqc;
+use mlx5_prm::value::{CqStatus, CqeSize, ModifyCqFields, ResizeCqFields};
+
+fn ring(context: &[u8], log_size: u32, cqe_bytes: u32, input: &'static str) -> Ring<'static> {
+    Ring {
+        context: "cqc",
+        input,
+        len: u64::from(cqe_bytes) << log_size,
+        page_offset: cqc::page_offset.get32(context),
+        log_page_size: cqc::log_page_size.get32(context),
+    }
+}
+
+fn log_size_of(context: &[u8]) -> Result<u32, Refusal> {
+    let log_size = cqc::log_cq_size.get32(context);
+    if log_size > LOG_MAX_CQ_SZ {
+        return Err(Refusal::param("cqc.log_cq_size", format!("{log_size}, at most {LOG_MAX_CQ_SZ}")));
+    }
+    Ok(log_size)
+}
+
+fn check_eq(hca: &Hca, context: &[u8]) -> Result<u32, Refusal> {
+    let eqn = cqc::c_eqn_or_apu_element.get32(context) & 0xff;
+    match hca.queues.eqs.get(eqn) {
+        None => Err(Refusal::missing("cqc.c_eqn_or_apu_element", eqn)),
+        Some(_) => Ok(eqn),
+    }
+}
+
+pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut [u8]) -> Outcome {
+    let context = create_cq_in::cq_context.of(input);
+    let log_size = log_size_of(context)?;
+    let size = CqeSize(cqc::cqe_sz.get32(context) as u8);
+    let cqe_bytes = match size {
+        CqeSize::BYTES_64 => 64,
+        CqeSize::BYTES_128 | CqeSize::BYTES_128_PAD => 128,
+        _ => return Err(Refusal::param("cqc.cqe_sz", format!("{size}"))),
+    };
+    for (field, name) in [
+        (cqc::cqe_comp_en, "cqc.cqe_comp_en"),
+        (cqc::apu_cq, "cqc.apu_cq"),
+        (cqc::dbr_umem_valid, "cqc.dbr_umem_valid"),
+    ] {
+        if field.is_set(context) {
+            return Err(Refusal::param(name, "the capability is off"));
+        }
+    }
+    if create_cq_in::cq_umem_valid.is_set(input) {
+        return Err(Refusal::param("create_cq_in.cq_umem_valid", "the capability is off"));
+    }
+    let uar_page = cqc::uar_page.get32(context);
+    if !hca.uars.contains(uar_page) {
+        return Err(Refusal::missing("cqc.uar_page", uar_page));
+    }
+    let eqn = check_eq(hca, context)?;
+    let dbr_addr = cqc::dbr_addr.get(context);
+    if !dbr_addr.is_multiple_of(8) || io.memory.load64(dbr_addr).is_err() {
+        return Err(Refusal::param("cqc.dbr_addr", format!("{dbr_addr:#x}: not aligned or not accessible")));
+    }
+    let buffer = ring(context, log_size, cqe_bytes, "create_cq_in").pages(
+        input,
+        create_cq_in::pas,
+        hca.profile.strictness,
+    )?;
+    let mut stale = 0u32;
+    for i in 0..1u64 << log_size {
+        let mut own = [0];
+        let at = (i + 1) * u64::from(cqe_bytes) - 1;
+        if buffer.read(io.memory, at, &mut own).is_err() {
+            return Err(Refusal::param("create_cq_in.pas", "not accessible to the device"));
+        }
+        stale += u32::from(own[0] >> 4 != 0xf);
+    }
+    let cq = Cq {
+        cqn: 0,
+        buffer,
+        log_size,
+        cqe_bytes,
+        uar_page,
+        eqn,
+        dbr_addr,
+        overrun_ignore: cqc::oi.is_set(context),
+        collapsed: cqc::cc.is_set(context),
+        producer: 0,
+        consumer: 0,
+        last_solicited: None,
+        arm_sn: 0,
+        state: None,
+        status: CqStatus::OK,
+        context: context.to_vec(),
+    };
+    let Some(cqn) = hca.queues.cqs.insert(|cqn| Cq { cqn, ..cq }) else {
+        return Err(Refusal::full("CQs"));
+    };
+    if stale != 0 {
+        let text = format!("{stale} entries do not hold the invalid opcode 15");
+        hca.log.warn(Subject::CompletionQueue { cqn }, "cqe64.op_own", text);
+    }
+    create_cq_out::cqn.set(output, cqn);
+    Ok(())
+}
+
+pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
+    let field = "destroy_cq_in.cqn";
+    let cqn = destroy_cq_in::cqn.get32(input);
+    if !hca.queues.cqs.contains(cqn) {
+        return Err(Refusal::missing(field, cqn));
+    }
+    if let Some((qpn, _)) = hca.qps.table.iter().find(|(_, qp)| qp.uses_cq(cqn)) {
+        return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
+    }
+    if let Some((srqn, _)) = hca.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {
+        return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
+    }
+    hca.queues.cqs.remove(cqn);
+    hca.queues.failed_cqs.retain(|&failed| failed != cqn);
+    Ok(())
+}
+
+pub(super) fn query(hca: &Hca, io: &mut Io<'_>, input: &[u8], output: &mut Vec<u8>) -> Outcome {
+    let cqn = query_cq_in::cqn.get32(input);
+    let Some(cq) = hca.queues.cqs.get(cqn) else {
+        return Err(Refusal::missing("query_cq_in.cqn", cqn));
+    };
+    let pages = cq.buffer.pages();
+    output.resize(query_cq_out::pas.len_with(pages.len()), 0);
+    let context = query_cq_out::cq_context.of_mut(output);
+    context.copy_from_slice(&cq.context);
+    let consumer = io.memory.load32(cq.dbr_addr).unwrap_or(cq.consumer) & 0x00ff_ffff;
+    cqc::status.set(context, cq.status.0);
+    cqc::st.set(context, cq.state.map_or(0, |state| state.0));
+    cqc::consumer_counter.set(context, consumer);
+    cqc::producer_counter.set(context, cq.producer);
+    cqc::last_solicit_index.set(context, cq.last_solicited.unwrap_or(0));
+    for (i, page) in pages.iter().enumerate() {
+        query_cq_out::pas.set_quad(output, i, *page);
+    }
+    Ok(())
+}
+
+pub(super) fn modify(hca: &mut Hca, io: &mut Io<'_>, op_mod: u16, input: &[u8]) -> Outcome {
+    let cqn = modify_cq_in::cqn.get32(input);
+    if !hca.queues.cqs.contains(cqn) {
+        return Err(Refusal::missing("modify_cq_in.cqn", cqn));
+    }
+    match op_mod {
+        0 => modify_fields(hca, cqn, input),
+        1 => resize(hca, io, cqn, input),
+        _ => Err(bad_op_mod(op_mod)),
+    }
+}
+
+fn modify_fields(hca: &mut Hca, cqn: u32, input: &[u8]) -> Outcome {
+    let context = modify_cq_in::cq_context.of(input);
+    let select = MODIFY_SELECT.get32(input);
+    let Some(select) = ModifyCqFields::from_bits(select) else {
+        return Err(Refusal::param("modify_cq_in.modify_field_select", format!("{select:#x}")));
+    };
+    let eqn = if select.contains(ModifyCqFields::C_EQN) { Some(check_eq(hca, context)?) } else { None };
+    let Some(cq) = hca.queues.cqs.get_mut(cqn) else { return Ok(()) };
+    if select.contains(ModifyCqFields::CQ_PERIOD) {
+        cqc::cq_period.set(&mut cq.context, cqc::cq_period.get32(context));
+        cqc::cq_period_mode.set(&mut cq.context, cqc::cq_period_mode.get32(context));
+    }
+    if select.contains(ModifyCqFields::CQ_MAX_COUNT) {
+        cqc::cq_max_count.set(&mut cq.context, cqc::cq_max_count.get32(context));
+    }
+    if select.contains(ModifyCqFields::OI) {
+        cq.overrun_ignore = cqc::oi.is_set(context);
+        cqc::oi.set(&mut cq.context, cq.overrun_ignore);
+    }
+    if let Some(eqn) = eqn {
+        cq.eqn = eqn;
+        cqc::c_eqn_or_apu_element.set(&mut cq.context, eqn);
+    }
+    Ok(())
+}
+
+/// The device ends the old ring with a resize CQE, which takes an index of its own, and goes on in the new one.
+fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
+    let context = modify_cq_in::cq_context.of(input);
+    let select = MODIFY_SELECT.get32(input);
+    let Some(select) = ResizeCqFields::from_bits(select) else {
+        return Err(Refusal::param("modify_cq_in.resize_field_select", format!("{select:#x}")));
+    };
+    let Some(cq) = hca.queues.cqs.get_mut(cqn) else { return Ok(()) };
+    let log_size =
+        if select.contains(ResizeCqFields::LOG_CQ_SIZE) { log_size_of(context)? } else { cq.log_size };
+    let buffer = ring(context, log_size, cq.cqe_bytes, "modify_cq_in").pages(
+        input,
+        modify_cq_in::pas,
+        hca.profile.strictness,
+    )?;
+    let mut marker = [0; 64];
+    marker[0x3f] = 5 << 4;
+    let pushed = cq.push(io, &marker, None, false);
+    match pushed {
+        Ok(due) => {
+            let eqn = cq.eqn;
+            cq.buffer = buffer;
+            cq.log_size = log_size;
+            cqc::log_cq_size.set(&mut cq.context, log_size);
+            cqc::page_offset.set(&mut cq.context, cqc::page_offset.get32(context));
+            cqc::log_page_size.set(&mut cq.context, cqc::log_page_size.get32(context));
+            if due {
+                hca.queues.completion_event(io, &mut hca.log, eqn, cqn);
+            }
+            Ok(())
+        }
+        Err(error) => Err(Refusal::new(
+            mlx5_prm::status::CmdStatus::BAD_SIZE_OUTS_CQES,
+            "modify_cq_in.cqn",
+            format!("the old ring takes no resize CQE: {error:?}"),
+        )),
+    }
+}
+
+/// `modify_field_select` and `resize_field_select` share their place.
+const MODIFY_SELECT: mlx5_prm::Field = mlx5_prm::Field::bits(0x0c, 31, 0);

@@ -1,0 +1,271 @@
+//! Life cycle, pages and capabilities (commands reference section 1).
+
+use super::dispatch::bad_op_mod;
+use super::{Outcome, Refusal};
+use crate::hca::{Hca, Life};
+use crate::log::Subject;
+use crate::pages::BadPage;
+use crate::profile::Strictness;
+use crate::seams::Io;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::query_adapter_param_block;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::{CapType, ManagePagesOp, QueryPagesOp, TeardownProfile};
+
+/// Only the function itself can be meant: it manages no others.
+fn own_function(function_id: u32, embedded: bool, field: &str) -> Outcome {
+    if function_id != 0 || embedded {
+        return Err(Refusal::param(field, format!("function {function_id} is not this one")));
+    }
+    Ok(())
+}
+
+pub(super) fn enable_hca(hca: &mut Hca, input: &[u8]) -> Outcome {
+    own_function(
+        enable_hca_in::function_id.get32(input),
+        enable_hca_in::embedded_cpu_function.is_set(input),
+        "enable_hca_in.function_id",
+    )?;
+    if hca.life != Life::Disabled {
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "enabled already"));
+    }
+    hca.life = Life::Enabled;
+    hca.pages.set_needed(hca.boot_pages());
+    Ok(())
+}
+
+pub(super) fn disable_hca(hca: &mut Hca, input: &[u8]) -> Outcome {
+    own_function(
+        disable_hca_in::function_id.get32(input),
+        disable_hca_in::embedded_cpu_function.is_set(input),
+        "disable_hca_in.function_id",
+    )?;
+    if hca.life == Life::Initialized {
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "before TEARDOWN_HCA"));
+    }
+    let held = hca.pages.given();
+    if held != 0 {
+        hca.log.warn(Subject::Pages, "", format!("DISABLE_HCA while {held} pages are still the device's"));
+    }
+    hca.life = Life::Disabled;
+    hca.pages.clear();
+    hca.issi = 0;
+    hca.reset_caps();
+    Ok(())
+}
+
+pub(super) fn query_issi(hca: &Hca, output: &mut [u8]) -> Outcome {
+    query_issi_out::current_issi.set(output, hca.issi);
+    query_issi_out::supported_issi_dw0.set(output, 0b11u32);
+    Ok(())
+}
+
+pub(super) fn set_issi(hca: &mut Hca, input: &[u8]) -> Outcome {
+    let issi = set_issi_in::current_issi.get32(input);
+    if issi > 1 {
+        return Err(Refusal::param("set_issi_in.current_issi", format!("{issi} is not supported")));
+    }
+    if hca.life == Life::Initialized {
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "after INIT_HCA"));
+    }
+    hca.issi = issi as u16;
+    Ok(())
+}
+
+pub(super) fn query_pages(hca: &mut Hca, op_mod: u16, input: &[u8], output: &mut [u8]) -> Outcome {
+    own_function(
+        query_pages_in::function_id.get32(input),
+        query_pages_in::embedded_cpu_function.is_set(input),
+        "query_pages_in.function_id",
+    )?;
+    let needed = match QueryPagesOp(op_mod) {
+        QueryPagesOp::BOOT => hca.boot_pages(),
+        QueryPagesOp::INIT if hca.life != Life::Initialized => hca.boot_pages() + hca.init_pages(),
+        // After INIT_HCA both ask what is missing now; a driver without events polls with it.
+        QueryPagesOp::INIT | QueryPagesOp::REGULAR => {
+            if hca.life == Life::Initialized {
+                hca.update_needed_pages();
+            }
+            hca.pages.needed()
+        }
+        _ => return Err(bad_op_mod(op_mod)),
+    };
+    if hca.life != Life::Initialized {
+        hca.pages.set_needed(needed);
+    }
+    query_pages_out::num_pages.set(output, hca.pages.missing() as u32);
+    Ok(())
+}
+
+pub(super) fn manage_pages(
+    hca: &mut Hca,
+    io: &mut Io<'_>,
+    op_mod: u16,
+    input: &[u8],
+    output: &mut Vec<u8>,
+    output_len: usize,
+) -> Outcome {
+    own_function(
+        manage_pages_in::function_id.get32(input),
+        manage_pages_in::embedded_cpu_function.is_set(input),
+        "manage_pages_in.function_id",
+    )?;
+    let entries = manage_pages_in::input_num_entries.get32(input);
+    let field = "manage_pages_in.input_num_entries";
+    match ManagePagesOp(op_mod) {
+        ManagePagesOp::CANT_GIVE => {
+            if entries != 0 {
+                return Err(Refusal::param(field, format!("{entries} where none can be given")));
+            }
+            hca.pages.refuse();
+            hca.log.warn(Subject::Pages, "", format!("the driver cannot give {} pages", hca.pages.missing()));
+            Ok(())
+        }
+        ManagePagesOp::GIVE => give(hca, io, input, entries),
+        ManagePagesOp::TAKE => {
+            let fits = manage_pages_out::pas.count(&vec![0; output_len.min(1 << 24)]);
+            if entries as usize > fits {
+                let text = format!("{entries} asked, the output holds {fits}");
+                return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, field, text));
+            }
+            let pages = hca.pages.take(entries);
+            output.resize(manage_pages_out::pas.len_with(pages.len()), 0);
+            manage_pages_out::output_num_entries.set(output, pages.len() as u32);
+            for (i, page) in pages.iter().enumerate() {
+                manage_pages_out::pas.set_quad(output, i, *page);
+            }
+            Ok(())
+        }
+        _ => Err(bad_op_mod(op_mod)),
+    }
+}
+
+fn give(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], entries: u32) -> Outcome {
+    let count = manage_pages_in::pas.count(input);
+    let field = "manage_pages_in.input_num_entries";
+    if entries as usize > count {
+        let text = format!("{entries} entries, {count} in the input");
+        return Err(Refusal::new(CmdStatus::BAD_INP_LEN, field, text));
+    }
+    let mut pages = std::collections::BTreeSet::new();
+    for i in 0..entries as usize {
+        let page = manage_pages_in::pas.quad(input, i);
+        let bad =
+            |text: &str| Refusal::param(format!("manage_pages_in.pas[{i}]"), format!("{page:#x} {text}"));
+        match hca.pages.check(page) {
+            Ok(()) => {}
+            Err(BadPage::Zero) => return Err(bad("is page 0")),
+            Err(BadPage::Unaligned) => return Err(bad("is not aligned to 4 KiB")),
+            Err(BadPage::Twice) => return Err(bad("was given before")),
+        }
+        if !pages.insert(page) {
+            return Err(bad("is given twice in one command"));
+        }
+        // The device uses its pages at once: what it cannot write is found now and not later. The content is its own.
+        let marker = page ^ hca.profile.port_guid;
+        if io.memory.store64(page, marker).is_err() || io.memory.load64(page + 4088).is_err() {
+            return Err(bad("is not accessible to the device"));
+        }
+    }
+    hca.pages.give(pages);
+    Ok(())
+}
+
+pub(super) fn query_hca_cap(hca: &Hca, op_mod: u16, input: &[u8], output: &mut [u8]) -> Outcome {
+    own_function(
+        query_hca_cap_in::function_id.get32(input),
+        query_hca_cap_in::other_function.is_set(input),
+        "query_hca_cap_in.function_id",
+    )?;
+    let kind = CapType(op_mod >> 1);
+    let Some(block) = hca.caps.query(kind, op_mod & 1 == 1) else {
+        return Err(Refusal::param("query_hca_cap_in.op_mod", format!("capability type {kind}")));
+    };
+    if let Some(to) = query_hca_cap_out::capability.of_mut(output).get_mut(..block.len()) {
+        to.copy_from_slice(block);
+    }
+    Ok(())
+}
+
+pub(super) fn set_hca_cap(hca: &mut Hca, op_mod: u16, input: &[u8]) -> Outcome {
+    own_function(
+        set_hca_cap_in::function_id.get32(input),
+        set_hca_cap_in::other_function.is_set(input),
+        "set_hca_cap_in.function_id",
+    )?;
+    let boot = hca.boot_pages();
+    if hca.pages.given() < boot {
+        let text = format!("{} boot pages at hand, {boot} needed", hca.pages.given());
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", text));
+    }
+    if hca.life == Life::Initialized {
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "after INIT_HCA"));
+    }
+    let block = set_hca_cap_in::capability.of(input);
+    let changed = match CapType(op_mod >> 1) {
+        _ if op_mod & 1 == 1 => return Err(bad_op_mod(op_mod)),
+        CapType::GENERAL => hca.caps.set_general(block),
+        CapType::ATOMIC => hca.caps.set_atomic(block),
+        kind => return Err(Refusal::param("set_hca_cap_in.op_mod", format!("capability type {kind}"))),
+    };
+    changed.map_err(|bad| Refusal::param(bad.field, bad.text))
+}
+
+pub(super) fn init_hca(hca: &mut Hca) -> Outcome {
+    if hca.life == Life::Initialized {
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "initialized already"));
+    }
+    let needed = hca.boot_pages() + hca.init_pages();
+    let given = hca.pages.given();
+    if given < needed {
+        let text = format!("{given} pages at hand, {needed} needed");
+        return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "manage_pages_in.pas", text));
+    }
+    hca.initialize();
+    Ok(())
+}
+
+pub(super) fn teardown_hca(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
+    let profile = TeardownProfile(teardown_hca_in::profile.get32(input) as u16);
+    match profile {
+        TeardownProfile::GRACEFUL_CLOSE => {
+            if hca.life != Life::Initialized {
+                return Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", "before INIT_HCA"));
+            }
+            let census = hca.census();
+            if census.total() != 0 {
+                hca.log.warn(Subject::Device, "", format!("TEARDOWN_HCA with objects left: {census}"));
+            }
+            hca.deinitialize();
+        }
+        TeardownProfile::FORCE_CLOSE => hca.deinitialize(),
+        // The work is done when nic_interface is written.
+        TeardownProfile::PREPARE_FAST_TEARDOWN => {}
+        _ => return Err(Refusal::param("teardown_hca_in.profile", format!("{profile}"))),
+    }
+    teardown_hca_out::state.set(output, 0u8);
+    Ok(())
+}
+
+pub(super) fn query_adapter(hca: &Hca, output: &mut [u8]) -> Outcome {
+    let block = query_adapter_out::query_adapter_struct.of_mut(output);
+    query_adapter_param_block::ieee_vendor_id.set(block, 0x02c9u32);
+    query_adapter_param_block::vsd_vendor_id.set(block, u32::from(crate::pci::VENDOR_ID));
+    let psid = query_adapter_param_block::vsd_contd_psid.of_mut(block);
+    for (to, from) in psid.iter_mut().zip(hca.profile.psid.bytes()) {
+        *to = from;
+    }
+    Ok(())
+}
+
+pub(super) fn set_driver_version(hca: &mut Hca, input: &[u8]) -> Outcome {
+    let text = set_driver_version_in::driver_version.of(input);
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    let text = text.get(..end).unwrap_or(text);
+    if hca.profile.strictness == Strictness::Strict && !text.iter().all(|b| (0x20..0x7f).contains(b)) {
+        return Err(Refusal::param("set_driver_version_in.driver_version", "not printable text"));
+    }
+    let text = String::from_utf8_lossy(text).into_owned();
+    hca.log.info(Subject::Device, format!("driver {text}"));
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Memory key commands (commands reference section 4).
+
+use super::{Outcome, Refusal};
+use crate::caps::LOG_MAX_MKEY;
+use crate::hca::Hca;
+use crate::object::mkey::{Klm, Mkey, Translation};
+use crate::profile::Strictness;
+use mlx5_prm::Field;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::mkc;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::{AccessFlags, AccessMode};
+
+/// The rights in a context.
+pub fn access_of(context: &[u8]) -> AccessFlags {
+    let mut access = AccessFlags::empty();
+    for (field, flag) in [
+        (mkc::lr, AccessFlags::LOCAL_READ),
+        (mkc::lw, AccessFlags::LOCAL_WRITE),
+        (mkc::rr, AccessFlags::REMOTE_READ),
+        (mkc::rw, AccessFlags::REMOTE_WRITE),
+        (mkc::a, AccessFlags::ATOMIC),
+        (mkc::umr_en, AccessFlags::UMR_EN),
+    ] {
+        access.set(flag, field.is_set(context));
+    }
+    access
+}
+
+/// The access mode of a context.
+pub fn mode_of(context: &[u8]) -> AccessMode {
+    AccessMode((mkc::access_mode_4_2.get32(context) << 2 | mkc::access_mode_1_0.get32(context)) as u8)
+}
+
+pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
+    let context = create_mkey_in::memory_key_mkey_entry.of(input);
+    let pd = mkc::pd.get32(context);
+    if !hca.pds.contains(pd) {
+        return Err(Refusal::missing("mkc.pd", pd));
+    }
+    if create_mkey_in::mkey_umem_valid.is_set(input) {
+        return Err(Refusal::param("create_mkey_in.mkey_umem_valid", "the capability is off"));
+    }
+    if mkc::bsf_en.is_set(context) || mkc::bsf_octword_size.is_set(context) {
+        return Err(Refusal::param("mkc.bsf_en", "the capability is off"));
+    }
+    let qpn = match mkc::qpn.get32(context) {
+        0x00ff_ffff => None,
+        qpn => Some(qpn),
+    };
+    let free = mkc::free.is_set(context);
+    let access = access_of(context);
+    if free && !access.contains(AccessFlags::UMR_EN) && hca.profile.strictness == Strictness::Strict {
+        return Err(Refusal::param("mkc.umr_en", "a free key that no UMR can make usable"));
+    }
+    let key = KeyShape {
+        start_addr: mkc::start_addr.get(context),
+        len: mkc::len.get(context),
+        length64: mkc::length64.is_set(context),
+        free,
+        strict: hca.profile.strictness == Strictness::Strict,
+    };
+    let translation = translation(&key, context, input)?;
+    let variant = mkc::mkey_7_0.get32(context);
+    let mkey = Mkey {
+        key: variant,
+        pd,
+        qpn,
+        access,
+        free,
+        remote_invalidate: mkc::en_rinval.is_set(context),
+        start_addr: key.start_addr,
+        len: key.len,
+        length64: key.length64,
+        translation,
+        context: context.to_vec(),
+    };
+    let Some(index) = hca.mkeys.table.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
+        let text = format!("2^{LOG_MAX_MKEY} exist");
+        return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
+    };
+    create_mkey_out::mkey_index.set(output, index);
+    Ok(())
+}
+
+struct KeyShape {
+    start_addr: u64,
+    len: u64,
+    length64: bool,
+    free: bool,
+    strict: bool,
+}
+
+fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translation, Refusal> {
+    let actual = create_mkey_in::translations_octword_actual_size.get32(input) as usize;
+    let reserved = mkc::translations_octword_size.get32(context) as usize;
+    let field = "create_mkey_in.translations_octword_actual_size";
+    let present = create_mkey_in::klm_pas_mtt.count(input) / 2;
+    let mode = mode_of(context);
+    if mode == AccessMode::PA {
+        if actual != 0 || (present != 0 && key.strict) {
+            return Err(Refusal::param(field, format!("{actual} for a physical key")));
+        }
+        if !key.length64 && key.len == 0 && !key.free {
+            return Err(Refusal::param("mkc.len", "0 without length64"));
+        }
+        return Ok(Translation::Physical);
+    }
+    if actual > present {
+        let text = format!("{actual}, {present} in the input");
+        return Err(Refusal::new(CmdStatus::BAD_INP_LEN, field, text));
+    }
+    if actual > reserved {
+        return Err(Refusal::param("mkc.translations_octword_size", format!("{reserved}, {actual} present")));
+    }
+    let klm = |i: usize| {
+        let bytes = input.get(create_mkey_in::klm_pas_mtt.offset + i * 16..).unwrap_or(&[]);
+        Klm {
+            byte_count: Field::bits(0, 31, 0).get32(bytes),
+            key: Field::bits(4, 31, 0).get32(bytes),
+            address: Field::quad(8).get(bytes),
+        }
+    };
+    match mode {
+        AccessMode::MTT => {
+            let log_page_size = mkc::log_page_size.get32(context);
+            if log_page_size < 12 {
+                return Err(Refusal::param("mkc.log_page_size", format!("{log_page_size}, at least 12")));
+            }
+            if key.length64 && key.strict {
+                return Err(Refusal::param("mkc.length64", "with an MTT list"));
+            }
+            let page_access = create_mkey_in::pg_access.is_set(input);
+            let mut entries = Vec::with_capacity(actual * 2);
+            for i in 0..actual * 2 {
+                entries.push(create_mkey_in::klm_pas_mtt.quad(input, i));
+            }
+            let inside = key.start_addr & ((1 << log_page_size) - 1);
+            let needed = u128::from(inside) + u128::from(key.len);
+            let covered = (entries.len() as u128) << log_page_size;
+            if covered < needed && !key.free {
+                let text = format!("{} pages of 2^{log_page_size} bytes for {needed} bytes", entries.len());
+                return Err(Refusal::param(field, text));
+            }
+            if let Some(i) = (0..entries.len()).find(|&i| {
+                let used = (i as u128) << log_page_size < needed;
+                let address = entries.get(i).copied().unwrap_or(0) & !0x7;
+                used && key.strict && address % (1 << log_page_size) != 0
+            }) {
+                let text = format!("not aligned to 2^{log_page_size} bytes");
+                return Err(Refusal::param(format!("create_mkey_in.klm_pas_mtt[{i}]"), text));
+            }
+            Ok(Translation::Mtt { entries, log_page_size, page_access })
+        }
+        AccessMode::KLMS => Ok(Translation::Klm((0..actual).map(klm).collect())),
+        AccessMode::KSM => {
+            let log_entity_size = mkc::log_page_size.get32(context);
+            if log_entity_size < 12 {
+                return Err(Refusal::param("mkc.log_page_size", format!("{log_entity_size}, at least 12")));
+            }
+            Ok(Translation::Ksm { entries: (0..actual).map(klm).collect(), log_entity_size })
+        }
+        other => Err(Refusal::param("mkc.access_mode_1_0", format!("{other}"))),
+    }
+}
+
+pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
+    let index = destroy_mkey_in::mkey_index.get32(input);
+    match hca.mkeys.table.remove(index) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::missing("destroy_mkey_in.mkey_index", index)),
+    }
+}
+
+pub(super) fn query(hca: &Hca, input: &[u8], output: &mut [u8]) -> Outcome {
+    let index = query_mkey_in::mkey_index.get32(input);
+    let Some(mkey) = hca.mkeys.table.get(index) else {
+        return Err(Refusal::missing("query_mkey_in.mkey_index", index));
+    };
+    let context = query_mkey_out::memory_key_mkey_entry.of_mut(output);
+    context.copy_from_slice(&mkey.context);
+    mkc::free.set(context, mkey.free);
+    mkc::mkey_7_0.set(context, mkey.key & 0xff);
+    mkc::pd.set(context, mkey.pd);
+    mkc::qpn.set(context, mkey.qpn.unwrap_or(0x00ff_ffff));
+    mkc::start_addr.set(context, mkey.start_addr);
+    mkc::len.set(context, mkey.len);
+    Ok(())
+}
+
+pub(super) fn query_special_contexts(hca: &Hca, output: &mut [u8]) -> Outcome {
+    query_special_contexts_out::resd_lkey.set(output, hca.mkeys.reserved_lkey);
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! Shared receive queue commands: SRQ, XRC SRQ, RMP (commands reference section 7).
+
+use super::dispatch::bad_op_mod;
+use super::eq::Ring;
+use super::{Outcome, Refusal};
+use crate::caps::{LOG_MAX_QP_SZ, LOG_MAX_SRQ};
+use crate::hca::Hca;
+use crate::object::srq::{Srq, SrqKind};
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::{rmpc, srqc, wq, xrc_srqc};
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::{Field, Tail};
+
+/// `pas[]` begins at the same place in all three inputs.
+const PAS: Tail = Tail { offset: 0x110, stride: 8 };
+/// The queue's number has the same place in all inputs that name one, and in all outputs that give one.
+const NUMBER: Field = Field::bits(0x08, 23, 0);
+
+pub(super) fn create(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut [u8]) -> Outcome {
+    let srq = match opcode {
+        Opcode::CREATE_SRQ => parse_srq(hca, input)?,
+        Opcode::CREATE_XRC_SRQ => parse_xrc_srq(hca, input)?,
+        _ => parse_rmp(hca, input)?,
+    };
+    if !hca.pds.contains(srq.pd) {
+        return Err(Refusal::missing("srqc.pd", srq.pd));
+    }
+    if srq.log_size > LOG_MAX_QP_SZ {
+        return Err(Refusal::param(
+            "srqc.log_srq_size",
+            format!("{}, at most {LOG_MAX_QP_SZ}", srq.log_size),
+        ));
+    }
+    if !srq.dbr_addr.is_multiple_of(8) {
+        return Err(Refusal::param("srqc.dbr_addr", format!("{:#x} is not aligned", srq.dbr_addr)));
+    }
+    if srq.kind != SrqKind::Rmp && !hca.queues.cqs.contains(srq.cqn) {
+        return Err(Refusal::missing("srqc.cqn", srq.cqn));
+    }
+    if srq.kind == SrqKind::Xrc && !hca.xrcds.contains(srq.xrcd) {
+        return Err(Refusal::missing("xrc_srqc.xrcd", srq.xrcd));
+    }
+    let Some(number) = hca.srqs.insert(|srqn| Srq { srqn, ..srq }) else {
+        let text = format!("2^{LOG_MAX_SRQ} exist");
+        return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_srq", text));
+    };
+    NUMBER.set(output, number);
+    Ok(())
+}
+
+fn parse_srq(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
+    let context = create_srq_in::srq_context_entry.of(input);
+    let log_size = srqc::log_srq_size.get32(context);
+    let log_stride = srqc::log_rq_stride.get32(context) + 4;
+    let ring = Ring {
+        context: "srqc",
+        input: "create_srq_in",
+        len: 1 << (log_size + log_stride),
+        page_offset: srqc::page_offset.get32(context),
+        log_page_size: srqc::log_page_size.get32(context),
+    };
+    if srqc::wq_signature.is_set(context) {
+        return Err(Refusal::param("srqc.wq_signature", "the capability is off"));
+    }
+    Ok(Srq {
+        srqn: 0,
+        kind: SrqKind::Srq,
+        pd: srqc::pd.get32(context),
+        cqn: srqc::cqn.get32(context),
+        xrcd: srqc::xrcd.get32(context),
+        buffer: ring.pages(input, PAS, hca.profile.strictness)?,
+        log_size,
+        log_stride,
+        linked: true,
+        dbr_addr: srqc::dbr_addr.get(context),
+        reserved_lkey: srqc::rlky.is_set(context),
+        user_index: 0,
+        limit: srqc::lwm.get32(context) as u16,
+        taken: 0,
+        head: 0,
+        context: context.to_vec(),
+    })
+}
+
+fn parse_xrc_srq(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
+    let context = create_xrc_srq_in::xrc_srq_context_entry.of(input);
+    let log_size = xrc_srqc::log_xrc_srq_size.get32(context);
+    let log_stride = xrc_srqc::log_rq_stride.get32(context) + 4;
+    let ring = Ring {
+        context: "xrc_srqc",
+        input: "create_xrc_srq_in",
+        len: 1 << (log_size + log_stride),
+        page_offset: xrc_srqc::page_offset.get32(context),
+        log_page_size: xrc_srqc::log_page_size.get32(context),
+    };
+    for (field, name) in [
+        (xrc_srqc::wq_signature, "xrc_srqc.wq_signature"),
+        (xrc_srqc::dbr_umem_valid, "xrc_srqc.dbr_umem_valid"),
+    ] {
+        if field.is_set(context) {
+            return Err(Refusal::param(name, "the capability is off"));
+        }
+    }
+    let dbr_addr =
+        xrc_srqc::db_record_addr_h.get(context) << 32 | xrc_srqc::db_record_addr_l.get(context) << 2;
+    Ok(Srq {
+        srqn: 0,
+        kind: SrqKind::Xrc,
+        pd: xrc_srqc::pd.get32(context),
+        cqn: xrc_srqc::cqn.get32(context),
+        xrcd: xrc_srqc::xrcd.get32(context),
+        buffer: ring.pages(input, PAS, hca.profile.strictness)?,
+        log_size,
+        log_stride,
+        linked: !xrc_srqc::basic_cyclic_rcv_wqe.is_set(context),
+        dbr_addr,
+        reserved_lkey: xrc_srqc::rlky.is_set(context),
+        user_index: xrc_srqc::user_index.get32(context),
+        limit: xrc_srqc::lwm.get32(context) as u16,
+        taken: 0,
+        head: 0,
+        context: context.to_vec(),
+    })
+}
+
+fn parse_rmp(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
+    let context = create_rmp_in::ctx.of(input);
+    let queue = rmpc::wq.of(context);
+    let state = rmpc::state.get32(context);
+    if state != 1 {
+        return Err(Refusal::param("rmpc.state", format!("{state}, 1 (ready) expected")));
+    }
+    let kind = wq::wq_type.get32(queue);
+    if kind > 1 {
+        return Err(Refusal::param("wq.wq_type", format!("{kind} is not supported")));
+    }
+    for (field, name) in [
+        (wq::wq_signature, "wq.wq_signature"),
+        (wq::dbr_umem_valid, "wq.dbr_umem_valid"),
+        (wq::wq_umem_valid, "wq.wq_umem_valid"),
+    ] {
+        if field.is_set(queue) {
+            return Err(Refusal::param(name, "the capability is off"));
+        }
+    }
+    let log_size = wq::log_wq_sz.get32(queue);
+    let log_stride = wq::log_wq_stride.get32(queue);
+    let ring = Ring {
+        context: "wq",
+        input: "create_rmp_in",
+        len: 1 << (log_size + log_stride).min(40),
+        page_offset: wq::page_offset.get32(queue),
+        log_page_size: wq::log_wq_pg_sz.get32(queue),
+    };
+    Ok(Srq {
+        srqn: 0,
+        kind: SrqKind::Rmp,
+        pd: wq::pd.get32(queue),
+        cqn: 0,
+        xrcd: 0,
+        buffer: ring.pages(input, PAS, hca.profile.strictness)?,
+        log_size,
+        log_stride,
+        linked: kind == 0,
+        dbr_addr: wq::dbr_addr.get(queue),
+        reserved_lkey: false,
+        user_index: 0,
+        limit: wq::lwm.get32(queue) as u16,
+        taken: 0,
+        head: 0,
+        context: context.to_vec(),
+    })
+}
+
+fn kind_of(opcode: Opcode) -> SrqKind {
+    match opcode {
+        Opcode::DESTROY_XRC_SRQ | Opcode::QUERY_XRC_SRQ | Opcode::ARM_XRC_SRQ => SrqKind::Xrc,
+        Opcode::DESTROY_RMP | Opcode::QUERY_RMP | Opcode::MODIFY_RMP => SrqKind::Rmp,
+        _ => SrqKind::Srq,
+    }
+}
+
+fn find(hca: &mut Hca, opcode: Opcode, number: u32) -> Result<&mut Srq, Refusal> {
+    let kind = kind_of(opcode);
+    let field = opcode.input_layout().map_or("", |layout| layout.name);
+    match hca.srqs.get_mut(number) {
+        Some(srq) if srq.kind == kind => Ok(srq),
+        _ => Err(Refusal::missing(field, number)),
+    }
+}
+
+pub(super) fn destroy(hca: &mut Hca, opcode: Opcode, input: &[u8]) -> Outcome {
+    use mlx5_prm::value::RqType;
+    let number = NUMBER.get32(input);
+    let srqn = find(hca, opcode, number)?.srqn;
+    let user = hca.qps.table.iter().find(|(_, qp)| qp.rq_type == RqType::SRQ_RQ && qp.srqn == srqn);
+    if let Some((qpn, _)) = user {
+        return Err(Refusal::busy("srq_number", format!("used by QP {qpn:#x}")));
+    }
+    hca.srqs.remove(srqn);
+    Ok(())
+}
+
+pub(super) fn query(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut Vec<u8>) -> Outcome {
+    let srq = find(hca, opcode, NUMBER.get32(input))?;
+    let pages = srq.buffer.pages();
+    output.resize(PAS.len_with(pages.len()), 0);
+    match srq.kind {
+        SrqKind::Srq => {
+            let context = query_srq_out::srq_context_entry.of_mut(output);
+            context.copy_from_slice(&srq.context);
+            srqc::lwm.set(context, srq.limit);
+        }
+        SrqKind::Xrc => {
+            let context = query_xrc_srq_out::xrc_srq_context_entry.of_mut(output);
+            context.copy_from_slice(&srq.context);
+            xrc_srqc::lwm.set(context, srq.limit);
+        }
+        SrqKind::Rmp => {
+            let context = query_rmp_out::rmp_context.of_mut(output);
+            context.copy_from_slice(&srq.context);
+            wq::lwm.set(rmpc::wq.of_mut(context), srq.limit);
+        }
+    }
+    for (i, page) in pages.iter().enumerate() {
+        PAS.set_quad(output, i, *page);
+    }
+    Ok(())
+}
+
+pub(super) fn arm(hca: &mut Hca, opcode: Opcode, op_mod: u16, input: &[u8]) -> Outcome {
+    // 1 is a shared receive queue; 2, an XRQ, does not exist here.
+    if op_mod != 1 {
+        return Err(bad_op_mod(op_mod));
+    }
+    let limit = arm_rq_in::lwm.get32(input) as u16;
+    find(hca, opcode, NUMBER.get32(input))?.limit = limit;
+    Ok(())
+}
+
+pub(super) fn modify_rmp(hca: &mut Hca, input: &[u8]) -> Outcome {
+    let limit = wq::lwm.get32(rmpc::wq.of(modify_rmp_in::ctx.of(input))) as u16;
+    let srq = find(hca, Opcode::MODIFY_RMP, modify_rmp_in::rmpn.get32(input))?;
+    if LWM_SELECTED.is_set(input) {
+        srq.limit = limit;
+    }
+    Ok(())
+}
+
+/// `modify_rmp_in.bitmask.lwm`.
+const LWM_SELECTED: Field = Field::bits(0x14, 0, 0);
