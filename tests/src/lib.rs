@@ -1,1 +1,22 @@
+//! What crosses crates, in one process: N nodes, each a driver with a platform of its own on an emulated HCA, on one fabric,
+//! under one seeded scheduler and one virtual clock. No threads, no system calls: a run is a function of its seed.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`memory`] | a node's DMA region, as the node and as its HCA see it |
+//! | [`world`] | clock, devices, fabric, scheduler |
+//! | [`platform`] | [`driver_mlx::Platform`] on the world |
+//! | [`node`] | a node: brought up, port Active |
+//!
+//! The tests themselves are the targets `in_process_*` (full stack on the model), `oracle_*` (judged by others' programs) and
+//! the bench `instructions`.
 
+pub mod memory;
+pub mod node;
+pub mod platform;
+pub mod world;
+
+pub use memory::Memory;
+pub use node::Node;
+pub use platform::{ModelBar, ModelPlatform};
+pub use world::{Next, Stalled, Task, World, WorldConfig};

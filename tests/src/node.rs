@@ -1,0 +1,71 @@
+//! A node whose HCA is up and whose port is Active.
+
+use crate::platform::ModelPlatform;
+use crate::world::World;
+use driver_mlx::{Config, DmaRegion, Error, Hca, HcaStorage, LinkState, PortState};
+use hca_model::Profile;
+use std::rc::Rc;
+
+/// Blocks of 4 KiB that a node's storage describes.
+pub const BLOCKS: usize = 1 << 14;
+/// How long the subnet manager may take, in virtual nanoseconds.
+const ACTIVE_LIMIT: u64 = 30_000_000_000;
+
+/// An HCA of the world with its driver.
+pub struct Node {
+    /// The driver.
+    pub hca: Hca<'static, ModelPlatform>,
+    /// Its number in the world.
+    pub index: usize,
+}
+
+impl Node {
+    /// Attaches an HCA to the world and brings it up.
+    ///
+    /// # Errors
+    /// Those of bring-up.
+    pub fn bring_up(
+        world: &Rc<World>,
+        profile: Profile,
+        memory: usize,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let (platform, region) = world.attach(profile, memory);
+        Self::bring_up_on(platform, region, config)
+    }
+
+    /// Brings up an HCA that is attached already.
+    ///
+    /// # Errors
+    /// Those of bring-up.
+    pub fn bring_up_on(platform: ModelPlatform, region: DmaRegion, config: &Config) -> Result<Self, Error> {
+        let index = platform.node();
+        let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+        Ok(Self { hca: Hca::bring_up(platform, region, storage.parts(), config)?, index })
+    }
+
+    /// Waits until the subnet manager has made the port Active.
+    ///
+    /// # Errors
+    /// Those of the query; [`Error::Timeout`] when it does not happen.
+    pub fn wait_active(&mut self) -> Result<PortState, Error> {
+        let world = Rc::clone(self.hca.platform().world());
+        let began = world.now();
+        loop {
+            let port = self.hca.port()?;
+            if port.state == LinkState::Active {
+                return Ok(port);
+            }
+            let waited = world.now() - began;
+            if waited > ACTIVE_LIMIT {
+                return Err(Error::Timeout {
+                    step: driver_mlx::Step::Port,
+                    opcode: None,
+                    waited_ms: waited / 1_000_000,
+                });
+            }
+            let next = self.hca.poll(world.now());
+            world.idle(next.min(world.now() + 1_000_000));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! [`driver_mlx::Platform`] on the world: registers of a model HCA, the virtual clock, and idling that runs the world.
+
+use crate::world::World;
+use driver_mlx::{Bar, MapError, Platform};
+use hca_model::BarPort;
+use hca_model::bar::BAR0_SIZE;
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The registers of one node's HCA, and whether anything is behind them.
+pub(crate) struct Registers {
+    pub(crate) port: Arc<BarPort>,
+    /// The function is gone from the bus: reads give all ones, writes nothing.
+    pub(crate) gone: Cell<bool>,
+}
+
+/// BAR0 of a model HCA.
+#[derive(Clone, Copy)]
+pub struct ModelBar(pub(crate) &'static Registers);
+
+impl fmt::Debug for ModelBar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModelBar")
+    }
+}
+
+impl ModelBar {
+    /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
+    pub(crate) fn new(port: Arc<BarPort>) -> Self {
+        Self(Box::leak(Box::new(Registers { port, gone: Cell::new(false) })))
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        if !self.0.gone.get() {
+            self.0.port.write(offset, bytes);
+        }
+    }
+}
+
+impl Bar for ModelBar {
+    fn len(&self) -> usize {
+        BAR0_SIZE
+    }
+
+    fn read32(&self, offset: usize) -> u32 {
+        if self.0.gone.get() {
+            return u32::MAX;
+        }
+        let mut bytes = [0; 4];
+        self.0.port.read(offset, &mut bytes);
+        u32::from_be_bytes(bytes)
+    }
+
+    fn write32(&self, offset: usize, value: u32) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
+    fn write64(&self, offset: usize, value: u64) {
+        self.write(offset, &value.to_be_bytes());
+    }
+}
+
+/// One node's platform.
+#[derive(Clone)]
+pub struct ModelPlatform {
+    pub(crate) world: Rc<World>,
+    pub(crate) node: usize,
+    pub(crate) bar: ModelBar,
+}
+
+impl fmt::Debug for ModelPlatform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ModelPlatform({})", self.node)
+    }
+}
+
+impl Platform for ModelPlatform {
+    type Bar = ModelBar;
+
+    fn bar(&self) -> ModelBar {
+        self.bar
+    }
+
+    fn bar_write_combining(&self) -> Option<ModelBar> {
+        Some(self.bar)
+    }
+
+    fn now(&self) -> u64 {
+        self.world.now()
+    }
+
+    fn idle(&self, deadline: u64) {
+        self.world.idle(deadline);
+    }
+
+    fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {
+        // The model reaches a node's region and nothing else of this process.
+        Err(MapError::Unsupported)
+    }
+
+    fn unmap(&self, _device_address: u64, _len: usize) {}
+}
+
+impl ModelPlatform {
+    /// The world it is in.
+    #[must_use]
+    pub fn world(&self) -> &Rc<World> {
+        &self.world
+    }
+
+    /// The node's number.
+    #[must_use]
+    pub fn node(&self) -> usize {
+        self.node
+    }
+}
