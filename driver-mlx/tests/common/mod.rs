@@ -1,0 +1,287 @@
+//! A fabric of emulated HCAs in this process, each with a platform for the driver: the clock jumps, nothing runs by itself.
+#![allow(dead_code)] // Each test binary uses what it needs.
+
+use driver_mlx::{Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, MapError, Platform};
+use hca_model::fabric::{Fabric, FabricConfig, PortIndex};
+use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Where the device sees a node's region; the driver sees it elsewhere.
+pub const DEVICE: u64 = 0x1_4000_0000;
+/// Bytes of a node's region.
+pub const REGION: usize = 8 << 20;
+/// Blocks that describe it.
+pub const BLOCKS: usize = REGION / 4096;
+
+/// A node's memory as the device sees it.
+struct Guest(DmaSlice);
+
+impl Guest {
+    fn offset(&self, address: u64, len: usize) -> Result<usize, DmaFault> {
+        let offset = address.checked_sub(DEVICE).and_then(|o| usize::try_from(o).ok());
+        offset.filter(|&o| self.0.slice(o, len).is_some()).ok_or(DmaFault { address, len })
+    }
+}
+
+impl GuestMemory for Guest {
+    fn read(&self, a: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.0.read(self.offset(a, buf.len())?, buf).map_err(|_| DmaFault { address: a, len: buf.len() })
+    }
+    fn write(&self, a: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.0.write(self.offset(a, data.len())?, data).map_err(|_| DmaFault { address: a, len: data.len() })
+    }
+    fn load32(&self, a: u64) -> Result<u32, DmaFault> {
+        self.0.load_be32(self.offset(a, 4)?).map_err(|_| DmaFault { address: a, len: 4 })
+    }
+    fn load64(&self, a: u64) -> Result<u64, DmaFault> {
+        self.0.load_be64(self.offset(a, 8)?).map_err(|_| DmaFault { address: a, len: 8 })
+    }
+    fn store32(&self, a: u64, v: u32) -> Result<(), DmaFault> {
+        self.0.store_be32(self.offset(a, 4)?, v).map_err(|_| DmaFault { address: a, len: 4 })
+    }
+    fn store64(&self, a: u64, v: u64) -> Result<(), DmaFault> {
+        self.0.store_be64(self.offset(a, 8)?, v).map_err(|_| DmaFault { address: a, len: 8 })
+    }
+}
+
+/// Interrupts since somebody last looked, by vector.
+#[derive(Clone, Default)]
+pub struct Raised(pub Vec<u16>);
+
+impl Interrupts for Raised {
+    fn raise(&mut self, vector: u16) {
+        self.0.push(vector);
+    }
+}
+
+struct Node {
+    hca: hca_model::Hca,
+    port: PortIndex,
+    memory: Guest,
+    raised: Raised,
+}
+
+/// All devices, their fabric and the clock.
+pub struct World {
+    now: Cell<u64>,
+    inner: RefCell<Inner>,
+}
+
+struct Inner {
+    nodes: Vec<Node>,
+    fabric: Fabric,
+}
+
+impl Inner {
+    /// Everything that can be done at `now`, but not without end.
+    fn settle(&mut self, now: u64) {
+        for _ in 0..100_000 {
+            let mut more = false;
+            for node in &mut self.nodes {
+                while let Some(packet) = self.fabric.receive(node.port, now) {
+                    node.hca.receive(packet);
+                    more = true;
+                }
+                let mut wire = self.fabric.wire(node.port, now);
+                more |= node.hca.poll(now, &node.memory, &mut node.raised, &mut wire);
+                let up = node.hca.port.cable && node.hca.port.admin_up;
+                self.fabric.set_link(node.port, up, now);
+            }
+            self.fabric.poll(now);
+            more |= self.fabric.next_deadline().is_some_and(|d| d <= now);
+            if !more {
+                return;
+            }
+        }
+        panic!("the models do not come to rest");
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let devices = self.nodes.iter().filter_map(|n| n.hca.next_deadline());
+        devices.chain(self.fabric.next_deadline()).min()
+    }
+}
+
+impl World {
+    /// A fabric of these devices, cables plugged in, bus mastering on.
+    pub fn new(profiles: impl IntoIterator<Item = Profile>, config: FabricConfig) -> Rc<Self> {
+        let mut fabric = Fabric::new(config);
+        let nodes = profiles
+            .into_iter()
+            .map(|profile| {
+                let port = fabric.attach(&profile.node_description).expect("a port");
+                let mut hca = hca_model::Hca::new(profile);
+                hca.config_write(4, &[0x06, 0x04]);
+                hca.port.set_cable(true);
+                Node { hca, port, memory: Guest(leaked(REGION)), raised: Raised::default() }
+            })
+            .collect();
+        Rc::new(Self { now: Cell::new(1), inner: RefCell::new(Inner { nodes, fabric }) })
+    }
+
+    /// Lets everything run until it rests.
+    pub fn settle(&self) {
+        self.inner.borrow_mut().settle(self.now.get());
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, nanoseconds: u64) {
+        let end = self.now.get() + nanoseconds;
+        loop {
+            let mut inner = self.inner.borrow_mut();
+            inner.settle(self.now.get());
+            if self.now.get() >= end {
+                return;
+            }
+            let next = inner.next_deadline().unwrap_or(end);
+            self.now.set(next.clamp(self.now.get() + 1, end));
+        }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Looks into (or changes) the model of a node.
+    pub fn model<T>(&self, node: usize, look: impl FnOnce(&mut hca_model::Hca) -> T) -> T {
+        look(&mut self.inner.borrow_mut().nodes[node].hca)
+    }
+
+    pub fn fabric<T>(&self, look: impl FnOnce(&mut Fabric) -> T) -> T {
+        look(&mut self.inner.borrow_mut().fabric)
+    }
+
+    /// Interrupts of a node since the last call.
+    pub fn raised(&self, node: usize) -> Vec<u16> {
+        std::mem::take(&mut self.inner.borrow_mut().nodes[node].raised.0)
+    }
+
+    /// What a node's model refused or warned of.
+    pub fn complaints(&self, node: usize) -> Vec<String> {
+        self.model(node, |hca| {
+            let bad = hca.log.entries().filter(|e| e.level != hca_model::log::Level::Info);
+            bad.map(ToString::to_string).collect()
+        })
+    }
+
+    /// The platform of a node.
+    pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
+        let port = self.model(node, |hca| hca.bar());
+        let bar = ModelBar::new(Box::leak(Box::new(port)));
+        ModelPlatform { world: Rc::clone(self), node, bar }
+    }
+
+    /// A node's memory, as the driver sees it.
+    pub fn memory(&self, node: usize) -> DmaSlice {
+        self.inner.borrow().nodes[node].memory.0
+    }
+
+    /// A node's DMA region.
+    pub fn region(&self, node: usize) -> DmaRegion {
+        let memory = self.memory(node);
+        // SAFETY: the memory is leaked, and nobody but the driver and its model uses it.
+        unsafe { DmaRegion::new(memory.va() as *mut u8, memory.device_address(), memory.len()) }
+            .expect("aligned")
+    }
+
+    /// Brings the HCA of a node up.
+    pub fn bring_up(self: &Rc<Self>, node: usize, config: &Config) -> Result<Driver, Error> {
+        let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+        Hca::bring_up(self.platform(node), self.region(node), storage.parts(), config)
+    }
+
+    /// As [`World::bring_up`], and waits for the subnet manager.
+    pub fn ready(self: &Rc<Self>, node: usize) -> Driver {
+        let mut hca = self.bring_up(node, &Config::DEFAULT).expect("brought up");
+        for _ in 0..1000 {
+            if hca.port().expect("a port").state == driver_mlx::LinkState::Active {
+                return hca;
+            }
+            self.pass(10_000_000);
+        }
+        panic!("the port does not become active");
+    }
+}
+
+/// The driver on the model.
+pub type Driver = Hca<'static, ModelPlatform>;
+
+/// `len` zeroed bytes that live for the rest of the process, seen at [`DEVICE`] by the device.
+fn leaked(len: usize) -> DmaSlice {
+    #[repr(align(4096))]
+    #[derive(Clone)]
+    struct Page(#[allow(dead_code)] [u8; 4096]);
+    let pages = Box::leak(vec![Page([0; 4096]); len / 4096].into_boxed_slice());
+    let va = pages.as_mut_ptr().cast::<u8>();
+    // The region is made from the address again, for each bring-up.
+    va.expose_provenance();
+    // SAFETY: leaked, and used through slices only from here on.
+    unsafe { DmaSlice::from_raw(va, DEVICE, len) }
+}
+
+/// BAR0 of a model.
+#[derive(Clone, Copy)]
+pub struct ModelBar(&'static BarPort);
+
+impl ModelBar {
+    fn new(port: &'static std::sync::Arc<BarPort>) -> Self {
+        Self(port)
+    }
+}
+
+impl Bar for ModelBar {
+    fn len(&self) -> usize {
+        hca_model::bar::BAR0_SIZE
+    }
+    fn read32(&self, offset: usize) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.read(offset, &mut bytes);
+        u32::from_be_bytes(bytes)
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+    fn write64(&self, offset: usize, value: u64) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+}
+
+/// A node as the driver's platform.
+#[derive(Clone)]
+pub struct ModelPlatform {
+    world: Rc<World>,
+    node: usize,
+    bar: ModelBar,
+}
+
+impl Platform for ModelPlatform {
+    type Bar = ModelBar;
+
+    fn bar(&self) -> ModelBar {
+        self.bar
+    }
+    fn bar_write_combining(&self) -> Option<ModelBar> {
+        Some(self.bar)
+    }
+    fn now(&self) -> u64 {
+        self.world.now()
+    }
+    fn idle(&self, deadline: u64) {
+        let before = self.world.inner.borrow().nodes[self.node].raised.0.len();
+        self.world.settle();
+        let inner = self.world.inner.borrow();
+        if inner.nodes[self.node].raised.0.len() > before {
+            return;
+        }
+        let now = self.world.now();
+        let next = inner.next_deadline().map_or(deadline, |next| next.min(deadline));
+        self.world.now.set(next.max(now + 1));
+        drop(inner);
+        self.world.settle();
+    }
+    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+        Err(MapError::Unsupported)
+    }
+    fn unmap(&self, _: u64, _: usize) {}
+}
