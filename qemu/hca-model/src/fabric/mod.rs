@@ -36,6 +36,7 @@ pub use capture::{Capture, PcapNg};
 pub use faults::{Faults, FaultsError};
 pub use link::FabricCounters;
 pub use manager::PortRecord;
+pub(crate) use manager::{Route as MadRoute, mad_packet};
 
 use crate::seams::{Link, Packet};
 use link::Egress;

@@ -4,19 +4,60 @@
 //! signatures are fixed. What they may use of [`Hca`]: `qps`, `queues` (CQEs and events), `mkeys`, `srqs`, `q_counters`,
 //! `port`, `log`, `transport` (the data path's own state), each a field of its own, so that a QP can be held while a CQE
 //! is pushed or a key translated.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `state`, `psn` | what is kept |
+//! | `wqe`, `receive` | fetching send and receive WQEs |
+//! | `memory` | payload through memory keys |
+//! | `packet` | building and sending packets |
+//! | `requester`, `acknowledge` | RC: sending, and what comes back |
+//! | `responder`, `respond` | RC: taking requests, and answering them |
+//! | `datagram` | UD and the management QPs |
+//! | `completion` | CQEs, errors, flush |
 
+mod acknowledge;
+mod completion;
+mod datagram;
+mod memory;
+mod packet;
+mod psn;
+mod receive;
+mod requester;
+mod respond;
+mod responder;
+mod state;
+mod wqe;
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+
+use ib_mgmt::wire::{Operation, Transport};
+use mlx5_prm::event::EventType;
+use mlx5_prm::value::{QpState, ServiceType};
+
+use crate::fabric::shape::{self, LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 use crate::hca::Hca;
-use crate::object::qp::Qp;
+use crate::log::Log;
+use crate::object::counters::QCounters;
+use crate::object::mkey::Mkeys;
+use crate::object::qp::{Qp, Qps};
+use crate::object::queues::Queues;
+use crate::object::srq::Srq;
+use crate::object::table::Table;
+use crate::port::Port;
+use crate::profile::Strictness;
 use crate::seams::{Io, Packet};
-use mlx5_prm::value::QpState;
+use psn::Psn;
 
-/// What the data path keeps per QP.
-#[derive(Clone, Debug, Default)]
-pub struct QpTransport {}
+pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
-/// What the data path keeps per device: run queue, timers.
-#[derive(Debug, Default)]
-pub struct DeviceTransport {}
+/// What one QP may do before the next has its turn: packets and WQEs.
+const TURN: usize = 32;
+/// How often the receive queues of QPs in error are looked at: nothing rings for a receive.
+const ERROR_LOOK_NS: u64 = 100_000;
 
 /// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,42 +82,369 @@ pub struct QpProgress {
     pub sw_rq_counter: u32,
 }
 
+/// Everything of the device beside its QPs.
+struct Context<'a, 'io> {
+    io: &'a mut Io<'io>,
+    queues: &'a mut Queues,
+    mkeys: &'a mut Mkeys,
+    srqs: &'a mut Table<Srq>,
+    q_counters: &'a mut QCounters,
+    port: &'a mut Port,
+    log: &'a mut Log,
+    device: &'a mut DeviceTransport,
+    strictness: Strictness,
+}
+
+fn split<'a, 'io>(hca: &'a mut Hca, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
+    let context = Context {
+        io,
+        queues: &mut hca.queues,
+        mkeys: &mut hca.mkeys,
+        srqs: &mut hca.srqs,
+        q_counters: &mut hca.q_counters,
+        port: &mut hca.port,
+        log: &mut hca.log,
+        device: &mut hca.transport,
+        strictness: hca.profile.strictness,
+    };
+    (&mut hca.qps, context)
+}
+
 /// A send doorbell of QP `qpn` (which exists, and whose UAR page it is): `wqe_head` is the first 8 bytes of the last WQE's
 /// control segment. Only notes the work; [`poll`] does it.
-pub fn doorbell(_hca: &mut Hca, _io: &mut Io<'_>, _qpn: u32, _wqe_head: u64) {}
+pub fn doorbell(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, wqe_head: u64) {
+    let (qps, mut context) = split(hca, io);
+    let Some(qp) = qps.table.get_mut(qpn) else { return };
+    // The doorbell carries a copy of the control segment's first words; what counts is the record and the ring.
+    if (wqe_head >> 8) as u32 & 0x00ff_ffff != qpn {
+        context.log.warn(
+            crate::log::Subject::WorkQueue { qpn },
+            "wqe_ctrl_seg.qpn",
+            format!("doorbell carries {wqe_head:#018x}"),
+        );
+    }
+    qp.transport.queue.rung = true;
+    context.schedule(qp);
+}
 
 /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
-pub fn receive(_hca: &mut Hca, _io: &mut Io<'_>, _packet: Packet) {}
+pub fn receive(hca: &mut Hca, io: &mut Io<'_>, packet: Packet) {
+    hca.port.counters.rcv_packets += 1;
+    hca.port.counters.rcv_data += packet.bytes.len() as u64 / 4;
+    let (qps, mut context) = split(hca, io);
+    context.incoming(qps, packet, false);
+}
 
 /// Does at most about `budget` packets or work queue entries of work, and what timers up to `io.now` ask for. Answers
 /// whether more could be done at once.
-pub fn poll(_hca: &mut Hca, _io: &mut Io<'_>, _budget: usize) -> bool {
-    false
+pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
+    let (qps, mut context) = split(hca, io);
+    context.expire(qps);
+    context.look_at_errors(qps);
+    let mut budget = budget;
+    let waiting = context.device.loopback.len().min(budget);
+    for _ in 0..waiting {
+        if let Some(packet) = context.device.loopback.pop_front() {
+            context.incoming(qps, packet, true);
+        }
+    }
+    while budget != 0
+        && let Some(qpn) = context.device.run.pop_front()
+    {
+        let Some(qp) = qps.table.get_mut(qpn) else { continue };
+        qp.transport.scheduled = false;
+        let given = budget.min(TURN);
+        let mut left = given;
+        if context.serve(qp, &mut left) {
+            context.schedule(qp);
+        }
+        budget -= (given - left).max(1).min(budget);
+    }
+    !context.device.run.is_empty() || !context.device.loopback.is_empty()
 }
 
 /// When [`poll`] must be called next although nothing happens until then.
 #[must_use]
-pub fn next_deadline(_hca: &Hca) -> Option<u64> {
-    None
+pub fn next_deadline(hca: &Hca) -> Option<u64> {
+    let device = &hca.transport;
+    if !device.run.is_empty() || !device.loopback.is_empty() {
+        return Some(0);
+    }
+    let timer = device.timers.peek().map(|Reverse((deadline, _))| *deadline);
+    let look = (!device.in_error.is_empty()).then_some(device.next_error_look);
+    timer.into_iter().chain(look).min()
 }
 
 /// QP `qpn` changed from `old` to `new` by command (`qp.state` is already `new`, its context parsed): ERR flushes, RST
 /// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
-pub fn on_state_change(_hca: &mut Hca, _io: &mut Io<'_>, _qpn: u32, _old: QpState, _new: QpState) {}
+pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
+    let (qps, mut context) = split(hca, io);
+    let Some(qp) = qps.table.get_mut(qpn) else { return };
+    match (old, new) {
+        (_, QpState::RST) => {
+            context.device.in_error.retain(|other| *other != qpn);
+            qp.transport = QpTransport {
+                scheduled: qp.transport.scheduled,
+                in_heap: qp.transport.in_heap,
+                ..QpTransport::default()
+            };
+        }
+        (QpState::INIT, QpState::RTR) => {
+            let responder = &mut qp.transport.responder;
+            responder.expected = Psn::new(qp.next_rcv_psn);
+            responder.msn = 0;
+        }
+        (QpState::RTR, QpState::RTS) => {
+            let first = Psn::new(qp.next_send_psn);
+            let requester = &mut qp.transport.requester;
+            (requester.assigned, requester.unacked, requester.cursor, requester.sent) =
+                (first, first, first, first);
+            requester.retries_left = qp.retry_count;
+            requester.rnr_left = qp.rnr_retry;
+            qp.transport.queue.rung = qp.sq.is_some();
+            context.schedule(qp);
+        }
+        (_, QpState::RTS) => {
+            qp.transport.queue.rung = qp.sq.is_some();
+            context.schedule(qp);
+        }
+        (_, QpState::ERR) => context.enter_error(qp),
+        _ => context.schedule(qp),
+    }
+}
 
 /// QP `qpn` is about to be removed: no completion may follow.
-pub fn on_destroy(_hca: &mut Hca, _qpn: u32) {}
+pub fn on_destroy(hca: &mut Hca, qpn: u32) {
+    let device = &mut hca.transport;
+    device.in_error.retain(|other| *other != qpn);
+    device.run.retain(|other| *other != qpn);
+    device.timers.retain(|Reverse((_, other))| *other != qpn);
+}
 
 /// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
-pub fn on_cq_error(_hca: &mut Hca, _io: &mut Io<'_>, _cqn: u32) {}
+pub fn on_cq_error(hca: &mut Hca, io: &mut Io<'_>, cqn: u32) {
+    let (qps, mut context) = split(hca, io);
+    for (_, qp) in qps.table.iter_mut() {
+        let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
+        if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
+            context.enter_error(qp);
+            context.qp_event(qp, EventType::WQ_CATAS_ERROR);
+        }
+    }
+}
 
 /// The progress of a QP, for QUERY_QP.
 #[must_use]
-pub fn progress(_qp: &Qp) -> QpProgress {
-    QpProgress::default()
+pub fn progress(qp: &Qp) -> QpProgress {
+    let transport = &qp.transport;
+    QpProgress {
+        next_send_psn: transport.requester.assigned.get(),
+        next_rcv_psn: transport.responder.expected.get(),
+        last_acked_psn: transport.requester.unacked.previous().get(),
+        ssn: transport.requester.ssn,
+        rmsn: transport.responder.msn,
+        hw_sq_wqebb_counter: transport.queue.fetched,
+        sw_sq_wqebb_counter: transport.queue.posted,
+        hw_rq_counter: u32::from(transport.receive.taken),
+        sw_rq_counter: u32::from(transport.receive.posted),
+    }
 }
 
 /// The device is reset: all QPs are gone already; the device's own state goes back to what it was at power-on.
 pub fn on_reset(hca: &mut Hca) {
-    hca.transport = DeviceTransport::default();
+    hca.transport = DeviceTransport { counters: hca.transport.counters, ..DeviceTransport::default() };
+}
+
+impl Context<'_, '_> {
+    /// Puts a QP in line for its turn.
+    fn schedule(&mut self, qp: &mut Qp) {
+        if !qp.transport.scheduled {
+            qp.transport.scheduled = true;
+            self.device.run.push_back(qp.qpn);
+        }
+    }
+
+    /// Brings a QP's timers into the heap.
+    fn arm_timer(&mut self, qp: &mut Qp) {
+        let requester = &qp.transport.requester;
+        let deadline = requester.ack_deadline.into_iter().chain(requester.rnr_until).min();
+        qp.transport.deadline = deadline;
+        // An earlier entry comes first and is then put right; only an earlier deadline needs an entry of its own.
+        if let Some(deadline) = deadline
+            && qp.transport.in_heap.is_none_or(|entry| deadline < entry)
+        {
+            qp.transport.in_heap = Some(deadline);
+            self.device.timers.push(Reverse((deadline, qp.qpn)));
+        }
+    }
+
+    /// Runs the timers that are due.
+    fn expire(&mut self, qps: &mut Qps) {
+        while let Some(Reverse((deadline, qpn))) = self.device.timers.peek().copied() {
+            if deadline > self.io.now {
+                return;
+            }
+            self.device.timers.pop();
+            let Some(qp) = qps.table.get_mut(qpn) else { continue };
+            if qp.transport.in_heap != Some(deadline) {
+                continue;
+            }
+            qp.transport.in_heap = None;
+            self.requester_timers(qp);
+            if qp.state != QpState::ERR {
+                self.arm_timer(qp);
+            }
+        }
+    }
+
+    /// Receives that were posted to QPs in error are flushed too.
+    fn look_at_errors(&mut self, qps: &mut Qps) {
+        if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now {
+            return;
+        }
+        self.device.next_error_look = self.io.now.saturating_add(ERROR_LOOK_NS);
+        let mut listed = core::mem::take(&mut self.device.in_error);
+        listed.retain(|qpn| match qps.table.get_mut(*qpn) {
+            Some(qp) if qp.state == QpState::ERR => {
+                self.flush_receives(qp);
+                true
+            }
+            _ => false,
+        });
+        self.device.in_error = listed;
+    }
+
+    /// A QP's turn. Answers whether it could do more at once.
+    fn serve(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
+        match (qp.service, qp.state) {
+            (_, QpState::RST | QpState::INIT) => false,
+            (_, QpState::ERR) => {
+                // Sends posted after the error are flushed when they are rung for.
+                if core::mem::take(&mut qp.transport.queue.rung) {
+                    self.flush_sends(qp);
+                }
+                false
+            }
+            (ServiceType::RC, _) => {
+                // Answers first: the peer waits for them, and they are bounded by what it asked.
+                self.respond(qp, budget) || self.transmit(qp, budget)
+            }
+            _ => self.transmit_datagrams(qp, budget),
+        }
+    }
+
+    /// A packet that reached the device, over the wire or from itself.
+    fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
+        self.device.counters.packets_received += 1;
+        if !shape::icrc_is_right(&packet.bytes) {
+            self.device.counters.icrc_errors += 1;
+            self.port.counters.rcv_errors += 1;
+        } else {
+            self.sort(qps, &packet.bytes, loopback);
+        }
+        self.recycle(packet);
+    }
+
+    fn sort(&mut self, qps: &mut Qps, packet: &[u8], loopback: bool) {
+        let Some(shape) = Shape::of(packet) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let Some(operation) = shape.bth.opcode.operation() else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let transport = shape.bth.opcode.transport();
+        if shape.bth.dest_qpn == 0 {
+            if transport == Transport::Ud {
+                self.management(&shape, packet, loopback);
+            }
+            return;
+        }
+        if !loopback && !self.port.is_active() {
+            return;
+        }
+        let dlid = shape.lrh.dlid;
+        if (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid) {
+            self.multicast(qps, operation, &shape, packet, loopback);
+            return;
+        }
+        if !loopback {
+            self.port.counters.unicast_rcv_packets += 1;
+            if dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
+                self.device.counters.no_qp += 1;
+                return;
+            }
+        }
+        let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
+        let Some(qp) = qp else {
+            self.device.counters.no_qp += 1;
+            return;
+        };
+        match (transport, qp.service) {
+            (Transport::Rc, ServiceType::RC) => {
+                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
+                if !loopback && shape.lrh.slid != qp.primary_path.rlid {
+                    self.device.counters.no_qp += 1;
+                    return;
+                }
+                if !self.pkey_fits(qp, shape.bth.pkey) {
+                    return;
+                }
+                if operation.is_response() {
+                    self.response(qp, operation, Psn::new(shape.bth.psn), shape.content(packet));
+                } else {
+                    self.request(qp, operation, &shape, packet);
+                }
+            }
+            (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
+                if self.pkey_fits(qp, shape.bth.pkey) {
+                    self.datagram(qp, operation, &shape, packet);
+                }
+            }
+            _ => self.device.counters.no_qp += 1,
+        }
+    }
+
+    /// A multicast datagram goes to every QP attached to its group.
+    fn multicast(
+        &mut self,
+        qps: &mut Qps,
+        operation: Operation,
+        shape: &Shape,
+        packet: &[u8],
+        loopback: bool,
+    ) {
+        if !loopback {
+            self.port.counters.multicast_rcv_packets += 1;
+        }
+        let Some(grh) = shape.grh(packet) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        if shape.bth.dest_qpn != QPN_MULTICAST || shape.bth.opcode.transport() != Transport::Ud {
+            self.device.counters.malformed += 1;
+            return;
+        }
+        for i in 0..qps.multicast.len() {
+            let Some((group, qpn)) = qps.multicast.get(i) else { return };
+            if *group != grh.dgid.0 {
+                continue;
+            }
+            if let Some(qp) = qps.table.get_mut(*qpn)
+                && self.pkey_fits(qp, shape.bth.pkey)
+            {
+                self.datagram(qp, operation, shape, packet);
+            }
+        }
+    }
+
+    /// An atomic operand in guest memory: big-endian, as IBTA's and the device's default (`atomic_req_8B_endianness_mode` 0).
+    fn atomic_number(&self, bytes: [u8; 8]) -> u64 {
+        u64::from_be_bytes(bytes)
+    }
+
+    fn atomic_bytes(&self, value: u64) -> [u8; 8] {
+        value.to_be_bytes()
+    }
 }

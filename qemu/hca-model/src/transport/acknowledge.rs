@@ -1,0 +1,232 @@
+//! What a requester does with responses: acknowledgements, NAKs, READ responses, results of atomics (IBTA 9.7.5, 9.7.7).
+
+use ib_mgmt::wire::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::QpState;
+
+use super::Context;
+use super::completion::vendor;
+use super::memory::user;
+use super::psn::Psn;
+use super::requester::mtu;
+use super::state::{Failure, Payload, Work};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+/// An RNR retry count of 7 never runs out.
+const RNR_FOREVER: u8 = 7;
+
+impl Context<'_, '_> {
+    /// A response packet: `content` is what follows its BTH.
+    pub(super) fn response(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
+        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        let requester = &qp.transport.requester;
+        // Only what was sent and is not acknowledged can be answered; anything else is a ghost or a repetition.
+        if psn.since(requester.unacked) >= requester.sent.since(requester.unacked) {
+            return;
+        }
+        match operation {
+            Operation::Acknowledge => {
+                let Ok(aeth) = Aeth::parse(content) else {
+                    self.device.counters.malformed += 1;
+                    return;
+                };
+                self.acknowledge(qp, psn, aeth.syndrome);
+            }
+            Operation::AtomicAcknowledge => {
+                let parsed = Aeth::parse(content)
+                    .and_then(|_| AtomicAckEth::parse(content.get(Aeth::LEN..).unwrap_or_default()));
+                let Ok(result) = parsed else {
+                    self.device.counters.malformed += 1;
+                    return;
+                };
+                let result = self.atomic_bytes(result.original);
+                self.answer(qp, operation, psn, &result);
+            }
+            Operation::ReadResponseMiddle => self.answer(qp, operation, psn, content),
+            _ => match content.get(Aeth::LEN..) {
+                Some(data) => self.answer(qp, operation, psn, data),
+                None => self.device.counters.malformed += 1,
+            },
+        }
+        self.schedule(qp);
+    }
+
+    fn acknowledge(&mut self, qp: &mut Qp, psn: Psn, syndrome: AethSyndrome) {
+        match syndrome {
+            AethSyndrome::Ack { .. } => {
+                self.acknowledged(qp, psn.next());
+            }
+            AethSyndrome::PsnSequenceError => {
+                self.device.counters.sequence_naks_received += 1;
+                self.count(qp, q::packet_seq_err);
+                // A lost READ response came to light: that repetition covers this one.
+                if self.acknowledged(qp, psn) && qp.state != QpState::ERR && self.retry(qp) {
+                    self.start_over(qp, psn);
+                }
+            }
+            AethSyndrome::RnrNak { timer } => {
+                self.device.counters.rnr_naks_received += 1;
+                if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
+                    return;
+                }
+                let requester = &mut qp.transport.requester;
+                if qp.rnr_retry != RNR_FOREVER {
+                    let Some(left) = requester.rnr_left.checked_sub(1) else {
+                        self.fail_oldest(qp, CqeSyndrome::RNR_RETRY_EXC_ERR, vendor::RNR_RETRY_EXCEEDED);
+                        return;
+                    };
+                    requester.rnr_left = left;
+                }
+                requester.rnr_until = Some(self.io.now.saturating_add(rnr_timer_ns(timer)));
+                requester.ack_deadline = None;
+                requester.seek(psn);
+                self.arm_timer(qp);
+            }
+            AethSyndrome::InvalidRequest | AethSyndrome::RemoteAccess | AethSyndrome::RemoteOperational => {
+                if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
+                    return;
+                }
+                let (syndrome, vendor) = match syndrome {
+                    AethSyndrome::InvalidRequest => {
+                        (CqeSyndrome::REMOTE_INVAL_REQ_ERR, vendor::REMOTE_INVALID)
+                    }
+                    AethSyndrome::RemoteAccess => (CqeSyndrome::REMOTE_ACCESS_ERR, vendor::REMOTE_ACCESS),
+                    _ => (CqeSyndrome::REMOTE_OP_ERR, vendor::REMOTE_OPERATION),
+                };
+                self.fail_oldest(qp, syndrome, vendor);
+            }
+            AethSyndrome::InvalidRdRequest | AethSyndrome::Reserved(_) => {
+                if self.acknowledged(qp, psn) && qp.state != QpState::ERR {
+                    self.fail_oldest(qp, CqeSyndrome::BAD_RESP_ERR, vendor::BAD_RESPONSE);
+                }
+            }
+        }
+    }
+
+    /// Everything before `end` is acknowledged, up to a READ or atomic that is not answered: that one was lost on its way
+    /// and is asked for again. Answers whether `end` was reached.
+    fn acknowledged(&mut self, qp: &mut Qp, end: Psn) -> bool {
+        let requester = &mut qp.transport.requester;
+        let mut reached = end;
+        for wqe in &requester.wqes {
+            if wqe.psns == 0 || !wqe.work.is_answered() || wqe.answered == wqe.psns {
+                continue;
+            }
+            let missing = wqe.first.plus(wqe.answered);
+            if missing.is_before(end) {
+                reached = missing;
+            }
+            break;
+        }
+        if requester.unacked.is_before(reached) {
+            self.progress(qp, reached);
+        }
+        if reached != end && qp.state != QpState::ERR {
+            self.missing_answer(qp, reached);
+            return false;
+        }
+        true
+    }
+
+    /// The peer has taken everything before `unacked`.
+    fn progress(&mut self, qp: &mut Qp, unacked: Psn) {
+        let (retries, rnr_retries) = (qp.retry_count, qp.rnr_retry);
+        let requester = &mut qp.transport.requester;
+        requester.unacked = unacked;
+        requester.retries_left = retries;
+        requester.rnr_left = rnr_retries;
+        if requester.cursor.is_before(unacked) {
+            requester.seek(unacked);
+        }
+        self.complete_finished(qp);
+        if qp.state != QpState::ERR {
+            qp.transport.requester.count_reads();
+            self.restart_ack_timer(qp);
+        }
+    }
+
+    /// A response shows that the one at `psn` was lost. Asked for once; after that the timer decides.
+    fn missing_answer(&mut self, qp: &mut Qp, psn: Psn) {
+        if qp.transport.requester.gap_at == Some(psn) {
+            return;
+        }
+        qp.transport.requester.gap_at = Some(psn);
+        self.device.counters.implied_naks += 1;
+        self.count(qp, q::implied_nak_seq_err);
+        self.start_over(qp, psn);
+    }
+
+    /// One packet of the answer to a READ, or an atomic's result.
+    fn answer(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, data: &[u8]) {
+        // It acknowledges everything before its request.
+        let pending = |wqe: &super::state::Wqe| wqe.work.is_answered() && wqe.answered < wqe.psns;
+        let Some(wqe) = qp.transport.requester.wqes.iter().find(|wqe| pending(wqe)) else { return };
+        let missing = wqe.first.plus(wqe.answered);
+        if psn.is_before(missing) {
+            return;
+        }
+        if psn != missing {
+            // Of this READ a packet is lost, or the whole answer when it is about a later one.
+            if qp.transport.requester.unacked.is_before(missing) {
+                self.progress(qp, missing);
+            }
+            self.missing_answer(qp, missing);
+            return;
+        }
+        let first = wqe.first;
+        if qp.transport.requester.unacked.is_before(first) {
+            self.progress(qp, first);
+        }
+        let mtu = u64::from(mtu(qp));
+        let user = user(qp);
+        let requester = &mut qp.transport.requester;
+        let Some(at) = requester.wqes.iter().position(pending) else { return };
+        let Some(wqe) = requester.wqes.get_mut(at) else { return };
+        let offset = u64::from(wqe.answered) * mtu;
+        let left = wqe.len.saturating_sub(offset);
+        let last = wqe.answered + 1 == wqe.psns;
+        let fits = match operation {
+            Operation::AtomicAcknowledge => wqe.work != Work::Read && data.len() == 8,
+            Operation::ReadResponseOnly | Operation::ReadResponseLast => last && data.len() as u64 == left,
+            _ => !last && data.len() as u64 == mtu,
+        } && (operation == Operation::AtomicAcknowledge) == (wqe.work != Work::Read);
+        if !fits {
+            wqe.failure = Some(Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: vendor::BAD_RESPONSE });
+            self.log.refuse(
+                Subject::Qp { qpn: qp.qpn },
+                "",
+                format!("{operation:?} of {} bytes where {left} bytes are missing", data.len()),
+            );
+            self.complete_finished(qp);
+            return;
+        }
+        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+        let list = match &payload {
+            Payload::Gather(list) => list.as_slice(),
+            Payload::Inline(_) => &[],
+        };
+        let placed = self.scatter(user, list, offset, data);
+        let requester = &mut qp.transport.requester;
+        let Some(wqe) = requester.wqes.get_mut(at) else { return };
+        wqe.payload = payload;
+        if let Err(fault) = placed {
+            let index = wqe.index;
+            wqe.failure =
+                Some(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
+            let (field, text) = fault.describe("wqe_data_seg.lkey");
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            self.complete_finished(qp);
+            return;
+        }
+        wqe.answered += 1;
+        if requester.gap_at == Some(psn) {
+            requester.gap_at = None;
+        }
+        self.progress(qp, psn.next());
+    }
+}

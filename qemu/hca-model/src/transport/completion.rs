@@ -1,0 +1,295 @@
+//! Completions, errors, and what an error does to the rest of a QP's work (data path reference sections 7 and 9).
+
+use mlx5_prm::Field;
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::datapath::{CqeOpcode, SendOpcode, cqe64, err_cqe};
+use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{QpState, RqType, ServiceType};
+
+use super::Context;
+use super::state::{Current, Failure, QpTransport, ReceiveWqe};
+use crate::hca::Hca;
+use crate::object::qp::Qp;
+
+/// Vendor syndromes in the style of hardware's (data path reference section 7.4): informative only.
+pub(super) mod vendor {
+    pub(in super::super) const RETRY_EXCEEDED: u8 = 0x81;
+    pub(in super::super) const RNR_RETRY_EXCEEDED: u8 = 0x87;
+    pub(in super::super) const REMOTE_ACCESS: u8 = 0x88;
+    pub(in super::super) const REMOTE_INVALID: u8 = 0x8a;
+    pub(in super::super) const REMOTE_OPERATION: u8 = 0x8b;
+    pub(in super::super) const LOCAL_PROTECTION: u8 = 0x51;
+    pub(in super::super) const LOCAL_LENGTH: u8 = 0x68;
+    pub(in super::super) const BAD_RESPONSE: u8 = 0x99;
+    pub(in super::super) const FLUSH: u8 = 0xf9;
+}
+
+/// A received message, as its completion tells it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    pub(super) opcode: CqeOpcode,
+    pub(super) byte_count: u32,
+    pub(super) immediate: u32,
+    pub(super) solicited: bool,
+    pub(super) slid: u16,
+    pub(super) sl: u8,
+    pub(super) path_bits: u8,
+    /// [`mlx5_prm::datapath::GrhPresence`].
+    pub(super) grh: u8,
+    pub(super) source_qpn: u32,
+}
+
+impl Context<'_, '_> {
+    /// Completion of a send WQE: signalled ones and errors only.
+    pub(super) fn complete_send(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, byte_count: u32) {
+        let mut cqe = [0; cqe64::SIZE];
+        cqe64::srqn.set(&mut cqe, user_index(qp));
+        cqe64::byte_cnt.set(&mut cqe, byte_count);
+        self.stamp(&mut cqe);
+        cqe64::s_wqe_opcode.set(&mut cqe, opcode.0);
+        cqe64::qpn.set(&mut cqe, qp.qpn);
+        cqe64::wqe_counter.set(&mut cqe, index);
+        cqe64::opcode.set(&mut cqe, CqeOpcode::REQ.0);
+        self.push_cqe(qp.cqn_snd, &cqe, false);
+    }
+
+    fn complete_send_error(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, failure: Failure) {
+        self.complete_error(qp, qp.cqn_snd, index, CqeOpcode::REQ_ERR, opcode.0, user_index(qp), failure);
+        self.count(qp, q::req_cqe_error);
+        let counter = match failure.syndrome {
+            CqeSyndrome::WR_FLUSH_ERR => q::req_cqe_flush_error,
+            CqeSyndrome::LOCAL_LENGTH_ERR => q::req_local_length_error,
+            CqeSyndrome::LOCAL_QP_OP_ERR => q::local_operation_error,
+            CqeSyndrome::LOCAL_PROT_ERR => q::req_local_protection,
+            CqeSyndrome::BAD_RESP_ERR => q::req_bad_response,
+            CqeSyndrome::REMOTE_INVAL_REQ_ERR => q::req_remote_invalid_request,
+            CqeSyndrome::REMOTE_ACCESS_ERR => q::req_remote_access_errors,
+            CqeSyndrome::REMOTE_OP_ERR => q::req_remote_operation_errors,
+            CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => q::req_transport_retries_exceeded,
+            _ => q::rnr_nak_retry_err,
+        };
+        self.count(qp, counter);
+    }
+
+    /// Completion of a receive WQE.
+    pub(super) fn complete_receive(&mut self, qp: &mut Qp, wqe: &ReceiveWqe, received: &Received) {
+        let mut cqe = [0; cqe64::SIZE];
+        cqe64::ml_path.set(&mut cqe, received.path_bits);
+        cqe64::slid.set(&mut cqe, received.slid);
+        cqe64::g.set(&mut cqe, received.grh);
+        cqe64::sl.set(&mut cqe, received.sl);
+        cqe64::rqpn.set(&mut cqe, received.source_qpn);
+        cqe64::srqn.set(&mut cqe, receive_index(qp, wqe));
+        cqe64::immediate.set(&mut cqe, received.immediate);
+        cqe64::byte_cnt.set(&mut cqe, received.byte_count);
+        self.stamp(&mut cqe);
+        cqe64::qpn.set(&mut cqe, qp.qpn);
+        cqe64::wqe_counter.set(&mut cqe, wqe.index);
+        cqe64::opcode.set(&mut cqe, received.opcode.0);
+        cqe64::se.set(&mut cqe, received.solicited);
+        self.push_cqe(qp.cqn_rcv, &cqe, received.solicited);
+    }
+
+    /// Completion of a receive WQE with an error.
+    pub(super) fn complete_receive_error(&mut self, qp: &mut Qp, wqe: &ReceiveWqe, failure: Failure) {
+        let index = receive_index(qp, wqe);
+        self.complete_error(qp, qp.cqn_rcv, wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
+        self.count(qp, q::resp_cqe_error);
+        let counter = match failure.syndrome {
+            CqeSyndrome::WR_FLUSH_ERR => q::resp_cqe_flush_error,
+            CqeSyndrome::LOCAL_LENGTH_ERR => q::resp_local_length_error,
+            CqeSyndrome::LOCAL_PROT_ERR => q::resp_local_protection,
+            _ => q::resp_local_qp_error,
+        };
+        self.count(qp, counter);
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of an error CQE.
+    fn complete_error(
+        &mut self,
+        qp: &Qp,
+        cqn: u32,
+        counter: u16,
+        kind: CqeOpcode,
+        send_opcode: u8,
+        index: u32,
+        failure: Failure,
+    ) {
+        let mut cqe = [0; err_cqe::SIZE];
+        err_cqe::srqn.set(&mut cqe, index);
+        err_cqe::vendor_err_synd.set(&mut cqe, failure.vendor);
+        err_cqe::syndrome.set(&mut cqe, failure.syndrome.0);
+        err_cqe::s_wqe_opcode.set(&mut cqe, send_opcode);
+        err_cqe::qpn.set(&mut cqe, qp.qpn);
+        err_cqe::wqe_counter.set(&mut cqe, counter);
+        err_cqe::opcode.set(&mut cqe, kind.0);
+        self.push_cqe(cqn, &cqe, true);
+    }
+
+    fn stamp(&self, cqe: &mut [u8; cqe64::SIZE]) {
+        let ticks = Hca::device_clock(self.io.now);
+        cqe64::timestamp_h.set(cqe, (ticks >> 32) as u32);
+        cqe64::timestamp_l.set(cqe, ticks as u32);
+    }
+
+    fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], notify: bool) {
+        // A CQ that fails has logged it, and its QPs come to `on_cq_error`.
+        let _ = self.queues.push_cqe(self.io, self.log, cqn, cqe, None, notify);
+    }
+
+    pub(super) fn count(&mut self, qp: &Qp, counter: Field) {
+        if qp.counter_set_id != 0 {
+            self.q_counters.bump(qp.counter_set_id, counter);
+        }
+    }
+
+    /// Completes the WQEs at the head of an RC send queue that are done.
+    pub(super) fn complete_finished(&mut self, qp: &mut Qp) {
+        while let Some(wqe) = qp.transport.requester.wqes.front() {
+            if wqe.failure.is_some() {
+                self.fail_front(qp);
+                return;
+            }
+            let requester = &qp.transport.requester;
+            let done = if wqe.psns == 0 {
+                requester.at > 0
+            } else if wqe.work.is_answered() {
+                wqe.answered == wqe.psns
+            } else {
+                wqe.issued && !requester.unacked.is_before(wqe.end())
+            };
+            if !done {
+                return;
+            }
+            let (index, blocks, opcode, signalled) = (wqe.index, wqe.blocks, wqe.opcode, wqe.signalled);
+            let byte_count = if wqe.work.is_answered() { wqe.len as u32 } else { 0 };
+            let requester = &mut qp.transport.requester;
+            requester.wqes.pop_front();
+            requester.at = requester.at.saturating_sub(1);
+            requester.ssn = requester.ssn.wrapping_add(1) & 0x00ff_ffff;
+            qp.transport.queue.retired = index.wrapping_add(blocks);
+            if signalled {
+                self.complete_send(qp, index, opcode, byte_count);
+            }
+        }
+    }
+
+    /// The oldest WQE failed: its completion, then the QP's error state.
+    pub(super) fn fail_front(&mut self, qp: &mut Qp) {
+        if let Some(wqe) = qp.transport.requester.wqes.pop_front() {
+            let unknown = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
+            qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
+            self.complete_send_error(qp, wqe.index, wqe.opcode, wqe.failure.unwrap_or(unknown));
+        }
+        if qp.service != ServiceType::RC && qp.state == QpState::RTS {
+            self.enter_send_error(qp);
+        } else {
+            self.enter_error(qp);
+        }
+    }
+
+    /// Marks the oldest WQE as failed, and acts on it.
+    pub(super) fn fail_oldest(&mut self, qp: &mut Qp, syndrome: CqeSyndrome, vendor: u8) {
+        if let Some(wqe) = qp.transport.requester.wqes.front_mut() {
+            wqe.failure = Some(Failure { syndrome, vendor });
+        }
+        self.fail_front(qp);
+    }
+
+    /// The QP goes to error: everything that was posted is flushed, in order.
+    pub(super) fn enter_error(&mut self, qp: &mut Qp) {
+        qp.state = QpState::ERR;
+        self.flush(qp);
+    }
+
+    /// A UD QP's send queue fails alone (SQER): sends are flushed, receives go on.
+    fn enter_send_error(&mut self, qp: &mut Qp) {
+        qp.state = QpState::SQER;
+        self.flush_sends(qp);
+    }
+
+    /// Flushes both queues. Also called for what is posted to a QP that is in error already.
+    pub(super) fn flush(&mut self, qp: &mut Qp) {
+        self.flush_sends(qp);
+        self.flush_receives(qp);
+        let transport = &mut qp.transport;
+        transport.requester.ack_deadline = None;
+        transport.requester.rnr_until = None;
+        transport.deadline = None;
+        transport.responder.jobs.clear();
+        transport.responder.ack_due = false;
+        transport.responder.nak = None;
+        if qp.rq.is_some() && !self.device.in_error.contains(&qp.qpn) {
+            self.device.in_error.push(qp.qpn);
+        }
+    }
+
+    pub(super) fn flush_sends(&mut self, qp: &mut Qp) {
+        const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
+        while let Some(wqe) = qp.transport.requester.wqes.pop_front() {
+            qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
+            self.complete_send_error(qp, wqe.index, wqe.opcode, FLUSHED);
+        }
+        qp.transport.requester.at = 0;
+        let Some(sq) = qp.sq else { return };
+        // A record that cannot be read, or claims too much, has nothing that could be flushed.
+        if self.refresh_posted(qp).is_err() {
+            return;
+        }
+        loop {
+            let queue = &qp.transport.queue;
+            let (index, available) = (queue.fetched, queue.posted.wrapping_sub(queue.fetched));
+            if available == 0 {
+                return;
+            }
+            let (blocks, opcode) = self.skim(qp, sq, index, available);
+            qp.transport.queue.fetched = index.wrapping_add(blocks);
+            qp.transport.queue.retired = qp.transport.queue.fetched;
+            self.complete_send_error(qp, index, opcode, FLUSHED);
+        }
+    }
+
+    pub(super) fn flush_receives(&mut self, qp: &mut Qp) {
+        const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
+        if let Some(Current::Send { receive, .. }) = qp.transport.responder.current.take() {
+            self.complete_receive_error(qp, &receive, FLUSHED);
+        }
+        if qp.rq_type == RqType::SRQ_RQ {
+            // What was not taken stays in the shared queue; the owner learns that nothing more will come from this QP.
+            if !qp.transport.responder.last_wqe_told {
+                qp.transport.responder.last_wqe_told = true;
+                self.qp_event(qp, EventType::SRQ_LAST_WQE);
+            }
+            return;
+        }
+        while let Some(index) = self.next_receive_index(qp) {
+            let wqe = ReceiveWqe { index, sges: Vec::new(), capacity: 0, srqn: None };
+            self.complete_receive_error(qp, &wqe, FLUSHED);
+        }
+    }
+
+    pub(super) fn qp_event(&mut self, qp: &Qp, kind: EventType) {
+        self.queues.qp_event(self.io, self.log, kind, EventQueueType::QP, qp.qpn);
+    }
+
+    /// The QP's queues cannot be worked on: error without a WQE to blame.
+    pub(super) fn catastrophe(&mut self, qp: &mut Qp) {
+        qp.transport = QpTransport {
+            scheduled: qp.transport.scheduled,
+            in_heap: qp.transport.in_heap,
+            ..QpTransport::default()
+        };
+        qp.state = QpState::ERR;
+        self.qp_event(qp, EventType::WQ_CATAS_ERROR);
+    }
+}
+
+/// Software's number of the QP in CQEs (`qpc.user_index`); 0xffffff asks for the older form.
+fn user_index(qp: &Qp) -> u32 {
+    if qp.user_index == 0xff_ffff { 0 } else { qp.user_index }
+}
+
+fn receive_index(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
+    if qp.user_index == 0xff_ffff { wqe.srqn.unwrap_or(0) } else { qp.user_index }
+}

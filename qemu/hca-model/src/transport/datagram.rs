@@ -1,0 +1,307 @@
+//! Unreliable datagrams: UD QPs and the two management QPs (IBTA 9.8.3, 10.2.5, 14.2).
+
+use ib_mgmt::mad::{class, method, status};
+use ib_mgmt::smp::{Smp, pkeys_match};
+use ib_mgmt::wire::{Deth, Grh, ImmDt, Opcode, Operation};
+use mlx5_prm::datapath::{CqeOpcode, GrhPresence};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{QpState, ServiceType};
+
+use super::Context;
+use super::completion::{Received, vendor};
+use super::memory::{Fault, user};
+use super::packet::{GrhRoute, Head, Route, envelope};
+use super::receive::NoReceive;
+use super::state::{Failure, Payload, ReceiveWqe, Work, Wqe};
+use super::wqe::AddressVector;
+use crate::fabric::datagram;
+use crate::fabric::shape::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape, VL_MANAGEMENT};
+use crate::fabric::{MadRoute, mad_packet};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+/// Top bit of a WQE's Q_Key: the QP's own is used instead (IBTA 10.2.5).
+const QKEY_CONTROLLED: u32 = 1 << 31;
+/// Bytes in front of a datagram's payload in the receive buffer.
+const GRH_AREA: usize = Grh::LEN;
+
+impl Context<'_, '_> {
+    /// Sends the posted datagrams of a UD, QP0 or QP1. Answers whether the budget, and nothing else, ended it.
+    pub(super) fn transmit_datagrams(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
+        if qp.state != QpState::RTS {
+            if qp.state == QpState::SQER {
+                self.flush_sends(qp);
+            } else if qp.state == QpState::SQ_DRAINING {
+                qp.state = QpState::SQD;
+                self.qp_event(qp, mlx5_prm::event::EventType::SQ_DRAINED);
+            }
+            return false;
+        }
+        if qp.transport.queue.rung && self.refresh_posted(qp).is_err() {
+            self.catastrophe(qp);
+            return false;
+        }
+        loop {
+            if *budget == 0 {
+                return true;
+            }
+            let Some((mut wqe, address)) = self.fetch(qp) else { return false };
+            *budget -= 1;
+            if wqe.failure.is_none() && wqe.work != Work::Nop {
+                wqe.failure = self.send_datagram(qp, &wqe, address.as_ref()).err();
+            }
+            if wqe.failure.is_some() {
+                qp.transport.requester.wqes.push_back(wqe);
+                self.fail_front(qp);
+                return false;
+            }
+            qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
+            if wqe.signalled {
+                self.complete_send(qp, wqe.index, wqe.opcode, 0);
+            }
+        }
+    }
+
+    fn send_datagram(&mut self, qp: &Qp, wqe: &Wqe, address: Option<&AddressVector>) -> Result<(), Failure> {
+        let bad = Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: 0 };
+        let av = address.ok_or(bad)?;
+        let Some(pkey) = self.port.pkey(qp.primary_path.pkey_index) else {
+            let text = format!("{:#x} names an empty entry", qp.primary_path.pkey_index);
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "ads.pkey_index", text);
+            return Err(bad);
+        };
+        let source_qpn = match (qp.deth_sqpn, qp.service) {
+            (0, ServiceType::QP0) => 0,
+            (0, ServiceType::QP1) => 1,
+            (0, _) => qp.qpn,
+            (given, _) => given,
+        };
+        let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&av.rlid);
+        let route = Route {
+            sl: av.sl,
+            path_bits: av.mlid,
+            dlid: av.rlid,
+            force_loopback: av.force_loopback,
+            grh: av.grh.then_some(GrhRoute {
+                src_index: av.src_addr_index,
+                dgid: av.rgid,
+                traffic_class: av.tclass,
+                flow_label: av.flow_label,
+                hop_limit: av.hop_limit,
+            }),
+        };
+        let envelope = envelope(self.port, &route, pkey, if multicast { QPN_MULTICAST } else { av.dqpn });
+        let deth = Deth {
+            qkey: if av.qkey & QKEY_CONTROLLED != 0 && !is_management(qp.service, av.qkey) {
+                qp.q_key
+            } else {
+                av.qkey
+            },
+            src_qpn: source_qpn,
+        };
+        let mut extended = [0; Deth::LEN + ImmDt::LEN];
+        let (front, back) = extended.split_at_mut(Deth::LEN);
+        front.copy_from_slice(&deth.to_bytes());
+        back.copy_from_slice(&wqe.immediate.to_be_bytes());
+        let (opcode, len) = match wqe.work {
+            Work::SendImmediate => (Opcode::UD_SEND_ONLY_IMM, extended.len()),
+            _ => (Opcode::UD_SEND_ONLY, Deth::LEN),
+        };
+        let psn = self.device.datagram_psn;
+        self.device.datagram_psn = psn.next();
+        let head = Head { opcode, psn, ack_request: false, solicited: wqe.solicited };
+        let mut draft =
+            self.draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
+        let filled = match &wqe.payload {
+            Payload::Gather(list) => self.gather(user(qp), list, 0, draft.payload()),
+            Payload::Inline(data) if data.len() == draft.payload().len() => {
+                draft.payload().copy_from_slice(data);
+                Ok(())
+            }
+            Payload::Inline(_) => Err(Fault::Short),
+        };
+        if let Err(fault) = filled {
+            self.discard(draft);
+            let (field, text) = fault.describe("wqe_data_seg.lkey");
+            self.log.refuse(
+                Subject::WorkQueue { qpn: qp.qpn },
+                field,
+                format!("WQE {:#x}: {text}", wqe.index),
+            );
+            return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
+        }
+        if multicast && !qp.block_multicast_loopback {
+            self.dispatch_multicast(draft);
+        } else {
+            self.dispatch(draft);
+        }
+        Ok(())
+    }
+
+    /// A datagram for a UD QP (or QP1) of this device.
+    pub(super) fn datagram(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+        let receives = matches!(
+            qp.state,
+            QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
+        );
+        if !receives || qp.service == ServiceType::RC {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        let content = shape.content(packet);
+        let Ok(deth) = Deth::parse(content) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        if deth.qkey != qp.q_key {
+            self.device.counters.qkey_mismatches += 1;
+            self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
+            return;
+        }
+        let mut data = content.get(Deth::LEN..).unwrap_or_default();
+        let mut received = Received {
+            opcode: CqeOpcode::RESP_SEND,
+            byte_count: 0,
+            // Without immediate data the P_Key stands in its place (data path reference section 7.3).
+            immediate: u32::from(shape.bth.pkey),
+            solicited: shape.bth.solicited,
+            slid: shape.lrh.slid,
+            sl: shape.lrh.sl,
+            path_bits: (shape.lrh.dlid & ((1 << self.port.lmc.min(7)) - 1)) as u8,
+            grh: 0,
+            source_qpn: deth.src_qpn,
+        };
+        if operation == Operation::SendOnlyImm {
+            let Ok(value) = ImmDt::parse(data) else {
+                self.device.counters.malformed += 1;
+                return;
+            };
+            received.opcode = CqeOpcode::RESP_SEND_IMM;
+            received.immediate = u32::from_be_bytes(value.to_bytes());
+            data = data.get(ImmDt::LEN..).unwrap_or_default();
+        }
+        let total = GRH_AREA + data.len();
+        let receive = match self.take_receive_of(qp, total as u64) {
+            Ok(receive) => receive,
+            Err(NoReceive::Empty) => {
+                self.device.counters.datagrams_dropped += 1;
+                self.count(qp, mlx5_prm::commands::query_q_counter_out::out_of_buffer);
+                return;
+            }
+            Err(NoReceive::Broken) => {
+                self.catastrophe(qp);
+                return;
+            }
+        };
+        let mut area = [0; GRH_AREA];
+        if let Some(grh) = shape.grh(packet) {
+            area.copy_from_slice(&grh.to_bytes());
+            received.grh = GrhPresence::IN_BUFFER.0;
+        }
+        received.byte_count = total as u32;
+        self.place(qp, &receive, &area, data, &received);
+    }
+
+    fn place(&mut self, qp: &mut Qp, receive: &ReceiveWqe, area: &[u8], data: &[u8], received: &Received) {
+        let user = user(qp);
+        let placed = self
+            .scatter(user, &receive.sges, 0, area)
+            .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, data));
+        match placed {
+            Ok(()) => self.complete_receive(qp, receive, received),
+            Err(fault) => {
+                let (field, text) = fault.describe("wqe_data_seg.lkey");
+                let text = format!("receive WQE {:#x}: {text}", receive.index);
+                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text);
+                let failure =
+                    Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
+                self.complete_receive_error(qp, receive, failure);
+                self.enter_error(qp);
+            }
+        }
+    }
+
+    /// A subnet management packet for the port's own agent: answered at once, along the way it came.
+    pub(super) fn management(&mut self, shape: &Shape, packet: &[u8], loopback: bool) {
+        if shape.lrh.vl != VL_MANAGEMENT {
+            self.device.counters.malformed += 1;
+            return;
+        }
+        let Some((deth, mad)) = datagram(shape, packet) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let directed = mad.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
+        if !(directed || mad.mgmt_class() == class::SUBN_LID_ROUTED)
+            || !matches!(mad.method(), method::GET | method::SET)
+        {
+            return;
+        }
+        let mut request = Smp::from_mad(&mad);
+        if directed {
+            // The route must end here: its last hop was the one that led to this port (IBTA 14.2.2.2).
+            if request.status() & status::SMP_DIRECTION != 0
+                || request.hop_pointer() != request.hop_count()
+                || request.hop_count() == 0
+                || request.hop_count() > 62
+            {
+                self.device.counters.malformed += 1;
+                return;
+            }
+            let mut way_back = *request.return_path();
+            if let Some(hop) = way_back.get_mut(usize::from(request.hop_pointer())) {
+                *hop = 1;
+            }
+            request.set_return_path(&way_back);
+        }
+        let mut reply = Smp::from_bytes(self.port.sma(request.as_bytes()));
+        let mut dlid = shape.lrh.slid;
+        let mut slid = self.port.lid;
+        if directed {
+            let status = reply.status();
+            reply.set_status(status | status::SMP_DIRECTION).set_hop_pointer(request.hop_count());
+            if request.dr_slid() == LID_PERMISSIVE {
+                dlid = LID_PERMISSIVE;
+            }
+            if request.dr_dlid() == LID_PERMISSIVE {
+                slid = LID_PERMISSIVE;
+            }
+        }
+        let psn = self.device.datagram_psn;
+        self.device.datagram_psn = psn.next();
+        let route = MadRoute {
+            vl: VL_MANAGEMENT,
+            sl: shape.lrh.sl,
+            slid,
+            dlid,
+            pkey: shape.bth.pkey,
+            source_qpn: 0,
+            dest_qpn: deth.src_qpn,
+            qkey: 0,
+            psn: psn.get(),
+            grh: None,
+        };
+        let packet = mad_packet(&route, reply.as_bytes());
+        self.send_packet(packet, loopback);
+    }
+
+    /// Whether a packet's P_Key lets it in to a QP: equal to its own, and not both limited members (IBTA 10.9.3). QP1 takes
+    /// any P_Key of the port.
+    pub(super) fn pkey_fits(&mut self, qp: &Qp, pkey: u16) -> bool {
+        let fits = if qp.service == ServiceType::QP1 {
+            self.port.pkeys.iter().any(|own| *own != 0 && pkeys_match(*own, pkey))
+        } else {
+            self.port.pkey(qp.primary_path.pkey_index).is_some_and(|own| pkeys_match(own, pkey))
+        };
+        if !fits {
+            self.device.counters.pkey_mismatches += 1;
+            self.port.pkey_violations = self.port.pkey_violations.saturating_add(1);
+        }
+        fits
+    }
+}
+
+/// QP1's well-known Q_Key has its top bit set, and is meant as it stands by those who may use it.
+fn is_management(service: ServiceType, qkey: u32) -> bool {
+    qkey == crate::fabric::shape::QKEY_GSI && matches!(service, ServiceType::QP1 | ServiceType::QP0)
+}

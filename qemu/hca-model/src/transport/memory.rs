@@ -1,0 +1,178 @@
+//! Moving payload between packets and guest memory, through memory keys.
+
+use mlx5_prm::value::AccessFlags;
+
+use super::Context;
+use super::state::Sge;
+use crate::object::mkey::{MkeyError, User};
+use crate::object::qp::Qp;
+use crate::seams::DmaFault;
+
+/// Why memory could not be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The key does not allow it.
+    Key(MkeyError),
+    /// The key does, but nothing answers at the address.
+    Dma(DmaFault),
+    /// The scatter list is shorter than the data.
+    Short,
+}
+
+impl From<MkeyError> for Fault {
+    fn from(error: MkeyError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<DmaFault> for Fault {
+    fn from(fault: DmaFault) -> Self {
+        Self::Dma(fault)
+    }
+}
+
+impl Fault {
+    /// The field at fault and what is wrong, for the log.
+    pub(super) fn describe(self, key: &'static str) -> (&'static str, String) {
+        match self {
+            Self::Key(error) => (error.field(), format!("{key}: {error:?}")),
+            Self::Dma(fault) => (key, fault.to_string()),
+            Self::Short => (key, "the scatter list is shorter than the data".to_owned()),
+        }
+    }
+}
+
+/// Who a QP is to memory keys.
+pub(super) fn user(qp: &Qp) -> User {
+    User { pd: qp.pd, qpn: qp.qpn, reserved_lkey: qp.reserved_lkey }
+}
+
+impl Context<'_, '_> {
+    /// Reads `out.len()` bytes at `va` of `key`.
+    pub(super) fn read_key(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        need: AccessFlags,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let mut segments = core::mem::take(&mut self.device.segments);
+        segments.clear();
+        let result = (|| {
+            self.mkeys.translate(key, user, va, out.len() as u64, need, &mut segments)?;
+            let mut rest = out;
+            for segment in &segments {
+                let len = (segment.len as usize).min(rest.len());
+                let (piece, tail) = rest.split_at_mut(len);
+                self.io.memory.read(segment.address, piece)?;
+                rest = tail;
+            }
+            Ok(())
+        })();
+        self.device.segments = segments;
+        result
+    }
+
+    /// Writes `data` at `va` of `key`.
+    pub(super) fn write_key(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        need: AccessFlags,
+        data: &[u8],
+    ) -> Result<(), Fault> {
+        let mut segments = core::mem::take(&mut self.device.segments);
+        segments.clear();
+        let result = (|| {
+            self.mkeys.translate(key, user, va, data.len() as u64, need, &mut segments)?;
+            let mut rest = data;
+            for segment in &segments {
+                let (piece, tail) = rest.split_at(rest.len().min(segment.len as usize));
+                self.io.memory.write(segment.address, piece)?;
+                rest = tail;
+            }
+            self.device.counters.bytes_placed += data.len() as u64;
+            Ok(())
+        })();
+        self.device.segments = segments;
+        result
+    }
+
+    /// Whether `key` gives `need` on `len` bytes at `va`, without translating them.
+    pub(super) fn check_key(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        len: u64,
+        need: AccessFlags,
+    ) -> Result<(), MkeyError> {
+        self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments)?;
+        let mkey = self.mkeys.get(key).ok_or(MkeyError::Missing)?;
+        if !mkey.length64 {
+            let offset = va.checked_sub(mkey.start_addr).ok_or(MkeyError::Bounds)?;
+            if offset.checked_add(len).is_none_or(|end| end > mkey.len) {
+                return Err(MkeyError::Bounds);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with the bytes at `offset` of a gather list.
+    pub(super) fn gather(
+        &mut self,
+        user: User,
+        list: &[Sge],
+        mut offset: u64,
+        mut out: &mut [u8],
+    ) -> Result<(), Fault> {
+        for sge in list {
+            if out.is_empty() {
+                break;
+            }
+            if offset >= sge.len {
+                offset -= sge.len;
+                continue;
+            }
+            let len = out.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
+            let (piece, rest) = out.split_at_mut(len);
+            self.read_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_READ, piece)?;
+            out = rest;
+            offset = 0;
+        }
+        if out.is_empty() { Ok(()) } else { Err(Fault::Short) }
+    }
+
+    /// Puts `data` at `offset` of a scatter list.
+    pub(super) fn scatter(
+        &mut self,
+        user: User,
+        list: &[Sge],
+        mut offset: u64,
+        mut data: &[u8],
+    ) -> Result<(), Fault> {
+        for sge in list {
+            if data.is_empty() {
+                break;
+            }
+            if offset >= sge.len {
+                offset -= sge.len;
+                continue;
+            }
+            let len = data.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
+            let (piece, rest) = data.split_at(len);
+            self.write_key(
+                user,
+                sge.lkey,
+                sge.address.wrapping_add(offset),
+                AccessFlags::LOCAL_WRITE,
+                piece,
+            )?;
+            data = rest;
+            offset = 0;
+        }
+        if data.is_empty() { Ok(()) } else { Err(Fault::Short) }
+    }
+}

@@ -1,0 +1,228 @@
+//! Building packets and putting them on the wire, or back into the device.
+
+use ib_mgmt::Gid;
+use ib_mgmt::wire::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode};
+
+use super::Context;
+use super::psn::Psn;
+use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
+use crate::fabric::shape::{self, LID_MULTICAST, LID_PERMISSIVE};
+use crate::object::qp::{AddressPath, Qp};
+use crate::port::Port;
+use crate::seams::Packet;
+
+/// Where a packet goes and as whose, up to the BTH.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Envelope {
+    sl: u8,
+    slid: u16,
+    dlid: u16,
+    pkey: u16,
+    dest_qpn: u32,
+    grh: Option<Grh>,
+    /// The packet does not leave the device.
+    pub(super) loopback: bool,
+}
+
+/// A route as an address path or an AV gives it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) sl: u8,
+    pub(super) path_bits: u8,
+    pub(super) dlid: u16,
+    pub(super) force_loopback: bool,
+    pub(super) grh: Option<GrhRoute>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GrhRoute {
+    pub(super) src_index: u8,
+    pub(super) dgid: [u8; 16],
+    pub(super) traffic_class: u8,
+    pub(super) flow_label: u32,
+    pub(super) hop_limit: u8,
+}
+
+impl From<&AddressPath> for Route {
+    fn from(path: &AddressPath) -> Self {
+        Self {
+            sl: path.sl,
+            path_bits: path.mlid,
+            dlid: path.rlid,
+            force_loopback: path.force_loopback,
+            grh: path.grh.then_some(GrhRoute {
+                src_index: path.src_addr_index,
+                dgid: path.rgid,
+                traffic_class: path.tclass,
+                flow_label: path.flow_label,
+                hop_limit: path.hop_limit,
+            }),
+        }
+    }
+}
+
+/// The envelope of packets along `route`.
+pub(super) fn envelope(port: &Port, route: &Route, pkey: u16, dest_qpn: u32) -> Envelope {
+    let bits = u16::from(route.path_bits) & ((1 << port.lmc.min(7)) - 1);
+    let own = |lid: u16| port.lid != 0 && lid & !((1 << port.lmc.min(7)) - 1) == port.lid;
+    let grh = route.grh.map(|grh| Grh {
+        traffic_class: grh.traffic_class,
+        flow_label: grh.flow_label,
+        payload_len: 0,
+        next_header: GRH_NEXT_HEADER_IBA,
+        hop_limit: grh.hop_limit,
+        sgid: Gid(port.gid(usize::from(grh.src_index))),
+        dgid: Gid(grh.dgid),
+    });
+    Envelope {
+        sl: route.sl,
+        slid: port.lid | bits,
+        dlid: if route.force_loopback && route.dlid == 0 { port.lid } else { route.dlid },
+        pkey,
+        dest_qpn,
+        grh,
+        loopback: route.force_loopback || own(route.dlid),
+    }
+}
+
+/// What varies between the packets of one envelope.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) opcode: Opcode,
+    pub(super) psn: Psn,
+    pub(super) ack_request: bool,
+    pub(super) solicited: bool,
+}
+
+/// A packet whose payload is still to be filled in.
+#[derive(Debug)]
+pub(super) struct Draft {
+    bytes: Vec<u8>,
+    payload: usize,
+    payload_len: usize,
+    loopback: bool,
+}
+
+impl Draft {
+    /// Where the payload goes.
+    pub(super) fn payload(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.payload..self.payload + self.payload_len).unwrap_or_default()
+    }
+}
+
+impl Context<'_, '_> {
+    /// The envelope of a connected QP's packets; `None` when its P_Key entry is empty.
+    pub(super) fn connection(&self, qp: &Qp) -> Option<Envelope> {
+        let pkey = self.port.pkey(qp.primary_path.pkey_index)?;
+        Some(envelope(self.port, &Route::from(&qp.primary_path), pkey, qp.remote_qpn))
+    }
+
+    /// A packet with its headers, `extended` among them, and room for `payload_len` bytes.
+    pub(super) fn draft(
+        &mut self,
+        envelope: &Envelope,
+        head: &Head,
+        extended: &[u8],
+        payload_len: usize,
+    ) -> Draft {
+        let pad = payload_len.wrapping_neg() & 3;
+        let transport = Bth::LEN + extended.len() + payload_len + pad + ICRC_LEN;
+        let front = Lrh::LEN + if envelope.grh.is_some() { Grh::LEN } else { 0 };
+        let len = front + transport;
+        let mut bytes = self.device.pool.pop().unwrap_or_default();
+        // A reused buffer keeps its old bytes: all of them are written below or by the caller.
+        bytes.resize(len, 0);
+        let lrh = Lrh {
+            vl: 0,
+            sl: envelope.sl,
+            link_next_header: if envelope.grh.is_some() { LNH_GRH } else { LNH_BTH },
+            dlid: envelope.dlid,
+            length_words: (len / 4) as u16,
+            slid: envelope.slid,
+        };
+        let bth = Bth {
+            solicited: head.solicited,
+            ack_req: head.ack_request,
+            pad_count: pad as u8,
+            ..Bth::new(head.opcode, envelope.pkey, envelope.dest_qpn, head.psn.get())
+        };
+        let mut at = 0;
+        let mut put = |header: &[u8]| {
+            if let Some(place) = bytes.get_mut(at..at + header.len()) {
+                place.copy_from_slice(header);
+            }
+            at += header.len();
+        };
+        put(&lrh.to_bytes());
+        if let Some(grh) = envelope.grh {
+            put(&Grh { payload_len: transport as u16, ..grh }.to_bytes());
+        }
+        put(&bth.to_bytes());
+        put(extended);
+        let payload = at;
+        if let Some(padding) = bytes.get_mut(payload + payload_len..) {
+            padding.fill(0);
+        }
+        Draft { bytes, payload, payload_len, loopback: envelope.loopback }
+    }
+
+    /// Completes a packet with its ICRC and sends it.
+    pub(super) fn dispatch(&mut self, draft: Draft) {
+        let mut bytes = draft.bytes;
+        bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
+        shape::append_icrc(&mut bytes);
+        self.send_packet(Packet { bytes }, draft.loopback);
+    }
+
+    /// Sends a multicast packet, and lets the device's own members of the group have it too.
+    pub(super) fn dispatch_multicast(&mut self, draft: Draft) {
+        let mut bytes = draft.bytes;
+        bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
+        shape::append_icrc(&mut bytes);
+        self.send_packet(Packet { bytes: bytes.clone() }, true);
+        self.send_packet(Packet { bytes }, draft.loopback);
+    }
+
+    /// Gives a draft's buffer back.
+    pub(super) fn discard(&mut self, draft: Draft) {
+        self.recycle(Packet { bytes: draft.bytes });
+    }
+
+    /// Sends a finished packet.
+    pub(super) fn send_packet(&mut self, packet: Packet, loopback: bool) {
+        if loopback {
+            if self.device.loopback.len() >= LOOPBACK_LIMIT {
+                self.recycle(packet);
+                return;
+            }
+            self.device.counters.packets_sent += 1;
+            self.device.loopback.push_back(packet);
+            return;
+        }
+        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == shape::VL_MANAGEMENT);
+        let dlid = packet.bytes.get(2..4).map_or(0, |b| b.iter().fold(0, |lid, b| lid << 8 | u16::from(*b)));
+        let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid);
+        let port = &mut *self.port;
+        if !management && !port.is_active() {
+            port.counters.xmit_discards += 1;
+            self.recycle(packet);
+            return;
+        }
+        self.device.counters.packets_sent += 1;
+        port.counters.xmit_packets += 1;
+        port.counters.xmit_data += packet.bytes.len() as u64 / 4;
+        if multicast {
+            port.counters.multicast_xmit_packets += 1;
+        } else {
+            port.counters.unicast_xmit_packets += 1;
+        }
+        self.io.link.send(packet);
+    }
+
+    /// Keeps a packet's buffer for the next one to build.
+    pub(super) fn recycle(&mut self, packet: Packet) {
+        if self.device.pool.len() < POOL_LIMIT {
+            self.device.pool.push(packet.bytes);
+        }
+    }
+}

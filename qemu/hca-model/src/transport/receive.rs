@@ -1,0 +1,142 @@
+//! Receive queues: a QP's own and shared ones (data path reference sections 2 and 6).
+
+use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DBR_RECEIVE, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
+use mlx5_prm::event::{EventQueueType, EventType};
+use mlx5_prm::value::RqType;
+
+use super::Context;
+use super::state::{ReceiveWqe, Sge};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+/// Longest receive WQE: 512 bytes, and the next segment of a shared queue's.
+const MAX_STRIDE: usize = 2048;
+
+/// Why there is no receive WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoReceive {
+    /// None is posted.
+    Empty,
+    /// The queue cannot be read.
+    Broken,
+}
+
+impl Context<'_, '_> {
+    /// The index of the next posted WQE of the QP's own queue, which is then taken.
+    pub(super) fn next_receive_index(&mut self, qp: &mut Qp) -> Option<u16> {
+        self.posted_receive(qp).ok().flatten()?;
+        let ring = &mut qp.transport.receive;
+        let index = ring.taken;
+        ring.taken = index.wrapping_add(1);
+        Some(index)
+    }
+
+    /// The index of the next posted WQE of the QP's own queue, which stays there.
+    fn posted_receive(&mut self, qp: &mut Qp) -> Result<Option<u16>, NoReceive> {
+        let Some(rq) = qp.rq else { return Ok(None) };
+        let ring = &mut qp.transport.receive;
+        if ring.taken == ring.posted {
+            match self.io.memory.load32(qp.dbr_addr.wrapping_add(DBR_RECEIVE as u64)) {
+                Ok(value) => {
+                    let posted = value as u16;
+                    if u32::from(posted.wrapping_sub(ring.taken)) > 1 << rq.log_size {
+                        let text = format!("{posted:#x} with {:#x} taken", ring.taken);
+                        self.log.refuse(
+                            Subject::WorkQueue { qpn: qp.qpn },
+                            "qp_doorbell_record.receive_counter",
+                            text,
+                        );
+                        return Err(NoReceive::Broken);
+                    }
+                    ring.posted = posted;
+                }
+                Err(fault) => {
+                    self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qpc.dbr_addr", fault.to_string());
+                    return Err(NoReceive::Broken);
+                }
+            }
+        }
+        Ok((ring.taken != ring.posted).then_some(ring.taken))
+    }
+
+    /// Takes the next receive WQE.
+    pub(super) fn take_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
+        self.take_receive_of(qp, 0)
+    }
+
+    /// Takes the next receive WQE if it has room for `needed` bytes; [`NoReceive::Empty`] leaves a smaller one there.
+    pub(super) fn take_receive_of(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+        if qp.rq_type == RqType::SRQ_RQ {
+            return self.take_shared(qp, needed);
+        }
+        let Some(rq) = qp.rq else { return Err(NoReceive::Empty) };
+        let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
+        let slot = u64::from(index) & ((1 << rq.log_size) - 1);
+        let mut bytes = [0; MAX_STRIDE];
+        let Some(bytes) = bytes.get_mut(..1 << rq.log_stride) else { return Err(NoReceive::Broken) };
+        if let Err(fault) = qp.buffer.read(self.io.memory, rq.offset + (slot << rq.log_stride), bytes) {
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "create_qp_in.pas", fault.to_string());
+            return Err(NoReceive::Broken);
+        }
+        let wqe = scatter_list(index, bytes, None);
+        if wqe.capacity < needed {
+            return Err(NoReceive::Empty);
+        }
+        qp.transport.receive.taken = index.wrapping_add(1);
+        Ok(wqe)
+    }
+
+    fn take_shared(&mut self, qp: &Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+        let Some(srq) = self.srqs.get_mut(qp.srqn) else { return Err(NoReceive::Broken) };
+        let subject = Subject::WorkQueue { qpn: qp.qpn };
+        let posted = match self.io.memory.load32(srq.dbr_addr) {
+            Ok(value) => value as u16,
+            Err(fault) => {
+                self.log.refuse(subject, "srqc.dbr_addr", fault.to_string());
+                return Err(NoReceive::Broken);
+            }
+        };
+        if posted == srq.taken {
+            return Err(NoReceive::Empty);
+        }
+        let entries = 1u32 << srq.log_size;
+        let index = if srq.linked { srq.head } else { srq.taken };
+        let slot = u64::from(index) & u64::from(entries - 1);
+        let mut bytes = [0; MAX_STRIDE];
+        let Some(bytes) = bytes.get_mut(..1 << srq.log_stride) else { return Err(NoReceive::Broken) };
+        if let Err(fault) = srq.buffer.read(self.io.memory, slot << srq.log_stride, bytes) {
+            self.log.refuse(subject, "create_srq_in.pas", fault.to_string());
+            return Err(NoReceive::Broken);
+        }
+        let list = if srq.linked { bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default() } else { &*bytes };
+        let wqe = scatter_list(index, list, Some(srq.srqn));
+        if wqe.capacity < needed {
+            return Err(NoReceive::Empty);
+        }
+        if srq.linked {
+            srq.head = wqe_srq_next_seg::next_wqe_index.get32(bytes) as u16 & (entries - 1) as u16;
+        }
+        srq.taken = srq.taken.wrapping_add(1);
+        let left = posted.wrapping_sub(srq.taken);
+        if srq.limit != 0 && left < srq.limit {
+            srq.limit = 0;
+            let srqn = srq.srqn;
+            self.queues.qp_event(self.io, self.log, EventType::SRQ_RQ_LIMIT, EventQueueType::QP, srqn);
+        }
+        Ok(wqe)
+    }
+}
+
+fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>) -> ReceiveWqe {
+    let mut sges = Vec::new();
+    for segment in bytes.chunks_exact(DS_SIZE) {
+        let len = wqe_data_seg::byte_count.get(segment);
+        let lkey = wqe_data_seg::lkey.get32(segment);
+        if len == 0 || lkey == DATA_LKEY_TERMINATOR {
+            break;
+        }
+        sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });
+    }
+    let capacity = sges.iter().map(|sge| sge.len).sum();
+    ReceiveWqe { index, sges, capacity, srqn }
+}

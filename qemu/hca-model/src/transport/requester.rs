@@ -1,0 +1,339 @@
+//! The requester half of a reliable connection: sending, and starting over (IBTA 9.7.3, 9.7.4, 9.7.6).
+
+use ib_mgmt::wire::{AtomicEth, Opcode, Reth};
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::event::EventType;
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::QpState;
+
+use super::Context;
+use super::completion::vendor;
+use super::memory::{Fault, user};
+use super::packet::{Envelope, Head};
+use super::psn::Psn;
+use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, Work, Wqe};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+/// PSNs that may be outstanding at all: a responder tells new from old only within half the circle.
+const PSN_LIMIT: u32 = 1 << 22;
+
+impl Requester {
+    /// PSNs sent and not acknowledged that are packets of ours.
+    fn in_flight(&self) -> u32 {
+        self.cursor.since(self.unacked).saturating_sub(self.read_psns)
+    }
+
+    /// Moves the cursor to `psn`.
+    pub(super) fn seek(&mut self, psn: Psn) {
+        self.cursor = psn;
+        let covers = |wqe: &Wqe| wqe.failure.is_some() || (wqe.psns != 0 && psn.is_before(wqe.end()));
+        self.at = self.wqes.iter().position(covers).unwrap_or(self.wqes.len());
+    }
+
+    /// READs and atomics that were issued and are not fully answered.
+    pub(super) fn count_reads(&mut self) {
+        let (mut reads, mut psns) = (0, 0);
+        for wqe in &self.wqes {
+            if wqe.issued && wqe.work.is_answered() && wqe.answered < wqe.psns {
+                reads += 1;
+                psns += wqe.psns - wqe.answered;
+            }
+        }
+        self.reads = reads;
+        self.read_psns = psns;
+    }
+}
+
+/// Path MTU in bytes.
+pub(super) fn mtu(qp: &Qp) -> u32 {
+    128 << qp.mtu.clamp(1, 5)
+}
+
+impl Context<'_, '_> {
+    /// Sends what may be sent. Answers whether the budget, and nothing else, ended it.
+    pub(super) fn transmit(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
+        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+            return false;
+        }
+        if qp.transport.queue.rung && self.refresh_posted(qp).is_err() {
+            self.catastrophe(qp);
+            return false;
+        }
+        if qp.transport.requester.rnr_until.is_some() {
+            return false;
+        }
+        let Some(envelope) = self.connection(qp) else { return false };
+        loop {
+            if *budget == 0 {
+                return true;
+            }
+            if qp.transport.requester.at == qp.transport.requester.wqes.len() && !self.fetch_request(qp) {
+                return false;
+            }
+            let requester = &mut qp.transport.requester;
+            let at = requester.at;
+            let Some(wqe) = requester.wqes.get(at) else { return false };
+            if wqe.failure.is_some() {
+                if at == 0 {
+                    self.fail_front(qp);
+                }
+                return false;
+            }
+            if !wqe.issued {
+                let blocked = match wqe.fence {
+                    Fence::None => false,
+                    Fence::Reads => requester.reads != 0,
+                    Fence::Everything => at != 0,
+                };
+                if blocked {
+                    return false;
+                }
+            }
+            if wqe.psns == 0 {
+                requester.at += 1;
+                if let Some(wqe) = requester.wqes.get_mut(at) {
+                    wqe.issued = true;
+                }
+                *budget -= 1;
+                self.complete_finished(qp);
+                continue;
+            }
+            let far = requester.cursor.since(requester.unacked).saturating_add(wqe.psns) > PSN_LIMIT
+                && requester.cursor != requester.unacked;
+            let full = if wqe.work.is_answered() {
+                !wqe.issued && requester.reads >= 1 << qp.log_sra_max
+            } else {
+                requester.in_flight() >= WINDOW
+            };
+            if far || full {
+                return false;
+            }
+            *budget -= 1;
+            self.send_request(qp, &envelope);
+        }
+    }
+
+    /// Fetches a WQE and gives it its PSNs. Answers whether there was one.
+    fn fetch_request(&mut self, qp: &mut Qp) -> bool {
+        if qp.state != QpState::RTS {
+            // Draining: what is in progress is finished, nothing new begun.
+            if qp.transport.requester.wqes.is_empty() && qp.state == QpState::SQ_DRAINING {
+                qp.state = QpState::SQD;
+                self.qp_event(qp, EventType::SQ_DRAINED);
+            }
+            return false;
+        }
+        let Some((mut wqe, _)) = self.fetch(qp) else { return false };
+        let mtu = mtu(qp);
+        let requester = &mut qp.transport.requester;
+        wqe.first = requester.assigned;
+        wqe.psns = match wqe.work {
+            _ if wqe.failure.is_some() => 0,
+            Work::Nop => 0,
+            Work::CompareSwap | Work::FetchAdd => 1,
+            _ => (wqe.len as u32).div_ceil(mtu).max(1),
+        };
+        requester.assigned = wqe.end();
+        requester.wqes.push_back(wqe);
+        true
+    }
+
+    /// Sends the packet at the cursor and moves on.
+    fn send_request(&mut self, qp: &mut Qp, envelope: &Envelope) {
+        let mtu = mtu(qp);
+        let user = user(qp);
+        let every = ACK_EVERY.min(1 << qp.log_ack_req_freq.min(8)) - 1;
+        let at = qp.transport.requester.at;
+        let psn = qp.transport.requester.cursor;
+        // The WQE is out of the queue while its packet is built, so that the payload's list can be used beside the QP.
+        let Some(wqe) = qp.transport.requester.wqes.get_mut(at) else { return };
+        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+        let wqe = &*wqe;
+        let done = psn.since(wqe.first);
+        let offset = u64::from(done) * u64::from(mtu);
+        let left = wqe.len.saturating_sub(offset);
+        let last = done + 1 >= wqe.psns;
+        let mut extended = [0; 28];
+        let mut head = Head {
+            opcode: Opcode(0),
+            psn,
+            ack_request: last || psn.get() & every == every,
+            solicited: false,
+        };
+        let result = if wqe.work.is_answered() {
+            // A READ that starts over asks only for what is missing.
+            let len = match wqe.work {
+                Work::Read => {
+                    let reth =
+                        Reth { va: wqe.raddr.wrapping_add(offset), rkey: wqe.rkey, dma_len: left as u32 };
+                    head.opcode = Opcode::RC_READ_REQUEST;
+                    put(&mut extended, &reth.to_bytes())
+                }
+                work => {
+                    let (opcode, swap_or_add, compare) = match work {
+                        Work::CompareSwap => (Opcode::RC_COMPARE_SWAP, wqe.swap_add, wqe.compare),
+                        _ => (Opcode::RC_FETCH_ADD, wqe.swap_add, 0),
+                    };
+                    head.opcode = opcode;
+                    let atomic = AtomicEth { va: wqe.raddr, rkey: wqe.rkey, swap_or_add, compare };
+                    put(&mut extended, &atomic.to_bytes())
+                }
+            };
+            head.ack_request = true;
+            let draft = self.draft(envelope, &head, extended.get(..len).unwrap_or_default(), 0);
+            self.dispatch(draft);
+            Ok(())
+        } else {
+            let len = left.min(u64::from(mtu)) as usize;
+            let (opcode, extended_len) = write_or_send(wqe, done == 0, last, &mut extended);
+            head.opcode = opcode;
+            head.solicited = last && wqe.solicited && wqe.work != Work::Write;
+            let mut draft =
+                self.draft(envelope, &head, extended.get(..extended_len).unwrap_or_default(), len);
+            let filled = match &payload {
+                Payload::Gather(list) => self.gather(user, list, offset, draft.payload()),
+                Payload::Inline(data) => match data.get(offset as usize..offset as usize + len) {
+                    Some(bytes) => {
+                        draft.payload().copy_from_slice(bytes);
+                        Ok(())
+                    }
+                    None => Err(Fault::Short),
+                },
+            };
+            match filled {
+                Ok(()) => self.dispatch(draft),
+                Err(_) => self.discard(draft),
+            }
+            filled
+        };
+        let again = psn.is_before(qp.transport.requester.sent);
+        let requester = &mut qp.transport.requester;
+        let Some(wqe) = requester.wqes.get_mut(at) else { return };
+        wqe.payload = payload;
+        if let Err(fault) = result {
+            let index = wqe.index;
+            let failure = Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
+            wqe.failure = Some(failure);
+            let (field, text) = fault.describe("wqe_data_seg.lkey");
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            if at == 0 {
+                self.fail_front(qp);
+            }
+            return;
+        }
+        let answered = wqe.work.is_answered();
+        let first_time = !wqe.issued;
+        wqe.issued = true;
+        let next = if answered { wqe.end() } else { psn.next() };
+        if next == wqe.end() {
+            requester.at += 1;
+        }
+        requester.cursor = next;
+        if again {
+            self.device.counters.retransmitted += 1;
+        }
+        if requester.sent.is_before(next) {
+            requester.sent = next;
+        }
+        if answered && first_time {
+            requester.count_reads();
+        }
+        if requester.ack_deadline.is_none() {
+            self.restart_ack_timer(qp);
+        }
+    }
+
+    /// Starts, or stops, waiting for an acknowledgement.
+    pub(super) fn restart_ack_timer(&mut self, qp: &mut Qp) {
+        let outstanding = qp.transport.requester.unacked != qp.transport.requester.sent;
+        let exponent = qp.primary_path.ack_timeout;
+        qp.transport.requester.ack_deadline = (outstanding && exponent != 0)
+            // 4.096 us is 4096 ns.
+            .then(|| self.io.now.saturating_add(4096u64 << exponent.min(31)));
+        self.arm_timer(qp);
+    }
+
+    /// What time has brought: retransmission after silence or after an RNR wait.
+    pub(super) fn requester_timers(&mut self, qp: &mut Qp) {
+        if let Some(until) = qp.transport.requester.rnr_until {
+            if until > self.io.now {
+                return;
+            }
+            qp.transport.requester.rnr_until = None;
+            self.restart_ack_timer(qp);
+            self.schedule(qp);
+        }
+        if qp.transport.requester.ack_deadline.is_some_and(|deadline| deadline <= self.io.now) {
+            self.device.counters.timeouts += 1;
+            self.count(qp, q::local_ack_timeout_err);
+            if self.retry(qp) {
+                let from = qp.transport.requester.unacked;
+                self.start_over(qp, from);
+            }
+        }
+    }
+
+    /// Takes one of the retries. Without one left the oldest WQE fails.
+    pub(super) fn retry(&mut self, qp: &mut Qp) -> bool {
+        let requester = &mut qp.transport.requester;
+        match requester.retries_left.checked_sub(1) {
+            Some(left) => {
+                requester.retries_left = left;
+                true
+            }
+            None => {
+                self.fail_oldest(qp, CqeSyndrome::TRANSPORT_RETRY_EXC_ERR, vendor::RETRY_EXCEEDED);
+                false
+            }
+        }
+    }
+
+    /// Goes back to `psn` and sends everything from there again.
+    pub(super) fn start_over(&mut self, qp: &mut Qp, psn: Psn) {
+        qp.transport.requester.seek(psn);
+        self.restart_ack_timer(qp);
+        self.schedule(qp);
+    }
+}
+
+/// Opcode and extended headers of a SEND or WRITE packet.
+fn write_or_send(wqe: &Wqe, first: bool, last: bool, extended: &mut [u8; 28]) -> (Opcode, usize) {
+    let opcode = match (wqe.work, first, last) {
+        (Work::Write | Work::WriteImmediate, true, false) => Opcode::RC_WRITE_FIRST,
+        (Work::Write | Work::WriteImmediate, false, false) => Opcode::RC_WRITE_MIDDLE,
+        (Work::Write, false, true) => Opcode::RC_WRITE_LAST,
+        (Work::Write, true, true) => Opcode::RC_WRITE_ONLY,
+        (Work::WriteImmediate, false, true) => Opcode::RC_WRITE_LAST_IMM,
+        (Work::WriteImmediate, true, true) => Opcode::RC_WRITE_ONLY_IMM,
+        (_, true, false) => Opcode::RC_SEND_FIRST,
+        (_, false, false) => Opcode::RC_SEND_MIDDLE,
+        (Work::SendImmediate, false, true) => Opcode::RC_SEND_LAST_IMM,
+        (Work::SendImmediate, true, true) => Opcode::RC_SEND_ONLY_IMM,
+        (Work::SendInvalidate, false, true) => Opcode::RC_SEND_LAST_INVALIDATE,
+        (Work::SendInvalidate, true, true) => Opcode::RC_SEND_ONLY_INVALIDATE,
+        (_, false, true) => Opcode::RC_SEND_LAST,
+        (_, true, true) => Opcode::RC_SEND_ONLY,
+    };
+    let mut len = 0;
+    if first && matches!(wqe.work, Work::Write | Work::WriteImmediate) {
+        let reth = Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 };
+        len = put(extended, &reth.to_bytes());
+    }
+    if last && matches!(wqe.work, Work::SendImmediate | Work::SendInvalidate | Work::WriteImmediate) {
+        // Immediate and rkey lie in the WQE as on the wire.
+        let room = extended.get_mut(len..).unwrap_or_default();
+        len += put(room, &wqe.immediate.to_be_bytes());
+    }
+    (opcode, len)
+}
+
+fn put(room: &mut [u8], header: &[u8]) -> usize {
+    match room.get_mut(..header.len()) {
+        Some(place) => {
+            place.copy_from_slice(header);
+            header.len()
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,132 @@
+//! What a responder sends: READ responses, results of atomics, acknowledgements, NAKs, in the order of their PSNs.
+
+use ib_mgmt::wire::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
+use mlx5_prm::event::EventType;
+use mlx5_prm::value::{AccessFlags, QpState};
+
+use super::Context;
+use super::memory::{Fault, user};
+use super::packet::{Envelope, Head};
+use super::psn::Psn;
+use super::requester::mtu;
+use super::state::{Answer, Nak};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+impl Context<'_, '_> {
+    /// Sends what is due. Answers whether the budget, and nothing else, ended it.
+    pub(super) fn respond(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
+        let responder = &qp.transport.responder;
+        if responder.jobs.is_empty() && !responder.ack_due && responder.nak.is_none() {
+            return false;
+        }
+        let Some(envelope) = self.connection(qp) else { return false };
+        while !qp.transport.responder.jobs.is_empty() {
+            if *budget == 0 {
+                return true;
+            }
+            *budget -= 1;
+            if let Err(nak) = self.send_answer(qp, &envelope) {
+                let responder = &mut qp.transport.responder;
+                responder.jobs.clear();
+                responder.halted = true;
+                responder.nak = Some(nak);
+            }
+        }
+        let responder = &mut qp.transport.responder;
+        let msn = responder.msn;
+        let expected = responder.expected;
+        if let Some(nak) = responder.nak.take() {
+            responder.ack_due = false;
+            self.send_acknowledge(&envelope, nak.psn.unwrap_or(expected), nak.syndrome, msn);
+            *budget = budget.saturating_sub(1);
+            match AethSyndrome::from_bits(nak.syndrome) {
+                AethSyndrome::PsnSequenceError => self.device.counters.sequence_naks_sent += 1,
+                AethSyndrome::RnrNak { .. } => self.device.counters.rnr_naks_sent += 1,
+                _ => {}
+            }
+            if nak.fatal && qp.state != QpState::ERR {
+                self.enter_error(qp);
+            }
+        } else if responder.ack_due {
+            responder.ack_due = false;
+            self.send_acknowledge(&envelope, expected.previous(), AethSyndrome::NO_CREDITS, msn);
+            *budget = budget.saturating_sub(1);
+        }
+        false
+    }
+
+    fn send_acknowledge(&mut self, envelope: &Envelope, psn: Psn, syndrome: u8, msn: u32) {
+        let aeth = Aeth { syndrome: AethSyndrome::from_bits(syndrome), msn };
+        let head = Head { opcode: Opcode::RC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
+        let draft = self.draft(envelope, &head, &aeth.to_bytes(), 0);
+        self.dispatch(draft);
+    }
+
+    /// Sends the next packet of the oldest answer.
+    fn send_answer(&mut self, qp: &mut Qp, envelope: &Envelope) -> Result<(), Nak> {
+        let mtu = u64::from(mtu(qp));
+        let user = user(qp);
+        let Some(job) = qp.transport.responder.jobs.front_mut() else { return Ok(()) };
+        let psn = job.psn;
+        let first = !job.started;
+        job.started = true;
+        let aeth = Aeth { syndrome: AethSyndrome::Ack { credits: AethSyndrome::NO_CREDITS }, msn: job.msn };
+        let mut head =
+            Head { opcode: Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
+        match job.kind {
+            Answer::Atomic { original } => {
+                qp.transport.responder.jobs.pop_front();
+                let mut extended = [0; Aeth::LEN + AtomicAckEth::LEN];
+                let (front, back) = extended.split_at_mut(Aeth::LEN);
+                front.copy_from_slice(&aeth.to_bytes());
+                back.copy_from_slice(&AtomicAckEth { original }.to_bytes());
+                let draft = self.draft(envelope, &head, &extended, 0);
+                self.dispatch(draft);
+                Ok(())
+            }
+            Answer::Read { va, rkey, left } => {
+                let len = left.min(mtu);
+                let last = left <= mtu;
+                head.opcode = match (first, last) {
+                    (true, false) => Opcode::RC_READ_RESPONSE_FIRST,
+                    (false, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
+                    (false, true) => Opcode::RC_READ_RESPONSE_LAST,
+                    (true, true) => Opcode::RC_READ_RESPONSE_ONLY,
+                };
+                if last {
+                    qp.transport.responder.jobs.pop_front();
+                } else {
+                    job.psn = psn.next();
+                    job.kind = Answer::Read { va: va.wrapping_add(len), rkey, left: left - len };
+                }
+                let aeth = aeth.to_bytes();
+                let extended: &[u8] = if first || last { &aeth } else { &[] };
+                let mut draft = self.draft(envelope, &head, extended, len as usize);
+                if len != 0
+                    && let Err(fault) =
+                        self.read_key(user, rkey, va, AccessFlags::REMOTE_READ, draft.payload())
+                {
+                    self.discard(draft);
+                    return Err(self.failed_read(qp, psn, fault));
+                }
+                self.dispatch(draft);
+                Ok(())
+            }
+        }
+    }
+
+    /// The memory of a READ went away between its request and its answer.
+    fn failed_read(&mut self, qp: &Qp, psn: Psn, fault: Fault) -> Nak {
+        let (field, text) = fault.describe("mkc.rkey");
+        self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("READ response: {text}"));
+        let syndrome = match fault {
+            Fault::Dma(_) => AethSyndrome::RemoteOperational,
+            _ => {
+                self.qp_event(qp, EventType::WQ_ACCESS_ERROR);
+                AethSyndrome::RemoteAccess
+            }
+        };
+        Nak { psn: Some(psn), syndrome: syndrome.bits(), fatal: true }
+    }
+}

@@ -1,0 +1,491 @@
+//! The responder half of a reliable connection: taking requests (IBTA 9.7.4, 9.7.5.2, 9.9.3).
+
+use ib_mgmt::wire::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth};
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::datapath::CqeOpcode;
+use mlx5_prm::event::EventType;
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{AccessFlags, QpState};
+
+use super::Context;
+use super::completion::{Received, vendor};
+use super::memory::{Fault, user};
+use super::psn::Psn;
+use super::receive::NoReceive;
+use super::requester::mtu;
+use super::state::{Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe};
+use crate::fabric::shape::Shape;
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+/// Why a request is not carried out.
+enum Refusal {
+    /// No receive WQE: the requester shall come again.
+    NotReady,
+    /// Answered by a NAK; the QP then goes to error. An event tells the owner.
+    Nak(AethSyndrome, Option<EventType>, Option<(&'static str, String)>),
+}
+
+const LOCAL_PROTECTION: Failure =
+    Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
+
+fn invalid(text: impl Into<String>) -> Refusal {
+    Refusal::Nak(AethSyndrome::InvalidRequest, Some(EventType::WQ_INVAL_REQ_ERROR), Some(("", text.into())))
+}
+
+fn access(fault: Fault) -> Refusal {
+    match fault {
+        // The key allows it, memory does not answer: not the requester's mistake.
+        Fault::Dma(_) => operational(fault),
+        _ => Refusal::Nak(
+            AethSyndrome::RemoteAccess,
+            Some(EventType::WQ_ACCESS_ERROR),
+            Some(fault.describe("mkc.rkey")),
+        ),
+    }
+}
+
+fn operational(fault: Fault) -> Refusal {
+    Refusal::Nak(AethSyndrome::RemoteOperational, None, Some(fault.describe("wqe_data_seg.lkey")))
+}
+
+impl Context<'_, '_> {
+    /// A request packet for an RC QP.
+    pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+        if !matches!(qp.state, QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING)
+            || qp.transport.responder.halted
+        {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        if !qp.transport.responder.established && qp.state == QpState::RTR {
+            qp.transport.responder.established = true;
+            self.qp_event(qp, EventType::COMM_EST);
+        }
+        let psn = Psn::new(shape.bth.psn);
+        let expected = qp.transport.responder.expected;
+        if psn == expected {
+            qp.transport.responder.nak_sent = false;
+            match self.execute(qp, operation, shape, packet) {
+                Ok(()) => qp.transport.responder.ack_due |= shape.bth.ack_req,
+                Err(refusal) => self.refuse(qp, refusal),
+            }
+        } else if psn.is_before(expected) {
+            self.device.counters.duplicates += 1;
+            self.count(qp, q::duplicate_request);
+            self.repeat(qp, operation, psn, shape.content(packet));
+        } else {
+            self.device.counters.out_of_sequence += 1;
+            self.count(qp, q::out_of_sequence);
+            let responder = &mut qp.transport.responder;
+            if !responder.nak_sent {
+                responder.nak_sent = true;
+                responder.nak =
+                    Some(Nak { psn: None, syndrome: AethSyndrome::PsnSequenceError.bits(), fatal: false });
+            }
+        }
+        self.schedule(qp);
+    }
+
+    fn refuse(&mut self, qp: &mut Qp, refusal: Refusal) {
+        let responder = &mut qp.transport.responder;
+        match refusal {
+            Refusal::NotReady => {
+                responder.nak_sent = true;
+                let syndrome = AethSyndrome::RnrNak { timer: qp.min_rnr_nak }.bits();
+                responder.nak = Some(Nak { psn: None, syndrome, fatal: false });
+                self.count(qp, q::out_of_buffer);
+            }
+            Refusal::Nak(syndrome, event, text) => {
+                responder.halted = true;
+                responder.nak = Some(Nak { psn: None, syndrome: syndrome.bits(), fatal: true });
+                if let Some((field, text)) = text {
+                    self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, format!("{syndrome:?}: {text}"));
+                }
+                let counter = match syndrome {
+                    AethSyndrome::RemoteAccess => q::resp_remote_access_errors,
+                    _ => q::resp_remote_invalid_request,
+                };
+                self.count(qp, counter);
+                if let Some(event) = event {
+                    self.qp_event(qp, event);
+                }
+            }
+        }
+    }
+
+    /// A request that was executed before: SEND and WRITE are acknowledged again, READ is executed again, the result of an
+    /// atomic is remembered (IBTA 9.7.5.1.3).
+    fn repeat(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
+        let mtu = mtu(qp);
+        let responder = &mut qp.transport.responder;
+        match operation {
+            Operation::ReadRequest => {
+                let Ok(reth) = Reth::parse(content) else { return };
+                let left = u64::from(reth.dma_len);
+                let end = psn.plus(reth.dma_len.div_ceil(mtu).max(1));
+                if responder.expected.is_before(end) {
+                    // Beyond what was ever asked for: no repetition of anything.
+                    return;
+                }
+                let answer = Answer::Read { va: reth.va, rkey: reth.rkey, left };
+                let covers = |job: &&mut Job| !psn.is_before(job.psn) && psn.is_before(job.end);
+                if let Some(job) = responder.jobs.iter_mut().find(covers) {
+                    // Not begun: it will be answered anyway. Begun: the requester has what lies before `psn`.
+                    if job.started || job.psn != psn {
+                        *job = Job { psn, started: false, kind: answer, ..job.clone() };
+                    }
+                } else if responder.jobs.len() < REPEATED_JOBS {
+                    let msn = responder.msn;
+                    responder.jobs.push_back(Job { psn, end, msn, new: false, started: false, kind: answer });
+                }
+            }
+            Operation::CompareSwap | Operation::FetchAdd => {
+                let known = responder.results.iter().find(|(known, _)| *known == psn);
+                // One that is still waiting to be answered needs no second answer.
+                let waiting = responder.jobs.iter().any(|job| job.psn == psn);
+                if let Some((_, original)) = known
+                    && !waiting
+                    && responder.jobs.len() < REPEATED_JOBS
+                {
+                    let kind = Answer::Atomic { original: *original };
+                    let msn = responder.msn;
+                    responder.jobs.push_back(Job {
+                        psn,
+                        end: psn.next(),
+                        msn,
+                        new: false,
+                        started: false,
+                        kind,
+                    });
+                }
+            }
+            _ => responder.ack_due = true,
+        }
+    }
+
+    /// Carries out the expected request.
+    fn execute(
+        &mut self,
+        qp: &mut Qp,
+        operation: Operation,
+        shape: &Shape,
+        packet: &[u8],
+    ) -> Result<(), Refusal> {
+        let content = shape.content(packet);
+        let within = match (&qp.transport.responder.current, operation) {
+            (None, op) => op.is_first() || is_only(op),
+            (Some(Current::Send { .. }), op) => op.is_send() && !op.starts_send(),
+            (Some(Current::Write { .. }), op) => op.is_write() && !op.has_reth(),
+        };
+        if !within {
+            return Err(invalid(format!("{operation:?} in the wrong order")));
+        }
+        match operation {
+            Operation::ReadRequest => self.take_read(qp, content),
+            Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
+            op if op.is_send() => self.take_send(qp, op, shape, content),
+            op => self.take_write(qp, op, shape, content),
+        }
+    }
+
+    /// Whether a packet's payload has a length that its place in the message allows.
+    fn check_len(&self, qp: &Qp, operation: Operation, len: usize) -> Result<(), Refusal> {
+        let mtu = mtu(qp) as usize;
+        let fits = match operation {
+            op if op.is_first() || op.is_middle() => len == mtu,
+            op if is_only(op) => len <= mtu,
+            _ => (1..=mtu).contains(&len),
+        };
+        if fits { Ok(()) } else { Err(invalid(format!("{operation:?} with {len} bytes at an MTU of {mtu}"))) }
+    }
+
+    fn take_send(
+        &mut self,
+        qp: &mut Qp,
+        operation: Operation,
+        shape: &Shape,
+        content: &[u8],
+    ) -> Result<(), Refusal> {
+        let (immediate, data) = immediate(operation, content)?;
+        self.check_len(qp, operation, data.len())?;
+        let (receive, received) = match qp.transport.responder.current.take() {
+            Some(Current::Send { receive, received }) => (receive, received),
+            _ => (self.receive_wqe(qp)?, 0),
+        };
+        let total = received + data.len() as u64;
+        if total > receive.capacity {
+            let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
+            self.complete_receive_error(qp, &receive, failure);
+            return Err(Refusal::Nak(
+                AethSyndrome::InvalidRequest,
+                None,
+                Some((
+                    "wqe_data_seg.byte_count",
+                    format!("{total} bytes for {} bytes of buffer", receive.capacity),
+                )),
+            ));
+        }
+        let user = user(qp);
+        if let Err(fault) = self.scatter(user, &receive.sges, received, data) {
+            self.complete_receive_error(qp, &receive, LOCAL_PROTECTION);
+            return Err(operational(fault));
+        }
+        if operation.ends_message() {
+            let opcode = match operation {
+                op if op.has_imm() => CqeOpcode::RESP_SEND_IMM,
+                op if op.has_ieth() => {
+                    if let Err(refusal) = self.invalidate(qp, immediate) {
+                        let failure =
+                            Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
+                        self.complete_receive_error(qp, &receive, failure);
+                        return Err(refusal);
+                    }
+                    CqeOpcode::RESP_SEND_INV
+                }
+                _ => CqeOpcode::RESP_SEND,
+            };
+            let received = describe(qp, shape, opcode, total as u32, immediate);
+            self.finish_message(qp);
+            self.complete_receive(qp, &receive, &received);
+        } else {
+            qp.transport.responder.current = Some(Current::Send { receive, received: total });
+            self.advance(qp, 1);
+        }
+        Ok(())
+    }
+
+    fn take_write(
+        &mut self,
+        qp: &mut Qp,
+        operation: Operation,
+        shape: &Shape,
+        content: &[u8],
+    ) -> Result<(), Refusal> {
+        let mut content = content;
+        let (va, rkey, left, total) = if operation.has_reth() {
+            let reth = Reth::parse(content).map_err(|_| invalid("a WRITE without RETH"))?;
+            content = content.get(Reth::LEN..).unwrap_or_default();
+            let len = u64::from(reth.dma_len);
+            if !qp.rwe {
+                return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
+            }
+            if len > 1 << qp.log_msg_max.min(31) {
+                return Err(invalid(format!("a WRITE of {len} bytes")));
+            }
+            // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
+            if len != 0 {
+                let user = user(qp);
+                self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
+                    .map_err(|error| access(Fault::Key(error)))?;
+            }
+            self.count(qp, q::rx_write_requests);
+            (reth.va, reth.rkey, len, len)
+        } else {
+            match qp.transport.responder.current {
+                Some(Current::Write { va, rkey, left, total }) => (va, rkey, left, total),
+                _ => return Err(invalid("a WRITE that never began")),
+            }
+        };
+        let (immediate, data) = immediate(operation, content)?;
+        self.check_len(qp, operation, data.len())?;
+        let len = data.len() as u64;
+        let ends = operation.ends_message();
+        if if ends { len != left } else { len >= left } {
+            return Err(invalid(format!("{operation:?} with {len} bytes where {left} are left")));
+        }
+        // The receive comes first: without one nothing of the packet may happen.
+        let receive = if operation.has_imm() { Some(self.receive_wqe(qp)?) } else { None };
+        if len != 0 {
+            let user = user(qp);
+            if let Err(fault) = self.write_key(user, rkey, va, AccessFlags::REMOTE_WRITE, data) {
+                if let Some(receive) = receive {
+                    let failure =
+                        Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
+                    self.complete_receive_error(qp, &receive, failure);
+                }
+                return Err(access(fault));
+            }
+        }
+        if ends {
+            qp.transport.responder.current = None;
+            self.finish_message(qp);
+            if let Some(receive) = receive {
+                let received = describe(qp, shape, CqeOpcode::RESP_WR_IMM, total as u32, immediate);
+                self.complete_receive(qp, &receive, &received);
+            }
+        } else {
+            let va = va.wrapping_add(len);
+            qp.transport.responder.current = Some(Current::Write { va, rkey, left: left - len, total });
+            self.advance(qp, 1);
+        }
+        Ok(())
+    }
+
+    fn take_read(&mut self, qp: &mut Qp, content: &[u8]) -> Result<(), Refusal> {
+        let reth = Reth::parse(content).map_err(|_| invalid("a READ without RETH"))?;
+        if content.len() != Reth::LEN {
+            return Err(invalid("a READ with payload"));
+        }
+        if !qp.rre {
+            return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
+        }
+        let len = u64::from(reth.dma_len);
+        if len > 1 << qp.log_msg_max.min(31) {
+            return Err(invalid(format!("a READ of {len} bytes")));
+        }
+        if len != 0 {
+            let user = user(qp);
+            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
+                .map_err(|error| access(Fault::Key(error)))?;
+        }
+        self.resource(qp)?;
+        self.count(qp, q::rx_read_requests);
+        let psn = qp.transport.responder.expected;
+        let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
+        self.advance(qp, psns);
+        let responder = &mut qp.transport.responder;
+        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
+        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left: len };
+        let (msn, end) = (responder.msn, psn.plus(psns));
+        responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
+        Ok(())
+    }
+
+    fn take_atomic(&mut self, qp: &mut Qp, operation: Operation, content: &[u8]) -> Result<(), Refusal> {
+        let atomic = AtomicEth::parse(content).map_err(|_| invalid("an atomic without its header"))?;
+        if content.len() != AtomicEth::LEN {
+            return Err(invalid("an atomic with payload"));
+        }
+        if !atomic.va.is_multiple_of(8) {
+            return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
+        }
+        if !qp.rae {
+            return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
+        }
+        self.resource(qp)?;
+        let user = user(qp);
+        let mut old = [0; 8];
+        self.read_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &mut old).map_err(access)?;
+        let original = self.atomic_number(old);
+        let new = match operation {
+            Operation::CompareSwap if original == atomic.compare => Some(atomic.swap_or_add),
+            Operation::CompareSwap => None,
+            _ => Some(original.wrapping_add(atomic.swap_or_add)),
+        };
+        if let Some(new) = new {
+            let new = self.atomic_bytes(new);
+            self.write_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &new).map_err(access)?;
+        }
+        self.count(qp, q::rx_atomic_requests);
+        let psn = qp.transport.responder.expected;
+        self.advance(qp, 1);
+        let kept = 1usize << qp.log_rra_max.min(7);
+        let responder = &mut qp.transport.responder;
+        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
+        responder.results.push_back((psn, original));
+        while responder.results.len() > kept {
+            responder.results.pop_front();
+        }
+        let kind = Answer::Atomic { original };
+        let msn = responder.msn;
+        responder.jobs.push_back(Job { psn, end: psn.next(), msn, new: true, started: false, kind });
+        Ok(())
+    }
+
+    /// Whether one more READ or atomic may be outstanding.
+    fn resource(&self, qp: &Qp) -> Result<(), Refusal> {
+        let limit = 1usize << qp.log_rra_max.min(7);
+        let busy = qp.transport.responder.jobs.iter().filter(|job| job.new).count();
+        if busy < limit {
+            Ok(())
+        } else {
+            Err(invalid(format!("more than {limit} READs and atomics at once (qpc.log_rra_max)")))
+        }
+    }
+
+    fn receive_wqe(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, Refusal> {
+        match self.take_receive(qp) {
+            Ok(wqe) => Ok(wqe),
+            Err(NoReceive::Empty) => Err(Refusal::NotReady),
+            Err(NoReceive::Broken) => {
+                Err(Refusal::Nak(AethSyndrome::RemoteOperational, Some(EventType::WQ_CATAS_ERROR), None))
+            }
+        }
+    }
+
+    /// The next request begins `psns` later.
+    fn advance(&mut self, qp: &mut Qp, psns: u32) {
+        let responder = &mut qp.transport.responder;
+        responder.expected = responder.expected.plus(psns);
+    }
+
+    fn finish_message(&mut self, qp: &mut Qp) {
+        self.advance(qp, 1);
+        let responder = &mut qp.transport.responder;
+        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
+    }
+
+    /// The sender invalidates one of our keys (IBTA 9.4.1.1.3).
+    fn invalidate(&mut self, qp: &Qp, rkey: u32) -> Result<(), Refusal> {
+        use crate::object::mkey::MkeyError;
+        let user = user(qp);
+        let allowed = match self.mkeys.get(rkey) {
+            None => Err(MkeyError::Missing),
+            Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
+            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != qp.qpn) => Err(MkeyError::Qp),
+            Some(mkey) if !mkey.remote_invalidate => Err(MkeyError::Access),
+            Some(mkey) if mkey.free => Err(MkeyError::Free),
+            Some(_) => Ok(()),
+        };
+        allowed.map_err(|error| access(Fault::Key(error)))?;
+        if let Some(mkey) = self.mkeys.get_mut(rkey) {
+            mkey.free = true;
+        }
+        Ok(())
+    }
+}
+
+/// A request of one packet: an "only", a READ request, an atomic.
+fn is_only(operation: Operation) -> bool {
+    operation.ends_message()
+        && matches!(
+            operation,
+            Operation::SendOnly
+                | Operation::SendOnlyImm
+                | Operation::SendOnlyInvalidate
+                | Operation::WriteOnly
+                | Operation::WriteOnlyImm
+                | Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+        )
+}
+
+/// Immediate data or the rkey to invalidate, as the number on the wire, and what follows.
+fn immediate(operation: Operation, content: &[u8]) -> Result<(u32, &[u8]), Refusal> {
+    let missing = |_| invalid("a packet without its immediate data");
+    if operation.has_imm() {
+        let value = ImmDt::parse(content).map_err(missing)?;
+        Ok((u32::from_be_bytes(value.to_bytes()), content.get(ImmDt::LEN..).unwrap_or_default()))
+    } else if operation.has_ieth() {
+        let value = Ieth::parse(content).map_err(missing)?;
+        Ok((value.rkey, content.get(Ieth::LEN..).unwrap_or_default()))
+    } else {
+        Ok((0, content))
+    }
+}
+
+fn describe(qp: &Qp, shape: &Shape, opcode: CqeOpcode, byte_count: u32, immediate: u32) -> Received {
+    Received {
+        opcode,
+        byte_count,
+        immediate,
+        solicited: shape.bth.solicited,
+        slid: shape.lrh.slid,
+        sl: shape.lrh.sl,
+        path_bits: 0,
+        grh: 0,
+        source_qpn: qp.remote_qpn,
+    }
+}

@@ -1,0 +1,308 @@
+//! What the data path keeps per QP and per device.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use mlx5_prm::datapath::SendOpcode;
+use mlx5_prm::status::CqeSyndrome;
+
+use super::psn::Psn;
+use crate::object::mkey::Segment;
+use crate::seams::Packet;
+
+/// Request packets that a requester has on their way at most.
+pub(super) const WINDOW: u32 = 128;
+/// Within a message, every so many packets ask for an acknowledgement. Never less often than `log_ack_req_freq` says.
+pub(super) const ACK_EVERY: u32 = 32;
+/// Responses that a responder keeps in mind beyond its own limit of new ones: repeated requests.
+pub(super) const REPEATED_JOBS: usize = 64;
+/// Packets that may wait inside the device on their way back to it.
+pub(super) const LOOPBACK_LIMIT: usize = 8_192;
+/// Packet buffers kept for reuse.
+pub(super) const POOL_LIMIT: usize = 1_024;
+
+/// What the data path keeps per QP.
+#[derive(Clone, Debug, Default)]
+pub struct QpTransport {
+    pub(super) queue: SendRing,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    pub(super) receive: ReceiveRing,
+    /// Whether the QP waits in the run queue.
+    pub(super) scheduled: bool,
+    /// When the QP wants to run although nothing happens.
+    pub(super) deadline: Option<u64>,
+    /// The earliest entry that the timer heap holds for the QP.
+    pub(super) in_heap: Option<u64>,
+}
+
+/// The device's side of a send queue. Counters are in basic blocks and wrap at 16 bits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SendRing {
+    /// The doorbell was rung since the record was last read.
+    pub(super) rung: bool,
+    /// Producer counter, as last read from the doorbell record.
+    pub(super) posted: u16,
+    /// The next WQE to fetch.
+    pub(super) fetched: u16,
+    /// WQEs before this one are completed.
+    pub(super) retired: u16,
+}
+
+/// The device's side of a receive queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReceiveRing {
+    /// Producer counter, as last read from the doorbell record.
+    pub(super) posted: u16,
+    /// The next WQE to take.
+    pub(super) taken: u16,
+}
+
+/// A piece of local memory named by a WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sge {
+    pub(super) address: u64,
+    pub(super) len: u64,
+    pub(super) lkey: u32,
+}
+
+/// Where a send WQE's data is, or where a READ's answer goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Payload {
+    Gather(Vec<Sge>),
+    Inline(Vec<u8>),
+}
+
+/// What a send WQE does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Nop,
+    Send,
+    SendImmediate,
+    SendInvalidate,
+    Write,
+    WriteImmediate,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+impl Work {
+    /// Completed by data that comes back.
+    pub(super) const fn is_answered(self) -> bool {
+        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+    }
+}
+
+/// How a WQE waits for earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fence {
+    None,
+    /// For all earlier READs and atomics.
+    Reads,
+    /// For everything earlier.
+    Everything,
+}
+
+/// Why a WQE failed on this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) syndrome: CqeSyndrome,
+    pub(super) vendor: u8,
+}
+
+/// A send WQE, fetched and not yet completed.
+#[derive(Clone, Debug)]
+pub(super) struct Wqe {
+    /// Its place in the ring, in basic blocks.
+    pub(super) index: u16,
+    /// Its length in basic blocks.
+    pub(super) blocks: u16,
+    pub(super) opcode: SendOpcode,
+    pub(super) work: Work,
+    pub(super) signalled: bool,
+    pub(super) solicited: bool,
+    pub(super) fence: Fence,
+    /// Immediate, or rkey to invalidate.
+    pub(super) immediate: u32,
+    pub(super) raddr: u64,
+    pub(super) rkey: u32,
+    pub(super) len: u64,
+    pub(super) payload: Payload,
+    pub(super) swap_add: u64,
+    pub(super) compare: u64,
+    /// Its first PSN.
+    pub(super) first: Psn,
+    /// PSNs it takes; 0 for a NOP or a WQE that failed before it was sent.
+    pub(super) psns: u32,
+    /// Of a READ or atomic: response packets that came, in order.
+    pub(super) answered: u32,
+    /// Sent at least once.
+    pub(super) issued: bool,
+    /// Why it cannot be sent (further).
+    pub(super) failure: Option<Failure>,
+}
+
+impl Wqe {
+    /// The PSN after its last.
+    pub(super) fn end(&self) -> Psn {
+        self.first.plus(self.psns)
+    }
+}
+
+/// The requester half of an RC QP.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requester {
+    /// Fetched WQEs in order; the first is the oldest that is not completed.
+    pub(super) wqes: VecDeque<Wqe>,
+    /// PSN that the next fetched WQE begins with.
+    pub(super) assigned: Psn,
+    /// Oldest PSN that is not acknowledged.
+    pub(super) unacked: Psn,
+    /// Next PSN to send.
+    pub(super) cursor: Psn,
+    /// The WQE in `wqes` that `cursor` lies in, or their number.
+    pub(super) at: usize,
+    /// The PSN after the highest ever sent.
+    pub(super) sent: Psn,
+    /// READs and atomics issued and not fully answered.
+    pub(super) reads: u32,
+    /// PSNs that those take: they are no packets of ours.
+    pub(super) read_psns: u32,
+    pub(super) retries_left: u8,
+    pub(super) rnr_left: u8,
+    /// Waiting after an RNR NAK.
+    pub(super) rnr_until: Option<u64>,
+    /// When to give up waiting for an acknowledgement.
+    pub(super) ack_deadline: Option<u64>,
+    /// The READ position for which a repetition was already asked because of a gap.
+    pub(super) gap_at: Option<Psn>,
+    /// Completed messages.
+    pub(super) ssn: u32,
+}
+
+/// A message that the responder has begun to take.
+#[derive(Clone, Debug)]
+pub(super) enum Current {
+    Send { receive: ReceiveWqe, received: u64 },
+    Write { va: u64, rkey: u32, left: u64, total: u64 },
+}
+
+/// A receive WQE that was taken from its queue.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiveWqe {
+    pub(super) index: u16,
+    pub(super) sges: Vec<Sge>,
+    pub(super) capacity: u64,
+    /// From this shared receive queue.
+    pub(super) srqn: Option<u32>,
+}
+
+/// An answer that the responder has to send, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// PSN of its next packet.
+    pub(super) psn: Psn,
+    /// PSN after its last packet.
+    pub(super) end: Psn,
+    pub(super) msn: u32,
+    /// It answers a new request, not a repeated one.
+    pub(super) new: bool,
+    pub(super) started: bool,
+    pub(super) kind: Answer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Answer {
+    Read { va: u64, rkey: u32, left: u64 },
+    Atomic { original: u64 },
+}
+
+/// A negative acknowledgement that waits for the answers before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Nak {
+    /// The request it is about; `None` for the one expected next.
+    pub(super) psn: Option<Psn>,
+    pub(super) syndrome: u8,
+    /// The QP goes to error after it.
+    pub(super) fatal: bool,
+}
+
+/// The responder half of an RC QP.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Responder {
+    pub(super) expected: Psn,
+    pub(super) msn: u32,
+    pub(super) current: Option<Current>,
+    pub(super) jobs: VecDeque<Job>,
+    pub(super) ack_due: bool,
+    pub(super) nak: Option<Nak>,
+    /// A NAK for the expected PSN was sent: what is ahead is dropped without another.
+    pub(super) nak_sent: bool,
+    /// A fatal NAK is due: nothing more is taken.
+    pub(super) halted: bool,
+    /// Results of the last atomics, by PSN.
+    pub(super) results: VecDeque<(Psn, u64)>,
+    /// The communication-established event was sent.
+    pub(super) established: bool,
+    /// The event that nothing more comes from the shared receive queue was sent.
+    pub(super) last_wqe_told: bool,
+}
+
+/// What the data path keeps per device: run queue, timers, loopback, counters.
+#[derive(Debug, Default)]
+pub struct DeviceTransport {
+    /// What happened so far.
+    pub counters: TransportCounters,
+    pub(super) run: VecDeque<u32>,
+    pub(super) timers: BinaryHeap<Reverse<(u64, u32)>>,
+    pub(super) loopback: VecDeque<Packet>,
+    pub(super) pool: Vec<Vec<u8>>,
+    pub(super) segments: Vec<Segment>,
+    /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
+    pub(super) in_error: Vec<u32>,
+    pub(super) next_error_look: u64,
+    /// PSN of the next packet that belongs to no connection.
+    pub(super) datagram_psn: Psn,
+}
+
+/// What happened on the data path since the device was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportCounters {
+    /// Packets sent, loopback included.
+    pub packets_sent: u64,
+    /// Packets received, loopback included.
+    pub packets_received: u64,
+    /// Payload bytes that were written to guest memory.
+    pub bytes_placed: u64,
+    /// Request packets sent again.
+    pub retransmitted: u64,
+    /// Acknowledgement time-outs.
+    pub timeouts: u64,
+    /// PSN sequence error NAKs sent.
+    pub sequence_naks_sent: u64,
+    /// PSN sequence error NAKs received.
+    pub sequence_naks_received: u64,
+    /// RNR NAKs sent.
+    pub rnr_naks_sent: u64,
+    /// RNR NAKs received.
+    pub rnr_naks_received: u64,
+    /// Requests that were there before.
+    pub duplicates: u64,
+    /// Requests ahead of what was expected.
+    pub out_of_sequence: u64,
+    /// READ responses or acknowledgements that showed that an earlier READ response was lost.
+    pub implied_naks: u64,
+    /// Packets with a wrong ICRC.
+    pub icrc_errors: u64,
+    /// Packets whose headers made no sense.
+    pub malformed: u64,
+    /// Packets for no QP of this device, or one that does not take them.
+    pub no_qp: u64,
+    /// Packets with a P_Key that does not match.
+    pub pkey_mismatches: u64,
+    /// Datagrams with a wrong Q_Key.
+    pub qkey_mismatches: u64,
+    /// Datagrams for which there was no, or too small, a receive WQE.
+    pub datagrams_dropped: u64,
+}

@@ -1,0 +1,334 @@
+//! Fetching and checking send WQEs (data path reference section 3).
+
+use mlx5_prm::Layout;
+use mlx5_prm::datapath::{
+    CTRL_IMM, DS_SIZE, SendOpcode, WQEBB_SIZE, av, wqe_atomic_seg, wqe_ctrl_seg, wqe_data_seg,
+    wqe_inline_seg, wqe_raddr_seg,
+};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::ServiceType;
+
+use super::Context;
+use super::psn::Psn;
+use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
+use crate::log::Subject;
+use crate::object::qp::{Qp, SendQueue};
+use crate::profile::Strictness;
+use crate::seams::DmaFault;
+
+/// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
+const MAX_WQE: usize = 1024;
+/// Longest RDMA READ WQE (data path reference section 1).
+const MAX_READ_WQE: usize = 512;
+
+/// A bad WQE: the field at fault, what is wrong, and what the completion says.
+struct Bad(&'static str, String, CqeSyndrome);
+
+/// A vendor syndrome that hardware gives with a bad WQE, as seen in users' logs.
+const VENDOR_BAD_WQE: u8 = 0x68;
+
+fn bad(field: &'static str, text: impl Into<String>) -> Bad {
+    Bad(field, text.into(), CqeSyndrome::LOCAL_QP_OP_ERR)
+}
+
+/// A datagram's destination, from the AV segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AddressVector {
+    pub(super) qkey: u32,
+    pub(super) dqpn: u32,
+    pub(super) sl: u8,
+    pub(super) force_loopback: bool,
+    pub(super) mlid: u8,
+    pub(super) rlid: u16,
+    pub(super) tclass: u8,
+    pub(super) hop_limit: u8,
+    pub(super) grh: bool,
+    pub(super) src_addr_index: u8,
+    pub(super) flow_label: u32,
+    pub(super) rgid: [u8; 16],
+}
+
+impl Context<'_, '_> {
+    /// Reads the send counter of the doorbell record. An error means that the QP cannot go on; it is logged.
+    pub(super) fn refresh_posted(&mut self, qp: &mut Qp) -> Result<(), ()> {
+        let Some(sq) = qp.sq else { return Err(()) };
+        let record = qp.dbr_addr.wrapping_add(mlx5_prm::datapath::DBR_SEND as u64);
+        let posted = match self.io.memory.load32(record) {
+            Ok(value) => value as u16,
+            Err(fault) => {
+                self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qpc.dbr_addr", fault.to_string());
+                return Err(());
+            }
+        };
+        let queue = &mut qp.transport.queue;
+        let outstanding = posted.wrapping_sub(queue.retired);
+        if u32::from(outstanding) > 1 << sq.log_size {
+            let text = format!("{outstanding} basic blocks outstanding in a queue of {}", 1 << sq.log_size);
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "qp_doorbell_record.send_counter", text);
+            return Err(());
+        }
+        queue.posted = posted;
+        queue.rung = false;
+        Ok(())
+    }
+
+    /// Fetches the next posted WQE. A bad one comes back as a WQE that carries its failure. The datagram address comes
+    /// with the WQEs of datagram QPs.
+    pub(super) fn fetch(&mut self, qp: &mut Qp) -> Option<(Wqe, Option<AddressVector>)> {
+        let sq = qp.sq?;
+        let queue = &qp.transport.queue;
+        let available = queue.posted.wrapping_sub(queue.fetched);
+        if available == 0 {
+            return None;
+        }
+        let index = queue.fetched;
+        let mut wqe = Wqe {
+            index,
+            blocks: 1,
+            opcode: SendOpcode::NOP,
+            work: Work::Nop,
+            signalled: true,
+            solicited: false,
+            fence: Fence::None,
+            immediate: 0,
+            raddr: 0,
+            rkey: 0,
+            len: 0,
+            payload: Payload::Gather(Vec::new()),
+            swap_add: 0,
+            compare: 0,
+            first: Psn::default(),
+            psns: 0,
+            answered: 0,
+            issued: false,
+            failure: None,
+        };
+        let mut bytes = [0; MAX_WQE];
+        let result = match self.read_ring(qp, sq, index, available, &mut bytes) {
+            Ok(len) => {
+                wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
+                bytes.get(..len).map_or(Ok(None), |bytes| self.parse(qp, bytes, &mut wqe))
+            }
+            Err(bad) => Err(bad),
+        };
+        let address = result.unwrap_or_else(|Bad(field, text, syndrome)| {
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("WQE {index:#x}: {text}"));
+            wqe.failure = Some(Failure { syndrome, vendor: VENDOR_BAD_WQE });
+            None
+        });
+        qp.transport.queue.fetched = index.wrapping_add(wqe.blocks);
+        Some((wqe, address))
+    }
+
+    /// The basic blocks and the opcode of the WQE at `index`, for flushing it unseen: at least one, at most `available`.
+    pub(super) fn skim(&self, qp: &Qp, sq: SendQueue, index: u16, available: u16) -> (u16, SendOpcode) {
+        let mut ctrl = [0; DS_SIZE];
+        let at = sq.offset + (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
+        if qp.buffer.read(self.io.memory, at, &mut ctrl).is_err() {
+            return (1, SendOpcode::NOP);
+        }
+        let blocks = (wqe_ctrl_seg::ds.get32(&ctrl) as usize * DS_SIZE).div_ceil(WQEBB_SIZE) as u16;
+        (blocks.clamp(1, available), SendOpcode(wqe_ctrl_seg::opcode.get32(&ctrl) as u8))
+    }
+
+    /// Copies a WQE out of the ring, round its end. Answers with its length.
+    fn read_ring(
+        &self,
+        qp: &Qp,
+        sq: SendQueue,
+        index: u16,
+        available: u16,
+        bytes: &mut [u8; MAX_WQE],
+    ) -> Result<usize, Bad> {
+        let fault = |fault: DmaFault| bad("create_qp_in.pas", fault.to_string());
+        let at = (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
+        let size = (WQEBB_SIZE as u64) << sq.log_size;
+        let (head, tail) = bytes.split_at_mut(WQEBB_SIZE);
+        qp.buffer.read(self.io.memory, sq.offset + at, head).map_err(fault)?;
+        let ds = wqe_ctrl_seg::ds.get32(head) as usize;
+        let len = ds * DS_SIZE;
+        if ds == 0 {
+            return Err(bad("wqe_ctrl_seg.ds", "zero"));
+        }
+        if len.div_ceil(WQEBB_SIZE) > usize::from(available) {
+            return Err(bad(
+                "wqe_ctrl_seg.ds",
+                format!("{ds}, but only {available} basic blocks are posted"),
+            ));
+        }
+        let Some(rest) = tail.get_mut(..len.saturating_sub(WQEBB_SIZE)) else {
+            return Err(bad("wqe_ctrl_seg.ds", format!("{ds} exceeds max_wqe_sz_sq")));
+        };
+        if !rest.is_empty() {
+            let at = (at + WQEBB_SIZE as u64) % size;
+            let straight = rest.len().min((size - at) as usize);
+            let (first, wrapped) = rest.split_at_mut(straight);
+            qp.buffer.read(self.io.memory, sq.offset + at, first).map_err(fault)?;
+            qp.buffer.read(self.io.memory, sq.offset, wrapped).map_err(fault)?;
+        }
+        Ok(len)
+    }
+
+    fn reserved(&self, layout: &Layout, field: &'static str, bytes: &[u8]) -> Result<(), Bad> {
+        match layout.reserved_bits_set(bytes) {
+            Some((offset, bits)) if self.strictness == Strictness::Strict => {
+                Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn parse(&self, qp: &Qp, bytes: &[u8], wqe: &mut Wqe) -> Result<Option<AddressVector>, Bad> {
+        let mut rest = bytes;
+        let ctrl = take(&mut rest, DS_SIZE)?;
+        wqe.opcode = SendOpcode(wqe_ctrl_seg::opcode.get32(ctrl) as u8);
+        self.reserved(&wqe_ctrl_seg::LAYOUT, "wqe_ctrl_seg", ctrl)?;
+        if wqe_ctrl_seg::qpn.get32(ctrl) != qp.qpn {
+            return Err(bad("wqe_ctrl_seg.qpn", format!("{:#x}", wqe_ctrl_seg::qpn.get32(ctrl))));
+        }
+        let counter = wqe_ctrl_seg::wqe_index.get32(ctrl) as u16;
+        if counter != wqe.index {
+            return Err(bad("wqe_ctrl_seg.wqe_index", format!("{counter:#x}")));
+        }
+        if wqe_ctrl_seg::opmod.get32(ctrl) != 0 {
+            return Err(bad("wqe_ctrl_seg.opmod", "not zero"));
+        }
+        wqe.signalled = wqe_ctrl_seg::ce.get32(ctrl) & 2 != 0;
+        wqe.solicited = wqe_ctrl_seg::se.is_set(ctrl);
+        wqe.fence = match wqe_ctrl_seg::fm.get32(ctrl) {
+            // A small fence waits for local operations, and those are done in order here.
+            0 | 1 => Fence::None,
+            2 | 4 => Fence::Reads,
+            3 => Fence::Everything,
+            other => return Err(bad("wqe_ctrl_seg.fm", format!("{other}"))),
+        };
+        wqe.immediate =
+            ctrl.get(CTRL_IMM..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_be_bytes(*b));
+        let reliable = qp.service == ServiceType::RC;
+        wqe.work = match wqe.opcode {
+            SendOpcode::NOP => Work::Nop,
+            SendOpcode::SEND => Work::Send,
+            SendOpcode::SEND_IMM => Work::SendImmediate,
+            SendOpcode::SEND_INVAL if reliable => Work::SendInvalidate,
+            SendOpcode::RDMA_WRITE if reliable => Work::Write,
+            SendOpcode::RDMA_WRITE_IMM if reliable => Work::WriteImmediate,
+            SendOpcode::RDMA_READ if reliable => Work::Read,
+            SendOpcode::ATOMIC_CS if reliable => Work::CompareSwap,
+            SendOpcode::ATOMIC_FA if reliable => Work::FetchAdd,
+            other => {
+                return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on a QP of type {}", qp.service)));
+            }
+        };
+        if wqe.work == Work::Nop {
+            return Ok(None);
+        }
+        let address = if reliable { None } else { Some(self.parse_address(&mut rest)?) };
+        if matches!(wqe.work, Work::Write | Work::WriteImmediate) || wqe.work.is_answered() {
+            let raddr = take(&mut rest, DS_SIZE)?;
+            self.reserved(&wqe_raddr_seg::LAYOUT, "wqe_raddr_seg", raddr)?;
+            wqe.raddr = wqe_raddr_seg::raddr.get(raddr);
+            wqe.rkey = wqe_raddr_seg::rkey.get32(raddr);
+        }
+        if matches!(wqe.work, Work::CompareSwap | Work::FetchAdd) {
+            let atomic = take(&mut rest, DS_SIZE)?;
+            wqe.swap_add = wqe_atomic_seg::swap_add.get(atomic);
+            wqe.compare = wqe_atomic_seg::compare.get(atomic);
+        }
+        self.parse_data(qp, bytes.len(), rest, wqe)?;
+        Ok(address)
+    }
+
+    fn parse_address(&self, rest: &mut &[u8]) -> Result<AddressVector, Bad> {
+        let bytes = take(rest, av::SIZE)?;
+        if !av::ext.is_set(bytes) {
+            // Hardware takes the short form for the whole and misreads what follows.
+            return Err(Bad("av.ext", "not the extended form".to_owned(), CqeSyndrome::LOCAL_LENGTH_ERR));
+        }
+        self.reserved(&av::LAYOUT, "av", bytes)?;
+        let mut rgid = [0; 16];
+        if let Some(from) = av::rgid.of(bytes).first_chunk::<16>() {
+            rgid = *from;
+        }
+        Ok(AddressVector {
+            qkey: av::qkey.get32(bytes),
+            dqpn: av::dqp_dct.get32(bytes),
+            sl: av::sl.get32(bytes) as u8,
+            force_loopback: av::fl.is_set(bytes),
+            mlid: av::mlid.get32(bytes) as u8,
+            rlid: av::rlid.get32(bytes) as u16,
+            tclass: av::tclass.get32(bytes) as u8,
+            hop_limit: av::hop_limit.get32(bytes) as u8,
+            grh: av::grh.is_set(bytes),
+            src_addr_index: av::src_addr_index.get32(bytes) as u8,
+            flow_label: av::flow_label.get32(bytes),
+            rgid,
+        })
+    }
+
+    fn parse_data(&self, qp: &Qp, wqe_len: usize, mut rest: &[u8], wqe: &mut Wqe) -> Result<(), Bad> {
+        let mut list = Vec::new();
+        let mut inline: Option<Vec<u8>> = None;
+        while !rest.is_empty() {
+            let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+            if first & mlx5_prm::datapath::INLINE_SEG != 0 {
+                let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
+                let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
+                let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
+                let Some(data) = data.filter(|_| whole <= rest.len()) else {
+                    return Err(bad("wqe_inline_seg.byte_count", format!("{len} bytes do not fit the WQE")));
+                };
+                if wqe.work.is_answered() {
+                    return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
+                }
+                inline.get_or_insert_default().extend_from_slice(data);
+                rest = rest.get(whole..).unwrap_or_default();
+            } else {
+                let segment = take(&mut rest, DS_SIZE)?;
+                let count = wqe_data_seg::byte_count.get(segment);
+                // Zero stands for 2 GiB in a send WQE.
+                let len = if count == 0 { 1 << 31 } else { count };
+                list.push(Sge {
+                    address: wqe_data_seg::addr.get(segment),
+                    len,
+                    lkey: wqe_data_seg::lkey.get32(segment),
+                });
+            }
+        }
+        wqe.len =
+            list.iter().map(|sge| sge.len).sum::<u64>() + inline.as_ref().map_or(0, |data| data.len() as u64);
+        wqe.payload = match inline {
+            Some(_) if !list.is_empty() => {
+                return Err(bad("wqe_inline_seg.inline", "inline data and data pointers in one WQE"));
+            }
+            Some(data) => Payload::Inline(data),
+            None => Payload::Gather(list),
+        };
+        let short = |field, text: String| Err(Bad(field, text, CqeSyndrome::LOCAL_LENGTH_ERR));
+        if wqe.work == Work::Read && wqe_len > MAX_READ_WQE {
+            return short("wqe_ctrl_seg.ds", format!("a READ of {wqe_len} bytes of WQE"));
+        }
+        if matches!(wqe.work, Work::CompareSwap | Work::FetchAdd) && wqe.len != 8 {
+            return short("wqe_data_seg.byte_count", format!("an atomic of {} bytes", wqe.len));
+        }
+        let limit = match qp.service {
+            ServiceType::RC => 1u64 << qp.log_msg_max.min(31),
+            _ => u64::from(self.port.mtu_bytes()),
+        };
+        if wqe.len > limit {
+            return short("wqe_data_seg.byte_count", format!("{} bytes exceed {limit}", wqe.len));
+        }
+        Ok(())
+    }
+}
+
+const fn mask(sq: SendQueue) -> u64 {
+    (1 << sq.log_size) - 1
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
+    let Some((head, tail)) = rest.split_at_checked(len) else {
+        return Err(bad("wqe_ctrl_seg.ds", "the WQE ends inside a segment"));
+    };
+    *rest = tail;
+    Ok(head)
+}
