@@ -35,6 +35,8 @@ fn params() -> ConnectParams {
     ConnectParams {
         responder_resources: 16,
         initiator_depth: 8,
+        retry_count: 5,
+        rnr_retry_count: 6,
         response_timeout: 12, // 16.8 ms
         max_cm_retries: 3,
         ..ConnectParams::new(path(A, B), SERVICE, 0x11, 0x00_1111)
@@ -42,7 +44,12 @@ fn params() -> ConnectParams {
 }
 
 fn accept() -> AcceptParams {
-    AcceptParams { responder_resources: 4, initiator_depth: 2, ..AcceptParams::new(0x22, 0x00_2222) }
+    AcceptParams {
+        responder_resources: 4,
+        initiator_depth: 2,
+        rnr_retry_count: 3,
+        ..AcceptParams::new(0x22, 0x00_2222)
+    }
 }
 
 struct Store {
@@ -142,7 +149,9 @@ fn connects_and_both_sides_know_the_others_qp() {
     assert_eq!((qb.remote_qpn, qb.rq_psn, qb.sq_psn), (0x11, 0x2222, 0x1111));
     assert_eq!((qa.responder_resources, qa.initiator_depth), (2, 4));
     assert_eq!((qb.responder_resources, qb.initiator_depth), (4, 2));
-    assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu), (7, 7, 5));
+    assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu), (5, 5, 5));
+    // Each side's RNR retry count is what the other side asks for.
+    assert_eq!((qa.rnr_retry_count, qb.rnr_retry_count), (3, 6));
     a.rtu(ida, b"").unwrap();
     settle(0, &mut a, &mut b);
     assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);

@@ -214,6 +214,61 @@ fn abandoning_works_in_every_state_and_leaks_nothing() {
 }
 
 #[test]
+fn a_slot_is_not_used_again_before_its_last_message_is_sent() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let id = a.connect(0, &params(), &[], 1).unwrap();
+    a.abandon(0, id, &[]).unwrap();
+    assert_eq!(a.connect(0, &params(), &[], 2), Err(CmError::NoResources));
+    assert_eq!(one(messages(&mut a, 0)).mad.attr_id(), attr::CM_REJ);
+    let again = a.connect(0, &params(), &[], 2).unwrap();
+    assert_ne!(again, id);
+    assert_eq!(a.info(id), None);
+}
+
+#[test]
+fn a_connection_can_be_looked_at_until_the_next_event_is_fetched() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    let once = ConnectParams { max_cm_retries: 0, ..params() };
+    let id = a.connect(0, &once, &[], 1).unwrap();
+    messages(&mut a, 0);
+    let due = a.poll_at().unwrap();
+    let rej = a.dispatch(due);
+    assert_eq!(a.poll_event(), Some(CmEvent::TimedOut { id, owner: 1, stage: Stage::Req }));
+    assert!(rej.is_some() && a.dispatch(due).is_none());
+    assert_eq!(a.info(id).map(|info| info.service_id), Some(SERVICE));
+    assert_eq!((a.poll_event(), a.info(id)), (None, None));
+
+    // The other way round: the event is fetched first (another answer is sent before), then the message.
+    let id = a.connect(0, &ConnectParams { deadline: Some(0), ..once }, &[], 2).unwrap();
+    a.process(0, &MadAddress::local(B), &Dreq::zeroed().to_mad(0));
+    assert_eq!(a.dispatch(0).map(|out| out.mad.attr_id()), Some(attr::CM_DREP));
+    assert_eq!(a.poll_event(), Some(CmEvent::TimedOut { id, owner: 2, stage: Stage::Req }));
+    assert_eq!(a.dispatch(0).map(|out| out.mad.attr_id()), Some(attr::CM_REJ));
+    assert!(a.info(id).is_some());
+    assert!(a.poll_event().is_none() && a.info(id).is_none());
+}
+
+#[test]
+fn a_reply_that_is_taken_back_before_it_was_fetched_is_not_shown() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    let ida = a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
+    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    settle(0, &mut a, &mut b);
+    b.abandon(0, idb, b"after all, no").unwrap();
+    settle(0, &mut a, &mut b);
+    let reason = RejReason::CONSUMER_DEFINED;
+    assert_eq!(a.poll_event(), Some(CmEvent::Rejected { id: ida, owner: 1, reason }));
+    assert_eq!(a.private_data(ida)[..14], *b"after all, no\0");
+    assert_eq!(a.poll_event(), None);
+}
+
+#[test]
 fn a_node_connects_to_itself() {
     let mut store = Store::new(2);
     let mut cm = store.cm(A);
