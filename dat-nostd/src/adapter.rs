@@ -1,343 +1,489 @@
-//! The adapter: one per port, owner of everything.
+//! The adapter: one per port, owner of everything. Progress, and the end of the device.
 
-use core::marker::PhantomData;
+use core::fmt;
 
-use driver_mlx::{DmaSlice, Platform};
+use driver_mlx::{
+    AsyncEvent, Config, Cq, CqConfig, CqNumber, DmaRegion, Error, Gid, Hca, Platform, QpNumber,
+};
+use ib_port::ib_mgmt::sa::ClientConfig;
+use ib_port::{Port, PortConfig, PortCounters, PortInfo};
 
-use crate::attr::*;
-use crate::event::Event;
+use crate::cr::{Cr, Psp};
+use crate::ep::Ep;
+use crate::evd::{Evd, Notification};
+use crate::event::{AsyncError, ConnectionEvent};
 use crate::handle::*;
+use crate::ia::Ia;
+use crate::memory::{Lmr, Pz};
+use crate::queue::EventPool;
+use crate::random::Random;
 use crate::ret::{DatResult, DatReturn, ReturnType};
-use crate::types::*;
+use crate::storage::AdapterParts;
+use crate::table::Table;
+use crate::types::{EpState, IaAddress};
+
+/// Completions of one EVD looked at in one poll.
+const LOOK_AHEAD: u32 = 256;
+/// Distance of looks at the port while waiting for it to become active, nanoseconds.
+const ACTIVATION_STEP: u64 = 10_000_000;
+
+/// Event of a QP that got its first packet before its confirmation (PRM, event types).
+const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+/// Port change by which the subnet manager asks its clients to come again (PRM, port state change event).
+const CLIENT_REREGISTER: u8 = 0x09;
+
+/// An address and the port that has it.
+pub type Neighbour = (IaAddress, Gid);
+
+/// What the embedder chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterConfig<'s> {
+    /// The adapter's name: that of its IAs with RDMA-CM framing, and with `-dat` behind it of those with our own.
+    pub name: &'s str,
+    /// This port's address.
+    pub address: IaAddress,
+    /// The other ports' addresses.
+    pub neighbours: &'s [Neighbour],
+    /// Tells adapters of one node apart in handles.
+    pub id: u8,
+    /// Source of all randomness.
+    pub seed: u128,
+    /// Differs from boot to boot.
+    pub generation: u64,
+    /// The HCA's settings.
+    pub hca: Config,
+    /// How long to wait for the port to become active, nanoseconds; 0 not at all.
+    pub activation_timeout: u64,
+    /// Questions to the subnet administrator.
+    pub sa: ClientConfig,
+}
+
+impl<'s> AdapterConfig<'s> {
+    /// Defaults beside what has none: half a minute for the port, one second and three tries for the subnet administrator.
+    pub fn new(name: &'s str, address: IaAddress, neighbours: &'s [Neighbour], seed: u128) -> Self {
+        Self {
+            name,
+            address,
+            neighbours,
+            id: 0,
+            seed,
+            generation: 0,
+            hca: Config::DEFAULT,
+            activation_timeout: 30_000_000_000,
+            sa: ClientConfig::default(),
+        }
+    }
+}
+
+/// Why an adapter could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The HCA.
+    Hca(Error),
+    /// The port did not become active.
+    PortNotActive {
+        /// How long was waited, milliseconds.
+        waited_ms: u64,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Hca(error) => error.fmt(f),
+            OpenError::PortNotActive { waited_ms } => write!(
+                f,
+                "the port did not become active in {waited_ms} ms: no link, or no subnet manager on the fabric"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        OpenError::Hca(error)
+    }
+}
+
+/// What went by, beside the port's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterCounters {
+    /// Completions that the device cannot have meant.
+    pub bad_completions: u64,
+    /// Completions of EPs that are gone.
+    pub stale_completions: u64,
+    /// EVDs that lost an event.
+    pub overflows: u64,
+}
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
 pub struct Adapter<'s, P: Platform> {
-    platform: P,
-    storage: PhantomData<&'s mut ()>,
+    pub(crate) hca: Hca<'s, P>,
+    pub(crate) port: Port<'s, P::Bar>,
+    pub(crate) null_cq: Cq<P::Bar>,
+    pub(crate) name: &'s str,
+    pub(crate) address: IaAddress,
+    pub(crate) neighbours: &'s [Neighbour],
+    pub(crate) ias: Table<'s, IaHandle, Ia>,
+    pub(crate) pzs: Table<'s, PzHandle, Pz>,
+    pub(crate) lmrs: Table<'s, LmrHandle, Lmr>,
+    pub(crate) evds: Table<'s, EvdHandle, Evd<P::Bar>>,
+    pub(crate) eps: Table<'s, EpHandle, Ep<P::Bar>>,
+    pub(crate) psps: Table<'s, PspHandle, Psp>,
+    pub(crate) crs: Table<'s, CrHandle, Cr>,
+    pub(crate) events: EventPool<'s>,
+    pub(crate) random: Random,
+    pub(crate) counters: AdapterCounters,
+    pub(crate) local_port: u16,
+    /// EPs that wait for a path; EPs that are closing.
+    pub(crate) resolving: u32,
+    pub(crate) closing: u32,
+    /// Something happened since `prepare_idle` last asked.
+    pub(crate) progress: bool,
+    /// The connection manager has something to send.
+    pub(crate) flush_port: bool,
+    dead: bool,
 }
 
-const MISSING: DatReturn = DatReturn::new(ReturnType::NotImplemented);
-
-/// Result of [`Adapter::evd_wait_poll`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Still waiting; poll again by this time (nanoseconds), or after [`Adapter::poll`] did something.
-    Pending(u64),
-    /// The oldest event, and how many are left.
-    Ready(Event, u32),
-    /// `DAT_TIMEOUT_EXPIRED`, and how many events are queued.
-    TimedOut(u32),
-}
-
-#[allow(unused_variables)]
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// Runs everything that is due; answers with the next deadline (nanoseconds), None if nothing is timed.
+    /// Brings the HCA up, starts QP1 and waits for the port to become active.
+    ///
+    /// # Errors
+    /// [`OpenError`]; what was begun is undone as far as the device lets it.
+    pub fn open(
+        platform: P,
+        region: DmaRegion,
+        parts: AdapterParts<'s, P::Bar>,
+        config: &AdapterConfig<'s>,
+    ) -> Result<Self, OpenError> {
+        let mut hca = Hca::bring_up(platform, region, parts.hca, &config.hca)?;
+        let mut random = Random::new(config.seed, config.generation);
+        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa };
+        let opened = Port::open(&mut hca, parts.port, &port_config);
+        let mut port = match opened {
+            Ok(port) => port,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = hca.tear_down();
+                return Err(error.into());
+            }
+        };
+        let result = wait_active(&mut hca, &mut port, config.activation_timeout)
+            .and_then(|()| hca.create_cq(&CqConfig { entries: 1, eq: 0 }).map_err(OpenError::Hca));
+        let null_cq = match result {
+            Ok(cq) => cq,
+            Err(error) => {
+                let _ = port.close(&mut hca);
+                let _ = hca.tear_down();
+                return Err(error);
+            }
+        };
+        let id = config.id;
+        let local_port = random.next_u32() as u16;
+        Ok(Self {
+            hca,
+            port,
+            null_cq,
+            name: config.name,
+            address: config.address,
+            neighbours: config.neighbours,
+            ias: Table::new(id, parts.ias),
+            pzs: Table::new(id, parts.pzs),
+            lmrs: Table::new(id, parts.lmrs),
+            evds: Table::new(id, parts.evds),
+            eps: Table::new(id, parts.eps),
+            psps: Table::new(id, parts.psps),
+            crs: Table::new(id, parts.crs),
+            events: EventPool::new(parts.events),
+            random,
+            counters: AdapterCounters::default(),
+            local_port,
+            resolving: 0,
+            closing: 0,
+            progress: false,
+            flush_port: false,
+            dead: false,
+        })
+    }
+
+    /// Closes every IA abruptly and takes the HCA down. Peers are told as far as one datagram each goes.
+    ///
+    /// # Errors
+    /// The driver's first; the rest is done all the same.
+    pub fn close(mut self) -> Result<(), Error> {
+        for slot in 0..self.ias.end() {
+            if let Some(ia) = self.ias.handle_at(slot) {
+                let _ = self.ia_close(ia, crate::types::CloseFlags::Abrupt);
+            }
+        }
+        if !self.dead {
+            let now = self.hca.platform().now();
+            self.port.poll(now);
+        }
+        let Self { mut hca, port, null_cq, .. } = self;
+        let port = port.close(&mut hca);
+        let cq = hca.destroy_cq(null_cq);
+        let down = hca.tear_down();
+        port.and(cq).and(down)
+    }
+
+    /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Gives the
+    /// time by which it wants to be called again (nanoseconds; not after `now` if there is more to do at once).
     pub fn poll(&mut self, now: u64) -> Option<u64> {
-        let _ = &self.platform;
-        None
+        let hca_deadline = self.hca.poll(now);
+        while let Some(event) = self.hca.next_event() {
+            self.progress = true;
+            self.device_event(event);
+        }
+        if self.hca.fatal().is_some() {
+            self.die();
+        }
+        if self.dead {
+            return self.wait_deadline();
+        }
+        self.notifications();
+        let mut port_deadline = self.port.poll(now);
+        self.process_cm(now);
+        let resolving = self.advance_all_resolving(now);
+        for slot in 0..self.evds.end() {
+            if self.evds.at(slot).is_some_and(|evd| evd.reserved > 0) {
+                self.look_ahead(slot, LOOK_AHEAD);
+            }
+        }
+        self.progress_all_closing();
+        // What the steps above made the connection manager say goes out now.
+        if self.flush_port || self.port.cm_ref().poll_at() == Some(0) {
+            self.flush_port = false;
+            port_deadline = self.port.poll(now);
+        }
+        let more = self.port.cm_ref().has_event().then_some(now);
+        [Some(hca_deadline), port_deadline, resolving, self.wait_deadline(), more].into_iter().flatten().min()
     }
-    /// Arms the interrupts that somebody waits for, polls once more, and says whether the loop may idle.
+
+    /// Completion events: whose CQ may be armed again.
+    fn notifications(&mut self) {
+        let Self { hca, port, evds, .. } = self;
+        let count = hca.poll_completions(|number: CqNumber| {
+            if port.cq_number() == number {
+                port.notified();
+                return;
+            }
+            for slot in 0..evds.end() {
+                if let Some(evd) = evds.at_mut(slot)
+                    && let Some(cq) = &mut evd.cq
+                    && cq.number() == number
+                {
+                    cq.notified();
+                    evd.armed = false;
+                }
+            }
+        });
+        if count > 0 {
+            self.progress = true;
+        }
+    }
+
+    /// Arms the interrupts of the event queues, of QP1 and of every EVD that takes completions, polls once more, and says
+    /// whether the loop may idle until the next interrupt or deadline.
     pub fn prepare_idle(&mut self, now: u64) -> bool {
-        true
+        if !self.dead {
+            self.port.arm();
+            for slot in 0..self.evds.end() {
+                if let Some(evd) = self.evds.at_mut(slot)
+                    && evd.reserved > 0
+                    && !evd.armed
+                    && let Some(cq) = &mut evd.cq
+                {
+                    cq.arm(evd.notification == Notification::Solicited);
+                    evd.armed = true;
+                }
+            }
+            self.hca.arm_events();
+        }
+        self.progress = false;
+        let deadline = self.poll(now);
+        !self.progress
+            && (self.dead || !self.port.has_work())
+            && deadline.is_none_or(|deadline| deadline > now)
     }
+
+    /// Sends what the connection manager has to say, if it has.
+    pub(crate) fn run_port(&mut self) {
+        if self.flush_port && !self.dead {
+            self.flush_port = false;
+            let now = self.hca.platform().now();
+            self.port.poll(now);
+        }
+    }
+
+    fn device_event(&mut self, event: AsyncEvent) {
+        match event {
+            AsyncEvent::Port { change, .. } => {
+                // If it cannot be read now, a later event or the health check tells more.
+                let _ = self.port.refresh(&mut self.hca, change.0 == CLIENT_REREGISTER);
+            }
+            AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
+            AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::Fatal(_) => self.die(),
+            AsyncEvent::PagesRefused { .. } => {
+                self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
+            }
+            _ => {}
+        }
+    }
+
+    /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
+    fn qp_event(&mut self, qpn: QpNumber, established: bool) {
+        for slot in 0..self.eps.end() {
+            let Some(ep) = self.eps.at(slot) else { continue };
+            if ep.qpn != qpn || ep.qp.is_none() {
+                continue;
+            }
+            if established {
+                self.establish_passive(slot);
+            } else {
+                let alive = matches!(ep.state, EpState::Connected | EpState::DisconnectPending);
+                let (ia, handle) = (ep.ia, self.eps.handle_at(slot));
+                self.fail_ep(slot);
+                if alive && let Some(handle) = handle {
+                    self.async_error(Some(ia), AsyncError::EpBroken, handle.into());
+                }
+            }
+            return;
+        }
+    }
+
+    /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
+    fn cq_error(&mut self, number: CqNumber) {
+        for slot in 0..self.evds.end() {
+            let Some(evd) = self.evds.at_mut(slot) else { continue };
+            if evd.cq.as_ref().is_none_or(|cq| cq.number() != number) || evd.overflowed {
+                continue;
+            }
+            evd.overflowed = true;
+            self.counters.overflows += 1;
+            let ia = evd.ia;
+            let Some(handle) = self.evds.handle_at(slot) else { continue };
+            self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
+            for ep in 0..self.eps.end() {
+                if self
+                    .eps
+                    .at(ep)
+                    .is_some_and(|ep| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle))
+                {
+                    self.fail_ep(ep);
+                }
+            }
+        }
+    }
+
+    /// The device is gone: IA_CATASTROPHIC, every connection ends, everything outstanding counts as flushed.
+    fn die(&mut self) {
+        if self.dead {
+            return;
+        }
+        self.dead = true;
+        self.progress = true;
+        self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
+        for slot in 0..self.eps.end() {
+            let Some(ep) = self.eps.at(slot) else { continue };
+            let event = match ep.state {
+                EpState::ActiveConnectionPending => ConnectionEvent::Unreachable,
+                EpState::CompletionPending => ConnectionEvent::AcceptCompletionError,
+                EpState::Connected | EpState::DisconnectPending => ConnectionEvent::Broken,
+                _ => continue,
+            };
+            self.begin_close(slot, event, EpState::Disconnected);
+        }
+        self.progress_all_closing();
+    }
+
+    /// Whether the device is gone.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
+    pub(crate) fn usable(&self) -> DatResult<()> {
+        if self.dead { Err(DatReturn::new(ReturnType::InternalError)) } else { Ok(()) }
+    }
+
+    /// The address that is none, of this port's family.
+    pub(crate) fn unspecified(&self) -> IaAddress {
+        match self.address {
+            IaAddress::V4(_) => core::net::Ipv4Addr::UNSPECIFIED.into(),
+            IaAddress::V6(_) => core::net::Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
     /// The platform.
     pub fn platform(&self) -> &P {
-        &self.platform
+        self.hca.platform()
     }
 
-    /// `dat_ia_open`. The async EVD is made if none is given.
-    pub fn ia_open(
-        &mut self,
-        name: &str,
-        async_evd_min_qlen: u32,
-        async_evd: Option<EvdHandle>,
-    ) -> DatResult<(IaHandle, EvdHandle)> {
-        Err(MISSING)
+    /// The HCA, to look at: capabilities, bring-up times, counters, trace.
+    pub fn hca(&self) -> &Hca<'s, P> {
+        &self.hca
     }
-    /// `dat_ia_query`.
-    pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
-        Err(MISSING)
-    }
-    /// `dat_ia_close`.
-    pub fn ia_close(&mut self, ia: IaHandle, flags: CloseFlags) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_pz_create`.
-    pub fn pz_create(&mut self, ia: IaHandle) -> DatResult<PzHandle> {
-        Err(MISSING)
-    }
-    /// `dat_pz_query`.
-    pub fn pz_query(&self, pz: PzHandle) -> DatResult<IaHandle> {
-        Err(MISSING)
-    }
-    /// `dat_pz_free`.
-    pub fn pz_free(&mut self, pz: PzHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_lmr_create` of a virtual region: segments and peers name it by `region.va()`.
-    pub fn lmr_create(
-        &mut self,
-        ia: IaHandle,
-        region: DmaSlice,
-        pz: PzHandle,
-        mem_priv: MemPriv,
-    ) -> DatResult<LmrCreated> {
-        Err(MISSING)
-    }
-    /// Extension: segments and peers name the region's bytes by offsets from 0.
-    pub fn lmr_create_zero_based(
-        &mut self,
-        ia: IaHandle,
-        region: DmaSlice,
-        pz: PzHandle,
-        mem_priv: MemPriv,
-    ) -> DatResult<LmrCreated> {
-        Err(MISSING)
-    }
-    /// `dat_lmr_query`.
-    pub fn lmr_query(&self, lmr: LmrHandle) -> DatResult<LmrParameters> {
-        Err(MISSING)
-    }
-    /// `dat_lmr_free`.
-    pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_lmr_sync_rdma_read`.
-    pub fn lmr_sync_rdma_read(&self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_lmr_sync_rdma_write`.
-    pub fn lmr_sync_rdma_write(&self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_create`.
-    pub fn evd_create(
-        &mut self,
-        ia: IaHandle,
-        min_qlen: u32,
-        cno: Option<CnoHandle>,
-        flags: EvdFlags,
-    ) -> DatResult<EvdHandle> {
-        Err(MISSING)
-    }
-    /// `dat_evd_query`.
-    pub fn evd_query(&self, evd: EvdHandle) -> DatResult<EvdParameters> {
-        Err(MISSING)
-    }
-    /// `dat_evd_free`.
-    pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_enable`.
-    pub fn evd_enable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_disable`.
-    pub fn evd_disable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_set_unwaitable`.
-    pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_clear_unwaitable`.
-    pub fn evd_clear_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_post_se`.
-    pub fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_evd_dequeue`; QUEUE_EMPTY (without class bits) if there is nothing.
-    pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        Err(MISSING)
-    }
-    /// Begins `dat_evd_wait`. While it is open, other waits and dequeues on the EVD are INVALID_STATE.
-    pub fn evd_wait_begin(
-        &mut self,
-        evd: EvdHandle,
-        now: u64,
-        timeout_us: u32,
-        threshold: u32,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Whether the wait is over. It has ended when this answers anything but `Pending`.
-    pub fn evd_wait_poll(&mut self, evd: EvdHandle, now: u64) -> DatResult<Wait> {
-        Err(MISSING)
-    }
-    /// Gives up a wait.
-    pub fn evd_wait_end(&mut self, evd: EvdHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_create`.
-    #[allow(clippy::too_many_arguments)]
-    pub fn ep_create(
-        &mut self,
-        ia: IaHandle,
-        pz: Option<PzHandle>,
-        recv_evd: Option<EvdHandle>,
-        request_evd: Option<EvdHandle>,
-        connect_evd: Option<EvdHandle>,
-        attributes: Option<&EpAttributes>,
-    ) -> DatResult<EpHandle> {
-        Err(MISSING)
-    }
-    /// `dat_ep_query`.
-    pub fn ep_query(&self, ep: EpHandle) -> DatResult<EpParameters> {
-        Err(MISSING)
-    }
-    /// `dat_ep_get_status`.
-    pub fn ep_get_status(&self, ep: EpHandle) -> DatResult<EpStatus> {
-        Err(MISSING)
-    }
-    /// `dat_ep_connect`. `timeout_us` > 0 or TIMEOUT_INFINITE.
-    #[allow(clippy::too_many_arguments)]
-    pub fn ep_connect(
-        &mut self,
-        ep: EpHandle,
-        remote: &IaAddress,
-        conn_qual: u64,
-        timeout_us: u32,
-        private_data: &[u8],
-        qos: Qos,
-        flags: ConnectFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Private data of the peer's accept or reject; lives until the EP is freed or reset.
-    pub fn ep_private_data(&self, ep: EpHandle) -> DatResult<&[u8]> {
-        Err(MISSING)
-    }
-    /// `dat_ep_disconnect`.
-    pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_reset`.
-    pub fn ep_reset(&mut self, ep: EpHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_free`.
-    pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_post_send`.
-    pub fn ep_post_send(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_post_recv`.
-    pub fn ep_post_recv(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_post_rdma_read`.
-    pub fn ep_post_rdma_read(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_ep_post_rdma_write`.
-    pub fn ep_post_rdma_write(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Extension: RDMA write that consumes a receive at the peer and hands it `immediate`.
-    pub fn ep_post_rdma_write_immediate(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        immediate: u32,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Extension: send that kills the peer's `rmr_context`.
-    pub fn ep_post_send_invalidate(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        rmr_context: u32,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_psp_create`.
-    pub fn psp_create(
-        &mut self,
-        ia: IaHandle,
-        conn_qual: u64,
-        evd: EvdHandle,
-        flags: PspFlags,
-    ) -> DatResult<PspHandle> {
-        Err(MISSING)
-    }
-    /// `dat_psp_query`.
-    pub fn psp_query(&self, psp: PspHandle) -> DatResult<PspParameters> {
-        Err(MISSING)
-    }
-    /// `dat_psp_free`.
-    pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_cr_query`.
-    pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
-        Err(MISSING)
-    }
-    /// `dat_cr_accept`.
-    pub fn cr_accept(&mut self, cr: CrHandle, ep: Option<EpHandle>, private_data: &[u8]) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// `dat_cr_reject`.
-    pub fn cr_reject(&mut self, cr: CrHandle) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Extension: reject with private data, at most 148 bytes.
-    pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Extension: memory from the adapter's DMA region. `align` a power of two up to 4096 is always honoured.
-    pub fn dma_alloc(&mut self, len: usize, align: usize) -> DatResult<DmaSlice> {
-        Err(MISSING)
-    }
-    /// Extension: gives memory of `dma_alloc` back.
-    pub fn dma_free(&mut self, memory: DmaSlice) -> DatResult<()> {
-        Err(MISSING)
-    }
-    /// Extension: this adapter's address.
+
+    /// Extension: this port's address.
     pub fn address(&self) -> IaAddress {
-        core::net::Ipv4Addr::UNSPECIFIED.into()
+        self.address
     }
-    /// Extension: path MTU of the port, bytes.
+
+    /// Extension: the port's MTU, bytes.
     pub fn mtu(&self) -> u32 {
-        0
+        self.port.info().mtu.bytes()
     }
+
     /// Extension: whether the port is active.
     pub fn is_up(&self) -> bool {
-        false
+        !self.dead && self.port.info().active
+    }
+
+    /// How the port stands.
+    pub fn port_info(&self) -> &PortInfo {
+        self.port.info()
+    }
+
+    /// The port's counters.
+    pub fn port_counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> AdapterCounters {
+        self.counters
+    }
+}
+
+/// Waits until the port is active.
+fn wait_active<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    port: &mut Port<'_, P::Bar>,
+    timeout: u64,
+) -> Result<(), OpenError> {
+    let start = hca.platform().now();
+    let end = start.saturating_add(timeout);
+    loop {
+        let now = hca.platform().now();
+        if port.info().active || timeout == 0 {
+            return Ok(());
+        }
+        if now >= end {
+            return Err(OpenError::PortNotActive { waited_ms: now.saturating_sub(start) / 1_000_000 });
+        }
+        hca.poll(now);
+        while hca.next_event().is_some() {}
+        if let Some(syndrome) = hca.fatal() {
+            return Err(OpenError::Hca(Error::Fatal(syndrome)));
+        }
+        port.refresh(hca, false)?;
+        if !port.info().active {
+            hca.arm_events();
+            hca.platform().idle(now.saturating_add(ACTIVATION_STEP).min(end));
+        }
     }
 }

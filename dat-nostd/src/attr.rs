@@ -1,6 +1,6 @@
 //! Attributes and parameters of objects. DAT 1.2, sections on attributes; limits are this provider's.
 
-use crate::handle::{EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle};
+use crate::handle::{EpHandle, EvdHandle, IaHandle, LmrHandle, PzHandle};
 use crate::types::{CompletionFlags, EpState, EvdFlags, EvdState, IaAddress, MemPriv, PspFlags, Qos};
 
 /// Private data of a REQ under RDMA-CM framing, bytes: 92 less the 36-byte header. InfiniBand annex A11.

@@ -167,6 +167,17 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         Ok(value)
     }
 
+    /// Whether the handle named an object of this table that is gone now.
+    pub(crate) fn is_past(&self, handle: H) -> bool {
+        let any = handle.any();
+        let slot = self.slots.get(any.slot() as usize);
+        any.kind() == Some(H::KIND)
+            && any.adapter() == self.adapter
+            && any.generation() != 0
+            && slot.is_some_and(|slot| slot.generation >= any.generation())
+            && self.get(handle).is_err()
+    }
+
     /// One past the highest slot ever used: the end for loops by slot.
     pub(crate) fn end(&self) -> u16 {
         self.fresh.min(u16::MAX as u32) as u16

@@ -1,0 +1,353 @@
+//! QP1, the general services interface: management datagrams in and out.
+//!
+//! The QP1 object receives. Where the HCA can put another source QP number into datagrams (`set_deth_sqpn`), an ordinary UD QP
+//! sends under number 1, as Linux does; otherwise the QP1 object sends too.
+
+use driver_mlx::{
+    Access, AddressVector, Base, CompletionKind, Cq, CqConfig, CqNumber, DmaSlice, Error, Grh, Hca,
+    InitParams, Lid, MemoryRegion, Path, Pd, Platform, Psn, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp,
+    Service, Sge,
+};
+use driver_mlx::{Bar, Gid as DriverGid};
+use ib_mgmt::Gid;
+use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
+
+/// Bytes before a received datagram: room for its global routing header.
+const GRH_LEN: usize = 40;
+/// Receives kept posted.
+const RECEIVES: usize = 64;
+/// Distance of the receive buffers, bytes.
+const RECEIVE_STRIDE: usize = 512;
+/// Datagrams that can be under way at once.
+const SENDS: usize = 32;
+/// Cookie bit that tells sends from receives.
+const SEND: u64 = 1 << 32;
+
+/// What went by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GsiCounters {
+    /// Datagrams received.
+    pub received: u64,
+    /// Datagrams handed to the HCA.
+    pub sent: u64,
+    /// Received datagrams of a wrong size, or with an error completion.
+    pub bad: u64,
+    /// Datagrams not sent because too many were under way, or refused by the HCA. Their sender repeats them.
+    pub send_failed: u64,
+}
+
+/// QP1 and what it needs.
+#[derive(Debug)]
+pub(crate) struct Gsi<B: Bar> {
+    pd: Pd,
+    memory: DmaSlice,
+    region: MemoryRegion,
+    cq: Cq<B>,
+    receiver: Qp<B>,
+    /// The UD QP that sends as QP 1; None if the QP1 object does it.
+    sender: Option<Qp<B>>,
+    /// A set bit is a send buffer under way.
+    sending: u32,
+    rate_supported: u16,
+    armed: bool,
+    pub(crate) counters: GsiCounters,
+}
+
+impl<B: Bar> Gsi<B> {
+    /// Makes and starts QP1 of port 1. What was begun is undone on failure.
+    pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>) -> Result<Self, Error> {
+        let pd = hca.alloc_pd()?;
+        let result = Self::open_memory(hca, pd);
+        if result.is_err() {
+            // The first error is the one to tell.
+            let _ = hca.dealloc_pd(pd);
+        }
+        result
+    }
+
+    fn open_memory<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, pd: Pd) -> Result<Self, Error> {
+        let memory = hca.alloc(RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN, 4096)?;
+        let region = match hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
+            Ok(region) => region,
+            Err(error) => {
+                let _ = hca.free(memory);
+                return Err(error);
+            }
+        };
+        let result = Self::open_queues(hca, pd, memory, region);
+        if result.is_err() {
+            let _ = hca.deregister(region);
+            let _ = hca.free(memory);
+        }
+        result
+    }
+
+    fn open_queues<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        pd: Pd,
+        memory: DmaSlice,
+        region: MemoryRegion,
+    ) -> Result<Self, Error> {
+        let cq = hca.create_cq(&CqConfig { entries: (RECEIVES + SENDS) as u32, eq: 0 })?;
+        let apart = hca.caps().set_deth_sqpn;
+        let (receiver, sender) = match Self::open_pair(hca, pd, cq.number(), apart) {
+            Ok(pair) => pair,
+            Err(error) => {
+                let _ = hca.destroy_cq(cq);
+                return Err(error);
+            }
+        };
+        let rate_supported = hca.caps().stat_rate_support;
+        let mut gsi = Self {
+            pd,
+            memory,
+            region,
+            cq,
+            receiver,
+            sender,
+            sending: 0,
+            rate_supported,
+            armed: false,
+            counters: GsiCounters::default(),
+        };
+        for index in 0..RECEIVES {
+            gsi.post_receive(index);
+        }
+        Ok(gsi)
+    }
+
+    fn open_pair<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        pd: Pd,
+        cq: CqNumber,
+        apart: bool,
+    ) -> Result<(Qp<B>, Option<Qp<B>>), Error> {
+        let config = QpConfig {
+            service: Service::Gsi,
+            max_send_wr: if apart { 0 } else { SENDS as u32 },
+            max_recv_wr: RECEIVES as u32,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..QpConfig::rc(pd, cq)
+        };
+        let receiver = Self::open_qp(hca, &config)?;
+        if !apart {
+            return Ok((receiver, None));
+        }
+        let config = QpConfig {
+            service: Service::Ud { q_key: QKey::GSI },
+            max_send_wr: SENDS as u32,
+            max_recv_wr: 0,
+            deth_sqpn: Some(QpNumber::GSI),
+            ..config
+        };
+        match Self::open_qp(hca, &config) {
+            Ok(sender) => Ok((receiver, Some(sender))),
+            Err(error) => {
+                let _ = hca.destroy_qp(receiver);
+                Err(error)
+            }
+        }
+    }
+
+    fn open_qp<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, config: &QpConfig) -> Result<Qp<B>, Error> {
+        let mut qp = hca.create_qp(config)?;
+        let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
+        let result = hca
+            .modify_to_init(&mut qp, &params)
+            .and_then(|()| hca.modify_to_rts_datagram(&mut qp, Psn::new(0)));
+        match result {
+            Ok(()) => Ok(qp),
+            Err(error) => {
+                let _ = hca.destroy_qp(qp);
+                Err(error)
+            }
+        }
+    }
+
+    /// Destroys everything, the first error is told, the rest is done all the same.
+    pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        let sender = self.sender.map_or(Ok(()), |qp| hca.destroy_qp(qp));
+        let receiver = hca.destroy_qp(self.receiver);
+        let cq = hca.destroy_cq(self.cq);
+        let region = hca.deregister(self.region);
+        let memory = if region.is_ok() { hca.free(self.memory) } else { Ok(()) };
+        let pd = hca.dealloc_pd(self.pd);
+        sender.and(receiver).and(cq).and(region).and(memory).and(pd)
+    }
+
+    fn receive_offset(index: usize) -> usize {
+        index % RECEIVES * RECEIVE_STRIDE
+    }
+
+    fn post_receive(&mut self, index: usize) {
+        let sge = Sge {
+            address: self.region.address + Self::receive_offset(index) as u64,
+            length: (GRH_LEN + MAD_LEN) as u32,
+            lkey: self.region.lkey,
+        };
+        if self.receiver.post_recv(&[sge], index as u64).is_err() {
+            self.counters.bad += 1;
+        }
+    }
+
+    /// Sends a datagram to QP1 (or `to.qpn`) of another port. False if it could not be handed over; management protocols
+    /// repeat, so nothing more is done about it.
+    pub(crate) fn send(&mut self, mad: &Mad, to: &MadAddress) -> bool {
+        let slot = self.sending.trailing_ones() as usize;
+        if slot >= SENDS {
+            self.counters.send_failed += 1;
+            return false;
+        }
+        let offset = RECEIVES * RECEIVE_STRIDE + slot * MAD_LEN;
+        let grh = to.grh.map(|grh| Grh {
+            dgid: DriverGid(grh.remote_gid.0),
+            source_gid_index: 0,
+            flow_label: grh.flow_label,
+            hop_limit: grh.hop_limit,
+            traffic_class: grh.traffic_class,
+        });
+        let path = Path::InfiniBand {
+            dlid: Lid::new(to.lid),
+            sl: to.sl,
+            src_path_bits: to.path_bits,
+            static_rate: 0,
+            grh,
+        };
+        let vector = AddressVector::new(&path, QpNumber::new(to.qpn), QKey::GSI, self.rate_supported);
+        let sge = Sge {
+            address: self.region.address + offset as u64,
+            length: MAD_LEN as u32,
+            lkey: self.region.lkey,
+        };
+        let written = self.memory.write(offset, mad.as_bytes()).is_ok();
+        let qp = self.sender.as_mut().unwrap_or(&mut self.receiver);
+        let posted = written
+            && qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_ok();
+        if !posted {
+            self.counters.send_failed += 1;
+            return false;
+        }
+        qp.ring();
+        self.sending |= 1 << slot;
+        self.counters.sent += 1;
+        true
+    }
+
+    /// The next received datagram and where it came from.
+    pub(crate) fn receive(&mut self) -> Option<(Mad, MadAddress)> {
+        // As many completions as the queue can hold, so that a device that repeats itself cannot keep us here.
+        for _ in 0..RECEIVES + SENDS {
+            let completion = match self.cq.poll() {
+                Ok(Some(completion)) => completion,
+                Ok(None) => return None,
+                Err(_) => {
+                    self.counters.bad += 1;
+                    continue;
+                }
+            };
+            if completion.is_send() {
+                let cookie = match &mut self.sender {
+                    Some(sender) => sender.retire(&completion),
+                    None => self.receiver.retire(&completion),
+                };
+                match cookie {
+                    Some(cookie) if cookie & SEND != 0 => self.sending &= !(1 << (cookie & 31)),
+                    _ => self.counters.bad += 1,
+                }
+                continue;
+            }
+            let Some(cookie) = self.receiver.retire(&completion) else {
+                self.counters.bad += 1;
+                continue;
+            };
+            let index = cookie as usize % RECEIVES;
+            let good = completion.kind() == CompletionKind::Receive
+                && completion.byte_len() as usize == GRH_LEN + MAD_LEN;
+            let mut grh = [0; GRH_LEN];
+            let mut mad = Mad::zeroed();
+            let offset = Self::receive_offset(index);
+            let read = self.memory.read(offset, &mut grh).is_ok()
+                && self.memory.read(offset + GRH_LEN, mad.as_bytes_mut()).is_ok();
+            self.post_receive(index);
+            if !good || !read {
+                self.counters.bad += 1;
+                continue;
+            }
+            self.counters.received += 1;
+            let from = MadAddress {
+                lid: completion.slid().get(),
+                qpn: completion.src_qpn().get(),
+                sl: completion.sl(),
+                path_bits: completion.path_bits(),
+                pkey: completion.pkey().get(),
+                grh: completion.has_grh().then(|| parse_grh(&grh)),
+            };
+            return Some((mad, from));
+        }
+        None
+    }
+
+    /// The CQ's number, to tell whose event it is.
+    pub(crate) fn cq_number(&self) -> CqNumber {
+        self.cq.number()
+    }
+
+    /// The event of [`Gsi::arm`] arrived.
+    pub(crate) fn notified(&mut self) {
+        self.cq.notified();
+        self.armed = false;
+    }
+
+    /// Asks for an event at the next datagram.
+    pub(crate) fn arm(&mut self) {
+        if !self.armed {
+            self.cq.arm(false);
+            self.armed = true;
+        }
+    }
+
+    /// Whether something has arrived that was not taken yet.
+    pub(crate) fn has_work(&self) -> bool {
+        !matches!(self.cq.peek(0), Ok(None))
+    }
+}
+
+/// Both GIDs and the route fields of a received header (IBTA volume 1, 8.3); "local" is the receiver.
+fn parse_grh(grh: &[u8; GRH_LEN]) -> GrhAddress {
+    let part = |at: usize| {
+        let mut gid = [0; 16];
+        gid.iter_mut().zip(grh.iter().skip(at)).for_each(|(to, from)| *to = *from);
+        Gid(gid)
+    };
+    let word = u32::from_be_bytes([grh[0], grh[1], grh[2], grh[3]]);
+    GrhAddress {
+        local_gid: part(24),
+        remote_gid: part(8),
+        // A reply must not be stopped at the first router because the request came far.
+        hop_limit: 64,
+        traffic_class: (word >> 20) as u8,
+        flow_label: word & 0xf_ffff,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grh_of_a_received_datagram() {
+        let mut grh = [0u8; GRH_LEN];
+        grh[..4].copy_from_slice(&0x6_5a_abcdeu32.to_be_bytes());
+        grh[7] = 3;
+        for (index, byte) in grh[8..].iter_mut().enumerate() {
+            *byte = index as u8;
+        }
+        let parsed = parse_grh(&grh);
+        assert_eq!(parsed.traffic_class, 0x5a);
+        assert_eq!(parsed.flow_label, 0xabcde);
+        assert_eq!(parsed.remote_gid.0[0], 0);
+        assert_eq!(parsed.local_gid.0[15], 31);
+        assert_eq!(parsed.hop_limit, 64);
+    }
+}

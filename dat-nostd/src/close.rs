@@ -1,0 +1,282 @@
+//! The end of connections: everything outstanding is flushed, then comes exactly one terminal event. DAT 1.2, disconnect.
+
+use driver_mlx::{Bar, Platform, SendFlags, SendOp};
+
+use crate::adapter::Adapter;
+use crate::ep::{Cookie, Ep};
+use crate::evd::Evd;
+use crate::event::{ConnectionEvent, DtoOperation};
+use crate::handle::{EpHandle, EvdHandle, Typed};
+use crate::ret::DatResult;
+use crate::types::EpState;
+
+/// Far behind everything: events that follow what a dead device will never report.
+const AFTER_ALL: u32 = 1 << 30;
+
+/// An EP on its way to DISCONNECTED.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// The terminal event.
+    pub(crate) event: ConnectionEvent,
+    /// Graceful: requests are still being finished.
+    pub(crate) draining: bool,
+    /// Requests and receives posted when it began.
+    request_end: u32,
+    receive_end: u32,
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Ends an EP's connection or attempt now: QP to error, flush, then `event`. Until the event is queued the EP shows
+    /// `meanwhile`. Nothing happens if the end has begun already, except that a graceful one turns abrupt.
+    pub(crate) fn begin_close(&mut self, slot: u16, event: ConnectionEvent, meanwhile: EpState) {
+        let Some(handle) = self.eps.handle_at(slot) else { return };
+        self.leave_awaiting(handle);
+        self.abandon_attempt(handle);
+        let dead = self.is_dead();
+        let Some(ep) = self.eps.at_mut(slot) else { return };
+        if ep.closing.as_ref().is_some_and(|closing| !closing.draining)
+            || matches!(ep.state, EpState::Disconnected | EpState::Unconnected)
+        {
+            return;
+        }
+        ep.state = meanwhile;
+        if let Some(qp) = &mut ep.qp
+            && !dead
+        {
+            // The device may have come here by itself; then the command changes nothing.
+            let _ = self.hca.modify_to_error(qp);
+        }
+        // A suppressed request that had succeeded would leave no completion to tell the end by.
+        if ep.suppressed > 0 && !dead {
+            post_marker(ep);
+        }
+        if ep.closing.is_none() {
+            self.closing += 1;
+        }
+        ep.closing = Some(Closing {
+            event,
+            draining: false,
+            request_end: ep.requests.head,
+            receive_end: ep.receives.head,
+        });
+        self.progress = true;
+        self.progress_closing(slot);
+    }
+
+    /// `dat_ep_disconnect`, graceful: outstanding requests finish first, new ones are refused.
+    pub(crate) fn begin_graceful(&mut self, handle: EpHandle) -> DatResult<()> {
+        let dead = self.is_dead();
+        let ep = self.eps.get_mut(handle)?;
+        ep.state = EpState::DisconnectPending;
+        if !dead && ep.requests.outstanding() > 0 {
+            post_marker(ep);
+        }
+        ep.closing = Some(Closing {
+            event: ConnectionEvent::Disconnected,
+            draining: true,
+            request_end: ep.requests.head,
+            receive_end: ep.receives.head,
+        });
+        self.closing += 1;
+        self.progress_closing(handle.any().slot());
+        Ok(())
+    }
+
+    /// `dat_ep_disconnect`, abrupt, or of a set-up that is under way.
+    pub(crate) fn disconnect_now(&mut self, handle: EpHandle) -> DatResult<()> {
+        let meanwhile = match self.eps.get(handle)?.state {
+            EpState::Connected | EpState::DisconnectPending => EpState::DisconnectPending,
+            _ => EpState::Disconnected,
+        };
+        self.begin_close(handle.any().slot(), ConnectionEvent::Disconnected, meanwhile);
+        self.run_port();
+        Ok(())
+    }
+
+    /// The connection is broken, or its set-up failed on this, the passive side.
+    pub(crate) fn fail_ep(&mut self, slot: u16) {
+        let Some(ep) = self.eps.at(slot) else { return };
+        let event = match ep.state {
+            EpState::Connected | EpState::DisconnectPending => ConnectionEvent::Broken,
+            EpState::CompletionPending => ConnectionEvent::AcceptCompletionError,
+            EpState::ActiveConnectionPending => ConnectionEvent::NonPeerRejected,
+            _ => return,
+        };
+        self.begin_close(slot, event, EpState::Disconnected);
+    }
+
+    /// Goes on with every EP that is closing.
+    pub(crate) fn progress_all_closing(&mut self) {
+        if self.closing == 0 {
+            return;
+        }
+        for slot in 0..self.eps.end() {
+            self.progress_closing(slot);
+        }
+    }
+
+    /// If everything of a closing EP has been flushed (though perhaps not dequeued), queues its terminal event behind it.
+    fn progress_closing(&mut self, slot: u16) {
+        let dead = self.is_dead();
+        let Some(ep) = self.eps.at(slot) else { return };
+        let Some(closing) = ep.closing else { return };
+        let requests_done = dead || self.requests_done(ep, &closing);
+        if closing.draining {
+            if requests_done {
+                // Everything was finished: now it is like any other end.
+                self.begin_close(slot, ConnectionEvent::Disconnected, EpState::DisconnectPending);
+            }
+            return;
+        }
+        if !requests_done || !dead && !self.receives_done(ep, &closing) {
+            return;
+        }
+        self.finish_closing(slot);
+    }
+
+    /// Queues the terminal event.
+    fn finish_closing(&mut self, slot: u16) {
+        let dead = self.is_dead();
+        let Some(ep) = self.eps.at_mut(slot) else { return };
+        let Some(closing) = ep.closing else { return };
+        ep.state = EpState::Disconnected;
+        ep.closing = None;
+        self.closing = self.closing.saturating_sub(1);
+        let position = self.terminal_position(slot, dead);
+        self.post_connection_event(slot, closing.event, position);
+    }
+
+    /// Where the terminal event belongs in the connect EVD: behind all completions that are there.
+    fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
+        let ep = self.eps.at(slot)?;
+        let evd = self.evds.get(ep.connect_evd?).ok()?;
+        evd.cq.as_ref()?;
+        let end = evd.consumed.wrapping_add(completions(evd));
+        Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
+    }
+
+    /// Ends the closing of an EP at once; its flushes will be forgotten.
+    pub(crate) fn end_closing(&mut self, handle: EpHandle) {
+        let slot = handle.any().slot();
+        if self.eps.at(slot).is_some_and(|ep| ep.closing.is_some()) {
+            self.finish_closing(slot);
+        }
+    }
+
+    /// Whether all requests posted before the end are retired or their completions are in the CQ.
+    fn requests_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+        let last = closing.request_end.wrapping_sub(1);
+        if (ep.requests.tail.wrapping_sub(closing.request_end) as i32) >= 0 {
+            return true;
+        }
+        if ep.qp.is_none() {
+            return true;
+        }
+        self.any_completion(ep.request_evd, |completion| {
+            ep.owns(completion)
+                && completion.is_send()
+                && ep.find_request(completion).is_some_and(|(number, _)| number == last)
+        })
+    }
+
+    /// The same for receives, each of which has a completion of its own.
+    fn receives_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+        let mut left = closing.receive_end.wrapping_sub(ep.receives.tail) as i32;
+        if left <= 0 || ep.qp.is_none() {
+            return true;
+        }
+        self.any_completion(ep.recv_evd, |completion| {
+            if ep.owns(completion) && !completion.is_send() {
+                left -= 1;
+            }
+            left == 0
+        })
+    }
+
+    fn any_completion(
+        &self,
+        evd: Option<EvdHandle>,
+        mut found: impl FnMut(&driver_mlx::Completion) -> bool,
+    ) -> bool {
+        let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
+        let Some(cq) = &evd.cq else { return true };
+        for ahead in 0..=cq.capacity().saturating_mul(2) {
+            match cq.peek(ahead) {
+                Ok(Some(completion)) if found(&completion) => return true,
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => return false,
+            }
+        }
+        false
+    }
+
+    /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
+    pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd)) {
+            evd.awaiting += 1;
+        }
+    }
+
+    /// The EP, if it waits for its peer's confirmation, does so no more.
+    pub(crate) fn leave_awaiting(&mut self, handle: EpHandle) {
+        if self.eps.get(handle).is_ok_and(|ep| ep.state == EpState::CompletionPending) {
+            self.leave_awaiting_of(handle);
+        }
+    }
+
+    pub(crate) fn leave_awaiting_of(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd)) {
+            evd.awaiting = evd.awaiting.saturating_sub(1);
+        }
+    }
+
+    /// Consumes suppressed completions at the head of an EVD's CQ.
+    pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
+        let slot = evd.any().slot();
+        loop {
+            let Some(state) = self.evds.at(slot) else { return };
+            let Some(cq) = &state.cq else { return };
+            let Ok(Some(completion)) = cq.peek(0) else { return };
+            let silent = self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
+                ep.owns(&completion)
+                    && completion.kind() == driver_mlx::CompletionKind::Send
+                    && ep.find_request(&completion).is_some_and(|(_, cookie)| cookie.is_silent())
+            });
+            if !silent {
+                return;
+            }
+            self.consume_silent(slot);
+        }
+    }
+}
+
+/// Completions in the CQ, taken or not looked at.
+fn completions<B: Bar>(evd: &Evd<B>) -> u32 {
+    let Some(cq) = &evd.cq else { return 0 };
+    let mut count = 0;
+    while count <= cq.capacity().saturating_mul(2) && !matches!(cq.peek(count), Ok(None)) {
+        count += 1;
+    }
+    count
+}
+
+/// Posts a request of ours that moves nothing and completes after all before it. There is always room for one.
+fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
+    if ep.marker.is_some() {
+        return None;
+    }
+    let cookies = ep.cookies?;
+    let index = ep.requests.keep(&cookies, 0, Cookie::MARKER);
+    let cookie = Cookie::new(0, index, DtoOperation::Send, Cookie::MARKER);
+    let qp = ep.qp.as_mut()?;
+    let before = qp.send_outstanding();
+    qp.post_send(SendOp::Nop, &[], cookie.0, SendFlags::SIGNALED).ok()?;
+    ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
+    qp.ring();
+    ep.marker = Some(ep.requests.head);
+    ep.requests.head = ep.requests.head.wrapping_add(1);
+    ep.suppressed = 0;
+    Some(())
+}

@@ -1,0 +1,407 @@
+//! The active side of connections, and what the connection manager reports. DAT 1.2, connection management.
+
+use driver_mlx::{Mtu, Platform, Psn, QpNumber, RtrParams, RtsParams};
+use ib_port::ib_mgmt::Gid;
+use ib_port::ib_mgmt::cm::{CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason, Stage};
+use ib_port::ib_mgmt::path::Path;
+use ib_port::{Resolution, driver_path};
+
+use crate::adapter::Adapter;
+use crate::attr::EpAttributes;
+use crate::event::{ConnectionEvent, EventData};
+use crate::framing::Framing;
+use crate::handle::{EpHandle, IaHandle, Typed};
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
+
+/// Time in which a CM message should be answered: 4.096 µs times 2 to this power, 1.07 s. RDMA-CM's 20 makes one lost datagram
+/// cost 4 s.
+const RESPONSE_TIMEOUT: u8 = 18;
+/// Bit of the CM's owner cookie: a service point's slot, else an EP's.
+pub(crate) const OWNER_PSP: u32 = 1 << 31;
+
+/// How far an EP's connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// None is under way.
+    None,
+    /// The path is being asked for; the private data waits in the EP.
+    Resolving { gid: Gid, service_id: u64, deadline: u64, private_data_size: u8 },
+    /// Active: REQ sent.
+    Requested { conn: ConnId, deadline: u64 },
+    /// Passive: REP sent.
+    Accepted { conn: ConnId },
+    /// Connected.
+    Up { conn: ConnId },
+}
+
+impl Attempt {
+    pub(crate) fn conn(&self) -> Option<ConnId> {
+        match *self {
+            Attempt::None | Attempt::Resolving { .. } => None,
+            Attempt::Requested { conn, .. } | Attempt::Accepted { conn } | Attempt::Up { conn } => Some(conn),
+        }
+    }
+}
+
+/// RTR by the connection manager's attributes.
+pub(crate) fn rtr_params(
+    attributes: &EpAttributes,
+    from: &QpAttributes,
+    rq_psn: u32,
+    responder_resources: u8,
+) -> Option<RtrParams> {
+    Some(RtrParams {
+        path: driver_path(&from.path, attributes.sl, attributes.traffic_class),
+        mtu: Mtu::from_code(from.path.mtu)?,
+        remote_qpn: QpNumber::new(from.remote_qpn),
+        rq_psn: Psn::new(rq_psn),
+        responder_resources,
+        min_rnr_timer: attributes.rnr_timer,
+    })
+}
+
+/// RTS by the connection manager's attributes.
+pub(crate) fn rts_params(from: &QpAttributes) -> RtsParams {
+    RtsParams {
+        sq_psn: Psn::new(from.sq_psn),
+        ack_timeout: from.ack_timeout,
+        retry_count: from.retry_count,
+        rnr_retry: from.rnr_retry_count,
+        initiator_depth: from.initiator_depth,
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_ep_connect`. `timeout_us` above 0, [`TIMEOUT_INFINITE`] for none. The outcome is one event on the connect EVD.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE unless unconnected, or (EP_NOTREADY) without protection zone or connect EVD;
+    /// INVALID_ADDRESS for an address that no host can have or of another family than this IA's; INVALID_PARAMETER
+    /// (qualifier, time-out, private data); MODEL_NOT_SUPPORTED (quality of service, multipath).
+    #[allow(clippy::too_many_arguments)]
+    pub fn ep_connect(
+        &mut self,
+        handle: EpHandle,
+        remote: &IaAddress,
+        conn_qual: u64,
+        timeout_us: u32,
+        private_data: &[u8],
+        qos: Qos,
+        flags: ConnectFlags,
+    ) -> DatResult<()> {
+        let ep = self.eps.get(handle)?;
+        if ep.state != EpState::Unconnected {
+            return Err(ep.state.invalid());
+        }
+        if ep.qp.is_none() || ep.connect_evd.is_none() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
+        }
+        let framing = self.framing(ep.ia)?;
+        let bad = |argument| Err(DatReturn::error(ReturnType::InvalidParameter, argument));
+        if remote.is_unspecified() || remote.is_multicast() {
+            return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressMalformed));
+        }
+        if remote.is_ipv4() != self.address.is_ipv4() {
+            return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressUnsupported));
+        }
+        let Some(service_id) = framing.service_id(conn_qual) else { return bad(Subtype::InvalidArg3) };
+        if timeout_us == 0 {
+            return bad(Subtype::InvalidArg4);
+        }
+        if private_data.len() > framing.max_private_data() {
+            return bad(Subtype::InvalidArg5);
+        }
+        if qos != Qos::BestEffort || flags != ConnectFlags::Default {
+            return Err(DatReturn::new(ReturnType::ModelNotSupported));
+        }
+        self.usable()?;
+        let now = self.hca.platform().now();
+        let deadline = match timeout_us {
+            TIMEOUT_INFINITE => u64::MAX,
+            timeout => now.saturating_add(u64::from(timeout) * 1000),
+        };
+        let gid = self.neighbour(remote);
+        let local_port = self.next_local_port();
+        let ep = self.eps.get_mut(handle)?;
+        ep.state = EpState::ActiveConnectionPending;
+        ep.remote_address = *remote;
+        ep.remote_port = conn_qual;
+        ep.local_port = u64::from(local_port);
+        ep.private_data_size = 0;
+        let Some(gid) = gid else {
+            self.begin_close(handle.any().slot(), ConnectionEvent::Unreachable, EpState::Disconnected);
+            return Ok(());
+        };
+        for (to, from) in ep.private_data.iter_mut().zip(private_data) {
+            *to = *from;
+        }
+        let private_data_size = private_data.len() as u8;
+        ep.attempt = Attempt::Resolving { gid, service_id, deadline, private_data_size };
+        self.resolving += 1;
+        self.advance_resolving(handle.any().slot(), now);
+        Ok(())
+    }
+
+    /// The IA's form of CM messages.
+    pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
+        Ok(self.ias.get(ia)?.framing)
+    }
+
+    fn neighbour(&self, address: &IaAddress) -> Option<Gid> {
+        if *address == self.address || address.is_loopback() {
+            return Some(self.port.info().gid);
+        }
+        let found = self.neighbours.iter().find(|neighbour| neighbour.0 == *address);
+        found.map(|neighbour| Gid(neighbour.1.0))
+    }
+
+    fn next_local_port(&mut self) -> u16 {
+        // The dynamic range, from a place that differs from boot to boot.
+        self.local_port = self.local_port.wrapping_add(1);
+        0xc000 | self.local_port & 0x3fff
+    }
+
+    /// Goes on with every attempt that waits for its path; gives the earliest time-out.
+    pub(crate) fn advance_all_resolving(&mut self, now: u64) -> Option<u64> {
+        let mut next = None;
+        if self.resolving == 0 {
+            return None;
+        }
+        for slot in 0..self.eps.end() {
+            self.advance_resolving(slot, now);
+            if let Some(ep) = self.eps.at(slot)
+                && let Attempt::Resolving { deadline, .. } = ep.attempt
+            {
+                next = Some(next.map_or(deadline, |next: u64| next.min(deadline)));
+            }
+        }
+        next
+    }
+
+    fn advance_resolving(&mut self, slot: u16, now: u64) {
+        let Some(ep) = self.eps.at(slot) else { return };
+        let Attempt::Resolving { gid, service_id, deadline, private_data_size } = ep.attempt else { return };
+        let failure = match self.port.resolve(now, gid) {
+            Resolution::Pending if now < deadline => return,
+            Resolution::Pending => ConnectionEvent::TimedOut,
+            Resolution::Failed(_) => ConnectionEvent::Unreachable,
+            Resolution::Known(path) => {
+                match self.send_request(slot, now, &path, service_id, deadline, private_data_size) {
+                    Some(conn) => {
+                        self.resolving = self.resolving.saturating_sub(1);
+                        if let Some(ep) = self.eps.at_mut(slot) {
+                            ep.attempt = Attempt::Requested { conn, deadline };
+                        }
+                        return;
+                    }
+                    // The CM is full: a resource error.
+                    None => ConnectionEvent::NonPeerRejected,
+                }
+            }
+        };
+        self.begin_close(slot, failure, EpState::Disconnected);
+    }
+
+    fn send_request(
+        &mut self,
+        slot: u16,
+        now: u64,
+        path: &Path,
+        service_id: u64,
+        deadline: u64,
+        private_data_size: u8,
+    ) -> Option<ConnId> {
+        let ep = self.eps.at(slot)?;
+        let framing = self.ias.get(ep.ia).ok()?.framing;
+        let data = ep.private_data.get(..usize::from(private_data_size))?;
+        let private_data = framing.request(self.address, ep.local_port as u16, ep.remote_address, data)?;
+        let port_mtu = self.port.info().mtu.code();
+        let path = Path { mtu: path.mtu.min(port_mtu), sl: ep.attributes.sl.unwrap_or(path.sl), ..*path };
+        let mut params = ConnectParams::new(path, service_id, ep.qpn.get(), ep.psn);
+        params.responder_resources = ep.attributes.max_rdma_read_in as u8;
+        params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
+        params.retry_count = ep.attributes.retry_count;
+        params.rnr_retry_count = ep.attributes.rnr_retry;
+        params.response_timeout = RESPONSE_TIMEOUT;
+        params.deadline = (deadline != u64::MAX).then_some(deadline);
+        self.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
+    }
+
+    /// Takes everything the connection manager has to say.
+    pub(crate) fn process_cm(&mut self, now: u64) {
+        while let Some(event) = self.port.cm().poll_event() {
+            self.progress = true;
+            match event {
+                CmEvent::ConnectRequest { id, listener } => self.request_arrived(now, id, listener),
+                CmEvent::Reply { id, owner } => self.reply_arrived(now, id, owner),
+                CmEvent::Established { id, owner } => {
+                    if let Some(slot) = self.ep_of(id, owner) {
+                        self.establish_passive(slot);
+                    }
+                }
+                CmEvent::Rejected { id, owner, reason } => self.rejected(id, owner, reason),
+                CmEvent::TimedOut { id, owner, stage } => self.timed_out(now, id, owner, stage),
+                CmEvent::Disconnected { id, owner, cause } => self.disconnected(id, owner, cause),
+                // Fresh QPs get fresh numbers and sequences, so nobody waits for this.
+                CmEvent::TimeWaitExit { .. } => {}
+            }
+        }
+    }
+
+    /// The EP whose connection this is. A request that nobody has accepted belongs to none: its CR is told.
+    fn ep_of(&mut self, id: ConnId, owner: u32) -> Option<u16> {
+        if owner & OWNER_PSP != 0 {
+            self.request_withdrawn(id);
+            return None;
+        }
+        let slot = owner as u16;
+        let ep = self.eps.at(slot)?;
+        (ep.attempt.conn() == Some(id)).then_some(slot)
+    }
+
+    fn reply_arrived(&mut self, now: u64, id: ConnId, owner: u32) {
+        let slot = self.ep_of(id, owner);
+        let connected = slot.and_then(|slot| self.connect_qp(slot, id));
+        match (slot, connected) {
+            (Some(_), Some(())) => {}
+            (slot, _) => {
+                // Nobody waits for it any more, or the QP could not follow.
+                let _ = self.port.cm().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
+                if let Some(slot) = slot {
+                    if let Some(ep) = self.eps.at_mut(slot) {
+                        ep.attempt = Attempt::None;
+                    }
+                    self.begin_close(slot, ConnectionEvent::NonPeerRejected, EpState::Disconnected);
+                }
+            }
+        }
+    }
+
+    /// Active side: QP to RTR and RTS, RTU, ESTABLISHED.
+    fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
+        let from = self.port.cm_ref().qp_attributes(id)?;
+        let ep = self.eps.at_mut(slot)?;
+        let rtr = rtr_params(&ep.attributes, &from, from.rq_psn, from.responder_resources)?;
+        let qp = ep.qp.as_mut()?;
+        self.hca.modify_to_rtr(qp, &rtr).ok()?;
+        self.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
+        self.port.cm().rtu(id, &[]).ok()?;
+        self.keep_private_data(slot, id);
+        let ep = self.eps.at_mut(slot)?;
+        ep.state = EpState::Connected;
+        ep.attempt = Attempt::Up { conn: id };
+        self.post_connection_event(slot, ConnectionEvent::Established, None);
+        Some(())
+    }
+
+    /// The consumer's part of what came with a REP or REJ.
+    fn keep_private_data(&mut self, slot: u16, id: ConnId) {
+        let Some(ep) = self.eps.at_mut(slot) else { return };
+        let Ok(ia) = self.ias.get(ep.ia) else { return };
+        let data = ia.framing.parse_reply(self.port.cm_ref().private_data(id));
+        for (to, from) in ep.private_data.iter_mut().zip(data) {
+            *to = *from;
+        }
+        ep.private_data_size = data.len().min(ep.private_data.len()) as u8;
+    }
+
+    /// Passive side: the peer has confirmed, by RTU or by its first data. QP to RTS, ESTABLISHED.
+    pub(crate) fn establish_passive(&mut self, slot: u16) {
+        let Some(ep) = self.eps.at_mut(slot) else { return };
+        let (EpState::CompletionPending, Attempt::Accepted { conn }) = (ep.state, ep.attempt) else { return };
+        let from = self.port.cm_ref().qp_attributes(conn);
+        let moved = match (from, &mut ep.qp) {
+            (Some(from), Some(qp)) => self.hca.modify_to_rts(qp, &rts_params(&from)).is_ok(),
+            _ => false,
+        };
+        if !moved {
+            self.fail_ep(slot);
+            return;
+        }
+        ep.state = EpState::Connected;
+        ep.attempt = Attempt::Up { conn };
+        ep.private_data_size = 0;
+        // It may know already; then nothing happens.
+        let _ = self.port.cm().communication_established(conn);
+        if let Some(handle) = self.eps.handle_at(slot) {
+            self.leave_awaiting_of(handle);
+        }
+        self.post_connection_event(slot, ConnectionEvent::Established, None);
+    }
+
+    fn rejected(&mut self, id: ConnId, owner: u32, reason: RejReason) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        let Some(ep) = self.eps.at(slot) else { return };
+        match ep.state {
+            EpState::ActiveConnectionPending => {
+                let event = if reason == RejReason::CONSUMER_DEFINED {
+                    self.keep_private_data(slot, id);
+                    ConnectionEvent::PeerRejected
+                } else {
+                    ConnectionEvent::NonPeerRejected
+                };
+                self.begin_close(slot, event, EpState::Disconnected);
+            }
+            _ => self.fail_ep(slot),
+        }
+    }
+
+    fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: Stage) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        let Some(ep) = self.eps.at(slot) else { return };
+        match (stage, ep.attempt) {
+            (Stage::Req, Attempt::Requested { deadline, .. }) => {
+                if let Some(info) = self.port.cm_ref().info(id) {
+                    self.port.forget_path(info.path.dgid);
+                }
+                let event =
+                    if now >= deadline { ConnectionEvent::TimedOut } else { ConnectionEvent::Unreachable };
+                self.begin_close(slot, event, EpState::Disconnected);
+            }
+            _ => self.fail_ep(slot),
+        }
+    }
+
+    fn disconnected(&mut self, id: ConnId, owner: u32, cause: DisconnectCause) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        match cause {
+            DisconnectCause::Peer | DisconnectCause::Local => {
+                self.begin_close(slot, ConnectionEvent::Disconnected, EpState::Disconnected);
+            }
+            DisconnectCause::LocalUnanswered | DisconnectCause::Rejected(_) | DisconnectCause::Stale => {
+                self.fail_ep(slot);
+            }
+        }
+    }
+
+    /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.
+    pub(crate) fn post_connection_event(&mut self, slot: u16, event: ConnectionEvent, position: Option<u32>) {
+        let (Some(handle), Some(ep)) = (self.eps.handle_at(slot), self.eps.at(slot)) else { return };
+        let Some(evd) = ep.connect_evd else { return };
+        let private_data_size = match event {
+            ConnectionEvent::Established | ConnectionEvent::PeerRejected => usize::from(ep.private_data_size),
+            _ => 0,
+        };
+        let data = EventData::Connection { event, ep: handle, private_data_size };
+        match position {
+            Some(position) => self.post_event_at(evd, position, data),
+            None => self.post_event(evd, data),
+        }
+    }
+
+    /// Gives up whatever connects this EP, without further events.
+    pub(crate) fn abandon_attempt(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get_mut(handle) else { return };
+        let attempt = core::mem::replace(&mut ep.attempt, Attempt::None);
+        if matches!(attempt, Attempt::Resolving { .. }) {
+            self.resolving = self.resolving.saturating_sub(1);
+        }
+        if let Some(conn) = attempt.conn() {
+            let now = self.hca.platform().now();
+            // Over already, or void: nothing to give up.
+            let _ = self.port.cm().abandon(now, conn, &[]);
+            self.flush_port = true;
+        }
+    }
+}

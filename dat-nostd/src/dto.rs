@@ -1,0 +1,414 @@
+//! Posts: send, receive, RDMA read and write. DAT 1.2, data transfer operations. The hot path.
+
+use driver_mlx::{Bar, LKey, Platform, PostError, RKey, SendFlags, SendOp, Sge};
+
+use crate::adapter::Adapter;
+use crate::ep::{Cookie, Ep, MAX_IOV};
+use crate::event::DtoOperation;
+use crate::handle::{EpHandle, LmrHandle};
+use crate::memory::{Lmr, lmr_of};
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::table::Table;
+use crate::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
+
+const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
+
+/// Flags of sends; the other requests lack SOLICITED_WAIT.
+const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
+    .union(CompletionFlags::SOLICITED_WAIT)
+    .union(CompletionFlags::UNSIGNALLED)
+    .union(CompletionFlags::BARRIER_FENCE);
+const RDMA_FLAGS: CompletionFlags = SEND_FLAGS.difference(CompletionFlags::SOLICITED_WAIT);
+
+/// A request as the hot path takes it.
+#[derive(Clone, Copy)]
+struct Request {
+    op: SendOp,
+    operation: DtoOperation,
+    allowed: CompletionFlags,
+    /// Bytes of the remote buffer; none for sends.
+    remote_length: Option<u64>,
+    max_iov: u32,
+}
+
+/// Local segments in the form of the device.
+struct Gather {
+    sges: [Sge; MAX_IOV],
+    count: usize,
+    total: u64,
+}
+
+fn flags_error(argument: Subtype) -> DatReturn {
+    DatReturn::error(ReturnType::InvalidParameter, argument)
+}
+
+fn post_error(error: PostError) -> DatReturn {
+    match error {
+        PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
+        PostError::TooManySges => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2),
+        PostError::TooLong => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3),
+        PostError::WrongService => DatReturn::new(ReturnType::InternalError),
+    }
+}
+
+#[inline]
+fn gather<B: Bar>(
+    lmrs: &Table<'_, LmrHandle, Lmr>,
+    ep: &Ep<B>,
+    iov: &[LmrTriplet],
+    max_iov: u32,
+    writes: bool,
+) -> Result<Gather, DatReturn> {
+    if iov.len() > max_iov as usize {
+        return Err(flags_error(Subtype::InvalidArg2));
+    }
+    let mut out = Gather { sges: [NO_SGE; MAX_IOV], count: iov.len(), total: 0 };
+    for (sge, triplet) in out.sges.iter_mut().zip(iov) {
+        *sge = lmr_of(lmrs, triplet.lmr_context)?.sge(triplet, ep.pd, writes)?;
+        out.total += triplet.segment_length;
+    }
+    Ok(out)
+}
+
+impl Gather {
+    #[inline(always)]
+    fn slice(&self) -> &[Sge] {
+        self.sges.get(..self.count).unwrap_or_default()
+    }
+
+    /// Cuts the segments to `length` bytes in all.
+    fn cut(&mut self, length: u64) {
+        let mut left = length;
+        for sge in self.sges.iter_mut().take(self.count) {
+            sge.length = left.min(u64::from(sge.length)) as u32;
+            left -= u64::from(sge.length);
+        }
+        self.total = length;
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_ep_post_send`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE unless connected or disconnected; INSUFFICIENT_RESOURCES if `max_request_dtos` are
+    /// outstanding; INVALID_PARAMETER (too many segments, a segment outside its LMR, too long, flags);
+    /// PROTECTION_VIOLATION; PRIVILEGES_VIOLATION for a context that names no LMR.
+    #[inline]
+    pub fn ep_post_send(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.post_send_op(ep, iov, user_cookie, flags, SendOp::Send)
+    }
+
+    /// Extension: send with immediate data, which the peer's receive completion carries.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_send`].
+    pub fn ep_post_send_immediate(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        immediate: u32,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.post_send_op(ep, iov, user_cookie, flags, SendOp::SendImm(immediate))
+    }
+
+    /// Extension: send that kills the peer's `rmr_context`.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_send`].
+    pub fn ep_post_send_invalidate(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        rmr_context: u32,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.post_send_op(ep, iov, user_cookie, flags, SendOp::SendInval(RKey::new(rmr_context)))
+    }
+
+    #[inline(always)]
+    fn post_send_op(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+        op: SendOp,
+    ) -> DatResult<()> {
+        let max_iov = MAX_IOV as u32;
+        let operation = DtoOperation::Send;
+        self.post_request(
+            ep,
+            iov,
+            user_cookie,
+            flags,
+            Request { op, operation, allowed: SEND_FLAGS, remote_length: None, max_iov },
+        )
+    }
+
+    /// `dat_ep_post_rdma_write`.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_send`]; LENGTH_ERROR if the remote buffer is shorter than the local ones.
+    #[inline]
+    pub fn ep_post_rdma_write(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
+        self.post_write(ep, iov, user_cookie, remote, flags, op)
+    }
+
+    /// Extension: RDMA write that then takes a receive of the peer and hands it `immediate`.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_rdma_write`].
+    pub fn ep_post_rdma_write_immediate(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        immediate: u32,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let rkey = RKey::new(remote.rmr_context);
+        let op = SendOp::WriteImm { raddr: remote.target_address, rkey, imm: immediate };
+        self.post_write(ep, iov, user_cookie, remote, flags, op)
+    }
+
+    #[inline(always)]
+    fn post_write(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+        op: SendOp,
+    ) -> DatResult<()> {
+        let request = Request {
+            op,
+            operation: DtoOperation::RdmaWrite,
+            allowed: if matches!(op, SendOp::WriteImm { .. }) { SEND_FLAGS } else { RDMA_FLAGS },
+            remote_length: Some(remote.segment_length),
+            max_iov: MAX_IOV as u32,
+        };
+        self.post_request(ep, iov, user_cookie, flags, request)
+    }
+
+    /// `dat_ep_post_rdma_read`: all of the remote buffer into the local segments, in order.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_send`]; LENGTH_ERROR if the local segments are shorter than the remote buffer;
+    /// PRIVILEGES_VIOLATION for a local segment without local write.
+    #[inline]
+    pub fn ep_post_rdma_read(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let request = Request {
+            op: SendOp::Read { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) },
+            operation: DtoOperation::RdmaRead,
+            allowed: RDMA_FLAGS,
+            remote_length: Some(remote.segment_length),
+            max_iov: MAX_IOV as u32,
+        };
+        self.post_request(ep, iov, user_cookie, flags, request)
+    }
+
+    #[inline(always)]
+    fn post_request(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+        request: Request,
+    ) -> DatResult<()> {
+        let ep = self.eps.get(handle)?;
+        if !matches!(ep.state, EpState::Connected | EpState::Disconnected) {
+            return Err(ep.state.invalid());
+        }
+        if !flags.is_empty() {
+            check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
+        }
+        let read = request.operation == DtoOperation::RdmaRead;
+        let max_iov = request.max_iov.min(match request.operation {
+            DtoOperation::RdmaRead => ep.attributes.max_rdma_read_iov,
+            DtoOperation::RdmaWrite => ep.attributes.max_rdma_write_iov,
+            DtoOperation::Send | DtoOperation::Receive => ep.attributes.max_request_iov,
+        });
+        let mut gather = gather(&self.lmrs, ep, iov, max_iov, read)?;
+        if let Some(remote_length) = request.remote_length {
+            let fits = if read { gather.total >= remote_length } else { gather.total <= remote_length };
+            if !fits || gather.total.min(remote_length) > ep.max_message {
+                return Err(DatReturn::new(ReturnType::LengthError));
+            }
+            if read && gather.total > remote_length {
+                gather.cut(remote_length);
+            }
+        } else if gather.total > ep.max_message {
+            return Err(flags_error(Subtype::InvalidArg3));
+        }
+        if ep.requests.outstanding() >= ep.requests.limit {
+            self.reclaim(handle)?;
+        }
+        let dead = self.is_dead();
+        let ep = self.eps.get_mut(handle)?;
+        let mut marks = 0;
+        let mut send_flags = SendFlags::SIGNALED;
+        if !flags.is_empty() {
+            send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
+            send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
+            if flags.contains(CompletionFlags::UNSIGNALLED) {
+                marks |= Cookie::UNSIGNALLED;
+            }
+            if flags.contains(CompletionFlags::SUPPRESS) {
+                marks |= Cookie::SUPPRESS;
+                // Every so often one completes visibly to us, so that the slots of those before it come back.
+                if ep.suppressed + 1 < ep.reclaim_every {
+                    send_flags.remove(SendFlags::SIGNALED);
+                }
+            }
+        }
+        let Some(cookies) = &ep.cookies else {
+            return Err(DatReturn::new(ReturnType::InsufficientResources));
+        };
+        let index = ep.requests.keep(cookies, user_cookie, marks);
+        if !dead {
+            let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
+            let cookie = Cookie::new(gather.total as u32, index, request.operation, marks);
+            let before = qp.send_outstanding();
+            qp.post_send(request.op, gather.slice(), cookie.0, send_flags).map_err(post_error)?;
+            ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
+            qp.ring();
+        }
+        ep.requests.head = ep.requests.head.wrapping_add(1);
+        ep.suppressed = if send_flags.contains(SendFlags::SIGNALED) { 0 } else { ep.suppressed + 1 };
+        Ok(())
+    }
+
+    /// `dat_ep_post_recv`. Legal in every state; on a disconnected EP the receive is flushed at once.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE (EP_NOTREADY) without a protection zone; INSUFFICIENT_RESOURCES if `max_recv_dtos` are
+    /// outstanding; INVALID_PARAMETER; PROTECTION_VIOLATION; PRIVILEGES_VIOLATION without local write.
+    #[inline]
+    pub fn ep_post_recv(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let dead = self.is_dead();
+        let ep = self.eps.get_mut(handle)?;
+        if !flags.is_empty() {
+            check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
+        }
+        let gather = gather(&self.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
+        if ep.receives.outstanding() >= ep.receives.limit {
+            return Err(DatReturn::new(ReturnType::InsufficientResources));
+        }
+        let Some(qp) = &mut ep.qp else {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
+        };
+        let Some(cookies) = &ep.cookies else {
+            return Err(DatReturn::new(ReturnType::InsufficientResources));
+        };
+        let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Cookie::UNSIGNALLED } else { 0 };
+        let index = ep.receives.keep(cookies, user_cookie, marks);
+        if !dead {
+            let length = gather.total.min(u64::from(u32::MAX)) as u32;
+            let cookie = Cookie::new(length, index, DtoOperation::Receive, marks);
+            qp.post_recv(gather.slice(), cookie.0).map_err(post_error)?;
+        }
+        ep.receives.head = ep.receives.head.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes suppressed completions from the head of the request EVD's CQ, so that a run of suppressed requests goes on
+    /// without anybody dequeuing. INSUFFICIENT_RESOURCES if there is still no room.
+    #[cold]
+    fn reclaim(&mut self, handle: EpHandle) -> DatResult<()> {
+        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
+        let ep = self.eps.get(handle)?;
+        let evd = ep.request_evd.ok_or(FULL)?;
+        self.drop_silent(evd);
+        let ep = self.eps.get(handle)?;
+        if ep.requests.outstanding() < ep.requests.limit {
+            return Ok(());
+        }
+        // "Nothing yet" is an answer that drains events.
+        let now = self.hca.platform().now();
+        self.poll(now);
+        self.drop_silent(evd);
+        let ep = self.eps.get(handle)?;
+        if ep.requests.outstanding() < ep.requests.limit { Ok(()) } else { Err(FULL) }
+    }
+}
+
+#[cold]
+fn check_flags(
+    flags: CompletionFlags,
+    allowed: CompletionFlags,
+    attribute: CompletionFlags,
+) -> Result<(), DatReturn> {
+    // NetPIPE makes its EPs with SUPPRESS and posts SUPPRESS|UNSIGNALLED; what suppresses the event needs no notification.
+    let unsignalled_ok = attribute.contains(CompletionFlags::UNSIGNALLED)
+        || attribute.contains(CompletionFlags::SUPPRESS) && flags.contains(CompletionFlags::SUPPRESS);
+    let refused = !allowed.contains(flags) || flags.contains(CompletionFlags::UNSIGNALLED) && !unsignalled_ok;
+    if refused { Err(flags_error(Subtype::InvalidArg5)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_follow_the_attribute() {
+        let none = CompletionFlags::empty();
+        let threshold = CompletionFlags::EVD_THRESHOLD;
+        let unsignalled = CompletionFlags::UNSIGNALLED;
+        let suppress = CompletionFlags::SUPPRESS;
+        assert!(check_flags(suppress, SEND_FLAGS, threshold).is_ok());
+        assert!(check_flags(unsignalled, SEND_FLAGS, threshold).is_err());
+        assert!(check_flags(unsignalled, SEND_FLAGS, unsignalled).is_ok());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, suppress).is_ok());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, none).is_err());
+        assert!(check_flags(CompletionFlags::SOLICITED_WAIT, RDMA_FLAGS, none).is_err());
+        assert!(check_flags(CompletionFlags::SOLICITED_WAIT, SEND_FLAGS, none).is_ok());
+        assert!(check_flags(threshold, SEND_FLAGS, none).is_err());
+        assert!(check_flags(suppress, CompletionFlags::UNSIGNALLED, none).is_err());
+        let code = check_flags(unsignalled, RDMA_FLAGS, none).unwrap_err();
+        assert!(code.is(ReturnType::InvalidParameter));
+    }
+
+    #[test]
+    fn a_read_fills_the_front_segments() {
+        let sge = |length| Sge { address: 0, length, lkey: LKey::new(1) };
+        let mut gather = Gather { sges: [NO_SGE; MAX_IOV], count: 3, total: 300 };
+        gather.sges[..3].copy_from_slice(&[sge(100), sge(100), sge(100)]);
+        gather.cut(150);
+        assert_eq!(gather.slice().iter().map(|sge| sge.length).collect::<std::vec::Vec<_>>(), [100, 50, 0]);
+        assert_eq!(gather.total, 150);
+    }
+}

@@ -1,0 +1,719 @@
+//! Event dispatchers: streams, software queue, CQ, dequeue. DAT 1.2, event management.
+
+use driver_mlx::{Bar, Completion, CompletionKind, Cq, CqConfig, Platform};
+
+use crate::adapter::Adapter;
+use crate::attr::EvdParameters;
+use crate::ep::{Cookie, Ep};
+use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received};
+use crate::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle};
+use crate::memory::creation_error;
+use crate::queue::EventQueue;
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::table::Table;
+use crate::types::{DtoStatus, EvdFlags, EvdState};
+use crate::wait::WaitState;
+
+/// Software events that every EVD has room for; consumers ask for too few in practice.
+const LEAST_EVENTS: u32 = 8;
+/// Completions that every CQ has room for at least (beside what EPs reserve, which may be more than the consumer asked for).
+const LEAST_COMPLETIONS: u32 = 512;
+/// Longest queue that may be asked for.
+pub(crate) const MAX_QLEN: u32 = 1 << 17;
+
+/// Streams that bring completions and so need a CQ.
+const CQ_STREAMS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
+
+/// How arrivals of DTO completions notify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notification {
+    /// Every completion.
+    Threshold,
+    /// Those not posted UNSIGNALLED.
+    Unsignalled,
+    /// Receives whose sender asked for it, and errors.
+    Solicited,
+}
+
+/// An event dispatcher.
+#[derive(Debug)]
+pub struct Evd<B: Bar> {
+    pub(crate) ia: IaHandle,
+    pub(crate) flags: EvdFlags,
+    pub(crate) qlen: u32,
+    pub(crate) cq: Option<Cq<B>>,
+    /// Completions that attached EPs may cause at once.
+    pub(crate) reserved: u32,
+    /// Completions taken from the CQ, circular.
+    pub(crate) consumed: u32,
+    /// Completions looked at, never behind `consumed`.
+    pub(crate) seen: u32,
+    /// Completions between `consumed` and `seen` that will be delivered, and how many of them notify.
+    pub(crate) seen_ready: u32,
+    pub(crate) seen_notifying: u32,
+    pub(crate) queue: EventQueue,
+    /// EPs (each stream), service points and IAs that feed it.
+    pub(crate) users: u32,
+    /// EPs attached here that wait for the peer's confirmation: a receive completion of theirs establishes.
+    pub(crate) awaiting: u32,
+    pub(crate) enabled: bool,
+    pub(crate) waitable: bool,
+    pub(crate) overflowed: bool,
+    /// The CQ was armed and has not notified since.
+    pub(crate) armed: bool,
+    pub(crate) notification: Notification,
+    pub(crate) dto_streams: u32,
+    pub(crate) wait: Option<WaitState>,
+}
+
+impl<B: Bar> Evd<B> {
+    /// Where an event queued now belongs: behind everything looked at so far.
+    pub(crate) fn position(&self) -> u32 {
+        self.seen
+    }
+
+    /// Completions that EPs can still reserve.
+    pub(crate) fn unreserved(&self) -> u32 {
+        self.cq.as_ref().map_or(0, |cq| cq.capacity().saturating_sub(self.reserved))
+    }
+}
+
+/// Bit of the index difference that says "before".
+pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
+    consumed.wrapping_sub(follows) as i32 >= 0
+}
+
+/// What a completion means.
+#[derive(Clone, Copy)]
+pub(crate) enum Meaning {
+    /// Nothing for the consumer: of a freed EP, suppressed, or our own.
+    Nothing,
+    /// An event, and whether it notifies beyond its mere arrival.
+    Deliver { unsignalled: bool },
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_evd_create`. An EVD for DTO completions owns a CQ; others queue in software.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for a length of 0, no stream, or streams that do not merge (ASYNC with others);
+    /// MODEL_NOT_SUPPORTED for a CNO; INSUFFICIENT_RESOURCES.
+    pub fn evd_create(
+        &mut self,
+        ia: IaHandle,
+        min_qlen: u32,
+        cno: Option<CnoHandle>,
+        flags: EvdFlags,
+    ) -> DatResult<EvdHandle> {
+        self.ias.get(ia)?;
+        if cno.is_some() {
+            return Err(DatReturn::new(ReturnType::ModelNotSupported));
+        }
+        if min_qlen == 0 || min_qlen > i32::MAX as u32 {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        }
+        let merged_async = flags.contains(EvdFlags::ASYNC) && flags != EvdFlags::ASYNC;
+        if flags.is_empty() || merged_async || !EvdFlags::all().contains(flags) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
+        }
+        self.usable()?;
+        self.make_evd(ia, min_qlen, flags)
+    }
+
+    pub(crate) fn make_evd(&mut self, ia: IaHandle, min_qlen: u32, flags: EvdFlags) -> DatResult<EvdHandle> {
+        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
+        if min_qlen > MAX_QLEN || self.evds.len() >= self.evds.capacity() {
+            return Err(FULL);
+        }
+        // An EVD for completions alone needs little room for other events.
+        let software = if CQ_STREAMS.contains(flags) { LEAST_EVENTS } else { min_qlen.max(LEAST_EVENTS) };
+        let mut queue = self.events.create(software).ok_or(FULL)?;
+        let cq = if flags.intersects(CQ_STREAMS) {
+            let config = CqConfig { entries: min_qlen.max(LEAST_COMPLETIONS), eq: 0 };
+            match self.hca.create_cq(&config) {
+                Ok(cq) => Some(cq),
+                Err(error) => {
+                    self.events.destroy(&mut queue);
+                    return Err(creation_error(error, Subtype::ResourceTevd));
+                }
+            }
+        } else {
+            None
+        };
+        let qlen = cq.as_ref().map_or(queue.limit(), Cq::capacity);
+        let evd = Evd {
+            ia,
+            flags,
+            qlen,
+            cq,
+            reserved: 0,
+            consumed: 0,
+            seen: 0,
+            seen_ready: 0,
+            seen_notifying: 0,
+            queue,
+            users: 0,
+            awaiting: 0,
+            enabled: true,
+            waitable: true,
+            overflowed: false,
+            armed: false,
+            notification: Notification::Threshold,
+            dto_streams: 0,
+            wait: None,
+        };
+        self.evds.insert(evd).map_err(|_| FULL)
+    }
+
+    /// `dat_evd_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_query(&self, evd: EvdHandle) -> DatResult<EvdParameters> {
+        let evd = self.evds.get(evd)?;
+        let mut state = if evd.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
+        state |= if evd.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
+        state |= match evd.notification {
+            Notification::Threshold => EvdState::CONFIG_THRESHOLD,
+            Notification::Unsignalled => EvdState::CONFIG_NOTIFY,
+            Notification::Solicited => EvdState::CONFIG_SOLICITED,
+        };
+        Ok(EvdParameters { ia: evd.ia, evd_qlen: evd.qlen, evd_state: state, evd_flags: evd.flags })
+    }
+
+    /// `dat_evd_free`. Events not taken are lost; a wait on it ends with ABORT.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
+    pub fn evd_free(&mut self, evd: EvdHandle) -> DatResult<()> {
+        if self.evds.get(evd)?.users > 0 {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
+        }
+        let own_async = self.ias.iter().any(|(_, ia)| ia.async_evd == evd);
+        if own_async {
+            // NetPIPE frees the asynchronous EVD before it closes the IA: the IA goes on without one.
+            for slot in 0..self.ias.end() {
+                if let Some(ia) = self.ias.at_mut(slot)
+                    && ia.async_evd == evd
+                {
+                    ia.async_alive = false;
+                }
+            }
+        }
+        self.drop_evd(evd)
+    }
+
+    /// Removes an EVD whatever refers to it.
+    pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
+        let mut evd = self.evds.remove(evd)?;
+        self.events.destroy(&mut evd.queue);
+        if let Some(cq) = evd.cq
+            && !self.is_dead()
+        {
+            self.hca.destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        }
+        Ok(())
+    }
+
+    /// `dat_evd_enable`: arrivals trigger the CNO.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_enable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.evds.get_mut(evd)?.enabled = true;
+        Ok(())
+    }
+
+    /// `dat_evd_disable`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_disable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.evds.get_mut(evd)?.enabled = false;
+        Ok(())
+    }
+
+    /// `dat_evd_set_unwaitable`: an open wait ends with INVALID_STATE, and so do later ones.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.evds.get_mut(evd)?.waitable = false;
+        Ok(())
+    }
+
+    /// `dat_evd_clear_unwaitable`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_clear_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.evds.get_mut(evd)?.waitable = true;
+        Ok(())
+    }
+
+    /// `dat_evd_post_se`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER if the EVD takes no software events; QUEUE_FULL, and the event is not queued.
+    pub fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
+        let evd = self.evds.get_mut(evd)?;
+        if !evd.flags.contains(EvdFlags::SOFTWARE) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
+        }
+        let position = evd.position();
+        if self.events.push(&mut evd.queue, position, EventData::Software { value }) {
+            Ok(())
+        } else {
+            Err(DatReturn::new(ReturnType::QueueFull))
+        }
+    }
+
+    /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
+    ///
+    /// # Errors
+    /// QUEUE_EMPTY (without class bits, see [`DatReturn::QUEUE_EMPTY`]); INVALID_HANDLE; INVALID_STATE while a wait is open or
+    /// after an overflow.
+    #[inline]
+    pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        let slot = {
+            let state = self.evds.get(evd)?;
+            if state.wait.is_some() || state.overflowed {
+                return Err(state.not_dequeuable());
+            }
+            evd.handle().slot()
+        };
+        if let Some(data) = self.take(slot) {
+            return Ok(Event { evd, data });
+        }
+        self.evd_dequeue_slow(evd, slot)
+    }
+
+    #[cold]
+    fn evd_dequeue_slow(&mut self, evd: EvdHandle, slot: u16) -> DatResult<Event> {
+        let now = self.hca.platform().now();
+        self.poll(now);
+        match self.take(slot) {
+            Some(data) => Ok(Event { evd, data }),
+            None => Err(DatReturn::QUEUE_EMPTY),
+        }
+    }
+
+    /// The oldest event of an EVD.
+    #[inline]
+    pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
+        loop {
+            let evd = self.evds.at_mut(slot)?;
+            if !evd.queue.is_empty() || evd.awaiting != 0 {
+                if let Some(data) = self.take_queued(slot) {
+                    return Some(data);
+                }
+            }
+            let evd = self.evds.at_mut(slot)?;
+            let Some(cq) = &mut evd.cq else { return None };
+            let completion = match cq.poll() {
+                Ok(Some(completion)) => completion,
+                Ok(None) => return self.take_without_cq(slot),
+                Err(_) => {
+                    evd.count_consumed(None);
+                    self.counters.bad_completions += 1;
+                    continue;
+                }
+            };
+            let index = completion.user_index() as u16;
+            let (delivered, reaction) = match self.eps.at_mut(index) {
+                Some(ep) if ep.owns(&completion) => {
+                    let reaction = ep.reaction(&completion);
+                    (deliver(ep, &completion), reaction)
+                }
+                _ => {
+                    self.counters.stale_completions += 1;
+                    (None, Reaction::None)
+                }
+            };
+            if reaction != Reaction::None {
+                self.react(index, reaction);
+            }
+            let evd = self.evds.at_mut(slot)?;
+            evd.count_consumed(delivered.as_ref());
+            if let Some(delivered) = delivered {
+                let ep = self.eps.handle_at(index)?;
+                return Some(EventData::Dto(delivered.event(ep)));
+            }
+        }
+    }
+
+    /// Takes the completion at the head of a CQ, known to be suppressed.
+    pub(crate) fn consume_silent(&mut self, slot: u16) {
+        let Some(evd) = self.evds.at_mut(slot) else { return };
+        let Some(cq) = &mut evd.cq else { return };
+        if let Ok(Some(completion)) = cq.poll()
+            && let Some(ep) = self.eps.at_mut(completion.user_index() as u16)
+        {
+            deliver(ep, &completion);
+        }
+        evd.count_consumed(None);
+    }
+
+    /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
+    /// makes it established.
+    #[cold]
+    fn take_queued(&mut self, slot: u16) -> Option<EventData> {
+        let evd = self.evds.at_mut(slot)?;
+        if evd.awaiting != 0 && evd.seen == evd.consumed {
+            self.look_ahead(slot, 1);
+        }
+        let evd = self.evds.at_mut(slot)?;
+        let due = match self.events.follows(&evd.queue) {
+            Some(follows) => is_due(follows, evd.consumed),
+            None => false,
+        };
+        if due { self.events.pop(&mut evd.queue) } else { None }
+    }
+
+    /// With nothing in the CQ: what is queued comes now whatever it was to follow, and before that, if the device is dead,
+    /// what it will never flush.
+    #[cold]
+    fn take_without_cq(&mut self, slot: u16) -> Option<EventData> {
+        if self.is_dead()
+            && let Some(event) = self.take_dead(slot)
+        {
+            return Some(event);
+        }
+        let evd = self.evds.at_mut(slot)?;
+        self.events.pop(&mut evd.queue)
+    }
+
+    /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
+    fn take_dead(&mut self, slot: u16) -> Option<EventData> {
+        let evd = self.evds.handle_at(slot)?;
+        for index in 0..self.eps.end() {
+            let handle = self.eps.handle_at(index);
+            let (Some(handle), Some(ep)) = (handle, self.eps.at_mut(index)) else { continue };
+            for receive in [true, false] {
+                let of = if receive { ep.recv_evd } else { ep.request_evd };
+                if of != Some(evd) {
+                    continue;
+                }
+                if let Some(user_cookie) = ep.take_unfinished(receive) {
+                    return Some(EventData::Dto(DtoCompletion {
+                        ep: handle,
+                        user_cookie,
+                        status: DtoStatus::ErrFlushed,
+                        transferred_length: 0,
+                        operation: if receive { DtoOperation::Receive } else { DtoOperation::Send },
+                        received: Received::Plain,
+                        vendor_syndrome: 0,
+                    }));
+                }
+            }
+        }
+        None
+    }
+
+    /// Flushes that a dead device will not report on this EVD.
+    pub(crate) fn unfinished(&self, slot: u16) -> u32 {
+        let Some(evd) = self.evds.handle_at(slot) else { return 0 };
+        let of = |ep: &Ep<P::Bar>| {
+            let receives = if ep.recv_evd == Some(evd) { ep.receives.outstanding() } else { 0 };
+            let marker = u32::from(
+                ep.marker
+                    .is_some_and(|marker| marker.wrapping_sub(ep.requests.tail) < ep.requests.outstanding()),
+            );
+            let requests = ep.requests.outstanding().saturating_sub(marker);
+            receives + if ep.request_evd == Some(evd) { requests } else { 0 }
+        };
+        self.eps.iter().map(|(_, ep)| of(ep)).sum()
+    }
+
+    /// Looks at completions not yet looked at, at most `limit`: failures take effect, deliverable ones are counted.
+    pub(crate) fn look_ahead(&mut self, slot: u16, limit: u32) {
+        for _ in 0..limit {
+            let Some(evd) = self.evds.at_mut(slot) else { return };
+            let Some(cq) = &evd.cq else { return };
+            let meaning = match cq.peek(evd.seen.wrapping_sub(evd.consumed)) {
+                Ok(None) => return,
+                Ok(Some(completion)) => {
+                    let index = completion.user_index() as u16;
+                    let (meaning, act) = match self.eps.at(index) {
+                        Some(ep) if ep.owns(&completion) => {
+                            (ep.meaning(&completion), ep.reaction(&completion))
+                        }
+                        _ => (Meaning::Nothing, Reaction::None),
+                    };
+                    self.react(index, act);
+                    (meaning, completion.solicited() || completion.error().is_some())
+                }
+                Err(_) => (Meaning::Nothing, false),
+            };
+            let Some(evd) = self.evds.at_mut(slot) else { return };
+            evd.seen = evd.seen.wrapping_add(1);
+            if let (Meaning::Deliver { unsignalled }, special) = meaning {
+                evd.seen_ready += 1;
+                evd.seen_notifying += u32::from(match evd.notification {
+                    Notification::Threshold => true,
+                    Notification::Unsignalled => !unsignalled,
+                    Notification::Solicited => special,
+                });
+            }
+        }
+    }
+
+    /// Carries out what a completion makes necessary.
+    #[cold]
+    fn react(&mut self, ep: u16, reaction: Reaction) {
+        match reaction {
+            Reaction::None => {}
+            Reaction::Establish => self.establish_passive(ep),
+            Reaction::Fail => self.fail_ep(ep),
+        }
+    }
+
+    /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
+    pub(crate) fn post_event(&mut self, evd: EvdHandle, data: EventData) {
+        let Ok(state) = self.evds.get(evd) else { return };
+        let position = state.position();
+        self.post_event_at(evd, position, data);
+    }
+
+    /// Queues an event at a position of its EVD.
+    pub(crate) fn post_event_at(&mut self, evd: EvdHandle, position: u32, data: EventData) {
+        let Ok(state) = self.evds.get_mut(evd) else { return };
+        if self.events.push(&mut state.queue, position, data) {
+            self.progress = true;
+            return;
+        }
+        if !state.overflowed {
+            state.overflowed = true;
+            self.counters.overflows += 1;
+            let ia = state.ia;
+            self.async_error(Some(ia), crate::event::AsyncError::EvdOverflow, evd.into());
+        }
+    }
+
+    /// Forgets the completions of a QP that is gone from the CQ of an EVD.
+    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: driver_mlx::QpNumber) {
+        let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) else { return };
+        let Some(cq) = &mut evd.cq else { return };
+        // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
+        // as well.
+        let queue = &evd.queue;
+        let (consumed, events) = (evd.consumed, &mut self.events);
+        let gone_from = |position: u32| {
+            let mut gone = 0;
+            let mut ahead = position.wrapping_sub(consumed);
+            if ahead as i32 > 0 || position == consumed {
+                while let Ok(Some(completion)) = cq.peek(ahead) {
+                    gone += u32::from(completion.qpn() == qpn);
+                    ahead += 1;
+                }
+            }
+            gone
+        };
+        let all = gone_from(consumed);
+        if all == 0 {
+            return;
+        }
+        events.reposition(queue, |follows| follows.wrapping_add(gone_from(follows)));
+        let removed = cq.sweep(qpn);
+        evd.consumed = evd.consumed.wrapping_add(removed);
+        // What was looked at is looked at again, which changes nothing.
+        evd.seen = evd.consumed;
+        evd.seen_ready = 0;
+        evd.seen_notifying = 0;
+    }
+}
+
+/// What looking at a completion makes necessary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// Nothing.
+    None,
+    /// The peer's data came before its confirmation.
+    Establish,
+    /// The connection is broken.
+    Fail,
+}
+
+impl<B: Bar> Evd<B> {
+    #[cold]
+    fn not_dequeuable(&self) -> DatReturn {
+        let subtype =
+            if self.overflowed { Subtype::InvalidStateEvdInUse } else { Subtype::InvalidStateEvdWaiter };
+        DatReturn::error(ReturnType::InvalidState, subtype)
+    }
+
+    /// One more completion was taken.
+    #[inline(always)]
+    fn count_consumed(&mut self, delivered: Option<&Delivered>) {
+        self.consumed = self.consumed.wrapping_add(1);
+        if is_due(self.seen, self.consumed) {
+            self.seen = self.consumed;
+            self.seen_ready = 0;
+            self.seen_notifying = 0;
+        } else if delivered.is_some() {
+            self.seen_ready = self.seen_ready.saturating_sub(1);
+            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
+        }
+    }
+}
+
+/// A completion of a live EP, taken apart.
+pub(crate) struct Delivered {
+    user_cookie: u64,
+    length: u32,
+    operation: DtoOperation,
+    status: DtoStatus,
+    received: Received,
+    vendor: u8,
+}
+
+impl Delivered {
+    #[inline(always)]
+    fn event(self, ep: EpHandle) -> DtoCompletion {
+        DtoCompletion {
+            ep,
+            user_cookie: self.user_cookie,
+            status: self.status,
+            transferred_length: u64::from(self.length),
+            operation: self.operation,
+            received: self.received,
+            vendor_syndrome: self.vendor,
+        }
+    }
+}
+
+/// Retires the work request of a completion. None if there is no event: suppressed, or our own.
+#[inline]
+fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<Delivered> {
+    let qp = ep.qp.as_mut()?;
+    let cookie = Cookie(qp.retire(completion)?);
+    match completion.kind() {
+        CompletionKind::Send => {
+            let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
+            if cookie.is_silent() {
+                return None;
+            }
+            Some(Delivered {
+                user_cookie,
+                length: cookie.length(),
+                operation: cookie.operation(),
+                status: DtoStatus::Success,
+                received: Received::Plain,
+                vendor: 0,
+            })
+        }
+        CompletionKind::Receive
+        | CompletionKind::ReceiveImm
+        | CompletionKind::ReceiveInval
+        | CompletionKind::ReceiveWriteImm => {
+            let user_cookie = ep.receives.retire(&ep.cookies, cookie.index())?;
+            let received = match completion.kind() {
+                CompletionKind::Receive => Received::Plain,
+                CompletionKind::ReceiveInval => Received::Invalidated(completion.imm()),
+                _ => Received::Immediate(completion.imm()),
+            };
+            // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
+            let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
+                completion.byte_len()
+            } else {
+                completion.byte_len().min(cookie.length())
+            };
+            Some(Delivered {
+                user_cookie,
+                length,
+                operation: DtoOperation::Receive,
+                status: DtoStatus::Success,
+                received,
+                vendor: 0,
+            })
+        }
+        CompletionKind::SendError | CompletionKind::ReceiveError => deliver_error(ep, completion, cookie),
+    }
+}
+
+#[cold]
+fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie) -> Option<Delivered> {
+    let send = completion.is_send();
+    let work = if send { &mut ep.requests } else { &mut ep.receives };
+    let user_cookie = work.retire(&ep.cookies, cookie.index())?;
+    if cookie.is_marker() {
+        return None;
+    }
+    let error = completion.error()?;
+    Some(Delivered {
+        user_cookie,
+        length: 0,
+        operation: if send { cookie.operation() } else { DtoOperation::Receive },
+        status: status_of(error.syndrome.0),
+        received: Received::Plain,
+        vendor: error.vendor,
+    })
+}
+
+/// DAT 1.2 statuses for the syndromes of mlx5 error completions.
+pub(crate) fn status_of(syndrome: u8) -> DtoStatus {
+    match syndrome {
+        0x01 => DtoStatus::ErrLocalLength,
+        0x02 => DtoStatus::ErrLocalEp,
+        0x04 | 0x11 => DtoStatus::ErrLocalProtection,
+        0x06 => DtoStatus::RmrOperationFailed,
+        0x10 => DtoStatus::ErrBadResponse,
+        0x12 | 0x14 | 0x22 => DtoStatus::ErrRemoteResponder,
+        0x13 => DtoStatus::ErrRemoteAccess,
+        0x15 => DtoStatus::ErrTransport,
+        0x16 => DtoStatus::ErrReceiverNotReady,
+        // Flushed (0x05), and what nobody has defined.
+        _ => DtoStatus::ErrFlushed,
+    }
+}
+
+/// The EVD that a stream of an EP needs: alive, of this IA, with the stream's flag.
+pub(crate) fn check_stream<B: Bar>(
+    evds: &Table<'_, EvdHandle, Evd<B>>,
+    evd: Option<EvdHandle>,
+    flag: EvdFlags,
+    subtype: Subtype,
+) -> Result<(), DatReturn> {
+    let bad = DatReturn::error(ReturnType::InvalidHandle, subtype);
+    match evd {
+        None => Ok(()),
+        Some(evd) => match evds.get(evd) {
+            Ok(evd) if evd.flags.contains(flag) => Ok(()),
+            _ => Err(bad),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses() {
+        let table = [
+            (0x01, DtoStatus::ErrLocalLength),
+            (0x02, DtoStatus::ErrLocalEp),
+            (0x04, DtoStatus::ErrLocalProtection),
+            (0x05, DtoStatus::ErrFlushed),
+            (0x06, DtoStatus::RmrOperationFailed),
+            (0x10, DtoStatus::ErrBadResponse),
+            (0x11, DtoStatus::ErrLocalProtection),
+            (0x12, DtoStatus::ErrRemoteResponder),
+            (0x13, DtoStatus::ErrRemoteAccess),
+            (0x14, DtoStatus::ErrRemoteResponder),
+            (0x15, DtoStatus::ErrTransport),
+            (0x16, DtoStatus::ErrReceiverNotReady),
+            (0x22, DtoStatus::ErrRemoteResponder),
+            (0x77, DtoStatus::ErrFlushed),
+        ];
+        for (syndrome, status) in table {
+            assert_eq!(status_of(syndrome), status, "{syndrome:#x}");
+        }
+    }
+
+    #[test]
+    fn positions_are_circular() {
+        assert!(is_due(5, 5) && is_due(5, 6) && !is_due(6, 5));
+        assert!(is_due(u32::MAX, 0) && !is_due(0, u32::MAX));
+    }
+}

@@ -1,0 +1,40 @@
+//! Numbers that look random and derive from the node's seed alone.
+
+/// splitmix64.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// From the node's 128-bit seed and its boot generation.
+    pub(crate) fn new(seed: u128, generation: u64) -> Self {
+        let mut random = Self(seed as u64 ^ (seed >> 64) as u64);
+        let first = random.next_u64();
+        Self(first ^ generation.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn next_u32(&mut self) -> u32 {
+        (self.next_u64() >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_boots_differ() {
+        let first = |seed, generation| Random::new(seed, generation).next_u64();
+        assert_eq!(first(1, 1), first(1, 1));
+        assert_ne!(first(1, 1), first(1, 2));
+        assert_ne!(first(1, 1), first(2, 1));
+        assert_ne!(first(1 << 64, 1), first(2 << 64, 1));
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory for an adapter: the one place that sets capacities.
+
+use driver_mlx::{Bar, HcaParts, HcaStorage};
+use ib_port::{PortParts, PortStorage};
+
+use crate::cr::{Cr, Psp};
+use crate::ep::Ep;
+use crate::evd::Evd;
+use crate::ia::Ia;
+use crate::memory::{Lmr, Pz};
+use crate::queue::EventSlot;
+use crate::table::Slot;
+
+/// Open IAs of one adapter.
+pub const MAX_IAS: usize = 8;
+/// Protection zones of one adapter.
+pub const MAX_PZS: usize = 64;
+/// Public service points of one adapter.
+pub const MAX_PSPS: usize = 32;
+/// Connection requests waiting for an answer.
+pub const MAX_CRS: usize = 32;
+
+/// All memory of an adapter that the device does not see; all zero bytes, so that a static takes no room in an image.
+///
+/// | parameter | what | about bytes each |
+/// |---|---|---|
+/// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
+/// | `EPS` | endpoints | 750 |
+/// | `EVDS` | event dispatchers | 250 |
+/// | `LMRS` | memory regions (at most 65,536) | 100 |
+/// | `EVENTS` | events queued in software, over all EVDs | 80 |
+/// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 900 |
+///
+/// IAs, protection zones, service points and connection requests are few and have constants of their own.
+pub struct AdapterStorage<
+    B: Bar,
+    const BLOCKS: usize,
+    const EPS: usize,
+    const EVDS: usize,
+    const LMRS: usize,
+    const EVENTS: usize,
+    const CONNECTIONS: usize,
+> {
+    hca: HcaStorage<BLOCKS>,
+    port: PortStorage<CONNECTIONS>,
+    ias: [Slot<Ia>; MAX_IAS],
+    pzs: [Slot<Pz>; MAX_PZS],
+    lmrs: [Slot<Lmr>; LMRS],
+    evds: [Slot<Evd<B>>; EVDS],
+    eps: [Slot<Ep<B>>; EPS],
+    psps: [Slot<Psp>; MAX_PSPS],
+    crs: [Slot<Cr>; MAX_CRS],
+    events: [EventSlot; EVENTS],
+}
+
+/// The pieces of an [`AdapterStorage`], lent to an adapter for as long as it lives.
+pub struct AdapterParts<'s, B: Bar> {
+    pub(crate) hca: HcaParts<'s>,
+    pub(crate) port: PortParts<'s>,
+    pub(crate) ias: &'s mut [Slot<Ia>],
+    pub(crate) pzs: &'s mut [Slot<Pz>],
+    pub(crate) lmrs: &'s mut [Slot<Lmr>],
+    pub(crate) evds: &'s mut [Slot<Evd<B>>],
+    pub(crate) eps: &'s mut [Slot<Ep<B>>],
+    pub(crate) psps: &'s mut [Slot<Psp>],
+    pub(crate) crs: &'s mut [Slot<Cr>],
+    pub(crate) events: &'s mut [EventSlot],
+}
+
+impl<
+    B: Bar,
+    const BLOCKS: usize,
+    const EPS: usize,
+    const EVDS: usize,
+    const LMRS: usize,
+    const EVENTS: usize,
+    const CONNECTIONS: usize,
+> AdapterStorage<B, BLOCKS, EPS, EVDS, LMRS, EVENTS, CONNECTIONS>
+{
+    /// Empty storage.
+    pub const fn new() -> Self {
+        Self {
+            hca: HcaStorage::new(),
+            port: PortStorage::new(),
+            ias: [const { Slot::EMPTY }; MAX_IAS],
+            pzs: [const { Slot::EMPTY }; MAX_PZS],
+            lmrs: [const { Slot::EMPTY }; LMRS],
+            evds: [const { Slot::EMPTY }; EVDS],
+            eps: [const { Slot::EMPTY }; EPS],
+            psps: [const { Slot::EMPTY }; MAX_PSPS],
+            crs: [const { Slot::EMPTY }; MAX_CRS],
+            events: [const { EventSlot::EMPTY }; EVENTS],
+        }
+    }
+
+    /// What [`Adapter::open`](crate::Adapter::open) takes.
+    pub fn parts(&mut self) -> AdapterParts<'_, B> {
+        AdapterParts {
+            hca: self.hca.parts(),
+            port: self.port.parts(),
+            ias: &mut self.ias,
+            pzs: &mut self.pzs,
+            lmrs: &mut self.lmrs,
+            evds: &mut self.evds,
+            eps: &mut self.eps,
+            psps: &mut self.psps,
+            crs: &mut self.crs,
+            events: &mut self.events,
+        }
+    }
+}
+
+impl<
+    B: Bar,
+    const BLOCKS: usize,
+    const EPS: usize,
+    const EVDS: usize,
+    const LMRS: usize,
+    const EVENTS: usize,
+    const CONNECTIONS: usize,
+> Default for AdapterStorage<B, BLOCKS, EPS, EVDS, LMRS, EVENTS, CONNECTIONS>
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
