@@ -7,6 +7,7 @@
 //! | [`world`] | clock, devices, fabric, scheduler |
 //! | [`platform`] | [`driver_mlx::Platform`] on the world |
 //! | [`node`] | a node: brought up, port Active |
+//! | [`verbs`] | a reliable connection on the driver alone |
 //!
 //! The tests themselves are the targets `in_process_*` (full stack on the model), `oracle_*` (judged by others' programs) and
 //! the bench `instructions`.
@@ -14,6 +15,7 @@
 pub mod memory;
 pub mod node;
 pub mod platform;
+pub mod verbs;
 pub mod world;
 
 pub use memory::Memory;
