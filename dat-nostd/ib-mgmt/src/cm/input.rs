@@ -109,7 +109,7 @@ impl Cm<'_> {
             return;
         }
         // The peer uses a QP number that we believe connected: it has forgotten that connection.
-        if self.drop_stale(now, req.local_ca_guid(), req.local_qpn(), None) {
+        if self.drop_stale(now, req.local_ca_guid(), req.local_qpn()) {
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::STALE_CONNECTION);
             return;
         }
@@ -172,13 +172,11 @@ impl Cm<'_> {
         }
     }
 
-    /// Ends the connection, other than `except`, that uses a peer's QP number; whether there was one.
+    /// Ends the connection that uses a peer's QP number; whether there was one.
     /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
-    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32, except: Option<usize>) -> bool {
-        let uses = |(index, s): &(usize, &mut CmSlot)| {
-            Some(*index) != except && s.has_live_qp() && s.remote_guid == guid && s.remote_qpn == qpn
-        };
-        let Some((_, slot)) = self.slots.iter_mut().enumerate().find(uses) else { return false };
+    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32) -> bool {
+        let uses = |s: &&mut CmSlot| s.has_live_qp() && s.remote_guid == guid && s.remote_qpn == qpn;
+        let Some(slot) = self.slots.iter_mut().find(uses) else { return false };
         let shared = &mut self.shared;
         shared.counters.stale += 1;
         match slot.state {
@@ -248,7 +246,7 @@ impl Cm<'_> {
                 return;
             }
         }
-        if self.drop_stale(now, rep.local_ca_guid(), rep.local_qpn(), index) {
+        if self.drop_stale(now, rep.local_ca_guid(), rep.local_qpn()) {
             self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::STALE_CONNECTION);
             if let Some((slot, shared)) = index.and_then(|index| self.parts(index)) {
                 slot.send_now = false;

@@ -356,6 +356,66 @@ fn strangers_cannot_move_a_connection() {
     assert_eq!(b.info(idb).unwrap().state, State::Established);
 }
 
+/// A REQ as A would send it.
+fn foreign_req(guid: u64, timeout: u8) -> Req {
+    let mut req = Req::zeroed();
+    req.set_local_comm_id(5).set_service_id(SERVICE).set_path_mtu(5).set_local_qpn(0x77);
+    req.set_local_ca_guid(guid).set_local_cm_response_timeout(timeout).set_primary_local_ack_timeout(timeout);
+    req.set_max_cm_retries(1);
+    req
+}
+
+#[test]
+fn a_peers_time_exponents_are_believed_within_limits() {
+    for (timeout, least, most) in [(0, MS, 2 * MS), (31, 8_000 * MS, 30_000 * MS)] {
+        let mut sb = Store::new(1);
+        let mut b = sb.cm(B);
+        b.listen(SERVICE, 100, 0).unwrap();
+        b.process(0, &MadAddress::local(A), &foreign_req(3, timeout).to_mad(9));
+        let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!() };
+        b.accept(0, id, &accept(), &[], 2).unwrap();
+        assert_eq!(messages(&mut b, 0).len(), 1);
+        let due = b.poll_at().unwrap();
+        assert!((least..=most).contains(&due), "{timeout}: {due}");
+    }
+}
+
+#[test]
+fn two_nodes_with_equal_ids_are_told_apart_by_their_guids() {
+    let mut sb = Store::new(2);
+    let mut b = sb.cm(B);
+    b.listen(SERVICE, 100, 0).unwrap();
+    b.process(0, &MadAddress::local(A), &foreign_req(3, 12).to_mad(9));
+    b.process(0, &MadAddress::local(8), &foreign_req(8, 12).to_mad(9));
+    let [CmEvent::ConnectRequest { id: from_a, .. }, CmEvent::ConnectRequest { id: from_c, .. }] =
+        events(&mut b)[..]
+    else {
+        panic!()
+    };
+    assert_eq!((b.info(from_a).unwrap().peer.lid, b.info(from_c).unwrap().peer.lid), (A, 8));
+    // The second one withdraws; it never learnt our id.
+    let mut rej = Rej::zeroed();
+    rej.set_local_comm_id(5).set_message_rejected(which::OTHER).set_reason(RejReason::TIMEOUT.0);
+    rej.set_info(&8u64.to_be_bytes()).unwrap();
+    b.process(0, &MadAddress::local(8), &rej.to_mad(9));
+    let reason = RejReason::TIMEOUT;
+    assert_eq!(events(&mut b), [CmEvent::Rejected { id: from_c, owner: 100, reason }]);
+    assert_eq!(b.info(from_a).unwrap().state, State::ReqRcvd);
+}
+
+#[test]
+fn patience_for_another_message_is_not_patience() {
+    let mut sa = Store::new(1);
+    let mut a = sa.cm(A);
+    a.connect(0, &params(), &[], 1).unwrap();
+    messages(&mut a, 0);
+    let due = a.poll_at();
+    let mut mra = Mra::zeroed();
+    mra.set_remote_comm_id(a.slots[0].local_id).set_message_mraed(which::REP).set_service_timeout(20);
+    a.process(0, &MadAddress::local(B), &mra.to_mad(1));
+    assert_eq!((a.counters().unexpected, a.slots[0].deadline), (1, due.unwrap()));
+}
+
 #[test]
 fn parameters_outside_their_fields_are_refused() {
     let mut sa = Store::new(1);

@@ -414,15 +414,20 @@ mod tests {
 
     #[test]
     fn an_answer_about_other_ports_is_refused() {
-        let mut slots = [QuerySlot::EMPTY; 1];
-        let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
-        client.query_path(0, &query(), 7).unwrap();
-        let (_, mad) = send(client.poll(0));
-        let mut wrong = SaMad::from_mad(&answer(&mad, 3));
-        let mut record = PathRecord::from_slice(wrong.record_data()).unwrap();
-        record.set_dgid(Gid([3; 16]));
-        wrong.set_record_data(record.as_bytes());
-        assert_eq!(client.input(&wrong.to_mad()).unwrap().path(), Err(QueryError::Mismatch));
+        for spoil in [
+            |record: &mut PathRecord| _ = record.set_dgid(Gid([3; 16])),
+            |record: &mut PathRecord| _ = record.set_sgid(Gid([3; 16])),
+        ] {
+            let mut slots = [QuerySlot::EMPTY; 1];
+            let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
+            client.query_path(0, &query(), 7).unwrap();
+            let (_, mad) = send(client.poll(0));
+            let mut wrong = SaMad::from_mad(&answer(&mad, 3));
+            let mut record = PathRecord::from_slice(wrong.record_data()).unwrap();
+            spoil(&mut record);
+            wrong.set_record_data(record.as_bytes());
+            assert_eq!(client.input(&wrong.to_mad()).unwrap().path(), Err(QueryError::Mismatch));
+        }
     }
 
     #[test]
