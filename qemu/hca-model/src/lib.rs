@@ -13,6 +13,7 @@
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
 //! | [`transport`] | QP data path in the IBTA's packet format |
 //! | [`fabric`] | links, faults, subnet manager and administrator, capture |
+//! | [`world`] | several devices on one fabric |
 #![forbid(unsafe_code)]
 
 pub mod bar;
@@ -30,6 +31,10 @@ pub mod port;
 pub mod profile;
 pub mod seams;
 pub mod transport;
+pub mod world;
+
+#[cfg(test)]
+mod tests;
 
 pub use bar::BarPort;
 pub use hca::Hca;

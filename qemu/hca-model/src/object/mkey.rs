@@ -354,7 +354,7 @@ mod tests {
             [Segment { address: 0x8c00, len: 0x1400 }, Segment { address: 0x20_0000, len: 0x400 }],
             "neighbouring pages are one piece"
         );
-        let mut check = |k, user, va, len, need| keys.translate(k, user, va, len, need, &mut Vec::new());
+        let check = |k, user, va, len, need| keys.translate(k, user, va, len, need, &mut Vec::new());
         let read = AccessFlags::LOCAL_READ;
         assert_eq!(check(lkey, USER, 0x10_0c00, 0x1801, read), Err(MkeyError::Bounds));
         assert_eq!(check(lkey, USER, 0x10_0bff, 1, read), Err(MkeyError::Bounds));

@@ -1,0 +1,8 @@
+//! Tests that drive the device as a guest does: through BAR0, configuration space and memory.
+
+mod bring_up;
+mod delivery;
+mod guest;
+mod objects;
+mod port;
+mod queues;

@@ -1,0 +1,208 @@
+//! Event and completion queues: ownership, arming, overruns, doorbells in pieces.
+
+use super::guest::{Failed, Guest, Input, Unplugged};
+use crate::object::cq::CqError;
+use crate::profile::Profile;
+use crate::seams::{GuestMemory, Io};
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::cqc;
+use mlx5_prm::event::{EventType, PortChange};
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::CmdStatus;
+
+/// An EQ for completions, its ring, a CQ, its ring and its doorbell record.
+struct Pair {
+    eqn: u32,
+    events: u64,
+    cqn: u32,
+    ring: u64,
+    record: u64,
+}
+
+fn pair(guest: &mut Guest, log_size: u32) -> Pair {
+    let events = guest.page();
+    let eqn = guest.create_eq(events, 4, 3, 0).unwrap();
+    let (ring, record) = (guest.page(), guest.page());
+    let cqn = guest.create_cq(ring, log_size, record, eqn).unwrap();
+    guest.eq_doorbell(eqn, 0, true);
+    Pair { eqn, events, cqn, ring, record }
+}
+
+fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqError> {
+    let mut cqe = [mark; 64];
+    cqe[63] = 2 << 4 | u8::from(notify) << 1;
+    let mut io =
+        Io { now: guest.now, memory: &guest.memory, interrupts: &mut guest.vectors, link: &mut Unplugged };
+    guest.hca.queues.push_cqe(&mut io, &mut guest.hca.log, cqn, &cqe, None, notify)
+}
+
+fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
+    let value = u64::from(sequence << 28 | u32::from(solicited) << 24 | consumer) << 32 | u64::from(cqn);
+    let at = guest.uar as usize * 4096 + 0x20;
+    guest.bar.write(at, &value.to_be_bytes());
+    guest.poll();
+}
+
+fn event(guest: &Guest, ring: u64, index: u64) -> (u8, u32, u8) {
+    let bytes = guest.memory.bytes(ring + index * 64, 64);
+    (bytes[1], u32::from_be_bytes(bytes[0x38..0x3c].try_into().unwrap()), bytes[63])
+}
+
+#[test]
+fn completions_carry_the_owner_bit_of_their_lap() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 1);
+    for lap in 0..3u32 {
+        for i in 0..2 {
+            let mark = (lap * 2 + i) as u8;
+            assert_eq!(push(&mut guest, p.cqn, mark, false), Ok(()));
+            let entry = guest.memory.bytes(p.ring + u64::from(i) * 64, 64);
+            assert_eq!((entry[0], entry[62]), (mark, mark));
+            assert_eq!(entry[63], 2 << 4 | (lap & 1) as u8, "lap {lap}");
+        }
+        guest.memory.store32(p.record, (lap + 1) * 2).unwrap();
+    }
+    assert!(guest.vectors.0.is_empty(), "never armed");
+}
+
+#[test]
+fn an_armed_cq_fires_once_and_its_sequence_moves_on() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 4);
+    arm(&mut guest, p.cqn, 0, false, 0);
+    assert!(guest.vectors.0.is_empty());
+    assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+    assert_eq!(push(&mut guest, p.cqn, 2, false), Ok(()));
+    assert_eq!(event(&guest, p.events, 0), (EventType::COMP.0, p.cqn, 0));
+    assert_eq!(event(&guest, p.events, 1).2, 1, "one event for two completions");
+    assert_eq!(guest.vectors.0, [3]);
+    // An arm that crosses the event counts for nothing; the next sequence number does.
+    arm(&mut guest, p.cqn, 0, false, 0);
+    assert_eq!(event(&guest, p.events, 1).2, 1);
+    arm(&mut guest, p.cqn, 1, false, 1);
+    assert_eq!(event(&guest, p.events, 1), (EventType::COMP.0, p.cqn, 0), "one completion is newer: at once");
+    guest.eq_doorbell(p.eqn, 1, true);
+    assert_eq!(guest.vectors.0, [3, 3], "arming with an event left raises at once");
+}
+
+#[test]
+fn solicited_arming_waits_for_a_solicited_completion() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 4);
+    arm(&mut guest, p.cqn, 0, true, 0);
+    assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+    assert_eq!(event(&guest, p.events, 0).2, 1);
+    assert_eq!(push(&mut guest, p.cqn, 2, true), Ok(()));
+    assert_eq!(event(&guest, p.events, 0), (EventType::COMP.0, p.cqn, 0));
+    arm(&mut guest, p.cqn, 1, true, 2);
+    assert_eq!(event(&guest, p.events, 1).2, 1, "the solicited one was consumed");
+    assert_eq!(push(&mut guest, p.cqn, 3, true), Ok(()));
+    assert_eq!(event(&guest, p.events, 1).2, 0);
+    assert_eq!(push(&mut guest, p.cqn, 4, false), Ok(()));
+    arm(&mut guest, p.cqn, 2, true, 2);
+    assert_eq!(event(&guest, p.events, 2).2, 0, "a solicited one is among the new");
+}
+
+#[test]
+fn a_full_cq_fails_with_an_event_and_keeps_what_it_has() {
+    let mut guest = Guest::up(Profile::node(0));
+    let asynchronous = guest.page();
+    guest.create_eq(asynchronous, 4, 1, 1 << EventType::CQ_ERROR.0).unwrap();
+    let p = pair(&mut guest, 1);
+    assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+    assert_eq!(push(&mut guest, p.cqn, 2, false), Ok(()));
+    assert_eq!(push(&mut guest, p.cqn, 3, false), Err(CqError::Overrun));
+    assert_eq!(push(&mut guest, p.cqn, 4, false), Err(CqError::Failed));
+    let bytes = guest.memory.bytes(asynchronous, 64);
+    assert_eq!(bytes[1], EventType::CQ_ERROR.0);
+    assert_eq!(bytes[0x20..0x24], p.cqn.to_be_bytes());
+    assert_eq!(bytes[0x2b], 1, "overrun");
+    assert_eq!(guest.memory.bytes(p.ring, 1), [1]);
+    let input = Input::new(Opcode::QUERY_CQ).set(query_cq_in::cqn, u64::from(p.cqn));
+    let output = guest.command(&input).unwrap();
+    assert_eq!(cqc::status.get32(query_cq_out::cq_context.of(&output)), 9);
+}
+
+#[test]
+fn doorbells_come_whole_in_halves_or_in_bytes() {
+    for sizes in [&[8usize][..], &[4, 4], &[1; 8], &[2, 2, 4]] {
+        let mut guest = Guest::up(Profile::node(0));
+        let p = pair(&mut guest, 4);
+        assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+        let value = u64::from(p.cqn).to_be_bytes();
+        let mut at = 0;
+        for size in sizes {
+            assert_eq!(event(&guest, p.events, 0).2, 1, "acts on the last byte");
+            guest.bar.write(guest.uar as usize * 4096 + 0x20 + at, &value[at..at + size]);
+            guest.poll();
+            at += size;
+        }
+        assert_eq!(event(&guest, p.events, 0).2, 0, "{sizes:?}");
+    }
+}
+
+#[test]
+fn doorbells_through_the_wrong_page_or_for_nobody_do_nothing() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 4);
+    let output = guest.command(&Input::new(Opcode::ALLOC_UAR)).unwrap();
+    let other = alloc_uar_out::uar.get32(&output);
+    let (own, cqn) = (guest.uar, p.cqn);
+    assert_eq!(push(&mut guest, cqn, 1, false), Ok(()));
+    guest.uar = other;
+    arm(&mut guest, cqn, 0, false, 0);
+    assert!(guest.refusal().contains("cqc.uar_page"), "{}", guest.refusal());
+    guest.eq_doorbell(p.eqn, 0, true);
+    assert!(guest.refusal().contains("eqc.uar_page"), "{}", guest.refusal());
+    guest.uar = own + 100;
+    arm(&mut guest, cqn, 0, false, 0);
+    assert!(guest.refusal().contains("not allocated"), "{}", guest.refusal());
+    guest.uar = own;
+    arm(&mut guest, cqn + 1, 0, false, 0);
+    assert!(guest.refusal().contains("no such CQ"), "{}", guest.refusal());
+    guest.eq_doorbell(p.eqn, 5, true);
+    assert!(guest.refusal().contains("eqc.consumer_counter"), "{}", guest.refusal());
+    assert_eq!(event(&guest, p.events, 0).2, 1);
+}
+
+#[test]
+fn asynchronous_events_go_where_they_are_mapped() {
+    let mut guest = Guest::up(Profile::node(0));
+    let ring = guest.page();
+    let eqn = guest.create_eq(ring, 6, 9, 1 << EventType::PORT_CHANGE.0).unwrap();
+    let second = guest.page();
+    let twice = guest.create_eq(second, 6, 9, 1 << EventType::PORT_CHANGE.0);
+    assert_eq!(twice, Err(Failed::Status(CmdStatus::BAD_PARAM)));
+    assert!(guest.refusal().contains("create_eq_in.event_bitmask"), "{}", guest.refusal());
+    guest.eq_doorbell(eqn, 0, true);
+    guest.hca.port.set_cable(true);
+    guest.poll();
+    let bytes = guest.memory.bytes(ring, 64);
+    assert_eq!(
+        (bytes[1], bytes[3], bytes[0x28]),
+        (EventType::PORT_CHANGE.0, PortChange::INITIALIZED.0, 1 << 4)
+    );
+    assert_eq!(guest.vectors.0, [9]);
+    let input = Input::new(Opcode::DESTROY_EQ).set(destroy_eq_in::eq_number, u64::from(eqn));
+    assert_eq!(guest.status(&input), CmdStatus::OK);
+    guest.hca.port.set_cable(false);
+    guest.poll();
+    assert_eq!(guest.vectors.0, [9], "events without an EQ are lost");
+}
+
+#[test]
+fn a_resized_cq_goes_on_in_its_new_ring() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 1);
+    assert_eq!(push(&mut guest, p.cqn, 1, false), Ok(()));
+    let new = guest.page();
+    let mut input =
+        Input::new(Opcode::MODIFY_CQ).op_mod(1).set(modify_cq_in::cqn, u64::from(p.cqn)).pas(&[new]);
+    input.0[0x0f] = 1;
+    cqc::log_cq_size.set(modify_cq_in::cq_context.of_mut(&mut input.0), 2u8);
+    assert_eq!(guest.status(&input), CmdStatus::OK);
+    assert_eq!(guest.memory.bytes(p.ring + 64 + 63, 1), [5 << 4], "the old ring ends with a resize CQE");
+    assert_eq!(push(&mut guest, p.cqn, 7, false), Ok(()));
+    let entry = guest.memory.bytes(new + 2 * 64, 64);
+    assert_eq!((entry[0], entry[63]), (7, 2 << 4));
+}
