@@ -225,6 +225,12 @@ impl Fabric {
         self.config.faults = faults;
     }
 
+    /// Starts the sequence of random numbers anew: what follows replays from `seed`.
+    pub fn reseed(&mut self, seed: u64) {
+        self.config.seed = seed;
+        self.random = Random::new(seed);
+    }
+
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
     #[must_use]
     pub fn ready(&self, index: PortIndex) -> bool {

@@ -93,6 +93,8 @@ struct Context<'a, 'io> {
     log: &'a mut Log,
     device: &'a mut DeviceTransport,
     strictness: Strictness,
+    /// 8-byte atomics are in the host's byte order (`atomic_caps.atomic_req_8B_endianness_mode`).
+    host_order_atomics: bool,
 }
 
 fn split<'a, 'io>(hca: &'a mut Hca, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
@@ -106,6 +108,7 @@ fn split<'a, 'io>(hca: &'a mut Hca, io: &'a mut Io<'io>) -> (&'a mut Qps, Contex
         log: &mut hca.log,
         device: &mut hca.transport,
         strictness: hca.profile.strictness,
+        host_order_atomics: hca.caps.atomics_in_host_order(),
     };
     (&mut hca.qps, context)
 }
@@ -439,12 +442,13 @@ impl Context<'_, '_> {
         }
     }
 
-    /// An atomic operand in guest memory: big-endian, as IBTA's and the device's default (`atomic_req_8B_endianness_mode` 0).
+    /// An atomic's operand, from its bytes in guest memory.
     fn atomic_number(&self, bytes: [u8; 8]) -> u64 {
-        u64::from_be_bytes(bytes)
+        if self.host_order_atomics { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) }
     }
 
+    /// An atomic's operand or result, as it lies in guest memory. The host of every guest of ours is little-endian.
     fn atomic_bytes(&self, value: u64) -> [u8; 8] {
-        value.to_be_bytes()
+        if self.host_order_atomics { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 }

@@ -1,0 +1,664 @@
+//! A fabric of devices whose guests are this test: memory, queues written by hand, a virtual clock.
+
+use std::cell::RefCell;
+
+use mlx5_prm::datapath::*;
+use mlx5_prm::event::EventType;
+use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
+
+use crate::fabric::FabricConfig;
+use crate::hca::Hca;
+use crate::object::cq::Cq;
+use crate::object::eq::Eq;
+use crate::object::mkey::{Mkey, Translation};
+use crate::object::pages::PageList;
+use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
+use crate::profile::Profile;
+use crate::seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};
+use crate::transport::{self, QpTransport, TransportCounters};
+use crate::world::{NodePort, World};
+
+pub(super) const PD: u32 = 7;
+const RAM: usize = 24 << 20;
+
+/// Guest memory. Addresses from `hole` on do not answer.
+pub(super) struct Ram {
+    bytes: RefCell<Vec<u8>>,
+}
+
+impl Ram {
+    fn span(&self, address: u64, len: usize) -> Result<usize, DmaFault> {
+        let fault = DmaFault { address, len };
+        let start = usize::try_from(address).map_err(|_| fault)?;
+        let end = start.checked_add(len).ok_or(fault)?;
+        if end > self.bytes.borrow().len() { Err(fault) } else { Ok(start) }
+    }
+}
+
+impl GuestMemory for Ram {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let at = self.span(address, buf.len())?;
+        buf.copy_from_slice(&self.bytes.borrow()[at..at + buf.len()]);
+        Ok(())
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let at = self.span(address, data.len())?;
+        self.bytes.borrow_mut()[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+        let mut b = [0; 4];
+        self.read(address, &mut b)?;
+        Ok(u32::from_be_bytes(b))
+    }
+    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+        let mut b = [0; 8];
+        self.read(address, &mut b)?;
+        Ok(u64::from_be_bytes(b))
+    }
+    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+        self.write(address, &value.to_be_bytes())
+    }
+    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+        self.write(address, &value.to_be_bytes())
+    }
+}
+
+pub(super) struct Raised(Vec<u16>);
+impl Interrupts for Raised {
+    fn raise(&mut self, vector: u16) {
+        self.0.push(vector);
+    }
+}
+
+/// A device's guest.
+pub(super) struct Guest {
+    pub(super) ram: Ram,
+    pub(super) raised: Raised,
+    next: u64,
+    /// Consumer index and ring of each CQ.
+    cqs: Vec<(u32, u64, u32, u32)>,
+    eq: (u64, u32),
+}
+
+impl NodePort for Guest {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.ram, &mut self.raised)
+    }
+}
+
+impl Guest {
+    fn new(ram: usize) -> Self {
+        Self {
+            ram: Ram { bytes: RefCell::new(vec![0; ram]) },
+            raised: Raised(Vec::new()),
+            next: 0x1000,
+            cqs: Vec::new(),
+            eq: (0, 0),
+        }
+    }
+
+    /// A piece of memory, zeroed, aligned to 4 KiB.
+    pub(super) fn alloc(&mut self, len: usize) -> u64 {
+        let at = self.next;
+        self.next += (len as u64).next_multiple_of(0x1000);
+        assert!(self.next as usize <= self.ram.bytes.borrow().len(), "guest memory is full");
+        at
+    }
+
+    pub(super) fn write(&self, at: u64, data: &[u8]) {
+        self.ram.write(at, data).unwrap();
+    }
+
+    pub(super) fn read(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut data = vec![0; len];
+        self.ram.read(at, &mut data).unwrap();
+        data
+    }
+}
+
+struct Nowhere;
+impl Link for Nowhere {
+    fn send(&mut self, _: Packet) {}
+}
+
+/// A QP as its driver sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Handle {
+    pub(super) node: usize,
+    pub(super) qpn: u32,
+    pub(super) cqn: u32,
+    sq: u64,
+    log_sq: u32,
+    rq: u64,
+    log_rq: u32,
+    dbr: u64,
+    pub(super) posted: u16,
+    pub(super) receives: u16,
+}
+
+/// How a pair is connected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) mtu: u8,
+    pub(super) log_sra_max: u8,
+    pub(super) log_rra_max: u8,
+    pub(super) ack_timeout: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) min_rnr_nak: u8,
+    pub(super) psn: u32,
+    pub(super) log_sq: u32,
+    pub(super) log_rq: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mtu: 5,
+            log_sra_max: 2,
+            log_rra_max: 2,
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_nak: 12,
+            psn: 0xff_fff0,
+            log_sq: 6,
+            log_rq: 6,
+        }
+    }
+}
+
+/// A data segment: address, length, lkey.
+pub(super) type Seg = (u64, u32, u32);
+
+/// A send work request.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) opcode: SendOpcode,
+    pub(super) flags: FmCeSe,
+    pub(super) immediate: u32,
+    pub(super) remote: (u64, u32),
+    pub(super) atomic: (u64, u64),
+    pub(super) data: Vec<Seg>,
+    pub(super) inline: Option<Vec<u8>>,
+}
+
+impl Request {
+    pub(super) fn new(opcode: SendOpcode, data: &[Seg]) -> Self {
+        Self {
+            opcode,
+            flags: FmCeSe::CQ_UPDATE,
+            immediate: 0,
+            remote: (0, 0),
+            atomic: (0, 0),
+            data: data.to_vec(),
+            inline: None,
+        }
+    }
+
+    pub(super) fn to(mut self, address: u64, rkey: u32) -> Self {
+        self.remote = (address, rkey);
+        self
+    }
+
+    pub(super) fn flags(mut self, flags: FmCeSe) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub(super) fn immediate(mut self, immediate: u32) -> Self {
+        self.immediate = immediate;
+        self
+    }
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Completion {
+    pub(super) opcode: CqeOpcode,
+    pub(super) syndrome: u8,
+    pub(super) counter: u16,
+    pub(super) bytes: u32,
+    pub(super) immediate: u32,
+    pub(super) qpn: u32,
+    pub(super) wqe_opcode: u8,
+    pub(super) solicited: bool,
+    pub(super) source: (u16, u32, u8),
+    pub(super) grh: u8,
+    pub(super) user: u32,
+}
+
+pub(super) struct Bed {
+    pub(super) world: World,
+    pub(super) guests: Vec<Guest>,
+    pub(super) now: u64,
+}
+
+impl Bed {
+    /// Devices whose ports are Active.
+    pub(super) fn new(nodes: u16) -> Self {
+        Self::with_ram(nodes, RAM)
+    }
+
+    pub(super) fn with_ram(nodes: u16, ram: usize) -> Self {
+        let mut world = World::new(FabricConfig { seed: 1, latency: 1_000, ..FabricConfig::default() });
+        let mut guests = Vec::new();
+        for n in 0..nodes {
+            let node = world.add(Profile::node(n), &format!("node{n}")).unwrap();
+            // Memory access and bus mastering on.
+            world.nodes[node].hca.config_write(4, &[6, 0]);
+            guests.push(Guest::new(ram));
+        }
+        let mut bed = Self { world, guests, now: 0 };
+        bed.run_until("ports are active", |bed| bed.world.nodes.iter().all(|node| node.hca.port.is_active()));
+        for node in 0..usize::from(nodes) {
+            bed.make_eq(node);
+        }
+        bed
+    }
+
+    pub(super) fn faults(&mut self, spec: &str, seed: u64) {
+        self.world.fabric.set_faults(spec.parse().unwrap());
+        self.world.fabric.reseed(seed);
+    }
+
+    pub(super) fn hca(&mut self, node: usize) -> &mut Hca {
+        &mut self.world.nodes[node].hca
+    }
+
+    pub(super) fn counters(&self, node: usize) -> TransportCounters {
+        self.world.nodes[node].hca.transport.counters
+    }
+
+    /// One step; the clock jumps when nothing can be done.
+    pub(super) fn step(&mut self) {
+        let more = self.world.poll(self.now, &mut self.guests);
+        self.now += 100;
+        if !more {
+            self.now = self.world.next_deadline().map_or(self.now, |deadline| deadline.max(self.now));
+        }
+    }
+
+    /// Steps until `done`, a minute of virtual time at most.
+    pub(super) fn run_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let limit = self.now + 60_000_000_000;
+        while !done(self) {
+            assert!(self.now < limit, "after a minute still not: {what}");
+            self.step();
+        }
+    }
+
+    /// Steps for `ns` of virtual time.
+    pub(super) fn run_for(&mut self, ns: u64) {
+        let end = self.now + ns;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    fn make_eq(&mut self, node: usize) {
+        let at = self.guests[node].alloc(64 * 256);
+        for i in 0..256 {
+            self.guests[node].write(at + i * 64 + 63, &[1]);
+        }
+        self.guests[node].eq = (at, 0);
+        let buffer = PageList::new(vec![at], 14, 0, 64 * 256).unwrap();
+        self.hca(node).queues.eqs.insert(|eqn| Eq {
+            eqn,
+            buffer,
+            log_size: 8,
+            uar_page: 0,
+            intr: 0,
+            event_bitmask: [u64::MAX & !1; 4],
+            overrun_ignore: true,
+            collapse: false,
+            producer: 0,
+            consumer: 0,
+            state: None,
+            status: EqStatus::OK,
+            context: Vec::new(),
+        });
+    }
+
+    /// The next asynchronous event: its type, and the QP or CQ number.
+    pub(super) fn event(&mut self, node: usize) -> Option<(EventType, u32)> {
+        let guest = &mut self.guests[node];
+        let (at, consumer) = guest.eq;
+        let entry = guest.read(at + u64::from(consumer % 256) * 64, 64);
+        if u32::from(entry[63] & 1) != consumer / 256 % 2 {
+            return None;
+        }
+        guest.eq.1 += 1;
+        Some((EventType(entry[1]), u32::from_be_bytes([0, entry[0x39], entry[0x3a], entry[0x3b]])))
+    }
+
+    /// All events so far.
+    pub(super) fn events(&mut self, node: usize) -> Vec<(EventType, u32)> {
+        core::iter::from_fn(|| self.event(node)).collect()
+    }
+
+    pub(super) fn make_cq(&mut self, node: usize, log_size: u32) -> u32 {
+        let len = 64usize << log_size;
+        let at = self.guests[node].alloc(len);
+        let dbr = self.guests[node].alloc(64);
+        for i in 0..1u64 << log_size {
+            self.guests[node].write(at + i * 64 + 63, &[CQE_INIT_OP_OWN]);
+        }
+        let log_page = (len as u64).next_power_of_two().ilog2().max(12);
+        let buffer = PageList::new(vec![at], log_page, 0, len as u64).unwrap();
+        let cqn = self.hca(node).queues.cqs.insert(|cqn| Cq {
+            cqn,
+            buffer,
+            log_size,
+            cqe_bytes: 64,
+            uar_page: 0,
+            eqn: 0,
+            dbr_addr: dbr,
+            overrun_ignore: false,
+            collapsed: false,
+            producer: 0,
+            consumer: 0,
+            last_solicited: None,
+            arm_sn: 0,
+            state: None,
+            status: CqStatus::OK,
+            context: Vec::new(),
+        });
+        let cqn = cqn.unwrap();
+        self.guests[node].cqs.push((cqn, at, 0, log_size));
+        cqn
+    }
+
+    /// Takes the next completion.
+    pub(super) fn poll_cq(&mut self, node: usize, cqn: u32) -> Option<Completion> {
+        let i = self.guests[node].cqs.iter().position(|cq| cq.0 == cqn).unwrap();
+        let (_, at, consumer, log_size) = self.guests[node].cqs[i];
+        let slot = consumer & ((1 << log_size) - 1);
+        let cqe = self.guests[node].read(at + u64::from(slot) * 64, 64);
+        let op_own = cqe[CQE_OP_OWN];
+        if cqe_opcode(op_own) == CqeOpcode::INVALID || u32::from(cqe_owner(op_own)) != (consumer >> log_size) & 1 {
+            return None;
+        }
+        self.guests[node].cqs[i].2 = consumer + 1;
+        let dbr = self.hca(node).queues.cqs.get(cqn).unwrap().dbr_addr;
+        self.guests[node].write(dbr, &((consumer + 1) & 0xff_ffff).to_be_bytes());
+        let opcode = cqe_opcode(op_own);
+        let error = matches!(opcode, CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR);
+        Some(Completion {
+            opcode,
+            syndrome: if error { cqe[CQE_SYNDROME] } else { 0 },
+            counter: cqe64::wqe_counter.get32(&cqe) as u16,
+            bytes: cqe64::byte_cnt.get32(&cqe),
+            immediate: cqe64::immediate.get32(&cqe),
+            qpn: cqe64::qpn.get32(&cqe),
+            wqe_opcode: cqe64::s_wqe_opcode.get32(&cqe) as u8,
+            solicited: cqe_se(op_own),
+            source: (
+                cqe64::slid.get32(&cqe) as u16,
+                cqe64::rqpn.get32(&cqe),
+                cqe64::sl.get32(&cqe) as u8,
+            ),
+            grh: cqe64::g.get32(&cqe) as u8,
+            user: cqe64::srqn.get32(&cqe),
+        })
+    }
+
+    /// Waits for the next completion of a QP's CQ.
+    pub(super) fn wait(&mut self, qp: &Handle) -> Completion {
+        let mut completion = None;
+        self.run_until("a completion", |bed| {
+            completion = bed.poll_cq(qp.node, qp.cqn);
+            completion.is_some()
+        });
+        completion.unwrap()
+    }
+
+    /// A memory key over physical pages, its addresses counted from `va`.
+    pub(super) fn make_key(&mut self, node: usize, at: u64, len: u64, va: u64, access: AccessFlags) -> u32 {
+        let first = at & !0xfff;
+        let entries = (0..(at + len).div_ceil(0x1000) - at / 0x1000).map(|i| first + i * 0x1000).collect();
+        assert_eq!(at & 0xfff, va & 0xfff);
+        let key = self.hca(node).mkeys.table.insert(|index| Mkey {
+            key: index << 8 | 0x42,
+            pd: PD,
+            qpn: None,
+            access: access | AccessFlags::LOCAL_READ,
+            free: false,
+            remote_invalidate: true,
+            start_addr: va,
+            len,
+            length64: false,
+            translation: Translation::Mtt { entries, log_page_size: 12, page_access: false },
+            context: Vec::new(),
+        });
+        key.unwrap() << 8 | 0x42
+    }
+
+    /// A buffer and a key with all rights over it, its virtual addresses equal to the device's.
+    pub(super) fn buffer(&mut self, node: usize, len: usize) -> (u64, u32) {
+        let at = self.guests[node].alloc(len);
+        let all = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_READ
+            | AccessFlags::REMOTE_WRITE
+            | AccessFlags::ATOMIC;
+        let key = self.make_key(node, at, len as u64, at, all);
+        (at, key)
+    }
+
+    /// A QP in INIT, with a CQ of its own for both directions.
+    pub(super) fn make_qp(&mut self, node: usize, service: ServiceType, options: &Options) -> Handle {
+        let cqn = self.make_cq(node, 10);
+        self.make_qp_on(node, service, options, cqn)
+    }
+
+    pub(super) fn make_qp_on(&mut self, node: usize, service: ServiceType, options: &Options, cqn: u32) -> Handle {
+        // 64-byte receive WQEs, then the send queue, on pages that do not follow one another.
+        let rq_len = 64u64 << options.log_rq;
+        let sq_len = 64u64 << options.log_sq;
+        let at = self.guests[node].alloc((rq_len + sq_len) as usize);
+        let dbr = self.guests[node].alloc(64) + 0x40;
+        let pages = (0..(rq_len + sq_len).div_ceil(0x1000)).map(|i| at + i * 0x1000).collect();
+        let buffer = PageList::new(pages, 12, 0, rq_len + sq_len).unwrap();
+        let mut qp = Qp {
+            qpn: 0,
+            service,
+            state: QpState::INIT,
+            pd: PD,
+            uar_page: 0,
+            cqn_snd: cqn,
+            cqn_rcv: cqn,
+            rq_type: RqType::NON_ZERO_RQ,
+            srqn: 0,
+            xrcd: 0,
+            buffer,
+            sq: Some(SendQueue { offset: rq_len, log_size: options.log_sq }),
+            rq: Some(ReceiveQueue { offset: 0, log_size: options.log_rq, log_stride: 6 }),
+            dbr_addr: dbr,
+            user_index: 0,
+            reserved_lkey: false,
+            fast_registration: false,
+            cs_req: 0,
+            cs_res: 0,
+            block_multicast_loopback: false,
+            counter_set_id: 0,
+            mtu: options.mtu,
+            log_msg_max: 30,
+            remote_qpn: 0,
+            primary_path: AddressPath { ack_timeout: options.ack_timeout, port: 1, ..AddressPath::default() },
+            alternate_path: AddressPath::default(),
+            pm_state: 3,
+            log_ack_req_freq: 8,
+            log_sra_max: options.log_sra_max,
+            log_rra_max: options.log_rra_max,
+            retry_count: options.retry_count,
+            rnr_retry: options.rnr_retry,
+            min_rnr_nak: options.min_rnr_nak,
+            next_send_psn: options.psn,
+            next_rcv_psn: options.psn,
+            rre: true,
+            rwe: true,
+            rae: true,
+            atomic_mode: 1,
+            q_key: 0x1111,
+            deth_sqpn: 0,
+            context: Vec::new(),
+            transport: QpTransport::default(),
+        };
+        let qpn = self
+            .hca(node)
+            .qps
+            .table
+            .insert(|qpn| {
+                qp.qpn = qpn;
+                qp.user_index = qpn ^ 0xabc;
+                qp
+            })
+            .unwrap();
+        if service == ServiceType::QP1 {
+            self.hca(node).qps.qp1 = Some(qpn);
+        }
+        Handle {
+            node,
+            qpn,
+            cqn,
+            sq: at + rq_len,
+            log_sq: options.log_sq,
+            rq: at,
+            log_rq: options.log_rq,
+            dbr,
+            posted: 0,
+            receives: 0,
+        }
+    }
+
+    pub(super) fn qp(&mut self, handle: &Handle) -> &mut Qp {
+        self.hca(handle.node).qps.table.get_mut(handle.qpn).unwrap()
+    }
+
+    /// Changes a QP's state as the command does.
+    pub(super) fn modify(&mut self, handle: &Handle, new: QpState) {
+        let old = core::mem::replace(&mut self.qp(handle).state, new);
+        let now = self.now;
+        let guest = &mut self.guests[handle.node];
+        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
+        transport::on_state_change(&mut self.world.nodes[handle.node].hca, &mut io, handle.qpn, old, new);
+    }
+
+    /// Two RC QPs on nodes 0 and 1, connected to each other, ready to send.
+    pub(super) fn pair(&mut self, options: &Options) -> (Handle, Handle) {
+        self.pair_on(0, 1, options)
+    }
+
+    pub(super) fn pair_on(&mut self, a: usize, b: usize, options: &Options) -> (Handle, Handle) {
+        let pair = [self.make_qp(a, ServiceType::RC, options), self.make_qp(b, ServiceType::RC, options)];
+        for (own, peer) in [(0, 1), (1, 0)] {
+            let rlid = self.hca(pair[peer].node).port.lid;
+            let remote_qpn = pair[peer].qpn;
+            let qp = self.qp(&pair[own]);
+            qp.remote_qpn = remote_qpn;
+            qp.primary_path.rlid = rlid;
+            self.modify(&pair[own], QpState::RTR);
+            self.modify(&pair[own], QpState::RTS);
+        }
+        let [a, b] = pair;
+        (a, b)
+    }
+
+    /// Writes a WQE, without telling the device.
+    pub(super) fn post(&mut self, qp: &mut Handle, request: &Request) -> u16 {
+        self.post_with_av(qp, request, None)
+    }
+
+    pub(super) fn post_with_av(&mut self, qp: &mut Handle, request: &Request, address: Option<[u8; 48]>) -> u16 {
+        let index = qp.posted;
+        let mut wqe = vec![0; 16];
+        wqe_ctrl_seg::imm.set(&mut wqe, request.immediate);
+        wqe[CTRL_FM_CE_SE] = request.flags.bits();
+        wqe.extend(address.iter().flatten());
+        let rdma = !matches!(
+            request.opcode,
+            SendOpcode::NOP | SendOpcode::SEND | SendOpcode::SEND_IMM | SendOpcode::SEND_INVAL
+        );
+        if rdma {
+            let mut segment = [0; 16];
+            wqe_raddr_seg::raddr.set(&mut segment, request.remote.0);
+            wqe_raddr_seg::rkey.set(&mut segment, request.remote.1);
+            wqe.extend(segment);
+        }
+        if matches!(request.opcode, SendOpcode::ATOMIC_CS | SendOpcode::ATOMIC_FA) {
+            let mut segment = [0; 16];
+            wqe_atomic_seg::swap_add.set(&mut segment, request.atomic.0);
+            wqe_atomic_seg::compare.set(&mut segment, request.atomic.1);
+            wqe.extend(segment);
+        }
+        for segment in &request.data {
+            wqe.extend(data_segment(segment));
+        }
+        if let Some(data) = &request.inline {
+            wqe.extend((INLINE_SEG | data.len() as u32).to_be_bytes());
+            wqe.extend(data);
+            wqe.resize(wqe.len().next_multiple_of(16), 0);
+        }
+        let ds = (wqe.len() / 16) as u32;
+        wqe[..4].copy_from_slice(&ctrl_opmod_idx_opcode(0, index, request.opcode).to_be_bytes());
+        wqe[4..8].copy_from_slice(&ctrl_qpn_ds(qp.qpn, ds).to_be_bytes());
+        self.post_raw(qp, &wqe)
+    }
+
+    /// Puts bytes into the send ring as a WQE.
+    pub(super) fn post_raw(&mut self, qp: &mut Handle, wqe: &[u8]) -> u16 {
+        let index = qp.posted;
+        for (i, block) in wqe.chunks(64).enumerate() {
+            let slot = index.wrapping_add(i as u16) & ((1 << qp.log_sq) - 1);
+            self.guests[qp.node].write(qp.sq + u64::from(slot) * 64, block);
+        }
+        qp.posted = index.wrapping_add(wqe.len().div_ceil(64) as u16);
+        index
+    }
+
+    /// Rings the send doorbell.
+    pub(super) fn ring(&mut self, qp: &Handle) {
+        self.guests[qp.node].write(qp.dbr + 4, &u32::from(qp.posted).to_be_bytes());
+        let now = self.now;
+        let guest = &mut self.guests[qp.node];
+        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
+        let head = u64::from(ctrl_qpn_ds(qp.qpn, 1));
+        transport::doorbell(&mut self.world.nodes[qp.node].hca, &mut io, qp.qpn, head);
+    }
+
+    /// Posts and rings.
+    pub(super) fn send(&mut self, qp: &mut Handle, request: &Request) -> u16 {
+        let index = self.post(qp, request);
+        self.ring(qp);
+        index
+    }
+
+    /// Posts a receive.
+    pub(super) fn receive(&mut self, qp: &mut Handle, data: &[Seg]) -> u16 {
+        let index = qp.receives;
+        let mut wqe: Vec<u8> = data.iter().flat_map(data_segment).collect();
+        if wqe.len() < 64 {
+            wqe.extend([0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        let slot = u64::from(index) & ((1 << qp.log_rq) - 1);
+        self.guests[qp.node].write(qp.rq + slot * 64, &wqe[..wqe.len().min(64)]);
+        qp.receives = index.wrapping_add(1);
+        self.guests[qp.node].write(qp.dbr, &u32::from(qp.receives).to_be_bytes());
+        index
+    }
+}
+
+fn data_segment(segment: &Seg) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    wqe_data_seg::addr.set(&mut bytes, segment.0);
+    wqe_data_seg::byte_count.set(&mut bytes, segment.1);
+    wqe_data_seg::lkey.set(&mut bytes, segment.2);
+    bytes
+}
+
+/// Bytes that depend on the sender, the message and the position.
+pub(super) fn pattern(sender: u32, message: u32, len: usize) -> Vec<u8> {
+    let key = sender.wrapping_mul(0x9e37_79b9) ^ message.wrapping_mul(0x85eb_ca6b);
+    (0..len as u32).map(|i| ((i ^ key).wrapping_mul(0xc2b2_ae35) >> 24) as u8).collect()
+}

@@ -1,0 +1,9 @@
+//! The data path between devices on a fabric, driven by work queues in guest memory and judged by what a driver sees:
+//! completions, events, bytes.
+
+mod bed;
+mod datagram;
+mod errors;
+mod faults;
+mod reliable;
+mod throughput;
