@@ -3,15 +3,14 @@
 use crate::barrier;
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
-use crate::ring::{DoorbellRecord, Units};
+use crate::ring::{BLOCK_UNITS as CQE_UNITS, DoorbellRecord, Units};
 use crate::types::{CqNumber, Lid, PKey, QpNumber, RKey};
 use core::fmt;
+use core::sync::atomic::Ordering;
 use mlx5_prm::datapath::{self, CqArm, CqeFormat, CqeOpcode};
 use mlx5_prm::init_seg::uar;
 use mlx5_prm::status::CqeSyndrome;
 
-/// Units of 16 bytes in a CQE.
-const CQE_UNITS: usize = 4;
 /// The consumer index is written back to memory after this many completions, or when the queue is found empty.
 const BATCH: u32 = 16;
 
@@ -29,32 +28,46 @@ pub(crate) fn capacity(log_size: u32) -> u32 {
 /// What a completion reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[repr(u8)]
 pub enum CompletionKind {
     /// A work request of the send queue is done, and all before it.
-    Send,
-    /// A peer's send arrived.
-    Receive,
-    /// A peer's send with immediate arrived.
-    ReceiveImm,
-    /// A peer's send with invalidate arrived.
-    ReceiveInval,
+    Send = CqeOpcode::REQ.0,
     /// A peer's RDMA write with immediate arrived; the receive's own memory was not used.
-    ReceiveWriteImm,
+    ReceiveWriteImm = CqeOpcode::RESP_WR_IMM.0,
+    /// A peer's send arrived.
+    Receive = CqeOpcode::RESP_SEND.0,
+    /// A peer's send with immediate arrived.
+    ReceiveImm = CqeOpcode::RESP_SEND_IMM.0,
+    /// A peer's send with invalidate arrived.
+    ReceiveInval = CqeOpcode::RESP_SEND_INV.0,
     /// A work request of the send queue failed.
-    SendError,
+    SendError = CqeOpcode::REQ_ERR.0,
     /// A work request of the receive queue failed.
-    ReceiveError,
+    ReceiveError = CqeOpcode::RESP_ERR.0,
 }
 
 /// One completion, as the device wrote it; the accessors decode.
 #[derive(Clone, Copy)]
 pub struct Completion {
-    /// Quadwords of the CQE from offset 0x10 on.
+    /// Quadwords of the CQE from offset 0x10 on, big-endian as in memory.
     words: [u64; 6],
     kind: CompletionKind,
 }
 
+/// Places in [`Completion::words`], by offset in the CQE.
+const AT_10: usize = 0;
+const AT_18: usize = 1;
+const AT_20: usize = 2;
+const AT_28: usize = 3;
+const AT_30: usize = 4;
+const AT_38: usize = 5;
+
 impl Completion {
+    #[inline(always)]
+    fn word(&self, at: usize) -> u64 {
+        u64::from_be(self.words[at])
+    }
+
     /// What happened.
     #[must_use]
     #[inline]
@@ -74,7 +87,10 @@ impl Completion {
     #[inline]
     pub fn error(&self) -> Option<CompletionError> {
         matches!(self.kind, CompletionKind::SendError | CompletionKind::ReceiveError).then(|| {
-            CompletionError { syndrome: CqeSyndrome(self.words[4] as u8), vendor: (self.words[4] >> 8) as u8 }
+            CompletionError {
+                syndrome: CqeSyndrome(self.word(AT_30) as u8),
+                vendor: (self.word(AT_30) >> 8) as u8,
+            }
         })
     }
 
@@ -82,14 +98,14 @@ impl Completion {
     #[must_use]
     #[inline]
     pub fn user_index(&self) -> u32 {
-        (self.words[2] >> 32) as u32 & 0xff_ffff
+        (self.word(AT_20) >> 32) as u32 & 0xff_ffff
     }
 
     /// The QP.
     #[must_use]
     #[inline]
     pub fn qpn(&self) -> QpNumber {
-        QpNumber::new((self.words[5] >> 32) as u32)
+        QpNumber::new((self.word(AT_38) >> 32) as u32)
     }
 
     /// Bytes received (for datagrams with the 40 bytes of the GRH area), or read by an RDMA read. As the device claims: the
@@ -97,91 +113,91 @@ impl Completion {
     #[must_use]
     #[inline]
     pub fn byte_len(&self) -> u32 {
-        self.words[3] as u32
+        self.word(AT_28) as u32
     }
 
     /// Immediate data as the number that the peer's network-order bytes spell.
     #[must_use]
     #[inline]
     pub fn imm(&self) -> u32 {
-        self.words[2] as u32
+        self.word(AT_20) as u32
     }
 
     /// The key that the peer invalidated, if the completion is of that kind.
     #[must_use]
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<RKey> {
-        (self.kind == CompletionKind::ReceiveInval).then(|| RKey::new(self.words[2] as u32))
+        (self.kind == CompletionKind::ReceiveInval).then(|| RKey::new(self.word(AT_20) as u32))
     }
 
     /// P_Key of a received datagram without immediate (UD, GSI).
     #[must_use]
     #[inline]
     pub fn pkey(&self) -> PKey {
-        PKey::new(self.words[2] as u16)
+        PKey::new(self.word(AT_20) as u16)
     }
 
     /// Sender's QP number of a datagram.
     #[must_use]
     #[inline]
     pub fn src_qpn(&self) -> QpNumber {
-        QpNumber::new((self.words[1] >> 32) as u32)
+        QpNumber::new((self.word(AT_18) >> 32) as u32)
     }
 
     /// Sender's LID of a datagram.
     #[must_use]
     #[inline]
     pub fn slid(&self) -> Lid {
-        Lid::new(self.words[0] as u16)
+        Lid::new(self.word(AT_10) as u16)
     }
 
     /// Service level of a datagram.
     #[must_use]
     #[inline]
     pub fn sl(&self) -> u8 {
-        (self.words[1] >> 56) as u8 & 0xf
+        (self.word(AT_18) >> 56) as u8 & 0xf
     }
 
     /// Low bits of the LID that a datagram was sent to.
     #[must_use]
     #[inline]
     pub fn path_bits(&self) -> u8 {
-        (self.words[0] >> 48) as u8 & 0x7f
+        (self.word(AT_10) >> 48) as u8 & 0x7f
     }
 
     /// Whether a datagram's first 40 bytes hold its global routing header.
     #[must_use]
     #[inline]
     pub fn has_grh(&self) -> bool {
-        (self.words[1] >> 60) & 3 != 0
+        (self.word(AT_18) >> 60) & 3 != 0
     }
 
     /// Index of the work request: in 64-byte blocks for a send queue, in entries for a receive queue.
     #[must_use]
     #[inline]
     pub fn wqe_counter(&self) -> u16 {
-        (self.words[5] >> 16) as u16
+        (self.word(AT_38) >> 16) as u16
     }
 
     /// Opcode of the completed send work request, as the device repeats it.
     #[must_use]
     #[inline]
     pub fn send_opcode(&self) -> datapath::SendOpcode {
-        datapath::SendOpcode((self.words[5] >> 56) as u8)
+        datapath::SendOpcode((self.word(AT_38) >> 56) as u8)
     }
 
     /// Whether the sender asked for an event.
     #[must_use]
     #[inline]
     pub fn solicited(&self) -> bool {
-        self.words[5] & 2 != 0
+        self.word(AT_38) & 2 != 0
     }
 
     /// Time stamp in ticks of the device's clock.
     #[must_use]
     #[inline]
     pub fn timestamp(&self) -> u64 {
-        self.words[4]
+        self.word(AT_30)
     }
 }
 
@@ -315,7 +331,7 @@ impl<B: Bar> Cq<B> {
     /// The last quadword of the entry at `index` if the device has handed it over.
     #[inline(always)]
     fn tail_word(&self, index: u32) -> Option<u64> {
-        let tail = self.ring.second(index as usize * CQE_UNITS + 3);
+        let tail = u64::from_be(self.ring.block(index as usize)[7].load(Ordering::Relaxed));
         let owner = (index >> self.log_size) as u64 & 1;
         let ours = tail & 1 == owner && (tail as u8) >> 4 != CqeOpcode::INVALID.0;
         ours.then_some(tail)
@@ -324,25 +340,24 @@ impl<B: Bar> Cq<B> {
     #[inline(always)]
     fn decode(&self, index: u32, tail: u64) -> Result<Completion, CqError> {
         barrier::acquire();
-        let unit = index as usize * CQE_UNITS;
-        let kind = match CqeOpcode((tail as u8) >> 4) {
+        let op_own = tail as u8;
+        let kind = match CqeOpcode(op_own >> 4) {
             CqeOpcode::REQ => CompletionKind::Send,
+            CqeOpcode::RESP_WR_IMM => CompletionKind::ReceiveWriteImm,
             CqeOpcode::RESP_SEND => CompletionKind::Receive,
             CqeOpcode::RESP_SEND_IMM => CompletionKind::ReceiveImm,
             CqeOpcode::RESP_SEND_INV => CompletionKind::ReceiveInval,
-            CqeOpcode::RESP_WR_IMM => CompletionKind::ReceiveWriteImm,
             CqeOpcode::REQ_ERR => CompletionKind::SendError,
             CqeOpcode::RESP_ERR => CompletionKind::ReceiveError,
             other => return Err(CqError::UnexpectedOpcode(other.0)),
         };
-        let format = datapath::cqe_format(tail as u8);
+        let format = datapath::cqe_format(op_own);
         if format != CqeFormat::NO_INLINE_DATA {
             return Err(CqError::UnexpectedFormat(format.0));
         }
-        let (w10, w18) = self.ring.get(unit + 1);
-        let (w20, w28) = self.ring.get(unit + 2);
-        let (w30, _) = self.ring.get(unit + 3);
-        Ok(Completion { words: [w10, w18, w20, w28, w30, tail], kind })
+        let [_, _, w10, w18, w20, w28, w30, _] = self.ring.block(index as usize);
+        let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
+        Ok(Completion { words: [w10, w18, w20, w28, w30, tail.to_be()], kind })
     }
 
     /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.

@@ -3,14 +3,12 @@
 use crate::barrier;
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
-use crate::ring::Units;
+use crate::ring::{BLOCK_UNITS as EQE_UNITS, Units};
 use crate::types::{CqNumber, EqNumber};
 use mlx5_prm::datapath;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg::uar;
 
-/// Units of 16 bytes in an EQE.
-const EQE_UNITS: usize = 4;
 /// The consumer index is told to the device after this many entries at the latest.
 const BATCH: u32 = 64;
 

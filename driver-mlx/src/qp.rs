@@ -5,13 +5,16 @@ use crate::config::Service;
 use crate::cq::Completion;
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
-use crate::ring::{DoorbellRecord, Units};
-use crate::types::{QpNumber, Sge};
+use crate::ring::{BLOCK_UNITS, DoorbellRecord, Units};
+use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
+use core::sync::atomic::Ordering;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG, SendOpcode};
 
-/// 16-byte units of a basic block (WQEBB).
-const BLOCK_UNITS: usize = 4;
+/// Bytes of the slots beside a ring of `entries`: a unit each, a whole block at least.
+fn slot_bytes(entries: usize) -> usize {
+    entries.max(BLOCK_UNITS) * 16
+}
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +100,8 @@ impl QpGeometry {
         }
         geometry.record = (geometry.rq_bytes + geometry.sq_bytes).next_multiple_of(64);
         geometry.sq_slots = geometry.record + 64;
-        geometry.rq_slots = geometry.sq_slots + blocks * 16;
-        geometry.total = geometry.rq_slots + rq_entries * 16;
+        geometry.rq_slots = geometry.sq_slots + slot_bytes(blocks);
+        geometry.total = geometry.rq_slots + slot_bytes(rq_entries);
         Some(geometry)
     }
 
@@ -200,7 +203,7 @@ impl<B: Bar> Qp<B> {
             let size = 1usize << geometry.log_rq_size;
             Some(ReceiveQueue {
                 ring: Units::new(memory.slice(0, geometry.rq_bytes)?)?,
-                slots: Units::new(memory.slice(geometry.rq_slots, size * 16)?)?,
+                slots: Units::new(memory.slice(geometry.rq_slots, slot_bytes(size))?)?,
                 head: 0,
                 tail: 0,
                 size: size as u16,
@@ -214,7 +217,7 @@ impl<B: Bar> Qp<B> {
             let size = 1usize << geometry.log_sq_size;
             Some(SendQueue {
                 ring: Units::new(memory.slice(geometry.rq_bytes, geometry.sq_bytes)?)?,
-                slots: Units::new(memory.slice(geometry.sq_slots, size * 16)?)?,
+                slots: Units::new(memory.slice(geometry.sq_slots, slot_bytes(size))?)?,
                 head: 0,
                 tail: 0,
                 size: size as u16,
@@ -325,7 +328,7 @@ impl<B: Bar> Qp<B> {
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.
-    #[inline]
+    #[inline(always)]
     pub fn post_send(
         &mut self,
         op: SendOp,
@@ -341,7 +344,7 @@ impl<B: Bar> Qp<B> {
         sq.room(1 + usize::from(remote.is_some()) + sges.len())?;
         let mut unit = sq.first_unit() + 1;
         if let Some((raddr, rkey)) = remote {
-            sq.ring.put(unit, raddr, u64::from(rkey.get()) << 32);
+            sq.put_remote(raddr, rkey);
             unit += 1;
         }
         unit = sq.put_sges(unit, sges)?;
@@ -372,7 +375,7 @@ impl<B: Bar> Qp<B> {
         sq.room(1 + usize::from(remote.is_some()) + (data.len() + 4).div_ceil(16))?;
         let mut unit = sq.first_unit() + 1;
         if let Some((raddr, rkey)) = remote {
-            sq.ring.put(unit, raddr, u64::from(rkey.get()) << 32);
+            sq.put_remote(raddr, rkey);
             unit += 1;
         }
         unit = sq.put_inline(unit, data);
@@ -449,7 +452,7 @@ impl<B: Bar> Qp<B> {
     }
 
     /// Hands everything posted to the send queue to the device: once for any number of posts.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&mut self) {
         let Some(sq) = &mut self.sq else { return };
         if sq.head == sq.rung {
@@ -487,6 +490,12 @@ impl<B: Bar> Qp<B> {
     }
 }
 
+/// Basic blocks of so many units, without the overflow check of `div_ceil`: a work request has few.
+#[inline(always)]
+const fn blocks(units: usize) -> usize {
+    (units + (BLOCK_UNITS - 1)) >> BLOCK_UNITS.trailing_zeros()
+}
+
 /// Why a number of pieces is not below `limit`.
 #[cold]
 fn too_many(limit: u8) -> PostError {
@@ -502,9 +511,17 @@ impl SendQueue {
     /// Whether a work request of so many units fits behind what is outstanding.
     #[inline(always)]
     fn room(&self, units: usize) -> Result<(), PostError> {
-        let blocks = units.div_ceil(BLOCK_UNITS);
+        let blocks = blocks(units);
         let outstanding = usize::from(self.head.wrapping_sub(self.tail));
         if outstanding + blocks > usize::from(self.size) { Err(PostError::Full) } else { Ok(()) }
+    }
+
+    /// The remote address segment, always the second unit.
+    #[inline(always)]
+    fn put_remote(&mut self, raddr: u64, rkey: RKey) {
+        let block = self.ring.block(usize::from(self.head));
+        block[2].store(raddr.to_be(), Ordering::Relaxed);
+        block[3].store((u64::from(rkey.get()) << 32).to_be(), Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -565,17 +582,19 @@ impl SendQueue {
         cookie: u64,
         flags: SendFlags,
     ) {
-        let start = self.first_unit();
-        let ds = end - start;
+        let ds = end - self.first_unit();
         let first =
             (u64::from(self.head) << 8 | u64::from(opcode.0)) << 32 | u64::from(qpn_shifted) | ds as u64;
-        self.ring.put(start, first, u64::from(flags.bits()) << 32 | u64::from(imm));
-        let next = self.head.wrapping_add(ds.div_ceil(BLOCK_UNITS) as u16);
+        let control = self.ring.block(usize::from(self.head));
+        control[0].store(first.to_be(), Ordering::Relaxed);
+        control[1].store((u64::from(flags.bits()) << 32 | u64::from(imm)).to_be(), Ordering::Relaxed);
+        let next = self.head.wrapping_add(blocks(ds) as u16);
         self.slots.put_native(usize::from(self.head), cookie, u64::from(next) << 16 | u64::from(self.head));
         self.head = next;
         self.last = first;
     }
 
+    #[inline(never)]
     /// Writes a lone small work request to the register, else only its first quadword; then turns to the other half.
     fn ring_blueflame<B: Bar>(&mut self, doorbell: &mut Doorbell<B>) {
         barrier::flush_write_combining();

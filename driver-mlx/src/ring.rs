@@ -6,6 +6,9 @@
 use crate::dma::DmaSlice;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Units in a block of 64 bytes: a send basic block, a CQE, an EQE.
+pub(crate) const BLOCK_UNITS: usize = 4;
+
 /// A ring of 16-byte units, the grain of mlx5 work queue entries.
 #[derive(Debug)]
 pub(crate) struct Units {
@@ -17,10 +20,10 @@ pub(crate) struct Units {
 unsafe impl Send for Units {}
 
 impl Units {
-    /// `None` unless `memory` is aligned to 8 and its length is 16 times a power of two.
+    /// `None` unless `memory` is aligned to 8 and its length is 64 times a power of two.
     pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
         let units = memory.len() / 16;
-        let fits = memory.len().is_multiple_of(16) && units.is_power_of_two();
+        let fits = memory.len().is_multiple_of(16) && units.is_power_of_two() && units >= BLOCK_UNITS;
         let base = memory.as_ptr().cast::<u64>();
         (fits && base.is_aligned()).then_some(Self { base, mask: units - 1 })
     }
@@ -63,6 +66,15 @@ impl Units {
     #[inline(always)]
     pub(crate) fn get_native(&self, index: usize) -> (u64, u64) {
         (self.quad(index, 0).load(Ordering::Relaxed), self.quad(index, 1).load(Ordering::Relaxed))
+    }
+
+    /// The eight quadwords of block `index` of 64 bytes, modulo the ring, as they lie in memory.
+    #[inline(always)]
+    pub(crate) fn block(&self, index: usize) -> &[AtomicU64; 8] {
+        let first = (index * BLOCK_UNITS) & self.mask & !(BLOCK_UNITS - 1);
+        // SAFETY: the ring has a power of two of units, at least BLOCK_UNITS (checked by `new`), so the masked multiple of
+        // BLOCK_UNITS begins a whole block inside the memory, which is aligned, mapped and accessed only atomically.
+        unsafe { &*self.base.add(first * 2).cast::<[AtomicU64; 8]>() }
     }
 
     /// Number of units.

@@ -57,7 +57,14 @@ fn the_port_becomes_active_and_says_so() {
     assert_eq!((gid.prefix(), gid.guid()), (port.gid_prefix, Profile::port_guid_of(1)));
     assert_eq!(hca.pkey(0).expect("a P_Key").get(), 0xffff);
     assert!(matches!(hca.gid(u16::MAX), Err(Error::Limit { what: "gid_table_size", .. })));
+    while hca.next_event().is_some() {}
+    world.model(1, |m| m.port.set_cable(false));
+    world.pass(1_000_000);
+    assert_eq!(hca.port().map(|p| p.state), Ok(LinkState::Down));
+    world.model(1, |m| m.port.set_cable(true));
+    world.pass(10_000_000_000);
     hca.poll(world.now());
+    assert_eq!(hca.port().map(|p| p.state), Ok(LinkState::Active));
     let events: Vec<_> = std::iter::from_fn(|| hca.next_event()).collect();
     let active = AsyncEvent::Port { port: 1, change: mlx5_prm::event::PortChange::ACTIVE };
     assert!(events.contains(&active), "{events:?}");
