@@ -1,5 +1,6 @@
 //! The applications in the image, chosen by `app=` on the command line. Each gives the machine's exit code.
 
+mod demo;
 mod fault;
 mod hca;
 mod hello;
@@ -18,6 +19,7 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Fault => fault::run(machine),
         App::Idle => idle::run(),
         App::Hca => hca::run(machine),
+        App::Demo => demo::run(machine),
         App::Msix => msix::run(machine),
     }
 }
