@@ -233,6 +233,8 @@ pub(super) struct Bed {
     pub(super) world: World,
     pub(super) guests: Vec<Guest>,
     pub(super) now: u64,
+    /// The last step left nothing to do at once.
+    idle: bool,
 }
 
 impl Bed {
@@ -250,7 +252,7 @@ impl Bed {
             world.nodes[node].hca.config_write(4, &[6, 0]);
             guests.push(Guest::new(ram));
         }
-        let mut bed = Self { world, guests, now: 0 };
+        let mut bed = Self { world, guests, now: 0, idle: false };
         bed.run_until("ports are active", |bed| bed.world.nodes.iter().all(|node| node.hca.port.is_active()));
         for node in 0..usize::from(nodes) {
             bed.make_eq(node);
@@ -273,11 +275,11 @@ impl Bed {
 
     /// One step; the clock jumps when nothing can be done.
     pub(super) fn step(&mut self) {
-        let more = self.world.poll(self.now, &mut self.guests);
         self.now += 100;
-        if !more {
+        if self.idle {
             self.now = self.world.next_deadline().map_or(self.now, |deadline| deadline.max(self.now));
         }
+        self.idle = !self.world.poll(self.now, &mut self.guests);
     }
 
     /// Steps until `done`, a minute of virtual time at most.
@@ -623,6 +625,7 @@ impl Bed {
         let now = self.now;
         let guest = &mut self.guests[qp.node];
         let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
+        self.idle = false;
         let head = u64::from(ctrl_qpn_ds(qp.qpn, 1));
         transport::doorbell(&mut self.world.nodes[qp.node].hca, &mut io, qp.qpn, head);
     }
