@@ -218,7 +218,11 @@ impl Run {
                     break;
                 }
             } else if heard.elapsed() > SILENCE_LIMIT {
-                self.fail(format!("{} said nothing for {} s", waiting.join(" and "), SILENCE_LIMIT.as_secs()));
+                self.fail(format!(
+                    "{} said nothing for {} s",
+                    waiting.join(" and "),
+                    SILENCE_LIMIT.as_secs()
+                ));
                 break;
             }
             if self.started.elapsed() > limit {

@@ -10,12 +10,15 @@
 //! | [`qemu`] | QEMU's argument line, process and console |
 //! | [`unikernel`], [`kernel_image`], [`defmt_log`], [`console`] | the unikernel: build, boot, log, reports |
 //! | [`linux`] | unmodified Linux guests |
+//! | [`vfio`], [`serve`] | emulated HCAs over vfio-user |
+//! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`levels`] | `cargo xtask test` and `bench` |
 
 pub mod cache;
 pub mod console;
 pub mod debian;
 pub mod defmt_log;
+pub mod demo;
 pub mod error;
 pub mod kernel_image;
 pub mod levels;
@@ -24,7 +27,9 @@ pub mod process;
 pub mod progress;
 pub mod qemu;
 pub mod report;
+pub mod serve;
 pub mod setup;
 pub mod unikernel;
+pub mod vfio;
 
 pub use error::{Error, Result};

@@ -5,25 +5,39 @@ use runner::levels::{self, Level};
 use runner::linux;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, kernel_image, process, setup};
+use runner::{Error, Result, demo, kernel_image, process, serve, setup, vfio};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND [OPTION]...
 
+  demo      two unikernels on two emulated ConnectX-5 HCAs move verified data
+              --report FILE   the report as JSON
+              --pcap FILE     all packets, for Wireshark
+              --faults SPEC   as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms
+              --seed N        replays a run's faults
+              --accel NAME    QEMU's accelerator (tcg)
+              --log           the unikernels' logs as well
+              --divide N      a Nth of the volume
+              --limit SECONDS the whole run at most (600)
+  serve     emulated HCAs on one fabric, for any QEMU
+              --socket PATH   one HCA there; may be given many times
+              --pcap, --faults, --seed as above
   test      the tests; LEVEL: lint, no-std, unit, in-process, boot, oracle, miri
               [LEVEL]...      these only
               --long          full lengths
   bench     instructions per operation
               --report FILE   as JSON
-  boot      one unikernel
+  boot      one unikernel without HCA, or with one
               [WORD]...       its command line, as in app=hello
+              --hca           with an emulated HCA
               --memory MIB    guest memory (256)
   linux     a Linux guest that runs a shell script
               [SCRIPT]        the script (what the machine is)
+              --hca           with an emulated HCA; twice for two
   qemu      [ARGUMENT]...     QEMU with vfio-user-pci
   setup     what the others do first: Rust targets, QEMU
 ";
@@ -68,6 +82,8 @@ fn run() -> Result<ExitCode> {
         "qemu" => run_qemu(arguments),
         "boot" => boot(arguments),
         "linux" => run_linux(arguments),
+        "serve" => run_serve(arguments),
+        "demo" => run_demo(arguments),
         "test" => test(arguments),
         "bench" => bench(arguments),
         _ => Err(Error::Usage(format!("unknown command {command}"))),
@@ -89,11 +105,26 @@ fn run_qemu(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     Err(Error::Program(format!("cannot start QEMU: {error}")))
 }
 
+/// A seed that differs from run to run; it is printed, so that the run can be replayed.
+fn fresh_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()))
+}
+
+/// Serves `count` HCAs in a temporary folder.
+fn serve_some(count: u32) -> Result<(process::Temporary, Option<vfio::Served>, Vec<PathBuf>)> {
+    let folder = process::Temporary::folder("hca")?;
+    let sockets: Vec<PathBuf> =
+        (0..count).map(|index| folder.path().join(format!("hca{index}.sock"))).collect();
+    let served = if count > 0 { Some(vfio::serve(vfio::Options::new(sockets.clone()))?) } else { None };
+    Ok((folder, served, sockets))
+}
+
 fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let mut words = Vec::new();
+    let (mut words, mut hcas) = (Vec::new(), 0);
     let mut options = unikernel::Options::new("");
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
+            Long("hca") => hcas += 1,
             Long("memory") => {
                 options.memory_mib = arguments.value().and_then(|v| v.parse()).map_err(usage)?
             }
@@ -107,6 +138,8 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     options.words = if words.is_empty() { "app=hello".into() } else { words.join(" ") };
     let qemu = setup::all()?;
     let image = kernel_image::build()?;
+    let (_folder, _served, sockets) = serve_some(hcas)?;
+    options.hcas = sockets;
     let transcript = unikernel::boot(&qemu, &image, &options, Duration::from_secs(600), |line| match line {
         Output::Console(line) => println!("{line}"),
         Output::Qemu(line) => eprintln!("qemu: {line}"),
@@ -122,9 +155,10 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 }
 
 fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let mut script = None;
+    let (mut script, mut hcas) = (None, 0);
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
+            Long("hca") => hcas += 1,
             Value(text) if script.is_none() => script = Some(text.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),
         }
@@ -133,7 +167,8 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         .unwrap_or_else(|| "uname -a; lspci -nn; modprobe mlx5_ib; ibv_devinfo; dmesg | grep -i mlx5".into());
     let qemu = setup::qemu()?;
     let image = linux::image(&linux::ORACLE)?;
-    let options = linux::Options { show: true, ..linux::Options::default() };
+    let (_folder, _served, sockets) = serve_some(hcas)?;
+    let options = linux::Options { hcas: sockets, show: true, ..linux::Options::default() };
     let transcript = linux::boot(&qemu, &image, &script, &options)?;
     println!(
         "status {}, boot {:.1} s, total {:.1} s",
@@ -142,6 +177,87 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         transcript.total.as_secs_f64()
     );
     Ok(ExitCode::from(transcript.status))
+}
+
+/// The options that `serve` and `demo` share. Answers whether `name` was one of them.
+fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
+    let mut value = || arguments.value().map_err(usage);
+    match name {
+        "pcap" => fabric.capture = Some(value()?.into()),
+        "faults" => {
+            let text = value()?.string().map_err(usage)?;
+            fabric.faults = text.parse().map_err(|error| Error::Usage(format!("--faults: {error}")))?;
+        }
+        "seed" => fabric.seed = value()?.parse().map_err(usage)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+struct FabricOptions {
+    capture: Option<PathBuf>,
+    faults: hca_model::fabric::Faults,
+    seed: u64,
+}
+
+impl FabricOptions {
+    fn new() -> Self {
+        Self { capture: None, faults: hca_model::fabric::Faults::default(), seed: fresh_seed() }
+    }
+}
+
+fn run_serve(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let mut sockets = Vec::new();
+    let mut fabric = FabricOptions::new();
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Long("socket") => sockets.push(PathBuf::from(arguments.value().map_err(usage)?)),
+            Long(name) => {
+                let name = name.to_owned();
+                if !fabric_option(&name, &mut arguments, &mut fabric)? {
+                    return Err(Error::Usage(format!("unknown option --{name}")));
+                }
+            }
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    if sockets.is_empty() {
+        return Err(Error::Usage("serve needs --socket PATH".into()));
+    }
+    let mut options = vfio::Options::new(sockets);
+    options.capture = fabric.capture;
+    options.faults = fabric.faults;
+    options.seed = fabric.seed;
+    serve::run(options).map(|()| ExitCode::SUCCESS)
+}
+
+fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let mut fabric = FabricOptions::new();
+    let mut report = None;
+    let mut accelerator = "tcg".to_owned();
+    let mut log = false;
+    let mut limit = 600;
+    let mut divide = 1;
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Long("report") => report = Some(PathBuf::from(arguments.value().map_err(usage)?)),
+            Long("accel") => accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?,
+            Long("log") => log = true,
+            Long("divide") => divide = arguments.value().and_then(|value| value.parse()).map_err(usage)?,
+            Long("limit") => limit = arguments.value().and_then(|value| value.parse()).map_err(usage)?,
+            Long(name) => {
+                let name = name.to_owned();
+                if !fabric_option(&name, &mut arguments, &mut fabric)? {
+                    return Err(Error::Usage(format!("unknown option --{name}")));
+                }
+            }
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    let FabricOptions { capture, faults, seed } = fabric;
+    let limit = Duration::from_secs(limit);
+    demo::run(&demo::Options { report, capture, faults, seed, accelerator, log, divide, limit })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn test(mut arguments: lexopt::Parser) -> Result<ExitCode> {

@@ -34,12 +34,18 @@ impl Range {
             Some(file) => {
                 let length = usize::try_from(size).map_err(io::Error::other)?;
                 // Pages behind a file's end can be mapped but not touched.
-                if offset.checked_add(size).is_none_or(|end| file.metadata().is_ok_and(|data| data.len() < end)) {
+                if offset
+                    .checked_add(size)
+                    .is_none_or(|end| file.metadata().is_ok_and(|data| data.len() < end))
+                {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
                 let protection = if writable { PROT_READ | PROT_WRITE } else { PROT_READ };
                 let file = FileOffset::new(file, offset);
-                Some(MmapRegion::build(Some(file), length, protection, MAP_SHARED).map_err(io::Error::other)?)
+                Some(
+                    MmapRegion::build(Some(file), length, protection, MAP_SHARED)
+                        .map_err(io::Error::other)?,
+                )
             }
             None => None,
         };

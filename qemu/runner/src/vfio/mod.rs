@@ -14,9 +14,10 @@ pub use model::Summary;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{self, Temporary};
 use device::Device;
-use hca_model::fabric::{Fabric, FabricConfig, Faults, PcapNg};
+use hca_model::fabric::{FabricConfig, Faults, PcapNg};
 use hca_model::log::{Entry, Level};
-use hca_model::{BarPort, Hca, Profile};
+use hca_model::world::World;
+use hca_model::{BarPort, Profile};
 use model::{Caller, Handle, Request};
 use std::fs::File;
 use std::io::BufWriter;
@@ -51,7 +52,14 @@ pub struct Options {
 impl Options {
     /// One HCA for each of `sockets`, without faults, logging refusals to standard error.
     pub fn new(sockets: Vec<PathBuf>) -> Self {
-        Self { sockets, profiles: Vec::new(), capture: None, faults: Faults::default(), seed: 1, log: to_stderr() }
+        Self {
+            sockets,
+            profiles: Vec::new(),
+            capture: None,
+            faults: Faults::default(),
+            seed: 1,
+            log: to_stderr(),
+        }
     }
 }
 
@@ -83,32 +91,33 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// A socket is in use, or the capture cannot be written; nothing is served then.
 pub fn serve(options: Options) -> Result<Served> {
     let config = FabricConfig { seed: options.seed, faults: options.faults, ..FabricConfig::default() };
-    let mut fabric = Fabric::new(config);
+    let mut world = World::new(config);
     if let Some(path) = &options.capture {
         let file = File::create(path).context("cannot write the capture", path)?;
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let writer = PcapNg::new(BufWriter::new(file), u64::try_from(epoch).unwrap_or(0));
-        fabric.set_capture(Box::new(writer.context("cannot write the capture", path)?));
+        world.fabric.set_capture(Box::new(writer.context("cannot write the capture", path)?));
     }
     let mut bound = Vec::with_capacity(options.sockets.len());
     for path in &options.sockets {
         bound.push(listener::listen(path)?);
     }
-    let mut hcas = Vec::with_capacity(bound.len());
     let mut fronts: Vec<(Arc<BarPort>, u16)> = Vec::with_capacity(bound.len());
     for index in 0..bound.len() {
         let number = u16::try_from(index).map_err(|_| Error::Serve("too many sockets".into()))?;
         let profile = options.profiles.get(index).cloned().unwrap_or_else(|| Profile::node(number));
         let vectors = profile.vectors;
-        let mut hca = Hca::new(profile);
-        let log = Arc::clone(&options.log);
-        hca.log.set_sink(Some(Box::new(move |entry| log(index, entry))));
-        fronts.push((hca.bar(), vectors));
-        hcas.push(hca);
+        let place = world
+            .add(profile, &format!("hca {index}"))
+            .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
+        if let Some(node) = world.nodes.get_mut(place) {
+            let log = Arc::clone(&options.log);
+            node.hca.log.set_sink(Some(Box::new(move |entry| log(index, entry))));
+            fronts.push((node.hca.bar(), vectors));
+        }
     }
-    let handle = model::start(hcas, fabric)?;
-    let mut served =
-        Served { handle, stopping: Arc::default(), listeners: Vec::new(), sockets: Vec::new() };
+    let handle = model::start(world)?;
+    let mut served = Served { handle, stopping: Arc::default(), listeners: Vec::new(), sockets: Vec::new() };
     for (index, ((listener, guard), (bar, vectors))) in bound.into_iter().zip(fronts).enumerate() {
         let descriptor = listener.try_clone().map_err(|error| Error::Serve(error.to_string()))?;
         served.listeners.push(descriptor.into());
@@ -134,8 +143,7 @@ fn serve_socket(
     vectors: u16,
     stopping: &AtomicBool,
 ) {
-    let server =
-        Server::from_owned_fd(listener.into(), true, device::interrupts(vectors), device::regions());
+    let server = Server::from_owned_fd(listener.into(), true, device::interrupts(vectors), device::regions());
     while !stopping.load(Ordering::Acquire) {
         let mut device = Device::new(caller.clone(), Arc::clone(bar), vectors);
         // The crate panics on a malformed version message: that ends the connection, not the server.

@@ -5,9 +5,10 @@
 
 use super::interrupts::Vectors;
 use super::memory::{GuestMap, Range};
-use hca_model::fabric::{Fabric, FabricCounters, PortIndex};
 use crate::error::{Error, Result};
-use hca_model::Hca;
+use hca_model::fabric::FabricCounters;
+use hca_model::world::{NodePort, World};
+use hca_model::{GuestMemory, Interrupts};
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -150,12 +151,16 @@ impl Caller {
     }
 }
 
-/// One device with what its client gave it.
-struct Node {
-    hca: Hca,
-    port: PortIndex,
+/// What a device's client gave it.
+struct Guest {
     memory: GuestMap,
     vectors: Vectors,
+}
+
+impl NodePort for Guest {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.memory, &mut self.vectors)
+    }
 }
 
 /// Polls that one call may wait for, so that register writes made before it take effect first.
@@ -163,14 +168,14 @@ const DRAIN_POLLS: usize = 100_000;
 /// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// All devices and the fabric.
-struct Nodes {
-    nodes: Vec<Node>,
-    fabric: Fabric,
+/// All devices, their clients and the fabric.
+struct Model {
+    world: World,
+    guests: Vec<Guest>,
     started: Instant,
 }
 
-impl Nodes {
+impl Model {
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -178,63 +183,43 @@ impl Nodes {
     /// A bounded amount of work everywhere. Answers whether there is more.
     fn poll(&mut self) -> bool {
         let now = self.now();
-        let mut more = false;
-        for index in 0..self.nodes.len() {
-            more |= self.poll_node(index, now);
-        }
-        self.fabric.poll(now);
-        more
-    }
-
-    fn poll_node(&mut self, index: usize, now: u64) -> bool {
-        let Some(node) = self.nodes.get_mut(index) else { return false };
-        self.fabric.set_link(node.port, node.hca.link_is_up(), now);
-        while let Some(packet) = self.fabric.receive(node.port, now) {
-            node.hca.receive(packet);
-        }
-        let mut wire = self.fabric.wire(node.port, now);
-        node.hca.poll(now, &node.memory, &mut node.vectors, &mut wire)
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        let devices = self.nodes.iter().filter_map(|node| node.hca.next_deadline());
-        devices.chain(self.fabric.next_deadline()).min()
+        self.world.poll(now, &mut self.guests)
     }
 
     /// Whether a register write waits.
     fn has_writes(&self) -> bool {
-        self.nodes.iter().any(|node| node.hca.bar().has_work())
+        self.world.nodes.iter().any(|node| node.hca.bar().has_work())
     }
 
     fn call(&mut self, index: usize, request: Request) -> io::Result<Vec<u8>> {
         // The client waits for this answer and makes no new writes meanwhile: the queue runs dry.
         for _ in 0..DRAIN_POLLS {
-            match self.nodes.get(index) {
-                Some(node) if node.hca.bar().has_work() => {}
+            match self.world.nodes.get(index) {
+                Some(node) if node.hca.bar().has_work() => drop(self.poll()),
                 _ => break,
             }
-            let now = self.now();
-            self.poll_node(index, now);
         }
-        let Some(node) = self.nodes.get_mut(index) else { return Err(io::ErrorKind::NotFound.into()) };
+        let (Some(node), Some(guest)) = (self.world.nodes.get_mut(index), self.guests.get_mut(index)) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         match request {
             Request::ConfigRead { offset, len } => {
-                let mut data = vec![0; len.min(4096)];
+                let mut data = vec![0; len.min(hca_model::pci::CONFIG_SIZE)];
                 node.hca.config_read(usize::try_from(offset).unwrap_or(usize::MAX), &mut data);
                 return Ok(data);
             }
             Request::ConfigWrite { offset, data } => {
                 node.hca.config_write(usize::try_from(offset).unwrap_or(usize::MAX), &data);
             }
-            Request::Map { address, range } => node.memory.map(address, range)?,
-            Request::Unmap { address, size } => node.memory.unmap(address, size),
-            Request::ConnectVectors { start, events } => node.vectors.connect(start, events),
-            Request::DisconnectVectors => node.vectors.disconnect(),
+            Request::Map { address, range } => guest.memory.map(address, range)?,
+            Request::Unmap { address, size } => guest.memory.unmap(address, size),
+            Request::ConnectVectors { start, events } => guest.vectors.connect(start, events),
+            Request::DisconnectVectors => guest.vectors.disconnect(),
             Request::Reset => node.hca.reset(),
             Request::Closed => {
                 node.hca.reset();
-                node.memory.clear();
-                node.vectors.disconnect();
+                guest.memory.clear();
+                guest.vectors.disconnect();
             }
         }
         Ok(Vec::new())
@@ -242,9 +227,9 @@ impl Nodes {
 
     fn summary(&mut self) -> Summary {
         Summary {
-            fabric: self.fabric.counters(),
-            refusals: self.nodes.iter().map(|node| node.hca.log.refusals()).collect(),
-            capture_error: self.fabric.finish_capture().err().map(|error| error.to_string()),
+            fabric: self.world.fabric.counters(),
+            refusals: self.world.nodes.iter().map(|node| node.hca.log.refusals()).collect(),
+            capture_error: self.world.fabric.finish_capture().err().map(|error| error.to_string()),
         }
     }
 
@@ -269,8 +254,10 @@ impl Nodes {
             if self.poll() || self.has_writes() {
                 continue;
             }
-            let sleep = match self.next_deadline() {
-                Some(deadline) => Duration::from_nanos(deadline.saturating_sub(self.now())).min(LONGEST_SLEEP),
+            let sleep = match self.world.next_deadline() {
+                Some(deadline) => {
+                    Duration::from_nanos(deadline.saturating_sub(self.now())).min(LONGEST_SLEEP)
+                }
                 None => LONGEST_SLEEP,
             };
             if !sleep.is_zero() {
@@ -281,21 +268,20 @@ impl Nodes {
     }
 }
 
-/// Starts the thread with one device each on a port of `fabric`.
+/// Starts the thread that runs `world`.
 ///
 /// # Errors
-/// The fabric has no port left, or the system no thread.
-pub fn start(hcas: Vec<Hca>, mut fabric: Fabric) -> Result<Handle> {
-    let mut nodes = Vec::with_capacity(hcas.len());
-    for (index, hca) in hcas.into_iter().enumerate() {
-        let port = fabric.attach(&format!("hca {index}")).map_err(|error| Error::Serve(error.to_string()))?;
-        let vectors = Vectors::new(hca.profile.vectors);
-        nodes.push(Node { hca, port, memory: GuestMap::default(), vectors });
-    }
+/// The system has no thread.
+pub fn start(world: World) -> Result<Handle> {
+    let guests = world
+        .nodes
+        .iter()
+        .map(|node| Guest { memory: GuestMap::default(), vectors: Vectors::new(node.hca.profile.vectors) });
+    let model = Model { guests: guests.collect(), world, started: Instant::now() };
     let (messages, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new()
         .name("model".into())
-        .spawn(move || Nodes { nodes, fabric, started: Instant::now() }.run(&receiver))
+        .spawn(move || model.run(&receiver))
         .map_err(|error| Error::Serve(format!("cannot start the model thread: {error}")))?;
     Ok(Handle { messages, thread: thread.thread().clone() })
 }

@@ -1,0 +1,22 @@
+//! What an idle server costs; alone in its process, whose processor time it measures.
+
+use runner::process::Temporary;
+use runner::vfio::{self, Options};
+use std::path::PathBuf;
+use std::time::Duration;
+use vfio_user::Client;
+
+#[test]
+fn an_idle_server_sleeps() {
+    let folder = Temporary::folder("vfio-idle").expect("folder");
+    let sockets: Vec<PathBuf> = (0..2).map(|index| folder.path().join(format!("hca{index}"))).collect();
+    let _served = vfio::serve(Options::new(sockets.clone())).expect("served");
+    let _clients: Vec<Client> = sockets.iter().map(|path| Client::new(path).expect("connects")).collect();
+    let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::thread::sleep(Duration::from_millis(200));
+    let before = spent();
+    std::thread::sleep(Duration::from_secs(1));
+    let after = spent();
+    let used = (after.tv_sec - before.tv_sec) as f64 + (after.tv_nsec - before.tv_nsec) as f64 / 1e9;
+    assert!(used < 0.2, "{used} s of processor time in 1 s");
+}
