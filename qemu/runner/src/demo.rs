@@ -332,14 +332,15 @@ impl Screen {
             self.redraw();
             return;
         }
-        // Without a terminal a line now and then, and one when an operation begins or is done.
+        // Without a terminal a line now and then, and one each when an operation begins and is done.
+        let (finished, stage) = (done >= of, format!("{op} {}", done >= of));
         let due = match &self.shown[index] {
-            Some((shown, at)) => shown != op || done >= of || at.elapsed() >= Duration::from_secs(2),
+            Some((shown, at)) => *shown != stage || (!finished && at.elapsed() >= Duration::from_secs(2)),
             None => true,
         };
         if due {
             println!("{text}");
-            self.shown[index] = Some((op.to_owned(), Instant::now()));
+            self.shown[index] = Some((stage, Instant::now()));
         }
     }
 
