@@ -32,7 +32,7 @@ pub struct World {
 }
 
 /// Packets that a node takes in one poll.
-const DELIVERIES: usize = 256;
+const DELIVERIES: usize = 64;
 
 impl World {
     /// A fabric without nodes.

@@ -379,7 +379,9 @@ impl Bed {
         let slot = consumer & ((1 << log_size) - 1);
         let cqe = self.guests[node].read(at + u64::from(slot) * 64, 64);
         let op_own = cqe[CQE_OP_OWN];
-        if cqe_opcode(op_own) == CqeOpcode::INVALID || u32::from(cqe_owner(op_own)) != (consumer >> log_size) & 1 {
+        if cqe_opcode(op_own) == CqeOpcode::INVALID
+            || u32::from(cqe_owner(op_own)) != (consumer >> log_size) & 1
+        {
             return None;
         }
         self.guests[node].cqs[i].2 = consumer + 1;
@@ -396,11 +398,7 @@ impl Bed {
             qpn: cqe64::qpn.get32(&cqe),
             wqe_opcode: cqe64::s_wqe_opcode.get32(&cqe) as u8,
             solicited: cqe_se(op_own),
-            source: (
-                cqe64::slid.get32(&cqe) as u16,
-                cqe64::rqpn.get32(&cqe),
-                cqe64::sl.get32(&cqe) as u8,
-            ),
+            source: (cqe64::slid.get32(&cqe) as u16, cqe64::rqpn.get32(&cqe), cqe64::sl.get32(&cqe) as u8),
             grh: cqe64::g.get32(&cqe) as u8,
             user: cqe64::srqn.get32(&cqe),
         })
@@ -454,7 +452,13 @@ impl Bed {
         self.make_qp_on(node, service, options, cqn)
     }
 
-    pub(super) fn make_qp_on(&mut self, node: usize, service: ServiceType, options: &Options, cqn: u32) -> Handle {
+    pub(super) fn make_qp_on(
+        &mut self,
+        node: usize,
+        service: ServiceType,
+        options: &Options,
+        cqn: u32,
+    ) -> Handle {
         // 64-byte receive WQEs, then the send queue, on pages that do not follow one another.
         let rq_len = 64u64 << options.log_rq;
         let sq_len = 64u64 << options.log_sq;
@@ -572,7 +576,12 @@ impl Bed {
         self.post_with_av(qp, request, None)
     }
 
-    pub(super) fn post_with_av(&mut self, qp: &mut Handle, request: &Request, address: Option<[u8; 48]>) -> u16 {
+    pub(super) fn post_with_av(
+        &mut self,
+        qp: &mut Handle,
+        request: &Request,
+        address: Option<[u8; 48]>,
+    ) -> u16 {
         let index = qp.posted;
         let mut wqe = vec![0; 16];
         wqe_ctrl_seg::imm.set(&mut wqe, request.immediate);

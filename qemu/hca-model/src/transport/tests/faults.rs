@@ -77,8 +77,7 @@ fn mixed(seed: u64, faults: &str, messages: u32) -> (u64, u64, u64, u64) {
                     }
                     2 => {
                         let (sink, key) = regions[node][1];
-                        let segments =
-                            if len == 0 { vec![] } else { vec![(sink + offset, len as u32, key)] };
+                        let segments = if len == 0 { vec![] } else { vec![(sink + offset, len as u32, key)] };
                         let from = random.below(8 * SLOT as u64 - len as u64 + 1) as usize;
                         let request = Request::new(SendOpcode::RDMA_READ, &segments);
                         let at = regions[peer][2].0 + from as u64;

@@ -8,7 +8,24 @@ use super::bed::{Bed, Options, Request, pattern};
 
 /// Sizes around the MTU, and some that are not.
 fn sizes(mtu: usize) -> Vec<usize> {
-    vec![0, 1, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2 * mtu - 1, 2 * mtu, 2 * mtu + 1, 4095, 4096, 4097, 65_536, 200_003]
+    vec![
+        0,
+        1,
+        3,
+        4,
+        5,
+        mtu - 1,
+        mtu,
+        mtu + 1,
+        2 * mtu - 1,
+        2 * mtu,
+        2 * mtu + 1,
+        4095,
+        4096,
+        4097,
+        65_536,
+        200_003,
+    ]
 }
 
 #[test]
@@ -84,8 +101,11 @@ fn scattered_and_gathered() {
     let gather = [(from, 1, lkey), (from + 0x1ffe, 700, lkey), (from + 0x5000, 2299, lkey)];
     bed.send(&mut a, &Request::new(SendOpcode::SEND, &gather));
     assert_eq!(bed.wait(&b).bytes, 3000);
-    let got =
-        [bed.guests[1].read(to + 3, 513), bed.guests[1].read(to + 0x3001, 1), bed.guests[1].read(to + 0x6ffd, 2486)];
+    let got = [
+        bed.guests[1].read(to + 3, 513),
+        bed.guests[1].read(to + 0x3001, 1),
+        bed.guests[1].read(to + 0x6ffd, 2486),
+    ];
     assert_eq!(got.concat(), data);
 }
 
@@ -107,7 +127,8 @@ fn immediate_solicited_inline_and_invalidate() {
     assert!(got.solicited);
     assert_eq!(bed.guests[1].read(to, 100), pattern(4, 1, 100));
 
-    let mut request = Request::new(SendOpcode::RDMA_WRITE_IMM, &[]).to(to + 0x800, rkey).immediate(0xdead_beef);
+    let mut request =
+        Request::new(SendOpcode::RDMA_WRITE_IMM, &[]).to(to + 0x800, rkey).immediate(0xdead_beef);
     request.inline = Some(pattern(4, 2, 33));
     bed.send(&mut a, &request);
     let got = bed.wait(&b);
@@ -128,7 +149,8 @@ fn unsignalled_work_is_told_by_the_next_signalled() {
     let (mut a, _) = bed.pair(&Options::default());
     let (from, lkey) = bed.buffer(0, 0x1000);
     let (to, rkey) = bed.buffer(1, 0x1000);
-    let silent = Request::new(SendOpcode::RDMA_WRITE, &[(from, 64, lkey)]).to(to, rkey).flags(FmCeSe::empty());
+    let silent =
+        Request::new(SendOpcode::RDMA_WRITE, &[(from, 64, lkey)]).to(to, rkey).flags(FmCeSe::empty());
     let mut last = 0;
     // Three times round the ring of 64 basic blocks.
     for round in 0..20 {

@@ -15,7 +15,8 @@ fn measure(opcode: SendOpcode, len: usize, total: usize) -> f64 {
     let data = pattern(9, len as u32, 1 << 20);
     bed.guests[0].write(local, &data);
     bed.guests[1].write(remote, &data);
-    let request = Request::new(opcode, &[(local, len as u32, lkey)]).to(remote, rkey).flags(FmCeSe::CQ_UPDATE);
+    let request =
+        Request::new(opcode, &[(local, len as u32, lkey)]).to(remote, rkey).flags(FmCeSe::CQ_UPDATE);
     let messages = total / len;
     let start = Instant::now();
     let (mut posted, mut done) = (0, 0);
