@@ -7,11 +7,13 @@
 //! | [`world`] | clock, devices, fabric, scheduler |
 //! | [`platform`] | [`driver_mlx::Platform`] on the world |
 //! | [`node`] | a node: brought up, port Active |
+//! | [`dat`] | adapters: the full stack of a node |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
 //! The tests themselves are the targets `in_process_*` (full stack on the model), `oracle_*` (judged by others' programs) and
 //! the bench `instructions`.
 
+pub mod dat;
 pub mod memory;
 pub mod node;
 pub mod platform;

@@ -262,6 +262,13 @@ impl World {
         self.state.borrow().fabric.counters()
     }
 
+    /// Request packets that all HCAs together sent again.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        let state = self.state.borrow();
+        state.devices.iter().map(|device| device.hca.transport.counters.retransmitted).sum()
+    }
+
     /// Does something with the fabric: faults, links.
     pub fn with_fabric<R>(&self, work: impl FnOnce(&mut Fabric) -> R) -> R {
         work(&mut self.state.borrow_mut().fabric)

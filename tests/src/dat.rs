@@ -1,0 +1,78 @@
+//! Adapters of the world's nodes, each knowing all others by address.
+
+use crate::platform::{ModelBar, ModelPlatform};
+use crate::world::{Next, World};
+use dat_nostd::{Adapter, AdapterConfig, AdapterStorage, Neighbour, OpenError};
+use driver_mlx::{Config, DmaRegion, Gid};
+use hca_model::Profile;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+
+/// An adapter of the world.
+pub type ModelAdapter = Adapter<'static, ModelPlatform>;
+/// Its tables: a DMA region of up to 64 MiB.
+type Tables = AdapterStorage<ModelBar, { 1 << 14 }, 64, 64, 128, 1024, 128>;
+
+/// Asynchronous events and completions on vectors of their own.
+pub const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
+
+/// The address of node `node`.
+#[must_use]
+pub fn address(node: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, (node >> 8) as u8, 1 + node as u8).into()
+}
+
+/// A seed of node `node` in a world with seed `seed`.
+fn node_seed(seed: u64, node: usize) -> u128 {
+    (u128::from(seed) << 64 | 0x6e6f_6465) ^ ((node as u128) << 32)
+}
+
+/// Attaches `count` nodes with `memory` bytes each and opens their adapters.
+///
+/// # Errors
+/// The first adapter's that does not open.
+pub fn open(
+    world: &Rc<World>,
+    seed: u64,
+    count: usize,
+    memory: usize,
+) -> Result<Vec<ModelAdapter>, OpenError> {
+    // All nodes are there before the first asks for its port, as machines on a switch are.
+    let attached: Vec<_> = (0..count).map(|i| world.attach(Profile::node(i as u16), memory)).collect();
+    attached.into_iter().map(|(platform, region)| open_one(platform, region, seed, count)).collect()
+}
+
+/// Opens the adapter of a node that is attached; `count` nodes are known to it.
+///
+/// # Errors
+/// Those of the adapter.
+pub fn open_one(
+    platform: ModelPlatform,
+    region: DmaRegion,
+    seed: u64,
+    count: usize,
+) -> Result<ModelAdapter, OpenError> {
+    let node = platform.node();
+    let neighbours: Vec<Neighbour> = (0..count)
+        .filter(|&other| other != node)
+        .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
+        .collect();
+    let storage = Box::leak(Box::new(Tables::new()));
+    let config = AdapterConfig {
+        generation: 1,
+        hca: HCA,
+        ..AdapterConfig::new("ib0", address(node), neighbours.leak(), node_seed(seed, node))
+    };
+    Adapter::open(platform, region, storage.parts(), &config)
+}
+
+/// What a loop around an adapter does at its end: asks to be woken by interrupts, and sleeps if there is nothing to do.
+/// `deadlines` are those of everything polled at `now`.
+pub fn sleep(adapter: &mut ModelAdapter, now: u64, deadlines: impl IntoIterator<Item = Option<u64>>) -> Next {
+    let deadline = deadlines.into_iter().flatten().min().unwrap_or(u64::MAX);
+    if deadline > now && adapter.prepare_idle(adapter.platform().world().now()) {
+        Next::At(deadline)
+    } else {
+        Next::Again
+    }
+}
