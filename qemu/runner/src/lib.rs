@@ -12,6 +12,7 @@
 //! | [`linux`] | unmodified Linux guests |
 //! | [`vfio`], [`serve`] | emulated HCAs over vfio-user |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
+//! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`] | `cargo xtask test` and `bench` |
 
 pub mod cache;
@@ -29,6 +30,7 @@ pub mod qemu;
 pub mod report;
 pub mod serve;
 pub mod setup;
+pub mod tshark;
 pub mod unikernel;
 pub mod vfio;
 

@@ -1,0 +1,105 @@
+//! Wireshark's dissectors as the judge of captures.
+
+use crate::error::{Error, IoContext, Result};
+use crate::process::Temporary;
+use crate::setup;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// pcapng block type: interface description.
+const INTERFACE_DESCRIPTION: u32 = 1;
+/// Link type of InfiniBand frames.
+const LINKTYPE_INFINIBAND: u16 = 247;
+/// The first link type for private use, which Wireshark dissects as it is told.
+const LINKTYPE_USER0: u16 = 147;
+/// Tells Wireshark that the private link type carries InfiniBand frames.
+const USER0_IS_INFINIBAND: &str = "uat:user_dlts:\"User 0 (DLT=147)\",\"infiniband\",\"0\",\"\",\"0\",\"\"";
+
+/// The values of `fields` (Wireshark's names, as `infiniband.bth.opcode`) of every packet that passes `filter`
+/// (Wireshark's display filter, empty for all). Several occurrences in one packet are joined by commas.
+///
+/// Wireshark up to 4.0 does not know the link type of InfiniBand captures; so it reads a copy with a link type
+/// for private use, and is told what that means.
+///
+/// # Errors
+/// tshark is missing and cannot be installed, or does not accept the capture, the filter or a field.
+pub fn read(capture: &Path, filter: &str, fields: &[&str]) -> Result<Vec<Vec<String>>> {
+    setup::program("tshark", "tshark")?;
+    let folder = Temporary::folder("tshark")?;
+    let copy = folder.path().join("capture.pcapng");
+    let mut data = std::fs::read(capture).context("cannot read", capture)?;
+    map_link_type(&mut data)
+        .ok_or_else(|| Error::Format(format!("{} is not a pcapng file", capture.display())))?;
+    std::fs::write(&copy, data).context("cannot write", &copy)?;
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-o", USER0_IS_INFINIBAND, "-T", "fields", "-E", "separator=/t", "-r"]).arg(&copy);
+    if !filter.is_empty() {
+        command.args(["-Y", filter]);
+    }
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::Program(format!("cannot start tshark: {error}")))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        return Err(Error::Program(format!("tshark failed ({}): {text}", output.status)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+}
+
+/// Changes InfiniBand's link type to the private one in every interface description; `None` when the blocks make
+/// no sense.
+fn map_link_type(data: &mut [u8]) -> Option<()> {
+    let mut at = 0;
+    while at < data.len() {
+        let word = |at: usize| -> Option<u32> {
+            Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
+        };
+        let (kind, length) = (word(at)?, usize::try_from(word(at + 4)?).ok()?);
+        if length < 12 || length % 4 != 0 || at.checked_add(length)? > data.len() {
+            return None;
+        }
+        let link_type = data.get_mut(at + 8..at + 10)?;
+        if kind == INTERFACE_DESCRIPTION && *link_type == LINKTYPE_INFINIBAND.to_le_bytes() {
+            link_type.copy_from_slice(&LINKTYPE_USER0.to_le_bytes());
+        }
+        at += length;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    }
+
+    #[test]
+    fn only_interface_descriptions_of_infiniband_change() {
+        let packet = block(6, &[247, 0, 0, 0]);
+        let blocks = [
+            block(0x0a0d_0d0a, &[0; 16]),
+            block(1, &[247, 0, 0, 0, 0, 0, 0, 0]),
+            block(1, &[1, 0, 0, 0, 0, 0, 0, 0]),
+            packet.clone(),
+        ];
+        let mut data = blocks.concat();
+        assert_eq!(map_link_type(&mut data), Some(()));
+        let expected =
+            [blocks[0].clone(), block(1, &[147, 0, 0, 0, 0, 0, 0, 0]), blocks[2].clone(), packet].concat();
+        assert_eq!(data, expected);
+    }
+
+    #[test]
+    fn what_is_no_pcapng_is_refused() {
+        assert_eq!(map_link_type(&mut [1, 0, 0, 0, 0, 0, 0, 0]), None, "a block without length");
+        assert_eq!(map_link_type(&mut block(1, &[247, 0, 0, 0])[..14]), None, "cut off");
+    }
+}
