@@ -1,11 +1,10 @@
 //! A fabric of devices whose guests are this test: memory, queues written by hand, a virtual clock.
 
-use std::cell::RefCell;
-
 use mlx5_prm::datapath::*;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceType};
 
+use super::guest::{Guest, Nowhere};
 use crate::fabric::FabricConfig;
 use crate::hca::Hca;
 use crate::object::cq::Cq;
@@ -14,113 +13,12 @@ use crate::object::mkey::{Mkey, Translation};
 use crate::object::pages::PageList;
 use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
 use crate::profile::Profile;
-use crate::seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};
+use crate::seams::Io;
 use crate::transport::{self, QpTransport, TransportCounters};
-use crate::world::{NodePort, World};
+use crate::world::World;
 
 pub(super) const PD: u32 = 7;
 const RAM: usize = 24 << 20;
-
-/// Guest memory. Addresses from `hole` on do not answer.
-pub(super) struct Ram {
-    bytes: RefCell<Vec<u8>>,
-}
-
-impl Ram {
-    fn span(&self, address: u64, len: usize) -> Result<usize, DmaFault> {
-        let fault = DmaFault { address, len };
-        let start = usize::try_from(address).map_err(|_| fault)?;
-        let end = start.checked_add(len).ok_or(fault)?;
-        if end > self.bytes.borrow().len() { Err(fault) } else { Ok(start) }
-    }
-}
-
-impl GuestMemory for Ram {
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        let at = self.span(address, buf.len())?;
-        buf.copy_from_slice(&self.bytes.borrow()[at..at + buf.len()]);
-        Ok(())
-    }
-    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
-        let at = self.span(address, data.len())?;
-        self.bytes.borrow_mut()[at..at + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
-        let mut b = [0; 4];
-        self.read(address, &mut b)?;
-        Ok(u32::from_be_bytes(b))
-    }
-    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
-        let mut b = [0; 8];
-        self.read(address, &mut b)?;
-        Ok(u64::from_be_bytes(b))
-    }
-    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
-        self.write(address, &value.to_be_bytes())
-    }
-    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
-        self.write(address, &value.to_be_bytes())
-    }
-}
-
-pub(super) struct Raised(Vec<u16>);
-impl Interrupts for Raised {
-    fn raise(&mut self, vector: u16) {
-        self.0.push(vector);
-    }
-}
-
-/// A device's guest.
-pub(super) struct Guest {
-    pub(super) ram: Ram,
-    pub(super) raised: Raised,
-    next: u64,
-    /// Consumer index and ring of each CQ.
-    cqs: Vec<(u32, u64, u32, u32)>,
-    eq: (u64, u32),
-}
-
-impl NodePort for Guest {
-    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
-        (&self.ram, &mut self.raised)
-    }
-}
-
-impl Guest {
-    fn new(ram: usize) -> Self {
-        Self {
-            ram: Ram { bytes: RefCell::new(vec![0; ram]) },
-            raised: Raised(Vec::new()),
-            next: 0x1000,
-            cqs: Vec::new(),
-            eq: (0, 0),
-        }
-    }
-
-    /// A piece of memory, zeroed, aligned to 4 KiB.
-    pub(super) fn alloc(&mut self, len: usize) -> u64 {
-        let at = self.next;
-        self.next += (len as u64).next_multiple_of(0x1000);
-        assert!(self.next as usize <= self.ram.bytes.borrow().len(), "guest memory is full");
-        at
-    }
-
-    pub(super) fn write(&self, at: u64, data: &[u8]) {
-        self.ram.write(at, data).unwrap();
-    }
-
-    pub(super) fn read(&self, at: u64, len: usize) -> Vec<u8> {
-        let mut data = vec![0; len];
-        self.ram.read(at, &mut data).unwrap();
-        data
-    }
-}
-
-struct Nowhere;
-impl Link for Nowhere {
-    fn send(&mut self, _: Packet) {}
-}
 
 /// A QP as its driver sees it.
 #[derive(Clone, Debug)]
@@ -312,7 +210,7 @@ impl Bed {
             log_size: 8,
             uar_page: 0,
             intr: 0,
-            event_bitmask: [u64::MAX & !1; 4],
+            event_bitmask: [!1; 4],
             overrun_ignore: true,
             collapse: false,
             producer: 0,

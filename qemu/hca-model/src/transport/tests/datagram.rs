@@ -216,7 +216,7 @@ fn multicast_reaches_attached_queues_here_and_there() {
     join.as_bytes_mut()[96..98].copy_from_slice(&[0xff, 0xff]);
     join.as_bytes_mut()[104] = 1;
     let mut mlid = 0;
-    for node in 0..3 {
+    for (node, qp) in qps.iter_mut().enumerate() {
         let mut gsi = ready(&mut bed, node, ServiceType::QP1);
         bed.qp(&gsi).q_key = QKEY_GSI;
         let (at, key) = bed.buffer(node, 0x1000);
@@ -230,10 +230,10 @@ fn multicast_reaches_attached_queues_here_and_there() {
         let reply = bed.guests[node].read(at + 40, 256);
         assert_eq!(reply[4..6], [0, 0]);
         mlid = u16::from_be_bytes([reply[92], reply[93]]);
-        let qpn = qps[node].qpn;
+        let qpn = qp.qpn;
         bed.hca(node).qps.multicast.push((group, qpn));
         let (to, key) = bed.buffer(node, 0x1000);
-        bed.receive(&mut qps[node], &[(to, 0x1000, key)]);
+        bed.receive(qp, &[(to, 0x1000, key)]);
     }
     let mut address = vector(0xff_ffff, 0x1111, mlid);
     av::grh.set(&mut address, 1u8);

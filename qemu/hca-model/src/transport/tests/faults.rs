@@ -22,12 +22,12 @@ fn mixed(seed: u64, faults: &str, messages: u32) -> (u64, u64, u64, u64) {
     // Per node: a source, a sink for reads, a target for remote writes, receive buffers, a counter.
     let regions: Vec<Vec<(u64, u32)>> =
         (0..2).map(|node| (0..5).map(|_| bed.buffer(node, SLOT * SLOTS)).collect()).collect();
-    for node in 0..2 {
-        bed.guests[node].write(regions[node][2].0, &pattern(node as u32 + 20, 0, SLOT * SLOTS));
+    for (node, regions) in regions.iter().enumerate() {
+        bed.guests[node].write(regions[2].0, &pattern(node as u32 + 20, 0, SLOT * SLOTS));
     }
     #[derive(Debug)]
     enum Sent {
-        Send(u32, usize),
+        Send,
         Write(usize, u32, usize),
         Read(usize, usize, usize),
         Add(u64),
@@ -66,7 +66,7 @@ fn mixed(seed: u64, faults: &str, messages: u32) -> (u64, u64, u64, u64) {
                     0 => {
                         bed.guests[node].write(source, &data);
                         expected[peer].push_back((n, len));
-                        (Request::new(SendOpcode::SEND, &segments(source)), Sent::Send(n, len))
+                        (Request::new(SendOpcode::SEND, &segments(source)), Sent::Send)
                     }
                     1 => {
                         bed.guests[node].write(source, &data);
@@ -107,7 +107,7 @@ fn mixed(seed: u64, faults: &str, messages: u32) -> (u64, u64, u64, u64) {
                     assert_eq!(completion.counter, index, "seed {seed}: completions in order");
                     done[node] += 1;
                     match what {
-                        Sent::Send(..) => {}
+                        Sent::Send => {}
                         Sent::Write(slot, n, len) => {
                             let at = regions[peer][2].0 + (slot * SLOT) as u64;
                             let data = bed.guests[peer].read(at, len);

@@ -2,8 +2,12 @@
 //! completions, events, bytes.
 
 mod bed;
+mod capture;
 mod datagram;
 mod errors;
 mod faults;
+mod guest;
+mod hostile;
 mod reliable;
+mod shared;
 mod throughput;

@@ -1,0 +1,120 @@
+//! Guests and peers that send anything: nothing panics, hangs, or reaches memory that no key gives.
+
+use ib_mgmt::wire::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
+use mlx5_prm::value::ServiceType;
+use proptest::prelude::*;
+
+use super::bed::{Bed, Options, Request};
+use crate::fabric::PortIndex;
+use crate::fabric::shape;
+use crate::seams::Packet;
+
+/// A packet for a QP with arbitrary contents and right checksum.
+fn packet(
+    op: u8,
+    grh: bool,
+    ack: bool,
+    psn: u32,
+    qpn: u32,
+    lids: (u16, u16),
+    mut content: Vec<u8>,
+) -> Packet {
+    content.truncate(content.len() / 4 * 4);
+    let front = if grh { 40 } else { 0 };
+    let words = ((8 + front + 12 + content.len() + 4) / 4) as u16;
+    let link_next_header = if grh { LNH_GRH } else { LNH_BTH };
+    let lrh = Lrh { link_next_header, dlid: lids.1, slid: lids.0, length_words: words, ..Lrh::default() };
+    let mut bytes = lrh.to_bytes().to_vec();
+    if grh {
+        bytes.extend([0x60; 40]);
+    }
+    let pad_count = op >> 6;
+    let bth = Bth { ack_req: ack, pad_count, ..Bth::new(Opcode(op), 0xffff, qpn, psn) };
+    bytes.extend(bth.to_bytes());
+    bytes.extend(content);
+    shape::append_icrc(&mut bytes);
+    Packet { bytes }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn packets_of_a_hostile_peer(
+        packets in proptest::collection::vec(
+            (any::<u8>(), any::<bool>(), any::<bool>(), 0u32..6, 0usize..4,
+             proptest::collection::vec(any::<u8>(), 0..600), any::<bool>()),
+            1..60,
+        )
+    ) {
+        let mut bed = Bed::new(2);
+        let (mut a, b) = bed.pair(&Options { mtu: 2, ack_timeout: 6, ..Options::default() });
+        let ud = bed.make_qp(1, ServiceType::UD, &Options::default());
+        bed.modify(&ud, mlx5_prm::value::QpState::RTR);
+        let (to, rkey) = bed.buffer(1, 0x1000);
+        let (from, lkey) = bed.buffer(0, 0x1000);
+        let untouched = bed.guests[1].alloc(0x1000);
+        bed.guests[1].write(untouched, &[0x5a; 0x1000]);
+        let mut receiver = b.clone();
+        for _ in 0..8 {
+            bed.receive(&mut receiver, &[(to, 0x400, rkey)]);
+        }
+        bed.post(&mut a, &Request::new(mlx5_prm::datapath::SendOpcode::RDMA_READ, &[(from, 0x1000, lkey)]).to(to, rkey));
+        bed.ring(&a);
+        let lids = (bed.hca(0).port.lid, bed.hca(1).port.lid);
+        for (op, grh, ack, ahead, target, mut content, keyed) in packets {
+            let qpn = [b.qpn, ud.qpn, 1, 0][target];
+            let base = bed.qp(&b).transport.responder.expected;
+            if keyed && content.len() >= 16 {
+                // A RETH that means the region, or nearly.
+                content[..8].copy_from_slice(&(to + 0xf00).to_be_bytes());
+                content[8..12].copy_from_slice(&rkey.to_be_bytes());
+                content[12] = 0;
+                content[13] = 0;
+            }
+            let psn = base.plus(ahead.wrapping_sub(2)).get();
+            let op = if target == 0 { op & 0x1f | (op & 0x40) } else { op };
+            let packet = packet(op & 0x3f | op & 0x40, grh, ack, psn, qpn, lids, content);
+            let now = bed.now;
+            bed.world.fabric.send(PortIndex(0), packet, now);
+            bed.step();
+        }
+        bed.run_for(2_000_000);
+        prop_assert_eq!(bed.guests[1].read(untouched, 0x1000), vec![0x5a; 0x1000]);
+    }
+
+    #[test]
+    fn send_rings_full_of_anything(
+        blocks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 64), 1..30),
+        sane in any::<bool>(),
+        datagram in any::<bool>(),
+    ) {
+        let mut bed = Bed::new(2);
+        let (mut a, _) = bed.pair(&Options { ack_timeout: 6, retry_count: 1, ..Options::default() });
+        if datagram {
+            a = bed.make_qp(0, ServiceType::UD, &Options::default());
+            bed.modify(&a, mlx5_prm::value::QpState::RTR);
+            bed.modify(&a, mlx5_prm::value::QpState::RTS);
+        }
+        for mut block in blocks {
+            if sane {
+                // Well-formed enough to get past the first checks.
+                block[0] = 0;
+                block[1..3].copy_from_slice(&a.posted.to_be_bytes());
+                block[3] = [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 0x12][usize::from(block[3]) % 9];
+                let ds = 1 + u32::from(block[7] % 4);
+                block[4..8].copy_from_slice(&(a.qpn << 8 | ds).to_be_bytes());
+                block[8..11].fill(0);
+                block[11] &= 0x4e;
+            }
+            bed.post_raw(&mut a, &block);
+        }
+        bed.ring(&a);
+        bed.run_for(5_000_000);
+        let mut completions = 0;
+        while bed.poll_cq(0, a.cqn).is_some() {
+            completions += 1;
+        }
+        prop_assert!(completions > 0, "a bad WQE is told, and what follows it is flushed");
+    }
+}
