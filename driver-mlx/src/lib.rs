@@ -12,6 +12,38 @@
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
 //!
+//! What a program does with it, whatever its platform:
+//!
+//! ```
+//! use driver_mlx::{
+//!     Access, Base, Config, CqConfig, DmaRegion, Error, Hca, HcaParts, InitParams, Platform, QpConfig, SendFlags, SendOp, Sge,
+//! };
+//!
+//! fn prepare<P: Platform>(platform: P, region: DmaRegion, storage: HcaParts<'_>) -> Result<(), Error> {
+//!     let mut hca = Hca::bring_up(platform, region, storage, &Config::DEFAULT)?;
+//!     let pd = hca.alloc_pd()?;
+//!     let mut cq = hca.create_cq(&CqConfig { entries: 64, eq: 0 })?;
+//!     let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number()))?;
+//!     let memory = hca.alloc(4096, 4096)?;
+//!     let key = hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual)?;
+//!     let params = InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE };
+//!     hca.modify_to_init(&mut qp, &params)?;
+//!     // ... exchange numbers with the peer, then `modify_to_rtr` and `modify_to_rts` ...
+//!     let sge = Sge { address: key.address, length: 4096, lkey: key.lkey };
+//!     if qp.post_send(SendOp::Send, &[sge], 7, SendFlags::SIGNALED).is_ok() {
+//!         qp.ring();
+//!     }
+//!     while let Ok(Some(completion)) = cq.poll() {
+//!         assert_eq!(qp.retire(&completion), Some(7));
+//!     }
+//!     hca.destroy_qp(qp)?;
+//!     hca.destroy_cq(cq)?;
+//!     hca.deregister(key)?;
+//!     hca.dealloc_pd(pd)?;
+//!     hca.tear_down()
+//! }
+//! ```
+//!
 //! Not supported yet: Ethernet ports (RoCE), shared receive queues, memory windows, atomics, resizing of completion queues.
 #![no_std]
 

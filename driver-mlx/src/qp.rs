@@ -1,20 +1,21 @@
 //! Queue pairs: posting, ringing, retiring. The hot path.
 
+mod geometry;
+mod queues;
+
+pub(crate) use geometry::QpGeometry;
+
 use crate::barrier;
 use crate::config::Service;
 use crate::cq::Completion;
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
-use crate::ring::{BLOCK_UNITS, DoorbellRecord, Units};
-use crate::types::{QpNumber, RKey, Sge};
+use crate::ring::{DoorbellRecord, Units};
+use crate::types::{QpNumber, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
-use core::sync::atomic::Ordering;
+use geometry::slot_bytes;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG, SendOpcode};
-
-/// Bytes of the slots beside a ring of `entries`: a unit each, a whole block at least.
-fn slot_bytes(entries: usize) -> usize {
-    entries.max(BLOCK_UNITS) * 16
-}
+use queues::{ReceiveQueue, SendQueue, too_many};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,81 +37,6 @@ pub enum QpState {
     Error,
 }
 
-/// How the rings of a queue pair lie in its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QpGeometry {
-    /// log2 of the receive entries; meaningless without a receive queue.
-    pub(crate) log_rq_size: u32,
-    /// log2 of the 16-byte units in a receive entry.
-    pub(crate) log_rq_stride: u32,
-    /// Bytes of the receive ring, 0 without one.
-    pub(crate) rq_bytes: usize,
-    /// log2 of the basic blocks in the send ring.
-    pub(crate) log_sq_size: u32,
-    /// Bytes of the send ring, 0 without one.
-    pub(crate) sq_bytes: usize,
-    /// Offset of the doorbell record.
-    pub(crate) record: usize,
-    /// Offset of the send slots.
-    pub(crate) sq_slots: usize,
-    /// Offset of the receive slots.
-    pub(crate) rq_slots: usize,
-    /// Bytes of everything.
-    pub(crate) total: usize,
-}
-
-impl QpGeometry {
-    /// Sizes for these limits; `None` if a size does not fit a `usize` or the 16-bit counters.
-    pub(crate) fn new(
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_units: usize,
-        max_recv_sge: u32,
-    ) -> Option<Self> {
-        let mut geometry = Self {
-            log_rq_size: 0,
-            log_rq_stride: 0,
-            rq_bytes: 0,
-            log_sq_size: 0,
-            sq_bytes: 0,
-            record: 0,
-            sq_slots: 0,
-            rq_slots: 0,
-            total: 0,
-        };
-        let mut rq_entries = 0;
-        if max_recv_wr > 0 {
-            let stride_units = (max_recv_sge.max(1) as usize).checked_next_power_of_two()?;
-            // At least 64 bytes in all, so that the send ring behind it stays aligned.
-            let least = BLOCK_UNITS.div_ceil(stride_units);
-            rq_entries = (max_recv_wr as usize).max(least).checked_next_power_of_two()?;
-            geometry.log_rq_size = rq_entries.ilog2();
-            geometry.log_rq_stride = stride_units.ilog2();
-            geometry.rq_bytes = rq_entries.checked_mul(stride_units)?.checked_mul(16)?;
-        }
-        let mut blocks = 0;
-        if max_send_wr > 0 {
-            let each = max_send_units.div_ceil(BLOCK_UNITS);
-            blocks = (max_send_wr as usize).checked_mul(each)?.checked_next_power_of_two()?;
-            geometry.log_sq_size = blocks.ilog2();
-            geometry.sq_bytes = blocks.checked_mul(64)?;
-        }
-        if blocks > 1 << 15 || rq_entries > 1 << 15 {
-            return None;
-        }
-        geometry.record = (geometry.rq_bytes + geometry.sq_bytes).next_multiple_of(64);
-        geometry.sq_slots = geometry.record + 64;
-        geometry.rq_slots = geometry.sq_slots + slot_bytes(blocks);
-        geometry.total = geometry.rq_slots + slot_bytes(rq_entries);
-        Some(geometry)
-    }
-
-    /// Bytes that the device sees as the work queues' buffer.
-    pub(crate) fn ring_bytes(&self) -> usize {
-        self.rq_bytes + self.sq_bytes
-    }
-}
-
 /// Where a queue pair rings: which view of BAR0, and at which offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell<B> {
@@ -118,37 +44,6 @@ pub(crate) struct Doorbell<B> {
     pub(crate) offset: usize,
     /// Bytes of half a BlueFlame register; 0 for a plain doorbell.
     pub(crate) blueflame: usize,
-}
-
-#[derive(Debug)]
-struct SendQueue {
-    ring: Units,
-    /// One unit for each basic block: cookie, and in the second quadword the index of this work request (bits 15:0) and of
-    /// the one after it (31:16).
-    slots: Units,
-    head: u16,
-    tail: u16,
-    size: u16,
-    /// Head when the doorbell was last rung.
-    rung: u16,
-    /// First quadword of the last work request.
-    last: u64,
-    /// One more than the pieces a connected work request may have; 0 on a datagram service.
-    connected_limit: u8,
-    /// One more than the pieces a datagram may have; 0 on a connected service.
-    datagram_limit: u8,
-    max_inline: u16,
-}
-
-#[derive(Debug)]
-struct ReceiveQueue {
-    ring: Units,
-    slots: Units,
-    head: u16,
-    tail: u16,
-    size: u16,
-    log_stride: u8,
-    max_sge: u8,
 }
 
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
@@ -487,162 +382,6 @@ impl<B: Bar> Qp<B> {
             self.spurious = self.spurious.saturating_add(1);
         }
         cookie
-    }
-}
-
-/// Basic blocks of so many units, without the overflow check of `div_ceil`: a work request has few.
-#[inline(always)]
-const fn blocks(units: usize) -> usize {
-    (units + (BLOCK_UNITS - 1)) >> BLOCK_UNITS.trailing_zeros()
-}
-
-/// Why a number of pieces is not below `limit`.
-#[cold]
-fn too_many(limit: u8) -> PostError {
-    if limit == 0 { PostError::WrongService } else { PostError::TooManySges }
-}
-
-impl SendQueue {
-    #[inline(always)]
-    fn first_unit(&self) -> usize {
-        usize::from(self.head) * BLOCK_UNITS
-    }
-
-    /// Whether a work request of so many units fits behind what is outstanding.
-    #[inline(always)]
-    fn room(&self, units: usize) -> Result<(), PostError> {
-        let blocks = blocks(units);
-        let outstanding = usize::from(self.head.wrapping_sub(self.tail));
-        if outstanding + blocks > usize::from(self.size) { Err(PostError::Full) } else { Ok(()) }
-    }
-
-    /// The remote address segment, always the second unit.
-    #[inline(always)]
-    fn put_remote(&mut self, raddr: u64, rkey: RKey) {
-        let block = self.ring.block(usize::from(self.head));
-        block[2].store(raddr.to_be(), Ordering::Relaxed);
-        block[3].store((u64::from(rkey.get()) << 32).to_be(), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn put_sges(&mut self, mut unit: usize, sges: &[Sge]) -> Result<usize, PostError> {
-        for sge in sges {
-            if sge.length == 0 {
-                continue;
-            }
-            if sge.length & INLINE_SEG != 0 {
-                return Err(PostError::TooLong);
-            }
-            self.ring.put(unit, u64::from(sge.length) << 32 | u64::from(sge.lkey.get()), sge.address);
-            unit += 1;
-        }
-        Ok(unit)
-    }
-
-    /// An inline segment: its header takes the first four bytes of the first unit.
-    #[inline]
-    fn put_inline(&mut self, mut unit: usize, data: &[u8]) -> usize {
-        if data.is_empty() {
-            return unit;
-        }
-        let (head, rest) = data.split_at(data.len().min(12));
-        let mut first = [0; 16];
-        first[..4].copy_from_slice(&(INLINE_SEG | data.len() as u32).to_be_bytes());
-        first[4..4 + head.len()].copy_from_slice(head);
-        self.put_bytes(unit, &first);
-        unit += 1;
-        let (whole, tail) = rest.as_chunks::<16>();
-        for bytes in whole {
-            self.put_bytes(unit, bytes);
-            unit += 1;
-        }
-        if !tail.is_empty() {
-            let mut last = [0; 16];
-            last[..tail.len()].copy_from_slice(tail);
-            self.put_bytes(unit, &last);
-            unit += 1;
-        }
-        unit
-    }
-
-    #[inline(always)]
-    fn put_bytes(&mut self, unit: usize, bytes: &[u8; 16]) {
-        let value = u128::from_be_bytes(*bytes);
-        self.ring.put(unit, (value >> 64) as u64, value as u64);
-    }
-
-    /// The control segment, the slot, the new head.
-    #[inline(always)]
-    fn finish(
-        &mut self,
-        qpn_shifted: u32,
-        opcode: SendOpcode,
-        imm: u32,
-        end: usize,
-        cookie: u64,
-        flags: SendFlags,
-    ) {
-        let ds = end - self.first_unit();
-        let first =
-            (u64::from(self.head) << 8 | u64::from(opcode.0)) << 32 | u64::from(qpn_shifted) | ds as u64;
-        let control = self.ring.block(usize::from(self.head));
-        control[0].store(first.to_be(), Ordering::Relaxed);
-        control[1].store((u64::from(flags.bits()) << 32 | u64::from(imm)).to_be(), Ordering::Relaxed);
-        let next = self.head.wrapping_add(blocks(ds) as u16);
-        self.slots.put_native(usize::from(self.head), cookie, u64::from(next) << 16 | u64::from(self.head));
-        self.head = next;
-        self.last = first;
-    }
-
-    #[inline(never)]
-    /// Writes a lone small work request to the register, else only its first quadword; then turns to the other half.
-    fn ring_blueflame<B: Bar>(&mut self, doorbell: &mut Doorbell<B>) {
-        barrier::flush_write_combining();
-        let index = (self.last >> 40) as u16;
-        let bytes = usize::from(self.head.wrapping_sub(index)) * 64;
-        if index == self.rung && bytes <= doorbell.blueflame {
-            let start = usize::from(index) * BLOCK_UNITS;
-            for unit in 0..bytes / 16 {
-                let (first, second) = self.ring.get(start + unit);
-                // The first quadword is the doorbell: the one just made, whatever the memory says by now.
-                let first = if unit == 0 { self.last } else { first };
-                doorbell.bar.write64(doorbell.offset + unit * 16, first);
-                doorbell.bar.write64(doorbell.offset + unit * 16 + 8, second);
-            }
-        } else {
-            doorbell.bar.write64(doorbell.offset, self.last);
-        }
-        barrier::flush_write_combining();
-        doorbell.offset ^= doorbell.blueflame;
-    }
-
-    #[inline]
-    fn retire(&mut self, index: u16) -> Option<u64> {
-        let outstanding = self.head.wrapping_sub(self.tail);
-        if index.wrapping_sub(self.tail) >= outstanding {
-            return None;
-        }
-        let (cookie, meta) = self.slots.get_native(usize::from(index));
-        let next = (meta >> 16) as u16;
-        let done = next.wrapping_sub(self.tail);
-        if meta as u16 != index || done == 0 || done > outstanding {
-            return None;
-        }
-        self.tail = next;
-        Some(cookie)
-    }
-}
-
-impl ReceiveQueue {
-    #[inline]
-    fn retire(&mut self, completion: &Completion) -> Option<u64> {
-        let expected = completion.wqe_counter() ^ self.tail;
-        if self.tail == self.head || expected & (self.size - 1) != 0 {
-            return None;
-        }
-        let (cookie, _) = self.slots.get_native(usize::from(self.tail));
-        self.tail = self.tail.wrapping_add(1);
-        Some(cookie)
     }
 }
 

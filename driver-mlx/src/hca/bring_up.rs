@@ -293,7 +293,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         let mask = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | event.mask_bit().1);
         self.async_eq = Some(self.create_eq(page, self.config.async_vector, mask)?);
         for index in 0..self.config.completion_eqs {
-            let vector = self.config.completion_vector + u16::from(index);
+            let vector = self.config.completion_vector.saturating_add(u16::from(index));
             let eq = self.create_eq(page, vector, 0)?;
             if let Some(slot) = self.completion_eqs.get_mut(usize::from(index)) {
                 *slot = Some(eq);

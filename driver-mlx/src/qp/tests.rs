@@ -312,3 +312,11 @@ proptest! {
         prop_assert_eq!(bench.qp.spurious_completions(), 0);
     }
 }
+
+#[test]
+fn queues_move_between_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Qp<crate::MmioBar>>();
+    is_send::<Cq<crate::MmioBar>>();
+    is_send::<DmaSlice>();
+}

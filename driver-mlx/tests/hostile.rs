@@ -1,0 +1,233 @@
+//! A device that writes what it likes where it likes, and answers registers at random: every call must come back with an
+//! answer, nothing may panic, and no drain may go on without end.
+
+mod common;
+
+use common::{BLOCKS, ModelBar, World};
+use driver_mlx::{
+    Access, Bar, Base, Config, CqConfig, Hca, HcaStorage, InitParams, MapError, Platform, Psn, QpConfig,
+    RtsParams, SendFlags, SendOp, Service, Sge,
+};
+use hca_model::Profile;
+use hca_model::fabric::FabricConfig;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A stream of numbers from a seed (xorshift).
+#[derive(Clone)]
+struct Random(Rc<Cell<u64>>);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Rc::new(Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)))
+    }
+
+    fn next(&self) -> u64 {
+        let mut x = self.0.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.0.set(x);
+        x
+    }
+
+    fn below(&self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// How the device misbehaves.
+#[derive(Clone, Copy)]
+struct Malice {
+    /// One register read in so many is a lie; 0 for none.
+    registers: u64,
+    /// Writes into memory at each wait.
+    writes: u64,
+}
+
+/// A platform on the model, with malice from a certain moment on.
+struct Hostile {
+    inner: common::ModelPlatform,
+    world: Rc<World>,
+    random: Random,
+    malice: Rc<Cell<Option<Malice>>>,
+}
+
+#[derive(Clone, Copy)]
+struct HostileBar {
+    inner: ModelBar,
+    malice: &'static (Random, Rc<Cell<Option<Malice>>>),
+}
+
+impl Bar for HostileBar {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+    fn read32(&self, offset: usize) -> u32 {
+        let (random, malice) = self.malice;
+        match malice.get() {
+            Some(Malice { registers, .. }) if registers != 0 && random.below(registers) == 0 => {
+                random.next() as u32
+            }
+            _ => self.inner.read32(offset),
+        }
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        assert!(offset + 4 <= self.len(), "a register outside the BAR");
+        self.inner.write32(offset, value);
+    }
+    fn write64(&self, offset: usize, value: u64) {
+        assert!(offset + 8 <= self.len(), "a register outside the BAR");
+        self.inner.write64(offset, value);
+    }
+}
+
+impl Platform for Hostile {
+    type Bar = HostileBar;
+
+    fn bar(&self) -> HostileBar {
+        let malice = Box::leak(Box::new((self.random.clone(), Rc::clone(&self.malice))));
+        HostileBar { inner: self.inner.bar(), malice }
+    }
+    fn bar_write_combining(&self) -> Option<HostileBar> {
+        Some(self.bar())
+    }
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+    fn idle(&self, deadline: u64) {
+        self.inner.idle(deadline);
+        let Some(malice) = self.malice.get() else { return };
+        let memory = self.world.memory(0);
+        for _ in 0..malice.writes {
+            // The driver's own structures lie at the start of the region.
+            let at = self.random.below(memory.len() as u64 / 4) as usize / 8 * 8;
+            let value = match self.random.below(4) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => self.random.below(256),
+                _ => self.random.next(),
+            };
+            memory.store_be64(at, value).expect("inside");
+        }
+    }
+    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+        Err(MapError::Unsupported)
+    }
+    fn unmap(&self, _: u64, _: usize) {}
+}
+
+/// Everything a user does, with every error taken as an answer.
+fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
+    let world = World::new([Profile::node(0)], FabricConfig::default());
+    let switch = Rc::new(Cell::new(during_bring_up.then_some(malice)));
+    let random = Random::new(seed);
+    let platform = Hostile {
+        inner: world.platform(0),
+        world: Rc::clone(&world),
+        random: random.clone(),
+        malice: Rc::clone(&switch),
+    };
+    let config =
+        Config { command_timeout: 1_000_000_000, initializing_timeout: 1_000_000_000, ..Config::DEFAULT };
+    let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+    let Ok(mut hca) = Hca::bring_up(platform, world.region(0), storage.parts(), &config) else { return };
+    let made = (|| {
+        let pd = hca.alloc_pd().ok()?;
+        let mut cq = hca.create_cq(&CqConfig { entries: 40, eq: 0 }).ok()?;
+        let config = QpConfig { blueflame: seed.is_multiple_of(2), ..QpConfig::rc(pd, cq.number()) };
+        let qp = hca.create_qp(&config).ok()?;
+        cq.arm(false);
+        Some((pd, cq, qp))
+    })();
+    let Some((pd, mut cq, mut qp)) = made else { return };
+    let memory = hca.alloc(65_536, 4096);
+    switch.set(Some(malice));
+    for round in 0..40u64 {
+        let _ = hca.modify_to_init(&mut qp, &InitParams { port: 1, pkey_index: 0, access: Access::empty() });
+        let rts = RtsParams {
+            sq_psn: Psn::new(0),
+            ack_timeout: 1,
+            retry_count: 1,
+            rnr_retry: 1,
+            initiator_depth: 1,
+        };
+        let _ = hca.modify_to_rts(&mut qp, &rts);
+        let _ = (hca.port(), hca.gid(round as u16), hca.pkey(round as u16), hca.query_qp_state(&qp));
+        if let Ok(memory) = memory {
+            if let Ok(key) = hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
+                let sge = Sge { address: key.address, length: 100, lkey: key.lkey };
+                let _ = qp.post_recv(&[sge], round);
+                let _ = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED);
+                let _ = hca.deregister(key);
+            }
+            hca.platform().idle(world.now() + 1000);
+        }
+        qp.ring();
+        cq.arm(round.is_multiple_of(2));
+        world.pass(1_000_000);
+        hca.platform().idle(world.now() + 1000);
+        hca.poll(world.now());
+        let mut named = 0;
+        assert!(hca.poll_completions(|_| named += 1) <= 512);
+        for ahead in 0..70 {
+            let _ = cq.peek(ahead);
+        }
+        // No more than the ring holds can be there at once, as the device is not running meanwhile.
+        for taken in 0.. {
+            assert!(taken <= 64, "a drain without end");
+            match cq.poll() {
+                Ok(None) => break,
+                Ok(Some(completion)) => {
+                    let _ = (qp.retire(&completion), completion.error(), format!("{completion:?}"));
+                }
+                Err(error) => drop(error.to_string()),
+            }
+        }
+        cq.sweep(qp.number());
+        hca.arm_events();
+        let mut events = 0;
+        while let Some(event) = hca.next_event() {
+            drop(event.to_string());
+            events += 1;
+            assert!(events <= 64);
+        }
+        let _ = hca.check_health(world.now());
+    }
+    assert!(qp.service() == Service::Rc && qp.send_outstanding() <= 256 && qp.receive_outstanding() <= 32);
+    let _ = hca.destroy_qp(qp);
+    let _ = hca.destroy_cq(cq);
+    if let Ok(memory) = memory {
+        hca.free(memory).expect("the driver's own books are out of the device's reach");
+    }
+    let _ = hca.tear_down();
+}
+
+#[test]
+fn scribbles_over_shared_memory_are_survived() {
+    for seed in 1..=30 {
+        exercise(seed, false, Malice { registers: 0, writes: 200 });
+    }
+}
+
+#[test]
+fn a_few_wrong_words_are_survived() {
+    for seed in 1..=30 {
+        exercise(seed, false, Malice { registers: 0, writes: 3 });
+    }
+}
+
+#[test]
+fn lying_registers_are_survived() {
+    for seed in 1..=30 {
+        exercise(seed, false, Malice { registers: 5, writes: 0 });
+        exercise(seed, true, Malice { registers: 20, writes: 0 });
+    }
+}
+
+#[test]
+fn a_bring_up_under_fire_comes_back() {
+    for seed in 1..=30 {
+        exercise(seed, true, Malice { registers: 50, writes: 20 });
+    }
+}
