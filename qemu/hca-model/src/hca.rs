@@ -334,6 +334,12 @@ impl Hca {
         false
     }
 
+    /// Whether the port's physical link is up, as far as this side goes: cable plugged and port enabled.
+    #[must_use]
+    pub const fn link_is_up(&self) -> bool {
+        self.port.cable && self.port.admin_up
+    }
+
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.
     pub fn receive(&mut self, packet: Packet) {
         if self.inbox.len() < INBOX_LIMIT {

@@ -31,6 +31,7 @@ pub mod port;
 pub mod profile;
 pub mod seams;
 pub mod transport;
+mod vsc;
 pub mod world;
 
 #[cfg(test)]

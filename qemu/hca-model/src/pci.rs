@@ -4,6 +4,7 @@
 //! they lie.
 
 use crate::bar::BAR0_SIZE;
+use crate::vsc::Vsc;
 
 /// Bytes of configuration space, extended part included.
 pub const CONFIG_SIZE: usize = 4096;
@@ -25,6 +26,7 @@ const INTERRUPT_LINE: usize = 0x3c;
 const POWER: usize = 0x40;
 const EXPRESS: usize = 0x60;
 const MSIX: usize = 0x9c;
+const VENDOR_SPECIFIC: usize = 0xc0;
 
 /// `Command` bits.
 const MEMORY_SPACE: u16 = 1 << 1;
@@ -49,13 +51,19 @@ pub struct ConfigSpace {
     /// Bits that software may change, per byte.
     writable: Vec<u8>,
     vectors: u16,
+    vendor_specific: Vsc,
 }
 
 impl ConfigSpace {
     /// Configuration space at power-on with `vectors` (1 to 2048) MSI-X vectors.
     #[must_use]
     pub fn new(vectors: u16) -> Self {
-        let mut space = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE], vectors };
+        let mut space = Self {
+            bytes: vec![0; CONFIG_SIZE],
+            writable: vec![0; CONFIG_SIZE],
+            vectors,
+            vendor_specific: Vsc::default(),
+        };
         space.power_on();
         space
     }
@@ -119,10 +127,13 @@ impl ConfigSpace {
         self.put32(EXPRESS + 0x2c, 0x0e, 0);
         self.put16(EXPRESS + 0x30, 3, 0x000f);
 
-        self.put(MSIX, &[0x11, 0x00], &[]);
+        self.put(MSIX, &[0x11, VENDOR_SPECIFIC as u8], &[]);
         self.put16(MSIX + 2, self.vectors.clamp(1, 2048) - 1, 0xc000);
         self.put32(MSIX + 4, MSIX_TABLE_OFFSET, 0);
         self.put32(MSIX + 8, MSIX_PBA_OFFSET, 0);
+
+        self.put(VENDOR_SPECIFIC, &[0x09, 0x00, Vsc::LEN as u8, 0x00], &[]);
+        self.vendor_specific = Vsc::default();
     }
 
     /// Reads any number of bytes; beyond the end zero.
@@ -130,11 +141,13 @@ impl ConfigSpace {
         for (i, byte) in buf.iter_mut().enumerate() {
             *byte = offset.checked_add(i).and_then(|at| self.bytes.get(at)).copied().unwrap_or(0);
         }
+        self.vendor_specific.read(offset, VENDOR_SPECIFIC, buf);
     }
 
     /// Writes any number of bytes.
     pub fn write(&mut self, offset: usize, data: &[u8]) -> Effects {
         let mut effects = Effects::default();
+        self.vendor_specific.write(offset, VENDOR_SPECIFIC, data);
         for (i, byte) in data.iter().enumerate() {
             let Some(at) = offset.checked_add(i) else { break };
             if let (Some(to), Some(writable)) = (self.bytes.get_mut(at), self.writable.get(at)) {
@@ -205,7 +218,7 @@ mod tests {
             found.push(header & 0xff);
             at = (header >> 8 & 0xff) as usize;
         }
-        assert_eq!(found, [0x01, 0x10, 0x11]);
+        assert_eq!(found, [0x01, 0x10, 0x11, 0x09]);
         assert_eq!(read32(&space, MSIX) >> 16 & 0x7ff, 31, "table size less one");
         assert_ne!(read32(&space, EXPRESS + 4) & 1 << 28, 0, "function-level reset capable");
     }

@@ -5,14 +5,11 @@ use crate::caps::LOG_MAX_MKEY;
 use crate::hca::Hca;
 use crate::object::mkey::{Klm, Mkey, Translation};
 use crate::profile::Strictness;
+use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{AccessFlags, AccessMode};
-use mlx5_prm::{Field, Tail};
-
-/// `create_mkey_in.klm_pas_mtt` as MTT entries, 8 bytes each.
-const MTTS: Tail = Tail { offset: create_mkey_in::klm_pas_mtt.offset, stride: 8 };
 
 /// The rights in a context.
 pub fn access_of(context: &[u8]) -> AccessFlags {
@@ -98,7 +95,7 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
     let actual = create_mkey_in::translations_octword_actual_size.get32(input) as usize;
     let reserved = mkc::translations_octword_size.get32(context) as usize;
     let field = "create_mkey_in.translations_octword_actual_size";
-    let present = MTTS.count(input) / 2;
+    let present = CREATE_MKEY_MTT.count(input) / 2;
     let mode = mode_of(context);
     if mode == AccessMode::PA {
         if actual != 0 || (present != 0 && key.strict) {
@@ -117,7 +114,7 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
         return Err(Refusal::param("mkc.translations_octword_size", format!("{reserved}, {actual} present")));
     }
     let klm = |i: usize| {
-        let bytes = input.get(MTTS.offset + i * 16..).unwrap_or(&[]);
+        let bytes = CREATE_MKEY_KLM.entry(input, i).unwrap_or(&[]);
         Klm {
             byte_count: Field::bits(0, 31, 0).get32(bytes),
             key: Field::bits(4, 31, 0).get32(bytes),
@@ -136,7 +133,7 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
             let page_access = create_mkey_in::pg_access.is_set(input);
             let mut entries = Vec::with_capacity(actual * 2);
             for i in 0..actual * 2 {
-                entries.push(MTTS.quad(input, i));
+                entries.push(CREATE_MKEY_MTT.quad(input, i));
             }
             let inside = key.start_addr & ((1 << log_page_size) - 1);
             let needed = u128::from(inside) + u128::from(key.len);

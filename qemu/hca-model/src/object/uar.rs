@@ -1,6 +1,6 @@
 //! User access regions: doorbell pages (bring-up reference section 2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// First UAR page number: the initialization segment lies below.
 pub const FIRST_UAR: u32 = 0x10;
@@ -33,4 +33,6 @@ pub struct Uar {
     pub halves: BTreeMap<usize, [u8; 8]>,
     /// BlueFlame buffers that were rung, by offset of the buffer.
     pub blueflame: BTreeMap<usize, BlueFlame>,
+    /// QPs whose BlueFlame data was found to differ from their ring.
+    pub differing: BTreeSet<u32>,
 }

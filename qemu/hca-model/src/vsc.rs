@@ -1,0 +1,162 @@
+//! The vendor-specific capability: a gateway with a lock, behind which lie numbered spaces (bring-up reference section 1).
+//!
+//! Only the space of semaphores exists here; with it a driver guards a software reset. Crash-dump spaces answer
+//! "not supported".
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// Space number of the semaphores.
+const SEMAPHORES: u32 = 0x0a;
+/// Semaphores that can be held.
+const LIMIT: usize = 64;
+
+const CONTROL: usize = 0x04;
+const COUNTER: usize = 0x08;
+const SEMAPHORE: usize = 0x0c;
+const ADDRESS: usize = 0x10;
+const DATA: usize = 0x14;
+
+/// The gateway's registers, without the capability header.
+#[derive(Clone, Debug)]
+pub(crate) struct Vsc {
+    control: u32,
+    /// A number that is different at every read: tickets for the lock.
+    counter: Cell<u32>,
+    semaphore: u32,
+    address: u32,
+    data: u32,
+    held: BTreeMap<u32, u32>,
+}
+
+impl Default for Vsc {
+    fn default() -> Self {
+        Self { control: 0, counter: Cell::new(1), semaphore: 0, address: 0, data: 0, held: BTreeMap::new() }
+    }
+}
+
+impl Vsc {
+    /// Bytes of the capability.
+    pub(crate) const LEN: usize = 0x18;
+
+    fn get(&self, register: usize) -> Option<u32> {
+        Some(match register {
+            CONTROL => self.control,
+            COUNTER => {
+                let ticket = self.counter.get();
+                self.counter.set(ticket.wrapping_add(1).max(1));
+                ticket
+            }
+            SEMAPHORE => self.semaphore,
+            ADDRESS => self.address,
+            DATA => self.data,
+            _ => return None,
+        })
+    }
+
+    /// Fills in what of a read of configuration space at `offset` lies in the capability at `base`.
+    pub(crate) fn read(&self, offset: usize, base: usize, buf: &mut [u8]) {
+        for register in (CONTROL..Self::LEN).step_by(4) {
+            let at = base + register;
+            if offset >= at + 4 || offset.saturating_add(buf.len()) <= at {
+                continue;
+            }
+            let Some(value) = self.get(register) else { continue };
+            for (i, byte) in value.to_le_bytes().into_iter().enumerate() {
+                let place = (at + i).checked_sub(offset).and_then(|place| buf.get_mut(place));
+                if let Some(place) = place {
+                    *place = byte;
+                }
+            }
+        }
+    }
+
+    /// Takes what of a write to configuration space lies in the capability: whole registers only.
+    pub(crate) fn write(&mut self, offset: usize, base: usize, data: &[u8]) {
+        let Some(start) = offset.checked_sub(base) else { return };
+        for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
+            self.set(start + 4 * i, u32::from_le_bytes(*word));
+        }
+    }
+
+    fn set(&mut self, register: usize, value: u32) {
+        match register {
+            CONTROL => {
+                let space = value & 0xffff;
+                // Status in the upper three bits: not zero for a space that exists.
+                self.control = space | if space == SEMAPHORES { 1 << 29 } else { 0 };
+            }
+            SEMAPHORE if value == 0 || self.semaphore == 0 => self.semaphore = value,
+            DATA => self.data = value,
+            ADDRESS => self.access(value),
+            _ => {}
+        }
+    }
+
+    /// The flag (bit 31) says write, and clears when done; a read sets it when done.
+    fn access(&mut self, value: u32) {
+        let address = value & 0x3fff_ffff;
+        if self.control & 0xffff != SEMAPHORES {
+            self.address = value;
+            return;
+        }
+        if value >> 31 == 0 {
+            self.data = self.held.get(&address).copied().unwrap_or(0);
+            self.address = address | 1 << 31;
+            return;
+        }
+        self.address = address;
+        if self.data == 0 {
+            self.held.remove(&address);
+        } else if self.held.len() < LIMIT {
+            // Who has it keeps it.
+            self.held.entry(address).or_insert(self.data);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: usize = 0xc0;
+
+    fn read(vsc: &Vsc, register: usize) -> u32 {
+        let mut bytes = [0; 4];
+        vsc.read(BASE + register, BASE, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    fn write(vsc: &mut Vsc, register: usize, value: u32) {
+        vsc.write(BASE + register, BASE, &value.to_le_bytes());
+    }
+
+    #[test]
+    fn the_lock_goes_to_one_ticket() {
+        let mut vsc = Vsc::default();
+        let (first, second) = (read(&vsc, COUNTER), read(&vsc, COUNTER));
+        assert!(first != second && first != 0);
+        write(&mut vsc, SEMAPHORE, first);
+        write(&mut vsc, SEMAPHORE, second);
+        assert_eq!(read(&vsc, SEMAPHORE), first);
+        write(&mut vsc, SEMAPHORE, 0);
+        assert_eq!(read(&vsc, SEMAPHORE), 0);
+    }
+
+    #[test]
+    fn semaphores_are_taken_and_released_and_other_spaces_are_not_there() {
+        let mut vsc = Vsc::default();
+        write(&mut vsc, CONTROL, 7);
+        assert_eq!(read(&vsc, CONTROL) >> 29, 0);
+        write(&mut vsc, CONTROL, SEMAPHORES);
+        assert_ne!(read(&vsc, CONTROL) >> 29, 0);
+        for (value, expected) in [(5, 5), (9, 5), (0, 0), (9, 9)] {
+            write(&mut vsc, DATA, value);
+            write(&mut vsc, ADDRESS, 1 << 31 | 0x20);
+            assert_eq!(read(&vsc, ADDRESS) >> 31, 0, "written");
+            write(&mut vsc, ADDRESS, 0x20);
+            assert_eq!(read(&vsc, ADDRESS) >> 31, 1, "read");
+            assert_eq!(read(&vsc, DATA), expected);
+        }
+    }
+}
