@@ -8,6 +8,7 @@
 //! | [`platform`] | [`driver_mlx::Platform`] on the world |
 //! | [`node`] | a node: brought up, port Active |
 //! | [`dat`] | adapters: the full stack of a node |
+//! | [`pair`] | two adapters with their DAT objects, in a blocking style |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
 //! The tests themselves are the targets `in_process_*` (full stack on the model), `oracle_*` (judged by others' programs) and
@@ -16,6 +17,7 @@
 pub mod dat;
 pub mod memory;
 pub mod node;
+pub mod pair;
 pub mod platform;
 pub mod verbs;
 pub mod world;
