@@ -1,12 +1,54 @@
 //! Packet captures: pcapng (draft-ietf-opsawg-pcapng) with InfiniBand frames from LRH to VCRC.
+//!
+//! Wireshark and tshark up to 4.0 (Debian 12) know InfiniBand frames only inside ERF records (link type 197, record type 21);
+//! `LINKTYPE_INFINIBAND` (247) they call unknown. Both can be written; ERF, which every version reads, is the default.
 
 use std::fmt;
 use std::io::{self, Write};
 
-use ib_mgmt::wire::vcrc;
+use ib_mgmt::wire::{VCRC_LEN, vcrc};
 
-/// pcapng link type of InfiniBand frames that begin with the LRH (`LINKTYPE_INFINIBAND`).
-pub const LINKTYPE_INFINIBAND: u16 = 247;
+/// How frames lie in the capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// Each behind an ERF header of 16 bytes (`LINKTYPE_ERF`, 197).
+    #[default]
+    Erf,
+    /// Bare, beginning with the LRH (`LINKTYPE_INFINIBAND`, 247).
+    Infiniband,
+}
+
+impl Encapsulation {
+    /// The link type in the interface description.
+    #[must_use]
+    pub const fn link_type(self) -> u16 {
+        match self {
+            Self::Erf => 197,
+            Self::Infiniband => 247,
+        }
+    }
+}
+
+/// ERF record type of InfiniBand frames.
+const ERF_TYPE_INFINIBAND: u8 = 21;
+/// ERF flag: records vary in length.
+const ERF_VARYING_LENGTH: u8 = 4;
+/// Bytes of an ERF header.
+const ERF_HEADER: usize = 16;
+
+/// The ERF header of a frame of `len` bytes at `at` nanoseconds since the Unix epoch.
+fn erf_header(at: u64, len: usize) -> [u8; ERF_HEADER] {
+    // Seconds in the upper half, their fraction in units of 2^-32 in the lower, least significant byte first.
+    let fraction = ((at % 1_000_000_000) << 32) / 1_000_000_000;
+    let time = (at / 1_000_000_000) << 32 | fraction;
+    let mut header = [0; ERF_HEADER];
+    header[..8].copy_from_slice(&time.to_le_bytes());
+    header[8] = ERF_TYPE_INFINIBAND;
+    header[9] = ERF_VARYING_LENGTH;
+    header[10..12].copy_from_slice(&((len + ERF_HEADER) as u16).to_be_bytes());
+    header[14..].copy_from_slice(&(len as u16).to_be_bytes());
+    header
+}
 
 /// Receives every packet that enters the fabric.
 pub trait Capture {
@@ -28,6 +70,7 @@ pub struct PcapNg<W: Write> {
     writer: W,
     /// Nanoseconds since the Unix epoch at time 0 of the fabric.
     epoch: u64,
+    encapsulation: Encapsulation,
     /// pcapng numbers interfaces by their order in the file: position is its number, value ours.
     interfaces: Vec<u32>,
     error: Option<io::Error>,
@@ -50,7 +93,16 @@ impl<W: Write> PcapNg<W> {
     /// # Errors
     /// Of the writer.
     pub fn new(writer: W, epoch: u64) -> io::Result<Self> {
-        let mut capture = Self { writer, epoch, interfaces: Vec::new(), error: None, block: Vec::new() };
+        Self::with_encapsulation(writer, epoch, Encapsulation::default())
+    }
+
+    /// As [`new`](Self::new), with frames in the form given.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn with_encapsulation(writer: W, epoch: u64, encapsulation: Encapsulation) -> io::Result<Self> {
+        let interfaces = Vec::new();
+        let mut capture = Self { writer, epoch, encapsulation, interfaces, error: None, block: Vec::new() };
         capture.begin(0x0a0d_0d0a);
         capture.block.extend_from_slice(&0x1a2b_3c4du32.to_le_bytes());
         capture.block.extend_from_slice(&1u16.to_le_bytes());
@@ -108,7 +160,7 @@ impl<W: Write> Capture for PcapNg<W> {
     fn interface(&mut self, index: u32, name: &str) {
         self.interfaces.push(index);
         self.begin(1);
-        self.block.extend_from_slice(&LINKTYPE_INFINIBAND.to_le_bytes());
+        self.block.extend_from_slice(&self.encapsulation.link_type().to_le_bytes());
         self.block.extend_from_slice(&[0; 2]);
         self.block.extend_from_slice(&0u32.to_le_bytes()); // no snap length
         self.option(2, name.as_bytes()); // if_name
@@ -123,13 +175,19 @@ impl<W: Write> Capture for PcapNg<W> {
             return;
         };
         let at = self.epoch.wrapping_add(now);
-        let len = (bytes.len() as u32 + 2).to_le_bytes();
+        let frame = bytes.len() + VCRC_LEN;
+        let header = match self.encapsulation {
+            Encapsulation::Erf => Some(erf_header(at, frame)),
+            Encapsulation::Infiniband => None,
+        };
+        let len = ((frame + header.map_or(0, |header| header.len())) as u32).to_le_bytes();
         self.begin(6);
         self.block.extend_from_slice(&(interface as u32).to_le_bytes());
         self.block.extend_from_slice(&((at >> 32) as u32).to_le_bytes());
         self.block.extend_from_slice(&(at as u32).to_le_bytes());
         self.block.extend_from_slice(&len);
         self.block.extend_from_slice(&len);
+        self.block.extend(header.iter().flatten());
         self.block.extend_from_slice(bytes);
         self.block.extend_from_slice(&vcrc(bytes).to_le_bytes());
         self.pad();
@@ -171,7 +229,8 @@ mod tests {
 
     #[test]
     fn sections_interfaces_and_packets() {
-        let mut capture = PcapNg::new(Vec::new(), 0x1_0000_0000).unwrap();
+        let mut capture =
+            PcapNg::with_encapsulation(Vec::new(), 0x1_0000_0000, Encapsulation::Infiniband).unwrap();
         capture.interface(7, "node0");
         capture.interface(3, "subnet manager");
         let packet: Vec<u8> = (0..30).collect();
@@ -192,6 +251,21 @@ mod tests {
         assert_eq!(body[50..52], vcrc(&packet).to_le_bytes());
         assert_eq!(body.len(), 52, "no options, no padding beyond a multiple of four");
         assert_eq!(&blocks[4].1[52..], b"\x01\0\x04\0lost\0\0\0\0");
+    }
+
+    #[test]
+    fn erf_records() {
+        let mut capture = PcapNg::new(Vec::new(), 1_800_000_000_000_000_000).unwrap();
+        capture.interface(0, "node0");
+        capture.packet(0, 500_000_000, &[0xab; 30], None);
+        capture.finish().unwrap();
+        let blocks = blocks(&capture.into_inner());
+        assert_eq!(word(&blocks[1].1, 0), 197);
+        let body = &blocks[2].1;
+        assert_eq!([word(body, 12), word(body, 16)], [48, 48]);
+        // Half a second, then 1 800 000 000 = 0x6b49d200 seconds; type 21, varying length; 48 bytes of which 32 of frame.
+        assert_eq!(body[20..36], [0, 0, 0, 0x80, 0, 0xd2, 0x49, 0x6b, 21, 4, 0, 48, 0, 0, 0, 32]);
+        assert_eq!(body[36..66], [0xab; 30]);
     }
 
     struct Full;

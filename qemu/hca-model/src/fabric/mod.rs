@@ -32,7 +32,7 @@ use ib_mgmt::Gid;
 use ib_mgmt::mad::Mad;
 use ib_mgmt::wire::{Grh, Lrh};
 
-pub use capture::{Capture, PcapNg};
+pub use capture::{Capture, Encapsulation, PcapNg};
 pub use faults::{Faults, FaultsError};
 pub use link::FabricCounters;
 pub use manager::PortRecord;

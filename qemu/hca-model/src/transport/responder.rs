@@ -67,7 +67,8 @@ impl Context<'_, '_> {
         if psn == expected {
             qp.transport.responder.nak_sent = false;
             match self.execute(qp, operation, shape, packet) {
-                Ok(()) => qp.transport.responder.ack_due |= shape.bth.ack_req,
+                // What is answered with data needs no acknowledgement beside it.
+                Ok(()) => qp.transport.responder.ack_due |= shape.bth.ack_req && !has_answer(operation),
                 Err(refusal) => self.refuse(qp, refusal),
             }
         } else if psn.is_before(expected) {
@@ -460,6 +461,11 @@ fn is_only(operation: Operation) -> bool {
                 | Operation::CompareSwap
                 | Operation::FetchAdd
         )
+}
+
+/// A request that data comes back for.
+fn has_answer(operation: Operation) -> bool {
+    matches!(operation, Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
 }
 
 /// Immediate data or the rkey to invalidate, as the number on the wire, and what follows.

@@ -65,7 +65,8 @@ fn a_capture_is_complete_and_right() {
         match word(block, 0) {
             1 => names.push(String::from_utf8_lossy(&block[20..34]).into_owned()),
             6 => {
-                let packet = &block[28..28 + word(block, 20)];
+                // Behind the ERF header.
+                let packet = &block[44..28 + word(block, 20)];
                 let parsed = Packet::parse(packet).unwrap();
                 parsed.check_icrc().unwrap();
                 assert_eq!(packet[packet.len() - 2..], vcrc(&packet[..packet.len() - 2]).to_le_bytes());
