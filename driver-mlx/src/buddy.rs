@@ -10,6 +10,11 @@ pub(crate) const BLOCK: usize = 4096;
 /// Mark of a leaf that firmware holds.
 const GIVEN: u8 = 0x80;
 
+/// log2, rounded down; 0 of 0, which does not occur, but costs no check for it.
+const fn log2(value: usize) -> u32 {
+    usize::BITS - 1 - (value | 1).leading_zeros()
+}
+
 #[derive(Debug)]
 pub(crate) struct Buddy<'s> {
     map: &'s mut [u8],
@@ -18,6 +23,16 @@ pub(crate) struct Buddy<'s> {
     /// Leaves that are really there.
     blocks: usize,
     free: usize,
+}
+
+/// The order of the smallest run that holds `bytes` bytes; `None` if there is no such number.
+pub(crate) fn order_for(bytes: usize) -> Option<u32> {
+    bytes.max(1).div_ceil(BLOCK).checked_next_power_of_two().map(log2)
+}
+
+/// The order of the longest run of at most `blocks` blocks.
+pub(crate) const fn order_within(blocks: usize) -> u32 {
+    log2(blocks)
 }
 
 impl<'s> Buddy<'s> {
@@ -49,7 +64,7 @@ impl<'s> Buddy<'s> {
 
     /// Order of a node: log2 of the leaves below it.
     fn order(&self, node: usize) -> u32 {
-        self.leaves.ilog2() - node.ilog2()
+        log2(self.leaves) - log2(node)
     }
 
     fn combine(&mut self, node: usize) {
@@ -73,7 +88,7 @@ impl<'s> Buddy<'s> {
 
     /// Takes 2^`order` blocks and gives the first one's index, which is a multiple of that number.
     pub(crate) fn alloc(&mut self, order: u32) -> Option<usize> {
-        if order > self.leaves.ilog2() || u32::from(self.at(1)) <= order {
+        if order > log2(self.leaves) || u32::from(self.at(1)) <= order {
             return None;
         }
         let mut node = 1;

@@ -234,11 +234,12 @@ impl CommandQueue {
         entry.read(cmd_queue_entry::command_output_inline_data.offset, &mut head)?;
         let wanted = out.len().min(slot.out_len);
         let (start, rest) = out.split_at_mut(wanted.min(INLINE_LEN));
-        start.copy_from_slice(&head[..start.len()]);
+        start.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         let mailbox = self.mailbox(index, true)?;
         let rest_len = wanted - start.len();
         if delivery == DeliveryStatus::OK {
-            for (block, data) in rest[..rest_len].chunks_mut(BLOCK_DATA_LEN).enumerate() {
+            let rest = rest.get_mut(..rest_len).unwrap_or(&mut []);
+            for (block, data) in rest.chunks_mut(BLOCK_DATA_LEN).enumerate() {
                 mailbox.read(block * BLOCK_ALIGN, data)?;
             }
         }

@@ -12,7 +12,7 @@ mod queue_pair;
 pub use memory::MemoryRegion;
 pub use port::{LinkState, PortState};
 
-use crate::buddy::{BLOCK, Buddy};
+use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::CommandQueue;
 use crate::config::{Config, MAX_COMPLETION_EQS};
@@ -97,7 +97,8 @@ impl EventRing<'_> {
         if self.len >= self.slots.len() {
             return false;
         }
-        let index = (self.first + self.len) % self.slots.len();
+        let index = self.first + self.len;
+        let index = if index >= self.slots.len() { index - self.slots.len() } else { index };
         if let Some(slot) = self.slots.get_mut(index) {
             *slot = event;
             self.len += 1;
@@ -110,7 +111,7 @@ impl EventRing<'_> {
             return None;
         }
         let event = self.slots.get(self.first).copied();
-        self.first = (self.first + 1) % self.slots.len();
+        self.first = if self.first + 1 >= self.slots.len() { 0 } else { self.first + 1 };
         self.len -= 1;
         event
     }
@@ -205,8 +206,7 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Error::InvalidArgument("align"));
         }
         let out_of_memory = Error::OutOfMemory { bytes: len };
-        let blocks = len.max(align).max(1).div_ceil(BLOCK);
-        let order = blocks.checked_next_power_of_two().ok_or(out_of_memory)?.ilog2();
+        let order = buddy::order_for(len.max(align)).ok_or(out_of_memory)?;
         let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
         self.block_slice(block, len)
     }
@@ -237,7 +237,7 @@ impl<P: Platform> Hca<'_, P> {
 /// largest page is chosen that the address is aligned to and that is not longer than the memory taken for it.
 fn page_list(memory: DmaSlice, bytes: usize) -> (u32, usize) {
     let aligned = memory.device_address().trailing_zeros();
-    let longest = memory.len().max(BLOCK).checked_next_power_of_two().map_or(usize::BITS - 1, usize::ilog2);
+    let longest = buddy::order_for(memory.len()).map_or(31, |order| order + 12);
     let log = aligned.min(longest).clamp(12, 31);
     (log - 12, bytes.max(1).div_ceil(1 << log))
 }

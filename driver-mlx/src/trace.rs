@@ -89,7 +89,7 @@ impl<'s> Trace<'s> {
     pub fn iter(&self) -> impl Iterator<Item = &TraceEntry> {
         let len = self.entries.len();
         let kept = self.written.min(len);
-        let first = if self.written > len { self.written % len } else { 0 };
+        let first = if self.written > len { self.written.checked_rem(len).unwrap_or(0) } else { 0 };
         self.entries.iter().cycle().skip(first).take(kept)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::exec::input;
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, health, page_list};
-use crate::buddy::{BLOCK, Buddy};
+use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
 use crate::config::{Config, MAX_COMPLETION_EQS};
@@ -99,7 +99,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         let log_size = initial_seg::log_cmdq_size.get32(&segment);
         let log_stride = initial_seg::log_cmdq_stride.get32(&segment);
         let mut take = |bytes: usize| {
-            let order = bytes.div_ceil(BLOCK).next_power_of_two().ilog2();
+            let order = buddy::order_for(bytes).ok_or(Error::OutOfMemory { bytes })?;
             let block = buddy.alloc(order).ok_or(Error::OutOfMemory { bytes })?;
             let slice = memory.slice(block * BLOCK, bytes).ok_or(Error::OutOfBounds)?;
             slice.fill(0, bytes, 0)?;

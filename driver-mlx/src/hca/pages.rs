@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::exec::input;
-use crate::buddy::BLOCK;
+use crate::buddy::{self, BLOCK};
 use crate::cmd::Tail;
 use crate::error::{Error, Step};
 use crate::event::AsyncEvent;
@@ -49,7 +49,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut left = count;
         while left > 0 {
             // The longest run that fits, shorter ones when the region is fragmented.
-            let mut order = left.ilog2().min(LOG_MOST);
+            let mut order = buddy::order_within(left).min(LOG_MOST);
             let block = loop {
                 match self.buddy.alloc(order) {
                     Some(block) => break block,

@@ -439,7 +439,7 @@ fn put_path(to: &mut [u8], path: &Path, rates: u16) -> Result<(), Error> {
         ads::hop_limit.set(to, grh.hop_limit);
         ads::tclass.set(to, grh.traffic_class);
         ads::flow_label.set(to, grh.flow_label);
-        ads::rgid_rip.of_mut(to).copy_from_slice(&grh.dgid.0);
+        ads::rgid_rip.of_mut(to).iter_mut().zip(grh.dgid.0).for_each(|(to, from)| *to = from);
     }
     Ok(())
 }
