@@ -69,7 +69,7 @@ pub struct PortIndex(pub u32);
 /// The interface number under which the subnet manager's packets are captured.
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
-const CREDITS: usize = 2_048;
+const CREDITS: usize = 1_024;
 /// Ports that fit on the switch: directed routes name them by one byte, 0 is the switch itself.
 const MAX_PORTS: usize = 254;
 

@@ -441,7 +441,7 @@ fn credit_runs_out_and_comes_back() {
         fabric.send(PortIndex(0), test_packet(2, 3, sent), now);
         sent += 1;
     }
-    assert_eq!(sent, 2_048);
+    assert_eq!(sent, 1_024);
     assert!(fabric.ready(PortIndex(1)));
     assert!(fabric.receive(PortIndex(1), u64::MAX).is_some());
     assert!(fabric.ready(PortIndex(0)));

@@ -329,8 +329,12 @@ impl Context<'_, '_> {
                 false
             }
             (ServiceType::RC, _) => {
-                // Answers first: the peer waits for them, and they are bounded by what it asked.
-                self.respond(qp, budget) || self.transmit(qp, budget)
+                // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests.
+                let mut answers = *budget - *budget / 4;
+                let given = answers;
+                let more = self.respond(qp, &mut answers);
+                *budget -= given - answers;
+                self.transmit(qp, budget) || more
             }
             _ => self.transmit_datagrams(qp, budget),
         }

@@ -47,7 +47,7 @@ proptest! {
             1..60,
         )
     ) {
-        let mut bed = Bed::new(2);
+        let mut bed = Bed::with_ram(2, 4 << 20);
         let (mut a, b) = bed.pair(&Options { mtu: 2, ack_timeout: 6, ..Options::default() });
         let ud = bed.make_qp(1, ServiceType::UD, &Options::default());
         bed.modify(&ud, mlx5_prm::value::QpState::RTR);
@@ -89,7 +89,7 @@ proptest! {
         sane in any::<bool>(),
         datagram in any::<bool>(),
     ) {
-        let mut bed = Bed::new(2);
+        let mut bed = Bed::with_ram(2, 4 << 20);
         let options = Options { ack_timeout: 6, retry_count: 1, rnr_retry: 1, ..Options::default() };
         let (mut a, _) = bed.pair(&options);
         if datagram {

@@ -335,3 +335,37 @@ fn draining_finishes_what_is_begun() {
     bed.modify(&a, QpState::RTS);
     assert_eq!(bed.wait(&a).counter, 1);
 }
+
+#[test]
+fn reading_peers_do_not_starve_requests() {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(&Options { log_sra_max: 4, log_rra_max: 4, ..Options::default() });
+    let (from, lkey) = bed.buffer(0, 0x10_0000);
+    let (to, rkey) = bed.buffer(1, 0x10_0000);
+    for _ in 0..16 {
+        bed.post(&mut a, &Request::new(SendOpcode::RDMA_READ, &[(from, 0x10_0000, lkey)]).to(to, rkey));
+    }
+    bed.ring(&a);
+    bed.step();
+    bed.step();
+    let write = Request::new(SendOpcode::RDMA_WRITE, &[(to, 0x1_0000, rkey)]).to(from, lkey);
+    bed.send(&mut b, &write);
+    assert_eq!(bed.wait(&b).syndrome, 0);
+    let done = core::iter::from_fn(|| bed.poll_cq(0, a.cqn)).count();
+    assert!(done < 10, "{done} of sixteen long reads were done before one short write");
+}
+
+#[test]
+fn a_function_level_reset_is_noticed_by_the_subnet_manager() {
+    let mut bed = Bed::new(2);
+    let (mut a, _) = bed.pair(&Options { retry_count: 1, ack_timeout: 8, ..Options::default() });
+    let lid = bed.hca(1).port.lid;
+    let start = bed.now;
+    bed.hca(1).reset();
+    assert_eq!(bed.hca(1).port.lid, 0);
+    bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[]));
+    bed.run_until("active again", |bed| bed.hca(1).port.is_active());
+    assert!(bed.now - start < 1_000_000, "{} ns", bed.now - start);
+    assert_eq!(bed.hca(1).port.lid, lid, "the same LID again");
+    assert_eq!(bed.wait(&a).syndrome, 0x15, "the connection is gone with the reset");
+}
