@@ -1,0 +1,160 @@
+//! Where the appliance runs: its registers, memory, clock and interrupts. This is all that an embedder writes.
+
+use driver_mlx::{Bar, DmaRegion, DmaSlice, MapError, Platform};
+use hca_model::bar::{BAR0_SIZE, BarPort};
+use hca_model::fabric::FabricConfig;
+use hca_model::world::{NodePort, World};
+use hca_model::{DmaFault, GuestMemory, Interrupts, Profile};
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Bytes of DMA memory.
+pub const MEMORY: usize = 16 << 20;
+/// Where the device sees it.
+const DEVICE_ADDRESS: u64 = 0x4000_0000;
+
+/// BAR0 of the emulated HCA; real ones take `driver_mlx::MmioBar`.
+#[derive(Clone, Copy)]
+pub struct Registers(&'static BarPort);
+
+impl Bar for Registers {
+    fn len(&self) -> usize {
+        BAR0_SIZE
+    }
+    fn read32(&self, offset: usize) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.read(offset, &mut bytes);
+        u32::from_be_bytes(bytes)
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+    fn write64(&self, offset: usize, value: u64) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+}
+
+/// The appliance.
+pub struct Appliance {
+    registers: Registers,
+    started: Instant,
+    world: RefCell<World>,
+    bus: RefCell<Bus>,
+}
+
+impl Appliance {
+    /// An appliance with one HCA, and the memory to share with it.
+    pub fn new() -> (Self, DmaRegion) {
+        let layout = Layout::from_size_align(MEMORY, 4096).expect("a power of two");
+        // SAFETY: the layout's size is not 0.
+        let va = unsafe { alloc_zeroed(layout) };
+        if va.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: new memory that is never freed and has no other user than the stack and the device.
+        let region = unsafe { DmaRegion::new(va, DEVICE_ADDRESS, MEMORY) }.expect("aligned");
+        let mut world = World::new(FabricConfig::default());
+        let node = world.add(Profile::node(0), "appliance").expect("the switch is empty");
+        let hca = &mut world.nodes[node].hca;
+        // What a machine's PCI code does: memory decoding and bus mastering on (Command, at 4).
+        hca.config_write(4, &[0x06, 0x04]);
+        let registers = Registers(Box::leak(Box::new(Arc::clone(&hca.bar()))));
+        let bus = Bus { memory: Ram(region.as_slice()), pending: Pending(Cell::new(false)) };
+        let appliance =
+            Self { registers, started: Instant::now(), world: RefCell::new(world), bus: RefCell::new(bus) };
+        (appliance, region)
+    }
+
+    /// GUID of the HCA's port; hardware has it printed on it.
+    pub fn port_guid(&self) -> u64 {
+        Profile::port_guid_of(0)
+    }
+
+    /// Random bits; take them from the processor or a noise source.
+    pub fn entropy(&self) -> u128 {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |elapsed| elapsed.as_nanos())
+    }
+}
+
+impl Platform for Appliance {
+    type Bar = Registers;
+
+    fn bar(&self) -> Registers {
+        self.registers
+    }
+    fn bar_write_combining(&self) -> Option<Registers> {
+        None
+    }
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+    fn idle(&self, deadline: u64) {
+        let bus = &mut *self.bus.borrow_mut();
+        while !bus.pending.0.take() && self.now() < deadline {
+            self.world.borrow_mut().poll(self.now(), core::slice::from_mut(bus));
+        }
+    }
+    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+        Err(MapError::Unsupported)
+    }
+    fn unmap(&self, _: u64, _: usize) {}
+}
+
+/// What the emulated HCA is plugged into: memory and interrupts.
+struct Bus {
+    memory: Ram,
+    pending: Pending,
+}
+
+impl NodePort for Bus {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.memory, &mut self.pending)
+    }
+}
+
+struct Pending(Cell<bool>);
+
+impl Interrupts for Pending {
+    fn raise(&mut self, _vector: u16) {
+        self.0.set(true);
+    }
+}
+
+/// The memory, as the emulated HCA's DMA reaches it.
+struct Ram(DmaSlice);
+
+impl Ram {
+    fn at<R>(
+        &self,
+        address: u64,
+        len: usize,
+        access: impl FnOnce(usize) -> Result<R, driver_mlx::OutOfBounds>,
+    ) -> Result<R, DmaFault> {
+        let fault = DmaFault { address, len };
+        let offset = address.checked_sub(DEVICE_ADDRESS).ok_or(fault)?;
+        access(offset as usize).map_err(|_| fault)
+    }
+}
+
+impl GuestMemory for Ram {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.at(address, buf.len(), |offset| self.0.read(offset, buf))
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.at(address, data.len(), |offset| self.0.write(offset, data))
+    }
+    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+        self.at(address, 4, |offset| self.0.load_be32(offset))
+    }
+    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+        self.at(address, 8, |offset| self.0.load_be64(offset))
+    }
+    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+        self.at(address, 4, |offset| self.0.store_be32(offset, value))
+    }
+    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+        self.at(address, 8, |offset| self.0.store_be64(offset, value))
+    }
+}
