@@ -144,7 +144,8 @@ pub struct Adapter<'s, P: Platform> {
     pub(crate) progress: bool,
     /// The connection manager has something to send.
     pub(crate) flush_port: bool,
-    dead: bool,
+    /// The device is gone.
+    pub(crate) dead: bool,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {

@@ -3,12 +3,13 @@
 use driver_mlx::{Bar, Platform, SendFlags, SendOp};
 
 use crate::adapter::Adapter;
-use crate::ep::{Cookie, Ep};
+use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::event::{ConnectionEvent, DtoOperation};
 use crate::handle::{EpHandle, EvdHandle, Typed};
 use crate::ret::DatResult;
 use crate::types::EpState;
+use crate::work::Cookie;
 
 /// Far behind everything: events that follow what a dead device will never report.
 const AFTER_ALL: u32 = 1 << 30;

@@ -12,6 +12,7 @@ use crate::event::{ConnectionEvent, EventData};
 use crate::framing::Framing;
 use crate::handle::{EpHandle, IaHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::Operation;
 use crate::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
 
 /// Time in which a CM message should be answered: 4.096 µs times 2 to this power, 1.07 s. RDMA-CM's 20 makes one lost datagram
@@ -91,9 +92,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: ConnectFlags,
     ) -> DatResult<()> {
         let ep = self.eps.get(handle)?;
-        if ep.state != EpState::Unconnected {
-            return Err(ep.state.invalid());
-        }
+        Operation::Connect.in_state(ep.state)?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         }

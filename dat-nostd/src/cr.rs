@@ -11,6 +11,7 @@ use crate::event::{ConnectionEvent, EventData};
 use crate::framing::{Framing, REQ_LEN};
 use crate::handle::{CrHandle, EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::Operation;
 use crate::types::{EpState, EvdFlags, IaAddress, PspFlags};
 
 /// A public service point.
@@ -195,9 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(HandleType::Ep.invalid());
         }
-        if ep.state != EpState::Unconnected {
-            return Err(ep.state.invalid());
-        }
+        Operation::Accept.in_state(ep.state)?;
         let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
         if private_data.len() > cr.framing.max_private_data() {
             return Err(too_long);

@@ -3,13 +3,15 @@
 use driver_mlx::{Bar, LKey, Platform, PostError, RKey, SendFlags, SendOp, Sge};
 
 use crate::adapter::Adapter;
-use crate::ep::{Cookie, Ep, MAX_IOV};
+use crate::ep::{Ep, MAX_IOV};
 use crate::event::DtoOperation;
 use crate::handle::{EpHandle, LmrHandle};
 use crate::memory::{Lmr, lmr_of};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::Operation;
 use crate::table::Table;
-use crate::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
+use crate::types::{CompletionFlags, LmrTriplet, RmrTriplet};
+use crate::work::Cookie;
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
 
@@ -28,12 +30,11 @@ struct Request {
     allowed: CompletionFlags,
     /// Bytes of the remote buffer; none for sends.
     remote_length: Option<u64>,
-    max_iov: u32,
 }
 
-/// Local segments in the form of the device.
-struct Gather {
-    sges: [Sge; MAX_IOV],
+/// Local segments in the form of the device, at most `N`.
+struct Gather<const N: usize> {
+    sges: [Sge; N],
     count: usize,
     total: u64,
 }
@@ -51,32 +52,34 @@ fn post_error(error: PostError) -> DatReturn {
     }
 }
 
-#[inline]
-fn gather<B: Bar>(
+#[inline(always)]
+fn gather<B: Bar, const N: usize>(
     lmrs: &Table<'_, LmrHandle, Lmr>,
     ep: &Ep<B>,
     iov: &[LmrTriplet],
     max_iov: u32,
     writes: bool,
-) -> Result<Gather, DatReturn> {
-    if iov.len() > max_iov as usize {
+) -> Result<Gather<N>, DatReturn> {
+    if iov.len() > max_iov as usize || iov.len() > N {
         return Err(flags_error(Subtype::InvalidArg2));
     }
-    let mut out = Gather { sges: [NO_SGE; MAX_IOV], count: iov.len(), total: 0 };
+    let mut out = Gather { sges: [NO_SGE; N], count: iov.len(), total: 0 };
     for (sge, triplet) in out.sges.iter_mut().zip(iov) {
         *sge = lmr_of(lmrs, triplet.lmr_context)?.sge(triplet, ep.pd, writes)?;
-        out.total += triplet.segment_length;
+        // Each is at most its region, so a few of them do not overflow.
+        out.total = out.total.saturating_add(triplet.segment_length);
     }
     Ok(out)
 }
 
-impl Gather {
+impl<const N: usize> Gather<N> {
     #[inline(always)]
     fn slice(&self) -> &[Sge] {
         self.sges.get(..self.count).unwrap_or_default()
     }
 
     /// Cuts the segments to `length` bytes in all.
+    #[cold]
     fn cut(&mut self, length: u64) {
         let mut left = length;
         for sge in self.sges.iter_mut().take(self.count) {
@@ -144,15 +147,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         op: SendOp,
     ) -> DatResult<()> {
-        let max_iov = MAX_IOV as u32;
         let operation = DtoOperation::Send;
-        self.post_request(
-            ep,
-            iov,
-            user_cookie,
-            flags,
-            Request { op, operation, allowed: SEND_FLAGS, remote_length: None, max_iov },
-        )
+        let request = Request { op, operation, allowed: SEND_FLAGS, remote_length: None };
+        self.post_request(ep, iov, user_cookie, flags, request)
     }
 
     /// `dat_ep_post_rdma_write`.
@@ -205,7 +202,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             operation: DtoOperation::RdmaWrite,
             allowed: if matches!(op, SendOp::WriteImm { .. }) { SEND_FLAGS } else { RDMA_FLAGS },
             remote_length: Some(remote.segment_length),
-            max_iov: MAX_IOV as u32,
         };
         self.post_request(ep, iov, user_cookie, flags, request)
     }
@@ -229,7 +225,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             operation: DtoOperation::RdmaRead,
             allowed: RDMA_FLAGS,
             remote_length: Some(remote.segment_length),
-            max_iov: MAX_IOV as u32,
         };
         self.post_request(ep, iov, user_cookie, flags, request)
     }
@@ -243,23 +238,43 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         request: Request,
     ) -> DatResult<()> {
-        let ep = self.eps.get(handle)?;
-        if !matches!(ep.state, EpState::Connected | EpState::Disconnected) {
-            return Err(ep.state.invalid());
+        // One segment is what most posts have: no array for the others is prepared.
+        if iov.len() == 1 {
+            self.post_gathered::<1>(handle, iov, user_cookie, flags, request)
+        } else {
+            self.post_gathered::<MAX_IOV>(handle, iov, user_cookie, flags, request)
+        }
+    }
+
+    #[inline(always)]
+    fn post_gathered<const N: usize>(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+        request: Request,
+    ) -> DatResult<()> {
+        let mut ep = self.eps.get_mut(handle)?;
+        Operation::PostRequest.in_state(ep.state)?;
+        if ep.requests.outstanding() >= ep.requests.limit {
+            self.reclaim(handle)?;
+            ep = self.eps.get_mut(handle)?;
+            Operation::PostRequest.in_state(ep.state)?;
         }
         if !flags.is_empty() {
             check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
         }
-        let read = request.operation == DtoOperation::RdmaRead;
-        let max_iov = request.max_iov.min(match request.operation {
+        let read = matches!(request.operation, DtoOperation::RdmaRead);
+        let max_iov = match request.operation {
             DtoOperation::RdmaRead => ep.attributes.max_rdma_read_iov,
             DtoOperation::RdmaWrite => ep.attributes.max_rdma_write_iov,
             DtoOperation::Send | DtoOperation::Receive => ep.attributes.max_request_iov,
-        });
-        let mut gather = gather(&self.lmrs, ep, iov, max_iov, read)?;
+        };
+        let mut gather = gather::<_, N>(&self.lmrs, ep, iov, max_iov, read)?;
         if let Some(remote_length) = request.remote_length {
             let fits = if read { gather.total >= remote_length } else { gather.total <= remote_length };
-            if !fits || gather.total.min(remote_length) > ep.max_message {
+            if !fits || gather.total.min(remote_length) > ep.max_rdma {
                 return Err(DatReturn::new(ReturnType::LengthError));
             }
             if read && gather.total > remote_length {
@@ -268,13 +283,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         } else if gather.total > ep.max_message {
             return Err(flags_error(Subtype::InvalidArg3));
         }
-        if ep.requests.outstanding() >= ep.requests.limit {
-            self.reclaim(handle)?;
-        }
-        let dead = self.is_dead();
-        let ep = self.eps.get_mut(handle)?;
         let mut marks = 0;
         let mut send_flags = SendFlags::SIGNALED;
+        let mut suppressed = 0;
         if !flags.is_empty() {
             send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
             send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -286,6 +297,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 // Every so often one completes visibly to us, so that the slots of those before it come back.
                 if ep.suppressed + 1 < ep.reclaim_every {
                     send_flags.remove(SendFlags::SIGNALED);
+                    suppressed = ep.suppressed + 1;
                 }
             }
         }
@@ -293,7 +305,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         };
         let index = ep.requests.keep(cookies, user_cookie, marks);
-        if !dead {
+        if !self.dead {
             let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
             let cookie = Cookie::new(gather.total as u32, index, request.operation, marks);
             let before = qp.send_outstanding();
@@ -302,7 +314,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             qp.ring();
         }
         ep.requests.head = ep.requests.head.wrapping_add(1);
-        ep.suppressed = if send_flags.contains(SendFlags::SIGNALED) { 0 } else { ep.suppressed + 1 };
+        ep.suppressed = suppressed;
         Ok(())
     }
 
@@ -319,12 +331,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        let dead = self.is_dead();
+        if iov.len() == 1 {
+            self.post_recv_gathered::<1>(handle, iov, user_cookie, flags)
+        } else {
+            self.post_recv_gathered::<MAX_IOV>(handle, iov, user_cookie, flags)
+        }
+    }
+
+    #[inline(always)]
+    fn post_recv_gathered<const N: usize>(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
         let ep = self.eps.get_mut(handle)?;
+        Operation::PostRecv.in_state(ep.state)?;
         if !flags.is_empty() {
             check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
         }
-        let gather = gather(&self.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
+        let gather = gather::<_, N>(&self.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
         if ep.receives.outstanding() >= ep.receives.limit {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         }
@@ -336,7 +363,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Cookie::UNSIGNALLED } else { 0 };
         let index = ep.receives.keep(cookies, user_cookie, marks);
-        if !dead {
+        if !self.dead {
             let length = gather.total.min(u64::from(u32::MAX)) as u32;
             let cookie = Cookie::new(length, index, DtoOperation::Receive, marks);
             qp.post_recv(gather.slice(), cookie.0).map_err(post_error)?;
@@ -405,8 +432,7 @@ mod tests {
     #[test]
     fn a_read_fills_the_front_segments() {
         let sge = |length| Sge { address: 0, length, lkey: LKey::new(1) };
-        let mut gather = Gather { sges: [NO_SGE; MAX_IOV], count: 3, total: 300 };
-        gather.sges[..3].copy_from_slice(&[sge(100), sge(100), sge(100)]);
+        let mut gather = Gather::<4> { sges: [sge(100), sge(100), sge(100), NO_SGE], count: 3, total: 300 };
         gather.cut(150);
         assert_eq!(gather.slice().iter().map(|sge| sge.length).collect::<std::vec::Vec<_>>(), [100, 50, 0]);
         assert_eq!(gather.total, 150);

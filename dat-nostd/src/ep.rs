@@ -7,13 +7,15 @@ use driver_mlx::{
 use crate::adapter::Adapter;
 use crate::attr::{EpAttributes, EpParameters, EpStatus, MAX_PRIVATE_DATA_ANY};
 use crate::close::Closing;
+use crate::completion::{Meaning, Reaction};
 use crate::connect::Attempt;
-use crate::evd::{Meaning, Notification, Reaction, check_stream};
-use crate::event::DtoOperation;
+use crate::evd::{Notification, check_stream};
 use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, Typed};
 use crate::memory::creation_error;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::{Effect, Operation};
 use crate::types::{CloseFlags, CompletionFlags, EpState, EvdFlags, IaAddress, Qos};
+use crate::work::{Cookie, Work};
 
 /// Segments that any post may have.
 pub(crate) const MAX_IOV: usize = 16;
@@ -21,143 +23,6 @@ pub(crate) const MAX_IOV: usize = 16;
 pub(crate) const MAX_DTOS: u32 = 1 << 13;
 /// Suppressed requests in a row before one asks for a completion all the same, so that their slots come back.
 const MAX_SUPPRESSED: u32 = 64;
-
-/// What the driver keeps for us beside a work request.
-///
-/// | bits | content |
-/// |---|---|
-/// | 63–32 | bytes |
-/// | 31–16 | place of the consumer's cookie |
-/// | 5–4 | operation |
-/// | 2 | our own marker |
-/// | 1 | posted UNSIGNALLED |
-/// | 0 | posted SUPPRESS |
-#[derive(Clone, Copy)]
-pub(crate) struct Cookie(pub(crate) u64);
-
-impl Cookie {
-    pub(crate) const SUPPRESS: u64 = 1;
-    pub(crate) const UNSIGNALLED: u64 = 2;
-    pub(crate) const MARKER: u64 = 4;
-
-    #[inline(always)]
-    pub(crate) fn new(length: u32, index: u32, operation: DtoOperation, flags: u64) -> Self {
-        Self(u64::from(length) << 32 | u64::from(index as u16) << 16 | (operation as u64) << 4 | flags)
-    }
-
-    #[inline(always)]
-    pub(crate) fn length(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    #[inline(always)]
-    pub(crate) fn index(self) -> u32 {
-        u32::from((self.0 >> 16) as u16)
-    }
-
-    #[inline(always)]
-    pub(crate) fn operation(self) -> DtoOperation {
-        match self.0 >> 4 & 3 {
-            0 => DtoOperation::Send,
-            1 => DtoOperation::Receive,
-            2 => DtoOperation::RdmaWrite,
-            _ => DtoOperation::RdmaRead,
-        }
-    }
-
-    /// Whether success is not told.
-    #[inline(always)]
-    pub(crate) fn is_silent(self) -> bool {
-        self.0 & (Self::SUPPRESS | Self::MARKER) != 0
-    }
-
-    pub(crate) fn is_marker(self) -> bool {
-        self.0 & Self::MARKER != 0
-    }
-
-    pub(crate) fn is_unsignalled(self) -> bool {
-        self.0 & Self::UNSIGNALLED != 0
-    }
-}
-
-/// One direction's outstanding operations: counters, and where what is kept of each lies.
-///
-/// | bytes of a place | content |
-/// |---|---|
-/// | 0–7 | the consumer's cookie |
-/// | 8–15 | first block of the work request in the send queue (bits 31–16), marks of its [`Cookie`] (15–0) |
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    /// Operations posted, circular.
-    pub(crate) head: u32,
-    /// Operations retired.
-    pub(crate) tail: u32,
-    /// Places less one; a power of two.
-    mask: u32,
-    pub(crate) limit: u32,
-    /// Offset of the places in the EP's cookie memory.
-    base: usize,
-    /// Block of the send queue that the next request begins at, circular as the device counts.
-    pub(crate) block: u16,
-}
-
-impl Work {
-    fn new(limit: u32, base: usize) -> Self {
-        // One more for our marker.
-        let places = if limit == 0 { 0 } else { (limit + 1).next_power_of_two() };
-        Self { head: 0, tail: 0, mask: places.saturating_sub(1), limit, base, block: 0 }
-    }
-
-    fn bytes(&self) -> usize {
-        if self.limit == 0 { 0 } else { (self.mask as usize + 1) * 16 }
-    }
-
-    #[inline(always)]
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.head.wrapping_sub(self.tail)
-    }
-
-    #[inline(always)]
-    fn place(&self, index: u32) -> usize {
-        self.base + (index & self.mask) as usize * 16
-    }
-
-    /// Keeps the consumer's cookie of the operation about to be posted; gives its place.
-    #[inline(always)]
-    pub(crate) fn keep(&self, cookies: &DmaSlice, user_cookie: u64, marks: u64) -> u32 {
-        // Inside the memory by construction; a failure would only lose the cookie.
-        let place = self.place(self.head);
-        let _ = cookies.store_be64(place, user_cookie);
-        let _ = cookies.store_be64(place + 8, u64::from(self.block) << 16 | marks);
-        self.head & self.mask
-    }
-
-    #[inline(always)]
-    fn user_cookie(&self, cookies: &DmaSlice, index: u32) -> u64 {
-        cookies.load_be64(self.place(index)).unwrap_or(0)
-    }
-
-    /// Number and marks of the outstanding request that begins at this block of the send queue.
-    fn find(&self, cookies: &DmaSlice, block: u16) -> Option<(u32, Cookie)> {
-        (0..self.outstanding()).map(|ahead| self.tail.wrapping_add(ahead)).find_map(|number| {
-            let kept = cookies.load_be64(self.place(number) + 8).ok()?;
-            ((kept >> 16) as u16 == block).then_some((number, Cookie(kept & 0xffff)))
-        })
-    }
-
-    /// The consumer's cookie of the operation at this place, which and all before which are done now. None if it is not
-    /// outstanding.
-    #[inline]
-    pub(crate) fn retire(&mut self, cookies: &Option<DmaSlice>, index: u32) -> Option<u64> {
-        let ahead = index.wrapping_sub(self.tail) & self.mask;
-        if ahead >= self.outstanding() {
-            return None;
-        }
-        let user_cookie = self.user_cookie(cookies.as_ref()?, index);
-        self.tail = self.tail.wrapping_add(ahead + 1);
-        Some(user_cookie)
-    }
-}
 
 /// An endpoint.
 #[derive(Debug)]
@@ -179,7 +44,9 @@ pub struct Ep<B: Bar> {
     pub(crate) suppressed: u32,
     /// How many of them at most.
     pub(crate) reclaim_every: u32,
+    /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
+    pub(crate) max_rdma: u64,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: u32,
     pub(crate) attempt: Attempt,
@@ -231,7 +98,11 @@ impl<B: Bar> Ep<B> {
     /// What a completion, still in its queue, will give the consumer.
     pub(crate) fn meaning(&self, completion: &Completion) -> Meaning {
         if !completion.is_send() {
-            return Meaning::Deliver { unsignalled: false };
+            let marks = self
+                .cookies
+                .and_then(|cookies| self.receives.receive_marks(&cookies, completion.wqe_counter()));
+            let unsignalled = marks.is_some_and(Cookie::is_unsignalled) && completion.error().is_none();
+            return Meaning::Deliver { unsignalled };
         }
         let Some((_, cookie)) = self.find_request(completion) else { return Meaning::Nothing };
         let success = completion.kind() == CompletionKind::Send;
@@ -313,7 +184,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !self.can_reserve(recv_evd, receives, request_evd, requests) {
             return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd));
         }
-        let max_message = 1u64 << self.hca.caps().log_max_msg.clamp(12, 31);
+        let longest = 1u64 << self.hca.caps().log_max_msg.clamp(12, 31);
+        let limit = |asked: u64| if asked == 0 { longest } else { asked.min(longest) };
         let request_work = Work::new(attributes.max_request_dtos, 0);
         let receive_work = Work::new(attributes.max_recv_dtos, request_work.bytes());
         let cookie_bytes = request_work.bytes() + receive_work.bytes();
@@ -338,10 +210,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             receives: receive_work,
             suppressed: 0,
             reclaim_every: (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED),
-            max_message: match attributes.max_message_size {
-                0 => max_message,
-                size => size.min(max_message),
-            },
+            max_message: limit(attributes.max_message_size),
+            max_rdma: limit(attributes.max_rdma_size),
             attributes,
             psn: 0,
             attempt: Attempt::None,
@@ -622,10 +492,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless disconnected or unconnected; INSUFFICIENT_RESOURCES.
     pub fn ep_reset(&mut self, ep: EpHandle) -> DatResult<()> {
-        match self.eps.get(ep)?.state {
-            EpState::Unconnected => return Ok(()),
-            EpState::Disconnected => {}
-            state => return Err(state.invalid()),
+        if Operation::Reset.in_state(self.eps.get(ep)?.state)? == Effect::Nothing {
+            return Ok(());
         }
         self.usable()?;
         self.end_closing(ep);
@@ -660,12 +528,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE while a service point or request holds it.
     pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        match self.eps.get(ep)?.state {
-            state @ (EpState::Reserved
-            | EpState::PassiveConnectionPending
-            | EpState::TentativeConnectionPending) => return Err(state.invalid()),
-            _ => {}
-        }
+        Operation::Free.in_state(self.eps.get(ep)?.state)?;
         self.leave_awaiting(ep);
         self.abandon_attempt(ep);
         let closing = self.eps.get_mut(ep)?.closing.take();
@@ -705,15 +568,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE unless connected, connecting, disconnecting or (no-op) disconnected.
     pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
         let state = self.eps.get(ep)?;
+        if Operation::Disconnect.in_state(state.state)? == Effect::Nothing {
+            return Ok(());
+        }
         match state.state {
-            EpState::Disconnected => Ok(()),
-            EpState::DisconnectPending if state.closing.is_some() || flags == CloseFlags::Graceful => Ok(()),
+            EpState::DisconnectPending if state.closing.is_some_and(|closing| !closing.draining) => Ok(()),
+            EpState::DisconnectPending if flags == CloseFlags::Graceful => Ok(()),
             EpState::Connected if flags == CloseFlags::Graceful => self.begin_graceful(ep),
-            EpState::ActiveConnectionPending
-            | EpState::CompletionPending
-            | EpState::Connected
-            | EpState::DisconnectPending => self.disconnect_now(ep),
-            state => Err(state.invalid()),
+            _ => self.disconnect_now(ep),
         }
     }
 }
@@ -732,27 +594,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_carry_everything() {
-        let cookie =
-            Cookie::new(0x8000_0000, 0xabcd, DtoOperation::RdmaRead, Cookie::SUPPRESS | Cookie::UNSIGNALLED);
-        assert_eq!((cookie.length(), cookie.index()), (0x8000_0000, 0xabcd));
-        assert_eq!(cookie.operation(), DtoOperation::RdmaRead);
-        assert!(cookie.is_silent() && cookie.is_unsignalled() && !cookie.is_marker());
-        for operation in
-            [DtoOperation::Send, DtoOperation::Receive, DtoOperation::RdmaWrite, DtoOperation::RdmaRead]
-        {
-            assert_eq!(Cookie::new(0, 0, operation, 0).operation(), operation);
-        }
-        assert!(Cookie::new(0, 1, DtoOperation::Send, Cookie::MARKER).is_silent());
-    }
-
-    #[test]
-    fn work_counts_and_places() {
-        let requests = Work::new(16, 0);
-        let receives = Work::new(3, requests.bytes());
-        assert_eq!((requests.bytes(), receives.bytes()), (512, 64));
-        assert_eq!((receives.place(0), receives.place(5)), (512, 528));
-        assert_eq!(Work::new(0, 8).bytes(), 0);
+    fn completions_reserved() {
         let mut attributes = EpAttributes::DEFAULT;
         assert_eq!(reservations(&attributes), (17, 16));
         attributes.max_request_dtos = 0;

@@ -1,12 +1,13 @@
 //! Event dispatchers: streams, software queue, CQ, dequeue. DAT 1.2, event management.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Cq, CqConfig, Platform};
+use driver_mlx::{Bar, Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
 use crate::attr::EvdParameters;
-use crate::ep::{Cookie, Ep};
+use crate::completion::{Delivered, Reaction, deliver};
+use crate::ep::Ep;
 use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received};
-use crate::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle};
+use crate::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::memory::creation_error;
 use crate::queue::EventQueue;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
@@ -81,15 +82,6 @@ impl<B: Bar> Evd<B> {
 /// Bit of the index difference that says "before".
 pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
     consumed.wrapping_sub(follows) as i32 >= 0
-}
-
-/// What a completion means.
-#[derive(Clone, Copy)]
-pub(crate) enum Meaning {
-    /// Nothing for the consumer: of a freed EP, suppressed, or our own.
-    Nothing,
-    /// An event, and whether it notifies beyond its mere arrival.
-    Deliver { unsignalled: bool },
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -303,10 +295,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
         loop {
             let evd = self.evds.at_mut(slot)?;
-            if !evd.queue.is_empty() || evd.awaiting != 0 {
-                if let Some(data) = self.take_queued(slot) {
-                    return Some(data);
-                }
+            if (!evd.queue.is_empty() || evd.awaiting != 0)
+                && let Some(data) = self.take_queued(slot)
+            {
+                return Some(data);
             }
             let evd = self.evds.at_mut(slot)?;
             let Some(cq) = &mut evd.cq else { return None };
@@ -425,49 +417,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.eps.iter().map(|(_, ep)| of(ep)).sum()
     }
 
-    /// Looks at completions not yet looked at, at most `limit`: failures take effect, deliverable ones are counted.
-    pub(crate) fn look_ahead(&mut self, slot: u16, limit: u32) {
-        for _ in 0..limit {
-            let Some(evd) = self.evds.at_mut(slot) else { return };
-            let Some(cq) = &evd.cq else { return };
-            let meaning = match cq.peek(evd.seen.wrapping_sub(evd.consumed)) {
-                Ok(None) => return,
-                Ok(Some(completion)) => {
-                    let index = completion.user_index() as u16;
-                    let (meaning, act) = match self.eps.at(index) {
-                        Some(ep) if ep.owns(&completion) => {
-                            (ep.meaning(&completion), ep.reaction(&completion))
-                        }
-                        _ => (Meaning::Nothing, Reaction::None),
-                    };
-                    self.react(index, act);
-                    (meaning, completion.solicited() || completion.error().is_some())
-                }
-                Err(_) => (Meaning::Nothing, false),
-            };
-            let Some(evd) = self.evds.at_mut(slot) else { return };
-            evd.seen = evd.seen.wrapping_add(1);
-            if let (Meaning::Deliver { unsignalled }, special) = meaning {
-                evd.seen_ready += 1;
-                evd.seen_notifying += u32::from(match evd.notification {
-                    Notification::Threshold => true,
-                    Notification::Unsignalled => !unsignalled,
-                    Notification::Solicited => special,
-                });
-            }
-        }
-    }
-
-    /// Carries out what a completion makes necessary.
-    #[cold]
-    fn react(&mut self, ep: u16, reaction: Reaction) {
-        match reaction {
-            Reaction::None => {}
-            Reaction::Establish => self.establish_passive(ep),
-            Reaction::Fail => self.fail_ep(ep),
-        }
-    }
-
     /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
     pub(crate) fn post_event(&mut self, evd: EvdHandle, data: EventData) {
         let Ok(state) = self.evds.get(evd) else { return };
@@ -489,49 +438,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.async_error(Some(ia), crate::event::AsyncError::EvdOverflow, evd.into());
         }
     }
-
-    /// Forgets the completions of a QP that is gone from the CQ of an EVD.
-    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: driver_mlx::QpNumber) {
-        let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) else { return };
-        let Some(cq) = &mut evd.cq else { return };
-        // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
-        // as well.
-        let queue = &evd.queue;
-        let (consumed, events) = (evd.consumed, &mut self.events);
-        let gone_from = |position: u32| {
-            let mut gone = 0;
-            let mut ahead = position.wrapping_sub(consumed);
-            if ahead as i32 > 0 || position == consumed {
-                while let Ok(Some(completion)) = cq.peek(ahead) {
-                    gone += u32::from(completion.qpn() == qpn);
-                    ahead += 1;
-                }
-            }
-            gone
-        };
-        let all = gone_from(consumed);
-        if all == 0 {
-            return;
-        }
-        events.reposition(queue, |follows| follows.wrapping_add(gone_from(follows)));
-        let removed = cq.sweep(qpn);
-        evd.consumed = evd.consumed.wrapping_add(removed);
-        // What was looked at is looked at again, which changes nothing.
-        evd.seen = evd.consumed;
-        evd.seen_ready = 0;
-        evd.seen_notifying = 0;
-    }
-}
-
-/// What looking at a completion makes necessary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reaction {
-    /// Nothing.
-    None,
-    /// The peer's data came before its confirmation.
-    Establish,
-    /// The connection is broken.
-    Fail,
 }
 
 impl<B: Bar> Evd<B> {
@@ -544,7 +450,7 @@ impl<B: Bar> Evd<B> {
 
     /// One more completion was taken.
     #[inline(always)]
-    fn count_consumed(&mut self, delivered: Option<&Delivered>) {
+    pub(crate) fn count_consumed(&mut self, delivered: Option<&Delivered>) {
         self.consumed = self.consumed.wrapping_add(1);
         if is_due(self.seen, self.consumed) {
             self.seen = self.consumed;
@@ -554,116 +460,6 @@ impl<B: Bar> Evd<B> {
             self.seen_ready = self.seen_ready.saturating_sub(1);
             self.seen_notifying = self.seen_notifying.min(self.seen_ready);
         }
-    }
-}
-
-/// A completion of a live EP, taken apart.
-pub(crate) struct Delivered {
-    user_cookie: u64,
-    length: u32,
-    operation: DtoOperation,
-    status: DtoStatus,
-    received: Received,
-    vendor: u8,
-}
-
-impl Delivered {
-    #[inline(always)]
-    fn event(self, ep: EpHandle) -> DtoCompletion {
-        DtoCompletion {
-            ep,
-            user_cookie: self.user_cookie,
-            status: self.status,
-            transferred_length: u64::from(self.length),
-            operation: self.operation,
-            received: self.received,
-            vendor_syndrome: self.vendor,
-        }
-    }
-}
-
-/// Retires the work request of a completion. None if there is no event: suppressed, or our own.
-#[inline]
-fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<Delivered> {
-    let qp = ep.qp.as_mut()?;
-    let cookie = Cookie(qp.retire(completion)?);
-    match completion.kind() {
-        CompletionKind::Send => {
-            let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
-            if cookie.is_silent() {
-                return None;
-            }
-            Some(Delivered {
-                user_cookie,
-                length: cookie.length(),
-                operation: cookie.operation(),
-                status: DtoStatus::Success,
-                received: Received::Plain,
-                vendor: 0,
-            })
-        }
-        CompletionKind::Receive
-        | CompletionKind::ReceiveImm
-        | CompletionKind::ReceiveInval
-        | CompletionKind::ReceiveWriteImm => {
-            let user_cookie = ep.receives.retire(&ep.cookies, cookie.index())?;
-            let received = match completion.kind() {
-                CompletionKind::Receive => Received::Plain,
-                CompletionKind::ReceiveInval => Received::Invalidated(completion.imm()),
-                _ => Received::Immediate(completion.imm()),
-            };
-            // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
-            let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
-                completion.byte_len()
-            } else {
-                completion.byte_len().min(cookie.length())
-            };
-            Some(Delivered {
-                user_cookie,
-                length,
-                operation: DtoOperation::Receive,
-                status: DtoStatus::Success,
-                received,
-                vendor: 0,
-            })
-        }
-        CompletionKind::SendError | CompletionKind::ReceiveError => deliver_error(ep, completion, cookie),
-    }
-}
-
-#[cold]
-fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie) -> Option<Delivered> {
-    let send = completion.is_send();
-    let work = if send { &mut ep.requests } else { &mut ep.receives };
-    let user_cookie = work.retire(&ep.cookies, cookie.index())?;
-    if cookie.is_marker() {
-        return None;
-    }
-    let error = completion.error()?;
-    Some(Delivered {
-        user_cookie,
-        length: 0,
-        operation: if send { cookie.operation() } else { DtoOperation::Receive },
-        status: status_of(error.syndrome.0),
-        received: Received::Plain,
-        vendor: error.vendor,
-    })
-}
-
-/// DAT 1.2 statuses for the syndromes of mlx5 error completions.
-pub(crate) fn status_of(syndrome: u8) -> DtoStatus {
-    match syndrome {
-        0x01 => DtoStatus::ErrLocalLength,
-        0x02 => DtoStatus::ErrLocalEp,
-        0x04 | 0x11 => DtoStatus::ErrLocalProtection,
-        0x06 => DtoStatus::RmrOperationFailed,
-        0x10 => DtoStatus::ErrBadResponse,
-        0x12 | 0x14 | 0x22 => DtoStatus::ErrRemoteResponder,
-        0x13 => DtoStatus::ErrRemoteAccess,
-        0x15 => DtoStatus::ErrTransport,
-        0x16 => DtoStatus::ErrReceiverNotReady,
-        // Flushed (0x05), and what nobody has defined.
-        _ => DtoStatus::ErrFlushed,
     }
 }
 
@@ -687,29 +483,6 @@ pub(crate) fn check_stream<B: Bar>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn statuses() {
-        let table = [
-            (0x01, DtoStatus::ErrLocalLength),
-            (0x02, DtoStatus::ErrLocalEp),
-            (0x04, DtoStatus::ErrLocalProtection),
-            (0x05, DtoStatus::ErrFlushed),
-            (0x06, DtoStatus::RmrOperationFailed),
-            (0x10, DtoStatus::ErrBadResponse),
-            (0x11, DtoStatus::ErrLocalProtection),
-            (0x12, DtoStatus::ErrRemoteResponder),
-            (0x13, DtoStatus::ErrRemoteAccess),
-            (0x14, DtoStatus::ErrRemoteResponder),
-            (0x15, DtoStatus::ErrTransport),
-            (0x16, DtoStatus::ErrReceiverNotReady),
-            (0x22, DtoStatus::ErrRemoteResponder),
-            (0x77, DtoStatus::ErrFlushed),
-        ];
-        for (syndrome, status) in table {
-            assert_eq!(status_of(syndrome), status, "{syndrome:#x}");
-        }
-    }
 
     #[test]
     fn positions_are_circular() {

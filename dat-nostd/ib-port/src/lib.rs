@@ -305,7 +305,7 @@ fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
 
 /// A path in the driver's form, with another service level or traffic class if given.
 pub fn driver_path(path: &Path, sl: Option<u8>, traffic_class: u8) -> driver_mlx::Path {
-    let grh = path.is_routed().then(|| Grh {
+    let grh = path.is_routed().then_some(Grh {
         dgid: driver_mlx::Gid(path.dgid.0),
         source_gid_index: 0,
         flow_label: path.flow_label,
