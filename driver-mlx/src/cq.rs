@@ -6,7 +6,7 @@ use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS as CQE_UNITS, DoorbellRecord, Units};
 use crate::types::{CqNumber, Lid, PKey, QpNumber, RKey};
 use core::fmt;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{self, CqArm, CqeFormat, CqeOpcode};
 use mlx5_prm::init_seg::uar;
 use mlx5_prm::status::CqeSyndrome;
@@ -328,17 +328,18 @@ impl<B: Bar> Cq<B> {
         self.errors
     }
 
-    /// The last quadword of the entry at `index` if the device has handed it over.
+    /// The entry at `index`, with its last quadword in processor order, if the device has handed it over.
     #[inline(always)]
-    fn tail_word(&self, index: u32) -> Option<u64> {
-        let tail = u64::from_be(self.ring.block(index as usize)[7].load(Ordering::Relaxed));
-        let owner = (index >> self.log_size) as u64 & 1;
-        let ours = tail & 1 == owner && (tail as u8) >> 4 != CqeOpcode::INVALID.0;
-        ours.then_some(tail)
+    fn entry(&self, index: u32) -> Option<(&[AtomicU64; 8], u64)> {
+        let entry = self.ring.block(index as usize);
+        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        let lap = index >> self.log_size;
+        let ours = (tail as u32 ^ lap) & 1 == 0 && (tail as u8) >> 4 != CqeOpcode::INVALID.0;
+        ours.then_some((entry, tail))
     }
 
     #[inline(always)]
-    fn decode(&self, index: u32, tail: u64) -> Result<Completion, CqError> {
+    fn decode(entry: &[AtomicU64; 8], tail: u64) -> Result<Completion, CqError> {
         barrier::acquire();
         let op_own = tail as u8;
         let kind = match CqeOpcode(op_own >> 4) {
@@ -355,7 +356,7 @@ impl<B: Bar> Cq<B> {
         if format != CqeFormat::NO_INLINE_DATA {
             return Err(CqError::UnexpectedFormat(format.0));
         }
-        let [_, _, w10, w18, w20, w28, w30, _] = self.ring.block(index as usize);
+        let [_, _, w10, w18, w20, w28, w30, _] = entry;
         let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
         Ok(Completion { words: [w10, w18, w20, w28, w30, tail.to_be()], kind })
     }
@@ -366,13 +367,13 @@ impl<B: Bar> Cq<B> {
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
-        let Some(tail) = self.tail_word(self.ci) else {
+        let Some((entry, tail)) = self.entry(self.ci) else {
             if self.recorded != self.ci {
                 self.acknowledge();
             }
             return Ok(None);
         };
-        let result = self.decode(self.ci, tail);
+        let result = Self::decode(entry, tail);
         self.ci = self.ci.wrapping_add(1);
         if self.ci & (BATCH - 1) == 0 {
             self.acknowledge();
@@ -396,8 +397,8 @@ impl<B: Bar> Cq<B> {
             return Ok(None);
         }
         let index = self.ci.wrapping_add(ahead);
-        match self.tail_word(index) {
-            Some(tail) => self.decode(index, tail).map(Some),
+        match self.entry(index) {
+            Some((entry, tail)) => Self::decode(entry, tail).map(Some),
             None => Ok(None),
         }
     }
@@ -434,7 +435,7 @@ impl<B: Bar> Cq<B> {
     /// Removes the completions of a QP that was destroyed or reset, and gives their number.
     pub fn sweep(&mut self, qpn: QpNumber) -> u32 {
         let mut end = self.ci;
-        while end.wrapping_sub(self.ci) >> self.log_size == 0 && self.tail_word(end).is_some() {
+        while end.wrapping_sub(self.ci) >> self.log_size == 0 && self.entry(end).is_some() {
             end = end.wrapping_add(1);
         }
         barrier::acquire();

@@ -175,8 +175,9 @@ impl SendQueue {
         }
         let (cookie, meta) = self.slots.get_native(usize::from(index));
         let next = (meta >> 16) as u16;
-        let done = next.wrapping_sub(self.tail);
-        if meta as u16 != index || done == 0 || done > outstanding {
+        // One compare for "at least one block and no more than are outstanding".
+        let last = next.wrapping_sub(self.tail).wrapping_sub(1);
+        if meta as u16 != index || last >= outstanding {
             return None;
         }
         self.tail = next;
