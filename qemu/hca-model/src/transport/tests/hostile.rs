@@ -42,7 +42,7 @@ proptest! {
     #[test]
     fn packets_of_a_hostile_peer(
         packets in proptest::collection::vec(
-            (any::<u8>(), any::<bool>(), any::<bool>(), 0u32..6, 0usize..4,
+            (any::<u8>(), any::<bool>(), any::<bool>(), 0u32..6, 0usize..5,
              proptest::collection::vec(any::<u8>(), 0..600), any::<bool>()),
             1..60,
         )
@@ -63,8 +63,13 @@ proptest! {
         bed.ring(&a);
         let lids = (bed.hca(0).port.lid, bed.hca(1).port.lid);
         for (op, grh, ack, ahead, target, mut content, keyed) in packets {
-            let qpn = [b.qpn, ud.qpn, 1, 0][target];
-            let base = bed.qp(&b).transport.responder.expected;
+            let qpn = [b.qpn, ud.qpn, 1, 0, a.qpn][target];
+            // The fifth is the requester, whose READ waits for answers.
+            let answers = target == 4;
+            let base = match answers {
+                true => bed.qp(&a).transport.requester.unacked,
+                false => bed.qp(&b).transport.responder.expected,
+            };
             if keyed && content.len() >= 16 {
                 // A RETH that means the region, or nearly.
                 content[..8].copy_from_slice(&(to + 0xf00).to_be_bytes());
@@ -73,10 +78,15 @@ proptest! {
                 content[13] = 0;
             }
             let psn = base.plus(ahead.wrapping_sub(2)).get();
-            let op = if target == 0 { op & 0x1f | (op & 0x40) } else { op };
-            let packet = packet(op & 0x3f | op & 0x40, grh, ack, psn, qpn, lids, content);
+            let op = match target {
+                0 => op & 0x1f,
+                4 => 0x0d + op % 6,
+                _ => op,
+            };
+            let (port, lids) = if answers { (PortIndex(1), (lids.1, lids.0)) } else { (PortIndex(0), lids) };
+            let packet = packet(op, grh, ack, psn, qpn, lids, content);
             let now = bed.now;
-            bed.world.fabric.send(PortIndex(0), packet, now);
+            bed.world.fabric.send(port, packet, now);
             bed.step();
         }
         bed.run_for(2_000_000);
