@@ -1,7 +1,7 @@
 //! Emulated HCAs on one fabric, served over vfio-user to any QEMU.
 //!
-//! One thread per socket takes the client's messages ([`device`]), one thread runs all devices and the fabric
-//! ([`model`]). A closed connection is a function-level reset, after which the socket serves again.
+//! One thread per socket takes the client's messages (`device`), one thread runs all devices and the fabric
+//! (`model`). A closed connection is a function-level reset, after which the socket serves again.
 
 mod device;
 mod interrupts;
