@@ -37,6 +37,7 @@ pub(crate) struct Datagrams {
     received: u64,
     /// A datagram that is made but not yet accepted.
     made: bool,
+    /// Round trips made (client) or answered (server).
     trips: u64,
     trip_began: Option<u64>,
 }
@@ -178,6 +179,7 @@ impl Datagrams {
             Ok(message) => {
                 let payload = buffer.get(..message.len).unwrap_or_default();
                 rds.sendmsg(adapter, self.echo, message.from, payload).in_call("sendmsg")?;
+                self.trips += 1;
                 Ok(())
             }
             Err(RdsError::Again) => Ok(()),
