@@ -222,6 +222,8 @@ impl Context<'_, '_> {
         transport.responder.nak = None;
         if qp.rq.is_some() && !self.device.in_error.contains(&qp.qpn) {
             self.device.in_error.push(qp.qpn);
+            self.device.error_look_every = 0;
+            self.device.next_error_look = self.io.now;
         }
     }
 

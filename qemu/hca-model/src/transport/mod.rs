@@ -56,8 +56,8 @@ pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;
-/// How often the receive queues of QPs in error are looked at: nothing rings for a receive.
-const ERROR_LOOK_NS: u64 = 100_000;
+/// How often the receive queues of QPs in error are looked at, at first and at last: nothing rings for a receive.
+const ERROR_LOOK_NS: (u64, u64) = (50_000, 5_000_000);
 
 /// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,16 +305,23 @@ impl Context<'_, '_> {
         if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now {
             return;
         }
-        self.device.next_error_look = self.io.now.saturating_add(ERROR_LOOK_NS);
+        let mut found = false;
         let mut listed = core::mem::take(&mut self.device.in_error);
         listed.retain(|qpn| match qps.table.get_mut(*qpn) {
             Some(qp) if qp.state == QpState::ERR => {
+                let before = qp.transport.receive.taken;
                 self.flush_receives(qp);
+                found |= qp.transport.receive.taken != before;
                 true
             }
             _ => false,
         });
         self.device.in_error = listed;
+        let (first, last) = ERROR_LOOK_NS;
+        let every =
+            if found { first } else { self.device.error_look_every.saturating_mul(2).clamp(first, last) };
+        self.device.error_look_every = every;
+        self.device.next_error_look = self.io.now.saturating_add(every);
     }
 
     /// A QP's turn. Answers whether it could do more at once.

@@ -262,6 +262,8 @@ pub struct DeviceTransport {
     /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
     pub(super) in_error: Vec<u32>,
     pub(super) next_error_look: u64,
+    /// Nanoseconds until the look after that: longer and longer while nothing is found.
+    pub(super) error_look_every: u64,
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
 }
