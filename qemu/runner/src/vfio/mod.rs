@@ -15,6 +15,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::process::{self, Temporary};
 use device::Device;
 use hca_model::fabric::{FabricConfig, Faults, PcapNg};
+use hca_model::hca::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::world::World;
 use hca_model::{BarPort, Profile};
@@ -183,7 +184,12 @@ impl Served {
 
     /// Whether the model thread still runs.
     pub fn is_alive(&self) -> bool {
-        self.handle.is_alive()
+        self.handle.census().is_some()
+    }
+
+    /// How many objects of each kind every HCA holds now; `None` when the model thread has ended.
+    pub fn census(&self) -> Option<Vec<Census>> {
+        self.handle.census()
     }
 }
 

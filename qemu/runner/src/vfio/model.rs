@@ -7,6 +7,7 @@ use super::interrupts::Vectors;
 use super::memory::{GuestMap, Range};
 use crate::error::{Error, Result};
 use hca_model::fabric::FabricCounters;
+use hca_model::hca::Census;
 use hca_model::world::{NodePort, World};
 use hca_model::{GuestMemory, Interrupts};
 use std::fs::File;
@@ -69,7 +70,7 @@ struct Call {
 
 enum Message {
     Call(Call),
-    Ping(SyncSender<()>),
+    Census(SyncSender<Vec<Census>>),
     Stop(SyncSender<Summary>),
 }
 
@@ -105,12 +106,12 @@ impl Handle {
         receiver.recv_timeout(limit).ok()
     }
 
-    /// Whether the thread still takes messages.
-    pub fn is_alive(&self) -> bool {
+    /// How many objects of each kind every HCA holds now; `None` when the thread takes no messages any more.
+    pub fn census(&self) -> Option<Vec<Census>> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        let asked = self.messages.send(Message::Ping(sender)).is_ok();
+        self.messages.send(Message::Census(sender)).ok()?;
         self.wake();
-        asked && receiver.recv_timeout(Duration::from_secs(5)).is_ok()
+        receiver.recv_timeout(Duration::from_secs(5)).ok()
     }
 
     /// The way for the client of `node`.
@@ -242,8 +243,8 @@ impl Model {
                         // A client that is gone needs no answer.
                         let _ = call.answer.send(answer);
                     }
-                    Message::Ping(answer) => {
-                        let _ = answer.send(());
+                    Message::Census(answer) => {
+                        let _ = answer.send(self.world.nodes.iter().map(|node| node.hca.census()).collect());
                     }
                     Message::Stop(answer) => {
                         let _ = answer.send(self.summary());
