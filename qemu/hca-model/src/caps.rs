@@ -2,9 +2,9 @@
 
 use crate::object::mkey::MAX_INDIRECTION;
 use crate::profile::Profile;
-use mlx5_prm::Kind;
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::value::CapType;
+use mlx5_prm::{Field, Kind};
 
 /// Bytes of a capability block on the wire.
 pub const BLOCK: usize = 4096;
@@ -109,20 +109,27 @@ impl Caps {
         for (to, from) in block.iter_mut().zip(wanted) {
             *to = *from;
         }
-        for entry in cmd_hca_cap::LAYOUT.entries {
-            let Kind::Field(field) = entry.kind else { continue };
+        let mut bad = None;
+        cmd_hca_cap::LAYOUT.visit(&mut |leaf| {
+            let Kind::Field(_) = leaf.kind else { return };
+            let field = Field { bit_offset: leaf.bit_offset, bit_width: leaf.bit_width };
             let (asked, current, max) =
                 (field.get(&block), field.get(&self.general_current), field.get(&self.general_max));
-            if asked == current {
-                continue;
+            if bad.is_some() || asked == current {
+                return;
             }
-            let bad = |text: String| BadCapability { field: format!("cmd_hca_cap.{}", entry.name), text };
-            if !SETTABLE.contains(&entry.name) {
-                return Err(bad(format!("{asked:#x} asked, fixed at {current:#x}")));
-            }
-            if asked > max {
-                return Err(bad(format!("{asked:#x} asked, at most {max:#x}")));
-            }
+            let name = leaf.path.name;
+            let text = if !SETTABLE.contains(&name) {
+                format!("{asked:#x} asked, fixed at {current:#x}")
+            } else if asked > max {
+                format!("{asked:#x} asked, at most {max:#x}")
+            } else {
+                return;
+            };
+            bad = Some(BadCapability { field: format!("cmd_hca_cap.{name}"), text });
+        });
+        if let Some(bad) = bad {
+            return Err(bad);
         }
         self.general_current = block;
         Ok(())

@@ -98,18 +98,28 @@ pub struct Hca {
 
 /// How many objects of each kind exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // The names say it.
 pub struct Census {
+    /// UAR pages.
     pub uars: usize,
+    /// Event queues.
     pub eqs: usize,
+    /// Completion queues.
     pub cqs: usize,
+    /// Protection domains.
     pub pds: usize,
+    /// Memory keys.
     pub mkeys: usize,
+    /// Queue pairs.
     pub qps: usize,
+    /// Shared receive queues of all kinds.
     pub srqs: usize,
+    /// XRC domains.
     pub xrcds: usize,
+    /// Transport domains.
     pub transport_domains: usize,
+    /// Q counter sets.
     pub q_counters: usize,
+    /// QPs in multicast groups.
     pub multicast: usize,
 }
 

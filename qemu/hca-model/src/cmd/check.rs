@@ -47,7 +47,7 @@ fn output_may_be_cut(opcode: Opcode) -> bool {
 fn has_tail(layout: &Layout) -> bool {
     layout.entries.iter().any(|entry| match entry.kind {
         Kind::Tail(_) => true,
-        Kind::Struct(_, inner) => has_tail(inner),
+        Kind::Struct(_, inner) | Kind::Variant(_, inner) => has_tail(inner),
         _ => false,
     })
 }

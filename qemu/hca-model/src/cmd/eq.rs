@@ -16,6 +16,9 @@ use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::EqStatus;
 use mlx5_prm::{Field, Tail};
 
+/// Entries of a new ring whose owner bits are looked at: all of a usual one, and a bounded number of a huge one.
+pub(super) const OWNERS_CHECKED: u64 = 1 << 16;
+
 /// A queue's geometry, as its context and the command's page list say.
 pub(super) struct Ring<'a> {
     /// Name of the context, for refusals.
@@ -102,7 +105,7 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         }
     }
     let mut stale = 0u32;
-    for i in 0..1u64 << log_size {
+    for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
         let mut owner = [0];
         if buffer.read(io.memory, i * 64 + 0x3f, &mut owner).is_err() {
             return Err(Refusal::param("create_eq_in.pas", "not accessible to the device"));

@@ -1,4 +1,6 @@
 //! Completion queues (data path reference section 7).
+//!
+//! Moderation (`cq_period`, `cq_max_count`) is kept and reported; events are sent without the delay it allows.
 
 use super::distance24;
 use super::pages::PageList;

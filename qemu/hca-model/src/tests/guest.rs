@@ -181,6 +181,12 @@ impl Guest {
         self.pages(1)[0]
     }
 
+    /// Forgets the pages handed out from `address` on.
+    pub fn rewind(&mut self, address: u64) {
+        self.memory.write(address, &vec![0; (self.next - address) as usize]).unwrap();
+        self.next = address;
+    }
+
     pub fn pages(&mut self, count: usize) -> Vec<u64> {
         let first = self.next;
         self.next += 4096 * count as u64;

@@ -3,6 +3,7 @@
 mod bring_up;
 mod delivery;
 mod guest;
+mod hostile;
 mod objects;
 mod port;
 mod queues;

@@ -9,6 +9,9 @@ use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{QpState, ServiceType};
 
+/// What is done to a good context.
+type Change = fn(&mut [u8]);
+
 /// A guest with a CQ.
 struct Bench {
     guest: Guest,
@@ -64,7 +67,7 @@ impl Bench {
         QpState(qpc::state.get32(query_qp_out::qpc.of(&output)) as u8)
     }
 
-    fn to_rts(&mut self, qpn: u32) {
+    fn ready_to_send(&mut self, qpn: u32) {
         let port = |context: &mut [u8]| {
             let path = qpc::primary_address_path.of_mut(context);
             ads::vhca_port_num.set(path, 1u8);
@@ -97,7 +100,7 @@ fn a_connected_qp_goes_through_its_states() {
     let mut b = bench();
     let qpn = b.qp(ServiceType::RC);
     assert_eq!(b.state(qpn), QpState::RST);
-    b.to_rts(qpn);
+    b.ready_to_send(qpn);
     assert_eq!(b.state(qpn), QpState::RTS);
     let qp = b.guest.hca.qps.table.get(qpn).unwrap();
     assert_eq!((qp.remote_qpn, qp.next_rcv_psn, qp.next_send_psn), (0x77, 0x123, 0x456));
@@ -106,7 +109,7 @@ fn a_connected_qp_goes_through_its_states() {
     assert_eq!(b.modify(Opcode::QP_2ERR, qpn, 0, |_| {}), CmdStatus::OK);
     assert_eq!(b.state(qpn), QpState::ERR);
     assert_eq!(b.modify(Opcode::QP_2RST, qpn, 0, |_| {}), CmdStatus::OK);
-    b.to_rts(qpn);
+    b.ready_to_send(qpn);
     let input = Input::new(Opcode::DESTROY_QP).set(destroy_qp_in::qpn, u64::from(qpn));
     assert_eq!(b.guest.status(&input), CmdStatus::OK);
     assert_eq!(b.guest.status(&input), CmdStatus::BAD_RES);
@@ -145,7 +148,7 @@ fn wrong_transitions_and_foreign_parameters_change_nothing() {
 #[test]
 fn a_qp_is_made_only_of_what_exists() {
     let mut b = bench();
-    let cases: [(&str, CmdStatus, fn(&mut [u8])); 9] = [
+    let cases: [(&str, CmdStatus, Change); 9] = [
         ("qpc.st", CmdStatus::BAD_PARAM, |c| qpc::st.set(c, 5u8)),
         ("qpc.pd", CmdStatus::BAD_RES, |c| qpc::pd.set(c, 0xfffu32)),
         ("qpc.cqn_snd", CmdStatus::BAD_RES, |c| qpc::cqn_snd.set(c, 1u8)),
@@ -213,7 +216,7 @@ fn memory_keys_hold_what_they_cover() {
     let output = key(&mut guest, 2, &|_| {}).unwrap();
     let index = create_mkey_out::mkey_index.get32(&output);
     assert!(guest.hca.mkeys.get(index << 8 | 0x42).is_some());
-    let cases: [(&str, CmdStatus, u64, fn(&mut [u8])); 6] = [
+    let cases: [(&str, CmdStatus, u64, Change); 6] = [
         ("actual_size", CmdStatus::BAD_PARAM, 2, |c| mkc::len.set(c, 0x3801u32)),
         ("actual_size", CmdStatus::BAD_INP_LEN, 3, |_| {}),
         ("mkc.translations_octword_size", CmdStatus::BAD_PARAM, 2, |c| {
@@ -282,7 +285,7 @@ fn shared_receive_queues_of_the_kinds_that_a_probe_makes() {
 fn blueflame_data_is_compared_with_the_ring() {
     let mut b = bench();
     let qpn = b.qp(ServiceType::RC);
-    b.to_rts(qpn);
+    b.ready_to_send(qpn);
     // A NOP at block 0 of the send queue, which lies behind 8 receive entries of 64 bytes.
     let mut wqe = [0u8; 64];
     wqe[4..8].copy_from_slice(&(qpn << 8 | 1).to_be_bytes());
