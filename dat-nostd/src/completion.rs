@@ -6,7 +6,7 @@ use crate::adapter::Adapter;
 use crate::ep::Ep;
 use crate::evd::Notification;
 use crate::event::{DtoCompletion, DtoOperation, Received};
-use crate::handle::{EpHandle, EvdHandle};
+use crate::handle::EvdHandle;
 use crate::types::DtoStatus;
 use crate::work::Cookie;
 
@@ -30,34 +30,9 @@ pub(crate) enum Reaction {
     Fail,
 }
 
-/// A completion of a live EP, taken apart.
-pub(crate) struct Delivered {
-    user_cookie: u64,
-    length: u32,
-    operation: DtoOperation,
-    status: DtoStatus,
-    received: Received,
-    vendor: u8,
-}
-
-impl Delivered {
-    #[inline(always)]
-    pub(crate) fn event(self, ep: EpHandle) -> DtoCompletion {
-        DtoCompletion {
-            ep,
-            user_cookie: self.user_cookie,
-            status: self.status,
-            transferred_length: u64::from(self.length),
-            operation: self.operation,
-            received: self.received,
-            vendor_syndrome: self.vendor,
-        }
-    }
-}
-
 /// Retires the work request of a completion. None if there is no event: suppressed, or our own.
-#[inline]
-pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<Delivered> {
+#[inline(always)]
+pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<DtoCompletion> {
     let qp = ep.qp.as_mut()?;
     let cookie = Cookie(qp.retire(completion)?);
     match completion.kind() {
@@ -66,13 +41,14 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option
             if cookie.is_silent() {
                 return None;
             }
-            Some(Delivered {
+            Some(DtoCompletion {
+                ep: ep.handle,
                 user_cookie,
-                length: cookie.length(),
+                transferred_length: u64::from(cookie.length()),
                 operation: cookie.operation(),
                 status: DtoStatus::Success,
                 received: Received::Plain,
-                vendor: 0,
+                vendor_syndrome: 0,
             })
         }
         CompletionKind::Receive
@@ -91,13 +67,14 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option
             } else {
                 completion.byte_len().min(cookie.length())
             };
-            Some(Delivered {
+            Some(DtoCompletion {
+                ep: ep.handle,
                 user_cookie,
-                length,
+                transferred_length: u64::from(length),
                 operation: DtoOperation::Receive,
                 status: DtoStatus::Success,
                 received,
-                vendor: 0,
+                vendor_syndrome: 0,
             })
         }
         CompletionKind::SendError | CompletionKind::ReceiveError => deliver_error(ep, completion, cookie),
@@ -105,7 +82,7 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option
 }
 
 #[cold]
-fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie) -> Option<Delivered> {
+fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie) -> Option<DtoCompletion> {
     let send = completion.is_send();
     let work = if send { &mut ep.requests } else { &mut ep.receives };
     let user_cookie = work.retire(&ep.cookies, cookie.index())?;
@@ -113,13 +90,14 @@ fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie
         return None;
     }
     let error = completion.error()?;
-    Some(Delivered {
+    Some(DtoCompletion {
+        ep: ep.handle,
         user_cookie,
-        length: 0,
+        transferred_length: 0,
         operation: if send { cookie.operation() } else { DtoOperation::Receive },
         status: status_of(error.syndrome.0),
         received: Received::Plain,
-        vendor: error.vendor,
+        vendor_syndrome: error.vendor,
     })
 }
 

@@ -27,6 +27,8 @@ const MAX_SUPPRESSED: u32 = 64;
 /// An endpoint.
 #[derive(Debug)]
 pub struct Ep<B: Bar> {
+    /// Its own.
+    pub(crate) handle: EpHandle,
     pub(crate) ia: IaHandle,
     pub(crate) pz: Option<PzHandle>,
     pub(crate) pd: Pd,
@@ -196,6 +198,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             ),
         };
         let ep = Ep {
+            handle: EpHandle::from_bits(0),
             ia,
             pz,
             pd: pd.unwrap_or_default(),
@@ -224,6 +227,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             private_data_size: 0,
         };
         let handle = self.eps.insert(ep).map_err(|_| FULL)?;
+        self.eps.get_mut(handle)?.handle = handle;
         if pd.is_some()
             && let Err(error) = self.make_qp(handle)
         {

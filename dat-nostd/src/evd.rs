@@ -4,7 +4,7 @@ use driver_mlx::{Bar, Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
 use crate::attr::EvdParameters;
-use crate::completion::{Delivered, Reaction, deliver};
+use crate::completion::{Reaction, deliver};
 use crate::ep::Ep;
 use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received};
 use crate::handle::{CnoHandle, EvdHandle, IaHandle};
@@ -68,6 +68,12 @@ pub struct Evd<B: Bar> {
 }
 
 impl<B: Bar> Evd<B> {
+    /// Whether there is nothing to think of but completions.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.queue.is_empty() && self.awaiting == 0 && self.wait.is_none() && !self.overflowed
+    }
+
     /// Where an event queued now belongs: behind everything looked at so far.
     pub(crate) fn position(&self) -> u32 {
         self.seen
@@ -267,21 +273,49 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let slot = {
-            let state = self.evds.get(evd)?;
-            if state.wait.is_some() || state.overflowed {
-                return Err(state.not_dequeuable());
+        let state = self.evds.get_mut(evd)?;
+        if state.is_plain()
+            && let Some(cq) = &mut state.cq
+        {
+            let completion = match cq.poll() {
+                Ok(Some(completion)) => completion,
+                Ok(None) => return self.evd_dequeue_slow(evd),
+                Err(_) => {
+                    state.count_consumed(false);
+                    self.counters.bad_completions += 1;
+                    return self.evd_dequeue_slow(evd);
+                }
+            };
+            let index = completion.user_index() as u16;
+            let Some(ep) = self.eps.at_mut(index).filter(|ep| ep.owns(&completion)) else {
+                state.count_consumed(false);
+                self.counters.stale_completions += 1;
+                return self.evd_dequeue_slow(evd);
+            };
+            let reaction = ep.reaction(&completion);
+            let delivered = deliver(ep, &completion);
+            state.count_consumed(delivered.is_some());
+            // Success on a connected EP: nothing but the event.
+            if reaction != Reaction::None {
+                self.react(index, reaction);
             }
-            evd.handle().slot()
-        };
+            if let Some(delivered) = delivered {
+                return Ok(Event { evd, data: EventData::Dto(delivered) });
+            }
+        }
+        self.evd_dequeue_slow(evd)
+    }
+
+    #[inline(never)]
+    fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        let state = self.evds.get(evd)?;
+        if state.wait.is_some() || state.overflowed {
+            return Err(state.not_dequeuable());
+        }
+        let slot = evd.handle().slot();
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }
-        self.evd_dequeue_slow(evd, slot)
-    }
-
-    #[cold]
-    fn evd_dequeue_slow(&mut self, evd: EvdHandle, slot: u16) -> DatResult<Event> {
         let now = self.hca.platform().now();
         self.poll(now);
         match self.take(slot) {
@@ -291,7 +325,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// The oldest event of an EVD.
-    #[inline]
     pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
         loop {
             let evd = self.evds.at_mut(slot)?;
@@ -306,7 +339,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 Ok(Some(completion)) => completion,
                 Ok(None) => return self.take_without_cq(slot),
                 Err(_) => {
-                    evd.count_consumed(None);
+                    evd.count_consumed(false);
                     self.counters.bad_completions += 1;
                     continue;
                 }
@@ -322,14 +355,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     (None, Reaction::None)
                 }
             };
+            // Before the reaction, which asks how many completions there are.
+            evd.count_consumed(delivered.is_some());
             if reaction != Reaction::None {
                 self.react(index, reaction);
             }
-            let evd = self.evds.at_mut(slot)?;
-            evd.count_consumed(delivered.as_ref());
             if let Some(delivered) = delivered {
-                let ep = self.eps.handle_at(index)?;
-                return Some(EventData::Dto(delivered.event(ep)));
+                return Some(EventData::Dto(delivered));
             }
         }
     }
@@ -343,7 +375,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         {
             deliver(ep, &completion);
         }
-        evd.count_consumed(None);
+        evd.count_consumed(false);
     }
 
     /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
@@ -450,13 +482,13 @@ impl<B: Bar> Evd<B> {
 
     /// One more completion was taken.
     #[inline(always)]
-    pub(crate) fn count_consumed(&mut self, delivered: Option<&Delivered>) {
+    pub(crate) fn count_consumed(&mut self, delivered: bool) {
         self.consumed = self.consumed.wrapping_add(1);
         if is_due(self.seen, self.consumed) {
             self.seen = self.consumed;
             self.seen_ready = 0;
             self.seen_notifying = 0;
-        } else if delivered.is_some() {
+        } else if delivered {
             self.seen_ready = self.seen_ready.saturating_sub(1);
             self.seen_notifying = self.seen_notifying.min(self.seen_ready);
         }

@@ -482,3 +482,31 @@ fn a_dead_adapter_flushes_everything_in_bounded_time() {
         net.nodes[0].ia_close(active.ia, CloseFlags::Abrupt).unwrap();
     }
 }
+
+#[test]
+fn broken_comes_behind_the_last_flush_though_all_were_there_before() {
+    let mut net = Net::new(71, 2);
+    let [active, passive] = net.pair(&Options { merged: true, ..deep(8, 8) });
+    let wrong = RmrTriplet::new(passive.lmr.rmr_context ^ 0x100, passive.lmr.registered_address, 64);
+    let iov = [active.segment(0, 64)];
+    let adapter = &mut net.nodes[0];
+    adapter.ep_post_rdma_write(active.ep, &iov, 0, &wrong, NONE).unwrap();
+    for index in 1..6 {
+        adapter.ep_post_rdma_write(active.ep, &iov, index, &passive.remote(0, 64), NONE).unwrap();
+        adapter.ep_post_recv(active.ep, &iov, 100 + index, NONE).unwrap();
+    }
+    // Nobody looks while the device fails and flushes.
+    net.world.pass(10_000_000);
+    let failed = net.dto(0, active.request);
+    assert_eq!((failed.user_cookie, failed.status), (0, DtoStatus::ErrRemoteAccess));
+    let mut flushed = Vec::new();
+    for _ in 0..10 {
+        let flush = net.dto(0, active.request);
+        assert_eq!(flush.status, DtoStatus::ErrFlushed);
+        flushed.push(flush.user_cookie);
+    }
+    flushed.sort_unstable();
+    assert_eq!(flushed, [1, 2, 3, 4, 5, 101, 102, 103, 104, 105]);
+    assert_eq!(net.connection(0, &active), ConnectionEvent::Broken);
+    net.empty(0, active.connect);
+}

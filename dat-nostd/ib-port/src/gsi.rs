@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn grh_of_a_received_datagram() {
         let mut grh = [0u8; GRH_LEN];
-        grh[..4].copy_from_slice(&0x6_5a_abcdeu32.to_be_bytes());
+        grh[..4].copy_from_slice(&0x65aa_bcde_u32.to_be_bytes());
         grh[7] = 3;
         for (index, byte) in grh[8..].iter_mut().enumerate() {
             *byte = index as u8;
