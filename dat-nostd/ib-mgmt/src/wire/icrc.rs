@@ -30,7 +30,7 @@ impl Icrc {
         self
     }
 
-    /// Adds an LRH with its VL masked.
+    /// Adds the LRH of a packet without a GRH, its VL masked. With a GRH start from [`Icrc::roce`]: the whole LRH counts as ones.
     pub fn lrh(&mut self, lrh: &[u8; Lrh::LEN]) -> &mut Icrc {
         let mut masked = *lrh;
         masked[0] |= 0xf0;
@@ -57,11 +57,10 @@ impl Icrc {
 
     /// Starts an InfiniBand packet's CRC with its headers. Follow with extended headers, payload and padding.
     pub fn ib_headers(lrh: &Lrh, grh: Option<&Grh>, bth: &Bth) -> Icrc {
-        let mut icrc = Icrc::new();
-        icrc.lrh(&lrh.to_bytes());
-        if let Some(grh) = grh {
-            icrc.grh(&grh.to_bytes());
-        }
+        let mut icrc = match grh {
+            Some(grh) => *Icrc::roce().grh(&grh.to_bytes()),
+            None => *Icrc::new().lrh(&lrh.to_bytes()),
+        };
         icrc.bth(&bth.to_bytes());
         icrc
     }
@@ -77,17 +76,21 @@ impl Icrc {
     }
 }
 
-/// The ICRC of an InfiniBand link packet, given from the LRH to the end of the padding.
+/// The ICRC of an InfiniBand link packet, given from the LRH to the end of the padding. A router replaces the LRH of a packet
+/// with a GRH, so that the whole of it counts as ones there (IBTA 7.8.1).
 pub fn icrc_ib(packet: &[u8]) -> Result<u32, WireError> {
     let (lrh, rest) = split::<{ Lrh::LEN }>(packet)?;
-    let mut icrc = Icrc::new();
-    icrc.lrh(lrh);
-    let rest = match lrh[1] & 3 {
-        LNH_BTH => rest,
+    let (mut icrc, rest) = match lrh[1] & 3 {
+        LNH_BTH => {
+            let mut icrc = Icrc::new();
+            icrc.lrh(lrh);
+            (icrc, rest)
+        }
         LNH_GRH => {
             let (grh, rest) = split::<{ Grh::LEN }>(rest)?;
+            let mut icrc = Icrc::roce();
             icrc.grh(grh);
-            rest
+            (icrc, rest)
         }
         _ => return Err(WireError::Malformed),
     };
@@ -191,7 +194,9 @@ mod tests {
         packet[15] = 3; // hop limit
         packet[52] = 0x80; // FECN
         assert_eq!(icrc_ib(&packet).unwrap(), before);
-        packet[2] = 1; // DLID
+        packet[2] = 1; // DLID: a router replaces the LRH
+        assert_eq!(icrc_ib(&packet).unwrap(), before);
+        packet[47] = 1; // DGID
         assert_ne!(icrc_ib(&packet).unwrap(), before);
     }
 
@@ -205,6 +210,7 @@ mod tests {
             let fast = icrc_ib(&packet).unwrap();
             packet[0] |= 0xf0;
             let bth = if global {
+                packet[..8].fill(0xff);
                 packet[8] |= 0x0f;
                 for i in [9, 10, 11, 15] { packet[i] = 0xff; }
                 48

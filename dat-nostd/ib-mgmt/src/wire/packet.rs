@@ -303,14 +303,11 @@ impl PacketBuilder {
     /// while they gather the payload.
     pub fn icrc_after_headers(headers: &[u8]) -> Result<Icrc, WireError> {
         let (lrh, rest) = super::split::<{ Lrh::LEN }>(headers)?;
-        let mut icrc = Icrc::new();
-        icrc.lrh(lrh);
-        let rest = if lrh[1] & 3 == LNH_GRH {
+        let (mut icrc, rest) = if lrh[1] & 3 == LNH_GRH {
             let (grh, rest) = super::split::<{ Grh::LEN }>(rest)?;
-            icrc.grh(grh);
-            rest
+            (*Icrc::roce().grh(grh), rest)
         } else {
-            rest
+            (*Icrc::new().lrh(lrh), rest)
         };
         let (bth, rest) = super::split::<{ Bth::LEN }>(rest)?;
         icrc.bth(bth).update(rest);
