@@ -70,8 +70,7 @@ impl Report {
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
         for node in &self.nodes {
-            let total: u64 = node.steps.iter().map(|step| step.us).sum();
-            writeln!(out, "\n{}: bring-up {:.1} ms", node.role, total as f64 / 1e3)?;
+            writeln!(out, "\n{}: bring-up and tear-down", node.role)?;
             for step in &node.steps {
                 writeln!(out, "  {:<28} {:>10.3} ms", step.name, step.us as f64 / 1e3)?;
             }
@@ -84,10 +83,13 @@ impl Report {
             )?;
         }
         for node in &self.nodes {
-            for operation in &node.operations {
+            // The side that only looks on has nothing to show.
+            for operation in
+                node.operations.iter().filter(|operation| operation.messages + operation.verified > 0)
+            {
                 let microseconds = |ns: Option<u64>| match ns {
+                    None | Some(0) => "-".into(),
                     Some(ns) => format!("{:.1}", ns as f64 / 1e3),
-                    None => "-".into(),
                 };
                 writeln!(
                     out,
