@@ -17,24 +17,35 @@ use std::time::{Duration, Instant};
 /// HCAs of the guest.
 const HCAS: usize = 2;
 /// How often the drivers are loaded and removed.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 3;
 /// From QEMU's start to its end; on an idle machine with 2 cores it takes half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
-/// `ENABLE_HCA` to `DISABLE_HCA` in rounds; the first waits for some health polls (2 s apart), and each waits in a place where
-/// the host counts objects.
+/// Loads and removes the drivers in rounds. The first waits for some health polls (2 s apart), the last resets one function
+/// under the kernel's hands and binds it again, and each waits where the host counts objects.
 const SCRIPT: &str = r#"
 dmesg -c > /dev/null
 now() { cut -d' ' -f1 /proc/uptime; }
 active() { cat /sys/class/infiniband/*/ports/1/state 2>/dev/null | grep -c ACTIVE; }
+wait_active() { for wait in $(seq 300); do [ "$(active)" = HCAS ] && return; sleep 0.1; done; echo "@failed $1"; }
 for round in $(seq ROUNDS); do
     begin=$(now)
     modprobe mlx5_ib || echo "@failed modprobe"
     loaded=$(now)
-    for wait in $(seq 300); do [ "$(active)" = HCAS ] && break; sleep 0.1; done
+    wait_active modprobe
     echo "@round $round loaded from $begin to $loaded, active at $(now)"
     if [ $round = 1 ]; then
         ibv_devinfo -v
         sleep 8
+    fi
+    if [ $round = ROUNDS ]; then
+        for function in $(ls -d /sys/bus/pci/drivers/mlx5_core/0000:* | head -n 1); do
+            name=${function##*/}
+            echo $name > /sys/bus/pci/drivers/mlx5_core/unbind
+            echo "@reset by $(cat /sys/bus/pci/devices/$name/reset_method)"
+            echo 1 > /sys/bus/pci/devices/$name/reset || echo "@failed reset"
+            echo $name > /sys/bus/pci/drivers/mlx5_core/bind || echo "@failed bind"
+        done
+        wait_active rebind
     fi
     echo "@probed"
     sleep 2
@@ -166,6 +177,7 @@ fn linux_probes_the_hcas_to_active_ports_and_removes_them_without_a_complaint() 
     let text = witness.lines.join("\n");
     assert_eq!(witness.status, Some(0), "the script's status; the guest printed:\n{text}");
     assert!(!witness.lines.iter().any(|line| line.starts_with("@failed")), "{text}");
+    assert!(witness.lines.iter().any(|line| line == "@reset by flr"), "no function-level reset:\n{text}");
 
     for device in 0..HCAS {
         let value = |name| device_value(&witness.lines, device, name);
@@ -192,7 +204,7 @@ fn linux_probes_the_hcas_to_active_ports_and_removes_them_without_a_complaint() 
     let messages = kernel_log(&witness.lines);
     let probes =
         messages.iter().filter(|(_, text)| text.contains("mlx5_core") && text.contains("firmware version"));
-    assert_eq!(probes.count(), HCAS * ROUNDS, "probes in the kernel's log:\n{text}");
+    assert_eq!(probes.count(), HCAS * ROUNDS + 1, "probes in the kernel's log:\n{text}");
     // A driver's own warning, or the kernel's about a driver.
     let drivers = ["mlx5", "ib_core", "infiniband", "rdma"];
     let traces = ["cut here", "Call Trace", "BUG:", "WARNING:", "hung task", "blocked for more than"];
