@@ -308,21 +308,11 @@ impl DmaSlice {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[repr(align(4096))]
-    struct Page([u8; 4096]);
-
-    fn page() -> (std::boxed::Box<Page>, DmaSlice) {
-        let mut page = std::boxed::Box::new(Page([0; 4096]));
-        let va = (&raw mut page.0).cast::<u8>();
-        // SAFETY: tests touch the page through the slice only.
-        let slice = unsafe { DmaSlice::from_raw(va, 0x10_0000, 4096) };
-        (page, slice)
-    }
+    use crate::testing::{DEVICE, memory};
 
     #[test]
     fn copies_at_every_alignment_and_length() {
-        let (_page, slice) = page();
+        let slice = memory(4096);
         for offset in 0..17 {
             for len in 0..40 {
                 let data: std::vec::Vec<u8> = (0..len).map(|i| (i * 7 + offset + 1) as u8).collect();
@@ -340,7 +330,7 @@ mod tests {
 
     #[test]
     fn wrong_offsets_are_refused() {
-        let (_page, slice) = page();
+        let slice = memory(4096);
         assert_eq!(slice.read(4090, &mut [0; 7]), Err(OutOfBounds));
         assert_eq!(slice.write(usize::MAX, &[1]), Err(OutOfBounds));
         assert_eq!(slice.load_be32(2), Err(OutOfBounds));
@@ -350,6 +340,6 @@ mod tests {
         assert!(slice.slice(4095, 2).is_none());
         slice.store_be64(8, 0x0102_0304_0506_0708).expect("inside");
         assert_eq!(slice.load_be32(12), Ok(0x0506_0708));
-        assert_eq!(slice.slice(8, 8).map(|s| s.device_address()), Some(0x10_0008));
+        assert_eq!(slice.slice(8, 8).map(|s| s.device_address()), Some(DEVICE + 8));
     }
 }

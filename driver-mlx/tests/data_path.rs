@@ -4,7 +4,7 @@ mod common;
 
 use common::{Driver, ModelBar, World};
 use driver_mlx::{
-    Access, AddressVector, Base, Completion, CompletionKind, Cq, CqConfig, DmaSlice, InitParams,
+    Access, AddressVector, Base, Completion, CompletionKind, Cq, CqConfig, DmaSlice, Error, InitParams,
     MemoryRegion, Mtu, Path, Pd, PostError, Psn, QKey, Qp, QpConfig, QpNumber, QpState, RKey, RtrParams,
     RtsParams, SendFlags, SendOp, Service, Sge,
 };
@@ -513,4 +513,43 @@ fn full_queues_say_so() {
         posted += 1;
     }
     assert_eq!(posted, 32);
+}
+
+#[test]
+fn more_than_the_device_can_is_refused_by_name() {
+    let world = world(FabricConfig::default());
+    let mut node = Node::new(&world, 0, |_| ());
+    let base = QpConfig::rc(node.pd, node.cq.number());
+    for (what, config) in [
+        ("max_wqe_sz_sq", QpConfig { max_send_sge: 31, ..base }),
+        ("max_wqe_sz_sq", QpConfig { max_inline: 2000, ..base }),
+        ("max_wqe_sz_rq", QpConfig { max_recv_sge: 200, ..base }),
+        ("log_max_qp_sz", QpConfig { max_send_wr: 1 << 20, ..base }),
+        ("log_max_qp_sz", QpConfig { max_recv_wr: u32::MAX, ..base }),
+    ] {
+        let refused = node.hca.create_qp(&config).err();
+        assert!(matches!(refused, Some(Error::Limit { what: w, .. }) if w == what), "{refused:?}");
+    }
+    let refused = node.hca.create_cq(&CqConfig { entries: u32::MAX, eq: 0 }).err();
+    assert!(matches!(refused, Some(Error::Limit { what: "log_max_cq_sz", .. })), "{refused:?}");
+    let refused = node.hca.create_cq(&CqConfig { entries: 1, eq: 1 }).err();
+    assert_eq!(refused, Some(Error::InvalidArgument("eq")));
+    node.init();
+    let dlid = path(&mut node.hca);
+    let rtr = RtrParams {
+        path: dlid,
+        mtu: Mtu::B256,
+        remote_qpn: QpNumber::new(1),
+        rq_psn: Psn::new(0),
+        responder_resources: 255,
+        min_rnr_timer: 0,
+    };
+    let refused = node.hca.modify_to_rtr(&mut node.qp, &rtr).err();
+    assert!(matches!(refused, Some(Error::Limit { what: "log_max_ra_res_qp", .. })), "{refused:?}");
+    assert_eq!(node.qp.state(), QpState::Init);
+    let free = node.hca.free_bytes();
+    let refused = node.hca.create_qp(&QpConfig { pd: Pd::new(0x99), ..base }).err();
+    assert!(matches!(refused, Some(Error::Command(_))), "{refused:?}");
+    assert_eq!(node.hca.free_bytes(), free, "a refused queue leaves nothing behind");
+    node.end();
 }

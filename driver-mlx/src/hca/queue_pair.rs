@@ -20,6 +20,10 @@ use mlx5_prm::value::{self, OptParamMask, PmState, RqType, ServiceType};
 /// Units of 16 bytes that any work request may have (6 bits of `ds`), and an RDMA read (512 bytes).
 const MOST_UNITS: usize = 63;
 const MOST_READ_UNITS: usize = 32;
+/// Units that a receive work request may have: `log_rq_stride` has 3 bits.
+const MOST_RECEIVE_UNITS: u64 = 1 << 7;
+/// Largest `log_sra_max` and `log_rra_max`: 3 bits.
+const MOST_LOG_READS: u64 = 7;
 /// An ACK is asked for at least every 2^8 packets.
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// MTU code and log2 of the longest message of datagram services: UD, and the management QPs.
@@ -97,7 +101,8 @@ impl<P: Platform> Hca<'_, P> {
         exceeds("max_wqe_sz_sq", u64::from(config.max_send_sge), room)?;
         let inline_room = (MOST_UNITS.min(usize::from(caps.max_wqe_sz_sq) / 16) - head) as u64;
         exceeds("max_wqe_sz_sq", inline_units as u64, inline_room)?;
-        exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), u64::from(caps.max_wqe_sz_rq) / 16)?;
+        let room = (u64::from(caps.max_wqe_sz_rq) / 16).min(MOST_RECEIVE_UNITS);
+        exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), room)?;
         let units = head + inline_units.max(config.max_send_sge as usize);
         let largest = 1u64 << caps.log_max_qp_sz.min(15);
         let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
@@ -301,7 +306,11 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Error::InvalidArgument("min_rnr_timer"));
         }
         let log_rra = log2_ceil(params.responder_resources);
-        exceeds("log_max_ra_res_qp", u64::from(log_rra), u64::from(self.caps.log_max_ra_res_qp))?;
+        exceeds(
+            "log_max_ra_res_qp",
+            u64::from(log_rra),
+            u64::from(self.caps.log_max_ra_res_qp).min(MOST_LOG_READS),
+        )?;
         let QpContext { port, pkey_index, access, .. } = qp.context;
         let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
@@ -336,7 +345,11 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Error::InvalidArgument("ack_timeout, retry_count or rnr_retry"));
         }
         let log_sra = log2_ceil(params.initiator_depth);
-        exceeds("log_max_ra_req_qp", u64::from(log_sra), u64::from(self.caps.log_max_ra_req_qp))?;
+        exceeds(
+            "log_max_ra_req_qp",
+            u64::from(log_sra),
+            u64::from(self.caps.log_max_ra_req_qp).min(MOST_LOG_READS),
+        )?;
         let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
         let fields = change.qp();
         qpc::next_send_psn.set(fields, params.sq_psn.get());
