@@ -130,7 +130,10 @@ impl<'s> Demo<'s> {
             _ => {}
         }
         self.work(adapter, reporter, now)?;
-        self.watch(now)?;
+        if self.watch(now)? {
+            // What moved may let more move: only a look without movement may be followed by sleep.
+            deadline = Some(now);
+        }
         if now >= self.progress_at {
             self.progress_at = now + PROGRESS_EVERY;
             self.tell(reporter);
@@ -225,8 +228,8 @@ impl<'s> Demo<'s> {
         Ok(())
     }
 
-    /// A run that does not move is over.
-    fn watch(&mut self, now: u64) -> Result<(), DemoError> {
+    /// Whether something moved. A run that does not move for too long is over.
+    fn watch(&mut self, now: u64) -> Result<bool, DemoError> {
         let moved = match &self.stage {
             Stage::Connecting | Stage::Closing => 0,
             Stage::Dat(part) => part.moved(),
@@ -235,6 +238,7 @@ impl<'s> Demo<'s> {
         if moved != self.last_moved {
             self.last_moved = moved;
             self.last_moved_at = now;
+            return Ok(true);
         }
         let waited = now.saturating_sub(self.last_moved_at);
         if matches!(self.stage, Stage::Connecting) {
@@ -245,7 +249,7 @@ impl<'s> Demo<'s> {
         } else if waited > self.config.stall_timeout {
             return Err(DemoError::Stalled { during: self.operation(), waited_ms: waited / 1_000_000 });
         }
-        Ok(())
+        Ok(false)
     }
 
     fn tell(&self, reporter: &mut dyn Reporter) {
