@@ -6,6 +6,7 @@
 use hca_model::Profile;
 use hca_model::hca::Census;
 use hca_model::log::Level;
+use runner::levels::REQUIRE_ORACLE_VARIABLE;
 use runner::linux::{self, Image, ORACLE};
 use runner::process::Temporary;
 use runner::setup::{self, Qemu};
@@ -66,7 +67,7 @@ fn ground() -> Option<(Qemu, Image)> {
     match ground {
         Ok(ground) => Some(ground),
         Err(error) => {
-            let required = std::env::var_os("MLX5_REQUIRE_ORACLE").is_some_and(|value| value == "1");
+            let required = std::env::var_os(REQUIRE_ORACLE_VARIABLE).is_some_and(|value| value == "1");
             let missing = matches!(error, runner::Error::Missing { .. });
             assert!(missing && !required, "the Linux guest is required here: {error}");
             println!("SKIPPED: no Linux guest on this machine: {error}");
