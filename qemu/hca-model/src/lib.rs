@@ -14,6 +14,30 @@
 //! | [`transport`] | QP data path in the IBTA's packet format |
 //! | [`fabric`] | links, faults, subnet manager and administrator, capture |
 //! | [`world`] | several devices on one fabric |
+//!
+//! ```
+//! use hca_model::seams::NoMemory;
+//! use hca_model::{Hca, Interrupts, Link, Packet, Profile};
+//!
+//! struct Nobody;
+//! impl Interrupts for Nobody {
+//!     fn raise(&mut self, _vector: u16) {}
+//! }
+//! impl Link for Nobody {
+//!     fn send(&mut self, _packet: Packet) {}
+//! }
+//!
+//! let mut hca = Hca::new(Profile::node(0));
+//! let bar = hca.bar();
+//! let mut word = [0; 4];
+//! for now in [0, 5_000_000] {
+//!     hca.poll(now, &NoMemory, &mut Nobody, &mut Nobody);
+//! }
+//! bar.read(0x1fc, &mut word);
+//! assert_eq!(word[0] >> 7, 0, "`initializing` has cleared");
+//! bar.read(0x004, &mut word);
+//! assert_eq!(word[..2], [0, 5], "command interface revision");
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod bar;

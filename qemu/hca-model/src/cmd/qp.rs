@@ -225,7 +225,7 @@ const QPN: Field = rst2init_qp_in::qpn;
 const OPT_PARAM_MASK: Field = rst2init_qp_in::opt_param_mask;
 
 /// States that `opcode` may start from, and the state it leads to.
-fn transition(opcode: Opcode, strictness: Strictness, old: QpState) -> Option<QpState> {
+fn transition(opcode: Opcode, old: QpState) -> Option<QpState> {
     let (from, to): (&[QpState], QpState) = match opcode {
         Opcode::RST2INIT_QP => (&[QpState::RST], QpState::INIT),
         Opcode::INIT2INIT_QP => (&[QpState::INIT], QpState::INIT),
@@ -234,10 +234,8 @@ fn transition(opcode: Opcode, strictness: Strictness, old: QpState) -> Option<Qp
         Opcode::RTS2RTS_QP => (&[QpState::RTS], QpState::RTS),
         Opcode::SQERR2RTS_QP => (&[QpState::SQER], QpState::RTS),
         Opcode::SQD_RTS_QP => (&[QpState::SQD, QpState::SQ_DRAINING], QpState::RTS),
-        Opcode::QP_2ERR => {
-            let allowed = old != QpState::RST || strictness == Strictness::Lenient;
-            return allowed.then_some(QpState::ERR);
-        }
+        // From reset too: Linux's transition table has it.
+        Opcode::QP_2ERR => return Some(QpState::ERR),
         Opcode::QP_2RST => return Some(QpState::RST),
         _ => return None,
     };
@@ -275,7 +273,7 @@ pub(super) fn modify(hca: &mut Hca, io: &mut Io<'_>, opcode: Opcode, input: &[u8
         return Err(Refusal::missing("qpn", qpn));
     };
     let old = qp.state;
-    let Some(new) = transition(opcode, hca.profile.strictness, old) else {
+    let Some(new) = transition(opcode, old) else {
         return Err(Refusal::new(CmdStatus::BAD_QP_STATE, "qpc.state", format!("QP {qpn:#x} is in {old}")));
     };
     // The context is checked on a copy: a refused command changes nothing.
