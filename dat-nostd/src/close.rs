@@ -173,10 +173,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.qp.is_none() {
             return true;
         }
+        let block = ep.cookies.and_then(|cookies| ep.requests.block_of(&cookies, last));
         self.any_completion(ep.request_evd, |completion| {
-            ep.owns(completion)
-                && completion.is_send()
-                && ep.find_request(completion).is_some_and(|(number, _)| number == last)
+            ep.owns(completion) && completion.is_send() && Some(completion.wqe_counter()) == block
         })
     }
 

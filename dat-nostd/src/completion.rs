@@ -5,8 +5,8 @@ use driver_mlx::{Bar, Completion, CompletionKind, Platform, QpNumber};
 use crate::adapter::Adapter;
 use crate::ep::Ep;
 use crate::evd::Notification;
-use crate::event::{DtoCompletion, DtoOperation, Received};
-use crate::handle::EvdHandle;
+use crate::event::{AsyncError, DtoCompletion, DtoOperation, Received};
+use crate::handle::{EvdHandle, Handle};
 use crate::types::DtoStatus;
 use crate::work::Cookie;
 
@@ -124,13 +124,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for _ in 0..limit {
             let Some(evd) = self.evds.at_mut(slot) else { return };
             let Some(cq) = &evd.cq else { return };
+            let waiting = evd.wait.is_some();
             let meaning = match cq.peek(evd.seen.wrapping_sub(evd.consumed)) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
                     let (meaning, act) = match self.eps.at(index) {
                         Some(ep) if ep.owns(&completion) => {
-                            (ep.meaning(&completion), ep.reaction(&completion))
+                            // Only a wait counts; without one the marks need not be looked up.
+                            let meaning = if waiting { ep.meaning(&completion) } else { Meaning::Nothing };
+                            (meaning, ep.reaction(&completion))
                         }
                         _ => (Meaning::Nothing, Reaction::None),
                     };
@@ -141,6 +144,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             };
             let Some(evd) = self.evds.at_mut(slot) else { return };
             evd.seen = evd.seen.wrapping_add(1);
+            self.progress = true;
             if let (Meaning::Deliver { unsignalled }, special) = meaning {
                 evd.seen_ready += 1;
                 evd.seen_notifying += u32::from(match evd.notification {
@@ -149,6 +153,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     Notification::Solicited => special,
                 });
             }
+        }
+    }
+
+    /// A completion that the device cannot have meant: counted, and told once.
+    #[cold]
+    pub(crate) fn bad_completion(&mut self) {
+        self.counters.bad_completions += 1;
+        if self.counters.bad_completions == 1 {
+            self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
         }
     }
 

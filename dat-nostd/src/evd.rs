@@ -282,7 +282,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 Ok(None) => return self.evd_dequeue_slow(evd),
                 Err(_) => {
                     state.count_consumed(false);
-                    self.counters.bad_completions += 1;
+                    self.bad_completion();
                     return self.evd_dequeue_slow(evd);
                 }
             };
@@ -340,7 +340,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 Ok(None) => return self.take_without_cq(slot),
                 Err(_) => {
                     evd.count_consumed(false);
-                    self.counters.bad_completions += 1;
+                    self.bad_completion();
                     continue;
                 }
             };

@@ -1,7 +1,61 @@
 //! DAT 1.2 (uDAPL) without an operating system: no heap, no threads, no clock.
 //!
-//! Every call is a method of [`Adapter`], named as in the specification without the `dat_` prefix, and answers with a
-//! [`DatResult`].
+//! An [`Adapter`] owns an HCA port and all objects; every call of the specification is a method of it, named without the
+//! `dat_` prefix, and answers with a [`DatResult`]. Nothing runs between calls: [`Adapter::poll`] moves everything on and
+//! says when it wants to be called again.
+//!
+//! ```
+//! use dat_nostd::*;
+//!
+//! /// Waits for a connection on port 7471, takes one message into `memory` and says how long it is.
+//! fn serve<P: Platform>(adapter: &mut Adapter<'_, P>, memory: DmaSlice) -> DatResult<u64> {
+//!     let (ia, _) = adapter.ia_open("ib0", 8, None)?;
+//!     let pz = adapter.pz_create(ia)?;
+//!     let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_WRITE)?;
+//!     let streams = EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO;
+//!     let evd = adapter.evd_create(ia, 16, None, streams)?;
+//!     let ep = adapter.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None)?;
+//!     let all = LmrTriplet::new(lmr.lmr_context, lmr.registered_address, lmr.registered_size);
+//!     adapter.ep_post_recv(ep, &[all], 1, CompletionFlags::empty())?;
+//!     adapter.psp_create(ia, 7471, evd, PspFlags::Consumer)?;
+//!     loop {
+//!         match adapter.evd_dequeue(evd) {
+//!             Ok(Event { data: EventData::ConnectionRequest { cr, .. }, .. }) => {
+//!                 adapter.cr_accept(cr, Some(ep), b"welcome")?;
+//!             }
+//!             Ok(Event { data: EventData::Dto(done), .. }) => return Ok(done.transferred_length),
+//!             Ok(_) => {}
+//!             Err(DatReturn::QUEUE_EMPTY) => {
+//!                 let now = adapter.platform().now();
+//!                 let deadline = adapter.poll(now).unwrap_or(u64::MAX);
+//!                 if adapter.prepare_idle(now) {
+//!                     adapter.platform().idle(deadline);
+//!                 }
+//!             }
+//!             Err(error) => return Err(error),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! | module | subject |
+//! |---|---|
+//! | `adapter`, `ia` | the owner of everything; instances of it |
+//! | `memory` | protection zones, local memory regions |
+//! | `evd`, `queue`, `wait`, `completion` | events: queues, CQs, waits, what completions mean |
+//! | `ep`, `states`, `work`, `dto` | endpoints, their states, their outstanding operations, posts |
+//! | `connect`, `cr`, `framing`, `close` | connections: active side, passive side, private data, the end |
+//!
+//! # Extensions
+//! Zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
+//! attributes ([`EpAttributes::retry_count`] and below); DMA memory ([`Adapter::dma_alloc`]); the adapter's address, MTU and
+//! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
+//! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); operation and vendor syndrome in completions.
+//!
+//! # Not supported yet
+//! CNOs, SRQs, RMRs, RSPs, service points whose EPs the provider makes, `cr_handoff`, `ep_modify`, `ep_dup_connect`,
+//! `evd_resize`, watermarks, consumer contexts, the registry, quality of service, multipath. Their calls are absent; arguments
+//! that ask for them answer MODEL_NOT_SUPPORTED.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -22,14 +22,14 @@ pub const MAX_CRS: usize = 32;
 
 /// All memory of an adapter that the device does not see; all zero bytes, so that a static takes no room in an image.
 ///
-/// | parameter | what | about bytes each |
+/// | parameter | what | bytes each, at most |
 /// |---|---|---|
 /// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
-/// | `EPS` | endpoints | 750 |
-/// | `EVDS` | event dispatchers | 250 |
-/// | `LMRS` | memory regions (at most 65,536) | 100 |
+/// | `EPS` | endpoints | 896 |
+/// | `EVDS` | event dispatchers | 320 |
+/// | `LMRS` | memory regions (at most 65,536) | 112 |
 /// | `EVENTS` | events queued in software, over all EVDs | 80 |
-/// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 900 |
+/// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 1024 |
 ///
 /// IAs, protection zones, service points and connection requests are few and have constants of their own.
 pub struct AdapterStorage<
@@ -122,5 +122,42 @@ impl<
 {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view of a BAR as large as an embedder's pointer and length.
+    #[derive(Clone, Copy)]
+    struct WideBar {
+        _base: u64,
+        _len: usize,
+    }
+
+    impl Bar for WideBar {
+        fn len(&self) -> usize {
+            0
+        }
+        fn read32(&self, _: usize) -> u32 {
+            u32::MAX
+        }
+        fn write32(&self, _: usize, _: u32) {}
+        fn write64(&self, _: usize, _: u64) {}
+    }
+
+    #[test]
+    fn the_documented_costs_hold() {
+        let costs = [
+            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 896),
+            ("EVDS", size_of::<Slot<Evd<WideBar>>>(), 320),
+            ("LMRS", size_of::<Slot<Lmr>>(), 112),
+            ("EVENTS", size_of::<EventSlot>(), 80),
+            ("CONNECTIONS", size_of::<PortStorage<2>>() - size_of::<PortStorage<1>>(), 1024),
+        ];
+        for (name, size, documented) in costs {
+            assert!(size <= documented, "{name}: {size} instead of {documented}");
+        }
     }
 }

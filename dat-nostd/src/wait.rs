@@ -74,6 +74,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             timeout => now.saturating_add(u64::from(timeout) * 1000),
         };
         evd.wait = Some(WaitState { deadline, threshold, first: true });
+        // Completions are counted for a wait only, so what was looked at without one is looked at again.
+        evd.seen = evd.consumed;
+        (evd.seen_ready, evd.seen_notifying) = (0, 0);
         Ok(())
     }
 

@@ -127,6 +127,11 @@ impl Work {
         })
     }
 
+    /// First block of the request of this number.
+    pub(crate) fn block_of(&self, cookies: &DmaSlice, number: u32) -> Option<u16> {
+        cookies.load_be64(self.place(number) + 8).ok().map(|kept| (kept >> 16) as u16)
+    }
+
     /// Marks of the outstanding receive that the device counts by the low bits of `counter`. Its ring is at least as long as
     /// what may be outstanding, and a power of two.
     pub(crate) fn receive_marks(&self, cookies: &DmaSlice, counter: u16) -> Option<Cookie> {
