@@ -248,6 +248,23 @@ impl World {
         }
     }
 
+    /// Lets the devices run alone until nothing more happens within `window` nanoseconds.
+    pub fn settle(&self, window: u64) {
+        loop {
+            let state = &mut *self.state.borrow_mut();
+            let due: Vec<usize> =
+                (0..state.devices.len()).filter(|&index| state.device_is_due(index)).collect();
+            if let Some(&index) = due.get(state.random.below(due.len() as u64) as usize) {
+                state.run_device(index);
+                continue;
+            }
+            match state.next_deadline() {
+                Some(at) if at <= state.now.saturating_add(window) => state.now = state.now.max(at),
+                _ => return,
+            }
+        }
+    }
+
     /// Lets the devices run alone for `duration` nanoseconds.
     pub fn pass(&self, duration: u64) {
         let end = self.now().saturating_add(duration);
@@ -384,8 +401,11 @@ impl State {
         while let Some(packet) = self.fabric.receive(device.port, now) {
             device.hca.receive(packet);
         }
-        let mut wire = self.fabric.wire(device.port, now);
-        device.more = device.hca.poll(now, &device.memory, &mut device.vectors, &mut wire);
+        // A port without credit waits: its peers first have to take what is on its way.
+        device.more = !self.fabric.ready(device.port) || {
+            let mut wire = self.fabric.wire(device.port, now);
+            device.hca.poll(now, &device.memory, &mut device.vectors, &mut wire)
+        };
         self.fabric.poll(now);
         self.spend();
     }

@@ -1,0 +1,156 @@
+//! Post and dequeue of DAT: 32 connections of one adapter with another.
+
+use crate::platform::{BenchBar, BenchPlatform};
+use crate::{HANDLES, OPERATIONS};
+use dat_nostd::{
+    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaSlice, DtoStatus,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet, MemPriv,
+    Platform, PspFlags, Qos, RmrTriplet,
+};
+use hca_model::Profile;
+use tests::dat::address;
+use tests::{World, WorldConfig};
+
+const LEN: usize = 64;
+const PORT: u64 = 7000;
+
+/// An adapter of the bench.
+pub type BenchAdapter = Adapter<'static, BenchPlatform>;
+type Tables = AdapterStorage<BenchBar, 8192, 40, 8, 8, 256, 72>;
+
+#[inline(never)]
+fn measured_dat_post_write(
+    adapter: &mut BenchAdapter,
+    ep: EpHandle,
+    local: &LmrTriplet,
+    cookie: u64,
+    remote: &RmrTriplet,
+) -> DatResult<()> {
+    adapter.ep_post_rdma_write(ep, std::slice::from_ref(local), cookie, remote, CompletionFlags::empty())
+}
+
+#[inline(never)]
+fn measured_dat_dequeue(adapter: &mut BenchAdapter, evd: EvdHandle) -> DatResult<Event> {
+    adapter.evd_dequeue(evd)
+}
+
+/// Two adapters of one world.
+pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
+    let world = World::new(&WorldConfig::new(seed));
+    let attached = [0, 1].map(|node| world.attach(Profile::node(node), 32 << 20));
+    let mut node = 0;
+    attached.map(|(platform, region)| {
+        let other = 1 - node;
+        let gid = Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16));
+        let neighbours = Box::leak(Box::new([(address(other), gid)]));
+        let config =
+            AdapterConfig::new("ib0", address(node), neighbours, u128::from(seed) << 8 | node as u128);
+        let tables = Box::leak(Box::new(Tables::new()));
+        node = other;
+        Adapter::open(BenchPlatform::new(platform), region, tables.parts(), &config).expect("opens")
+    })
+}
+
+/// Runs both nodes once.
+pub fn step(adapters: &mut [BenchAdapter; 2]) {
+    let now = adapters[0].platform().now();
+    for adapter in adapters.iter_mut() {
+        adapter.poll(now);
+        adapter.platform().ring();
+    }
+    adapters[0].platform().settle();
+    adapters[0].platform().idle(now + 100_000);
+}
+
+fn wait(adapters: &mut [BenchAdapter; 2], side: usize, evd: EvdHandle) -> Event {
+    for _ in 0..100_000 {
+        if let Ok(event) = adapters[side].evd_dequeue(evd) {
+            return event;
+        }
+        step(adapters);
+    }
+    panic!("no event");
+}
+
+struct Side {
+    transfers: EvdHandle,
+    connections: EvdHandle,
+    requests: EvdHandle,
+    memory: DmaSlice,
+    lmr: LmrCreated,
+    eps: Vec<EpHandle>,
+}
+
+impl Side {
+    fn new(adapter: &mut BenchAdapter) -> Self {
+        let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
+        let pz = adapter.pz_create(ia).expect("PZ");
+        let transfers = adapter.evd_create(ia, 1024, None, EvdFlags::DTO).expect("EVD");
+        let connections = adapter.evd_create(ia, 64, None, EvdFlags::CONNECTION).expect("EVD");
+        let requests = adapter.evd_create(ia, 64, None, EvdFlags::CR).expect("EVD");
+        let memory = adapter.dma_alloc(HANDLES * LEN, 4096).expect("memory");
+        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).expect("LMR");
+        let attributes = EpAttributes { max_recv_iov: 1, max_request_iov: 1, ..EpAttributes::DEFAULT };
+        let eps = (0..HANDLES)
+            .map(|_| {
+                adapter
+                    .ep_create(
+                        ia,
+                        Some(pz),
+                        Some(transfers),
+                        Some(transfers),
+                        Some(connections),
+                        Some(&attributes),
+                    )
+                    .expect("EP")
+            })
+            .collect();
+        adapter.psp_create(ia, PORT, requests, PspFlags::Consumer).expect("PSP");
+        Self { transfers, connections, requests, memory, lmr, eps }
+    }
+}
+
+/// Makes and checks the operations.
+pub fn run() {
+    let mut adapters = adapters(2);
+    let sides = adapters.each_mut().map(Side::new);
+    let [near, far] = &sides;
+    for handle in 0..HANDLES {
+        let flags = ConnectFlags::Default;
+        adapters[0]
+            .ep_connect(near.eps[handle], &address(1), PORT, 10_000_000, &[], Qos::BestEffort, flags)
+            .expect("asks");
+        let request = wait(&mut adapters, 1, far.requests);
+        let EventData::ConnectionRequest { cr, .. } = request.data else { panic!("{request:?}") };
+        adapters[1].cr_accept(cr, Some(far.eps[handle]), &[]).expect("accepts");
+        for (side, end) in sides.iter().enumerate() {
+            wait(&mut adapters, side, end.connections);
+        }
+    }
+
+    let mut done = 0;
+    while done < OPERATIONS {
+        let batch = HANDLES.min(OPERATIONS - done);
+        for handle in 0..batch {
+            let word = (done + handle) as u64;
+            near.memory.store_be64(handle * LEN, word).expect("inside");
+            let at = (near.memory.va() + handle * LEN) as u64;
+            let local = LmrTriplet::new(near.lmr.lmr_context, at, LEN as u64);
+            let at = (far.memory.va() + handle * LEN) as u64;
+            let remote = RmrTriplet::new(far.lmr.rmr_context, at, LEN as u64);
+            measured_dat_post_write(&mut adapters[0], near.eps[handle], &local, word, &remote)
+                .expect("posts");
+            adapters[0].platform().ring();
+        }
+        adapters[0].platform().settle();
+        for _ in 0..batch {
+            let event = measured_dat_dequeue(&mut adapters[0], near.transfers).expect("an event");
+            let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
+            assert_eq!((dto.status, dto.transferred_length), (DtoStatus::Success, LEN as u64));
+            let handle = near.eps.iter().position(|ep| *ep == dto.ep).expect("one of them");
+            assert_eq!(dto.user_cookie, (done + handle) as u64);
+            assert_eq!(far.memory.load_be64(handle * LEN), Ok(dto.user_cookie));
+        }
+        done += batch;
+    }
+}

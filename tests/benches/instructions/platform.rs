@@ -1,0 +1,104 @@
+//! A node's platform whose doorbells are what they are on hardware: one volatile store to memory. Between the counted functions
+//! they are carried to the emulated HCA.
+
+use driver_mlx::{Bar, MapError, MmioBar, Platform};
+use hca_model::BarPort;
+use hca_model::bar::BAR0_SIZE;
+use std::alloc::{Layout, alloc_zeroed};
+use std::ptr::NonNull;
+use tests::{ModelBar, ModelPlatform};
+
+/// Bytes of a UAR page.
+const PAGE: usize = 4096;
+/// UAR pages looked at: more than the driver takes.
+const PAGES: std::ops::Range<usize> = 4..40;
+/// Registers of 64 bits in a UAR page that anything here writes: CQ arming, event queues, four send doorbells.
+const REGISTERS: [usize; 7] = [0x20, 0x40, 0x48, 0x800, 0x900, 0xa00, 0xb00];
+
+/// Registers: 64-bit writes go to memory, everything else to the emulated HCA.
+#[derive(Clone, Copy)]
+pub struct BenchBar {
+    memory: MmioBar,
+    model: ModelBar,
+}
+
+impl Bar for BenchBar {
+    #[inline]
+    fn len(&self) -> usize {
+        BAR0_SIZE
+    }
+    fn read32(&self, offset: usize) -> u32 {
+        self.model.read32(offset)
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        self.model.write32(offset, value);
+    }
+    #[inline]
+    fn write64(&self, offset: usize, value: u64) {
+        self.memory.write64(offset, value);
+    }
+}
+
+/// The platform.
+#[derive(Clone)]
+pub struct BenchPlatform {
+    inner: ModelPlatform,
+    bar: BenchBar,
+}
+
+impl BenchPlatform {
+    /// Around the platform of a node.
+    pub fn new(inner: ModelPlatform) -> Self {
+        let layout = Layout::from_size_align(BAR0_SIZE, 4096).expect("a power of two");
+        // SAFETY: the layout's size is not 0.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("32 MiB of address space");
+        // SAFETY: new memory, never freed, reached through this handle alone.
+        let memory = unsafe { MmioBar::new(base, BAR0_SIZE) }.expect("aligned");
+        let bar = BenchBar { memory, model: inner.bar() };
+        Self { inner, bar }
+    }
+
+    /// Carries the doorbells to the emulated HCA.
+    pub fn ring(&self) {
+        for offset in PAGES.flat_map(|page| REGISTERS.map(|register| page * PAGE + register)) {
+            let value = self.bar.memory.read64(offset);
+            if value != 0 {
+                self.bar.memory.write64(offset, 0);
+                self.bar.model.write64(offset, value);
+            }
+        }
+    }
+
+    /// Carries the doorbells and lets the HCAs work until nothing more happens.
+    pub fn settle(&self) {
+        self.ring();
+        self.inner.world().settle(50_000);
+    }
+}
+
+impl Platform for BenchPlatform {
+    type Bar = BenchBar;
+
+    fn bar(&self) -> BenchBar {
+        self.bar
+    }
+    fn bar_write_combining(&self) -> Option<BenchBar> {
+        None
+    }
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+    fn idle(&self, deadline: u64) {
+        self.ring();
+        self.inner.idle(deadline);
+    }
+    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+        self.inner.map(va, len)
+    }
+    fn unmap(&self, device_address: u64, len: usize) {
+        self.inner.unmap(device_address, len);
+    }
+}
+
+/// The front of an emulated HCA's BAR0 takes any offset that [`REGISTERS`] names.
+const _: () = assert!(PAGES.end * PAGE <= BAR0_SIZE && size_of::<BarPort>() > 0);

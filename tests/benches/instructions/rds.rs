@@ -1,0 +1,109 @@
+//! Sending and receiving of RDS: 32 sockets of one node with 32 of another.
+
+use crate::dat::{BenchAdapter, adapters, step};
+use crate::{HANDLES, OPERATIONS};
+use dat_nostd::Platform;
+use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use std::net::SocketAddr;
+use tests::dat::address;
+
+const LEN: usize = 64;
+
+#[inline(never)]
+fn measured_rds_sendmsg(
+    rds: &mut Rds<'_>,
+    adapter: &mut BenchAdapter,
+    socket: SocketHandle,
+    to: SocketAddr,
+    bytes: &[u8],
+) -> Result<usize, RdsError> {
+    rds.sendmsg(adapter, socket, to, bytes)
+}
+
+#[inline(never)]
+fn measured_rds_poll(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: u64) -> Option<u64> {
+    rds.poll(adapter, now)
+}
+
+#[inline(never)]
+fn measured_rds_recvmsg(
+    rds: &mut Rds<'_>,
+    adapter: &mut BenchAdapter,
+    socket: SocketHandle,
+    buffer: &mut [u8],
+) -> Result<Received, RdsError> {
+    rds.recvmsg(adapter, socket, buffer)
+}
+
+fn payload(operation: usize) -> [u8; LEN] {
+    std::array::from_fn(|i| (operation * 31 + i * 7) as u8)
+}
+
+/// Makes and checks the operations.
+pub fn run() {
+    let mut adapters = adapters(3);
+    let mut nodes = adapters.each_mut().map(|adapter| {
+        let storage = Box::leak(Box::new(RdsStorage::<40, 4, 1024>::new()));
+        Rds::start(adapter, storage.parts(), RdsConfig::default()).expect("starts")
+    });
+    let port = |handle: usize| 4000 + handle as u16;
+    let mut side = 0;
+    let sockets = nodes.each_mut().map(|rds| {
+        let here = address(side);
+        side += 1;
+        [(); HANDLES].map({
+            let mut handle = 0;
+            move |()| {
+                handle += 1;
+                rds.bind(SocketAddr::new(here, port(handle - 1))).expect("binds")
+            }
+        })
+    });
+
+    // The connection is made by the first message, outside the count.
+    let first = payload(0);
+    nodes[0]
+        .sendmsg(&mut adapters[0], sockets[0][0], SocketAddr::new(address(1), port(0)), &first)
+        .expect("sends");
+    let mut buffer = [0; 2 * LEN];
+    while nodes[1].recvmsg(&mut adapters[1], sockets[1][0], &mut buffer).is_err() {
+        round(&mut adapters, &mut nodes);
+    }
+
+    let mut done = 0;
+    while done < OPERATIONS {
+        let batch = HANDLES.min(OPERATIONS - done);
+        for handle in 0..batch {
+            let bytes = payload(done + handle);
+            let to = SocketAddr::new(address(1), port(handle));
+            let sent = measured_rds_sendmsg(&mut nodes[0], &mut adapters[0], sockets[0][handle], to, &bytes);
+            assert_eq!(sent, Ok(LEN));
+            adapters[0].platform().ring();
+        }
+        adapters[0].platform().settle();
+        let now = adapters[1].platform().now();
+        adapters[1].poll(now);
+        measured_rds_poll(&mut nodes[1], &mut adapters[1], now);
+        for handle in 0..batch {
+            let received =
+                measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], sockets[1][handle], &mut buffer);
+            let from = SocketAddr::new(address(0), port(handle));
+            assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN }));
+            assert_eq!(buffer[..LEN], payload(done + handle));
+        }
+        // Acknowledgements and receives posted again.
+        round(&mut adapters, &mut nodes);
+        done += batch;
+    }
+}
+
+/// Runs both nodes once, outside the count.
+fn round(adapters: &mut [BenchAdapter; 2], nodes: &mut [Rds<'_>; 2]) {
+    for _ in 0..2 {
+        step(adapters);
+        let now = adapters[0].platform().now();
+        for (rds, adapter) in nodes.iter_mut().zip(adapters.iter_mut()) {
+            rds.poll(adapter, now);
+        }
+    }
+}
