@@ -181,7 +181,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The same for receives, each of which has a completion of its own.
     fn receives_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
-        let mut left = closing.receive_end.wrapping_sub(ep.receives.tail) as i32;
+        // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
+        let end = if ep.state == EpState::DisconnectPending { ep.receives.head } else { closing.receive_end };
+        let mut left = end.wrapping_sub(ep.receives.tail) as i32;
         if left <= 0 || ep.qp.is_none() {
             return true;
         }
