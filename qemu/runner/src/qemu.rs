@@ -29,6 +29,8 @@ pub struct Machine {
     pub firmware_files: Vec<(String, PathBuf)>,
     /// The sockets at which emulated HCAs are served, one device each.
     pub hcas: Vec<PathBuf>,
+    /// Further devices, as the values of `-device`.
+    pub devices: Vec<String>,
     /// Where the bytes written to the debug console (port 0xe9) go.
     pub debug_console: Option<PathBuf>,
 }
@@ -45,6 +47,7 @@ impl Machine {
             initramfs: None,
             firmware_files: Vec::new(),
             hcas: Vec::new(),
+            devices: Vec::new(),
             debug_console: None,
         }
     }
@@ -61,6 +64,9 @@ impl Machine {
         add(&["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         for socket in &self.hcas {
             add(&["-device", &hca_argument(socket)]);
+        }
+        for device in &self.devices {
+            add(&["-device", device]);
         }
         add(&["-append", &self.command_line]);
         for (name, file) in &self.firmware_files {

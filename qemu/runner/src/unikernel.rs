@@ -15,6 +15,8 @@ pub struct Options {
     pub words: String,
     /// The sockets at which its HCAs are served.
     pub hcas: Vec<PathBuf>,
+    /// Further devices, as the values of QEMU's `-device`.
+    pub devices: Vec<String>,
     /// Guest memory in MiB.
     pub memory_mib: u32,
     /// QEMU's accelerator.
@@ -24,7 +26,7 @@ pub struct Options {
 impl Options {
     /// `words` on a machine without HCA.
     pub fn new(words: &str) -> Self {
-        Self { words: words.into(), hcas: Vec::new(), memory_mib: 256, accelerator: "tcg".into() }
+        Self { words: words.into(), hcas: Vec::new(), devices: Vec::new(), memory_mib: 256, accelerator: "tcg".into() }
     }
 }
 
@@ -118,6 +120,7 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.accelerator.clone_from(&options.accelerator);
     machine.command_line.clone_from(&options.words);
     machine.hcas.clone_from(&options.hcas);
+    machine.devices.clone_from(&options.devices);
     machine.debug_console = Some(folder.path().join("defmt"));
     let guest = Guest::start(qemu, &machine)?;
     Ok(Running { guest, folder, started: Instant::now() })

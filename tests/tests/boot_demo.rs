@@ -1,0 +1,71 @@
+//! The demonstration as the user runs it, at a part of its volume: two unikernels under QEMU, two served HCAs.
+
+use hca_model::fabric::Faults;
+use runner::demo::{self, Options};
+use runner::process::Temporary;
+use runner::report::{Node, Report};
+use runner::{kernel_image, setup, tshark};
+use std::path::PathBuf;
+use std::time::Duration;
+
+fn run(capture: Option<PathBuf>, faults: &str, seed: u64) -> Report {
+    let qemu = setup::all().unwrap_or_else(|error| panic!("{error}"));
+    let image = kernel_image::build().unwrap_or_else(|error| panic!("{error}"));
+    let options = Options {
+        report: None,
+        capture,
+        faults: faults.parse::<Faults>().expect("faults"),
+        seed,
+        accelerator: "tcg".into(),
+        log: true,
+        divide: 32,
+        limit: Duration::from_secs(300),
+    };
+    demo::run_image(&qemu, &image, &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Messages of one operation that a node verified.
+fn verified(node: &Node, operation: &str) -> u64 {
+    node.operations.iter().filter(|result| result.op == operation).map(|result| result.verified).sum()
+}
+
+fn check(report: &Report) {
+    assert!(report.verified, "{report:#?}");
+    let [server, client] = report.nodes.as_slice() else { panic!("{report:#?}") };
+    for node in [server, client] {
+        assert!(node.verified, "{report:#?}");
+        assert_eq!(verified(node, "send_recv"), 20_000 / 32 / 2, "{report:#?}");
+        assert_eq!(verified(node, "rds"), 20_000 / 32 / 2, "{report:#?}");
+        assert!(node.steps.iter().any(|step| step.name == "init_hca"), "{report:#?}");
+    }
+    assert!(verified(server, "rdma_write") > 0 && verified(client, "rdma_read") > 0, "{report:#?}");
+    for operation in ["rdma_write", "rdma_read"] {
+        let moved: u64 =
+            client.operations.iter().filter(|result| result.op == operation).map(|result| result.bytes).sum();
+        assert!(moved >= (64 << 20) / 32, "{operation}: {moved} bytes");
+    }
+}
+
+#[test]
+fn the_demo_verifies_every_byte_and_its_capture_is_infiniband() {
+    let folder = Temporary::folder("demo-test").expect("folder");
+    let capture = folder.path().join("capture.pcapng");
+    let report = run(Some(capture.clone()), "none", 11);
+    check(&report);
+    assert_eq!((report.packets.lost, report.packets.duplicated), (0, 0));
+    let malformed = tshark::read(&capture, "_ws.malformed", &["frame.number"]).expect("tshark");
+    assert_eq!(malformed, Vec::<Vec<String>>::new());
+    let opcodes = tshark::read(&capture, "infiniband.bth", &["infiniband.bth.opcode"]).expect("tshark");
+    // UD send, RC send, RDMA write, RDMA read request, ACK.
+    for opcode in ["100", "4", "10", "12", "17"] {
+        assert!(opcodes.iter().any(|row| row[0] == opcode), "no packet of opcode {opcode}");
+    }
+}
+
+#[test]
+fn the_demo_verifies_every_byte_on_a_fabric_that_loses_duplicates_and_reorders() {
+    let report = run(None, "loss=1%,dup=1%,reorder=1%", 12);
+    check(&report);
+    let packets = &report.packets;
+    assert!(packets.lost > 0 && packets.duplicated > 0 && packets.reordered > 0, "{packets:?}");
+}
