@@ -27,7 +27,7 @@ pub(super) struct Ring<'a> {
     pub(super) input: &'a str,
     /// Bytes of the whole ring.
     pub(super) len: u64,
-    /// In 64-byte units.
+    /// In units of a 64th of a page: 64 bytes where pages are 4 KiB.
     pub(super) page_offset: u32,
     /// log2 of a page in units of 4 KiB.
     pub(super) log_page_size: u32,
@@ -37,11 +37,11 @@ impl Ring<'_> {
     /// Makes the page list and checks alignment, coverage and excess of `pas`.
     pub(super) fn pages(&self, input: &[u8], pas: Tail, strictness: Strictness) -> Result<PageList, Refusal> {
         let log_page = self.log_page_size + 12;
-        let offset = u64::from(self.page_offset) * 64;
         let field = |name: &str| format!("{}.{name}", self.context);
         if log_page > 31 {
             return Err(Refusal::param(field("log_page_size"), format!("{}", self.log_page_size)));
         }
+        let offset = u64::from(self.page_offset) << (log_page - 6);
         if offset >= 1 << log_page {
             return Err(Refusal::param(field("page_offset"), "beyond the first page"));
         }
@@ -185,4 +185,22 @@ pub(super) fn config_int_moderation(hca: &mut Hca, op_mod: u16, input: &[u8], ou
     config_int_moderation_out::min_delay.set(output, *delay);
     config_int_moderation_out::int_vector.set(output, vector);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_in_the_first_page_grows_with_the_page() {
+        let pas = Tail { offset: 0, stride: 8 };
+        let input = 0x20_0000u64.to_be_bytes();
+        for (log_page_size, first) in [(0, 3 * 64), (1, 3 * 128), (4, 3 * 1024)] {
+            let ring =
+                Ring { context: "qpc", input: "create_qp_in", len: 1024, page_offset: 3, log_page_size };
+            let pages = ring.pages(&input, pas, Strictness::Strict);
+            let address = pages.map(|pages| pages.address(0).map(|(address, _)| address));
+            assert_eq!(address, Ok(Some(0x20_0000 + first)), "pages of 2^{} bytes", log_page_size + 12);
+        }
+    }
 }
