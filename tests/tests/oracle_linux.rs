@@ -1,5 +1,5 @@
 //! The first outside judge: an unmodified Debian kernel with `mlx5_core` and `mlx5_ib` probes emulated HCAs over vfio-user,
-//! brings their ports to Active, and lets them go again.
+//! brings their ports to Active, moves data from one to the other by rdma-core's programs, and lets them go again.
 //!
 //! Where Debian packages cannot be had the test says SKIPPED; `MLX5_REQUIRE_ORACLE=1` makes that a failure.
 
@@ -21,12 +21,33 @@ const HCAS: usize = 2;
 const ROUNDS: usize = 3;
 /// From QEMU's start to its end; on an idle machine with 2 cores it takes half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Loads and removes the drivers in rounds. The first waits for some health polls (2 s apart), the last resets one function
+/// rdma-core's programs, each run once on either HCA so that they talk to each other over the fabric.
+const PINGPONGS: [&str; 6] = [
+    "ibv_rc_pingpong -c -n 100 -s 4096 -m 1024",
+    "ibv_rc_pingpong -c -n 100 -s 1",
+    "ibv_rc_pingpong -c -n 20 -s 1048576 -m 4096",
+    "ibv_rc_pingpong -c -e -n 100 -s 65536 -m 2048",
+    "ibv_ud_pingpong -c -n 100 -s 2048",
+    "ibv_srq_pingpong -c -n 100 -s 4096",
+];
+/// Loads and removes the drivers in rounds. The first waits for some health polls (2 s apart), the second moves data, the last
+/// resets one function
 /// under the kernel's hands and binds it again, and each waits where the host counts objects.
 const SCRIPT: &str = r#"
 dmesg -c > /dev/null
 now() { cut -d' ' -f1 /proc/uptime; }
 active() { cat /sys/class/infiniband/*/ports/1/state 2>/dev/null | grep -c ACTIVE; }
+pingpong() {
+    program=$1
+    shift
+    timeout 60 $program -d mlx5_0 "$@" > /tmp/server 2>&1 &
+    sleep 1
+    timeout 60 $program -d mlx5_1 "$@" 127.0.0.1 > /tmp/client 2>&1
+    client=$?
+    wait $!
+    echo "@pingpong server $? client $client: $program $*: $(tail -n 1 /tmp/client)"
+    grep -i -h -E "invalid|fail" /tmp/server /tmp/client
+}
 wait_active() { for wait in $(seq 300); do [ "$(active)" = HCAS ] && return; sleep 0.1; done; echo "@failed $1"; }
 for round in $(seq ROUNDS); do
     begin=$(now)
@@ -37,6 +58,10 @@ for round in $(seq ROUNDS); do
     if [ $round = 1 ]; then
         ibv_devinfo -v
         sleep 8
+    fi
+    if [ $round = 2 ]; then
+        modprobe ib_uverbs
+        PINGPONGS
     fi
     if [ $round = ROUNDS ]; then
         for function in $(ls -d /sys/bus/pci/drivers/mlx5_core/0000:* | head -n 1); do
@@ -88,7 +113,9 @@ struct Witness {
 
 /// Runs the script in a guest with the HCAs of `served`.
 fn watch(qemu: &Qemu, image: &Image, served: &Served) -> Witness {
-    let script = SCRIPT.replace("ROUNDS", &ROUNDS.to_string()).replace("HCAS", &HCAS.to_string());
+    let pingpongs = PINGPONGS.map(|line| format!("pingpong {line}")).join("\n");
+    let script = SCRIPT.replace("PINGPONGS", &pingpongs);
+    let script = script.replace("ROUNDS", &ROUNDS.to_string()).replace("HCAS", &HCAS.to_string());
     let options = linux::Options {
         hcas: served.sockets().map(Into::into).collect(),
         limit: LIMIT,
@@ -109,7 +136,7 @@ fn watch(qemu: &Qemu, image: &Image, served: &Served) -> Witness {
                 if let Some(status) = line.strip_prefix("@status ") {
                     witness.status = status.trim().parse().ok();
                 }
-                if line.starts_with("@round") {
+                if line.starts_with("@round") || line.starts_with("@pingpong") {
                     println!("{line}");
                 }
                 witness.lines.push(line);
@@ -157,7 +184,7 @@ fn guid(value: u64) -> String {
 }
 
 #[test]
-fn linux_probes_the_hcas_to_active_ports_and_removes_them_without_a_complaint() {
+fn linux_probes_the_hcas_moves_data_and_removes_them_without_a_complaint() {
     let Some((qemu, image)) = ground() else { return };
     println!("Linux {}", image.version);
     let folder = Temporary::folder("oracle-linux").expect("a folder");
@@ -201,6 +228,12 @@ fn linux_probes_the_hcas_to_active_ports_and_removes_them_without_a_complaint() 
         device_value(&witness.lines, 1, "port_lid"),
         "each port has a LID of its own"
     );
+
+    for program in PINGPONGS {
+        let wanted = format!("@pingpong server 0 client 0: {program}: ");
+        assert!(witness.lines.iter().any(|line| line.starts_with(&wanted)), "{program} failed:\n{text}");
+    }
+    assert!(!text.contains("invalid data"), "wrong data arrived:\n{text}");
 
     let messages = kernel_log(&witness.lines);
     let probes =
