@@ -162,6 +162,9 @@ pub enum Error {
         opcode: Option<Opcode>,
         /// How long was waited, in milliseconds.
         waited_ms: u64,
+        /// What the health buffer said then; 0 if firmware saw nothing wrong with itself.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        syndrome: HealthSyndrome,
     },
     /// Firmware refused a command.
     Command(CommandError),
@@ -246,11 +249,12 @@ impl fmt::Display for Error {
             Self::CommandQueue { log_size, log_stride } => {
                 write!(f, "unusable command queue: log_cmdq_size {log_size}, log_cmdq_stride {log_stride}")
             }
-            Self::Timeout { step, opcode: Some(opcode), waited_ms } => {
-                write!(f, "{opcode} at step {step} was not answered in {waited_ms} ms")
-            }
-            Self::Timeout { step, opcode: None, waited_ms } => {
-                write!(f, "the device did not get past step {step} in {waited_ms} ms")
+            Self::Timeout { step, opcode, waited_ms, syndrome } => {
+                match opcode {
+                    Some(opcode) => write!(f, "{opcode} at step {step} was not answered in {waited_ms} ms")?,
+                    None => write!(f, "the device did not get past step {step} in {waited_ms} ms")?,
+                }
+                if syndrome.0 == 0 { Ok(()) } else { write!(f, "; health syndrome {syndrome}") }
             }
             Self::Command(error) => error.fmt(f),
             Self::NoCommandSlot => f.write_str("no command slot is free"),

@@ -8,6 +8,7 @@ use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
 use hca_model::hca::Life;
 use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::HealthSyndrome;
 use std::rc::Rc;
 
 fn world(profile: Profile) -> Rc<World> {
@@ -124,7 +125,12 @@ fn a_command_without_answer_times_out() {
     profile.misbehaviour.stall_command = Some(Opcode::INIT_HCA);
     let world = world(profile);
     let error = world.bring_up(0, &Config::DEFAULT).err();
-    let expected = Error::Timeout { step: Step::InitHca, opcode: Some(Opcode::INIT_HCA), waited_ms: 60_000 };
+    let expected = Error::Timeout {
+        step: Step::InitHca,
+        opcode: Some(Opcode::INIT_HCA),
+        waited_ms: 60_000,
+        syndrome: HealthSyndrome(0),
+    };
     assert_eq!(error, Some(expected));
 }
 
@@ -150,7 +156,7 @@ fn a_device_that_never_starts_times_out() {
     assert!(
         matches!(
             error,
-            Some(Error::Timeout { step: Step::Initializing, opcode: None, waited_ms: 120_000.. })
+            Some(Error::Timeout { step: Step::Initializing, opcode: None, waited_ms: 120_000.., .. })
         ),
         "{error:?}"
     );

@@ -181,7 +181,7 @@ fn a_stalled_command_times_out_by_name() {
     let world = world(6);
     let began = world.now();
     let error = Node::bring_up(&world, profile, MEMORY, &Config::DEFAULT).err().expect("does not come up");
-    let Error::Timeout { step: Step::Identify, opcode: Some(Opcode::QUERY_ADAPTER), waited_ms } = error
+    let Error::Timeout { step: Step::Identify, opcode: Some(Opcode::QUERY_ADAPTER), waited_ms, .. } = error
     else {
         panic!("{error}")
     };
@@ -194,7 +194,7 @@ fn firmware_that_never_starts_times_out() {
     let mut profile = Profile::node(0);
     profile.misbehaviour.never_initialized = true;
     let error = refused(profile, MEMORY, &Config::DEFAULT);
-    let Error::Timeout { step: Step::Initializing, opcode: None, waited_ms } = error else {
+    let Error::Timeout { step: Step::Initializing, opcode: None, waited_ms, .. } = error else {
         panic!("{error}")
     };
     assert!((120_000..121_000).contains(&waited_ms), "{waited_ms} ms");

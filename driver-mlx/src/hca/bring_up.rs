@@ -1,6 +1,7 @@
 //! From registers to a usable device and back (reference manual, "Bring-up"; order as in the vendor's driver).
 
 use super::exec::input;
+use super::health::health_syndrome;
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, health, page_list};
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
@@ -458,7 +459,12 @@ fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: u64) -> Resu
         let now = platform.now();
         let waited = now.saturating_sub(began);
         if waited >= timeout {
-            return Err(Error::Timeout { step, opcode: None, waited_ms: waited / 1_000_000 });
+            return Err(Error::Timeout {
+                step,
+                opcode: None,
+                waited_ms: waited / 1_000_000,
+                syndrome: health_syndrome(bar),
+            });
         }
         platform.idle(now + INITIALIZING_POLL);
     }

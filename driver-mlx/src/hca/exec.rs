@@ -1,6 +1,7 @@
 //! Issuing commands and waiting for them, while the device's own requests are served.
 
 use super::Hca;
+use super::health::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error};
@@ -56,7 +57,12 @@ impl<P: Platform> Hca<'_, P> {
         self.cmd.lose(ticket);
         self.counters.command_timeouts += 1;
         self.trace.push(issued + took, TraceKind::CommandTimeout { opcode, took });
-        Err(Error::Timeout { step: self.step, opcode: Some(opcode), waited_ms: took / 1_000_000 })
+        Err(Error::Timeout {
+            step: self.step,
+            opcode: Some(opcode),
+            waited_ms: took / 1_000_000,
+            syndrome: health_syndrome(self.platform.bar()),
+        })
     }
 
     fn issue(&mut self, input: &[u8], tail: Tail<'_>, out_len: usize, pages: bool) -> Result<Ticket, Error> {

@@ -198,3 +198,9 @@ pub(super) fn interface_state<B: Bar>(bar: B) -> u8 {
     let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & init_seg::NIC_INTERFACE_MASK;
     (word >> init_seg::NIC_INTERFACE_SHIFT) as u8
 }
+
+/// The health buffer's own word for what is wrong. A device that is gone reads as all ones, which is no syndrome.
+pub(super) fn health_syndrome(bar: impl Bar) -> HealthSyndrome {
+    let word = bar.read32(init_seg::HEALTH_SYND_OFFSET);
+    if word == init_seg::LINK_DEAD { HealthSyndrome(0) } else { HealthSyndrome((word >> 16) as u8) }
+}

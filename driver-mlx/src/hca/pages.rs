@@ -2,6 +2,7 @@
 
 use super::Hca;
 use super::exec::input;
+use super::health::health_syndrome;
 use crate::buddy::{self, BLOCK};
 use crate::cmd::Tail;
 use crate::error::{Error, Step};
@@ -164,6 +165,7 @@ impl<P: Platform> Hca<'_, P> {
                     step: Step::TearDown,
                     opcode: Some(Opcode::MANAGE_PAGES),
                     waited_ms,
+                    syndrome: health_syndrome(self.platform.bar()),
                 });
             } else {
                 self.platform.idle(now + 1_000_000);
