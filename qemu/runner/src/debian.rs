@@ -1,7 +1,7 @@
 //! Trees of files unpacked from Debian packages by name, without installing them on the machine.
 
 use crate::cache;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::process::Supervised;
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader};
@@ -267,7 +267,7 @@ fn folder_bytes(folder: &Path) -> u64 {
 ///
 /// # Errors
 /// This machine's architecture is not one that the tool knows.
-pub fn library_folder(tree: &Path) -> Result<(PathBuf, PathBuf)> {
+fn library_folder(tree: &Path) -> Result<(PathBuf, PathBuf)> {
     let (triple, loader) = match std::env::consts::ARCH {
         "x86_64" => ("x86_64-linux-gnu", "ld-linux-x86-64.so.2"),
         "aarch64" => ("aarch64-linux-gnu", "ld-linux-aarch64.so.1"),
@@ -311,20 +311,6 @@ fn resolve(tree: &Path, program: &str) -> PathBuf {
         },
         Err(_) => path,
     }
-}
-
-/// Removes the parts of a tree that nobody reads.
-///
-/// # Errors
-/// Something cannot be removed.
-pub fn prune(tree: &Path, parts: &[&str]) -> Result<()> {
-    for part in parts {
-        let path = tree.join(part);
-        if path.is_dir() {
-            std::fs::remove_dir_all(&path).context("cannot remove", &path)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

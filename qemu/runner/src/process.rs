@@ -153,11 +153,6 @@ impl Supervised {
         Ok(Self { child, group })
     }
 
-    /// The child's process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The child's standard streams, where piped.
     pub fn streams(&mut self) -> &mut Child {
         &mut self.child

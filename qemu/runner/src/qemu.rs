@@ -189,11 +189,6 @@ impl Guest {
         Ok(Self { child, output })
     }
 
-    /// The process id of QEMU.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The next line, waiting at most until `deadline`. `Ok(None)` when the guest has ended and all its lines
     /// were taken.
     ///

@@ -26,7 +26,13 @@ pub struct Options {
 impl Options {
     /// `words` on a machine without HCA.
     pub fn new(words: &str) -> Self {
-        Self { words: words.into(), hcas: Vec::new(), devices: Vec::new(), memory_mib: 256, accelerator: "tcg".into() }
+        Self {
+            words: words.into(),
+            hcas: Vec::new(),
+            devices: Vec::new(),
+            memory_mib: 256,
+            accelerator: "tcg".into(),
+        }
     }
 }
 
@@ -133,11 +139,6 @@ impl Running {
     /// [`crate::Error::Timeout`] when nothing came in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         self.guest.next_line(deadline)
-    }
-
-    /// The process id of its QEMU.
-    pub fn id(&self) -> u32 {
-        self.guest.id()
     }
 
     /// Its end, after [`Running::next_line`] has answered `None`.

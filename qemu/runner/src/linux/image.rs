@@ -94,19 +94,6 @@ pub fn image(recipe: &Recipe<'_>) -> Result<Image> {
 const REMEDY: &str =
     "tests against Linux guests need Debian on x86-64, root and the network (package mmdebstrap)";
 
-/// The folder with the headers of the guest's kernel (`.../include`), from Debian's package, in the cache.
-///
-/// # Errors
-/// As [`image`].
-pub fn headers(recipe: &Recipe<'_>) -> Result<PathBuf> {
-    // The package is named after the kernel's binary interface: 6.1.0-50-amd64 has 6.1.0-50-common.
-    let version = image(recipe)?.version;
-    let common = format!("linux-headers-{}-common", version.trim_end_matches("-amd64"));
-    let packages = Packages { suites: &[recipe.suite], release: None, names: &[&common] };
-    let tree = cache::entry(&common, |path| debian::unpack(path, &packages, REMEDY))?;
-    Ok(tree.join("usr/src").join(&common).join("include"))
-}
-
 fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Error::Missing { what: "this machine is not x86-64".into(), remedy: REMEDY.into() });

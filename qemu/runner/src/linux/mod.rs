@@ -3,7 +3,7 @@
 mod cpio;
 mod image;
 
-pub use image::{Image, ORACLE, Recipe, headers, image};
+pub use image::{Image, ORACLE, Recipe, image};
 
 use crate::error::{Error, Result};
 use crate::process::Temporary;
