@@ -42,12 +42,25 @@ pub fn entry(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathB
     if path.exists() {
         return Ok(path);
     }
-    let partial = Temporary::adopt(folder.join(format!("{name}.partial")));
-    if partial.path().is_dir() {
-        // Left over from a killed run.
-        std::fs::remove_dir_all(partial.path()).context("cannot remove", partial.path())?;
-    }
+    remove_partial(&folder, name)?;
+    // Of its own name: what a killed run started may still be writing to that run's.
+    let partial = Temporary::adopt(folder.join(format!("{name}{PARTIAL}{}", std::process::id())));
     make(partial.path())?;
     std::fs::rename(partial.path(), &path).context("cannot rename to", &path)?;
     Ok(path)
+}
+
+/// Between an entry's name and the number of the process that makes it.
+const PARTIAL: &str = ".partial-";
+
+/// Removes what killed runs left; the caller holds the entry's lock.
+fn remove_partial(folder: &Path, name: &str) -> Result<()> {
+    let prefix = format!("{name}{PARTIAL}");
+    for entry in std::fs::read_dir(folder).context("cannot read", folder)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // Adopted and dropped: removed, as often as somebody still writes there.
+            drop(Temporary::adopt(entry.path()));
+        }
+    }
+    Ok(())
 }

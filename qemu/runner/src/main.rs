@@ -44,6 +44,7 @@ usage: cargo xtask COMMAND [OPTION]...
 
 fn main() -> ExitCode {
     let result = process::clean_up_on_signals().and_then(|()| run());
+    process::wait_if_ending();
     process::clean_up();
     match result {
         Ok(code) => code,

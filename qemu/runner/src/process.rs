@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -85,12 +85,24 @@ pub fn clean_up_on_signals() -> Result<()> {
         .name("signals".into())
         .spawn(move || {
             if let Some(signal) = signals.forever().next() {
+                ENDING.store(true, Ordering::Release);
                 clean_up();
                 std::process::exit(128 + signal);
             }
         })
         .map_err(|error| Error::Program(format!("cannot start a thread: {error}")))?;
     Ok(())
+}
+
+/// A signal is ending the tool.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Returns unless a signal is ending the tool, and then never: what fails meanwhile fails because of it, and is
+/// not worth a word.
+pub fn wait_if_ending() {
+    while ENDING.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_secs(1));
+    }
 }
 
 type SpawnRequest = (Command, mpsc::Sender<io::Result<Child>>);
