@@ -7,7 +7,7 @@ use dat_nostd::{
 
 use crate::connection::{Connection, State};
 use crate::frames::{Link, Use};
-use crate::node::Rds;
+use crate::node::{Rds, is_unicast};
 use crate::socket::{address, key};
 use crate::wire::{ConnectData, REJECT_DATA, SERVICE_PORT, VERSION};
 
@@ -16,21 +16,36 @@ const CONNECT_TIMEOUT_US: u32 = 5_000_000;
 /// Time between attempts is drawn from a range that doubles from the first to the second, nanoseconds.
 const BACKOFF_MIN: u64 = 1_000_000;
 const BACKOFF_MAX: u64 = 1_000_000_000;
+/// How long a connection stands before a new request of its peer replaces it, nanoseconds. Whoever asks all the time does not
+/// get one torn down and made for each request; and a request that was overtaken by the answer to ours does no harm.
+const STANDS: u64 = 10_000_000;
 
 impl Rds<'_> {
-    /// The connection to a peer; a new one if there is room.
+    /// The connection to a peer; a new one if there is room, perhaps in the entry of one that never came up.
     pub(crate) fn connection_for(&mut self, foreign: u128) -> Option<usize> {
         if let Some(index) =
             self.connections.iter().position(|c| c.state != State::Free && c.foreign == foreign)
         {
             return Some(index);
         }
-        let index = self.connections.iter().position(|c| c.state == State::Free)?;
-        let ack_frame = Link::to(self.frames.take(Use::Send)?);
-        let first = (u64::from(self.config.generation) << 24) + 1;
+        let free = self.connections.iter().position(|c| c.state == State::Free);
+        let index = match free {
+            Some(index) => index,
+            None => self.connections.iter().position(Connection::is_unused)?,
+        };
         let connection = self.connections.get_mut(index)?;
-        *connection =
-            Connection { state: State::Down, foreign, ack_frame, next_tx: first, ..Connection::EMPTY };
+        let ack_frame = match connection.ack_frame {
+            Link::NONE => Link::to(self.frames.take(Use::Send)?),
+            kept => kept,
+        };
+        *connection = Connection {
+            state: State::Down,
+            epoch: connection.epoch,
+            foreign,
+            ack_frame,
+            next_tx: (u64::from(self.config.generation) << 24) + 1,
+            ..Connection::EMPTY
+        };
         Some(index)
     }
 
@@ -48,7 +63,8 @@ impl Rds<'_> {
                     self.connect(adapter, connection, now);
                 }
                 let state = self.connections.get(connection)?;
-                (state.state == State::Down).then_some(state.retry_at)
+                // An attempt may have ended already; its event then waits, and the adapter has new deadlines anyway.
+                Some(if state.state == State::Down { state.retry_at } else { now })
             }
             State::Up => {
                 self.refill(adapter, connection);
@@ -97,12 +113,12 @@ impl Rds<'_> {
         connection: usize,
     ) -> DatResult<EpHandle> {
         let attributes = EpAttributes {
-            max_recv_dtos: u32::from(self.config.receive_depth),
-            max_request_dtos: u32::from(self.config.send_depth),
+            max_recv_dtos: u32::from(self.limits.receive_depth),
+            max_request_dtos: u32::from(self.limits.send_depth),
             max_recv_iov: 1,
             max_request_iov: 1,
             recv_completion_flags: CompletionFlags::SOLICITED_WAIT,
-            retry_count: 7,
+            retry_count: self.config.retry_count.min(7),
             // Without end: a peer posts its first receives only when it knows that the connection is up.
             rnr_retry: 7,
             rnr_timer: 10,
@@ -130,9 +146,8 @@ impl Rds<'_> {
         cr: CrHandle,
         now: u64,
     ) {
-        if let Some((connection, tos)) = self.admit(adapter, cr, now) {
-            let data = ConnectData { tos, ..self.connect_data(self.foreign_of(connection)) };
-            let (bytes, len) = data.encode();
+        if let Some(connection) = self.admit(adapter, cr, now) {
+            let (bytes, len) = self.connect_data(self.foreign_of(connection)).encode();
             let accepted = self
                 .new_endpoint(adapter, connection)
                 .and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
@@ -153,26 +168,25 @@ impl Rds<'_> {
     }
 
     /// The connection that a request is for, ready to be accepted; None to refuse it.
-    fn admit<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        cr: CrHandle,
-        now: u64,
-    ) -> Option<(usize, u8)> {
+    fn admit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: u64) -> Option<usize> {
         let request = adapter.cr_query(cr).ok()?;
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4());
         let remote = key(request.remote_address);
-        let Some(data) = data.filter(|data| {
-            data.is_acceptable() && key(data.source) == remote && key(data.destination) == self.local
-        }) else {
+        let is_peer = remote != self.local && is_unicast(request.remote_address);
+        let acceptable = data.is_some_and(|data| {
+            // There is one connection to each peer, and it has no type of service: a second one with another would take its
+            // place again and again.
+            let agrees = key(data.source) == remote && key(data.destination) == self.local;
+            data.is_acceptable() && data.tos == 0 && agrees && is_peer
+        });
+        let connection = if acceptable { self.connection_for(remote) } else { None };
+        let Some((connection, state)) =
+            connection.and_then(|index| Some((index, self.connections.get(index)?)))
+        else {
             self.counters.connect_refused += 1;
             return None;
         };
-        let Some(connection) = self.connection_for(remote) else {
-            self.counters.connect_refused += 1;
-            return None;
-        };
-        match self.connections.get(connection)?.state {
+        match state.state {
             State::Free => return None,
             State::Down => {}
             // Both sides ask at once: the attempt of the lower address stands.
@@ -184,10 +198,14 @@ impl Rds<'_> {
                 self.counters.connect_raced += 1;
                 self.drop_endpoint(adapter, connection);
             }
+            State::Up if now < state.up_at.saturating_add(STANDS) => {
+                self.counters.connect_refused += 1;
+                return None;
+            }
             // The peer has begun anew: what it knew of the old connection is gone.
             State::Accepting | State::Up => self.connection_down(adapter, connection, now),
         }
-        Some((connection, data.tos))
+        Some(connection)
     }
 
     /// The state of a connection changed.
@@ -218,6 +236,7 @@ impl Rds<'_> {
         }
         if let Some(state) = self.connections.get_mut(connection) {
             state.state = State::Up;
+            state.up_at = now.max(1);
             state.backoff = 0;
             state.maps_to_send = 2;
         }
@@ -245,6 +264,9 @@ impl Rds<'_> {
             state.ack_wanted = false;
             state.ack_in_flight = false;
             state.highest_ack = 0;
+            state.unasked_messages = 0;
+            state.unasked_frames = 0;
+            state.map_begun = false;
         }
     }
 

@@ -58,14 +58,20 @@ pub(crate) struct Connection {
     pub(crate) ack_frame: Link,
     /// Highest acknowledgement seen on this endpoint.
     pub(crate) highest_ack: u64,
-    /// Messages and bytes sent since one asked for an acknowledgement.
-    pub(crate) unacked_messages: u32,
-    pub(crate) unacked_bytes: u32,
+    /// Messages and frames sent since one asked for an acknowledgement.
+    pub(crate) unasked_messages: u32,
+    pub(crate) unasked_frames: u32,
+    /// Answers to pings that the peer has not acknowledged.
+    pub(crate) pongs: u8,
 
     /// First frame of a message that has arrived in part.
     pub(crate) partial: Link,
     pub(crate) receives_posted: u16,
+    /// A first fragment of a congestion map has arrived.
+    pub(crate) map_begun: bool,
 
+    /// When it last came up (nanoseconds); 0 if never.
+    pub(crate) up_at: u64,
     /// When to connect next (nanoseconds), and how long the wait was drawn from.
     pub(crate) retry_at: u64,
     pub(crate) backoff: u64,
@@ -91,16 +97,24 @@ impl Connection {
         ack_in_flight: false,
         ack_frame: Link::NONE,
         highest_ack: 0,
-        unacked_messages: 0,
-        unacked_bytes: 0,
+        unasked_messages: 0,
+        unasked_frames: 0,
+        pongs: 0,
         partial: Link::NONE,
         receives_posted: 0,
+        map_begun: false,
+        up_at: 0,
         retry_at: 0,
         backoff: 0,
     };
 
     pub(crate) fn ep(&self) -> Option<EpHandle> {
         (self.ep_bits != 0).then(|| EpHandle::from_bits(self.ep_bits))
+    }
+
+    /// Whether it never moved anything and has nothing to move, so that its entry may name another peer.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.state == State::Down && self.up_at == 0 && self.unsent.is_empty()
     }
 
     pub(crate) fn set_ep(&mut self, ep: Option<EpHandle>) {

@@ -9,15 +9,15 @@ use dat_nostd::DatReturn;
 pub enum RdsError {
     /// The handle names no open socket.
     BadSocket,
-    /// An address or port that cannot be used here: unspecified, broadcast or multicast, reserved port, second bind.
+    /// An address or port that cannot be used here: unspecified, broadcast or multicast, of another family than this node's,
+    /// a reserved port. Or a configuration with which nothing would move.
     InvalidArgument,
     /// Another socket is bound to this address and port.
     AddressInUse,
     /// The address is not this node's.
     AddressNotAvailable,
-    /// The socket is not bound.
-    NotConnected,
-    /// Longer than the send buffer or than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN).
+    /// Longer than the send buffer, than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), or than ever fits into the
+    /// frames: sending it again later is of no use.
     MessageSize,
     /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll).
     Again,
@@ -38,7 +38,6 @@ impl RdsError {
             Self::InvalidArgument => 22,
             Self::AddressInUse => 98,
             Self::AddressNotAvailable => 99,
-            Self::NotConnected => 107,
             Self::MessageSize => 90,
             Self::Again => 11,
             Self::NoBufferSpace => 105,
@@ -58,11 +57,10 @@ impl fmt::Display for RdsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::BadSocket => "no such socket",
-            Self::InvalidArgument => "invalid address or port",
+            Self::InvalidArgument => "invalid address, port or configuration",
             Self::AddressInUse => "address and port are in use",
             Self::AddressNotAvailable => "not an address of this node",
-            Self::NotConnected => "the socket is not bound",
-            Self::MessageSize => "message longer than the send buffer",
+            Self::MessageSize => "message longer than the send buffer or the frames take",
             Self::Again => "would block",
             Self::NoBufferSpace => "no frame or connection left",
             Self::TooManySockets => "no socket left",

@@ -8,6 +8,8 @@ use driver_mlx::DmaSlice;
 
 use crate::wire::{FRAME_LEN, HEADER_LEN};
 
+/// As many frames as a [`Link`] can tell apart.
+pub(crate) const MAX_FRAMES: usize = u16::MAX as usize;
 /// Distance between frames: whole cache lines.
 pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
 
@@ -18,7 +20,7 @@ pub(crate) struct Link(u16);
 impl Link {
     pub(crate) const NONE: Self = Self(0);
 
-    /// Tables have at most 65,535 entries (`Frames::new` cuts longer ones).
+    /// Tables have at most [`MAX_FRAMES`] entries (`Frames::new` cuts longer ones).
     pub(crate) const fn to(index: usize) -> Self {
         Self(index as u16 + 1)
     }
@@ -137,7 +139,7 @@ impl<'s> Frames<'s> {
     }
 
     fn lists(table: &'s mut [Frame], room: usize) -> Self {
-        let count = table.len().min(room).min(usize::from(u16::MAX));
+        let count = table.len().min(room).min(MAX_FRAMES);
         let (table, _) = table.split_at_mut(count);
         table.fill(Frame::EMPTY);
         for (index, frame) in table.iter_mut().enumerate() {
@@ -196,7 +198,8 @@ impl<'s> Frames<'s> {
             && frame.used != Use::Free
         {
             self.send_count -= usize::from(frame.used == Use::Send);
-            *frame = Frame { next: self.free, ..Frame::EMPTY };
+            // `take` clears the rest.
+            (frame.next, frame.used, frame.posted_to) = (self.free, Use::Free, 0);
             self.free = Link::to(index);
             self.free_count += 1;
         }

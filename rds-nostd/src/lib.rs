@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`wire`] | headers, fragments, private data |
 //! | `frames` | the memory that messages live in |
+//! | `limits` | how that memory is divided |
 //! | `node` | [`Rds`]: start, bind, close, the event loop |
 //! | `send` | `sendmsg`, posting, acknowledgements |
 //! | `receive` | arrivals, delivery, `recvmsg` |
@@ -53,6 +54,7 @@ mod connection;
 mod counters;
 mod error;
 mod frames;
+mod limits;
 mod node;
 mod receive;
 mod send;

@@ -3,20 +3,25 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{
-    Adapter, CloseFlags, DatReturn, DtoStatus, EvdFlags, EvdHandle, EventData, IaHandle, LmrHandle, MemPriv,
-    Platform, PspFlags, PspHandle, PzHandle,
+    Adapter, CloseFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EvdFlags, EvdHandle, EventData, IaHandle,
+    LmrHandle, MemPriv, Platform, PspFlags, PspHandle, PzHandle,
 };
 
 use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::counters::Counters;
 use crate::error::RdsError;
-use crate::frames::{Frames, Link, Queue, Use};
-use crate::socket::{Socket, SocketHandle, address, key};
+use crate::frames::{Frames, Link, MAX_FRAMES, Queue, STRIDE, Use};
+use crate::limits::Limits;
+use crate::socket::{Socket, SocketHandle, address, key, open_socket};
 use crate::storage::{RdsConfig, RdsParts};
 use crate::wire::{CONGESTION_MAP_LEN, Flags, Header, SERVICE_PORT};
 
 /// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
 const EVENTS_PER_POLL: usize = 256;
+/// As many connections as a cookie can tell apart.
+const MAX_CONNECTIONS: usize = u8::MAX as usize;
+/// As many sockets as a handle can tell apart; one more number means "no socket".
+const MAX_SOCKETS: usize = u16::MAX as usize;
 
 /// The DAT objects of a node.
 pub(crate) struct DatObjects {
@@ -28,8 +33,43 @@ pub(crate) struct DatObjects {
     pub(crate) receive_evd: EvdHandle,
     pub(crate) request_evd: EvdHandle,
     pub(crate) connect_evd: EvdHandle,
-    request_for_connection_evd: EvdHandle,
+    /// Apart from the connection events: a peer that asks too often fills only this one.
+    demand_evd: EvdHandle,
     psp: PspHandle,
+}
+
+impl DatObjects {
+    /// Everything that a node needs on `ia`. What was made before a failure goes with the IA.
+    fn create<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        (ia, async_evd): (IaHandle, EvdHandle),
+        memory: DmaSlice,
+        limits: &Limits,
+        connections: u32,
+    ) -> DatResult<Self> {
+        let pz = adapter.pz_create(ia)?;
+        let registered = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
+        let receives = u32::from(limits.receive_depth) * connections;
+        // One more each: DAT completes an endpoint's requests with one of its own.
+        let requests = (u32::from(limits.send_depth) + 1) * connections;
+        let receive_evd = adapter.evd_create(ia, receives, None, EvdFlags::DTO)?;
+        let request_evd = adapter.evd_create(ia, requests, None, EvdFlags::DTO)?;
+        let connect_evd = adapter.evd_create(ia, 4 * connections, None, EvdFlags::CONNECTION)?;
+        let demand_evd = adapter.evd_create(ia, connections, None, EvdFlags::CR)?;
+        let psp = adapter.psp_create(ia, u64::from(SERVICE_PORT), demand_evd, PspFlags::Consumer)?;
+        Ok(Self {
+            ia,
+            async_evd,
+            pz,
+            lmr: registered.lmr,
+            lmr_context: registered.lmr_context,
+            receive_evd,
+            request_evd,
+            connect_evd,
+            demand_evd,
+            psp,
+        })
+    }
 }
 
 /// Reliable Datagram Sockets on one adapter.
@@ -40,6 +80,7 @@ pub struct Rds<'s> {
     pub(crate) connections: &'s mut [Connection],
     pub(crate) frames: Frames<'s>,
     pub(crate) config: RdsConfig,
+    pub(crate) limits: Limits,
     pub(crate) dat: DatObjects,
     /// This node, IPv4 mapped.
     pub(crate) local: u128,
@@ -47,6 +88,14 @@ pub struct Rds<'s> {
     pub(crate) map_frame: Link,
     pub(crate) counters: Counters,
     random: u64,
+    /// A connection wants for receives because frames are short.
+    pub(crate) starved: bool,
+    /// The connection whose unfinished message may use the reserve.
+    pub(crate) reserve_of: usize,
+    /// Where the next round over all connections begins.
+    turn: usize,
+    /// Where the last message was delivered: the next is likely for the same socket or one near it.
+    pub(crate) delivered_to: usize,
 }
 
 impl<'s> Rds<'s> {
@@ -54,31 +103,38 @@ impl<'s> Rds<'s> {
     ///
     /// # Errors
     /// [`RdsError::Dat`]: the adapter lacks memory or objects, or somebody else listens on port 18634.
+    /// [`RdsError::InvalidArgument`]: too few frames for so many connections, or a depth that is too small.
     pub fn start<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         parts: RdsParts<'s>,
         config: RdsConfig,
     ) -> Result<Self, RdsError> {
-        let depth = u32::from(config.receive_depth.max(config.send_depth)) * parts.connections.len() as u32;
-        let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
-        let pz = adapter.pz_create(ia)?;
-        let memory = adapter.dma_alloc(parts.frames.len() * crate::frames::STRIDE, 4096)?;
-        let registered = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
-        let receive_evd = adapter.evd_create(ia, depth, None, EvdFlags::DTO)?;
-        let request_evd = adapter.evd_create(ia, depth, None, EvdFlags::DTO)?;
-        let connect_evd =
-            adapter.evd_create(ia, 4 * parts.connections.len() as u32, None, EvdFlags::CONNECTION)?;
-        let request_for_connection_evd =
-            adapter.evd_create(ia, parts.connections.len() as u32, None, EvdFlags::CR)?;
-        let psp = adapter.psp_create(
-            ia,
-            u64::from(SERVICE_PORT),
-            request_for_connection_evd,
-            PspFlags::Consumer,
-        )?;
+        let (sockets, connections) = (parts.sockets, parts.connections);
+        let sockets_len = sockets.len().min(MAX_SOCKETS);
+        let connections_len = connections.len().min(MAX_CONNECTIONS);
+        let (sockets, _) = sockets.split_at_mut(sockets_len);
+        let (connections, _) = connections.split_at_mut(connections_len);
+        let frames_len = parts.frames.len().min(MAX_FRAMES);
+        let limits = Limits::new(&config, frames_len, connections.len())?;
 
-        parts.sockets.fill_with(|| Socket::EMPTY);
-        parts.connections.fill_with(|| Connection::EMPTY);
+        let memory = adapter.dma_alloc(frames_len * STRIDE, 4096)?;
+        let opened = adapter.ia_open("ib0", 16, None).and_then(|(ia, async_evd)| {
+            let dat = DatObjects::create(adapter, (ia, async_evd), memory, &limits, connections.len() as u32);
+            if dat.is_err() {
+                let _ = adapter.ia_close(ia, CloseFlags::Abrupt);
+            }
+            dat
+        });
+        let dat = match opened {
+            Ok(dat) => dat,
+            Err(error) => {
+                let _ = adapter.dma_free(memory);
+                return Err(error.into());
+            }
+        };
+
+        sockets.fill_with(|| Socket::EMPTY);
+        connections.fill_with(|| Connection::EMPTY);
         let mut frames = Frames::new(parts.frames, memory);
         let map_frame = frames.take(Use::Send).map_or(Link::NONE, Link::to);
         if let Some(index) = map_frame.get() {
@@ -91,26 +147,20 @@ impl<'s> Rds<'s> {
             frames.write_header(index, &header.encode());
         }
         Ok(Self {
-            sockets: parts.sockets,
-            connections: parts.connections,
+            sockets,
+            connections,
             frames,
             config,
-            dat: DatObjects {
-                ia,
-                async_evd,
-                pz,
-                lmr: registered.lmr,
-                lmr_context: registered.lmr_context,
-                receive_evd,
-                request_evd,
-                connect_evd,
-                request_for_connection_evd,
-                psp,
-            },
+            limits,
+            dat,
             local: key(adapter.address()),
             map_frame,
             counters: Counters::default(),
             random: config.seed | 1,
+            starved: false,
+            reserve_of: 0,
+            turn: 0,
+            delivered_to: 0,
         })
     }
 
@@ -133,12 +183,7 @@ impl<'s> Rds<'s> {
                 connection.set_ep(None);
             }
         }
-        for evd in [
-            self.dat.receive_evd,
-            self.dat.request_evd,
-            self.dat.connect_evd,
-            self.dat.request_for_connection_evd,
-        ] {
+        for evd in [self.dat.receive_evd, self.dat.request_evd, self.dat.connect_evd, self.dat.demand_evd] {
             note(adapter.evd_free(evd));
         }
         note(adapter.lmr_free(self.dat.lmr));
@@ -151,37 +196,54 @@ impl<'s> Rds<'s> {
     }
 
     /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers with the time
-    /// (nanoseconds) by which to call again even if nothing happens, None if nothing is timed.
+    /// (nanoseconds) by which to call again even if nothing happens, None if nothing is timed. The answer is `now` whenever
+    /// something happened: that may have given the adapter new deadlines, so poll both again before idling. It does not
+    /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Option<u64> {
-        for _ in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.request_for_connection_evd) else { break };
+        let mut moved = self.poll_receives(adapter, now);
+        moved |= self.poll_requests(adapter, now);
+        while adapter.evd_dequeue(self.dat.async_evd).is_ok() {
+            moved = true;
+        }
+        let mut deadline = None;
+        // Each in turn is the first to get frames.
+        let connections = self.connections.len();
+        self.turn = (self.turn + 1) % connections.max(1);
+        for step in 0..connections {
+            if let Some(at) = self.connection_due(adapter, (self.turn + step) % connections, now) {
+                deadline = Some(deadline.map_or(at, |other: u64| other.min(at)));
+            }
+        }
+        // Last, because each look at a dispatcher polls the adapter, which may queue an event here.
+        moved |= self.poll_demands(adapter, now);
+        moved |= self.poll_connections(adapter, now);
+        if moved { Some(now) } else { deadline }
+    }
+
+    /// True if there was something, as with the others.
+    fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+        for count in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.demand_evd) else { return count > 0 };
             if let EventData::ConnectionRequest { cr, .. } = event.data {
                 self.connection_requested(adapter, cr, now);
             }
         }
-        for _ in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.connect_evd) else { break };
+        true
+    }
+
+    fn poll_connections<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+        for count in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.connect_evd) else { return count > 0 };
             if let EventData::Connection { event, ep, .. } = event.data {
                 self.connection_changed(adapter, event, ep, now);
             }
         }
-        let mut more = self.poll_receives(adapter, now);
-        more |= self.poll_requests(adapter, now);
-        while adapter.evd_dequeue(self.dat.async_evd).is_ok() {}
-
-        let mut deadline = if more { Some(now) } else { None };
-        for index in 0..self.connections.len() {
-            if let Some(at) = self.connection_due(adapter, index, now) {
-                deadline = Some(deadline.map_or(at, |other: u64| other.min(at)));
-            }
-        }
-        deadline
+        true
     }
 
-    /// True if there may be more than was taken.
     fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
-        for _ in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.receive_evd) else { return false };
+        for count in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.receive_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
             let Some(cookie) = Cookie::decode(dto.user_cookie) else { continue };
             let length = (dto.status == DtoStatus::Success).then_some(dto.transferred_length);
@@ -190,10 +252,9 @@ impl<'s> Rds<'s> {
         true
     }
 
-    /// True if there may be more than was taken.
     fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
-        for _ in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.request_evd) else { return false };
+        for count in 0..EVENTS_PER_POLL {
+            let Ok(event) = adapter.evd_dequeue(self.dat.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
             if let Some(cookie) = Cookie::decode(dto.user_cookie)
                 && cookie.kind != CookieKind::Receive
@@ -239,17 +300,20 @@ impl<'s> Rds<'s> {
     }
 
     pub(crate) fn bound_to(&self, port: u16) -> Option<usize> {
-        self.sockets.iter().position(|socket| socket.open && socket.port == port)
+        let bound = |socket: &Socket| socket.open && socket.port == port;
+        let (before, from) = self.sockets.split_at_checked(self.delivered_to)?;
+        match from.iter().position(bound) {
+            Some(index) => Some(before.len() + index),
+            None => before.iter().position(bound),
+        }
     }
 
     pub(crate) fn socket(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
-        self.sockets
-            .get_mut(usize::from(handle.slot))
-            .filter(|socket| socket.open && socket.generation == handle.generation)
-            .ok_or(RdsError::BadSocket)
+        open_socket(self.sockets, handle)
     }
 
-    /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of.
+    /// Closes a socket: what it received and nobody read is gone, and so are messages that no part was sent of. What was sent
+    /// goes on until the peer has acknowledged it.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
@@ -266,9 +330,22 @@ impl<'s> Rds<'s> {
         }
         for index in 0..self.connections.len() {
             self.cancel_unsent(index, handle);
-            self.refill(adapter, index);
+        }
+        if self.starved {
+            self.refill_starved(adapter);
         }
         Ok(())
+    }
+
+    /// Frames came free: connections that wanted for receives get them.
+    #[cold]
+    pub(crate) fn refill_starved<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        self.starved = false;
+        let connections = self.connections.len();
+        self.turn = (self.turn + 1) % connections.max(1);
+        for step in 0..connections {
+            self.refill(adapter, (self.turn + step) % connections);
+        }
     }
 
     /// Where a socket is bound.
@@ -314,6 +391,13 @@ impl<'s> Rds<'s> {
     #[must_use]
     pub fn connections_up(&self) -> usize {
         self.connections.iter().filter(|connection| connection.state == State::Up).count()
+    }
+
+    /// Longest message that [`sendmsg`](Self::sendmsg) takes for a peer, however large the send buffer: 1 MiB, or less if there
+    /// are few frames. Bytes.
+    #[must_use]
+    pub const fn longest_message(&self) -> usize {
+        self.limits.longest_sent
     }
 
     /// xorshift64*.

@@ -7,13 +7,13 @@ use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, CompletionFlags, LmrTriplet, Platform};
 
-use crate::connection::{Cookie, CookieKind, State};
+use crate::connection::{Cookie, CookieKind};
 use crate::error::RdsError;
 use crate::frames::{Link, Use};
 use crate::node::Rds;
-use crate::socket::{Received, SocketHandle, address};
+use crate::socket::{Received, SocketHandle, address, open_socket};
 use crate::wire::{
-    CONGESTION_MAP_LEN, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN, fragment_len,
+    CONGESTION_MAP_LEN, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, fragment_len, fragments,
 };
 
 /// What is left to do with a frame after its header was looked at.
@@ -86,8 +86,13 @@ impl Rds<'_> {
             return if payload_len == 0 { Verdict::Consumed } else { Verdict::Violation };
         }
         if header.is_congestion_map() {
-            if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
-                self.counters.cong_update_received += 1;
+            if header.len as usize == CONGESTION_MAP_LEN
+                && payload_len == FRAGMENT_LEN
+                && let Some(state) = self.connections.get_mut(connection)
+            {
+                // Two fragments are a map.
+                self.counters.cong_update_received += u64::from(state.map_begun);
+                state.map_begun = !state.map_begun;
             }
             return Verdict::Consumed;
         }
@@ -103,7 +108,7 @@ impl Rds<'_> {
     ) -> Verdict {
         let Some(state) = self.connections.get_mut(connection) else { return Verdict::Violation };
         let len = header.len as usize;
-        if len > MAX_MESSAGE_LEN {
+        if len > self.limits.longest_received {
             return Verdict::Violation;
         }
         let first = match state.partial.get() {
@@ -147,25 +152,26 @@ impl Rds<'_> {
     /// A complete message: drop it if it was here before, remember to acknowledge it, hand it on.
     fn message_arrived(&mut self, connection: usize, message: usize) {
         let Some(state) = self.connections.get_mut(connection) else { return };
-        let descriptor = *self.frames.at(message);
+        let descriptor = self.frames.at(message);
+        let (sequence, sport, dport) = (descriptor.sequence, descriptor.sport, descriptor.dport);
         let flags = Flags::from_bits_retain(descriptor.flags);
-        state.ack_value = descriptor.sequence;
+        state.ack_value = sequence;
         if flags.contains(Flags::ACK_REQUIRED) {
             state.ack_wanted = true;
             self.counters.recv_ack_required += 1;
         }
-        if descriptor.sequence < state.next_rx && flags.contains(Flags::RETRANSMITTED) {
+        if sequence < state.next_rx && flags.contains(Flags::RETRANSMITTED) {
             self.counters.recv_drop_old_seq += 1;
             self.frames.give_message(message);
             return;
         }
-        state.next_rx = descriptor.sequence.wrapping_add(1);
-        if descriptor.dport == 0 {
+        state.next_rx = sequence.wrapping_add(1);
+        if dport == 0 {
             self.frames.give_message(message);
             // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
-            if descriptor.sport > 1 {
+            if sport > 1 {
                 self.counters.recv_ping += 1;
-                self.pong(connection, descriptor.sport);
+                self.pong(connection, sport);
             }
             return;
         }
@@ -175,10 +181,12 @@ impl Rds<'_> {
     /// Queues a complete message to the socket bound to its port.
     pub(crate) fn deliver(&mut self, message: usize) {
         let port = self.frames.at(message).dport;
-        match self.bound_to(port).and_then(|slot| self.sockets.get_mut(slot)) {
+        let slot = self.bound_to(port);
+        match slot.and_then(|slot| self.sockets.get_mut(slot)) {
             Some(socket) => {
                 self.frames.push_back(&mut socket.received, message);
                 self.counters.recv_queued += 1;
+                self.delivered_to = slot.unwrap_or(0);
             }
             None => {
                 self.counters.recv_drop_no_sock += 1;
@@ -189,22 +197,39 @@ impl Rds<'_> {
 
     /// Whether `count` more frames may be used to receive: the share of the sending side stays free.
     pub(crate) fn may_receive(&self, count: usize) -> bool {
-        let kept = self.config.send_frames.saturating_sub(self.frames.send_count());
+        let kept = self.limits.send_frames.saturating_sub(self.frames.send_count());
         self.frames.free_count() >= kept + count
     }
 
-    /// Posts receives until the connection has as many as configured, or frames are short. In the latter case the HCA tells
+    /// Whether a connection may take from the reserve: to go on with its unfinished message, if no other is at it.
+    #[cold]
+    fn may_use_reserve(&mut self, connection: usize) -> bool {
+        let unfinished = |index: usize| self.connections.get(index).and_then(|c| c.partial.get());
+        let Some(message) = unfinished(connection) else { return false };
+        if self.reserve_of != connection && unfinished(self.reserve_of).is_some() {
+            return false;
+        }
+        self.reserve_of = connection;
+        let begun = self.frames.at(message);
+        let missing = fragments(begun.len as usize).saturating_sub(usize::from(begun.frames));
+        let posted = self.connections.get(connection).map_or(0, |c| usize::from(c.receives_posted));
+        posted < missing && self.may_receive(1)
+    }
+
+    /// Posts receives until the connection has as many as it may, or frames are short. In the latter case the HCA tells
     /// the peer to wait, and nothing is lost.
     pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize) {
         while let Some(state) = self.connections.get(connection) {
             let Some(ep) = state.ep() else { return };
-            if state.receives_posted >= self.config.receive_depth {
+            if state.receives_posted >= self.limits.receive_depth {
                 return;
             }
-            if !self.may_receive(1) {
+            if !self.may_receive(self.limits.reserve + 1) && !self.may_use_reserve(connection) {
+                self.starved = true;
                 self.counters.rx_ring_starved += 1;
                 return;
             }
+            let Some(state) = self.connections.get(connection) else { return };
             let epoch = state.epoch;
             let Some(frame) = self.frames.take(Use::Receive) else { return };
             let cookie = Cookie {
@@ -253,11 +278,11 @@ impl Rds<'_> {
         handle: SocketHandle,
         buffer: &mut [u8],
     ) -> Result<Received, RdsError> {
-        let mut queue = self.socket(handle)?.received;
-        let message = self.frames.pop_front(&mut queue).ok_or(RdsError::Again)?;
-        self.socket(handle)?.received = queue;
+        let socket = open_socket(self.sockets, handle)?;
+        let message = self.frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
 
-        let descriptor = *self.frames.at(message);
+        let descriptor = self.frames.at(message);
+        let from = SocketAddr::new(address(descriptor.source), descriptor.sport);
         let message_len = descriptor.len as usize;
         let wanted = message_len.min(buffer.len());
         let mut next = Link::to(message);
@@ -268,18 +293,10 @@ impl Rds<'_> {
         }
         self.frames.give_message(message);
         self.counters.recv_delivered += 1;
-        for connection in 0..self.connections.len() {
-            let Some(state) = self.connections.get(connection) else { break };
-            // Frames came free: a connection that had run short of receives gets them at half its depth.
-            if state.state >= State::Connecting && state.receives_posted < self.config.receive_depth / 2 {
-                self.refill(adapter, connection);
-            }
+        if self.starved {
+            self.refill_starved(adapter);
         }
-        Ok(Received {
-            from: SocketAddr::new(address(descriptor.source), descriptor.sport),
-            len: wanted,
-            message_len,
-        })
+        Ok(Received { from, len: wanted, message_len })
     }
 
     /// Whether [`recvmsg`](Self::recvmsg) would find something.

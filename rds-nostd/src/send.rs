@@ -8,21 +8,26 @@ use crate::connection::{Cookie, CookieKind, State};
 use crate::error::RdsError;
 use crate::frames::{Link, Queue, Use};
 use crate::node::{Rds, is_unicast};
-use crate::socket::{SocketHandle, key};
-use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAX_MESSAGE_LEN, fragment_len, fragments};
+use crate::socket::{SocketHandle, is_v4, key, open_socket};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len, fragments};
 
-/// Every so many posts one is reported by the HCA, which reports the ones before it too.
-const SIGNAL_EVERY: u64 = 16;
-/// After so many messages or bytes one asks for an acknowledgement, as Linux does.
+/// After so many messages one asks for an acknowledgement, as Linux does.
 const MESSAGES_PER_ACK: u32 = 8;
-const BYTES_PER_ACK: u32 = 16 << 20;
+/// Answers to pings that a peer may have outstanding; further pings are not answered.
+const MAX_PONGS: u8 = 16;
+/// The owner of a message of RDS itself: no socket.
+const NOBODY: u16 = u16::MAX;
 
 impl Rds<'_> {
-    /// Sends a message. When this succeeds the message is kept until the peer's RDS has it.
+    /// Sends a message and gives its length. When this succeeds the message is kept until the peer's RDS has it, however
+    /// often the connection has to be made anew; a peer that cannot be reached is tried without end. A message to port 0 is a
+    /// ping: an empty message from port 0 answers it.
     ///
     /// # Errors
     /// [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the node's frames or connections
-    /// are. [`RdsError::MessageSize`], [`RdsError::InvalidArgument`] (the destination), [`RdsError::BadSocket`].
+    /// are. Either may pass with [`poll`](Self::poll). [`RdsError::MessageSize`]: longer than the send buffer or than
+    /// [`longest_message`](Self::longest_message). [`RdsError::InvalidArgument`]: a destination that is no unicast address of
+    /// this node's family. [`RdsError::BadSocket`].
     pub fn sendmsg<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -30,37 +35,49 @@ impl Rds<'_> {
         to: SocketAddr,
         payload: &[u8],
     ) -> Result<usize, RdsError> {
-        let socket = self.socket(from)?;
+        let socket = open_socket(self.sockets, from)?;
         let (sport, buffered, limit) = (socket.port, socket.send_bytes, socket.send_buffer);
-        if !is_unicast(to.ip()) {
+        let foreign = key(to.ip());
+        if !is_unicast(to.ip()) || to.ip().is_loopback() || is_v4(foreign) != is_v4(self.local) {
             return Err(RdsError::InvalidArgument);
         }
-        if payload.len() > MAX_MESSAGE_LEN || payload.len() > limit {
+        let local = foreign == self.local;
+        let longest = if local { self.limits.longest_local } else { self.limits.longest_sent };
+        if payload.len() > limit.min(longest) {
             return Err(RdsError::MessageSize);
         }
-        if buffered >= limit && !payload.is_empty() {
+        // Without a send buffer there are still empty messages.
+        if buffered >= limit && buffered > 0 {
             self.counters.send_queue_full += 1;
             return Err(RdsError::Again);
         }
-        let foreign = key(to.ip());
-        if foreign == self.local {
+        if local {
             self.send_to_self(sport, to.port(), payload)?;
             return Ok(payload.len());
         }
         let connection = self.connection_for(foreign).ok_or(RdsError::NoBufferSpace)?;
         let message = self.compose(payload)?;
+        if let Ok(socket) = open_socket(self.sockets, from) {
+            socket.send_bytes += payload.len();
+            socket.send_messages += 1;
+        }
         // Half a send buffer outstanding: hurry the peer's acknowledgement.
         let hurry = buffered + payload.len() >= limit / 2;
         self.enqueue(connection, message, (sport, to.port()), payload.len(), Some(from), hurry);
         self.counters.send_queued += 1;
-        self.transmit(adapter, connection);
+        if self.connections.get(connection).is_some_and(|state| state.state == State::Down) {
+            let now = adapter.platform().now();
+            self.connection_due(adapter, connection, now);
+        } else {
+            self.transmit(adapter, connection);
+        }
         Ok(payload.len())
     }
 
     /// A chain of frames with the payload.
     fn compose(&mut self, payload: &[u8]) -> Result<usize, RdsError> {
         let count = fragments(payload.len());
-        if self.frames.send_count() + count > self.config.send_frames || self.frames.free_count() < count {
+        if self.frames.send_count() + count > self.limits.send_frames || self.frames.free_count() < count {
             return Err(RdsError::NoBufferSpace);
         }
         self.chain(payload, Use::Send).ok_or(RdsError::NoBufferSpace)
@@ -84,8 +101,10 @@ impl Rds<'_> {
 
     /// A message to this node never leaves it.
     fn send_to_self(&mut self, sport: u16, dport: u16, payload: &[u8]) -> Result<(), RdsError> {
-        self.counters.send_queued += 1;
+        // A ping is answered at once.
+        let (sport, dport, payload) = if dport == 0 { (0, sport, &[][..]) } else { (sport, dport, payload) };
         if self.bound_to(dport).is_none() {
+            self.counters.send_queued += 1;
             self.counters.recv_drop_no_sock += 1;
             return Ok(());
         }
@@ -100,6 +119,11 @@ impl Rds<'_> {
             frame.dport = dport;
             frame.len = payload.len() as u32;
             frame.source = local;
+        }
+        self.counters.send_queued += 1;
+        if sport == 0 {
+            self.counters.recv_ping += 1;
+            self.counters.send_pong += 1;
         }
         self.deliver(message);
         Ok(())
@@ -118,45 +142,52 @@ impl Rds<'_> {
         let Some(state) = self.connections.get_mut(connection) else { return };
         let sequence = state.next_tx;
         state.next_tx += 1;
-        state.unacked_messages += 1;
-        state.unacked_bytes = state.unacked_bytes.saturating_add(len as u32);
-        let ask =
-            hurry || state.unacked_messages > MESSAGES_PER_ACK || state.unacked_bytes >= BYTES_PER_ACK || {
-                // The first message of a connection asks too.
-                state.highest_ack == 0 && state.unacked.is_empty() && state.unsent.is_empty()
-            };
-        if ask {
-            state.unacked_messages = 0;
-            state.unacked_bytes = 0;
-        }
         if let Some(frame) = self.frames.at_mut(message) {
             frame.sequence = sequence;
             frame.sport = sport;
             frame.dport = dport;
             frame.len = len as u32;
-            frame.flags = if ask { Flags::ACK_REQUIRED.bits() } else { 0 };
+            frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
             // A message of RDS itself belongs to no socket and counts against none.
             frame.acked = socket.is_none();
-            let owner = socket.unwrap_or(SocketHandle { slot: u16::MAX, generation: 0 });
+            let owner = socket.unwrap_or(SocketHandle { slot: NOBODY, generation: 0 });
             frame.socket = owner.slot;
             frame.generation = owner.generation;
         }
-        if let Some(owner) = socket
-            && let Ok(socket) = self.socket(owner)
-        {
-            socket.send_bytes += len;
-            socket.send_messages += 1;
-        }
-        if let Some(state) = self.connections.get_mut(connection) {
-            self.frames.push_back(&mut state.unsent, message);
-        }
+        self.frames.push_back(&mut state.unsent, message);
     }
 
-    /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short.
+    /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short or the peer does not
+    /// acknowledge those before it.
     pub(crate) fn pong(&mut self, connection: usize, dport: u16) {
+        if self.connections.get(connection).is_none_or(|state| state.pongs >= MAX_PONGS) {
+            return;
+        }
         if let Ok(message) = self.compose(&[]) {
             self.enqueue(connection, message, (0, dport), 0, None, false);
             self.counters.send_pong += 1;
+            if let Some(state) = self.connections.get_mut(connection) {
+                state.pongs += 1;
+            }
+        }
+    }
+
+    /// Whether a message that is about to be sent asks for an acknowledgement: because its socket is in a hurry, because
+    /// enough went without, or as the first one on its connection.
+    fn asks(&mut self, connection: usize, message: usize) {
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        let Some(descriptor) = self.frames.at_mut(message) else { return };
+        state.unasked_messages += 1;
+        state.unasked_frames += u32::from(descriptor.frames);
+        let hurry = descriptor.flags & Flags::ACK_REQUIRED.bits() != 0;
+        if hurry
+            || state.unasked_messages > MESSAGES_PER_ACK
+            || state.unasked_frames > self.limits.unasked_frames
+            || state.highest_ack == 0 && state.unacked.is_empty()
+        {
+            descriptor.flags |= Flags::ACK_REQUIRED.bits();
+            state.unasked_messages = 0;
+            state.unasked_frames = 0;
         }
     }
 
@@ -166,7 +197,7 @@ impl Rds<'_> {
         while let Some(state) = self.connections.get(connection) {
             // One post is kept for acknowledgements: without them the peer's queue would not move.
             if state.state != State::Up
-                || state.posts - state.completed + 1 >= u64::from(self.config.send_depth)
+                || state.posts - state.completed + 1 >= u64::from(self.limits.send_depth)
             {
                 break;
             }
@@ -177,6 +208,9 @@ impl Rds<'_> {
                 continue;
             }
             let Some(message) = state.unsent.head().get() else { break };
+            if self.frames.at(message).posted == 0 {
+                self.asks(connection, message);
+            }
             if self.post_fragment(adapter, connection, message).is_err() {
                 break;
             }
@@ -259,7 +293,7 @@ impl Rds<'_> {
         let Some(state) = self.connections.get_mut(connection) else { return Ok(0) };
         let Some(ep) = state.ep() else { return Ok(0) };
         let number = state.posts + 1;
-        let signal = signal || number - state.signalled >= SIGNAL_EVERY;
+        let signal = signal || number - state.signalled >= u64::from(self.limits.signal_every);
         let mut flags = CompletionFlags::empty();
         flags.set(CompletionFlags::SUPPRESS, !signal);
         flags.set(CompletionFlags::SOLICITED_WAIT, solicit);
@@ -281,7 +315,7 @@ impl Rds<'_> {
         if !state.ack_wanted
             || state.ack_in_flight
             || state.state != State::Up
-            || state.posts - state.completed >= u64::from(self.config.send_depth)
+            || state.posts - state.completed >= u64::from(self.limits.send_depth)
         {
             return;
         }
@@ -339,12 +373,11 @@ impl Rds<'_> {
         state.highest_ack = ack;
         let mut next = state.unacked.head();
         while let Some(message) = next.get() {
-            let descriptor = *self.frames.at(message);
-            if descriptor.sequence > ack {
+            if self.frames.at(message).sequence > ack {
                 break;
             }
-            self.settle(message);
             next = self.frames.next_message(message);
+            self.settle(message);
         }
         self.release(connection);
     }
@@ -358,7 +391,7 @@ impl Rds<'_> {
         descriptor.acked = true;
         let owner = SocketHandle { slot: descriptor.socket, generation: descriptor.generation };
         let len = descriptor.len as usize;
-        if let Ok(socket) = self.socket(owner) {
+        if let Ok(socket) = open_socket(self.sockets, owner) {
             socket.send_bytes -= len;
             socket.send_messages -= 1;
         }
@@ -372,6 +405,7 @@ impl Rds<'_> {
             if descriptor.sequence > state.highest_ack || descriptor.last_post > state.completed {
                 break;
             }
+            state.pongs -= u8::from(descriptor.socket == NOBODY);
             self.frames.pop_front(&mut state.unacked);
             self.frames.give_message(message);
         }
@@ -394,7 +428,9 @@ impl Rds<'_> {
         }
         state.cursor = Link::NONE;
         while let Some(message) = self.frames.pop_front(&mut unacked) {
-            if self.frames.at(message).sequence <= highest_ack {
+            let descriptor = self.frames.at(message);
+            if descriptor.sequence <= highest_ack {
+                state.pongs -= u8::from(descriptor.socket == NOBODY);
                 self.frames.give_message(message);
                 continue;
             }

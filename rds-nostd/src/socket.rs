@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
+use crate::error::RdsError;
 use crate::frames::Queue;
 
 /// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
@@ -42,6 +43,14 @@ impl Socket {
     };
 }
 
+/// The entry that a handle names.
+pub(crate) fn open_socket(sockets: &mut [Socket], handle: SocketHandle) -> Result<&mut Socket, RdsError> {
+    sockets
+        .get_mut(usize::from(handle.slot))
+        .filter(|socket| socket.open && socket.generation == handle.generation)
+        .ok_or(RdsError::BadSocket)
+}
+
 /// A received message, or its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -59,6 +68,11 @@ pub(crate) const fn key(address: IpAddr) -> u128 {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
         IpAddr::V6(v6) => v6.to_bits(),
     }
+}
+
+/// Whether a [`key`] is that of an IPv4 address.
+pub(crate) const fn is_v4(key: u128) -> bool {
+    Ipv6Addr::from_bits(key).to_ipv4_mapped().is_some()
 }
 
 /// The address that [`key`] was made from.

@@ -54,14 +54,18 @@ impl<const S: usize, const C: usize, const F: usize> Default for RdsStorage<S, C
 /// What a node chooses at start.
 #[derive(Clone, Copy, Debug)]
 pub struct RdsConfig {
-    /// Receives kept posted for each connection.
+    /// Receives kept posted for each connection, 2 or more. No more than its share of the frames, so that no peer can take
+    /// those of another; half of the receiving side's frames (at most 256) are kept back for long messages.
     pub receive_depth: u16,
-    /// Sends in flight for each connection.
+    /// Sends in flight for each connection, 4 or more.
     pub send_depth: u16,
-    /// Frames that messages of ours may take together; the others are for what arrives.
+    /// Frames that messages of ours may take together, at most half of all; the others are for what arrives.
     pub send_frames: usize,
     /// Send buffer of a new socket, bytes.
     pub send_buffer: usize,
+    /// How often the HCA sends a packet again before it gives the connection up (0 to 7; Linux: 1). What was not
+    /// acknowledged is then sent again on a new connection.
+    pub retry_count: u8,
     /// Grows from boot to boot (for example the boot time in seconds): messages are numbered from here, so that a peer that
     /// knew this node before does not take new messages for old ones.
     pub generation: u32,
@@ -77,6 +81,7 @@ impl Default for RdsConfig {
             send_depth: 128,
             send_frames: 512,
             send_buffer: 106_496,
+            retry_count: 7,
             generation: 1,
             seed: 1,
         }

@@ -6,6 +6,7 @@ use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsError, SocketHandle};
 
 use crate::error::{DemoError, InCall};
+use crate::parts::Plan;
 use crate::pattern::Stream;
 use crate::report::{Operation, Tally};
 use crate::sizes::Sizes;
@@ -21,6 +22,23 @@ const ROUND_TRIPS: u64 = 500;
 const ROUND_TRIP_LEN: usize = 64;
 /// Datagrams sent before what arrived is looked at again.
 const BURST: usize = 8;
+
+/// The sockets of the RDS part. They are there from the beginning: the peer may begin with its datagrams before this side
+/// knows that the part before is over, and what arrives for nobody is gone.
+#[derive(Clone, Copy)]
+pub(crate) struct Sockets {
+    socket: SocketHandle,
+    echo: SocketHandle,
+}
+
+impl Sockets {
+    pub(crate) fn bind(rds: &mut Rds<'_>, local: IpAddr) -> Result<Self, DemoError> {
+        let socket = rds.bind(SocketAddr::new(local, PORT)).in_call("bind")?;
+        rds.set_send_buffer(socket, SEND_BUFFER).in_call("set_send_buffer")?;
+        let echo = rds.bind(SocketAddr::new(local, ECHO_PORT)).in_call("bind")?;
+        Ok(Self { socket, echo })
+    }
+}
 
 /// State of the RDS part.
 pub(crate) struct Datagrams {
@@ -40,26 +58,16 @@ pub(crate) struct Datagrams {
     /// Round trips made (client) or answered (server).
     trips: u64,
     trip_began: Option<u64>,
+    /// What the server has to send back: to whom, how much of it.
+    reply: Option<(SocketAddr, [u8; ROUND_TRIP_LEN], usize)>,
 }
 
 impl Datagrams {
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn new(
-        rds: &mut Rds<'_>,
-        local: IpAddr,
-        peer: IpAddr,
-        role: Role,
-        count: u64,
-        own: Stream,
-        theirs: Stream,
-        sizes: Sizes,
-    ) -> Result<Self, DemoError> {
-        let socket = rds.bind(SocketAddr::new(local, PORT)).in_call("bind")?;
-        rds.set_send_buffer(socket, SEND_BUFFER).in_call("set_send_buffer")?;
-        let echo = rds.bind(SocketAddr::new(local, ECHO_PORT)).in_call("bind")?;
-        Ok(Self {
-            socket,
-            echo,
+    pub(crate) fn new(sockets: Sockets, peer: IpAddr, role: Role, plan: &Plan) -> Self {
+        let Plan { count, own, theirs, sizes, .. } = *plan;
+        Self {
+            socket: sockets.socket,
+            echo: sockets.echo,
             peer: SocketAddr::new(peer, PORT),
             echo_peer: SocketAddr::new(peer, ECHO_PORT),
             role,
@@ -72,7 +80,8 @@ impl Datagrams {
             made: false,
             trips: 0,
             trip_began: None,
-        })
+            reply: None,
+        }
     }
 
     /// Number of steps made, for noticing that nothing moves.
@@ -174,17 +183,26 @@ impl Datagrams {
         if self.role == Role::Client {
             return Ok(());
         }
-        let mut buffer = [0; ROUND_TRIP_LEN];
-        match rds.recvmsg(adapter, self.echo, &mut buffer) {
-            Ok(message) => {
-                let payload = buffer.get(..message.len).unwrap_or_default();
-                rds.sendmsg(adapter, self.echo, message.from, payload).in_call("sendmsg")?;
-                self.trips += 1;
-                Ok(())
+        if self.reply.is_none() {
+            let mut buffer = [0; ROUND_TRIP_LEN];
+            match rds.recvmsg(adapter, self.echo, &mut buffer) {
+                Ok(message) => self.reply = Some((message.from, buffer, message.len)),
+                Err(RdsError::Again) => return Ok(()),
+                Err(error) => return Err(DemoError::Rds { call: "recvmsg", error }),
             }
-            Err(RdsError::Again) => Ok(()),
-            Err(error) => Err(DemoError::Rds { call: "recvmsg", error }),
         }
+        if let Some((to, buffer, len)) = &self.reply {
+            let payload = buffer.get(..*len).unwrap_or_default();
+            match rds.sendmsg(adapter, self.echo, *to, payload) {
+                Ok(_) => {
+                    self.trips += 1;
+                    self.reply = None;
+                }
+                Err(RdsError::Again | RdsError::NoBufferSpace) => {}
+                Err(error) => return Err(DemoError::Rds { call: "sendmsg", error }),
+            }
+        }
+        Ok(())
     }
 
     fn round_trip<P: Platform>(
@@ -197,14 +215,21 @@ impl Datagrams {
         let mut buffer = [0; ROUND_TRIP_LEN];
         let Some(began) = self.trip_began else {
             self.own.fill(sequence, 0, &mut buffer);
-            self.trip_began = Some(adapter.platform().now());
-            rds.sendmsg(adapter, self.echo, self.echo_peer, &buffer).in_call("sendmsg")?;
-            return Ok(());
+            let now = adapter.platform().now();
+            return match rds.sendmsg(adapter, self.echo, self.echo_peer, &buffer) {
+                Ok(_) => {
+                    self.trip_began = Some(now);
+                    Ok(())
+                }
+                Err(RdsError::Again | RdsError::NoBufferSpace) => Ok(()),
+                Err(error) => Err(DemoError::Rds { call: "sendmsg", error }),
+            };
         };
         match rds.recvmsg(adapter, self.echo, &mut buffer) {
             Ok(message) => {
                 let mismatch = self.own.mismatch(sequence, 0, &buffer);
-                if mismatch.is_some() || message.message_len != ROUND_TRIP_LEN {
+                let foreign = message.from != self.echo_peer;
+                if mismatch.is_some() || foreign || message.message_len != ROUND_TRIP_LEN {
                     let position = mismatch.unwrap_or(message.message_len);
                     return Err(DemoError::Mismatch { operation: Operation::Rds, sequence, position });
                 }

@@ -94,7 +94,9 @@ impl Part {
     pub(crate) fn done(&self) -> u64 {
         match *self {
             Self::Messages { completed, received, .. } => completed.min(received),
-            Self::Writer { checked, .. } | Self::Written { checked } => checked,
+            // The peer can have checked what this side's HCA has not yet reported.
+            Self::Writer { completed, checked, .. } => completed.min(checked),
+            Self::Written { checked } => checked,
             Self::Reader { taken, .. } | Self::Read { taken, .. } => taken,
         }
     }

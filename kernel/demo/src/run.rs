@@ -3,7 +3,7 @@
 use dat_nostd::{Adapter, ConnectionEvent, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
-use crate::datagrams::{Datagrams, MAX_DATAGRAM};
+use crate::datagrams::{Datagrams, MAX_DATAGRAM, Sockets};
 use crate::error::{DemoError, InCall};
 use crate::link::{Control, Link, LinkState, MAX_MESSAGE, MAX_RDMA};
 use crate::parts::{Part, Plan, transfers};
@@ -40,6 +40,7 @@ pub struct Demo<'s> {
     config: Config,
     link: Link,
     rds: Rds<'s>,
+    sockets: Sockets,
     buffers: &'s mut Buffers,
     stage: Stage,
     /// Index into the order of operations.
@@ -73,12 +74,14 @@ impl<'s> Demo<'s> {
             seed: config.seed ^ role_number(config.role).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ..RdsConfig::default()
         };
-        let rds = Rds::start(adapter, storage.rds.parts(), rds_config).in_call("rds start")?;
+        let mut rds = Rds::start(adapter, storage.rds.parts(), rds_config).in_call("rds start")?;
+        let sockets = Sockets::bind(&mut rds, adapter.address())?;
         let plan = plan(&config, ORDER[0], adapter.mtu());
         Ok(Self {
             config,
             link,
             rds,
+            sockets,
             buffers: &mut storage.buffers,
             stage: Stage::Connecting,
             step: 0,
@@ -115,8 +118,9 @@ impl<'s> Demo<'s> {
         now: u64,
         reporter: &mut dyn Reporter,
     ) -> Result<Status, DemoError> {
-        let mut deadline = self.link.poll(adapter, now)?;
-        if let Some(at) = self.rds.poll(adapter, now) {
+        let mut deadline = self.rds.poll(adapter, now);
+        // Behind RDS, because each look at a dispatcher polls the adapter, which may queue an event here.
+        if let Some(at) = self.link.poll(adapter, now)? {
             deadline = Some(deadline.map_or(at, |other| other.min(at)));
         }
         match (&self.stage, self.link.state()) {
@@ -160,6 +164,10 @@ impl<'s> Demo<'s> {
                     let control =
                         part.completed(adapter, &mut self.link, &self.plan, &mut self.tally, done)?;
                     self.finished_there |= finished(control, self.step, &self.plan)?;
+                    if self.finished_here && self.finished_there {
+                        // The peer knows as much: what comes behind its last word is of the next step.
+                        break;
+                    }
                 }
                 part.advance(adapter, &mut self.link, &self.plan, &mut self.tally)?;
                 part.done() == self.plan.count
@@ -214,16 +222,10 @@ impl<'s> Demo<'s> {
             Operation::SendRecv => Stage::Dat(Part::MESSAGES),
             Operation::RdmaWrite => Stage::Dat(if client { Part::WRITER } else { Part::WRITTEN }),
             Operation::RdmaRead => Stage::Dat(if client { Part::READER } else { Part::READ }),
-            Operation::Connection | Operation::Rds => Stage::Datagrams(Datagrams::new(
-                &mut self.rds,
-                adapter.address(),
-                self.config.peer,
-                self.config.role,
-                self.plan.count,
-                self.plan.own,
-                self.plan.theirs,
-                self.plan.sizes,
-            )?),
+            Operation::Connection | Operation::Rds => {
+                let (sockets, role) = (self.sockets, self.config.role);
+                Stage::Datagrams(Datagrams::new(sockets, self.config.peer, role, &self.plan))
+            }
         };
         Ok(())
     }
