@@ -73,10 +73,10 @@ pub fn run() {
     let mut done = 0;
     while done < OPERATIONS {
         let batch = HANDLES.min(OPERATIONS - done);
-        for handle in 0..batch {
+        for (handle, &socket) in sockets[0].iter().enumerate().take(batch) {
             let bytes = payload(done + handle);
             let to = SocketAddr::new(address(1), port(handle));
-            let sent = measured_rds_sendmsg(&mut nodes[0], &mut adapters[0], sockets[0][handle], to, &bytes);
+            let sent = measured_rds_sendmsg(&mut nodes[0], &mut adapters[0], socket, to, &bytes);
             assert_eq!(sent, Ok(LEN));
             adapters[0].platform().ring();
         }
@@ -84,9 +84,8 @@ pub fn run() {
         let now = adapters[1].platform().now();
         adapters[1].poll(now);
         measured_rds_poll(&mut nodes[1], &mut adapters[1], now);
-        for handle in 0..batch {
-            let received =
-                measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], sockets[1][handle], &mut buffer);
+        for (handle, &socket) in sockets[1].iter().enumerate().take(batch) {
+            let received = measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], socket, &mut buffer);
             let from = SocketAddr::new(address(0), port(handle));
             assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN }));
             assert_eq!(buffer[..LEN], payload(done + handle));
