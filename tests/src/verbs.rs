@@ -8,7 +8,7 @@ use driver_mlx::{
     Path, Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, Sge,
 };
 
-/// What [`Endpoint::connect`] may be told.
+/// What [`connect`] may be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Path MTU.

@@ -1,4 +1,4 @@
-//! A small appliance that embeds the stack: it implements [`Platform`] and [`Bar`], brings an HCA up, opens an adapter on it,
+//! A small appliance that embeds the stack: it implements [`Platform`] and [`Bar`](driver_mlx::Bar), brings an HCA up, opens an adapter on it,
 //! connects to itself through the HCA and moves data by RDMA.
 //!
 //! `appliance` is all that depends on where it runs; here the HCA is the emulated one, polled from [`Platform::idle`]. On

@@ -25,6 +25,19 @@ pub enum Error {
     Rds(RdsError),
 }
 
+impl Error {
+    /// A number for each: DAT's own codes, small numbers for the others.
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::NoMemory => 1,
+            Self::Open(OpenError::PortNotActive { .. }) => 2,
+            Self::Open(OpenError::Hca(_)) => 3,
+            Self::Dat(error) | Self::Rds(RdsError::Dat(error)) => error.0,
+            Self::Rds(_) => 4,
+        }
+    }
+}
+
 impl From<DatReturn> for Error {
     fn from(error: DatReturn) -> Self {
         Self::Dat(error)

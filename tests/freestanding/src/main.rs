@@ -9,13 +9,18 @@ mod board;
 #[cfg(target_os = "none")]
 mod echo;
 
+/// Why the service ended, for whoever looks at the board with a debugger.
+#[cfg(target_os = "none")]
+static LAST_ERROR: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+
 /// The linker's default entry.
 #[cfg(target_os = "none")]
 // SAFETY: the symbol is the program's entry, and nothing else has its name.
 #[unsafe(no_mangle)]
 extern "C" fn _start() -> ! {
-    // An appliance would blink; whoever looks with a debugger finds the error.
-    let _error = echo::serve(board::Board);
+    if let Err(error) = echo::serve(board::Board) {
+        LAST_ERROR.store(error.code(), core::sync::atomic::Ordering::Relaxed);
+    }
     loop {
         core::hint::spin_loop();
     }
