@@ -348,7 +348,8 @@ impl Link {
         adapter: &mut Adapter<'_, P>,
         during: Operation,
     ) -> Result<Option<Done>, DemoError> {
-        for evd in [self.receive_evd, self.request_evd] {
+        // Requests first: what arrives is answered by requests, and those need the room of the completed ones.
+        for evd in [self.request_evd, self.receive_evd] {
             while let Some(event) = dequeue(adapter, evd)? {
                 let EventData::Dto(dto) = event.data else { continue };
                 // What was flushed has a reason, and that is reported elsewhere.
