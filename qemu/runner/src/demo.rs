@@ -15,7 +15,10 @@ use hca_model::fabric::Faults;
 use std::io::{IsTerminal, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What the user asked for.
@@ -102,19 +105,21 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     let started = Instant::now();
     let mut nodes = Vec::new();
     let (sender, events) = mpsc::channel();
+    let mut followers = Followers::default();
     for (index, socket) in sockets.iter().enumerate() {
         let mut boot = unikernel::Options::new(&words(index, options));
         boot.hcas = vec![socket.clone()];
         boot.accelerator.clone_from(&options.accelerator);
         println!("{}: {}", ROLES[index], boot.words);
         let running = unikernel::start(qemu, image, &boot)?;
-        follow(index, running, image, options.limit, sender.clone())?;
+        followers.follow(index, running, image, options.limit, sender.clone())?;
         nodes.push(Node { role: ROLES[index].into(), ..Node::default() });
     }
     drop(sender);
     let mut run = Run { nodes, ended: [false; 2], failure: None, screen: Screen::new(options.log), started };
     let outcome = run.watch(&events, &served, options.limit);
     run.screen.clear();
+    drop(followers);
     let summary = served.stop();
     outcome?;
     let summary = summary?;
@@ -147,37 +152,64 @@ enum Event {
     End(usize, Result<Finished>),
 }
 
-/// Follows one unikernel's console on a thread of its own, until its end.
-fn follow(
-    index: usize,
-    mut running: Running,
-    image: &Path,
-    limit: Duration,
-    events: Sender<Event>,
-) -> Result<()> {
-    let decoder = Decoder::for_image(image)?;
-    std::thread::Builder::new()
-        .name(format!("node {index}"))
-        .spawn(move || {
-            let deadline = Instant::now() + limit;
-            loop {
-                let end = match running.next_line(deadline) {
-                    Ok(Some(line)) => {
-                        if events.send(Event::Line(index, line)).is_err() {
-                            // Nobody listens any more: the run is over, and dropping the unikernel kills it.
-                            return;
+/// The threads that follow the unikernels' consoles. Dropped, no unikernel runs any more.
+#[derive(Default)]
+struct Followers {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How often a follower looks whether it is to stop.
+const STOP_CHECK: Duration = Duration::from_millis(200);
+
+impl Followers {
+    /// Follows one unikernel's console on a thread of its own, until its end.
+    fn follow(
+        &mut self,
+        index: usize,
+        mut running: Running,
+        image: &Path,
+        limit: Duration,
+        events: Sender<Event>,
+    ) -> Result<()> {
+        let decoder = Decoder::for_image(image)?;
+        let stop = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new()
+            .name(format!("node {index}"))
+            .spawn(move || {
+                let deadline = Instant::now() + limit;
+                // Dropping the unikernel kills it.
+                while !stop.load(Ordering::Acquire) {
+                    let end = match running.next_line(deadline.min(Instant::now() + STOP_CHECK)) {
+                        Ok(Some(line)) => {
+                            if events.send(Event::Line(index, line)).is_err() {
+                                return;
+                            }
+                            continue;
                         }
-                        continue;
-                    }
-                    Ok(None) => running.finish(decoder.as_ref()),
-                    Err(error) => Err(error),
-                };
-                let _ = events.send(Event::End(index, end));
-                return;
-            }
-        })
-        .map(drop)
-        .map_err(|error| Error::Program(format!("cannot start a thread: {error}")))
+                        Err(Error::Timeout { .. }) if Instant::now() < deadline => continue,
+                        Ok(None) => running.finish(decoder.as_ref()),
+                        Err(error) => Err(error),
+                    };
+                    // Whoever does not listen any more has heard enough.
+                    let _ = events.send(Event::End(index, end));
+                    return;
+                }
+            })
+            .map_err(|error| Error::Program(format!("cannot start a thread: {error}")))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Followers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A follower that panicked has dropped its unikernel too.
+            let _ = thread.join();
+        }
+    }
 }
 
 struct Run {
