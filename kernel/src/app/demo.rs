@@ -177,7 +177,10 @@ fn node_life(machine: &Machine<'_>, hardware: &mut Hardware, node: &Node) -> Res
     }
     // After a failure the objects go with the HCA.
     let outcome = match outcome {
-        Ok(()) => linger(&mut adapter).and_then(|()| demo.close(&mut adapter).map_err(Failure::Demo)),
+        Ok(()) => {
+            let closed = demo.close(&mut adapter).map_err(Failure::Demo);
+            linger(&mut adapter).and(closed)
+        }
         Err(error) => Err(error),
     };
     let down = clock::now();
