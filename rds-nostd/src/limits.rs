@@ -52,7 +52,7 @@ impl Limits {
         let receive_depth = config.receive_depth.min(u16::try_from(posted).unwrap_or(u16::MAX));
         let unasked = (send_frames / (4 * connections.max(1))).clamp(1, MOST_UNASKED);
         // The congestion map, an acknowledgement for each connection, and what may stay unacknowledged.
-        let sendable = send_frames.saturating_sub(1 + connections * (1 + unasked)).min(most);
+        let sendable = send_frames.saturating_sub(1 + connections * (1 + unasked));
         let local = (receive_frames - connections * usize::from(receive_depth)).min(most);
         if connections == 0 || receive_depth < 2 || config.send_depth < 4 || sendable == 0 || reserve == 0 {
             return Err(RdsError::InvalidArgument);
@@ -64,7 +64,8 @@ impl Limits {
             send_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
             unasked_frames: unasked as u32,
-            longest_sent: sendable * FRAGMENT_LEN,
+            // Not more than is taken, so that nodes with little memory do not send what their like refuse.
+            longest_sent: sendable.min(reserve) * FRAGMENT_LEN,
             longest_local: local * FRAGMENT_LEN,
             longest_received: reserve * FRAGMENT_LEN,
         })
