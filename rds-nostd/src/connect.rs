@@ -117,7 +117,8 @@ impl Rds<'_> {
             max_request_dtos: u32::from(self.limits.send_depth),
             max_recv_iov: 1,
             max_request_iov: 1,
-            recv_completion_flags: CompletionFlags::SOLICITED_WAIT,
+            // Every fragment wakes, not only a message's last, which the peer marks: it may be waiting for frames before that.
+            recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
             retry_count: self.config.retry_count.min(7),
             // Without end: a peer posts its first receives only when it knows that the connection is up.
             rnr_retry: 7,

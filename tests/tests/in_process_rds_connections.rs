@@ -274,10 +274,13 @@ fn long_messages_of_several_peers_do_not_block_each_other() {
         (0..4).for_each(|index| nodes[index].bind(at(index, 4000)));
         let longest = nodes[1].rds.longest_message();
         assert_eq!(longest, 64 * 4096);
+        let began = world.now();
         for from in 1..4 {
             plan(&mut nodes, (from, 0), (0, 0), &[longest; 3]);
         }
         run(&world, &mut nodes);
+        let took = world.now() - began;
+        assert!(took < 5 * SECOND, "seed {seed}: nobody slept over work: {} ms", took / 1_000_000);
         assert_eq!(total(&nodes, |c| c.conn_reset), 0);
         close(&world, nodes);
     }
