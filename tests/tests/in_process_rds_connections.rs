@@ -292,8 +292,8 @@ fn unasked_messages_do_not_fill_the_frames() {
     let world = world(60, "none");
     let settings = RdsConfig { send_frames: 64, send_buffer: 106_496, ..config(60) };
     let mut nodes = nodes::<512>(&world, 60, 2, settings);
-    for index in 0..2 {
-        (0..40).for_each(|port| nodes[index].bind(at(index, 4000 + port)));
+    for (index, node) in nodes.iter_mut().enumerate() {
+        (0..40).for_each(|port| node.bind(at(index, 4000 + port)));
     }
     for socket in 0..40 {
         plan(&mut nodes, (0, socket), (1, socket), &[50_000]);
