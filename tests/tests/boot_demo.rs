@@ -68,4 +68,5 @@ fn the_demo_verifies_every_byte_on_a_fabric_that_loses_duplicates_and_reorders()
     check(&report);
     let packets = &report.packets;
     assert!(packets.lost > 0 && packets.duplicated > 0 && packets.reordered > 0, "{packets:?}");
+    assert!(packets.retransmitted > 0, "what was lost is sent again: {packets:?}");
 }

@@ -1,6 +1,7 @@
 //! What the unikernel's applications tell the host tool on COM1: lines that begin with `@`, the rest is log.
 
 use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
 
 /// One step of the bring-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -12,7 +13,7 @@ pub struct Step {
 }
 
 /// What one operation achieved, as the unikernel measured it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// `send_recv`, `rdma_write`, `rdma_read`, `rds`.
     pub op: String,
@@ -39,6 +40,23 @@ impl Operation {
     /// Payload in 10^6 bytes per second.
     pub fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 * 1e3 / self.ns.max(1) as f64
+    }
+}
+
+/// What was measured, and the rates that follow from it.
+impl Serialize for Operation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Operation", 9)?;
+        fields.serialize_field("op", &self.op)?;
+        fields.serialize_field("messages", &self.messages)?;
+        fields.serialize_field("bytes", &self.bytes)?;
+        fields.serialize_field("ns", &self.ns)?;
+        fields.serialize_field("msg_per_s", &self.messages_per_second())?;
+        fields.serialize_field("mb_per_s", &self.megabytes_per_second())?;
+        fields.serialize_field("lat_p50_ns", &self.lat_p50_ns)?;
+        fields.serialize_field("lat_p99_ns", &self.lat_p99_ns)?;
+        fields.serialize_field("verified", &self.verified)?;
+        fields.end()
     }
 }
 

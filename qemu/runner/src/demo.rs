@@ -126,7 +126,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     if let Some(error) = summary.capture_error {
         return Err(Error::Serve(format!("the capture is not complete: {error}")));
     }
-    let fabric = summary.fabric;
+    let (fabric, retransmitted) = (summary.fabric, summary.retransmitted);
     Ok(Report {
         verified: run.nodes.iter().all(|node| node.verified),
         seconds: started.elapsed().as_secs_f64(),
@@ -142,6 +142,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
             duplicated: fabric.duplicated,
             reordered: fabric.reordered,
             corrupted: fabric.corrupted,
+            retransmitted,
         },
     })
 }

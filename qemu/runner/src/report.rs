@@ -36,6 +36,8 @@ pub struct Packets {
     pub reordered: u64,
     /// Damaged by an injected fault.
     pub corrupted: u64,
+    /// Sent again by the HCAs.
+    pub retransmitted: u64,
 }
 
 /// A whole run.
@@ -109,7 +111,7 @@ impl Report {
         let packets = &self.packets;
         writeln!(
             out,
-            "\npackets: {} sent, {} delivered; injected: {} lost, {} duplicated, {} reordered, {} corrupted (seed {}, faults {})",
+            "\npackets: {} sent, {} delivered; injected: {} lost, {} duplicated, {} reordered, {} corrupted (seed {}, faults {}); {} sent again",
             packets.sent,
             packets.delivered,
             packets.lost,
@@ -117,7 +119,8 @@ impl Report {
             packets.reordered,
             packets.corrupted,
             self.seed,
-            self.faults
+            self.faults,
+            packets.retransmitted
         )?;
         let verdict = if self.verified { "every byte verified" } else { "NOT VERIFIED" };
         writeln!(out, "{verdict} in {:.1} s", self.seconds)

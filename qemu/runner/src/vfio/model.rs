@@ -79,6 +79,8 @@ enum Message {
 pub struct Summary {
     /// What happened to packets.
     pub fabric: FabricCounters,
+    /// Packets that the HCAs sent again.
+    pub retransmitted: u64,
     /// How many times each HCA refused something.
     pub refusals: Vec<u64>,
     /// Why the capture is not complete, if it is not.
@@ -229,6 +231,12 @@ impl Model {
     fn summary(&mut self) -> Summary {
         Summary {
             fabric: self.world.fabric.counters(),
+            retransmitted: self
+                .world
+                .nodes
+                .iter()
+                .map(|node| node.hca.transport.counters.retransmitted)
+                .sum(),
             refusals: self.world.nodes.iter().map(|node| node.hca.log.refusals()).collect(),
             capture_error: self.world.fabric.finish_capture().err().map(|error| error.to_string()),
         }
