@@ -303,9 +303,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             self.hca.arm_events();
         }
-        self.progress = false;
         let deadline = self.poll(now);
-        !self.progress
+        // What happened since the last look counts too: another consumer's call may have queued an event for this one.
+        !core::mem::take(&mut self.progress)
             && (self.dead || !self.port.has_work())
             && deadline.is_none_or(|deadline| deadline > now)
     }
