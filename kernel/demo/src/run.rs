@@ -123,6 +123,11 @@ impl<'s> Demo<'s> {
         if let Some(at) = self.link.poll(adapter, now)? {
             deadline = Some(deadline.map_or(at, |other| other.min(at)));
         }
+        if matches!((&self.stage, self.link.state()), (Stage::Connecting, LinkState::Up)) {
+            self.enter(adapter, 0, now)?;
+        }
+        // Before the end is looked at: the peer's last word may lie in front of its disconnect.
+        self.work(adapter, reporter, now)?;
         match (&self.stage, self.link.state()) {
             (Stage::Closing, LinkState::Ended(ConnectionEvent::Disconnected)) => return Ok(Status::Done),
             (_, LinkState::Ended(event)) => {
@@ -130,10 +135,8 @@ impl<'s> Demo<'s> {
                 while self.link.completion(adapter, self.operation())?.is_some() {}
                 return Err(DemoError::ConnectionLost { event, during: self.operation() });
             }
-            (Stage::Connecting, LinkState::Up) => self.enter(adapter, 0, now)?,
             _ => {}
         }
-        self.work(adapter, reporter, now)?;
         if self.watch(now)? {
             // What moved may let more move: only a look without movement may be followed by sleep.
             deadline = Some(now);
