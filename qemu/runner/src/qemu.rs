@@ -4,9 +4,9 @@ use crate::error::{Error, IoContext, Result};
 use crate::process::Supervised;
 use crate::setup::Qemu;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub struct Machine {
     pub hcas: Vec<PathBuf>,
     /// Further devices, as the values of `-device`.
     pub devices: Vec<String>,
+    /// Further arguments, as QEMU takes them.
+    pub more: Vec<String>,
     /// Where the bytes written to the debug console (port 0xe9) go.
     pub debug_console: Option<PathBuf>,
 }
@@ -48,6 +50,7 @@ impl Machine {
             firmware_files: Vec::new(),
             hcas: Vec::new(),
             devices: Vec::new(),
+            more: Vec::new(),
             debug_console: None,
         }
     }
@@ -67,6 +70,9 @@ impl Machine {
         }
         for device in &self.devices {
             add(&["-device", device]);
+        }
+        for word in &self.more {
+            add(&[word]);
         }
         add(&["-append", &self.command_line]);
         for (name, file) in &self.firmware_files {
@@ -153,6 +159,8 @@ const LONGEST_LINE: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Guest {
     child: Supervised,
+    /// COM1's input.
+    input: Option<ChildStdin>,
     output: Receiver<Output>,
 }
 
@@ -168,7 +176,7 @@ impl Guest {
     pub fn start(qemu: &Qemu, machine: &Machine) -> Result<Self> {
         let mut command = qemu.command();
         command.args(machine.arguments());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Supervised::spawn(command)?;
         // Bounded: a guest that floods its console waits for the host, as on a slow serial line.
         let (sender, output) = mpsc::sync_channel(4096);
@@ -186,7 +194,20 @@ impl Guest {
                 });
             });
         }
-        Ok(Self { child, output })
+        let input = streams.stdin.take();
+        Ok(Self { child, input, output })
+    }
+
+    /// Types `line` and a line feed on COM1. It waits in QEMU until the guest reads it.
+    ///
+    /// # Errors
+    /// The guest has ended.
+    pub fn write_line(&mut self, line: &str) -> Result<()> {
+        let written = match &mut self.input {
+            Some(input) => input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush()),
+            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        };
+        written.map_err(|error| Error::Guest(format!("the guest's console takes no input: {error}")))
     }
 
     /// The next line, waiting at most until `deadline`. `Ok(None)` when the guest has ended and all its lines

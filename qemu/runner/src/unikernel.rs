@@ -141,6 +141,14 @@ impl Running {
         self.guest.next_line(deadline)
     }
 
+    /// Types a line on COM1.
+    ///
+    /// # Errors
+    /// The unikernel has ended.
+    pub fn write_line(&mut self, line: &str) -> Result<()> {
+        self.guest.write_line(line)
+    }
+
     /// Its end, after [`Running::next_line`] has answered `None`.
     ///
     /// # Errors
