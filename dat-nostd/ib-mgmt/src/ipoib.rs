@@ -1,8 +1,15 @@
 //! IP over InfiniBand, datagram mode: encapsulation header, hardware addresses, ARP, broadcast group (RFC 4391).
 
+mod neighbour;
+
 use core::net::Ipv4Addr;
 
 use crate::gid::Gid;
+
+pub use neighbour::{
+    Neighbour, NeighbourAction, NeighbourConfig, NeighbourCounters, NeighbourLookup, NeighbourSlot,
+    NeighbourState, Neighbours,
+};
 
 /// Bytes of the encapsulation header before every IPoIB payload.
 pub const ENCAP_LEN: usize = 4;
@@ -64,6 +71,12 @@ impl HwAddr {
 pub const fn broadcast_mgid(pkey: u16) -> Gid {
     let prefix = 0xff12_401b_0000_0000 | ((pkey | 0x8000) as u64) << 16;
     Gid::new(prefix, 0xffff_ffff)
+}
+
+/// The multicast GID of an IPv4 multicast group: the group's low 28 bits below the partition key (RFC 4391, section 4).
+pub const fn multicast_mgid(pkey: u16, group: Ipv4Addr) -> Gid {
+    let prefix = 0xff12_401b_0000_0000 | ((pkey | 0x8000) as u64) << 16;
+    Gid::new(prefix, group.to_bits() as u64 & 0x0fff_ffff)
 }
 
 /// ARP operations.
@@ -140,6 +153,10 @@ mod tests {
         assert_eq!(broadcast_mgid(0x7fff).to_string(), "ff12:401b:ffff::ffff:ffff");
         assert!(broadcast_mgid(0x8001).is_multicast());
         assert_eq!(broadcast_mgid(1).0[4..6], [0x80, 0x01]);
+        let all_hosts = multicast_mgid(0xffff, Ipv4Addr::new(224, 0, 0, 1));
+        assert_eq!(all_hosts.to_string(), "ff12:401b:ffff::1");
+        let group = multicast_mgid(0x8001, Ipv4Addr::new(239, 1, 2, 3));
+        assert_eq!(group.to_string(), "ff12:401b:8001::f01:203");
     }
 
     #[test]

@@ -189,6 +189,10 @@ pub mod attr {
     pub const SL_TO_VL: u16 = 0x17;
     /// SM: VLArbitrationTable.
     pub const VL_ARBITRATION: u16 = 0x18;
+    /// SM: LinearForwardingTable.
+    pub const LINEAR_FORWARDING: u16 = 0x19;
+    /// SM: MulticastForwardingTable.
+    pub const MULTICAST_FORWARDING: u16 = 0x1b;
     /// SM: SMInfo.
     pub const SM_INFO: u16 = 0x20;
     /// SM, Mellanox: extended port info.
@@ -197,10 +201,22 @@ pub mod attr {
     pub const NODE_RECORD: u16 = 0x11;
     /// SA: PortInfoRecord.
     pub const PORT_INFO_RECORD: u16 = 0x12;
+    /// SA: SLtoVLMappingTableRecord.
+    pub const SL_TO_VL_RECORD: u16 = 0x13;
+    /// SA: SwitchInfoRecord.
+    pub const SWITCH_INFO_RECORD: u16 = 0x14;
+    /// SA: LinearForwardingTableRecord.
+    pub const LINEAR_FORWARDING_RECORD: u16 = 0x15;
+    /// SA: MulticastForwardingTableRecord.
+    pub const MULTICAST_FORWARDING_RECORD: u16 = 0x17;
     /// SA: SMInfoRecord.
     pub const SM_INFO_RECORD: u16 = 0x18;
     /// SA: GUIDInfoRecord.
     pub const GUID_INFO_RECORD: u16 = 0x30;
+    /// SA: LinkRecord.
+    pub const LINK_RECORD: u16 = 0x20;
+    /// SA: P_KeyTableRecord.
+    pub const PKEY_TABLE_RECORD: u16 = 0x33;
     /// SA: ServiceRecord.
     pub const SERVICE_RECORD: u16 = 0x31;
     /// SA: PathRecord.

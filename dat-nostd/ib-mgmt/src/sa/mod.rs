@@ -1,15 +1,18 @@
 //! Subnet administration (IBA volume 1, chapter 15): headers, records, and a client without I/O.
 
 mod client;
+mod notice;
 mod record;
 
 pub use client::{
     Action, Client, ClientConfig, ClientCounters, ClientFull, PathQuery, QueryError, QueryId, QuerySlot,
     Response,
 };
+pub use notice::{InformInfo, InformInfoRecord, Notice, notice_type, producer, trap};
 pub use record::{
-    GuidInfoRecord, McMemberMask, McMemberRecord, NodeRecord, PathMask, PathRecord, PortInfoRecord,
-    RecordMask, ServiceMask, ServiceRecord, join_state, selector,
+    BlockRecord, GuidInfoRecord, LinkRecord, McMemberMask, McMemberRecord, NodeMask, NodeRecord, PathMask,
+    PathRecord, PortInfoMask, PortInfoRecord, RecordMask, ServiceMask, ServiceRecord, SmInfoRecord,
+    SwitchInfoRecord, join_state, selector,
 };
 
 use crate::mad::{Mad, class};

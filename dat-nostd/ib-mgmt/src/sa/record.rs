@@ -1,7 +1,7 @@
 //! Records of the subnet administrator and their component masks (IBA volume 1, section 15.2.5).
 
 use crate::gid::Gid;
-use crate::smp::{NodeDescription, NodeInfo, PortInfo};
+use crate::smp::{NodeDescription, NodeInfo, PortInfo, SmInfo, SwitchInfo};
 use crate::view::record;
 
 /// Selectors of MTU, rate and life time.
@@ -165,6 +165,8 @@ pub mod join_state {
     pub const NON_MEMBER: u8 = 2;
     /// Send-only non-member.
     pub const SEND_ONLY_NON_MEMBER: u8 = 4;
+    /// Send-only full member: keeps the group alive, does not receive.
+    pub const SEND_ONLY_FULL_MEMBER: u8 = 8;
 }
 
 bitflags::bitflags! {
@@ -288,6 +290,134 @@ bitflags::bitflags! {
         const PORT_OR_BLOCK = 1 << 1;
         /// NodeRecord: port GUID of the NodeInfo.
         const NODE_PORT_GUID = 1 << 8;
+    }
+}
+
+bitflags::bitflags! {
+    /// Components of a [`NodeRecord`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct NodeMask: u64 {
+        /// LID.
+        const LID = 1;
+        /// Node type.
+        const NODE_TYPE = 1 << 4;
+        /// System image GUID.
+        const SYSTEM_IMAGE_GUID = 1 << 6;
+        /// Node GUID.
+        const NODE_GUID = 1 << 7;
+        /// Port GUID.
+        const PORT_GUID = 1 << 8;
+        /// Node description.
+        const NODE_DESCRIPTION = 1 << 14;
+    }
+}
+
+bitflags::bitflags! {
+    /// Components of a [`PortInfoRecord`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PortInfoMask: u64 {
+        /// LID of the end port.
+        const LID = 1;
+        /// Port number.
+        const PORT_NUM = 1 << 1;
+        /// GID prefix.
+        const GID_PREFIX = 1 << 4;
+        /// Base LID.
+        const BASE_LID = 1 << 5;
+        /// LID of the subnet manager.
+        const MASTER_SM_LID = 1 << 6;
+        /// Capability mask; with bit 31 of the attribute modifier set, the bits that are to be set.
+        const CAPABILITY_MASK = 1 << 7;
+        /// Port state.
+        const PORT_STATE = 1 << 15;
+    }
+}
+
+record! {
+    /// SwitchInfoRecord, attribute 0x14: LID, SwitchInfo.
+    pub struct SwitchInfoRecord[24] {
+        /// LID of the switch.
+        lid, set_lid: u16 = 0, 2;
+    }
+}
+
+impl SwitchInfoRecord {
+    /// The SwitchInfo.
+    pub fn info(&self) -> SwitchInfo {
+        self.as_bytes().get(4..).and_then(SwitchInfo::from_slice).unwrap_or_default()
+    }
+
+    /// Sets [`Self::info`].
+    pub fn set_info(&mut self, info: &SwitchInfo) -> &mut Self {
+        if let Some(room) = self.as_bytes_mut().last_chunk_mut() {
+            *room = *info.as_bytes();
+        }
+        self
+    }
+}
+
+record! {
+    /// SMInfoRecord, attribute 0x18: LID, SMInfo.
+    pub struct SmInfoRecord[28] {
+        /// LID of the subnet manager.
+        lid, set_lid: u16 = 0, 2;
+    }
+}
+
+impl SmInfoRecord {
+    /// The SMInfo.
+    pub fn info(&self) -> SmInfo {
+        self.as_bytes().get(4..).and_then(SmInfo::from_slice).unwrap_or_default()
+    }
+
+    /// Sets [`Self::info`].
+    pub fn set_info(&mut self, info: &SmInfo) -> &mut Self {
+        if let Some(room) = self.as_bytes_mut().last_chunk_mut() {
+            *room = *info.as_bytes();
+        }
+        self
+    }
+}
+
+record! {
+    /// LinkRecord, attribute 0x20: one direction of a link.
+    pub struct LinkRecord[8] {
+        /// LID of the node it leads from.
+        from_lid, set_from_lid: u16 = 0, 2;
+        /// Port it leads from.
+        from_port, set_from_port: u8 = 2, 1;
+        /// Port it leads to.
+        to_port, set_to_port: u8 = 3, 1;
+        /// LID of the node it leads to.
+        to_lid, set_to_lid: u16 = 4, 2;
+    }
+}
+
+record! {
+    /// Records of 64-byte blocks: LinearForwardingTableRecord (attribute 0x15) and P_KeyTableRecord (attribute 0x33).
+    /// The block is bytes 8 to 71.
+    pub struct BlockRecord[72] {
+        /// LID of the node or end port.
+        lid, set_lid: u16 = 0, 2;
+        /// Number of the block.
+        block_num, set_block_num: u16 = 2, 2;
+        /// P_KeyTableRecord: port number.
+        port_num, set_port_num: u8 = 4, 1;
+    }
+}
+
+impl BlockRecord {
+    /// The block.
+    pub fn block(&self) -> &[u8; 64] {
+        self.as_bytes().last_chunk().unwrap_or(&[0; 64])
+    }
+
+    /// Sets [`Self::block`].
+    pub fn set_block(&mut self, block: &[u8; 64]) -> &mut Self {
+        if let Some(room) = self.as_bytes_mut().last_chunk_mut() {
+            *room = *block;
+        }
+        self
     }
 }
 

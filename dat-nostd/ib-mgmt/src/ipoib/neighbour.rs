@@ -1,0 +1,418 @@
+//! The neighbour table: which IPv4 address is at which hardware address, by ARP (RFC 826) with the states of neighbour
+//! unreachability detection (RFC 4861, section 7.3, as hosts use them for ARP too). No I/O: the owner sends what
+//! [`Neighbours::poll`] and [`Neighbours::input`] hand out.
+//!
+//! | state | what it means | what ends it |
+//! |---|---|---|
+//! | incomplete | broadcast requests go out | an answer; or as many tries without one: failed |
+//! | reachable | an answer came lately | time: stale |
+//! | stale | the address was right once | use: delay |
+//! | delay | used, hoping for a sign of life | a request or reply of the neighbour: reachable; time: probe |
+//! | probe | requests to the neighbour alone | an answer: reachable; none: the entry is asked for anew, by broadcast |
+//! | failed | nobody answered | time: forgotten |
+
+use core::net::Ipv4Addr;
+
+use super::{Arp, ArpOperation, HwAddr};
+
+/// Times of a neighbour table, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighbourConfig {
+    /// Distance of requests.
+    pub retransmit_ns: u64,
+    /// Requests by broadcast before an address counts as failed, and to a known neighbour before it is asked for anew.
+    pub tries: u8,
+    /// How long an answer is believed without doubt.
+    pub reachable_ns: u64,
+    /// How long a stale entry is used before it is probed.
+    pub delay_ns: u64,
+    /// How long a failure is remembered.
+    pub failed_ns: u64,
+}
+
+impl NeighbourConfig {
+    /// The usual times: 1 s, 3 tries, 30 s, 5 s; a failure is remembered for 1 s.
+    pub const DEFAULT: NeighbourConfig = NeighbourConfig {
+        retransmit_ns: 1_000_000_000,
+        tries: 3,
+        reachable_ns: 30_000_000_000,
+        delay_ns: 5_000_000_000,
+        failed_ns: 1_000_000_000,
+    };
+}
+
+impl Default for NeighbourConfig {
+    fn default() -> Self {
+        NeighbourConfig::DEFAULT
+    }
+}
+
+/// State of an entry, see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum NeighbourState {
+    /// No entry.
+    #[default]
+    Empty = 0,
+    /// Asked for by broadcast.
+    Incomplete,
+    /// Confirmed lately.
+    Reachable,
+    /// Known, not confirmed lately.
+    Stale,
+    /// Known and used, soon to be probed.
+    Delay,
+    /// Known and being probed.
+    Probe,
+    /// Nobody answered.
+    Failed,
+}
+
+/// Room for one neighbour.
+#[derive(Clone, Copy, Debug)]
+pub struct NeighbourSlot {
+    state: NeighbourState,
+    tries_left: u8,
+    ip: Ipv4Addr,
+    hw: HwAddr,
+    /// When the state ends, or the next request is due.
+    deadline: u64,
+    used: u64,
+}
+
+impl NeighbourSlot {
+    /// A free entry; all bytes zero.
+    pub const EMPTY: NeighbourSlot = NeighbourSlot {
+        state: NeighbourState::Empty,
+        tries_left: 0,
+        ip: Ipv4Addr::UNSPECIFIED,
+        hw: HwAddr { flags: 0, qpn: 0, gid: crate::Gid::ZERO },
+        deadline: 0,
+        used: 0,
+    };
+
+    fn is_known(&self) -> bool {
+        use NeighbourState::{Delay, Probe, Reachable, Stale};
+        matches!(self.state, Reachable | Stale | Delay | Probe)
+    }
+}
+
+/// An entry, to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The IP address.
+    pub ip: Ipv4Addr,
+    /// The hardware address, if known.
+    pub hw: Option<HwAddr>,
+    /// State.
+    pub state: NeighbourState,
+}
+
+/// What a lookup found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourLookup {
+    /// The hardware address.
+    Known(HwAddr),
+    /// Being asked for; call [`Neighbours::poll`].
+    Pending,
+    /// Nobody answered.
+    Failed,
+    /// All entries are being asked for.
+    Full,
+}
+
+/// What the owner has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourAction {
+    /// Send a request for `ip`: to the neighbour alone, or (`None`) by broadcast.
+    Request {
+        /// Whose hardware address is wanted.
+        ip: Ipv4Addr,
+        /// Where the request goes.
+        to: Option<HwAddr>,
+    },
+    /// Nothing until this time in nanoseconds; `None`: nothing at all.
+    Idle {
+        /// The next deadline.
+        deadline: Option<u64>,
+    },
+}
+
+/// What happened, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct NeighbourCounters {
+    /// Requests sent by broadcast.
+    pub requests: u64,
+    /// Requests sent to a known neighbour.
+    pub probes: u64,
+    /// Requests for the own address, each answered.
+    pub answered: u64,
+    /// Replies to the own requests.
+    pub replies: u64,
+    /// Addresses nobody answered for.
+    pub failures: u64,
+    /// Messages that say nothing believable: no address, somebody's multicast address.
+    pub malformed: u64,
+    /// Messages of another port that claims the own address.
+    pub conflicts: u64,
+    /// Entries whose hardware address changed.
+    pub moves: u64,
+    /// Messages about others, and replies nobody asked for.
+    pub foreign: u64,
+    /// Entries that made room for others.
+    pub evicted: u64,
+}
+
+/// The table. One per port.
+#[derive(Debug)]
+pub struct Neighbours<'s> {
+    slots: &'s mut [NeighbourSlot],
+    config: NeighbourConfig,
+    counters: NeighbourCounters,
+    /// No timer is due before this.
+    next_deadline: u64,
+}
+
+impl<'s> Neighbours<'s> {
+    /// A table of at most `slots.len()` neighbours; what the slots held is forgotten.
+    pub fn new(slots: &'s mut [NeighbourSlot], config: NeighbourConfig) -> Neighbours<'s> {
+        slots.fill(NeighbourSlot::EMPTY);
+        Neighbours { slots, config, counters: NeighbourCounters::default(), next_deadline: u64::MAX }
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> NeighbourCounters {
+        self.counters
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = Neighbour> + '_ {
+        self.slots.iter().filter(|slot| slot.state != NeighbourState::Empty).map(|slot| Neighbour {
+            ip: slot.ip,
+            hw: slot.is_known().then_some(slot.hw),
+            state: slot.state,
+        })
+    }
+
+    fn find(&mut self, ip: Ipv4Addr) -> Option<&mut NeighbourSlot> {
+        self.slots.iter_mut().find(|slot| slot.state != NeighbourState::Empty && slot.ip == ip)
+    }
+
+    fn arm(&mut self, deadline: u64) {
+        self.next_deadline = self.next_deadline.min(deadline);
+    }
+
+    /// A slot for a new entry: a free one, or that of the neighbour not used for longest, known or failed.
+    fn allocate(&mut self) -> Option<usize> {
+        if let Some(free) = self.slots.iter().position(|slot| slot.state == NeighbourState::Empty) {
+            return Some(free);
+        }
+        let idle = |slot: &NeighbourSlot| slot.state != NeighbourState::Incomplete;
+        let oldest = self.slots.iter().enumerate().filter(|(_, slot)| idle(slot)).min_by_key(|(_, s)| s.used);
+        let index = oldest.map(|(index, _)| index)?;
+        self.counters.evicted += 1;
+        Some(index)
+    }
+
+    /// The hardware address of a neighbour that something shall be sent to; asks for it if it is not known.
+    pub fn lookup(&mut self, now: u64, ip: Ipv4Addr) -> NeighbourLookup {
+        let config = self.config;
+        if let Some(slot) = self.find(ip) {
+            if slot.is_known() {
+                slot.used = now;
+                let hw = slot.hw;
+                // A timer that is due but has not run yet must not make an old address look fresh.
+                if slot.state == NeighbourState::Reachable && slot.deadline <= now {
+                    slot.state = NeighbourState::Stale;
+                }
+                if slot.state == NeighbourState::Stale {
+                    slot.state = NeighbourState::Delay;
+                    slot.deadline = now.saturating_add(config.delay_ns);
+                    let deadline = slot.deadline;
+                    self.arm(deadline);
+                }
+                return NeighbourLookup::Known(hw);
+            }
+            if slot.state == NeighbourState::Incomplete {
+                return NeighbourLookup::Pending;
+            }
+            if slot.deadline > now {
+                return NeighbourLookup::Failed;
+            }
+            // The failure has been remembered long enough.
+            slot.ask(now, config.tries);
+            self.arm(now);
+            return NeighbourLookup::Pending;
+        }
+        let Some(index) = self.allocate() else { return NeighbourLookup::Full };
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = NeighbourSlot { ip, used: now, ..NeighbourSlot::EMPTY };
+            slot.ask(now, config.tries);
+        }
+        self.arm(now);
+        NeighbourLookup::Pending
+    }
+
+    /// What is known, without asking and without counting as use.
+    pub fn peek(&self, ip: Ipv4Addr) -> Option<Neighbour> {
+        self.iter().find(|neighbour| neighbour.ip == ip)
+    }
+
+    /// Takes an ARP message of another port; gives the reply to send to its sender, if it asks for `own_ip`.
+    pub fn input(&mut self, now: u64, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
+        let (ip, hw) = (arp.sender_ip, arp.sender_hw);
+        let hw_usable = hw.qpn > 1 && hw.qpn != 0xff_ffff && !hw.gid.is_zero() && !hw.gid.is_multicast();
+        let ip_usable = !ip.is_multicast() && !ip.is_broadcast() && !ip.is_loopback();
+        if !hw_usable || !ip_usable {
+            self.counters.malformed += 1;
+            return None;
+        }
+        if ip == own_ip {
+            // Its own announcement that came back, or a port that claims the same address.
+            if (hw.qpn, hw.gid) != (own_hw.qpn, own_hw.gid) {
+                self.counters.conflicts += 1;
+            }
+            return None;
+        }
+        let for_us = arp.target_ip == own_ip;
+        let asked = arp.operation == ArpOperation::Request && for_us;
+        // An address that is being looked for by duplicate address detection has no owner yet.
+        if !ip.is_unspecified() {
+            self.learn(now, arp, for_us);
+        }
+        asked.then(|| {
+            self.counters.answered += 1;
+            Arp {
+                operation: ArpOperation::Reply,
+                sender_hw: *own_hw,
+                sender_ip: own_ip,
+                target_hw: Some(hw),
+                target_ip: ip,
+            }
+        })
+    }
+
+    fn learn(&mut self, now: u64, arp: &Arp, for_us: bool) {
+        let reachable = now.saturating_add(self.config.reachable_ns);
+        let reply = arp.operation == ArpOperation::Reply && for_us;
+        let known = self.slots.iter().position(|s| s.state != NeighbourState::Empty && s.ip == arp.sender_ip);
+        let index = match known {
+            Some(index) => index,
+            // Whoever asks for us is about to send to us, and will be answered.
+            None if for_us && arp.operation == ArpOperation::Request => match self.allocate() {
+                Some(index) => index,
+                None => return,
+            },
+            None => {
+                self.counters.foreign += 1;
+                return;
+            }
+        };
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if known.is_none() {
+            *slot = NeighbourSlot { ip: arp.sender_ip, used: now, ..NeighbourSlot::EMPTY };
+        }
+        let moved = slot.is_known() && (slot.hw.qpn, slot.hw.gid) != (arp.sender_hw.qpn, arp.sender_hw.gid);
+        let waited = matches!(slot.state, NeighbourState::Incomplete | NeighbourState::Probe);
+        slot.hw = arp.sender_hw;
+        if reply && waited {
+            self.counters.replies += 1;
+            slot.state = NeighbourState::Reachable;
+            slot.deadline = reachable;
+        } else if moved || !slot.is_known() {
+            // True as far as it goes; whether the way there works shows when it is used.
+            slot.state = NeighbourState::Stale;
+            slot.deadline = u64::MAX;
+        } else if matches!(slot.state, NeighbourState::Delay | NeighbourState::Probe) && for_us {
+            // It asks for us, so it is alive, where we think it is.
+            slot.state = NeighbourState::Reachable;
+            slot.deadline = reachable;
+        }
+        let deadline = slot.deadline;
+        self.counters.moves += u64::from(moved);
+        self.arm(deadline);
+    }
+
+    /// Gives one thing to do; call until it is [`NeighbourAction::Idle`].
+    pub fn poll(&mut self, now: u64) -> NeighbourAction {
+        if now < self.next_deadline {
+            return self.idle();
+        }
+        let config = self.config;
+        for slot in self.slots.iter_mut().filter(|slot| slot.state != NeighbourState::Empty) {
+            if slot.deadline > now {
+                continue;
+            }
+            match slot.state {
+                NeighbourState::Reachable => {
+                    slot.state = NeighbourState::Stale;
+                    slot.deadline = u64::MAX;
+                }
+                NeighbourState::Delay => {
+                    slot.state = NeighbourState::Probe;
+                    slot.tries_left = config.tries.max(1);
+                }
+                NeighbourState::Failed => slot.state = NeighbourState::Empty,
+                _ => {}
+            }
+            let asking = matches!(slot.state, NeighbourState::Incomplete | NeighbourState::Probe);
+            if !asking {
+                continue;
+            }
+            if slot.tries_left == 0 {
+                if slot.state == NeighbourState::Probe {
+                    // Perhaps it has moved: everybody is asked.
+                    slot.ask(now, config.tries);
+                } else {
+                    slot.state = NeighbourState::Failed;
+                    slot.deadline = now.saturating_add(config.failed_ns);
+                    self.counters.failures += 1;
+                    continue;
+                }
+            }
+            slot.tries_left -= 1;
+            slot.deadline = now.saturating_add(config.retransmit_ns);
+            let to = (slot.state == NeighbourState::Probe).then_some(slot.hw);
+            match to {
+                Some(_) => self.counters.probes += 1,
+                None => self.counters.requests += 1,
+            }
+            return NeighbourAction::Request { ip: slot.ip, to };
+        }
+        let live = self.slots.iter().filter(|slot| slot.state != NeighbourState::Empty);
+        self.next_deadline = live.map(|slot| slot.deadline).min().unwrap_or(u64::MAX);
+        self.idle()
+    }
+
+    fn idle(&self) -> NeighbourAction {
+        let deadline = (self.next_deadline != u64::MAX).then_some(self.next_deadline);
+        NeighbourAction::Idle { deadline }
+    }
+
+    /// The fabric has changed: every known neighbour has to prove itself when it is used next.
+    pub fn doubt_all(&mut self) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.is_known()) {
+            slot.state = NeighbourState::Stale;
+            slot.deadline = u64::MAX;
+        }
+    }
+
+    /// A neighbour's hardware address leads nowhere (no path to its port): asks for it anew at the next use.
+    pub fn forget(&mut self, ip: Ipv4Addr) {
+        if let Some(slot) = self.find(ip).filter(|slot| slot.state != NeighbourState::Incomplete) {
+            *slot = NeighbourSlot::EMPTY;
+        }
+    }
+}
+
+impl NeighbourSlot {
+    fn ask(&mut self, now: u64, tries: u8) {
+        self.state = NeighbourState::Incomplete;
+        self.tries_left = tries.max(1);
+        self.deadline = now;
+    }
+}
+
+#[cfg(test)]
+#[path = "neighbour_tests.rs"]
+mod tests;
