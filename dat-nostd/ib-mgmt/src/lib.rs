@@ -13,6 +13,8 @@
 //! | [`mad`] | the 256-byte management datagram: header, classes, methods, statuses, attribute ids | chapter 13 |
 //! | [`smp`] | subnet management: NodeInfo, PortInfo, tables, directed routes | chapter 14 |
 //! | [`sa`] | subnet administration: records, component masks, and a [`sa::Client`] with retries | chapter 15 |
+//! | [`rmpp`] | tables in several segments, both sides | section 13.6 |
+//! | [`pma`] | performance management: port counters | chapter 16 |
 //! | [`cm`] | communication management: messages, and the [`cm::Cm`] state machine | chapter 12 |
 //! | [`rdma_cm`] | service ids from ports; the IP addresses in a REQ's private data | annex A11 |
 //! | [`ipoib`] | IP over InfiniBand: encapsulation, ARP, broadcast group | RFC 4391 |
@@ -79,7 +81,9 @@ pub mod gid;
 pub mod ipoib;
 pub mod mad;
 pub mod path;
+pub mod pma;
 pub mod rdma_cm;
+pub mod rmpp;
 pub mod sa;
 pub mod smp;
 pub mod units;

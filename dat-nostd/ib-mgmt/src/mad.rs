@@ -127,6 +127,8 @@ pub mod method {
     pub const GET_TABLE: u8 = 0x12;
     /// Response to GetTable.
     pub const GET_TABLE_RESP: u8 = 0x92;
+    /// Subnet administration: query with several segments.
+    pub const GET_MULTI: u8 = 0x14;
     /// Subnet administration: delete.
     pub const DELETE: u8 = 0x15;
     /// Response to Delete.
