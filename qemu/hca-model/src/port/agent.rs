@@ -1,9 +1,8 @@
-//! The port's management agents: subnet management (IBTA volume 1 chapter 14) and performance management (chapter 16).
+//! The port's management agents: subnet management (IBTA volume 1 chapter 14), and the door to performance management.
 
-use super::{GID_TABLE_SIZE, PKEY_TABLE_SIZE, Port, PortCounters};
-use ib_mgmt::mad::{attr, class, method, status};
+use super::{GID_TABLE_SIZE, PKEY_TABLE_SIZE, Port, performance};
+use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{GuidInfo, NodeInfo, PKeyTable, PortInfo, Smp, node_type};
-use mlx5_prm::Field;
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
@@ -37,7 +36,11 @@ impl Port {
                 }
                 self.subnet(&request)
             }
-            class::PERF_MGMT => self.performance(&request),
+            class::PERF_MGMT => {
+                // One port, which all ports are.
+                let ports = &mut [(1, &mut self.counters)];
+                return Some(*performance::answer(&Mad::from_bytes(*mad), ports, true).as_bytes());
+            }
             _ => request.to_response(status::BAD_VERSION),
         };
         Some(*reply.as_bytes())
@@ -68,6 +71,8 @@ impl Port {
                 with_data(request, &self.sl_to_vl)
             }
             attr::VL_ARBITRATION => self.arbitration_attribute(request, set),
+            // No speeds of the vendor's own.
+            attr::MLX_EXT_PORT_INFO if !set => with_data(request, &[0; 64]),
             // SMInfo is answered by a subnet manager, and there is none in the adapter.
             _ => request.to_response(status::ATTR_NOT_SUPPORTED),
         }
@@ -283,55 +288,6 @@ impl Port {
         }
         with_data(request, table)
     }
-
-    fn performance(&mut self, request: &Smp) -> Smp {
-        let set = request.method() == method::SET;
-        let mut data = [0u8; 64];
-        match request.attr_id() {
-            attr::CLASS_PORT_INFO if !set => {
-                // Versions 1.1; extended counters.
-                data[..4].copy_from_slice(&[1, 1, 0x02, 0x00]);
-                data[7] = 18;
-                return with_data(request, &data);
-            }
-            PORT_COUNTERS => {
-                if !selected_port(request) {
-                    return request.to_response(status::INVALID_FIELD);
-                }
-                if set {
-                    self.counters.clear(u16::from_be_bytes([request.data()[2], request.data()[3]]));
-                }
-                self.counters.port_counters(&mut data);
-            }
-            PORT_COUNTERS_EXTENDED => {
-                if !selected_port(request) {
-                    return request.to_response(status::INVALID_FIELD);
-                }
-                if set {
-                    self.counters.clear_extended(u16::from_be_bytes([request.data()[2], request.data()[3]]));
-                }
-                self.counters.port_counters_extended(&mut data);
-                data[1] = request.data()[1];
-                let mut reply = *with_data(request, &data).as_bytes();
-                // The last counter lies behind what a subnet management packet calls its data.
-                Field::quad(128).set(&mut reply, self.counters.multicast_rcv_packets);
-                return Smp::from_bytes(reply);
-            }
-            _ => return request.to_response(status::ATTR_NOT_SUPPORTED),
-        }
-        data[1] = request.data()[1];
-        with_data(request, &data)
-    }
-}
-
-/// PortCounters (16.1.3.5).
-const PORT_COUNTERS: u16 = 0x12;
-/// PortCountersExtended (16.1.4.11).
-const PORT_COUNTERS_EXTENDED: u16 = 0x1d;
-
-/// Port 1, or all ports, which is the same.
-fn selected_port(request: &Smp) -> bool {
-    matches!(request.data()[1], 1 | 0xff)
 }
 
 /// A good response with `data`, zero behind it.
@@ -343,73 +299,4 @@ fn with_data(request: &Smp, data: &[u8]) -> Smp {
     }
     reply.set_data(&whole);
     reply
-}
-
-impl PortCounters {
-    fn port_counters(&self, data: &mut [u8; 64]) {
-        for (field, value) in [
-            (Field::bits(4, 7, 0), self.link_downed),
-            (Field::bits(8, 31, 16), self.rcv_errors),
-            (Field::bits(12, 15, 0), self.xmit_discards),
-            (Field::bits(20, 15, 0), self.vl15_dropped),
-            (Field::bits(24, 31, 0), self.xmit_data),
-            (Field::bits(28, 31, 0), self.rcv_data),
-            (Field::bits(32, 31, 0), self.xmit_packets),
-            (Field::bits(36, 31, 0), self.rcv_packets),
-        ] {
-            // These counters stop at their largest value.
-            field.set(data, value.min(field.max()));
-        }
-    }
-
-    fn port_counters_extended(&self, data: &mut [u8; 64]) {
-        let values = [
-            self.xmit_data,
-            self.rcv_data,
-            self.xmit_packets,
-            self.rcv_packets,
-            self.unicast_xmit_packets,
-            self.unicast_rcv_packets,
-            self.multicast_xmit_packets,
-        ];
-        for (i, value) in values.into_iter().enumerate() {
-            Field::quad(8 + 8 * i as u32).set(data, value);
-        }
-    }
-
-    /// `CounterSelect` of PortCounters.
-    fn clear(&mut self, select: u16) {
-        for (bit, counter) in [
-            (2, &mut self.link_downed),
-            (3, &mut self.rcv_errors),
-            (6, &mut self.xmit_discards),
-            (11, &mut self.vl15_dropped),
-            (12, &mut self.xmit_data),
-            (13, &mut self.rcv_data),
-            (14, &mut self.xmit_packets),
-            (15, &mut self.rcv_packets),
-        ] {
-            if select & (1 << bit) != 0 {
-                *counter = 0;
-            }
-        }
-    }
-
-    /// `CounterSelect` of PortCountersExtended.
-    fn clear_extended(&mut self, select: u16) {
-        for (bit, counter) in [
-            (0, &mut self.xmit_data),
-            (1, &mut self.rcv_data),
-            (2, &mut self.xmit_packets),
-            (3, &mut self.rcv_packets),
-            (4, &mut self.unicast_xmit_packets),
-            (5, &mut self.unicast_rcv_packets),
-            (6, &mut self.multicast_xmit_packets),
-            (7, &mut self.multicast_rcv_packets),
-        ] {
-            if select & (1 << bit) != 0 {
-                *counter = 0;
-            }
-        }
-    }
 }

@@ -1,6 +1,9 @@
 //! The InfiniBand port: its addresses, tables, state and counters.
 
 mod agent;
+pub(crate) mod performance;
+
+pub use performance::PortCounters;
 
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
@@ -13,35 +16,6 @@ pub const PKEY_TABLE_SIZE: usize = 128;
 /// Bits of the capability mask that software may set: IsSM, communication management, SNMP tunnelling, device management,
 /// vendor class (`hca_vport_context.cap_mask1_field_select`).
 pub const SETTABLE_CAPABILITIES: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
-
-/// Counters of the port (PortCounters and PortCountersExtended, IBTA volume 1 section 16.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Octets sent, divided by 4.
-    pub xmit_data: u64,
-    /// Octets received, divided by 4.
-    pub rcv_data: u64,
-    /// Packets sent.
-    pub xmit_packets: u64,
-    /// Packets received.
-    pub rcv_packets: u64,
-    /// Unicast packets sent.
-    pub unicast_xmit_packets: u64,
-    /// Unicast packets received.
-    pub unicast_rcv_packets: u64,
-    /// Multicast packets sent.
-    pub multicast_xmit_packets: u64,
-    /// Multicast packets received.
-    pub multicast_rcv_packets: u64,
-    /// Packets with an error.
-    pub rcv_errors: u64,
-    /// Packets that could not be sent.
-    pub xmit_discards: u64,
-    /// Management packets dropped for lack of a receive buffer.
-    pub vl15_dropped: u64,
-    /// The link went down.
-    pub link_downed: u64,
-}
 
 /// The port.
 #[derive(Clone, Debug)]

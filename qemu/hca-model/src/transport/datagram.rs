@@ -1,7 +1,6 @@
 //! Unreliable datagrams: UD QPs and the two management QPs (IBTA 9.8.3, 10.2.5, 14.2).
 
-use ib_mgmt::mad::{class, method, status};
-use ib_mgmt::smp::{Smp, pkeys_match};
+use ib_mgmt::smp::pkeys_match;
 use ib_mgmt::wire::{Deth, Grh, ImmDt, Opcode, Operation};
 use mlx5_prm::datapath::{CqeOpcode, GrhPresence};
 use mlx5_prm::status::CqeSyndrome;
@@ -14,9 +13,7 @@ use super::packet::{GrhRoute, Head, Route, envelope};
 use super::receive::NoReceive;
 use super::state::{Failure, Payload, ReceiveWqe, Work, Wqe};
 use super::wqe::AddressVector;
-use crate::fabric::datagram;
-use crate::fabric::shape::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape, VL_MANAGEMENT};
-use crate::fabric::{MadRoute, mad_packet};
+use crate::fabric::shape::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 
@@ -130,6 +127,9 @@ impl Context<'_, '_> {
             );
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
+        if source_qpn == 0 {
+            draft.mark_management();
+        }
         if multicast && !qp.block_multicast_loopback {
             self.dispatch_multicast(draft);
         } else {
@@ -153,7 +153,8 @@ impl Context<'_, '_> {
             self.device.counters.malformed += 1;
             return;
         };
-        if deth.qkey != qp.q_key {
+        // QP0 has no Q_Key: nothing but its lane leads to it (IBTA 10.2.5).
+        if deth.qkey != qp.q_key && qp.service != ServiceType::QP0 {
             self.device.counters.qkey_mismatches += 1;
             self.port.qkey_violations = self.port.qkey_violations.saturating_add(1);
             return;
@@ -219,70 +220,6 @@ impl Context<'_, '_> {
                 self.enter_error(qp);
             }
         }
-    }
-
-    /// A subnet management packet for the port's own agent: answered at once, along the way it came.
-    pub(super) fn management(&mut self, shape: &Shape, packet: &[u8], loopback: bool) {
-        if shape.lrh.vl != VL_MANAGEMENT {
-            self.device.counters.malformed += 1;
-            return;
-        }
-        let Some((deth, mad)) = datagram(shape, packet) else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        let directed = mad.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
-        if !(directed || mad.mgmt_class() == class::SUBN_LID_ROUTED)
-            || !matches!(mad.method(), method::GET | method::SET)
-        {
-            return;
-        }
-        let mut request = Smp::from_mad(&mad);
-        if directed {
-            // The route must end here: its last hop was the one that led to this port (IBTA 14.2.2.2).
-            if request.status() & status::SMP_DIRECTION != 0
-                || request.hop_pointer() != request.hop_count()
-                || request.hop_count() == 0
-                || request.hop_count() > 62
-            {
-                self.device.counters.malformed += 1;
-                return;
-            }
-            let mut way_back = *request.return_path();
-            if let Some(hop) = way_back.get_mut(usize::from(request.hop_pointer())) {
-                *hop = 1;
-            }
-            request.set_return_path(&way_back);
-        }
-        let mut reply = Smp::from_bytes(self.port.sma(request.as_bytes()));
-        let mut dlid = shape.lrh.slid;
-        let mut slid = self.port.lid;
-        if directed {
-            let status = reply.status();
-            reply.set_status(status | status::SMP_DIRECTION).set_hop_pointer(request.hop_count());
-            if request.dr_slid() == LID_PERMISSIVE {
-                dlid = LID_PERMISSIVE;
-            }
-            if request.dr_dlid() == LID_PERMISSIVE {
-                slid = LID_PERMISSIVE;
-            }
-        }
-        let psn = self.device.datagram_psn;
-        self.device.datagram_psn = psn.next();
-        let route = MadRoute {
-            vl: VL_MANAGEMENT,
-            sl: shape.lrh.sl,
-            slid,
-            dlid,
-            pkey: shape.bth.pkey,
-            source_qpn: 0,
-            dest_qpn: deth.src_qpn,
-            qkey: 0,
-            psn: psn.get(),
-            grh: None,
-        };
-        let packet = mad_packet(&route, reply.as_bytes());
-        self.send_packet(packet, loopback);
     }
 
     /// Whether a packet's P_Key lets it in to a QP: equal to its own, and not both limited members (IBTA 10.9.3). QP1 takes

@@ -14,11 +14,13 @@
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `responder`, `respond` | RC: taking requests, and answering them |
 //! | `datagram` | UD and the management QPs |
+//! | `management` | what the device answers itself |
 //! | `completion` | CQEs, errors, flush |
 
 mod acknowledge;
 mod completion;
 mod datagram;
+mod management;
 mod memory;
 mod packet;
 mod psn;
@@ -132,8 +134,7 @@ pub fn doorbell(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, wqe_head: u64) {
 
 /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
 pub fn receive(hca: &mut Hca, io: &mut Io<'_>, packet: Packet) {
-    hca.port.counters.rcv_packets += 1;
-    hca.port.counters.rcv_data += packet.bytes.len() as u64 / 4;
+    hca.port.counters.received(&packet.bytes);
     let (qps, mut context) = split(hca, io);
     context.incoming(qps, packet, false);
 }
@@ -371,7 +372,7 @@ impl Context<'_, '_> {
         let transport = shape.bth.opcode.transport();
         if shape.bth.dest_qpn == 0 {
             if transport == Transport::Ud {
-                self.management(&shape, packet, loopback);
+                self.management(qps, &shape, packet, loopback);
             }
             return;
         }
@@ -380,15 +381,17 @@ impl Context<'_, '_> {
         }
         let dlid = shape.lrh.dlid;
         if (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid) {
-            self.multicast(qps, operation, &shape, packet, loopback);
+            self.multicast(qps, operation, &shape, packet);
             return;
         }
         if !loopback {
-            self.port.counters.unicast_rcv_packets += 1;
             if dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
                 self.device.counters.no_qp += 1;
                 return;
             }
+        }
+        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback) {
+            return;
         }
         let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
         let Some(qp) = qp else {
@@ -427,11 +430,7 @@ impl Context<'_, '_> {
         operation: Operation,
         shape: &Shape,
         packet: &[u8],
-        loopback: bool,
     ) {
-        if !loopback {
-            self.port.counters.multicast_rcv_packets += 1;
-        }
         let Some(grh) = shape.grh(packet) else {
             self.device.counters.malformed += 1;
             return;

@@ -6,7 +6,7 @@ use ib_mgmt::wire::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, L
 use super::Context;
 use super::psn::Psn;
 use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
-use crate::fabric::shape::{self, LID_MULTICAST, LID_PERMISSIVE};
+use crate::fabric::shape;
 use crate::object::qp::{AddressPath, Qp};
 use crate::port::Port;
 use crate::seams::Packet;
@@ -110,6 +110,13 @@ impl Draft {
     }
 }
 
+impl Draft {
+    /// Makes it a packet of QP0.
+    pub(super) fn mark_management(&mut self) {
+        super::management::mark_management(&mut self.bytes);
+    }
+}
+
 impl Context<'_, '_> {
     /// The envelope of a connected QP's packets; `None` when its P_Key entry is empty.
     pub(super) fn connection(&self, qp: &Qp) -> Option<Envelope> {
@@ -200,8 +207,6 @@ impl Context<'_, '_> {
             return;
         }
         let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == shape::VL_MANAGEMENT);
-        let dlid = packet.bytes.get(2..4).map_or(0, |b| b.iter().fold(0, |lid, b| lid << 8 | u16::from(*b)));
-        let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid);
         let port = &mut *self.port;
         if !management && !port.is_active() {
             port.counters.xmit_discards += 1;
@@ -209,13 +214,7 @@ impl Context<'_, '_> {
             return;
         }
         self.device.counters.packets_sent += 1;
-        port.counters.xmit_packets += 1;
-        port.counters.xmit_data += packet.bytes.len() as u64 / 4;
-        if multicast {
-            port.counters.multicast_xmit_packets += 1;
-        } else {
-            port.counters.unicast_xmit_packets += 1;
-        }
+        port.counters.sent(&packet.bytes);
         self.io.link.send(packet);
     }
 

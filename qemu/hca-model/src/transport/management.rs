@@ -1,0 +1,165 @@
+//! Management datagrams that the device answers itself: subnet management by QP0, performance management by QP1
+//! (IBTA 14.2, 16.1).
+
+use ib_mgmt::mad::{Mad, attr, class, method, status};
+use ib_mgmt::smp::Smp;
+use ib_mgmt::wire::{Grh, Operation};
+
+use super::Context;
+use crate::fabric::shape::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
+use crate::fabric::{MadRoute, datagram, mad_packet};
+use crate::object::qp::Qps;
+
+impl Context<'_, '_> {
+    /// A packet for QP0: Get and Set go to the port's own agent and are answered at once, along the way they came;
+    /// everything else is for the software behind QP0, if there is any.
+    pub(super) fn management(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8], loopback: bool) {
+        let found = datagram(shape, packet).filter(|_| shape.lrh.vl == VL_MANAGEMENT);
+        let Some((deth, mad)) = found else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let mut request = Smp::from_mad(&mad);
+        let directed = request.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
+        if !(directed || request.mgmt_class() == class::SUBN_LID_ROUTED) {
+            self.device.counters.malformed += 1;
+            return;
+        }
+        let returning = directed && request.status() & status::SMP_DIRECTION != 0;
+        if directed && !route_ends_here(&request, returning) {
+            self.device.counters.malformed += 1;
+            return;
+        }
+        if directed && !returning {
+            let mut way_back = *request.return_path();
+            if let Some(hop) = way_back.get_mut(usize::from(request.hop_pointer())) {
+                *hop = 1;
+            }
+            request.set_return_path(&way_back);
+        }
+        // SMInfo is the business of a subnet manager, which is software (IBTA 14.3.1).
+        let for_agent = !returning && matches!(request.method(), method::GET | method::SET);
+        let for_manager = request.attr_id() == attr::SM_INFO && qps.qp0.is_some();
+        if !for_agent || for_manager {
+            self.management_software(qps, shape, packet);
+            return;
+        }
+        // A wrong M_Key counts, and is not answered.
+        let Some(reply) = self.port.agent(request.as_bytes(), false) else { return };
+        let mut reply = Smp::from_bytes(reply);
+        let mut dlid = shape.lrh.slid;
+        let mut slid = self.port.lid;
+        if directed {
+            let status = reply.status();
+            reply.set_status(status | status::SMP_DIRECTION).set_hop_pointer(request.hop_count());
+            if request.dr_slid() == LID_PERMISSIVE {
+                dlid = LID_PERMISSIVE;
+            }
+            if request.dr_dlid() == LID_PERMISSIVE {
+                slid = LID_PERMISSIVE;
+            }
+        }
+        let route = MadRoute {
+            vl: VL_MANAGEMENT,
+            sl: shape.lrh.sl,
+            slid,
+            dlid,
+            pkey: shape.bth.pkey,
+            source_qpn: 0,
+            dest_qpn: deth.src_qpn,
+            qkey: 0,
+            psn: self.next_datagram_psn(),
+            grh: None,
+        };
+        self.send_packet(mad_packet(&route, reply.as_bytes()), loopback);
+    }
+
+    fn management_software(&mut self, qps: &mut Qps, shape: &Shape, packet: &[u8]) {
+        let dropped = self.device.counters.datagrams_dropped;
+        match qps.qp0.and_then(|qpn| qps.table.get_mut(qpn)) {
+            // Partitions do not exist on this lane (IBTA 10.9.3).
+            Some(qp) => self.datagram(qp, Operation::SendOnly, shape, packet),
+            None => self.device.counters.no_qp += 1,
+        }
+        if self.device.counters.datagrams_dropped != dropped {
+            self.port.counters.vl15_dropped += 1;
+        }
+    }
+
+    /// A packet for QP1 that firmware answers: Get and Set of performance management. Answers whether it was one.
+    pub(super) fn performance(&mut self, shape: &Shape, packet: &[u8], loopback: bool) -> bool {
+        let Some((deth, mad)) = datagram(shape, packet) else { return false };
+        let ours = mad.mgmt_class() == class::PERF_MGMT && matches!(mad.method(), method::GET | method::SET);
+        if !ours || deth.qkey != QKEY_GSI {
+            return false;
+        }
+        let Some(reply) = self.port.agent(mad.as_bytes(), true) else { return true };
+        let route = MadRoute {
+            vl: shape.lrh.vl,
+            sl: shape.lrh.sl,
+            // With an LMC the port answers by the LID that it was asked by.
+            slid: shape.lrh.dlid,
+            dlid: shape.lrh.slid,
+            pkey: shape.bth.pkey,
+            source_qpn: 1,
+            dest_qpn: deth.src_qpn,
+            qkey: QKEY_GSI,
+            psn: self.next_datagram_psn(),
+            grh: shape.grh(packet).map(|grh| Grh { sgid: grh.dgid, dgid: grh.sgid, ..grh }),
+        };
+        self.send_packet(mad_packet(&route, Mad::from_bytes(reply).as_bytes()), loopback);
+        true
+    }
+
+    fn next_datagram_psn(&mut self) -> u32 {
+        let psn = self.device.datagram_psn;
+        self.device.datagram_psn = psn.next();
+        psn.get()
+    }
+}
+
+/// Whether a directed route ends at this port: an outgoing packet has taken its last hop, a returning one its first
+/// (IBTA 14.2.2.2, 14.2.2.4).
+fn route_ends_here(smp: &Smp, returning: bool) -> bool {
+    let (pointer, count) = (smp.hop_pointer(), smp.hop_count());
+    if returning { pointer <= 1 } else { pointer == count && (1..=62).contains(&count) }
+}
+
+/// The headers of what QP0 sends: the management lane, and no LID on a route that is directed from end to end.
+pub(super) fn mark_management(packet: &mut [u8]) {
+    if let [first, _, dlid_high, dlid_low, _, _, slid_high, slid_low, ..] = packet {
+        *first = *first & 0x0f | VL_MANAGEMENT << 4;
+        if u16::from_be_bytes([*dlid_high, *dlid_low]) == LID_PERMISSIVE {
+            [*slid_high, *slid_low] = LID_PERMISSIVE.to_be_bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_directed_route_ends() {
+        let mut smp = Smp::directed_route(method::GET, attr::NODE_INFO, 0, 1, &[1, 2]);
+        smp.set_hop_pointer(1);
+        assert!(!route_ends_here(&smp, false), "one hop of two");
+        smp.set_hop_pointer(2);
+        assert!(route_ends_here(&smp, false));
+        assert!(!route_ends_here(&smp, true));
+        smp.set_hop_pointer(1);
+        assert!(route_ends_here(&smp, true));
+        smp.set_hop_pointer(0).set_hop_count(0);
+        assert!(!route_ends_here(&smp, false), "a route of no hops never reaches a wire");
+    }
+
+    #[test]
+    fn packets_of_qp0_are_on_the_management_lane() {
+        let mut packet = [0x20, 0x02, 0xff, 0xff, 0, 74, 0, 5, 9];
+        mark_management(&mut packet);
+        assert_eq!(packet, [0xf0, 0x02, 0xff, 0xff, 0, 74, 0xff, 0xff, 9]);
+        let mut packet = [0x00, 0x02, 0, 1, 0, 74, 0, 5];
+        mark_management(&mut packet);
+        assert_eq!(packet, [0xf0, 0x02, 0, 1, 0, 74, 0, 5]);
+    }
+}
