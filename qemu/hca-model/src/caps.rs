@@ -210,10 +210,19 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::cqe_version, 1),
         (c::compact_address_vector, 1),
         (c::cmdif_checksum, 3),
-        // User-mode memory registration is not modelled: nothing of a key can be changed by it.
-        (c::umr_modify_entity_size_disabled, 1),
-        (c::umr_modify_atomic_disabled, 1),
-        (c::umr_indirect_mkey_disabled, 1),
+        // A key's whole size, atomic right and indirection can be changed by a UMR; fence 0 is strong ordering.
+        (c::umr_modify_entity_size_disabled, 0),
+        (c::umr_modify_atomic_disabled, 0),
+        (c::umr_indirect_mkey_disabled, 0),
+        (c::umr_fence, 0),
+        (c::umr_extended_translation_offset, 1),
+        (c::umr_ptr_rlky, 1),
+        // Memory windows (type 1, 2A, 2B) and local invalidation.
+        (c::imaicl, 1),
+        (c::relaxed_ordering_write, 1),
+        (c::relaxed_ordering_read, 1),
+        (c::relaxed_ordering_write_umr, 1),
+        (c::relaxed_ordering_read_umr, 1),
         (c::sctr_data_cqe, 1),
         (c::atomic, 1),
         (c::cq_oi, 1),

@@ -11,17 +11,20 @@ use mlx5_prm::contexts::mkc;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{AccessFlags, AccessMode};
 
+/// Where a context has its rights.
+const RIGHTS: [(Field, AccessFlags); 6] = [
+    (mkc::lr, AccessFlags::LOCAL_READ),
+    (mkc::lw, AccessFlags::LOCAL_WRITE),
+    (mkc::rr, AccessFlags::REMOTE_READ),
+    (mkc::rw, AccessFlags::REMOTE_WRITE),
+    (mkc::a, AccessFlags::ATOMIC),
+    (mkc::umr_en, AccessFlags::UMR_EN),
+];
+
 /// The rights in a context.
 pub fn access_of(context: &[u8]) -> AccessFlags {
     let mut access = AccessFlags::empty();
-    for (field, flag) in [
-        (mkc::lr, AccessFlags::LOCAL_READ),
-        (mkc::lw, AccessFlags::LOCAL_WRITE),
-        (mkc::rr, AccessFlags::REMOTE_READ),
-        (mkc::rw, AccessFlags::REMOTE_WRITE),
-        (mkc::a, AccessFlags::ATOMIC),
-        (mkc::umr_en, AccessFlags::UMR_EN),
-    ] {
+    for (field, flag) in RIGHTS {
         access.set(flag, field.is_set(context));
     }
     access
@@ -73,6 +76,7 @@ pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome 
         len: key.len,
         length64: key.length64,
         translation,
+        octowords: mkc::translations_octword_size.get32(context),
         context: context.to_vec(),
     };
     let Some(index) = hca.mkeys.table.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
@@ -166,6 +170,10 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
 
 pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
     let index = destroy_mkey_in::mkey_index.get32(input);
+    let bound = hca.mkeys.table.get(index).and_then(|mkey| hca.mkeys.bound_to(mkey.key));
+    if let Some(window) = bound {
+        return Err(Refusal::busy("destroy_mkey_in.mkey_index", format!("key {window:#x} is bound to it")));
+    }
     match hca.mkeys.table.remove(index) {
         Some(_) => Ok(()),
         None => Err(Refusal::missing("destroy_mkey_in.mkey_index", index)),
@@ -185,6 +193,11 @@ pub(super) fn query(hca: &Hca, input: &[u8], output: &mut [u8]) -> Outcome {
     mkc::qpn.set(context, mkey.qpn.unwrap_or(0x00ff_ffff));
     mkc::start_addr.set(context, mkey.start_addr);
     mkc::len.set(context, mkey.len);
+    mkc::length64.set(context, mkey.length64);
+    mkc::en_rinval.set(context, mkey.remote_invalidate);
+    for (field, flag) in RIGHTS {
+        field.set(context, mkey.access.contains(flag));
+    }
     Ok(())
 }
 

@@ -65,6 +65,8 @@ pub struct Mkey {
     pub length64: bool,
     /// What is behind it.
     pub translation: Translation,
+    /// Room for translations, in octowords (`mkc.translations_octword_size`).
+    pub octowords: u32,
     /// The context as given, for QUERY_MKEY.
     pub context: Vec<u8>,
 }
@@ -177,6 +179,25 @@ impl Mkeys {
         self.walk(key, user, va, len, need, out, MAX_INDIRECTION)
     }
 
+    /// A piece of an indirect key: of another key, or of memory itself by the reserved L_Key.
+    #[allow(clippy::too_many_arguments)] // As `walk`.
+    fn walk_piece(
+        &self,
+        key: u32,
+        user: User,
+        va: u64,
+        len: u64,
+        need: AccessFlags,
+        out: &mut Vec<Segment>,
+        depth: u32,
+    ) -> Result<(), MkeyError> {
+        if user.reserved_lkey && key == self.reserved_lkey {
+            push_segment(out, va, len);
+            return Ok(());
+        }
+        self.walk(key, user, va, len, local_form(need), out, depth)
+    }
+
     #[allow(clippy::too_many_arguments)] // The recursion's state; a struct would only rename it.
     fn walk(
         &self,
@@ -252,15 +273,7 @@ impl Mkeys {
                         continue;
                     }
                     let piece = left.min(count - skip);
-                    self.walk(
-                        klm.key,
-                        user,
-                        klm.address.wrapping_add(skip),
-                        piece,
-                        local_form(need),
-                        out,
-                        depth,
-                    )?;
+                    self.walk_piece(klm.key, user, klm.address.wrapping_add(skip), piece, need, out, depth)?;
                     left -= piece;
                     skip = 0;
                     if left == 0 {
@@ -278,7 +291,7 @@ impl Mkeys {
                     let inside = at & mask(*log_entity_size);
                     let piece = left.min((1 << log_entity_size) - inside);
                     let address = ksm.address.wrapping_add(inside);
-                    self.walk(ksm.key, user, address, piece, local_form(need), out, depth)?;
+                    self.walk_piece(ksm.key, user, address, piece, need, out, depth)?;
                     at = at.wrapping_add(piece);
                     left -= piece;
                 }
@@ -334,6 +347,7 @@ mod tests {
             len,
             length64: false,
             translation,
+            octowords: 0,
             context: Vec::new(),
         }
     }

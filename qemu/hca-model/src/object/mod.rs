@@ -10,6 +10,7 @@ pub mod queues;
 pub mod srq;
 pub mod table;
 pub mod uar;
+pub mod umr;
 
 /// The 24-bit difference `a - b` of wrapping counters.
 #[must_use]

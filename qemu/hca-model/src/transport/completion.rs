@@ -22,6 +22,7 @@ pub(super) mod vendor {
     pub(in super::super) const LOCAL_PROTECTION: u8 = 0x51;
     pub(in super::super) const LOCAL_LENGTH: u8 = 0x68;
     pub(in super::super) const BAD_RESPONSE: u8 = 0x99;
+    pub(in super::super) const BIND: u8 = 0x36;
     pub(in super::super) const FLUSH: u8 = 0xf9;
 }
 
@@ -62,6 +63,7 @@ impl Context<'_, '_> {
             CqeSyndrome::LOCAL_LENGTH_ERR => q::req_local_length_error,
             CqeSyndrome::LOCAL_QP_OP_ERR => q::local_operation_error,
             CqeSyndrome::LOCAL_PROT_ERR => q::req_local_protection,
+            CqeSyndrome::MW_BIND_ERR => q::req_mw_binding,
             CqeSyndrome::BAD_RESP_ERR => q::req_bad_response,
             CqeSyndrome::REMOTE_INVAL_REQ_ERR => q::req_remote_invalid_request,
             CqeSyndrome::REMOTE_ACCESS_ERR => q::req_remote_access_errors,
@@ -182,7 +184,8 @@ impl Context<'_, '_> {
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             self.complete_send_error(qp, wqe.index, wqe.opcode, wqe.failure.unwrap_or(unknown));
         }
-        if qp.service != ServiceType::RC && qp.state == QpState::RTS {
+        let alone = !matches!(qp.service, ServiceType::RC | ServiceType::REG_UMR);
+        if alone && qp.state == QpState::RTS {
             self.enter_send_error(qp);
         } else {
             self.enter_error(qp);
@@ -203,7 +206,7 @@ impl Context<'_, '_> {
         self.flush(qp);
     }
 
-    /// A UD QP's send queue fails alone (SQER): sends are flushed, receives go on.
+    /// The send queue of an unreliable QP fails alone (SQER): sends are flushed, receives go on.
     fn enter_send_error(&mut self, qp: &mut Qp) {
         qp.state = QpState::SQER;
         self.flush_sends(qp);

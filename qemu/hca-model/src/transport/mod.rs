@@ -10,6 +10,7 @@
 //! | `state`, `psn` | what is kept |
 //! | `wqe`, `receive` | fetching send and receive WQEs |
 //! | `memory` | payload through memory keys |
+//! | `umr` | changing memory keys |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `responder`, `respond` | RC: taking requests, and answering them |
@@ -29,6 +30,7 @@ mod requester;
 mod respond;
 mod responder;
 mod state;
+mod umr;
 mod wqe;
 
 #[cfg(test)]
@@ -336,6 +338,7 @@ impl Context<'_, '_> {
                 }
                 false
             }
+            (ServiceType::REG_UMR, _) => self.transmit(qp, budget),
             (ServiceType::RC, _) => {
                 // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests.
                 let mut answers = *budget - *budget / 4;
@@ -390,7 +393,8 @@ impl Context<'_, '_> {
                 return;
             }
         }
-        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback) {
+        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback)
+        {
             return;
         }
         let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
@@ -424,13 +428,7 @@ impl Context<'_, '_> {
     }
 
     /// A multicast datagram goes to every QP attached to its group.
-    fn multicast(
-        &mut self,
-        qps: &mut Qps,
-        operation: Operation,
-        shape: &Shape,
-        packet: &[u8],
-    ) {
+    fn multicast(&mut self, qps: &mut Qps, operation: Operation, shape: &Shape, packet: &[u8]) {
         let Some(grh) = shape.grh(packet) else {
             self.device.counters.malformed += 1;
             return;

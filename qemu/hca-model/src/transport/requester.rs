@@ -4,7 +4,7 @@ use ib_mgmt::wire::{AtomicEth, Opcode, Reth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::QpState;
+use mlx5_prm::value::{QpState, ServiceType};
 
 use super::Context;
 use super::completion::vendor;
@@ -63,7 +63,11 @@ impl Context<'_, '_> {
         if qp.transport.requester.rnr_until.is_some() {
             return false;
         }
-        let Some(envelope) = self.connection(qp) else { return false };
+        // The registration QP is connected to nothing.
+        let envelope = self.connection(qp);
+        if envelope.is_none() && qp.service != ServiceType::REG_UMR {
+            return false;
+        }
         loop {
             if *budget == 0 {
                 return true;
@@ -91,6 +95,20 @@ impl Context<'_, '_> {
                 }
             }
             if wqe.psns == 0 {
+                if let Some(umr) = &wqe.umr {
+                    // What is not acknowledged may have to be sent again, with the key that goes.
+                    if umr.invalidates() && at != 0 {
+                        return false;
+                    }
+                    let (index, umr) = (wqe.index, umr.clone());
+                    if let Err(failure) = self.execute_umr(qp, index, &umr) {
+                        if let Some(wqe) = qp.transport.requester.wqes.get_mut(at) {
+                            wqe.failure = Some(failure);
+                        }
+                        continue;
+                    }
+                }
+                let requester = &mut qp.transport.requester;
                 requester.at += 1;
                 if let Some(wqe) = requester.wqes.get_mut(at) {
                     wqe.issued = true;
@@ -109,8 +127,9 @@ impl Context<'_, '_> {
             if far || full {
                 return false;
             }
+            let Some(envelope) = &envelope else { return false };
             *budget -= 1;
-            self.send_request(qp, &envelope);
+            self.send_request(qp, envelope);
         }
     }
 
@@ -130,7 +149,7 @@ impl Context<'_, '_> {
         wqe.first = requester.assigned;
         wqe.psns = match wqe.work {
             _ if wqe.failure.is_some() => 0,
-            Work::Nop => 0,
+            Work::Nop | Work::Umr => 0,
             Work::CompareSwap | Work::FetchAdd => 1,
             _ => (wqe.len as u32).div_ceil(mtu).max(1),
         };

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use mlx5_prm::datapath::SendOpcode;
+use mlx5_prm::contexts::mkc;
+use mlx5_prm::datapath::{SendOpcode, UmrFlags};
 use mlx5_prm::status::CqeSyndrome;
 
 use super::psn::Psn;
@@ -85,6 +86,27 @@ pub(super) enum Work {
     Read,
     CompareSwap,
     FetchAdd,
+    Umr,
+}
+
+/// Where the translations of a UMR are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum UmrList {
+    Inline(Vec<u8>),
+    Memory(Sge),
+}
+
+/// What a UMR does to which key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Umr {
+    pub(super) key: u32,
+    pub(super) flags: UmrFlags,
+    /// [`mlx5_prm::datapath::MkeyMask`] as given.
+    pub(super) mask: u64,
+    /// In octowords.
+    pub(super) offset: u64,
+    pub(super) context: [u8; mkc::SIZE],
+    pub(super) list: UmrList,
 }
 
 impl Work {
@@ -131,9 +153,10 @@ pub(super) struct Wqe {
     pub(super) payload: Payload,
     pub(super) swap_add: u64,
     pub(super) compare: u64,
+    pub(super) umr: Option<Box<Umr>>,
     /// Its first PSN.
     pub(super) first: Psn,
-    /// PSNs it takes; 0 for a NOP or a WQE that failed before it was sent.
+    /// PSNs it takes; 0 for a NOP, a UMR, or a WQE that failed before it was sent.
     pub(super) psns: u32,
     /// Of a READ or atomic: response packets that came, in order.
     pub(super) answered: u32,

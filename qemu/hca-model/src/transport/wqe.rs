@@ -22,12 +22,12 @@ const MAX_WQE: usize = 1024;
 const MAX_READ_WQE: usize = 512;
 
 /// A bad WQE: the field at fault, what is wrong, and what the completion says.
-struct Bad(&'static str, String, CqeSyndrome);
+pub(super) struct Bad(&'static str, String, CqeSyndrome);
 
 /// A vendor syndrome that hardware gives with a bad WQE, as seen in users' logs.
 const VENDOR_BAD_WQE: u8 = 0x68;
 
-fn bad(field: &'static str, text: impl Into<String>) -> Bad {
+pub(super) fn bad(field: &'static str, text: impl Into<String>) -> Bad {
     Bad(field, text.into(), CqeSyndrome::LOCAL_QP_OP_ERR)
 }
 
@@ -97,6 +97,7 @@ impl Context<'_, '_> {
             payload: Payload::Gather(Vec::new()),
             swap_add: 0,
             compare: 0,
+            umr: None,
             first: Psn::default(),
             psns: 0,
             answered: 0,
@@ -169,7 +170,7 @@ impl Context<'_, '_> {
         Ok(len)
     }
 
-    fn reserved(&self, layout: &Layout, field: &'static str, bytes: &[u8]) -> Result<(), Bad> {
+    pub(super) fn reserved(&self, layout: &Layout, field: &'static str, bytes: &[u8]) -> Result<(), Bad> {
         match layout.reserved_bits_set(bytes) {
             Some((offset, bits)) if self.strictness == Strictness::Strict => {
                 Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
@@ -205,16 +206,19 @@ impl Context<'_, '_> {
         wqe.immediate =
             ctrl.get(CTRL_IMM..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_be_bytes(*b));
         let reliable = qp.service == ServiceType::RC;
+        let connected = reliable || qp.service == ServiceType::UC;
+        let sends = qp.service != ServiceType::REG_UMR;
         wqe.work = match wqe.opcode {
             SendOpcode::NOP => Work::Nop,
-            SendOpcode::SEND => Work::Send,
-            SendOpcode::SEND_IMM => Work::SendImmediate,
+            SendOpcode::SEND if sends => Work::Send,
+            SendOpcode::SEND_IMM if sends => Work::SendImmediate,
             SendOpcode::SEND_INVAL if reliable => Work::SendInvalidate,
-            SendOpcode::RDMA_WRITE if reliable => Work::Write,
-            SendOpcode::RDMA_WRITE_IMM if reliable => Work::WriteImmediate,
+            SendOpcode::RDMA_WRITE if connected => Work::Write,
+            SendOpcode::RDMA_WRITE_IMM if connected => Work::WriteImmediate,
             SendOpcode::RDMA_READ if reliable => Work::Read,
             SendOpcode::ATOMIC_CS if reliable => Work::CompareSwap,
             SendOpcode::ATOMIC_FA if reliable => Work::FetchAdd,
+            SendOpcode::UMR if connected || !sends => Work::Umr,
             other => {
                 return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on a QP of type {}", qp.service)));
             }
@@ -222,7 +226,11 @@ impl Context<'_, '_> {
         if wqe.work == Work::Nop {
             return Ok(None);
         }
-        let address = if reliable { None } else { Some(self.parse_address(&mut rest)?) };
+        if wqe.work == Work::Umr {
+            wqe.umr = Some(Box::new(self.parse_umr(wqe.immediate, rest)?));
+            return Ok(None);
+        }
+        let address = if connected { None } else { Some(self.parse_address(&mut rest)?) };
         if matches!(wqe.work, Work::Write | Work::WriteImmediate) || wqe.work.is_answered() {
             let raddr = take(&mut rest, DS_SIZE)?;
             self.reserved(&wqe_raddr_seg::LAYOUT, "wqe_raddr_seg", raddr)?;
@@ -311,7 +319,7 @@ impl Context<'_, '_> {
             return short("wqe_data_seg.byte_count", format!("an atomic of {} bytes", wqe.len));
         }
         let limit = match qp.service {
-            ServiceType::RC => 1u64 << qp.log_msg_max.min(31),
+            ServiceType::RC | ServiceType::UC => 1u64 << qp.log_msg_max.min(31),
             _ => u64::from(self.port.mtu_bytes()),
         };
         if wqe.len > limit {
@@ -325,7 +333,7 @@ const fn mask(sq: SendQueue) -> u64 {
     (1 << sq.log_size) - 1
 }
 
-fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
+pub(super) fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
     let Some((head, tail)) = rest.split_at_checked(len) else {
         return Err(bad("wqe_ctrl_seg.ds", "the WQE ends inside a segment"));
     };

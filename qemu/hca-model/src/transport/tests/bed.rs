@@ -328,6 +328,7 @@ impl Bed {
             len,
             length64: false,
             translation: Translation::Mtt { entries, log_page_size: 12, page_access: false },
+            octowords: 0,
             context: Vec::new(),
         });
         key.unwrap() << 8 | 0x42

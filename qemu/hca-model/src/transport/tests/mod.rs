@@ -11,3 +11,4 @@ mod hostile;
 mod reliable;
 mod shared;
 mod throughput;
+mod umr;

@@ -1,0 +1,113 @@
+//! UMR work requests: fetching them from the send queue and carrying them out (data path reference sections 3.2, 3.4).
+
+use mlx5_prm::contexts::mkc;
+use mlx5_prm::datapath::{DS_SIZE, MkeyMask, UmrFlags, wqe_data_seg, wqe_umr_ctrl_seg};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{AccessFlags, ServiceType};
+
+use super::Context;
+use super::completion::vendor;
+use super::memory::user;
+use super::state::{Failure, Sge, Umr, UmrList};
+use super::wqe::{Bad, bad, take};
+use crate::log::Subject;
+use crate::object::qp::Qp;
+use crate::object::umr::{OCTOWORD, Registrar, UmrRequest};
+use crate::profile::Strictness;
+
+/// Alignment of a translation list in memory.
+const LIST_ALIGN: u64 = 64;
+
+impl Umr {
+    /// Whether the key cannot be used afterwards.
+    pub(super) fn invalidates(&self) -> bool {
+        self.mask & MkeyMask::FREE.bits() != 0 && mkc::free.is_set(&self.context)
+    }
+}
+
+impl Context<'_, '_> {
+    /// Parses what follows the control segment of a UMR.
+    pub(super) fn parse_umr(&self, key: u32, mut rest: &[u8]) -> Result<Umr, Bad> {
+        let control = take(&mut rest, wqe_umr_ctrl_seg::SIZE)?;
+        self.reserved(&wqe_umr_ctrl_seg::LAYOUT, "wqe_umr_ctrl_seg", control)?;
+        let flags = wqe_umr_ctrl_seg::flags.get32(control) as u8;
+        let Some(flags) = UmrFlags::from_bits(flags) else {
+            return Err(bad("wqe_umr_ctrl_seg.flags", format!("{flags:#x}")));
+        };
+        let mut context = [0; mkc::SIZE];
+        context.copy_from_slice(take(&mut rest, mkc::SIZE)?);
+        let octowords = wqe_umr_ctrl_seg::xlt_octowords.get32(control);
+        let len = octowords as usize * OCTOWORD;
+        let list = if flags.contains(UmrFlags::INLINE) {
+            match rest.get(..len) {
+                Some(list) => UmrList::Inline(list.to_vec()),
+                None => {
+                    let text = format!("{octowords}, the WQE holds {}", rest.len() / OCTOWORD);
+                    return Err(bad("wqe_umr_ctrl_seg.xlt_octowords", text));
+                }
+            }
+        } else if octowords == 0 {
+            UmrList::Inline(Vec::new())
+        } else {
+            let segment = take(&mut rest, DS_SIZE)?;
+            let held = wqe_data_seg::byte_count.get(segment);
+            let address = wqe_data_seg::addr.get(segment);
+            if held < len as u64 {
+                return Err(bad("wqe_data_seg.byte_count", format!("{held}, {len} bytes of translations")));
+            }
+            if !address.is_multiple_of(LIST_ALIGN) && self.strictness == Strictness::Strict {
+                return Err(bad("wqe_data_seg.addr", format!("{address:#x} is not aligned to {LIST_ALIGN}")));
+            }
+            UmrList::Memory(Sge { address, len: len as u64, lkey: wqe_data_seg::lkey.get32(segment) })
+        };
+        let offset = if flags.contains(UmrFlags::TRANSLATION_OFFSET_EN) {
+            wqe_umr_ctrl_seg::xlt_offset_47_16.get(control) << 16 | wqe_umr_ctrl_seg::xlt_offset.get(control)
+        } else {
+            0
+        };
+        let mask = wqe_umr_ctrl_seg::mkey_mask.get(control);
+        Ok(Umr { key, flags, mask, offset, context, list })
+    }
+
+    /// Carries out a UMR. A refusal is logged and comes back as what the WQE's completion says.
+    pub(super) fn execute_umr(&mut self, qp: &Qp, index: u16, umr: &Umr) -> Result<(), Failure> {
+        let subject = Subject::WorkQueue { qpn: qp.qpn };
+        let mut fetched = Vec::new();
+        let list = match &umr.list {
+            UmrList::Inline(list) => list,
+            UmrList::Memory(sge) => {
+                fetched.resize(sge.len as usize, 0);
+                let read =
+                    self.read_key(user(qp), sge.lkey, sge.address, AccessFlags::LOCAL_READ, &mut fetched);
+                if let Err(fault) = read {
+                    let (field, text) = fault.describe("wqe_data_seg.lkey");
+                    self.log.refuse(subject, field, format!("WQE {index:#x}: translations: {text}"));
+                    return Err(Failure {
+                        syndrome: CqeSyndrome::LOCAL_PROT_ERR,
+                        vendor: vendor::LOCAL_PROTECTION,
+                    });
+                }
+                &fetched
+            }
+        };
+        let who = Registrar {
+            qpn: qp.qpn,
+            pd: (qp.service != ServiceType::REG_UMR).then_some(qp.pd),
+            fast_registration: qp.fast_registration,
+            reserved_lkey: qp.reserved_lkey,
+            strictness: self.strictness,
+        };
+        let request = UmrRequest {
+            key: umr.key,
+            flags: umr.flags,
+            mask: umr.mask,
+            offset: umr.offset,
+            context: &umr.context,
+            list,
+        };
+        self.mkeys.reregister(&who, &request).map_err(|(field, text)| {
+            self.log.refuse(subject, field, format!("WQE {index:#x}: UMR of {:#x}: {text}", umr.key));
+            Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND }
+        })
+    }
+}
