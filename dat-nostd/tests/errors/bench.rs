@@ -1,0 +1,252 @@
+//! Two nodes with objects of every kind; calls are judged on node 0.
+
+use crate::common::{Net, Node, Options, Side, address};
+use dat_nostd::*;
+
+pub const NONE: CompletionFlags = CompletionFlags::empty();
+
+/// Handles of objects that lived on node 0.
+#[derive(Clone, Copy)]
+pub struct Dead {
+    pub ia: IaHandle,
+    pub pz: PzHandle,
+    pub lmr: LmrHandle,
+    pub lmr_context: u32,
+    pub evd: EvdHandle,
+    pub ep: EpHandle,
+    pub psp: PspHandle,
+    pub cr: CrHandle,
+}
+
+pub struct Bench {
+    pub net: Net,
+    pub here: Side,
+    pub there: Side,
+    pub dead: Dead,
+    /// Objects of node 1.
+    pub foreign_psp: PspHandle,
+    /// Methods that succeeded in the row that is judged.
+    pub succeeded: Vec<&'static str>,
+    qualifier: u64,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let mut net = Net::new(5, 2);
+        let here = net.side(0, &Options::default());
+        let there = net.side(1, &Options::default());
+        let foreign_psp = net.nodes[1].psp_create(there.ia, 40, there.cr, PspFlags::Consumer).unwrap();
+        let a = &mut net.nodes[0];
+        let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+        let pz = a.pz_create(ia).unwrap();
+        let memory = a.dma_alloc(4096, 4096).unwrap();
+        let lmr = a.lmr_create(ia, memory, pz, MemPriv::ALL).unwrap();
+        let evd = a.evd_create(ia, 8, None, EvdFlags::all() - EvdFlags::ASYNC).unwrap();
+        let ep = a.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None).unwrap();
+        let psp = a.psp_create(ia, 9, evd, PspFlags::Consumer).unwrap();
+        // A request that was refused.
+        let mut bench = Self {
+            net,
+            here,
+            there,
+            dead: Dead {
+                ia,
+                pz,
+                lmr: lmr.lmr,
+                lmr_context: lmr.lmr_context,
+                evd,
+                ep,
+                psp,
+                cr: CrHandle::from_bits(0),
+            },
+            foreign_psp,
+            succeeded: Vec::new(),
+            qualifier: 1000,
+        };
+        let (cr, _) = bench.request();
+        let a = &mut bench.net.nodes[0];
+        a.cr_reject(cr).unwrap();
+        a.ia_close(ia, CloseFlags::Abrupt).unwrap();
+        a.dma_free(memory).unwrap();
+        bench.dead.cr = cr;
+        bench.net.pass(1_000_000);
+        bench.drain();
+        bench
+    }
+
+    /// Two nodes and nothing made on them.
+    pub fn bare() -> Net {
+        Net::new(5, 2)
+    }
+
+    pub fn a(&mut self) -> &mut Node {
+        &mut self.net.nodes[0]
+    }
+
+    /// Lets node 0 and the devices come to rest. Node 1's software stands still, so what waits for it goes on waiting.
+    pub fn settle(&mut self) {
+        for _ in 0..4 {
+            let now = self.net.world.now();
+            self.net.nodes[0].poll(now);
+            self.net.world.settle(20_000);
+        }
+    }
+
+    /// Takes all events of both sides' own EVDs.
+    pub fn drain(&mut self) {
+        for (node, side) in [(0, self.here), (1, self.there)] {
+            for evd in [side.recv, side.request, side.connect, side.cr] {
+                while self.net.nodes[node].evd_dequeue(evd).is_ok() {}
+            }
+        }
+    }
+
+    /// Bits that are no handle of node 0 of this kind: of an object that is gone, of another adapter, of another kind, beyond
+    /// the table, the reserved values, nonsense.
+    pub fn no_handles(&self, kind: HandleType) -> Vec<u64> {
+        let (here, there, dead) = (&self.here, &self.there, &self.dead);
+        let (gone, foreign, wrong) = match kind {
+            HandleType::Ia => (dead.ia.bits(), there.ia.bits(), here.pz.bits()),
+            HandleType::Pz => (dead.pz.bits(), there.pz.bits(), here.ia.bits()),
+            HandleType::Lmr => (dead.lmr.bits(), there.lmr.lmr.bits(), here.ep.bits()),
+            HandleType::Evd => (dead.evd.bits(), there.recv.bits(), here.ep.bits()),
+            HandleType::Ep => (dead.ep.bits(), there.ep.bits(), here.recv.bits()),
+            HandleType::Psp => (dead.psp.bits(), self.foreign_psp.bits(), here.ep.bits()),
+            HandleType::Cr => (dead.cr.bits(), dead.cr.bits() | 1 << 48, here.ep.bits()),
+            other => panic!("{other:?}"),
+        };
+        let mut all = vec![gone, foreign, wrong, gone | 0xffff << 32, gone ^ 0x8000_0000, 0, 1, 2, u64::MAX];
+        // No handle of an object that lives.
+        all.retain(|bits| *bits != 0 || kind != HandleType::Cr || self.dead.cr.bits() != 0);
+        all
+    }
+
+    /// An EP of node 0 on its usual EVDs.
+    pub fn endpoint(&mut self) -> EpHandle {
+        let h = self.here;
+        self.a().ep_create(h.ia, Some(h.pz), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap()
+    }
+
+    fn peer_endpoint(&mut self) -> EpHandle {
+        let t = self.there;
+        self.net.nodes[1]
+            .ep_create(t.ia, Some(t.pz), Some(t.recv), Some(t.request), Some(t.connect), None)
+            .unwrap()
+    }
+
+    /// A qualifier not used before.
+    pub fn qualifier(&mut self) -> u64 {
+        self.qualifier += 1;
+        self.qualifier
+    }
+
+    /// A request of node 1 that waits for node 0's answer, and the EP that asks.
+    pub fn request(&mut self) -> (CrHandle, EpHandle) {
+        let (h, qualifier) = (self.here, self.qualifier());
+        let psp = self.a().psp_create(h.ia, qualifier, h.cr, PspFlags::Consumer).unwrap();
+        let ep = self.ask(qualifier, b"please");
+        let cr = self.arrived(qualifier);
+        self.a().psp_free(psp).unwrap();
+        (cr, ep)
+    }
+
+    /// The request for a qualifier that arrives at node 0.
+    #[track_caller]
+    pub fn arrived(&mut self, qualifier: u64) -> CrHandle {
+        loop {
+            match self.net.event(0, self.here.cr) {
+                EventData::ConnectionRequest { cr, conn_qual, .. } if conn_qual == qualifier => return cr,
+                EventData::ConnectionRequest { .. } => {}
+                other => panic!("not a request: {other:?}"),
+            }
+        }
+    }
+
+    /// An EP of node 1 asks node 0 for this qualifier.
+    pub fn ask(&mut self, qualifier: u64, private_data: &[u8]) -> EpHandle {
+        let ep = self.peer_endpoint();
+        let flags = ConnectFlags::Default;
+        self.net.nodes[1]
+            .ep_connect(ep, &address(0), qualifier, TIMEOUT_INFINITE, private_data, Qos::BestEffort, flags)
+            .unwrap();
+        ep
+    }
+
+    /// A connection between the two nodes: node 0's EP and node 1's.
+    pub fn connection(&mut self) -> (EpHandle, EpHandle) {
+        let (cr, peer) = self.request();
+        let ep = self.endpoint();
+        self.a().cr_accept(cr, Some(ep), b"welcome").unwrap();
+        assert_eq!(self.connection_event(0, ep), ConnectionEvent::Established);
+        assert_eq!(self.connection_event(1, peer), ConnectionEvent::Established);
+        (ep, peer)
+    }
+
+    /// The next connection event of an EP; those of others that live on from earlier rows are passed over.
+    #[track_caller]
+    pub fn connection_event(&mut self, node: usize, wanted: EpHandle) -> ConnectionEvent {
+        let evd = [self.here, self.there][node].connect;
+        loop {
+            match self.net.event(node, evd) {
+                EventData::Connection { event, ep, .. } if ep == wanted => return event,
+                EventData::Connection { .. } => {}
+                other => panic!("not a connection event: {other:?}"),
+            }
+        }
+    }
+
+    /// An EP of node 0 in this state, at rest as long as node 1's software does not run.
+    pub fn ep_in(&mut self, state: EpState) -> EpHandle {
+        let ep = match state {
+            EpState::Unconnected => self.endpoint(),
+            EpState::ActiveConnectionPending => {
+                let ep = self.endpoint();
+                let flags = ConnectFlags::Default;
+                self.a()
+                    .ep_connect(ep, &address(1), 40, TIMEOUT_INFINITE, b"", Qos::BestEffort, flags)
+                    .unwrap();
+                ep
+            }
+            EpState::CompletionPending => {
+                let (cr, _) = self.request();
+                let ep = self.endpoint();
+                self.a().cr_accept(cr, Some(ep), b"").unwrap();
+                ep
+            }
+            EpState::Connected => self.connection().0,
+            EpState::DisconnectPending => {
+                let (ep, _) = self.connection();
+                // A send without a receive keeps a graceful disconnect waiting.
+                self.a().ep_post_send(ep, &[], 1, NONE).unwrap();
+                self.a().ep_disconnect(ep, CloseFlags::Graceful).unwrap();
+                ep
+            }
+            EpState::Disconnected => {
+                let (ep, _) = self.connection();
+                self.a().ep_disconnect(ep, CloseFlags::Abrupt).unwrap();
+                assert_eq!(self.connection_event(0, ep), ConnectionEvent::Disconnected);
+                ep
+            }
+            other => panic!("no EP gets to {other:?} yet"),
+        };
+        self.settle();
+        assert_eq!(self.a().ep_get_status(ep).unwrap().state, state);
+        ep
+    }
+
+    /// EPs of node 0 in all states but these. The order keeps those that wait for node 1 at the end, as making one runs both
+    /// nodes.
+    pub fn eps_not_in(&mut self, legal: &[EpState]) -> Vec<EpHandle> {
+        ALL_STATES.iter().filter(|state| !legal.contains(state)).map(|state| self.ep_in(*state)).collect()
+    }
+}
+
+/// The states that an EP can be brought to, those that node 1 could end last.
+pub const ALL_STATES: &[EpState] = &[
+    EpState::Unconnected,
+    EpState::Connected,
+    EpState::DisconnectPending,
+    EpState::Disconnected,
+    EpState::CompletionPending,
+    EpState::ActiveConnectionPending,
+];
