@@ -53,8 +53,22 @@ pub struct Capabilities {
     pub cqe_version: u8,
     /// log2 of the smallest page that a memory key may have.
     pub log_pg_sz: u8,
+    /// log2 of the entries of a shared receive queue.
+    pub log_max_srq_sz: u8,
+    /// QPs that may be attached to a multicast group.
+    pub max_qp_mcg: u32,
+    /// Compare-and-swap and fetch-and-add of 8 bytes.
+    pub atomic: bool,
+    /// Completion queues can be resized.
+    pub cq_resize: bool,
+    /// Small messages can be received in the completion itself.
+    pub sctr_data_cqe: bool,
+    /// Counters of the port's traffic.
+    pub vport_counters: bool,
     /// Reliable connections.
     pub rc: bool,
+    /// Unreliable connections.
+    pub uc: bool,
     /// Unreliable datagrams.
     pub ud: bool,
     /// Frequency of the completion time stamps, in kHz; 0 if unknown.
@@ -91,7 +105,14 @@ impl Capabilities {
             set_deth_sqpn: cap::set_deth_sqpn.is_set(block),
             cqe_version: cap::cqe_version.get(block) as u8,
             log_pg_sz: cap::log_pg_sz.get(block) as u8,
+            log_max_srq_sz: cap::log_max_srq_sz.get(block) as u8,
+            max_qp_mcg: cap::max_qp_mcg.get32(block),
+            atomic: cap::atomic.is_set(block),
+            cq_resize: cap::cq_resize.is_set(block),
+            sctr_data_cqe: cap::sctr_data_cqe.is_set(block),
+            vport_counters: cap::vport_counters.is_set(block),
             rc: cap::rc.is_set(block),
+            uc: cap::uc.is_set(block),
             ud: cap::ud.is_set(block),
             device_frequency_khz: if khz != 0 { khz } else { mhz.saturating_mul(1000) },
         }

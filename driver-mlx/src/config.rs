@@ -1,6 +1,6 @@
 //! What the embedder chooses at bring-up and at the creation of objects.
 
-use crate::types::{CqNumber, Path, Pd, Psn, QKey, QpNumber};
+use crate::types::{CounterSet, CqNumber, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
 use bitflags::bitflags;
 
 /// Choices at bring-up. [`Config::DEFAULT`] suits a small node.
@@ -105,6 +105,8 @@ pub struct CqConfig {
 pub enum Service {
     /// Reliable connection.
     Rc,
+    /// Unreliable connection: sends and RDMA writes, nothing answered, nothing repeated.
+    Uc,
     /// Unreliable datagram; datagrams must carry `q_key`.
     Ud {
         /// The key.
@@ -145,6 +147,28 @@ pub struct QpConfig {
     pub deth_sqpn: Option<QpNumber>,
     /// Whether work requests may name memory by the reserved key: device addresses, all of memory.
     pub reserved_lkey: bool,
+    /// Takes receives from this shared queue instead of having a queue of its own (`max_recv_wr` is then ignored).
+    pub srq: Option<SrqNumber>,
+    /// Whether received messages of up to [`INLINE_RECEIVE`] bytes arrive in the completion itself instead of the posted memory
+    /// (RC; capability `sctr_data_cqe`): [`Completion::inline_data`](crate::Completion::inline_data).
+    pub inline_receive: bool,
+    /// Counters that this QP counts in, from [`Hca::alloc_q_counters`](crate::Hca::alloc_q_counters); 0 for none.
+    pub counters: CounterSet,
+}
+
+/// Bytes of the longest message that a completion itself can hold.
+pub const INLINE_RECEIVE: usize = 32;
+
+/// What a shared receive queue is made with.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct SrqConfig {
+    /// Protection domain that receives are checked against.
+    pub pd: Pd,
+    /// Receives that must fit at once, 1 or more.
+    pub max_wr: u32,
+    /// Pieces of memory in a receive.
+    pub max_sge: u32,
 }
 
 impl QpConfig {
@@ -165,7 +189,22 @@ impl QpConfig {
             blueflame: false,
             deth_sqpn: None,
             reserved_lkey: false,
+            srq: None,
+            inline_receive: false,
+            counters: CounterSet::new(0),
         }
+    }
+
+    /// As [`QpConfig::rc`], unreliable.
+    #[must_use]
+    pub const fn uc(pd: Pd, cq: CqNumber) -> Self {
+        Self { service: Service::Uc, ..Self::rc(pd, cq) }
+    }
+
+    /// A datagram QP, as [`QpConfig::rc`] otherwise.
+    #[must_use]
+    pub const fn ud(pd: Pd, cq: CqNumber, q_key: QKey) -> Self {
+        Self { service: Service::Ud { q_key }, ..Self::rc(pd, cq) }
     }
 }
 
@@ -177,7 +216,7 @@ pub struct InitParams {
     pub port: u8,
     /// Index into the port's P_Key table.
     pub pkey_index: u16,
-    /// What peers may do (RC): remote read, write.
+    /// What peers may do: remote read, write and atomics (RC), remote write (UC).
     pub access: Access,
 }
 
@@ -193,7 +232,7 @@ pub struct RtrParams {
     pub remote_qpn: QpNumber,
     /// Sequence number of the first packet to come.
     pub rq_psn: Psn,
-    /// RDMA reads that the peer may have outstanding here, 0 to 2^`log_max_ra_res_qp`; rounded up to a power of two.
+    /// RDMA reads and atomics that the peer may have outstanding here, 0 to 2^`log_max_ra_res_qp`; rounded up to a power of two.
     pub responder_resources: u8,
     /// How long the peer is asked to wait when no receive is posted: InfiniBand's 5-bit code (IBTA 1.3, table 45).
     pub min_rnr_timer: u8,
@@ -211,6 +250,6 @@ pub struct RtsParams {
     pub retry_count: u8,
     /// Retries after "receiver not ready", 0 to 7, 7 without end.
     pub rnr_retry: u8,
-    /// RDMA reads this side may have outstanding, 0 to 2^`log_max_ra_req_qp`; rounded up to a power of two.
+    /// RDMA reads and atomics this side may have outstanding, 0 to 2^`log_max_ra_req_qp`; rounded up to a power of two.
     pub initiator_depth: u8,
 }

@@ -1,6 +1,7 @@
 //! Completion queues: polling, looking ahead, arming.
 
 use crate::barrier;
+use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS as CQE_UNITS, DoorbellRecord, Units};
@@ -49,8 +50,11 @@ pub enum CompletionKind {
 /// One completion, as the device wrote it; the accessors decode.
 #[derive(Clone, Copy)]
 pub struct Completion {
-    /// Quadwords of the CQE from offset 0x10 on, big-endian as in memory.
+    /// Quadwords of the CQE from offset 0x10 on, big-endian as in memory. With inline data, the one from 0x00 on takes the place of
+    /// the time stamp.
     words: [u64; 6],
+    /// The quadword from offset 0x08 on of a CQE with inline data, else 0.
+    inline: u64,
     kind: CompletionKind,
 }
 
@@ -193,11 +197,33 @@ impl Completion {
         self.word(AT_38) & 2 != 0
     }
 
-    /// Time stamp in ticks of the device's clock.
+    /// Time stamp in ticks of the device's clock; 0 with inline data.
     #[must_use]
     #[inline]
     pub fn timestamp(&self) -> u64 {
-        self.word(AT_30)
+        if self.is_inline() { 0 } else { self.word(AT_30) }
+    }
+
+    /// Whether the received bytes are in the completion.
+    #[must_use]
+    #[inline]
+    pub fn is_inline(&self) -> bool {
+        datapath::cqe_format(self.word(AT_38) as u8) == CqeFormat::INLINE_DATA32_SEG
+    }
+
+    /// The received bytes, if they are in the completion instead of the posted memory, and how many they are
+    /// ([`QpConfig::inline_receive`](crate::QpConfig::inline_receive)).
+    #[must_use]
+    pub fn inline_data(&self) -> Option<([u8; INLINE_RECEIVE], usize)> {
+        if !self.is_inline() {
+            return None;
+        }
+        let mut bytes = [0; INLINE_RECEIVE];
+        let words = [self.words[AT_30], self.inline, self.words[AT_10], self.words[AT_18]];
+        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+        Some((bytes, (self.byte_len() as usize).min(INLINE_RECEIVE)))
     }
 }
 
@@ -269,6 +295,8 @@ pub struct Cq<B: Bar> {
     /// Consumer index, all 32 bits; the device is told the low 24.
     ci: u32,
     recorded: u32,
+    /// The owner bit of the next entry once it is there.
+    owner: u8,
     log_size: u32,
     /// Offset of the arm register in BAR0.
     arm_register: usize,
@@ -288,6 +316,7 @@ impl<B: Bar> Cq<B> {
             bar,
             ci: 0,
             recorded: 0,
+            owner: 0,
             log_size,
             arm_register: uar_offset + uar::CQ_DOORBELL,
             arm_sn: 0,
@@ -338,7 +367,14 @@ impl<B: Bar> Cq<B> {
         ours.then_some((entry, tail))
     }
 
+    /// The completion in an entry that the device has handed over.
     #[inline(always)]
+    fn load(entry: &[AtomicU64; 8], tail: u64, kind: CompletionKind) -> Completion {
+        let [_, _, w10, w18, w20, w28, w30, _] = entry;
+        let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
+        Completion { words: [w10, w18, w20, w28, w30, tail.to_be()], inline: 0, kind }
+    }
+
     fn decode(entry: &[AtomicU64; 8], tail: u64) -> Result<Completion, CqError> {
         barrier::acquire();
         let op_own = tail as u8;
@@ -352,21 +388,45 @@ impl<B: Bar> Cq<B> {
             CqeOpcode::RESP_ERR => CompletionKind::ReceiveError,
             other => return Err(CqError::UnexpectedOpcode(other.0)),
         };
-        let format = datapath::cqe_format(op_own);
-        if format != CqeFormat::NO_INLINE_DATA {
-            return Err(CqError::UnexpectedFormat(format.0));
+        let mut completion = Self::load(entry, tail, kind);
+        match datapath::cqe_format(op_own) {
+            CqeFormat::NO_INLINE_DATA => {}
+            // Whether the QP asked for it is known where the receive is retired.
+            CqeFormat::INLINE_DATA32_SEG
+                if matches!(
+                    kind,
+                    CompletionKind::Receive | CompletionKind::ReceiveImm | CompletionKind::ReceiveInval
+                ) =>
+            {
+                completion.words[AT_30] = entry[0].load(Ordering::Relaxed);
+                completion.inline = entry[1].load(Ordering::Relaxed);
+            }
+            other => return Err(CqError::UnexpectedFormat(other.0)),
         }
-        let [_, _, w10, w18, w20, w28, w30, _] = entry;
-        let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
-        Ok(Completion { words: [w10, w18, w20, w28, w30, tail.to_be()], kind })
+        Ok(completion)
     }
 
     /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.
     ///
     /// # Errors
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
+        let entry = self.ring.block(self.ci as usize);
+        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        // A success of the send queue, without data, has no bit set beside the owner's.
+        if tail as u8 != self.owner {
+            return self.poll_other();
+        }
+        barrier::acquire();
+        let completion = Self::load(entry, tail, CompletionKind::Send);
+        self.advance();
+        Ok(Some(completion))
+    }
+
+    /// What is not a success of the send queue, or not there yet.
+    #[inline(never)]
+    fn poll_other(&mut self) -> Result<Option<Completion>, CqError> {
         let Some((entry, tail)) = self.entry(self.ci) else {
             if self.recorded != self.ci {
                 self.acknowledge();
@@ -374,10 +434,7 @@ impl<B: Bar> Cq<B> {
             return Ok(None);
         };
         let result = Self::decode(entry, tail);
-        self.ci = self.ci.wrapping_add(1);
-        if self.ci & (BATCH - 1) == 0 {
-            self.acknowledge();
-        }
+        self.advance();
         match result {
             Ok(completion) => Ok(Some(completion)),
             Err(error) => {
@@ -385,6 +442,21 @@ impl<B: Bar> Cq<B> {
                 Err(error)
             }
         }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.ci = self.ci.wrapping_add(1);
+        if self.ci & (BATCH - 1) == 0 {
+            self.turn();
+        }
+    }
+
+    /// The end of a batch, which may be the end of the ring: it has a multiple of [`BATCH`] entries.
+    #[inline(never)]
+    fn turn(&mut self) {
+        self.owner = (self.ci >> self.log_size) as u8 & 1;
+        self.acknowledge();
     }
 
     /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
@@ -461,7 +533,7 @@ impl<B: Bar> Cq<B> {
             }
         }
         self.ci = self.ci.wrapping_add(removed);
-        self.acknowledge();
+        self.turn();
         removed
     }
 }

@@ -1,7 +1,7 @@
 //! What the device reports on its own.
 
 use crate::error::FatalCause;
-use crate::types::{CqNumber, QpNumber};
+use crate::types::{CqNumber, QpNumber, SrqNumber};
 use core::fmt;
 use mlx5_prm::event::{EventType, PortChange};
 use mlx5_prm::status::CqErrorSyndrome;
@@ -30,6 +30,12 @@ pub enum AsyncEvent {
         #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         event: EventType,
     },
+    /// A QP in the error state will take nothing more from its shared receive queue: what it took has completed.
+    QpLastWqe(QpNumber),
+    /// A shared receive queue holds fewer receives than its limit. It is not armed any more.
+    SrqLimit(SrqNumber),
+    /// A shared receive queue failed; QPs that use it fail when something arrives.
+    SrqError(SrqNumber),
     /// A CQ failed; QPs that use it fail too.
     CqError {
         /// The CQ.
@@ -63,6 +69,9 @@ impl fmt::Display for AsyncEvent {
             Self::None => f.write_str("no event"),
             Self::Port { port, change } => write!(f, "port {port}: {change}"),
             Self::Qp { qpn, event } => write!(f, "QP {qpn}: {event}"),
+            Self::QpLastWqe(qpn) => write!(f, "QP {qpn}: {}", EventType::SRQ_LAST_WQE),
+            Self::SrqLimit(srqn) => write!(f, "SRQ {srqn}: {}", EventType::SRQ_RQ_LIMIT),
+            Self::SrqError(srqn) => write!(f, "SRQ {srqn}: {}", EventType::SRQ_CATAS_ERROR),
             Self::CqError { cqn, syndrome } => write!(f, "CQ {cqn}: {syndrome}"),
             Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
             Self::PagesRefused { needed, available } => {

@@ -4,13 +4,16 @@ mod bring_up;
 mod exec;
 mod health;
 mod memory;
+mod multicast;
 mod pages;
 mod port;
 mod queue;
 mod queue_pair;
+mod shared_queue;
 
 pub use memory::MemoryRegion;
 pub use port::{LinkState, PortState};
+pub use shared_queue::SrqState;
 
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
@@ -45,6 +48,8 @@ pub struct Hca<'s, P: Platform> {
     firmware_pages: u32,
     firmware_version: (u16, u16, u16),
     psid: [u8; 16],
+    /// The interface step sequence agreed on.
+    issi: u8,
     /// How far bring-up got, so that tear-down undoes that much.
     enabled: bool,
     initialized: bool,

@@ -7,7 +7,7 @@
 //! | [`platform`], [`mmio`], [`dma`] | the seam: registers, time, waiting, shared memory |
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
-//! | [`cq`], [`qp`], [`wqe`] | the data path: post, ring, poll, retire |
+//! | [`cq`], [`qp`], [`srq`], [`wqe`] | the data path: post, ring, poll, retire |
 //! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
@@ -66,6 +66,7 @@ pub mod pci;
 pub mod platform;
 pub mod qp;
 mod ring;
+pub mod srq;
 pub mod storage;
 #[cfg(test)]
 mod testing;
@@ -76,19 +77,22 @@ pub mod wqe;
 pub use caps::Capabilities;
 pub use cmd::Ticket;
 pub use config::{
-    Access, Base, Config, CqConfig, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams, RtsParams, Service,
+    Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
+    RtsParams, Service, SrqConfig,
 };
 pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError};
 pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Step};
 pub use event::AsyncEvent;
-pub use hca::{Hca, LinkState, MemoryRegion, PortState, StepTime};
+pub use hca::{Hca, LinkState, MemoryRegion, PortState, SrqState, StepTime};
 pub use mmio::MmioBar;
 pub use platform::{Bar, MapError, Platform};
 pub use qp::{Qp, QpState};
+pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};
 pub use types::{
-    CqNumber, EqNumber, Gid, Grh, LKey, Lid, Mtu, PKey, Path, Pd, Psn, QKey, QpNumber, RKey, Sge, UarPage,
+    CounterSet, CqNumber, EqNumber, Gid, Grh, LKey, Lid, Mtu, PKey, Path, Pd, Psn, QKey, QpNumber, RKey, Sge,
+    SrqNumber, UarPage,
 };
 pub use wqe::{AddressVector, PostError, SendFlags, SendOp};

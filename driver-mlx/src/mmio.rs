@@ -10,7 +10,8 @@ use volatile::VolatilePtr;
 #[derive(Clone, Copy, Debug)]
 pub struct MmioBar {
     base: NonNull<u8>,
-    len: usize,
+    /// Bytes less 8: what an offset of 64 bits is cut to.
+    mask: usize,
 }
 
 impl MmioBar {
@@ -24,14 +25,14 @@ impl MmioBar {
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
         (len.is_power_of_two() && len >= 8 && base.as_ptr().addr().is_multiple_of(8))
-            .then_some(Self { base, len })
+            .then(|| Self { base, mask: len - 8 })
     }
 
     #[inline(always)]
     fn register<T>(&self, offset: usize) -> VolatilePtr<'_, T> {
-        let inside = offset & (self.len - size_of::<T>());
-        // SAFETY: `len` is a power of two not smaller than `T`, so the masked offset is aligned to `T` (`base` is aligned to 8)
-        // and ends inside the mapping that `new`'s caller promised.
+        let inside = offset & (self.mask | (8 - size_of::<T>()));
+        // SAFETY: the length is a power of two of at least 8, so the offset, cut to a multiple of the size of `T` (4 or 8) below it, is
+        // aligned to `T` (`base` is aligned to 8) and what it begins ends inside the mapping that `new`'s caller promised.
         unsafe { VolatilePtr::new(self.base.add(inside).cast::<T>()) }
     }
 }
@@ -44,7 +45,7 @@ unsafe impl Sync for MmioBar {}
 impl Bar for MmioBar {
     #[inline]
     fn len(&self) -> usize {
-        self.len
+        self.mask + 8
     }
 
     #[inline]

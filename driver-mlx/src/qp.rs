@@ -7,7 +7,7 @@ pub(crate) use geometry::QpGeometry;
 
 use crate::barrier;
 use crate::config::Service;
-use crate::cq::Completion;
+use crate::cq::{Completion, CompletionKind};
 use crate::dma::DmaSlice;
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, Units};
@@ -15,7 +15,7 @@ use crate::types::{QpNumber, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use geometry::slot_bytes;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG, SendOpcode};
-use queues::{ReceiveQueue, SendQueue, too_many};
+use queues::{ReceiveQueue, SendQueue, small_fence, too_many};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,12 +49,10 @@ pub(crate) struct Doorbell<B> {
 /// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
 #[derive(Debug)]
 pub struct Qp<B: Bar> {
-    sq: Option<SendQueue>,
+    sq: SendQueue,
     rq: Option<ReceiveQueue>,
     record: DoorbellRecord,
     doorbell: Doorbell<B>,
-    /// QP number in the place the control segment has it.
-    qpn_shifted: u32,
     spurious: u32,
     service: Service,
     state: QpState,
@@ -104,49 +102,48 @@ impl<B: Bar> Qp<B> {
                 size: size as u16,
                 log_stride: geometry.log_rq_stride as u8,
                 max_sge: limits.max_recv_sge,
+                inline_receive: context.config.inline_receive,
             })
         };
-        let sq = if geometry.sq_bytes == 0 {
-            None
+        // Without a send queue nothing passes the limits, and the pointers lead to a block that is there.
+        let (ring, slots, size) = if geometry.sq_bytes == 0 {
+            let block = memory.slice(geometry.record, 64)?;
+            (block, block, 0)
         } else {
             let size = 1usize << geometry.log_sq_size;
-            Some(SendQueue {
-                ring: Units::new(memory.slice(geometry.rq_bytes, geometry.sq_bytes)?)?,
-                slots: Units::new(memory.slice(geometry.sq_slots, slot_bytes(size))?)?,
-                head: 0,
-                tail: 0,
-                size: size as u16,
-                rung: 0,
-                last: 0,
-                connected_limit: if datagram { 0 } else { limits.max_send_sge + 1 },
-                datagram_limit: if datagram { limits.max_send_sge + 1 } else { 0 },
-                max_inline: limits.max_inline,
-            })
+            let ring = memory.slice(geometry.rq_bytes, geometry.sq_bytes)?;
+            (ring, memory.slice(geometry.sq_slots, slot_bytes(size))?, size)
+        };
+        let limit = |applies: bool| if applies && size > 0 { limits.max_send_sge + 1 } else { 0 };
+        let sq = SendQueue {
+            ring: Units::new(ring)?,
+            slots: Units::new(slots)?,
+            qpn_shifted: 0,
+            head: 0,
+            tail: 0,
+            size: size as u16,
+            rung: 0,
+            last: 0,
+            connected_limit: limit(!datagram),
+            datagram_limit: limit(datagram),
+            max_inline: limits.max_inline,
+            reliable: service == Service::Rc,
+            fenced: 0,
         };
         let record = DoorbellRecord::new(memory.slice(geometry.record, 8)?)?;
-        let mut qp = Self {
-            sq,
-            rq,
-            record,
-            doorbell,
-            qpn_shifted: 0,
-            spurious: 0,
-            service,
-            state: QpState::Reset,
-            context,
-            memory,
-        };
+        let mut qp =
+            Self { sq, rq, record, doorbell, spurious: 0, service, state: QpState::Reset, context, memory };
         qp.clear();
         Some(qp)
     }
 
     /// Forgets everything posted, as the device does on reset.
     pub(crate) fn clear(&mut self) {
-        if let Some(sq) = &mut self.sq {
-            sq.ring.clear();
-            sq.slots.clear();
-            (sq.head, sq.tail, sq.rung, sq.last) = (0, 0, 0, 0);
-        }
+        let sq = &mut self.sq;
+        sq.ring.clear();
+        sq.slots.clear();
+        (sq.head, sq.tail, sq.rung, sq.last) = (0, 0, 0, 0);
+        sq.unfence();
         if let Some(rq) = &mut self.rq {
             rq.ring.clear();
             rq.slots.clear();
@@ -158,7 +155,7 @@ impl<B: Bar> Qp<B> {
     }
 
     pub(crate) fn set_number(&mut self, number: QpNumber) {
-        self.qpn_shifted = number.get() << 8;
+        self.sq.qpn_shifted = number.get() << 8;
     }
 
     pub(crate) fn set_state(&mut self, state: QpState) {
@@ -169,7 +166,7 @@ impl<B: Bar> Qp<B> {
     #[must_use]
     #[inline]
     pub fn number(&self) -> QpNumber {
-        QpNumber::new(self.qpn_shifted >> 8)
+        QpNumber::new(self.sq.qpn_shifted >> 8)
     }
 
     /// The number by which peers address it: 1 for the general services interface.
@@ -177,7 +174,7 @@ impl<B: Bar> Qp<B> {
     pub fn wire_number(&self) -> QpNumber {
         match self.service {
             Service::Gsi => QpNumber::GSI,
-            Service::Rc | Service::Ud { .. } => self.number(),
+            Service::Rc | Service::Uc | Service::Ud { .. } => self.number(),
         }
     }
 
@@ -209,7 +206,7 @@ impl<B: Bar> Qp<B> {
     #[must_use]
     #[inline]
     pub fn send_outstanding(&self) -> u16 {
-        self.sq.as_ref().map_or(0, |sq| sq.head.wrapping_sub(sq.tail))
+        self.sq.head.wrapping_sub(self.sq.tail)
     }
 
     /// Receives posted and not yet retired.
@@ -231,20 +228,10 @@ impl<B: Bar> Qp<B> {
         cookie: u64,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        let Some(sq) = &mut self.sq else { return Err(PostError::WrongService) };
-        if sges.len() >= usize::from(sq.connected_limit) {
-            return Err(too_many(sq.connected_limit));
+        if sges.len() >= usize::from(self.sq.connected_limit) {
+            return self.sq.post_fenced(op, sges, cookie, flags.bits());
         }
-        let (opcode, imm, remote) = op.parts();
-        sq.room(1 + usize::from(remote.is_some()) + sges.len())?;
-        let mut unit = sq.first_unit() + 1;
-        if let Some((raddr, rkey)) = remote {
-            sq.put_remote(raddr, rkey);
-            unit += 1;
-        }
-        unit = sq.put_sges(unit, sges)?;
-        sq.finish(self.qpn_shifted, opcode, imm, unit, cookie, flags);
-        Ok(())
+        self.sq.post(op, sges, cookie, flags.bits())
     }
 
     /// Posts a work request whose data is copied now, so that the caller may reuse it at once.
@@ -259,22 +246,31 @@ impl<B: Bar> Qp<B> {
         cookie: u64,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        let Some(sq) = &mut self.sq else { return Err(PostError::WrongService) };
-        if data.len() > usize::from(sq.max_inline) || sq.connected_limit == 0 {
-            return Err(if sq.connected_limit == 0 { PostError::WrongService } else { PostError::TooLong });
+        let sq = &mut self.sq;
+        let fenced = sq.fenced != 0;
+        if sq.connected_limit == 0 && !fenced {
+            return Err(PostError::WrongService);
+        }
+        if data.len() > usize::from(sq.max_inline) {
+            return Err(PostError::TooLong);
         }
         let (opcode, imm, remote) = op.parts();
-        if opcode == SendOpcode::RDMA_READ {
+        if op.is_answered() || (opcode == SendOpcode::SEND_INVAL && !sq.reliable) {
             return Err(PostError::WrongService);
         }
         sq.room(1 + usize::from(remote.is_some()) + (data.len() + 4).div_ceil(16))?;
-        let mut unit = sq.first_unit() + 1;
+        let first = sq.first_unit();
+        let mut unit = first + 1;
         if let Some((raddr, rkey)) = remote {
             sq.put_remote(raddr, rkey);
             unit += 1;
         }
         unit = sq.put_inline(unit, data);
-        sq.finish(self.qpn_shifted, opcode, imm, unit, cookie, flags);
+        let control = if fenced { small_fence(flags.bits()) } else { flags.bits() };
+        sq.finish(opcode, imm, unit - first, cookie, control);
+        if fenced {
+            sq.unfence();
+        }
         Ok(())
     }
 
@@ -291,7 +287,7 @@ impl<B: Bar> Qp<B> {
         cookie: u64,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        let Some(sq) = &mut self.sq else { return Err(PostError::WrongService) };
+        let sq = &mut self.sq;
         let (opcode, imm, _) = op.parts();
         if !matches!(opcode, SendOpcode::SEND | SendOpcode::SEND_IMM) {
             return Err(PostError::WrongService);
@@ -300,13 +296,14 @@ impl<B: Bar> Qp<B> {
             return Err(too_many(sq.datagram_limit));
         }
         sq.room(4 + sges.len())?;
-        let mut unit = sq.first_unit() + 1;
+        let first = sq.first_unit();
+        let mut unit = first + 1;
         for pair in to.words.as_chunks::<2>().0 {
             sq.ring.put(unit, pair[0], pair[1]);
             unit += 1;
         }
         unit = sq.put_sges(unit, sges)?;
-        sq.finish(self.qpn_shifted, opcode, imm, unit, cookie, flags);
+        sq.finish(opcode, imm, unit - first, cookie, flags.bits());
         Ok(())
     }
 
@@ -349,32 +346,46 @@ impl<B: Bar> Qp<B> {
     /// Hands everything posted to the send queue to the device: once for any number of posts.
     #[inline(always)]
     pub fn ring(&mut self) {
-        let Some(sq) = &mut self.sq else { return };
-        if sq.head == sq.rung {
+        let sq = &mut self.sq;
+        let (head, last) = (sq.head, sq.last);
+        if head == sq.rung {
             return;
         }
         barrier::publish();
-        self.record.store_second(u32::from(sq.head));
+        self.record.store_second(u32::from(head));
         barrier::before_doorbell();
         if self.doorbell.blueflame == 0 {
-            self.doorbell.bar.write64(self.doorbell.offset, sq.last);
+            self.doorbell.bar.write64(self.doorbell.offset, last);
         } else {
             sq.ring_blueflame(&mut self.doorbell);
         }
-        sq.rung = sq.head;
+        sq.rung = head;
     }
 
     /// Frees the slots that `completion` reports done and gives the cookie of its work request. In the send queue, earlier
-    /// work requests without a completion of their own are freed with it; in the receive queue completions come in order.
+    /// work requests without a completion of their own are freed with it; in the receive queue completions come in order. Receives
+    /// from a shared queue are retired there: [`Srq::retire`](crate::Srq::retire).
     ///
     /// `None` (and a count in [`Qp::spurious_completions`]) if the completion names no outstanding work request of this queue
     /// pair.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, completion: &Completion) -> Option<u64> {
-        let cookie = if completion.qpn().get() << 8 != self.qpn_shifted {
+        if completion.kind() == CompletionKind::Send
+            && completion.qpn().get() << 8 == self.sq.qpn_shifted
+            && let Some(cookie) = self.sq.retire(completion.wqe_counter())
+        {
+            return Some(cookie);
+        }
+        self.retire_other(completion)
+    }
+
+    /// What is not a success of the send queue.
+    #[inline(never)]
+    fn retire_other(&mut self, completion: &Completion) -> Option<u64> {
+        let cookie = if completion.qpn() != self.number() {
             None
         } else if completion.is_send() {
-            self.sq.as_mut().and_then(|sq| sq.retire(completion.wqe_counter()))
+            self.sq.retire(completion.wqe_counter())
         } else {
             self.rq.as_mut().and_then(|rq| rq.retire(completion))
         };
@@ -382,6 +393,20 @@ impl<B: Bar> Qp<B> {
             self.spurious = self.spurious.saturating_add(1);
         }
         cookie
+    }
+
+    /// The cookie of the work request that `completion` reports done, which stays outstanding: for completions that were only
+    /// [peeked](crate::Cq::peek) at.
+    #[must_use]
+    #[inline]
+    pub fn cookie(&self, completion: &Completion) -> Option<u64> {
+        if completion.qpn() != self.number() {
+            None
+        } else if completion.is_send() {
+            self.sq.find(completion.wqe_counter()).map(|(cookie, _)| cookie)
+        } else {
+            self.rq.as_ref().and_then(|rq| rq.find(completion)).map(|(cookie, _)| cookie)
+        }
     }
 }
 

@@ -12,7 +12,8 @@ pub(crate) const BLOCK_UNITS: usize = 4;
 /// A ring of 16-byte units, the grain of mlx5 work queue entries.
 #[derive(Debug)]
 pub(crate) struct Units {
-    base: *mut u64,
+    base: *mut u8,
+    /// Bytes less one.
     mask: usize,
 }
 
@@ -24,16 +25,17 @@ impl Units {
     pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
         let units = memory.len() / 16;
         let fits = memory.len().is_multiple_of(16) && units.is_power_of_two() && units >= BLOCK_UNITS;
-        let base = memory.as_ptr().cast::<u64>();
-        (fits && base.is_aligned()).then_some(Self { base, mask: units - 1 })
+        let base = memory.as_ptr();
+        (fits && base.cast::<u64>().is_aligned()).then_some(Self { base, mask: memory.len() - 1 })
     }
 
     /// Quadword `half` (0 or 1) of unit `index`, modulo the ring.
     #[inline(always)]
     fn quad(&self, index: usize, half: usize) -> &AtomicU64 {
-        // SAFETY: the masked unit and the masked half lie inside the memory checked by `new`, which is aligned, mapped and
-        // accessed only atomically.
-        unsafe { AtomicU64::from_ptr(self.base.add((index & self.mask) * 2 + (half & 1))) }
+        let offset = (index * 16) & self.mask & !15;
+        // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked multiple of 16 begins a whole
+        // unit inside the memory, which is aligned, mapped and accessed only atomically; the masked half is one of its two.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset + (half & 1) * 8).cast()) }
     }
 
     /// Writes a unit as two big-endian quadwords.
@@ -71,15 +73,14 @@ impl Units {
     /// The eight quadwords of block `index` of 64 bytes, modulo the ring, as they lie in memory.
     #[inline(always)]
     pub(crate) fn block(&self, index: usize) -> &[AtomicU64; 8] {
-        let first = (index * BLOCK_UNITS) & self.mask & !(BLOCK_UNITS - 1);
-        // SAFETY: the ring has a power of two of units, at least BLOCK_UNITS (checked by `new`), so the masked multiple of
-        // BLOCK_UNITS begins a whole block inside the memory, which is aligned, mapped and accessed only atomically.
-        unsafe { &*self.base.add(first * 2).cast::<[AtomicU64; 8]>() }
+        let offset = (index * (16 * BLOCK_UNITS)) & self.mask & !(16 * BLOCK_UNITS - 1);
+        // SAFETY: as in `quad`: the masked multiple of 64 begins a whole block inside the memory.
+        unsafe { &*self.base.add(offset).cast::<[AtomicU64; 8]>() }
     }
 
     /// Number of units.
     pub(crate) fn len(&self) -> usize {
-        self.mask + 1
+        (self.mask + 1) / 16
     }
 
     /// Zeroes everything.

@@ -44,6 +44,8 @@ number! {
     QpNumber(u32, 24);
     /// Number of a completion queue, 24 bits.
     CqNumber(u32, 24);
+    /// Number of a shared receive queue, 24 bits.
+    SrqNumber(u32, 24);
     /// Number of an event queue, 8 bits.
     EqNumber(u8, 8);
     /// Number of a protection domain, 24 bits.
@@ -54,6 +56,8 @@ number! {
     LKey(u32, 32);
     /// Key by which a peer names this side's memory, or this side the peer's.
     RKey(u32, 32);
+    /// Identifier of a set of Q counters, 8 bits; 0 stands for none.
+    CounterSet(u8, 8);
     /// InfiniBand local identifier.
     Lid(u16, 16);
     /// Partition key; bit 15 set for a full member.
@@ -112,6 +116,12 @@ impl Gid {
     #[must_use]
     pub const fn prefix(self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
+    }
+
+    /// Whether it names a multicast group (IBTA 1.3, 4.1.1).
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] == 0xff
     }
 
     /// The port GUID.

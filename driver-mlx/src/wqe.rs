@@ -40,9 +40,39 @@ pub enum SendOp {
         /// The peer's key.
         rkey: RKey,
     },
+    /// Replaces 8 bytes of the peer's memory if they are as expected (RC). The bytes as they were arrive in the one local piece, of 8
+    /// bytes, as a number in the processor's byte order.
+    CompareSwap {
+        /// Where, as the peer's key counts: a multiple of 8.
+        raddr: u64,
+        /// The peer's key.
+        rkey: RKey,
+        /// What is expected.
+        compare: u64,
+        /// What takes its place.
+        swap: u64,
+    },
+    /// Adds to 8 bytes of the peer's memory (RC). The bytes as they were arrive in the one local piece, of 8 bytes, as a number in the
+    /// processor's byte order.
+    FetchAdd {
+        /// Where, as the peer's key counts: a multiple of 8.
+        raddr: u64,
+        /// The peer's key.
+        rkey: RKey,
+        /// What is added, without carry out of the 8 bytes.
+        add: u64,
+    },
 }
 
+/// Bytes that an atomic operation works on.
+pub const ATOMIC_BYTES: u32 = 8;
+
 impl SendOp {
+    /// Whether the peer answers it with data.
+    pub(crate) fn is_answered(self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
     /// Opcode, immediate dword, remote address segment.
     #[inline(always)]
     pub(crate) fn parts(self) -> (SendOpcode, u32, Option<(u64, RKey)>) {
@@ -54,6 +84,8 @@ impl SendOp {
             Self::Write { raddr, rkey } => (SendOpcode::RDMA_WRITE, 0, Some((raddr, rkey))),
             Self::WriteImm { raddr, rkey, imm } => (SendOpcode::RDMA_WRITE_IMM, imm, Some((raddr, rkey))),
             Self::Read { raddr, rkey } => (SendOpcode::RDMA_READ, 0, Some((raddr, rkey))),
+            Self::CompareSwap { raddr, rkey, .. } => (SendOpcode::ATOMIC_CS, 0, Some((raddr, rkey))),
+            Self::FetchAdd { raddr, rkey, .. } => (SendOpcode::ATOMIC_FA, 0, Some((raddr, rkey))),
         }
     }
 }
@@ -84,9 +116,10 @@ impl defmt::Format for SendFlags {
 pub enum PostError {
     /// The queue is full until completions are retired.
     Full,
-    /// More pieces of memory than the queue was made for.
+    /// More pieces of memory than the queue was made for; an atomic operation without exactly one.
     TooManySges,
-    /// More inline bytes than the queue was made for, or a piece of 2^31 bytes or more.
+    /// More inline bytes than the queue was made for, a piece of 2^31 bytes or more, or one of an atomic operation that is not
+    /// [`ATOMIC_BYTES`] long.
     TooLong,
     /// The queue pair has another service type.
     WrongService,

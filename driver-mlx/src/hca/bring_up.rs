@@ -14,7 +14,7 @@ use crate::platform::{Bar, Platform};
 use crate::storage::HcaParts;
 use crate::trace::{Counters, Trace, TraceKind};
 use crate::types::{EqNumber, LKey, UarPage};
-use mlx5_prm::caps::cmd_hca_cap;
+use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{eqc, query_adapter_param_block};
 use mlx5_prm::event::EventType;
@@ -28,6 +28,8 @@ use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId, TeardownP
 const INITIALIZING_POLL: u64 = 2_000_000;
 /// How long the device may take to accept the command queue's address, in nanoseconds.
 const COMMAND_QUEUE_TIMEOUT: u64 = 2_000_000_000;
+/// `atomic_caps.atomic_req_8B_endianness_mode`: as the host counts.
+const HOST_BYTE_ORDER: u32 = 1;
 /// What this driver calls itself in SET_DRIVER_VERSION.
 const DRIVER_VERSION: &[u8] = concat!("Bare-metal,driver-mlx,", env!("CARGO_PKG_VERSION")).as_bytes();
 /// The events that the asynchronous queue takes.
@@ -130,6 +132,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             firmware_pages: 0,
             firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
             psid: [0; 16],
+            issi: 0,
             enabled: false,
             initialized: false,
             uar: None,
@@ -215,7 +218,9 @@ impl<'s, P: Platform> Hca<'s, P> {
         }
         let mut set = input::<{ set_issi_in::SIZE }>(Opcode::SET_ISSI, 0);
         set_issi_in::current_issi.set(&mut set, 1u32);
-        self.exec(&set, &mut [0; set_issi_out::SIZE])
+        self.exec(&set, &mut [0; set_issi_out::SIZE])?;
+        self.issi = 1;
+        Ok(())
     }
 
     /// The general capabilities: the maximum, or what holds now.
@@ -241,7 +246,27 @@ impl<'s, P: Platform> Hca<'s, P> {
         cap::log_max_qp.set(target, self.config.log_max_qp.min(max.log_max_qp));
         cap::cmdif_checksum.set(target, 0u32);
         cap::log_uar_page_sz.set(target, 0u32);
-        self.exec(&set, &mut [0; set_hca_cap_out::SIZE])
+        self.exec(&set, &mut [0; set_hca_cap_out::SIZE])?;
+        if max.atomic { self.set_atomic_byte_order(&mut set) } else { Ok(()) }
+    }
+
+    /// Lets atomics of 8 bytes count in this processor's byte order, where the device can.
+    fn set_atomic_byte_order(&mut self, set: &mut [u8; set_hca_cap_in::SIZE]) -> Result<(), Error> {
+        if cfg!(target_endian = "big") {
+            return Ok(());
+        }
+        let mut block = [0; query_hca_cap_out::SIZE];
+        let query = CapType::ATOMIC.query_op_mod(true);
+        self.exec(&input::<{ query_hca_cap_in::SIZE }>(Opcode::QUERY_HCA_CAP, query), &mut block)?;
+        let current = query_hca_cap_out::capability.of(&block);
+        if !atomic_caps::supported_atomic_req_8B_endianness_mode_1.is_set(current) {
+            return Ok(());
+        }
+        *set = input::<{ set_hca_cap_in::SIZE }>(Opcode::SET_HCA_CAP, CapType::ATOMIC.set_op_mod());
+        let target = set_hca_cap_in::capability.of_mut(set);
+        target.copy_from_slice(current);
+        atomic_caps::atomic_req_8B_endianness_mode.set(target, HOST_BYTE_ORDER);
+        self.exec(&*set, &mut [0; set_hca_cap_out::SIZE])
     }
 
     /// What holds after INIT_HCA.

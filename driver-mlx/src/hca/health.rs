@@ -6,7 +6,7 @@ use crate::error::FatalCause;
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
-use crate::types::{CqNumber, QpNumber};
+use crate::types::{CqNumber, QpNumber, SrqNumber};
 use mlx5_prm::datapath::{cq_error, eqe_page_req, port_state_change_event, qp_events};
 use mlx5_prm::event::{EventQueueType, EventType, PortChange};
 use mlx5_prm::init_seg;
@@ -132,6 +132,15 @@ impl<P: Platform> Hca<'_, P> {
             {
                 let qpn = QpNumber::new(qp_events::qpn_rqn_sqn.get32(data));
                 self.push_event(AsyncEvent::Qp { qpn, event });
+            }
+            EventType::SRQ_LAST_WQE => {
+                self.push_event(AsyncEvent::QpLastWqe(QpNumber::new(qp_events::qpn_rqn_sqn.get32(data))));
+            }
+            EventType::SRQ_RQ_LIMIT => {
+                self.push_event(AsyncEvent::SrqLimit(SrqNumber::new(qp_events::qpn_rqn_sqn.get32(data))));
+            }
+            EventType::SRQ_CATAS_ERROR => {
+                self.push_event(AsyncEvent::SrqError(SrqNumber::new(qp_events::qpn_rqn_sqn.get32(data))));
             }
             EventType::CQ_ERROR => {
                 let cqn = CqNumber::new(cq_error::cqn.get32(data));

@@ -26,6 +26,10 @@ const MOST_RECEIVE_UNITS: u64 = 1 << 7;
 const MOST_LOG_READS: u64 = 7;
 /// An ACK is asked for at least every 2^8 packets.
 const LOG_ACK_REQ_FREQ: u32 = 8;
+/// `qpc.atomic_mode`: 8 bytes, as InfiniBand defines them.
+const ATOMIC_MODE_IB: u32 = 1;
+/// `qpc.cs_res`: up to 32 received bytes go to the completion.
+const SCATTER_32: u32 = 1;
 /// MTU code and log2 of the longest message of datagram services: UD, and the management QPs.
 const UD_MTU_AND_MESSAGE: (u32, u32) = (5, 12);
 const GSI_MTU_AND_MESSAGE: (u32, u32) = (1, 8);
@@ -80,6 +84,7 @@ impl Change {
 fn service_type(service: Service) -> ServiceType {
     match service {
         Service::Rc => ServiceType::RC,
+        Service::Uc => ServiceType::UC,
         Service::Ud { .. } => ServiceType::UD,
         Service::Gsi => ServiceType::QP1,
     }
@@ -90,7 +95,7 @@ impl<P: Platform> Hca<'_, P> {
         let caps = &self.caps;
         let (head, most) = match config.service {
             // Control and remote address.
-            Service::Rc => (2, MOST_READ_UNITS),
+            Service::Rc | Service::Uc => (2, MOST_READ_UNITS),
             // Control and address vector.
             Service::Ud { .. } | Service::Gsi => (4, MOST_UNITS),
         };
@@ -104,10 +109,11 @@ impl<P: Platform> Hca<'_, P> {
         let room = (u64::from(caps.max_wqe_sz_rq) / 16).min(MOST_RECEIVE_UNITS);
         exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), room)?;
         let units = head + inline_units.max(config.max_send_sge as usize);
+        let max_recv_wr = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let largest = 1u64 << caps.log_max_qp_sz.min(15);
         let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
-        let asked = u64::from(config.max_send_wr.max(config.max_recv_wr));
-        let geometry = QpGeometry::new(config.max_send_wr, config.max_recv_wr, units, config.max_recv_sge)
+        let asked = u64::from(config.max_send_wr.max(max_recv_wr));
+        let geometry = QpGeometry::new(config.max_send_wr, max_recv_wr, units, config.max_recv_sge)
             .ok_or(limit(asked))?;
         if geometry.sq_bytes > 0 {
             exceeds("log_max_qp_sz", 1 << geometry.log_sq_size, largest)?;
@@ -133,6 +139,12 @@ impl<P: Platform> Hca<'_, P> {
         }
         if config.deth_sqpn.is_some() && !self.caps.set_deth_sqpn {
             return Err(Error::MissingCapability("set_deth_sqpn"));
+        }
+        if config.service == Service::Uc && !self.caps.uc {
+            return Err(Error::MissingCapability("uc"));
+        }
+        if config.inline_receive && !self.caps.sctr_data_cqe {
+            return Err(Error::MissingCapability("sctr_data_cqe"));
         }
         let sizes = self.sizes(config)?;
         let control = self.uar.ok_or(Error::WrongState)?;
@@ -182,7 +194,10 @@ impl<P: Platform> Hca<'_, P> {
         qpc::st.set(fields, service_type(config.service).0);
         qpc::pm_state.set(fields, PmState::MIGRATED.0);
         qpc::pd.set(fields, config.pd.get());
-        if geometry.rq_bytes > 0 {
+        if let Some(srq) = config.srq {
+            qpc::rq_type.set(fields, RqType::SRQ_RQ.0);
+            qpc::srqn_rmpn_xrqn.set(fields, srq.get());
+        } else if geometry.rq_bytes > 0 {
             qpc::log_rq_size.set(fields, geometry.log_rq_size);
             qpc::log_rq_stride.set(fields, geometry.log_rq_stride);
             qpc::rq_type.set(fields, RqType::NON_ZERO_RQ.0);
@@ -195,6 +210,12 @@ impl<P: Platform> Hca<'_, P> {
             qpc::no_sq.set(fields, true);
         }
         qpc::rlky.set(fields, config.reserved_lkey);
+        // Memory windows are bound by work requests that change memory keys.
+        qpc::fre.set(fields, config.service == Service::Rc);
+        if config.inline_receive {
+            qpc::cs_res.set(fields, SCATTER_32);
+        }
+        qpc::counter_set_id.set(fields, config.counters.get());
         qpc::uar_page.set(fields, page.get());
         qpc::user_index.set(fields, config.user_index);
         qpc::log_page_size.set(fields, log_page);
@@ -281,8 +302,9 @@ impl<P: Platform> Hca<'_, P> {
         ads::vhca_port_num.set(change.path(), params.port);
         let fields = change.qp();
         qpc::rlky.set(fields, config.reserved_lkey);
+        qpc::counter_set_id.set(fields, config.counters.get());
         match config.service {
-            Service::Rc => {}
+            Service::Rc | Service::Uc => {}
             Service::Ud { q_key } => qpc::q_key.set(fields, q_key.get()),
             Service::Gsi => {
                 qpc::q_key.set(fields, crate::types::QKey::GSI.get());
@@ -299,9 +321,11 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
     pub fn modify_to_rtr(&mut self, qp: &mut Qp<P::Bar>, params: &RtrParams) -> Result<(), Error> {
-        if qp.service() != Service::Rc {
-            return Err(Error::InvalidArgument("service"));
-        }
+        let reliable = match qp.service() {
+            Service::Rc => true,
+            Service::Uc => false,
+            _ => return Err(Error::InvalidArgument("service")),
+        };
         if params.min_rnr_timer > 31 {
             return Err(Error::InvalidArgument("min_rnr_timer"));
         }
@@ -314,16 +338,30 @@ impl<P: Platform> Hca<'_, P> {
         let QpContext { port, pkey_index, access, .. } = qp.context;
         let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
-        change.allow(OptParamMask::RRE | OptParamMask::RWE);
+        let atomics = access.contains(Access::REMOTE_ATOMIC);
+        if reliable && atomics && !self.caps.atomic {
+            return Err(Error::MissingCapability("atomic"));
+        }
+        change.allow(match (reliable, atomics) {
+            (true, true) => OptParamMask::RRE | OptParamMask::RWE | OptParamMask::RAE,
+            (true, false) => OptParamMask::RRE | OptParamMask::RWE,
+            (false, _) => OptParamMask::RWE,
+        });
         let log_msg_max = self.caps.log_max_msg;
         let fields = change.qp();
         qpc::mtu.set(fields, params.mtu.code());
         qpc::log_msg_max.set(fields, log_msg_max);
         qpc::remote_qpn.set(fields, params.remote_qpn.get());
         qpc::next_rcv_psn.set(fields, params.rq_psn.get());
-        qpc::log_rra_max.set(fields, log_rra);
-        qpc::min_rnr_nak.set(fields, params.min_rnr_timer);
-        qpc::rre.set(fields, access.contains(Access::REMOTE_READ));
+        if reliable {
+            qpc::log_rra_max.set(fields, log_rra);
+            qpc::min_rnr_nak.set(fields, params.min_rnr_timer);
+            qpc::rre.set(fields, access.contains(Access::REMOTE_READ));
+            if atomics {
+                qpc::rae.set(fields, true);
+                qpc::atomic_mode.set(fields, ATOMIC_MODE_IB);
+            }
+        }
         qpc::rwe.set(fields, access.contains(Access::REMOTE_WRITE));
         let rates = self.caps.stat_rate_support;
         let path = change.path();
@@ -338,9 +376,11 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
     pub fn modify_to_rts(&mut self, qp: &mut Qp<P::Bar>, params: &RtsParams) -> Result<(), Error> {
-        if qp.service() != Service::Rc {
-            return Err(Error::InvalidArgument("service"));
-        }
+        let reliable = match qp.service() {
+            Service::Rc => true,
+            Service::Uc => false,
+            _ => return Err(Error::InvalidArgument("service")),
+        };
         if params.ack_timeout > 31 || params.retry_count > 7 || params.rnr_retry > 7 {
             return Err(Error::InvalidArgument("ack_timeout, retry_count or rnr_retry"));
         }
@@ -353,10 +393,12 @@ impl<P: Platform> Hca<'_, P> {
         let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
         let fields = change.qp();
         qpc::next_send_psn.set(fields, params.sq_psn.get());
-        qpc::retry_count.set(fields, params.retry_count);
-        qpc::rnr_retry.set(fields, params.rnr_retry);
-        qpc::log_sra_max.set(fields, log_sra);
-        ads::ack_timeout.set(change.path(), params.ack_timeout);
+        if reliable {
+            qpc::retry_count.set(fields, params.retry_count);
+            qpc::rnr_retry.set(fields, params.rnr_retry);
+            qpc::log_sra_max.set(fields, log_sra);
+            ads::ack_timeout.set(change.path(), params.ack_timeout);
+        }
         self.change(qp, &change, QpState::ReadyToSend)
     }
 
@@ -366,7 +408,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command; [`Error::InvalidArgument`] for a connected QP.
     pub fn modify_to_rts_datagram(&mut self, qp: &mut Qp<P::Bar>, sq_psn: Psn) -> Result<(), Error> {
         let (mtu, message) = match qp.service() {
-            Service::Rc => return Err(Error::InvalidArgument("service")),
+            Service::Rc | Service::Uc => return Err(Error::InvalidArgument("service")),
             Service::Ud { .. } => UD_MTU_AND_MESSAGE,
             Service::Gsi => GSI_MTU_AND_MESSAGE,
         };

@@ -256,9 +256,8 @@ proptest! {
         let mut bench = Bench::new(Service::Rc, 6, 4, 0);
         let blocks = 1usize << bench.geometry.log_sq_size;
         // As if the counters had run for a while.
-        if let Some(sq) = &mut bench.qp.sq {
-            (sq.head, sq.tail, sq.rung) = (start, start, start);
-        }
+        let sq = &mut bench.qp.sq;
+        (sq.head, sq.tail, sq.rung) = (start, start, start);
         if let Some(rq) = &mut bench.qp.rq {
             (rq.head, rq.tail) = (start, start);
         }
