@@ -8,6 +8,7 @@
 //! | [`platform`] | [`driver_mlx::Platform`] on the world |
 //! | [`node`] | a node: brought up, port Active |
 //! | [`dat`] | adapters: the full stack of a node |
+//! | [`net`] | any number of adapters with DAT objects |
 //! | [`pair`] | two adapters with their DAT objects, in a blocking style |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
@@ -16,6 +17,7 @@
 
 pub mod dat;
 pub mod memory;
+pub mod net;
 pub mod node;
 pub mod pair;
 pub mod platform;

@@ -1,0 +1,316 @@
+//! Any number of adapters on one fabric, with DAT objects of each, in a style that runs all of them while it waits. For tests
+//! of DAT alone; [`crate::pair`] is for those of what lies above.
+//!
+//! Everything here panics where a test would: a wait that does not end, an event that is another.
+
+use crate::platform::{ModelBar, ModelPlatform};
+use crate::world::{World, WorldConfig};
+use core::net::{IpAddr, Ipv4Addr};
+use dat_nostd::{
+    Adapter, AdapterConfig, AdapterStorage, ConnectFlags, ConnectionEvent, CrHandle, DatReturn, DmaSlice,
+    DtoCompletion, EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle,
+    LmrCreated, LmrTriplet, MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
+    TIMEOUT_INFINITE,
+};
+use hca_model::Profile;
+use std::rc::Rc;
+
+/// Memory of a node, bytes.
+const MEMORY: usize = 32 << 20;
+/// Virtual time that anything waited for may take: above the longest time-out of the connection manager.
+pub const LIMIT: u64 = 120_000_000_000;
+
+/// Tables of a node here.
+pub type Storage = AdapterStorage<ModelBar, 8192, 64, 64, 64, 1024, 96>;
+/// A node's adapter.
+pub type Node = Adapter<'static, ModelPlatform>;
+
+/// Nodes 10.0.0.1, 10.0.0.2, … on one fabric.
+pub struct Net {
+    /// The world that they are in.
+    pub world: Rc<World>,
+    /// The adapters.
+    pub nodes: Vec<Node>,
+}
+
+/// The address of a node.
+#[must_use]
+pub fn address(node: usize) -> IaAddress {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1 + node as u8))
+}
+
+/// The port GID of a node: the default prefix and its GUID.
+fn gid(node: usize) -> Gid {
+    Gid::new(Gid::DEFAULT_PREFIX, Profile::node(node as u16).port_guid)
+}
+
+impl Net {
+    /// Nodes on a fabric without faults.
+    #[must_use]
+    pub fn new(seed: u64, count: usize) -> Self {
+        Self::with(&WorldConfig::new(seed), count)
+    }
+
+    /// Nodes in a world made so.
+    #[must_use]
+    pub fn with(config: &WorldConfig, count: usize) -> Self {
+        let world = World::new(config);
+        let attached: Vec<_> =
+            (0..count).map(|node| world.attach(Profile::node(node as u16), MEMORY)).collect();
+        let neighbours: Vec<Neighbour> = (0..count + 1).map(|node| (address(node), gid(node))).collect();
+        let neighbours: &'static [Neighbour] = neighbours.leak();
+        let nodes = attached
+            .into_iter()
+            .enumerate()
+            .map(|(node, (platform, region))| {
+                let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
+                let seed = u128::from(config.seed) << 8 | node as u128;
+                let config = AdapterConfig {
+                    id: node as u8,
+                    ..AdapterConfig::new("ib0", address(node), neighbours, seed)
+                };
+                match Adapter::open(platform, region, storage.parts(), &config) {
+                    Ok(adapter) => adapter,
+                    Err(error) => panic!("node {node}: {error}; {:#?}", world.refusals(node)),
+                }
+            })
+            .collect();
+        Self { world, nodes }
+    }
+
+    /// Runs everything once, or lets time pass if there is nothing to run.
+    pub fn step(&mut self) {
+        let now = self.world.now();
+        let mut next = now + 1_000_000;
+        for node in &mut self.nodes {
+            if let Some(deadline) = node.poll(now) {
+                next = next.min(deadline.max(now + 1));
+            }
+        }
+        self.world.idle(next);
+    }
+
+    /// Runs until `done` has an answer.
+    #[track_caller]
+    pub fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let end = self.world.now() + LIMIT;
+        loop {
+            if let Some(answer) = done(self) {
+                return answer;
+            }
+            if self.world.now() > end {
+                for node in 0..self.nodes.len() {
+                    eprintln!("refusals of node {node}: {:#?}", self.world.refusals(node));
+                    eprintln!("{:?}", self.nodes[node].port_counters());
+                }
+                panic!("waited in vain for {what}");
+            }
+            self.step();
+        }
+    }
+
+    /// Lets virtual time pass with everybody running.
+    pub fn pass(&mut self, nanoseconds: u64) {
+        let end = self.world.now() + nanoseconds;
+        while self.world.now() < end {
+            self.step();
+        }
+    }
+
+    /// The next event of an EVD.
+    #[track_caller]
+    pub fn event(&mut self, node: usize, evd: EvdHandle) -> EventData {
+        let event = self.until("an event", |net| match net.nodes[node].evd_dequeue(evd) {
+            Ok(event) => Some(event),
+            Err(DatReturn::QUEUE_EMPTY) => None,
+            Err(error) => panic!("{error}"),
+        });
+        assert_eq!(event.evd, evd);
+        event.data
+    }
+
+    /// The next event, which is a completion.
+    #[track_caller]
+    pub fn dto(&mut self, node: usize, evd: EvdHandle) -> DtoCompletion {
+        match self.event(node, evd) {
+            EventData::Dto(completion) => completion,
+            other => panic!("not a completion: {other:?}"),
+        }
+    }
+
+    /// The next event, which is a connection event of this EP.
+    #[track_caller]
+    pub fn connection(&mut self, node: usize, side: &Side) -> ConnectionEvent {
+        match self.event(node, side.connect) {
+            EventData::Connection { event, ep, .. } if ep == side.ep => event,
+            other => panic!("not a connection event of the EP: {other:?}"),
+        }
+    }
+
+    /// The EVD holds nothing.
+    #[track_caller]
+    pub fn empty(&mut self, node: usize, evd: EvdHandle) {
+        assert_eq!(self.nodes[node].evd_dequeue(evd), Err(DatReturn::QUEUE_EMPTY));
+    }
+
+    /// An open IA with a zone, memory and EVDs of their own for each stream.
+    pub fn side(&mut self, node: usize, options: &Options) -> Side {
+        let adapter = &mut self.nodes[node];
+        let (ia, asynchronous) = adapter.ia_open(options.name, 8, None).unwrap();
+        let pz = adapter.pz_create(ia).unwrap();
+        let memory = adapter.dma_alloc(options.memory, 4096).unwrap();
+        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).unwrap();
+        let merged = EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::CR;
+        let (recv, request, connect, cr) = if options.merged {
+            let evd = adapter.evd_create(ia, 64, None, merged).unwrap();
+            (evd, evd, evd, evd)
+        } else {
+            (
+                adapter.evd_create(ia, 64, None, EvdFlags::DTO).unwrap(),
+                adapter.evd_create(ia, 64, None, EvdFlags::DTO).unwrap(),
+                adapter.evd_create(ia, 8, None, EvdFlags::CONNECTION).unwrap(),
+                adapter.evd_create(ia, 8, None, EvdFlags::CR).unwrap(),
+            )
+        };
+        let ep = adapter
+            .ep_create(ia, Some(pz), Some(recv), Some(request), Some(connect), Some(&options.attributes))
+            .unwrap();
+        Side { ia, asynchronous, pz, memory, lmr, recv, request, connect, cr, ep }
+    }
+
+    /// Two nodes' EPs, connected: 0 to 1, service 7.
+    #[track_caller]
+    pub fn pair(&mut self, options: &Options) -> [Side; 2] {
+        let sides = [self.side(0, options), self.side(1, options)];
+        self.connect(&sides);
+        sides
+    }
+
+    /// Connects two sides.
+    #[track_caller]
+    pub fn connect(&mut self, [active, passive]: &[Side; 2]) {
+        let psp = self.nodes[1].psp_create(passive.ia, 7, passive.cr, PspFlags::Consumer).unwrap();
+        self.ask(active, 7, TIMEOUT_INFINITE, b"");
+        let cr = self.request(passive, psp);
+        self.nodes[1].cr_accept(cr, Some(passive.ep), b"").unwrap();
+        assert_eq!(self.connection(0, active), ConnectionEvent::Established);
+        assert_eq!(self.connection(1, passive), ConnectionEvent::Established);
+        self.nodes[1].psp_free(psp).unwrap();
+    }
+
+    /// Node 0 asks node 1.
+    #[track_caller]
+    pub fn ask(&mut self, active: &Side, qualifier: u64, timeout_us: u32, private_data: &[u8]) {
+        let to = address(1);
+        let flags = ConnectFlags::Default;
+        self.nodes[0]
+            .ep_connect(active.ep, &to, qualifier, timeout_us, private_data, Qos::BestEffort, flags)
+            .unwrap();
+    }
+
+    /// The request that arrives at node 1.
+    #[track_caller]
+    pub fn request(&mut self, passive: &Side, service: PspHandle) -> CrHandle {
+        match self.event(1, passive.cr) {
+            EventData::ConnectionRequest { psp, local_address, conn_qual, cr } => {
+                assert_eq!((psp, local_address), (service, address(1)));
+                assert_eq!(self.nodes[1].psp_query(psp).unwrap().conn_qual, conn_qual);
+                cr
+            }
+            other => panic!("not a request: {other:?}"),
+        }
+    }
+
+    /// Nothing that any model refused.
+    #[track_caller]
+    pub fn assert_no_refusals(&self) {
+        for node in 0..self.nodes.len() {
+            assert_eq!(self.world.refusals(node), Vec::<String>::new());
+        }
+    }
+}
+
+/// How a side is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The IA's name.
+    pub name: &'static str,
+    /// One EVD for everything.
+    pub merged: bool,
+    /// Bytes of registered memory.
+    pub memory: usize,
+    /// The EP's.
+    pub attributes: EpAttributes,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { name: "ib0", merged: false, memory: 1 << 20, attributes: EpAttributes::DEFAULT }
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// The IA.
+    pub ia: IaHandle,
+    /// Its asynchronous EVD.
+    pub asynchronous: EvdHandle,
+    /// Protection zone of everything here.
+    pub pz: PzHandle,
+    /// Registered memory, all rights.
+    pub memory: DmaSlice,
+    /// Its registration.
+    pub lmr: LmrCreated,
+    /// Receive completions.
+    pub recv: EvdHandle,
+    /// Request completions.
+    pub request: EvdHandle,
+    /// Connection events.
+    pub connect: EvdHandle,
+    /// Connection requests.
+    pub cr: EvdHandle,
+    /// The endpoint.
+    pub ep: EpHandle,
+}
+
+impl Side {
+    /// A segment of this side's memory.
+    #[must_use]
+    pub fn segment(&self, offset: usize, len: usize) -> LmrTriplet {
+        let at = self.lmr.registered_address + offset as u64;
+        LmrTriplet::new(self.lmr.lmr_context, at, len as u64)
+    }
+
+    /// The same as the peer names it.
+    #[must_use]
+    pub fn remote(&self, offset: usize, len: usize) -> RmrTriplet {
+        let at = self.lmr.registered_address + offset as u64;
+        RmrTriplet::new(self.lmr.rmr_context, at, len as u64)
+    }
+
+    /// Fills memory with the pattern of `message`.
+    pub fn fill(&self, offset: usize, len: usize, message: u64) {
+        let bytes: Vec<u8> = (0..len).map(|at| pattern(message, at)).collect();
+        self.memory.write(offset, &bytes).unwrap();
+    }
+
+    /// Checks memory against the pattern of `message`.
+    #[track_caller]
+    pub fn check(&self, offset: usize, len: usize, message: u64) {
+        let mut bytes = vec![0; len];
+        self.memory.read(offset, &mut bytes).unwrap();
+        for (at, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte, pattern(message, at), "byte {at} of {len} of message {message}");
+        }
+    }
+}
+
+/// A byte that depends on the message and on its place.
+#[must_use]
+pub fn pattern(message: u64, at: usize) -> u8 {
+    let mut z = message.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (at as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^= z >> 29;
+    z = z.wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z >> 56) as u8
+}
