@@ -234,9 +234,9 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::qkv, 1),
         (c::pkv, 1),
         (c::set_deth_sqpn, 1),
-        // XRC queues can be made, as Linux's probe needs, but carry no traffic; UC not even that.
         (c::xrc, 1),
         (c::ud, 1),
+        (c::uc, 1),
         (c::rc, 1),
         (c::uar_sz, 5),
         (c::log_pg_sz, 12),

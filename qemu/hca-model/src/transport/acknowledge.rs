@@ -6,7 +6,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::QpState;
 
 use super::Context;
-use super::completion::vendor;
+use super::completion::{inline_limit, vendor};
 use super::memory::user;
 use super::psn::Psn;
 use super::requester::mtu;
@@ -205,12 +205,15 @@ impl Context<'_, '_> {
             self.complete_finished(qp);
             return;
         }
+        let inline = wqe.signalled && wqe.psns == 1 && (1..=inline_limit(qp.cs_req)).contains(&data.len());
         let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
         let list = match &payload {
             Payload::Gather(list) => list.as_slice(),
             Payload::Inline(_) => &[],
         };
-        let placed = self.scatter(user, list, offset, data);
+        let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
+        // Little data may come in the completion itself; software puts it in place then.
+        let placed = if inline { Ok(()) } else { self.scatter(user, list, offset, data) };
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.get_mut(at) else { return };
         wqe.payload = payload;
@@ -224,6 +227,7 @@ impl Context<'_, '_> {
             return;
         }
         wqe.answered += 1;
+        wqe.inline_answer = inline.then(|| data.to_vec());
         if requester.gap_at == Some(psn) {
             requester.gap_at = None;
         }

@@ -2,13 +2,13 @@
 
 use mlx5_prm::Field;
 use mlx5_prm::commands::query_q_counter_out as q;
-use mlx5_prm::datapath::{CqeOpcode, SendOpcode, cqe64, err_cqe};
+use mlx5_prm::datapath::{CqeFormat, CqeOpcode, SendOpcode, cqe64, err_cqe};
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
-use super::state::{Current, Failure, QpTransport, ReceiveWqe};
+use super::state::{Current, Failure, QpTransport, ReceiveWqe, SharedOwner};
 use crate::hca::Hca;
 use crate::object::qp::Qp;
 
@@ -43,7 +43,15 @@ pub(super) struct Received {
 
 impl Context<'_, '_> {
     /// Completion of a send WQE: signalled ones and errors only.
-    pub(super) fn complete_send(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, byte_count: u32) {
+    /// `data` is a READ's or atomic's answer, where the completion itself carries it.
+    pub(super) fn complete_send(
+        &mut self,
+        qp: &mut Qp,
+        index: u16,
+        opcode: SendOpcode,
+        byte_count: u32,
+        data: &[u8],
+    ) {
         let mut cqe = [0; cqe64::SIZE];
         cqe64::srqn.set(&mut cqe, user_index(qp));
         cqe64::byte_cnt.set(&mut cqe, byte_count);
@@ -52,7 +60,8 @@ impl Context<'_, '_> {
         cqe64::qpn.set(&mut cqe, qp.qpn);
         cqe64::wqe_counter.set(&mut cqe, index);
         cqe64::opcode.set(&mut cqe, CqeOpcode::REQ.0);
-        self.push_cqe(qp.cqn_snd, &cqe, false);
+        let half = put_inline(&mut cqe, qp.cs_req, data);
+        self.push_cqe(qp.cqn_snd, &cqe, half.as_ref(), false);
     }
 
     fn complete_send_error(&mut self, qp: &mut Qp, index: u16, opcode: SendOpcode, failure: Failure) {
@@ -74,8 +83,14 @@ impl Context<'_, '_> {
         self.count(qp, counter);
     }
 
-    /// Completion of a receive WQE.
-    pub(super) fn complete_receive(&mut self, qp: &mut Qp, wqe: &ReceiveWqe, received: &Received) {
+    /// Completion of a receive WQE. `data` is what the completion itself carries, by [`Self::inline_fits`].
+    pub(super) fn complete_receive(
+        &mut self,
+        qp: &mut Qp,
+        wqe: &ReceiveWqe,
+        received: &Received,
+        data: &[u8],
+    ) {
         let mut cqe = [0; cqe64::SIZE];
         cqe64::ml_path.set(&mut cqe, received.path_bits);
         cqe64::slid.set(&mut cqe, received.slid);
@@ -90,13 +105,14 @@ impl Context<'_, '_> {
         cqe64::wqe_counter.set(&mut cqe, wqe.index);
         cqe64::opcode.set(&mut cqe, received.opcode.0);
         cqe64::se.set(&mut cqe, received.solicited);
-        self.push_cqe(qp.cqn_rcv, &cqe, received.solicited);
+        let half = put_inline(&mut cqe, qp.cs_res, data);
+        self.push_cqe(receive_cq(qp, wqe), &cqe, half.as_ref(), received.solicited);
     }
 
     /// Completion of a receive WQE with an error.
     pub(super) fn complete_receive_error(&mut self, qp: &mut Qp, wqe: &ReceiveWqe, failure: Failure) {
         let index = receive_index(qp, wqe);
-        self.complete_error(qp, qp.cqn_rcv, wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
+        self.complete_error(qp, receive_cq(qp, wqe), wqe.index, CqeOpcode::RESP_ERR, 0, index, failure);
         self.count(qp, q::resp_cqe_error);
         let counter = match failure.syndrome {
             CqeSyndrome::WR_FLUSH_ERR => q::resp_cqe_flush_error,
@@ -126,7 +142,7 @@ impl Context<'_, '_> {
         err_cqe::qpn.set(&mut cqe, qp.qpn);
         err_cqe::wqe_counter.set(&mut cqe, counter);
         err_cqe::opcode.set(&mut cqe, kind.0);
-        self.push_cqe(cqn, &cqe, true);
+        self.push_cqe(cqn, &cqe, None, true);
     }
 
     fn stamp(&self, cqe: &mut [u8; cqe64::SIZE]) {
@@ -135,9 +151,24 @@ impl Context<'_, '_> {
         cqe64::timestamp_l.set(cqe, ticks as u32);
     }
 
-    fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], notify: bool) {
+    fn push_cqe(&mut self, cqn: u32, cqe: &[u8; 64], first_half: Option<&[u8; 64]>, notify: bool) {
         // A CQ that fails has logged it, and its QPs come to `on_cq_error`.
-        let _ = self.queues.push_cqe(self.io, self.log, cqn, cqe, None, notify);
+        let _ = self.queues.push_cqe(self.io, self.log, cqn, cqe, first_half, notify);
+    }
+
+    /// Whether the CQ's entries can carry what `scatter` (`qpc.cs_res`, `qpc.cs_req`) allows: 64 bytes need the first half of
+    /// a 128-byte entry.
+    pub(super) fn inline_fits(&self, qp: &Qp, wqe: &ReceiveWqe, scatter: u8) -> bool {
+        self.entry_holds(receive_cq(qp, wqe), scatter)
+    }
+
+    pub(super) fn entry_holds(&self, cqn: u32, scatter: u8) -> bool {
+        let Some(cq) = self.queues.cqs.get(cqn) else { return false };
+        match inline_limit(scatter) {
+            0 => false,
+            32 => true,
+            _ => cq.cqe_bytes == 128,
+        }
     }
 
     pub(super) fn count(&mut self, qp: &Qp, counter: Field) {
@@ -167,12 +198,12 @@ impl Context<'_, '_> {
             let (index, blocks, opcode, signalled) = (wqe.index, wqe.blocks, wqe.opcode, wqe.signalled);
             let byte_count = if wqe.work.is_answered() { wqe.len as u32 } else { 0 };
             let requester = &mut qp.transport.requester;
-            requester.wqes.pop_front();
+            let inline = requester.wqes.pop_front().and_then(|wqe| wqe.inline_answer);
             requester.at = requester.at.saturating_sub(1);
             requester.ssn = requester.ssn.wrapping_add(1) & 0x00ff_ffff;
             qp.transport.queue.retired = index.wrapping_add(blocks);
             if signalled {
-                self.complete_send(qp, index, opcode, byte_count);
+                self.complete_send(qp, index, opcode, byte_count, inline.as_deref().unwrap_or_default());
             }
         }
     }
@@ -257,6 +288,9 @@ impl Context<'_, '_> {
 
     pub(super) fn flush_receives(&mut self, qp: &mut Qp) {
         const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
+        if let Some(receive) = qp.transport.responder.spare.take() {
+            self.complete_receive_error(qp, &receive, FLUSHED);
+        }
         if let Some(Current::Send { receive, .. }) = qp.transport.responder.current.take() {
             self.complete_receive_error(qp, &receive, FLUSHED);
         }
@@ -269,7 +303,7 @@ impl Context<'_, '_> {
             return;
         }
         while let Some(index) = self.next_receive_index(qp) {
-            let wqe = ReceiveWqe { index, sges: Vec::new(), capacity: 0, srqn: None };
+            let wqe = ReceiveWqe { index, sges: Vec::new(), capacity: 0, srqn: None, owner: None };
             self.complete_receive_error(qp, &wqe, FLUSHED);
         }
     }
@@ -295,6 +329,42 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.user_index == 0xff_ffff { 0 } else { qp.user_index }
 }
 
+/// Bytes that a completion may carry: `qpc.cs_res` 1 or 2, `qpc.cs_req` 0x11 or 0x22.
+pub(super) const fn inline_limit(scatter: u8) -> usize {
+    match scatter & 0xf {
+        1 => 32,
+        2 => 64,
+        _ => 0,
+    }
+}
+
+/// Puts `data` into a completion, which then says so (`cqe64.op_own`, format). Answers with the first half of a 128-byte
+/// entry, where the data is there.
+fn put_inline(cqe: &mut [u8; cqe64::SIZE], scatter: u8, data: &[u8]) -> Option<[u8; 64]> {
+    if data.is_empty() {
+        return None;
+    }
+    let format =
+        if inline_limit(scatter) == 32 { CqeFormat::INLINE_DATA32_SEG } else { CqeFormat::INLINE_DATA64_SEG };
+    cqe64::format.set(cqe, format.0);
+    let mut half = [0; 64];
+    let place = if format == CqeFormat::INLINE_DATA32_SEG { &mut *cqe } else { &mut half };
+    for (to, from) in place.iter_mut().zip(data) {
+        *to = *from;
+    }
+    (format == CqeFormat::INLINE_DATA64_SEG).then_some(half)
+}
+
+/// The CQ of a receive WQE: the QP's, or that of the XRC SRQ it is from.
+fn receive_cq(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
+    wqe.owner.map_or(qp.cqn_rcv, |owner| owner.cqn)
+}
+
 fn receive_index(qp: &Qp, wqe: &ReceiveWqe) -> u32 {
+    match wqe.owner {
+        Some(SharedOwner { user_index: 0xff_ffff, .. }) => return wqe.srqn.unwrap_or(0),
+        Some(owner) => return owner.user_index,
+        None => {}
+    }
     if qp.user_index == 0xff_ffff { wqe.srqn.unwrap_or(0) } else { qp.user_index }
 }

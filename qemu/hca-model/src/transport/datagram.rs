@@ -54,7 +54,7 @@ impl Context<'_, '_> {
             }
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             if wqe.signalled {
-                self.complete_send(qp, wqe.index, wqe.opcode, 0);
+                self.complete_send(qp, wqe.index, wqe.opcode, 0, &[]);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Context<'_, '_> {
             .scatter(user, &receive.sges, 0, area)
             .and_then(|()| self.scatter(user, &receive.sges, GRH_AREA as u64, data));
         match placed {
-            Ok(()) => self.complete_receive(qp, receive, received),
+            Ok(()) => self.complete_receive(qp, receive, received, &[]),
             Err(fault) => {
                 let (field, text) = fault.describe("wqe_data_seg.lkey");
                 let text = format!("receive WQE {:#x}: {text}", receive.index);

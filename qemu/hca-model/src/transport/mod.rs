@@ -13,7 +13,8 @@
 //! | `umr` | changing memory keys |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
-//! | `responder`, `respond` | RC: taking requests, and answering them |
+//! | `responder`, `respond` | RC and XRC: taking requests, and answering them |
+//! | `unreliable` | UC: taking requests |
 //! | `datagram` | UD and the management QPs |
 //! | `management` | what the device answers itself |
 //! | `completion` | CQEs, errors, flush |
@@ -31,6 +32,7 @@ mod respond;
 mod responder;
 mod state;
 mod umr;
+mod unreliable;
 mod wqe;
 
 #[cfg(test)]
@@ -338,8 +340,8 @@ impl Context<'_, '_> {
                 }
                 false
             }
-            (ServiceType::REG_UMR, _) => self.transmit(qp, budget),
-            (ServiceType::RC, _) => {
+            (ServiceType::REG_UMR | ServiceType::UC, _) => self.transmit(qp, budget),
+            (ServiceType::RC | ServiceType::XRC, _) => {
                 // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests.
                 let mut answers = *budget - *budget / 4;
                 let given = answers;
@@ -403,7 +405,9 @@ impl Context<'_, '_> {
             return;
         };
         match (transport, qp.service) {
-            (Transport::Rc, ServiceType::RC) => {
+            (Transport::Rc, ServiceType::RC)
+            | (Transport::Xrc, ServiceType::XRC)
+            | (Transport::Uc, ServiceType::UC) => {
                 // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
                 if !loopback && shape.lrh.slid != qp.primary_path.rlid {
                     self.device.counters.no_qp += 1;
@@ -412,7 +416,9 @@ impl Context<'_, '_> {
                 if !self.pkey_fits(qp, shape.bth.pkey) {
                     return;
                 }
-                if operation.is_response() {
+                if qp.service == ServiceType::UC {
+                    self.unreliable(qp, operation, &shape, packet);
+                } else if operation.is_response() {
                     self.response(qp, operation, Psn::new(shape.bth.psn), shape.content(packet));
                 } else {
                     self.request(qp, operation, &shape, packet);

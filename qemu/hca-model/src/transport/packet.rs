@@ -3,6 +3,8 @@
 use ib_mgmt::Gid;
 use ib_mgmt::wire::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode};
 
+use mlx5_prm::value::ServiceType;
+
 use super::Context;
 use super::psn::Psn;
 use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
@@ -10,6 +12,11 @@ use crate::fabric::shape;
 use crate::object::qp::{AddressPath, Qp};
 use crate::port::Port;
 use crate::seams::Packet;
+
+/// Opcode bits of unreliable connections.
+const SERVICE_UC: u8 = 0x20;
+/// Opcode bits of extended reliable connections.
+const SERVICE_XRC: u8 = 0xa0;
 
 /// Where a packet goes and as whose, up to the BTH.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +26,8 @@ pub(super) struct Envelope {
     dlid: u16,
     pkey: u16,
     dest_qpn: u32,
+    /// The transport service's bits of the opcode; 0 also where the opcode is given whole.
+    service: u8,
     grh: Option<Grh>,
     /// The packet does not leave the device.
     pub(super) loopback: bool,
@@ -80,6 +89,7 @@ pub(super) fn envelope(port: &Port, route: &Route, pkey: u16, dest_qpn: u32) -> 
         dlid: if route.force_loopback && route.dlid == 0 { port.lid } else { route.dlid },
         pkey,
         dest_qpn,
+        service: 0,
         grh,
         loopback: route.force_loopback || own(route.dlid),
     }
@@ -118,10 +128,16 @@ impl Draft {
 }
 
 impl Context<'_, '_> {
-    /// The envelope of a connected QP's packets; `None` when its P_Key entry is empty.
+    /// The envelope of a connected QP's packets, whose opcodes are given as those of RC; `None` when its P_Key entry is empty.
     pub(super) fn connection(&self, qp: &Qp) -> Option<Envelope> {
         let pkey = self.port.pkey(qp.primary_path.pkey_index)?;
-        Some(envelope(self.port, &Route::from(&qp.primary_path), pkey, qp.remote_qpn))
+        let service = match qp.service {
+            ServiceType::UC => SERVICE_UC,
+            ServiceType::XRC => SERVICE_XRC,
+            _ => 0,
+        };
+        let envelope = envelope(self.port, &Route::from(&qp.primary_path), pkey, qp.remote_qpn);
+        Some(Envelope { service, ..envelope })
     }
 
     /// A packet with its headers, `extended` among them, and room for `payload_len` bytes.
@@ -151,7 +167,12 @@ impl Context<'_, '_> {
             solicited: head.solicited,
             ack_req: head.ack_request,
             pad_count: pad as u8,
-            ..Bth::new(head.opcode, envelope.pkey, envelope.dest_qpn, head.psn.get())
+            ..Bth::new(
+                Opcode(head.opcode.0 | envelope.service),
+                envelope.pkey,
+                envelope.dest_qpn,
+                head.psn.get(),
+            )
         };
         let mut at = 0;
         let mut put = |header: &[u8]| {

@@ -5,9 +5,10 @@ use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::value::RqType;
 
 use super::Context;
-use super::state::{ReceiveWqe, Sge};
+use super::state::{ReceiveWqe, Sge, SharedOwner};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use crate::object::srq::SrqKind;
 
 /// Longest receive WQE: 512 bytes, and the next segment of a shared queue's.
 const MAX_STRIDE: usize = 2048;
@@ -67,7 +68,8 @@ impl Context<'_, '_> {
     /// Takes the next receive WQE if it has room for `needed` bytes; [`NoReceive::Empty`] leaves a smaller one there.
     pub(super) fn take_receive_of(&mut self, qp: &mut Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
         if qp.rq_type == RqType::SRQ_RQ {
-            return self.take_shared(qp, needed);
+            let srqn = qp.transport.responder.target.map_or(qp.srqn, |target| target.srqn);
+            return self.take_shared(qp, srqn, needed);
         }
         let Some(rq) = qp.rq else { return Err(NoReceive::Empty) };
         let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
@@ -86,8 +88,8 @@ impl Context<'_, '_> {
         Ok(wqe)
     }
 
-    fn take_shared(&mut self, qp: &Qp, needed: u64) -> Result<ReceiveWqe, NoReceive> {
-        let Some(srq) = self.srqs.get_mut(qp.srqn) else { return Err(NoReceive::Broken) };
+    fn take_shared(&mut self, qp: &Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
+        let Some(srq) = self.srqs.get_mut(srqn) else { return Err(NoReceive::Broken) };
         let subject = Subject::WorkQueue { qpn: qp.qpn };
         let posted = match self.io.memory.load32(srq.dbr_addr) {
             Ok(value) => value as u16,
@@ -109,7 +111,10 @@ impl Context<'_, '_> {
             return Err(NoReceive::Broken);
         }
         let list = if srq.linked { bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default() } else { &*bytes };
-        let wqe = scatter_list(index, list, Some(srq.srqn));
+        let mut wqe = scatter_list(index, list, Some(srq.srqn));
+        if srq.kind == SrqKind::Xrc {
+            wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });
+        }
         if wqe.capacity < needed {
             return Err(NoReceive::Empty);
         }
@@ -138,5 +143,5 @@ fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>) -> ReceiveWqe {
         sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });
     }
     let capacity = sges.iter().map(|sge| sge.len).sum();
-    ReceiveWqe { index, sges, capacity, srqn }
+    ReceiveWqe { index, sges, capacity, srqn, owner: None }
 }

@@ -1,6 +1,6 @@
 //! The requester half of a reliable connection: sending, and starting over (IBTA 9.7.3, 9.7.4, 9.7.6).
 
-use ib_mgmt::wire::{AtomicEth, Opcode, Reth};
+use ib_mgmt::wire::{AtomicEth, Opcode, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
@@ -53,11 +53,15 @@ pub(super) fn mtu(qp: &Qp) -> u32 {
 impl Context<'_, '_> {
     /// Sends what may be sent. Answers whether the budget, and nothing else, ended it.
     pub(super) fn transmit(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
-        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING) {
+        if !matches!(qp.state, QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER) {
             return false;
         }
         if qp.transport.queue.rung && self.refresh_posted(qp).is_err() {
             self.catastrophe(qp);
+            return false;
+        }
+        if qp.state == QpState::SQER {
+            self.flush_sends(qp);
             return false;
         }
         if qp.transport.requester.rnr_until.is_some() {
@@ -173,11 +177,16 @@ impl Context<'_, '_> {
         let offset = u64::from(done) * u64::from(mtu);
         let left = wqe.len.saturating_sub(offset);
         let last = done + 1 >= wqe.psns;
-        let mut extended = [0; 28];
+        let mut extended = [0; XrcEth::LEN + AtomicEth::LEN];
+        let mut front = 0;
+        if qp.service == ServiceType::XRC {
+            front = put(&mut extended, &XrcEth { srqn: wqe.xrc_srqn }.to_bytes());
+        }
+        let room = extended.get_mut(front..).unwrap_or_default();
         let mut head = Head {
             opcode: Opcode(0),
             psn,
-            ack_request: last || psn.get() & every == every,
+            ack_request: qp.service != ServiceType::UC && (last || psn.get() & every == every),
             solicited: false,
         };
         let result = if wqe.work.is_answered() {
@@ -187,7 +196,7 @@ impl Context<'_, '_> {
                     let reth =
                         Reth { va: wqe.raddr.wrapping_add(offset), rkey: wqe.rkey, dma_len: left as u32 };
                     head.opcode = Opcode::RC_READ_REQUEST;
-                    put(&mut extended, &reth.to_bytes())
+                    put(room, &reth.to_bytes())
                 }
                 work => {
                     let (opcode, swap_or_add, compare) = match work {
@@ -196,20 +205,20 @@ impl Context<'_, '_> {
                     };
                     head.opcode = opcode;
                     let atomic = AtomicEth { va: wqe.raddr, rkey: wqe.rkey, swap_or_add, compare };
-                    put(&mut extended, &atomic.to_bytes())
+                    put(room, &atomic.to_bytes())
                 }
             };
             head.ack_request = true;
-            let draft = self.draft(envelope, &head, extended.get(..len).unwrap_or_default(), 0);
+            let draft = self.draft(envelope, &head, extended.get(..front + len).unwrap_or_default(), 0);
             self.dispatch(draft);
             Ok(())
         } else {
             let len = left.min(u64::from(mtu)) as usize;
-            let (opcode, extended_len) = write_or_send(wqe, done == 0, last, &mut extended);
+            let (opcode, extended_len) = write_or_send(wqe, done == 0, last, room);
             head.opcode = opcode;
             head.solicited = last && wqe.solicited && wqe.work != Work::Write;
             let mut draft =
-                self.draft(envelope, &head, extended.get(..extended_len).unwrap_or_default(), len);
+                self.draft(envelope, &head, extended.get(..front + extended_len).unwrap_or_default(), len);
             let filled = match &payload {
                 Payload::Gather(list) => self.gather(user, list, offset, draft.payload()),
                 Payload::Inline(data) => match data.get(offset as usize..offset as usize + len) {
@@ -254,6 +263,12 @@ impl Context<'_, '_> {
         }
         if requester.sent.is_before(next) {
             requester.sent = next;
+        }
+        if qp.service == ServiceType::UC {
+            // Nobody acknowledges: what is sent is done.
+            requester.unacked = next;
+            self.complete_finished(qp);
+            return;
         }
         if answered && first_time {
             requester.count_reads();
@@ -317,7 +332,7 @@ impl Context<'_, '_> {
 }
 
 /// Opcode and extended headers of a SEND or WRITE packet.
-fn write_or_send(wqe: &Wqe, first: bool, last: bool, extended: &mut [u8; 28]) -> (Opcode, usize) {
+fn write_or_send(wqe: &Wqe, first: bool, last: bool, extended: &mut [u8]) -> (Opcode, usize) {
     let opcode = match (wqe.work, first, last) {
         (Work::Write | Work::WriteImmediate, true, false) => Opcode::RC_WRITE_FIRST,
         (Work::Write | Work::WriteImmediate, false, false) => Opcode::RC_WRITE_MIDDLE,

@@ -5,7 +5,7 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 
 use super::Context;
-use super::memory::{Fault, user};
+use super::memory::Fault;
 use super::packet::{Envelope, Head};
 use super::psn::Psn;
 use super::requester::mtu;
@@ -66,7 +66,6 @@ impl Context<'_, '_> {
     /// Sends the next packet of the oldest answer.
     fn send_answer(&mut self, qp: &mut Qp, envelope: &Envelope) -> Result<(), Nak> {
         let mtu = u64::from(mtu(qp));
-        let user = user(qp);
         let Some(job) = qp.transport.responder.jobs.front_mut() else { return Ok(()) };
         let psn = job.psn;
         let first = !job.started;
@@ -85,7 +84,7 @@ impl Context<'_, '_> {
                 self.dispatch(draft);
                 Ok(())
             }
-            Answer::Read { va, rkey, left } => {
+            Answer::Read { va, rkey, left, user } => {
                 let len = left.min(mtu);
                 let last = left <= mtu;
                 head.opcode = match (first, last) {
@@ -98,7 +97,7 @@ impl Context<'_, '_> {
                     qp.transport.responder.jobs.pop_front();
                 } else {
                     job.psn = psn.next();
-                    job.kind = Answer::Read { va: va.wrapping_add(len), rkey, left: left - len };
+                    job.kind = Answer::Read { va: va.wrapping_add(len), rkey, left: left - len, user };
                 }
                 let aeth = aeth.to_bytes();
                 let extended: &[u8] = if first || last { &aeth } else { &[] };

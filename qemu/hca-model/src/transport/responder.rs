@@ -1,25 +1,27 @@
 //! The responder half of a reliable connection: taking requests (IBTA 9.7.4, 9.7.5.2, 9.9.3).
 
-use ib_mgmt::wire::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth};
+use ib_mgmt::wire::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::{AccessFlags, QpState};
+use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
 use super::Context;
-use super::completion::{Received, vendor};
+use super::completion::{Received, inline_limit, vendor};
 use super::memory::{Fault, user};
 use super::psn::Psn;
 use super::receive::NoReceive;
 use super::requester::mtu;
-use super::state::{Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe};
+use super::state::{Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe, Target};
 use crate::fabric::shape::Shape;
 use crate::log::Subject;
+use crate::object::mkey::User;
 use crate::object::qp::Qp;
+use crate::object::srq::SrqKind;
 
 /// Why a request is not carried out.
-enum Refusal {
+pub(super) enum Refusal {
     /// No receive WQE: the requester shall come again.
     NotReady,
     /// Answered by a NAK; the QP then goes to error. An event tells the owner.
@@ -64,9 +66,13 @@ impl Context<'_, '_> {
         }
         let psn = Psn::new(shape.bth.psn);
         let expected = qp.transport.responder.expected;
+        let target = self.find_target(qp, shape, packet);
+        if let Ok(target) = &target {
+            qp.transport.responder.target = *target;
+        }
         if psn == expected {
             qp.transport.responder.nak_sent = false;
-            match self.execute(qp, operation, shape, packet) {
+            match target.and_then(|_| self.execute(qp, operation, shape, packet)) {
                 // What is answered with data needs no acknowledgement beside it.
                 Ok(()) => qp.transport.responder.ack_due |= shape.bth.ack_req && !has_answer(operation),
                 Err(refusal) => self.refuse(qp, refusal),
@@ -74,7 +80,7 @@ impl Context<'_, '_> {
         } else if psn.is_before(expected) {
             self.device.counters.duplicates += 1;
             self.count(qp, q::duplicate_request);
-            self.repeat(qp, operation, psn, shape.content(packet));
+            self.repeat(qp, operation, psn, content(qp, shape, packet));
         } else {
             self.device.counters.out_of_sequence += 1;
             self.count(qp, q::out_of_sequence);
@@ -86,6 +92,21 @@ impl Context<'_, '_> {
             }
         }
         self.schedule(qp);
+    }
+
+    /// XRC: the shared receive queue that a request names. It must belong to the QP's domain (IBTA A14.3).
+    fn find_target(&self, qp: &Qp, shape: &Shape, packet: &[u8]) -> Result<Option<Target>, Refusal> {
+        if qp.service != ServiceType::XRC {
+            return Ok(None);
+        }
+        let header = XrcEth::parse(shape.content(packet)).map_err(|_| invalid("a packet without XRCETH"))?;
+        match self.srqs.get(header.srqn) {
+            Some(srq) if srq.kind == SrqKind::Xrc && srq.xrcd == qp.xrcd => Ok(Some(Target {
+                srqn: srq.srqn,
+                user: User { pd: srq.pd, qpn: qp.qpn, reserved_lkey: srq.reserved_lkey },
+            })),
+            _ => Err(invalid(format!("no XRC SRQ {:#x} in domain {:#x}", header.srqn, qp.xrcd))),
+        }
     }
 
     fn refuse(&mut self, qp: &mut Qp, refusal: Refusal) {
@@ -119,6 +140,7 @@ impl Context<'_, '_> {
     /// atomic is remembered (IBTA 9.7.5.1.3).
     fn repeat(&mut self, qp: &mut Qp, operation: Operation, psn: Psn, content: &[u8]) {
         let mtu = mtu(qp);
+        let user = actor(qp);
         let responder = &mut qp.transport.responder;
         match operation {
             Operation::ReadRequest => {
@@ -129,7 +151,7 @@ impl Context<'_, '_> {
                     // Beyond what was ever asked for: no repetition of anything.
                     return;
                 }
-                let answer = Answer::Read { va: reth.va, rkey: reth.rkey, left };
+                let answer = Answer::Read { va: reth.va, rkey: reth.rkey, left, user };
                 let covers = |job: &&mut Job| !psn.is_before(job.psn) && psn.is_before(job.end);
                 if let Some(job) = responder.jobs.iter_mut().find(covers) {
                     // Not begun: it will be answered anyway. Begun: the requester has what lies before `psn`.
@@ -166,14 +188,14 @@ impl Context<'_, '_> {
     }
 
     /// Carries out the expected request.
-    fn execute(
+    pub(super) fn execute(
         &mut self,
         qp: &mut Qp,
         operation: Operation,
         shape: &Shape,
         packet: &[u8],
     ) -> Result<(), Refusal> {
-        let content = shape.content(packet);
+        let content = content(qp, shape, packet);
         let within = match (&qp.transport.responder.current, operation) {
             (None, op) => op.is_first() || is_only(op),
             (Some(Current::Send { .. }), op) => op.is_send() && !op.starts_send(),
@@ -215,6 +237,11 @@ impl Context<'_, '_> {
             _ => (self.receive_wqe(qp)?, 0),
         };
         let total = received + data.len() as u64;
+        if total > receive.capacity && qp.service == ServiceType::UC {
+            let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
+            qp.transport.responder.spare = Some(receive);
+            return Err(invalid(text));
+        }
         if total > receive.capacity {
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
             self.complete_receive_error(qp, &receive, failure);
@@ -227,8 +254,15 @@ impl Context<'_, '_> {
                 )),
             ));
         }
-        let user = user(qp);
-        if let Err(fault) = self.scatter(user, &receive.sges, received, data) {
+        // Little data of one packet may come in the completion itself; software puts it in place then.
+        let inline = received == 0
+            && operation.ends_message()
+            && (1..=inline_limit(qp.cs_res)).contains(&data.len())
+            && self.inline_fits(qp, &receive, qp.cs_res);
+        let user = actor(qp);
+        if inline {
+            // Nothing is scattered.
+        } else if let Err(fault) = self.scatter(user, &receive.sges, received, data) {
             self.complete_receive_error(qp, &receive, LOCAL_PROTECTION);
             return Err(operational(fault));
         }
@@ -248,7 +282,7 @@ impl Context<'_, '_> {
             };
             let received = describe(qp, shape, opcode, total as u32, immediate);
             self.finish_message(qp);
-            self.complete_receive(qp, &receive, &received);
+            self.complete_receive(qp, &receive, &received, if inline { data } else { &[] });
         } else {
             qp.transport.responder.current = Some(Current::Send { receive, received: total });
             self.advance(qp, 1);
@@ -276,7 +310,7 @@ impl Context<'_, '_> {
             }
             // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
             if len != 0 {
-                let user = user(qp);
+                let user = actor(qp);
                 self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
                     .map_err(|error| access(Fault::Key(error)))?;
             }
@@ -298,7 +332,7 @@ impl Context<'_, '_> {
         // The receive comes first: without one nothing of the packet may happen.
         let receive = if operation.has_imm() { Some(self.receive_wqe(qp)?) } else { None };
         if len != 0 {
-            let user = user(qp);
+            let user = actor(qp);
             if let Err(fault) = self.write_key(user, rkey, va, AccessFlags::REMOTE_WRITE, data) {
                 if let Some(receive) = receive {
                     let failure =
@@ -313,7 +347,7 @@ impl Context<'_, '_> {
             self.finish_message(qp);
             if let Some(receive) = receive {
                 let received = describe(qp, shape, CqeOpcode::RESP_WR_IMM, total as u32, immediate);
-                self.complete_receive(qp, &receive, &received);
+                self.complete_receive(qp, &receive, &received, &[]);
             }
         } else {
             let va = va.wrapping_add(len);
@@ -336,7 +370,7 @@ impl Context<'_, '_> {
             return Err(invalid(format!("a READ of {len} bytes")));
         }
         if len != 0 {
-            let user = user(qp);
+            let user = actor(qp);
             self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
                 .map_err(|error| access(Fault::Key(error)))?;
         }
@@ -345,9 +379,9 @@ impl Context<'_, '_> {
         let psn = qp.transport.responder.expected;
         let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
         self.advance(qp, psns);
+        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left: len, user: actor(qp) };
         let responder = &mut qp.transport.responder;
         responder.msn = (responder.msn + 1) & 0x00ff_ffff;
-        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left: len };
         let (msn, end) = (responder.msn, psn.plus(psns));
         responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
         Ok(())
@@ -365,7 +399,7 @@ impl Context<'_, '_> {
             return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
         }
         self.resource(qp)?;
-        let user = user(qp);
+        let user = actor(qp);
         let mut old = [0; 8];
         self.read_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &mut old).map_err(access)?;
         let original = self.atomic_number(old);
@@ -406,6 +440,9 @@ impl Context<'_, '_> {
     }
 
     fn receive_wqe(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, Refusal> {
+        if let Some(spare) = qp.transport.responder.spare.take() {
+            return Ok(spare);
+        }
         match self.take_receive(qp) {
             Ok(wqe) => Ok(wqe),
             Err(NoReceive::Empty) => Err(Refusal::NotReady),
@@ -430,7 +467,7 @@ impl Context<'_, '_> {
     /// The sender invalidates one of our keys (IBTA 9.4.1.1.3).
     fn invalidate(&mut self, qp: &Qp, rkey: u32) -> Result<(), Refusal> {
         use crate::object::mkey::MkeyError;
-        let user = user(qp);
+        let user = actor(qp);
         let allowed = match self.mkeys.get(rkey) {
             None => Err(MkeyError::Missing),
             Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
@@ -447,8 +484,19 @@ impl Context<'_, '_> {
     }
 }
 
+/// What follows a request's BTH, and its XRCETH.
+fn content<'a>(qp: &Qp, shape: &Shape, packet: &'a [u8]) -> &'a [u8] {
+    let content = shape.content(packet);
+    if qp.service == ServiceType::XRC { content.get(XrcEth::LEN..).unwrap_or_default() } else { content }
+}
+
+/// On whose behalf a request is carried out: the QP's, or with XRC the shared receive queue's.
+fn actor(qp: &Qp) -> User {
+    qp.transport.responder.target.map_or_else(|| user(qp), |target| target.user)
+}
+
 /// A request of one packet: an "only", a READ request, an atomic.
-fn is_only(operation: Operation) -> bool {
+pub(super) fn is_only(operation: Operation) -> bool {
     operation.ends_message()
         && matches!(
             operation,

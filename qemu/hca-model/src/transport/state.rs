@@ -8,7 +8,7 @@ use mlx5_prm::datapath::{SendOpcode, UmrFlags};
 use mlx5_prm::status::CqeSyndrome;
 
 use super::psn::Psn;
-use crate::object::mkey::Segment;
+use crate::object::mkey::{Segment, User};
 use crate::seams::Packet;
 
 /// Request packets that a requester has on their way at most.
@@ -149,6 +149,8 @@ pub(super) struct Wqe {
     pub(super) immediate: u32,
     pub(super) raddr: u64,
     pub(super) rkey: u32,
+    /// XRC: the SRQ at the other side.
+    pub(super) xrc_srqn: u32,
     pub(super) len: u64,
     pub(super) payload: Payload,
     pub(super) swap_add: u64,
@@ -162,6 +164,8 @@ pub(super) struct Wqe {
     pub(super) answered: u32,
     /// Sent at least once.
     pub(super) issued: bool,
+    /// The answer, when it comes in the completion instead of memory.
+    pub(super) inline_answer: Option<Vec<u8>>,
     /// Why it cannot be sent (further).
     pub(super) failure: Option<Failure>,
 }
@@ -211,6 +215,20 @@ pub(super) enum Current {
     Write { va: u64, rkey: u32, left: u64, total: u64 },
 }
 
+/// The XRC SRQ that a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) srqn: u32,
+    pub(super) user: User,
+}
+
+/// Where completions of an XRC SRQ's receive WQEs go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedOwner {
+    pub(super) cqn: u32,
+    pub(super) user_index: u32,
+}
+
 /// A receive WQE that was taken from its queue.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWqe {
@@ -219,6 +237,8 @@ pub(super) struct ReceiveWqe {
     pub(super) capacity: u64,
     /// From this shared receive queue.
     pub(super) srqn: Option<u32>,
+    /// With a CQ and a user index of its own.
+    pub(super) owner: Option<SharedOwner>,
 }
 
 /// An answer that the responder has to send, in order.
@@ -237,7 +257,7 @@ pub(super) struct Job {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    Read { va: u64, rkey: u32, left: u64 },
+    Read { va: u64, rkey: u32, left: u64, user: User },
     Atomic { original: u64 },
 }
 
@@ -257,6 +277,10 @@ pub(super) struct Responder {
     pub(super) expected: Psn,
     pub(super) msn: u32,
     pub(super) current: Option<Current>,
+    /// A receive WQE that was taken for a message that then was dropped: the next message's.
+    pub(super) spare: Option<ReceiveWqe>,
+    /// XRC: on whose behalf, and from which SRQ, the request at hand is carried out.
+    pub(super) target: Option<Target>,
     pub(super) jobs: VecDeque<Job>,
     pub(super) ack_due: bool,
     pub(super) nak: Option<Nak>,
@@ -318,6 +342,8 @@ pub struct TransportCounters {
     pub out_of_sequence: u64,
     /// READ responses or acknowledgements that showed that an earlier READ response was lost.
     pub implied_naks: u64,
+    /// Messages of unreliable connections dropped although all of them arrived: no receive WQE, no right.
+    pub messages_dropped: u64,
     /// Packets with a wrong ICRC.
     pub icrc_errors: u64,
     /// Packets whose headers made no sense.

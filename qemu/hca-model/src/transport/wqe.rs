@@ -3,7 +3,7 @@
 use mlx5_prm::Layout;
 use mlx5_prm::datapath::{
     CTRL_IMM, DS_SIZE, SendOpcode, WQEBB_SIZE, av, wqe_atomic_seg, wqe_ctrl_seg, wqe_data_seg,
-    wqe_inline_seg, wqe_raddr_seg,
+    wqe_inline_seg, wqe_raddr_seg, wqe_xrc_seg,
 };
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
@@ -93,6 +93,7 @@ impl Context<'_, '_> {
             immediate: 0,
             raddr: 0,
             rkey: 0,
+            xrc_srqn: 0,
             len: 0,
             payload: Payload::Gather(Vec::new()),
             swap_add: 0,
@@ -102,6 +103,7 @@ impl Context<'_, '_> {
             psns: 0,
             answered: 0,
             issued: false,
+            inline_answer: None,
             failure: None,
         };
         let mut bytes = [0; MAX_WQE];
@@ -205,7 +207,7 @@ impl Context<'_, '_> {
         };
         wqe.immediate =
             ctrl.get(CTRL_IMM..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_be_bytes(*b));
-        let reliable = qp.service == ServiceType::RC;
+        let reliable = matches!(qp.service, ServiceType::RC | ServiceType::XRC);
         let connected = reliable || qp.service == ServiceType::UC;
         let sends = qp.service != ServiceType::REG_UMR;
         wqe.work = match wqe.opcode {
@@ -225,6 +227,11 @@ impl Context<'_, '_> {
         };
         if wqe.work == Work::Nop {
             return Ok(None);
+        }
+        if qp.service == ServiceType::XRC {
+            let segment = take(&mut rest, wqe_xrc_seg::SIZE)?;
+            self.reserved(&wqe_xrc_seg::LAYOUT, "wqe_xrc_seg", segment)?;
+            wqe.xrc_srqn = wqe_xrc_seg::xrc_srqn.get32(segment);
         }
         if wqe.work == Work::Umr {
             wqe.umr = Some(Box::new(self.parse_umr(wqe.immediate, rest)?));
@@ -319,7 +326,7 @@ impl Context<'_, '_> {
             return short("wqe_data_seg.byte_count", format!("an atomic of {} bytes", wqe.len));
         }
         let limit = match qp.service {
-            ServiceType::RC | ServiceType::UC => 1u64 << qp.log_msg_max.min(31),
+            ServiceType::RC | ServiceType::UC | ServiceType::XRC => 1u64 << qp.log_msg_max.min(31),
             _ => u64::from(self.port.mtu_bytes()),
         };
         if wqe.len > limit {

@@ -80,6 +80,7 @@ pub(super) struct Request {
     pub(super) atomic: (u64, u64),
     pub(super) data: Vec<Seg>,
     pub(super) inline: Option<Vec<u8>>,
+    pub(super) xrc_srqn: Option<u32>,
 }
 
 impl Request {
@@ -92,6 +93,7 @@ impl Request {
             atomic: (0, 0),
             data: data.to_vec(),
             inline: None,
+            xrc_srqn: None,
         }
     }
 
@@ -125,6 +127,8 @@ pub(super) struct Completion {
     pub(super) source: (u16, u32, u8),
     pub(super) grh: u8,
     pub(super) user: u32,
+    /// Format, and the entry's first 32 bytes.
+    pub(super) inline: (u8, [u8; 32]),
 }
 
 pub(super) struct Bed {
@@ -299,6 +303,7 @@ impl Bed {
             source: (cqe64::slid.get32(&cqe) as u16, cqe64::rqpn.get32(&cqe), cqe64::sl.get32(&cqe) as u8),
             grh: cqe64::g.get32(&cqe) as u8,
             user: cqe64::srqn.get32(&cqe),
+            inline: (cqe_format(op_own).0, *cqe.first_chunk().unwrap()),
         })
     }
 
@@ -456,7 +461,18 @@ impl Bed {
     }
 
     pub(super) fn pair_on(&mut self, a: usize, b: usize, options: &Options) -> (Handle, Handle) {
-        let pair = [self.make_qp(a, ServiceType::RC, options), self.make_qp(b, ServiceType::RC, options)];
+        self.pair_of(ServiceType::RC, a, b, options)
+    }
+
+    /// Two connected QPs of any service.
+    pub(super) fn pair_of(
+        &mut self,
+        service: ServiceType,
+        a: usize,
+        b: usize,
+        options: &Options,
+    ) -> (Handle, Handle) {
+        let pair = [self.make_qp(a, service, options), self.make_qp(b, service, options)];
         for (own, peer) in [(0, 1), (1, 0)] {
             let rlid = self.hca(pair[peer].node).port.lid;
             let remote_qpn = pair[peer].qpn;
@@ -486,6 +502,11 @@ impl Bed {
         wqe_ctrl_seg::imm.set(&mut wqe, request.immediate);
         wqe[CTRL_FM_CE_SE] = request.flags.bits();
         wqe.extend(address.iter().flatten());
+        if let Some(srqn) = request.xrc_srqn {
+            let mut segment = [0; 16];
+            wqe_xrc_seg::xrc_srqn.set(&mut segment, srqn);
+            wqe.extend(segment);
+        }
         let rdma = !matches!(
             request.opcode,
             SendOpcode::NOP | SendOpcode::SEND | SendOpcode::SEND_IMM | SendOpcode::SEND_INVAL

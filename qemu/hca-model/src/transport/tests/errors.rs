@@ -265,7 +265,7 @@ fn wqes_that_make_no_sense() {
     local_error(raw(|wqe| wqe[7] = 63), op, "wqe_ctrl_seg.ds");
     local_error(raw(|wqe| wqe[2] ^= 1), op, "wqe_ctrl_seg.wqe_index");
     local_error(raw(|wqe| wqe[6] ^= 1), op, "wqe_ctrl_seg.qpn");
-    local_error(raw(|wqe| wqe[3] = 0x25), op, "wqe_ctrl_seg.opcode");
+    local_error(raw(|wqe| wqe[3] = 0x25), op, "wqe_ctrl_seg.ds");
     local_error(raw(|wqe| wqe[3] = 0x7f), op, "wqe_ctrl_seg.opcode");
     local_error(raw(|wqe| wqe[11] = 0x19), op, "wqe_ctrl_seg");
     local_error(raw(|wqe| wqe[11] = 0xe8), op, "wqe_ctrl_seg.fm");

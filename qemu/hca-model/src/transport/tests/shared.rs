@@ -2,7 +2,8 @@
 
 use mlx5_prm::datapath::{CqeOpcode, SendOpcode, wqe_data_seg, wqe_srq_next_seg};
 use mlx5_prm::event::EventType;
-use mlx5_prm::value::{QpState, RqType};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::bed::{Bed, Options, PD, Request, pattern};
 use crate::object::pages::PageList;
@@ -87,4 +88,82 @@ fn two_connections_share_a_linked_list() {
     bed.run_for(1_000_000);
     assert_eq!(bed.poll_cq(1, b.cqn), None);
     assert_eq!(bed.events(1), [(EventType::SRQ_LAST_WQE, b.qpn)]);
+}
+
+#[test]
+fn extended_connections_name_the_queue_at_the_other_side() {
+    let mut bed = Bed::new(2);
+    let (mut a, b) = bed.pair_of(ServiceType::XRC, 0, 1, &Options { mtu: 2, ..Options::default() });
+    let (from, lkey) = bed.buffer(0, 0x1_0000);
+    let (to, rkey) = bed.buffer(1, 0x1_0000);
+    {
+        // The target has neither a send queue nor receives of its own; its PD counts for nothing.
+        let qp = bed.qp(&b);
+        (qp.sq, qp.rq, qp.rq_type, qp.xrcd, qp.pd) = (None, None, RqType::SRQ_RQ, 5, 0x999);
+        qp.transport.queue.rung = false;
+    }
+    let mut queues = Vec::new();
+    for n in 0..2u32 {
+        let at = bed.guests[1].alloc(0x1000);
+        let dbr = bed.guests[1].alloc(0x1000);
+        let cqn = bed.make_cq(1, 6);
+        for i in 0..8u64 {
+            let mut wqe = [0; 32];
+            wqe_srq_next_seg::next_wqe_index.set(&mut wqe, ((i + 1) % 8) as u32);
+            let segment = &mut wqe[16..];
+            wqe_data_seg::byte_count.set(segment, 0x1000u32);
+            wqe_data_seg::lkey.set(segment, rkey);
+            wqe_data_seg::addr.set(segment, to + (u64::from(n) * 8 + i) * 0x1000);
+            bed.guests[1].write(at + i * 32, &wqe);
+        }
+        bed.guests[1].write(dbr, &6u32.to_be_bytes());
+        let srqn = bed.hca(1).srqs.insert(|srqn| Srq {
+            srqn,
+            kind: SrqKind::Xrc,
+            pd: PD,
+            cqn,
+            xrcd: 5,
+            buffer: PageList::new(vec![at], 12, 0, 32 * 8).unwrap(),
+            log_size: 3,
+            log_stride: 5,
+            linked: true,
+            dbr_addr: dbr,
+            reserved_lkey: false,
+            user_index: 0x700 + n,
+            limit: 0,
+            taken: 0,
+            head: 0,
+            context: Vec::new(),
+        });
+        queues.push((srqn.unwrap(), cqn));
+    }
+    for n in 0..8u32 {
+        let (srqn, cqn) = queues[n as usize % 2];
+        let data = pattern(2, n, 900);
+        bed.guests[0].write(from, &data);
+        let mut request = Request::new(SendOpcode::SEND, &[(from, 900, lkey)]);
+        request.xrc_srqn = Some(srqn);
+        bed.send(&mut a, &request);
+        assert_eq!(bed.wait(&a).syndrome, 0);
+        let got = bed.poll_cq(1, cqn).unwrap();
+        assert_eq!((got.opcode, got.bytes, got.qpn), (CqeOpcode::RESP_SEND, 900, b.qpn));
+        assert_eq!((got.user, u32::from(got.counter)), (0x700 + n % 2, n / 2));
+        let at = to + u64::from(n % 2 * 8 + n / 2) * 0x1000;
+        assert_eq!(bed.guests[1].read(at, 900), data);
+    }
+    // Memory access is checked against the protection domain of the queue named.
+    let (srqn, _) = queues[1];
+    bed.guests[0].write(from, &pattern(5, 5, 3000));
+    let mut write = Request::new(SendOpcode::RDMA_WRITE, &[(from, 3000, lkey)]).to(to, rkey);
+    write.xrc_srqn = Some(srqn);
+    bed.send(&mut a, &write);
+    let mut read = Request::new(SendOpcode::RDMA_READ, &[(from + 0x8000, 3000, lkey)]).to(to, rkey);
+    read.xrc_srqn = Some(srqn);
+    bed.send(&mut a, &read);
+    assert_eq!((bed.wait(&a).syndrome, bed.wait(&a).syndrome), (0, 0));
+    assert_eq!(bed.guests[0].read(from + 0x8000, 3000), pattern(5, 5, 3000));
+    // A queue of another domain is none of the QP's.
+    bed.hca(1).srqs.get_mut(srqn).unwrap().xrcd = 6;
+    bed.send(&mut a, &write);
+    assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::REMOTE_INVAL_REQ_ERR.0);
 }

@@ -1,0 +1,69 @@
+//! Little data that comes in the completion itself (`qpc.cs_res`, `qpc.cs_req`).
+
+use mlx5_prm::datapath::{CqeFormat, CqeOpcode, SendOpcode};
+use mlx5_prm::status::CqeSyndrome;
+
+use super::bed::{Bed, Options, Request, pattern};
+
+#[test]
+fn a_short_receive_is_in_its_completion() {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(&Options { mtu: 1, ..Options::default() });
+    bed.qp(&b).cs_res = 1;
+    let (to, lkey) = bed.buffer(1, 0x1000);
+    for len in [0, 1, 31, 32, 33, 300] {
+        bed.guests[1].write(to, &[0xee; 512]);
+        bed.receive(&mut b, &[(to, 512, lkey)]);
+        let data = pattern(1, len as u32, len);
+        let mut request = Request::new(SendOpcode::SEND_IMM, &[]).immediate(5);
+        request.inline = Some(data.clone());
+        bed.send(&mut a, &request);
+        let got = bed.wait(&b);
+        assert_eq!((got.opcode, got.bytes, got.immediate), (CqeOpcode::RESP_SEND_IMM, len as u32, 5));
+        let (format, bytes) = got.inline;
+        if (1..=32).contains(&len) {
+            assert_eq!(format, CqeFormat::INLINE_DATA32_SEG.0);
+            assert_eq!(bytes[..len], data);
+            assert_eq!(bed.guests[1].read(to, 512), [0xee; 512], "nothing is scattered");
+        } else {
+            assert_eq!(format, 0);
+            assert_eq!(bed.guests[1].read(to, len), data);
+        }
+    }
+    // It must fit the receive WQE all the same.
+    bed.receive(&mut b, &[(to, 10, lkey)]);
+    let mut request = Request::new(SendOpcode::SEND, &[]);
+    request.inline = Some(vec![1; 11]);
+    bed.send(&mut a, &request);
+    assert_eq!(bed.wait(&b).syndrome, CqeSyndrome::LOCAL_LENGTH_ERR.0);
+}
+
+#[test]
+fn a_short_answer_is_in_its_completion() {
+    let mut bed = Bed::new(2);
+    let (mut a, _) = bed.pair(&Options::default());
+    bed.qp(&a).cs_req = 0x11;
+    let (local, lkey) = bed.buffer(0, 0x1000);
+    let (remote, rkey) = bed.buffer(1, 0x1000);
+    bed.guests[1].write(remote, &pattern(2, 3, 64));
+    for len in [8u32, 32, 33] {
+        bed.guests[0].write(local, &[0xee; 64]);
+        bed.send(&mut a, &Request::new(SendOpcode::RDMA_READ, &[(local, len, lkey)]).to(remote, rkey));
+        let got = bed.wait(&a);
+        assert_eq!((got.syndrome, got.bytes), (0, len));
+        let data = pattern(2, 3, len as usize);
+        if len <= 32 {
+            assert_eq!((got.inline.0, &got.inline.1[..len as usize]), (1, &data[..]));
+            assert_eq!(bed.guests[0].read(local, 64), [0xee; 64]);
+        } else {
+            assert_eq!(got.inline.0, 0);
+            assert_eq!(bed.guests[0].read(local, len as usize), data);
+        }
+    }
+    let mut request = Request::new(SendOpcode::ATOMIC_FA, &[(local, 8, lkey)]).to(remote, rkey);
+    request.atomic = (1, 0);
+    bed.send(&mut a, &request);
+    let got = bed.wait(&a);
+    assert_eq!(got.inline.0, 1);
+    assert_eq!(got.inline.1[..8], pattern(2, 3, 8));
+}

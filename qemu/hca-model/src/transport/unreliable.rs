@@ -1,0 +1,87 @@
+//! The responder half of an unreliable connection: what is not as expected is dropped in silence, a message at a time
+//! (IBTA 9.8.2, 9.9.3).
+
+use ib_mgmt::wire::{AethSyndrome, Operation};
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::event::EventType;
+use mlx5_prm::value::QpState;
+
+use super::Context;
+use super::psn::Psn;
+use super::responder::{Refusal, is_only};
+use super::state::Current;
+use crate::fabric::shape::Shape;
+use crate::log::{Level, Subject};
+use crate::object::qp::Qp;
+
+impl Context<'_, '_> {
+    /// A packet for a UC QP.
+    pub(super) fn unreliable(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
+        let receives = matches!(
+            qp.state,
+            QpState::RTR | QpState::RTS | QpState::SQD | QpState::SQ_DRAINING | QpState::SQER
+        );
+        if !receives {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        if !qp.transport.responder.established && qp.state == QpState::RTR {
+            qp.transport.responder.established = true;
+            self.qp_event(qp, EventType::COMM_EST);
+        }
+        let psn = Psn::new(shape.bth.psn);
+        if psn != qp.transport.responder.expected {
+            self.device.counters.out_of_sequence += 1;
+            self.count(qp, q::out_of_sequence);
+            self.abandon(qp);
+        }
+        if operation.is_first() || is_only(operation) {
+            // A new message begins whatever became of the one before.
+            self.abandon(qp);
+        } else if qp.transport.responder.current.is_none() {
+            // The rest of a message that was dropped.
+            qp.transport.responder.expected = psn.next();
+            return;
+        }
+        qp.transport.responder.expected = psn;
+        if let Err(refusal) = self.execute(qp, operation, shape, packet) {
+            qp.transport.responder.expected = psn.next();
+            self.abandon(qp);
+            self.drop_message(qp, refusal);
+        }
+    }
+
+    /// The message under way will not be completed. Its receive WQE serves the next one.
+    fn abandon(&mut self, qp: &mut Qp) {
+        let responder = &mut qp.transport.responder;
+        if let Some(Current::Send { receive, .. }) = responder.current.take() {
+            responder.spare = Some(receive);
+        }
+    }
+
+    fn drop_message(&mut self, qp: &mut Qp, refusal: Refusal) {
+        match refusal {
+            Refusal::NotReady => {
+                self.device.counters.messages_dropped += 1;
+                self.count(qp, q::out_of_buffer);
+            }
+            // The receive WQE is at fault and has completed with an error.
+            Refusal::Nak(AethSyndrome::RemoteOperational, event, text) => {
+                if let Some((field, text)) = text {
+                    self.log.refuse(Subject::Qp { qpn: qp.qpn }, field, text);
+                }
+                if let Some(event) = event {
+                    self.qp_event(qp, event);
+                }
+                self.enter_error(qp);
+            }
+            Refusal::Nak(syndrome, _, text) => {
+                self.device.counters.messages_dropped += 1;
+                if let Some((field, text)) = text {
+                    let text = format!("dropped: {syndrome:?}: {text}");
+                    self.log.add(Level::Info, Subject::Qp { qpn: qp.qpn }, field, text);
+                }
+            }
+        }
+    }
+}
