@@ -6,18 +6,21 @@ use driver_mlx::{
     AsyncEvent, Config, Cq, CqConfig, CqNumber, DmaRegion, Error, Gid, Hca, Platform, QpNumber,
 };
 use ib_port::ib_mgmt::sa::ClientConfig;
-use ib_port::{Port, PortConfig, PortCounters, PortInfo};
+use ib_port::{IpConfig, Port, PortConfig, PortCounters, PortInfo};
 
-use crate::cr::{Cr, Psp};
+use crate::cno::Cno;
+use crate::cr::Cr;
 use crate::ep::Ep;
 use crate::evd::{Evd, Notification};
-use crate::event::{AsyncError, ConnectionEvent};
+use crate::event::AsyncError;
 use crate::handle::*;
 use crate::ia::Ia;
 use crate::memory::{Lmr, Pz};
 use crate::queue::EventPool;
 use crate::random::Random;
 use crate::ret::{DatResult, DatReturn, ReturnType};
+use crate::service::{Psp, Rsp};
+use crate::states::EpEvent;
 use crate::storage::AdapterParts;
 use crate::table::Table;
 use crate::types::{EpState, IaAddress};
@@ -42,8 +45,10 @@ pub struct AdapterConfig<'s> {
     pub name: &'s str,
     /// This port's address.
     pub address: IaAddress,
-    /// The other ports' addresses.
+    /// Other ports' addresses that are not asked for by ARP. Without IP, the only ones that can be connected to.
     pub neighbours: &'s [Neighbour],
+    /// IP over InfiniBand at this port's address, which then must be an IPv4 one; `None` for none.
+    pub ip: Option<IpConfig>,
     /// Tells adapters of one node apart in handles.
     pub id: u8,
     /// Source of all randomness.
@@ -59,12 +64,14 @@ pub struct AdapterConfig<'s> {
 }
 
 impl<'s> AdapterConfig<'s> {
-    /// Defaults beside what has none: half a minute for the port, one second and three tries for the subnet administrator.
+    /// Defaults beside what has none: half a minute for the port, one second and three tries for the subnet administrator; IP
+    /// unless there is a static table of neighbours.
     pub fn new(name: &'s str, address: IaAddress, neighbours: &'s [Neighbour], seed: u128) -> Self {
         Self {
             name,
             address,
             neighbours,
+            ip: (neighbours.is_empty() && address.is_ipv4()).then_some(IpConfig::DEFAULT),
             id: 0,
             seed,
             generation: 0,
@@ -118,6 +125,32 @@ pub struct AdapterCounters {
     pub overflows: u64,
 }
 
+/// What exists, to compare one moment with another: nothing may leak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // Live objects of the kind named.
+pub struct AdapterCensus {
+    pub ias: usize,
+    pub pzs: usize,
+    pub lmrs: usize,
+    pub evds: usize,
+    pub eps: usize,
+    pub psps: usize,
+    pub rsps: usize,
+    pub crs: usize,
+    pub cnos: usize,
+    /// Events queued in software.
+    pub events: u32,
+    /// Places of the event pool that EVDs have reserved.
+    pub events_reserved: u32,
+    /// EPs on their way to disconnected, and those that wait for a path.
+    pub closing: u32,
+    pub resolving: u32,
+    /// Connections in the connection manager, those in TimeWait included.
+    pub connections: usize,
+    /// Bytes of the DMA region that are not in use.
+    pub free_bytes: usize,
+}
+
 /// One HCA port with its DAT objects. Everything is called from one thread.
 pub struct Adapter<'s, P: Platform> {
     pub(crate) hca: Hca<'s, P>,
@@ -132,6 +165,8 @@ pub struct Adapter<'s, P: Platform> {
     pub(crate) evds: Table<'s, EvdHandle, Evd<P::Bar>>,
     pub(crate) eps: Table<'s, EpHandle, Ep<P::Bar>>,
     pub(crate) psps: Table<'s, PspHandle, Psp>,
+    pub(crate) rsps: Table<'s, RspHandle, Rsp>,
+    pub(crate) cnos: Table<'s, CnoHandle, Cno>,
     pub(crate) crs: Table<'s, CrHandle, Cr>,
     pub(crate) events: EventPool<'s>,
     pub(crate) random: Random,
@@ -161,7 +196,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Result<Self, OpenError> {
         let mut hca = Hca::bring_up(platform, region, parts.hca, &config.hca)?;
         let mut random = Random::new(config.seed, config.generation);
-        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa };
+        let ip = match config.address {
+            IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),
+            IaAddress::V6(_) => None,
+        };
+        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip };
         let opened = Port::open(&mut hca, parts.port, &port_config);
         let mut port = match opened {
             Ok(port) => port,
@@ -196,6 +235,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             evds: Table::new(id, parts.evds),
             eps: Table::new(id, parts.eps),
             psps: Table::new(id, parts.psps),
+            rsps: Table::new(id, parts.rsps),
+            cnos: Table::new(id, parts.cnos),
             crs: Table::new(id, parts.crs),
             events: EventPool::new(parts.events),
             random,
@@ -246,6 +287,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.notifications();
         let mut port_deadline = self.port.poll(now);
+        self.port.service(&mut self.hca, now);
+        if self.port.take_ip_news() {
+            self.progress = true;
+        }
         self.process_cm(now);
         let resolving = self.advance_all_resolving(now);
         for slot in 0..self.evds.end() {
@@ -267,8 +312,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn notifications(&mut self) {
         let Self { hca, port, evds, .. } = self;
         let count = hca.poll_completions(|number: CqNumber| {
-            if port.cq_number() == number {
-                port.notified();
+            if port.notified(number) {
                 return;
             }
             for slot in 0..evds.end() {
@@ -325,6 +369,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 // If it cannot be read now, a later event or the health check tells more.
                 let _ = self.port.refresh(&mut self.hca, change.0 == CLIENT_REREGISTER);
             }
+            AsyncEvent::Qp { qpn, .. } if self.port.qp_failed(qpn) => {}
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
             AsyncEvent::Fatal(_) => self.die(),
@@ -389,14 +434,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress = true;
         self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
         for slot in 0..self.eps.end() {
-            let Some(ep) = self.eps.at(slot) else { continue };
-            let event = match ep.state {
-                EpState::ActiveConnectionPending => ConnectionEvent::Unreachable,
-                EpState::CompletionPending => ConnectionEvent::AcceptCompletionError,
-                EpState::Connected | EpState::DisconnectPending => ConnectionEvent::Broken,
-                _ => continue,
-            };
-            self.begin_close(slot, event, EpState::Disconnected);
+            self.end_ep(slot, EpEvent::DeviceGone);
         }
         self.progress_all_closing();
     }
@@ -452,6 +490,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The port's counters.
     pub fn port_counters(&self) -> PortCounters {
         self.port.counters()
+    }
+
+    /// What exists now.
+    pub fn census(&self) -> AdapterCensus {
+        AdapterCensus {
+            ias: self.ias.len(),
+            pzs: self.pzs.len(),
+            lmrs: self.lmrs.len(),
+            evds: self.evds.len(),
+            eps: self.eps.len(),
+            psps: self.psps.len(),
+            rsps: self.rsps.len(),
+            crs: self.crs.len(),
+            cnos: self.cnos.len(),
+            events: self.events.used(),
+            events_reserved: self.events.reserved(),
+            closing: self.closing,
+            resolving: self.resolving,
+            connections: self.port.cm_ref().slots_in_use(),
+            free_bytes: self.hca.free_bytes(),
+        }
     }
 
     /// Counters.

@@ -1,6 +1,7 @@
 //! Attributes and parameters of objects. DAT 1.2, sections on attributes; limits are this provider's.
 
-use crate::handle::{EpHandle, EvdHandle, IaHandle, LmrHandle, PzHandle};
+use crate::cno::ProxyAgent;
+use crate::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
 use crate::types::{CompletionFlags, EpState, EvdFlags, EvdState, IaAddress, MemPriv, PspFlags, Qos};
 
 /// Private data of a REQ under RDMA-CM framing, bytes: 92 less the 36-byte header. InfiniBand annex A11.
@@ -105,6 +106,8 @@ pub struct EpParameters {
     pub request_evd: Option<EvdHandle>,
     /// EVD of connection events.
     pub connect_evd: Option<EvdHandle>,
+    /// The SRQ that receives come from.
+    pub srq: Option<SrqHandle>,
     /// Attributes as in force.
     pub attributes: EpAttributes,
 }
@@ -171,6 +174,10 @@ pub enum IovOwnership {
 pub enum EpCreator {
     /// The provider never makes EPs.
     Never = 0,
+    /// It makes them where the consumer asks for it.
+    IfAsked = 1,
+    /// It always does.
+    Always = 2,
 }
 
 /// `DAT_PROVIDER_ATTR`, members in the header's order.
@@ -249,8 +256,19 @@ pub struct EvdParameters {
     pub evd_qlen: u32,
     /// Enabled, waitable, configuration.
     pub evd_state: EvdState,
+    /// The CNO that it feeds.
+    pub cno: Option<CnoHandle>,
     /// Streams.
     pub evd_flags: EvdFlags,
+}
+
+/// `DAT_CNO_PARAM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CnoParameters {
+    /// Its IA.
+    pub ia: IaHandle,
+    /// The proxy agent, if there is one that has not been called.
+    pub agent: Option<ProxyAgent>,
 }
 
 /// `DAT_PSP_PARAM`.
@@ -266,6 +284,19 @@ pub struct PspParameters {
     pub psp_flags: PspFlags,
 }
 
+/// `DAT_RSP_PARAM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RspParameters {
+    /// Its IA.
+    pub ia: IaHandle,
+    /// Qualifier listened to, until a request has come.
+    pub conn_qual: u64,
+    /// EVD of the request.
+    pub evd: EvdHandle,
+    /// The reserved EP; None if the provider makes one when the request comes.
+    pub ep: Option<EpHandle>,
+}
+
 /// `DAT_CR_PARAM`. The private data lives until the request is accepted or rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrParameters<'a> {
@@ -275,7 +306,7 @@ pub struct CrParameters<'a> {
     pub remote_port: u64,
     /// What the peer gave to its connect. Under RDMA-CM framing padded with zeros to 56 bytes.
     pub private_data: &'a [u8],
-    /// None: the consumer gives the EP.
+    /// The reserved EP, or the one that the provider made; None: the consumer gives it.
     pub local_ep: Option<EpHandle>,
     /// Extension: the peer's port GID.
     pub remote_gid: [u8; 16],

@@ -4,10 +4,10 @@ use driver_mlx::{Bar, Platform, SendFlags, SendOp};
 
 use crate::adapter::Adapter;
 use crate::ep::Ep;
-use crate::evd::Evd;
 use crate::event::{ConnectionEvent, DtoOperation};
 use crate::handle::{EpHandle, EvdHandle, Typed};
 use crate::ret::DatResult;
+use crate::states::{EpEvent, Transition};
 use crate::types::EpState;
 use crate::work::Cookie;
 
@@ -96,14 +96,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The connection is broken, or its set-up failed on this, the passive side.
     pub(crate) fn fail_ep(&mut self, slot: u16) {
-        let Some(ep) = self.eps.at(slot) else { return };
-        let event = match ep.state {
-            EpState::Connected | EpState::DisconnectPending => ConnectionEvent::Broken,
-            EpState::CompletionPending => ConnectionEvent::AcceptCompletionError,
-            EpState::ActiveConnectionPending => ConnectionEvent::NonPeerRejected,
-            _ => return,
-        };
-        self.begin_close(slot, event, EpState::Disconnected);
+        self.end_ep(slot, EpEvent::Failed);
+    }
+
+    /// Ends an EP's connection or attempt by an event, if that means anything in its state.
+    pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
+        let transition = self.eps.at(slot).and_then(|ep| event.in_state(ep.state));
+        if let Some(Transition { to: EpState::Disconnected, event: Some(event) }) = transition {
+            self.begin_close(slot, event, EpState::Disconnected);
+        }
     }
 
     /// Goes on with every EP that is closing.
@@ -152,7 +153,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.eps.at(slot)?;
         let evd = self.evds.get(ep.connect_evd?).ok()?;
         evd.cq.as_ref()?;
-        let end = evd.consumed.wrapping_add(completions(evd));
+        let end = evd.consumed.wrapping_add(evd.completions());
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
 
@@ -252,16 +253,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.consume_silent(slot);
         }
     }
-}
-
-/// Completions in the CQ, taken or not looked at.
-fn completions<B: Bar>(evd: &Evd<B>) -> u32 {
-    let Some(cq) = &evd.cq else { return 0 };
-    let mut count = 0;
-    while count <= cq.capacity().saturating_mul(2) && !matches!(cq.peek(count), Ok(None)) {
-        count += 1;
-    }
-    count
 }
 
 /// Posts a request of ours that moves nothing and completes after all before it. There is always room for one.

@@ -4,7 +4,7 @@ use driver_mlx::{Bar, Completion, CompletionKind, Platform, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::ep::Ep;
-use crate::evd::Notification;
+use crate::evd::{Notification, is_due};
 use crate::event::{AsyncError, DtoCompletion, DtoOperation, Received};
 use crate::handle::{EvdHandle, Handle};
 use crate::types::DtoStatus;
@@ -124,15 +124,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for _ in 0..limit {
             let Some(evd) = self.evds.at_mut(slot) else { return };
             let Some(cq) = &evd.cq else { return };
-            let waiting = evd.wait.is_some();
+            let watched = evd.wait.is_some() || evd.cno.is_some();
             let meaning = match cq.peek(evd.seen.wrapping_sub(evd.consumed)) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
                     let (meaning, act) = match self.eps.at(index) {
                         Some(ep) if ep.owns(&completion) => {
-                            // Only a wait counts; without one the marks need not be looked up.
-                            let meaning = if waiting { ep.meaning(&completion) } else { Meaning::Nothing };
+                            // Only a wait or a CNO asks; without one the marks need not be looked up.
+                            let meaning = if watched { ep.meaning(&completion) } else { Meaning::Nothing };
                             (meaning, ep.reaction(&completion))
                         }
                         _ => (Meaning::Nothing, Reaction::None),
@@ -146,12 +146,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
             evd.seen = evd.seen.wrapping_add(1);
             self.progress = true;
             if let (Meaning::Deliver { unsignalled }, special) = meaning {
-                evd.seen_ready += 1;
-                evd.seen_notifying += u32::from(match evd.notification {
+                let notifies = match evd.notification {
                     Notification::Threshold => true,
                     Notification::Unsignalled => !unsignalled,
                     Notification::Solicited => special,
-                });
+                };
+                evd.seen_ready += 1;
+                evd.seen_notifying += u32::from(notifies);
+                let news = !is_due(evd.seen, evd.announced);
+                if news {
+                    evd.announced = evd.seen;
+                }
+                if notifies
+                    && news
+                    && evd.cno.is_some()
+                    && let Some(handle) = self.evds.handle_at(slot)
+                {
+                    self.arrived(handle);
+                }
             }
         }
     }
@@ -199,7 +211,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return;
         }
         events.reposition(queue, |follows| follows.wrapping_add(gone_from(follows)));
+        let announced = evd.announced.wrapping_add(gone_from(evd.announced));
         let removed = cq.sweep(qpn);
+        evd.announced = announced;
         evd.consumed = evd.consumed.wrapping_add(removed);
         // What was looked at is looked at again, which changes nothing.
         evd.seen = evd.consumed;

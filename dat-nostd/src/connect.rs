@@ -1,10 +1,11 @@
 //! The active side of connections, and what the connection manager reports. DAT 1.2, connection management.
 
 use driver_mlx::{Mtu, Platform, Psn, QpNumber, RtrParams, RtsParams};
-use ib_port::ib_mgmt::Gid;
 use ib_port::ib_mgmt::cm::{CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason, Stage};
 use ib_port::ib_mgmt::path::Path;
-use ib_port::{Resolution, driver_path};
+use ib_port::ib_mgmt::sa::QueryError;
+use ib_port::ib_mgmt::units::{exponent_for_ns, exponent_ns};
+use ib_port::{AddressResolution, Resolution, driver_path};
 
 use crate::adapter::Adapter;
 use crate::attr::EpAttributes;
@@ -12,12 +13,12 @@ use crate::event::{ConnectionEvent, EventData};
 use crate::framing::Framing;
 use crate::handle::{EpHandle, IaHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::Operation;
+use crate::states::{EpCall, EpEvent};
 use crate::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
 
-/// Time in which a CM message should be answered: 4.096 µs times 2 to this power, 1.07 s. RDMA-CM's 20 makes one lost datagram
-/// cost 4 s.
-const RESPONSE_TIMEOUT: u8 = 18;
+/// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
+/// RDMA-CM's 4.3 s make one lost datagram cost that much.
+const PROCESSING: u64 = 1_000_000_000;
 /// Bit of the CM's owner cookie: a service point's slot, else an EP's.
 pub(crate) const OWNER_PSP: u32 = 1 << 31;
 
@@ -26,8 +27,8 @@ pub(crate) const OWNER_PSP: u32 = 1 << 31;
 pub(crate) enum Attempt {
     /// None is under way.
     None,
-    /// The path is being asked for; the private data waits in the EP.
-    Resolving { gid: Gid, service_id: u64, deadline: u64, private_data_size: u8 },
+    /// The port at the address, then the path to it, is being asked for; the private data waits in the EP.
+    Resolving { address: IaAddress, service_id: u64, deadline: u64, private_data_size: u8 },
     /// Active: REQ sent.
     Requested { conn: ConnId, deadline: u64 },
     /// Passive: REP sent.
@@ -43,6 +44,12 @@ impl Attempt {
             Attempt::Requested { conn, .. } | Attempt::Accepted { conn } | Attempt::Up { conn } => Some(conn),
         }
     }
+}
+
+/// Exponent of the time in which a CM message should be answered along a path: the way there and back, and the peer's own
+/// time (IBA volume 1, section 12.7.4).
+fn response_timeout(path: &Path) -> u8 {
+    exponent_for_ns(PROCESSING + 2 * exponent_ns(path.packet_life_time))
 }
 
 /// RTR by the connection manager's attributes.
@@ -92,7 +99,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: ConnectFlags,
     ) -> DatResult<()> {
         let ep = self.eps.get(handle)?;
-        Operation::Connect.in_state(ep.state)?;
+        EpCall::Connect.in_state(ep.state)?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         }
@@ -120,23 +127,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
             TIMEOUT_INFINITE => u64::MAX,
             timeout => now.saturating_add(u64::from(timeout) * 1000),
         };
-        let gid = self.neighbour(remote);
+        let found = self.resolve_address(now, remote);
         let local_port = self.next_local_port();
+        self.move_ep(handle, EpEvent::Connecting);
         let ep = self.eps.get_mut(handle)?;
-        ep.state = EpState::ActiveConnectionPending;
         ep.remote_address = *remote;
         ep.remote_port = conn_qual;
         ep.local_port = u64::from(local_port);
         ep.private_data_size = 0;
-        let Some(gid) = gid else {
+        if found == AddressResolution::Failed {
             self.begin_close(handle.any().slot(), ConnectionEvent::Unreachable, EpState::Disconnected);
             return Ok(());
-        };
+        }
         for (to, from) in ep.private_data.iter_mut().zip(private_data) {
             *to = *from;
         }
         let private_data_size = private_data.len() as u8;
-        ep.attempt = Attempt::Resolving { gid, service_id, deadline, private_data_size };
+        ep.attempt = Attempt::Resolving { address: *remote, service_id, deadline, private_data_size };
         self.resolving += 1;
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
@@ -145,14 +152,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// The IA's form of CM messages.
     pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
         Ok(self.ias.get(ia)?.framing)
-    }
-
-    fn neighbour(&self, address: &IaAddress) -> Option<Gid> {
-        if *address == self.address || address.is_loopback() {
-            return Some(self.port.info().gid);
-        }
-        let found = self.neighbours.iter().find(|neighbour| neighbour.0 == *address);
-        found.map(|neighbour| Gid(neighbour.1.0))
     }
 
     fn next_local_port(&mut self) -> u16 {
@@ -180,8 +179,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     fn advance_resolving(&mut self, slot: u16, now: u64) {
         let Some(ep) = self.eps.at(slot) else { return };
-        let Attempt::Resolving { gid, service_id, deadline, private_data_size } = ep.attempt else { return };
-        let failure = match self.port.resolve(now, gid) {
+        let Attempt::Resolving { address, service_id, deadline, private_data_size } = ep.attempt else {
+            return;
+        };
+        let resolution = match self.resolve_address(now, &address) {
+            AddressResolution::Known(gid) => self.port.resolve(now, gid),
+            AddressResolution::Pending => Resolution::Pending,
+            AddressResolution::Failed => Resolution::Failed(QueryError::Timeout),
+        };
+        let failure = match resolution {
             Resolution::Pending if now < deadline => return,
             Resolution::Pending => ConnectionEvent::TimedOut,
             Resolution::Failed(_) => ConnectionEvent::Unreachable,
@@ -222,7 +228,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
         params.retry_count = ep.attributes.retry_count;
         params.rnr_retry_count = ep.attributes.rnr_retry;
-        params.response_timeout = RESPONSE_TIMEOUT;
+        params.response_timeout = response_timeout(&path);
         params.deadline = (deadline != u64::MAX).then_some(deadline);
         self.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
     }

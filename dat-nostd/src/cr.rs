@@ -1,122 +1,54 @@
-//! Public service points and connection requests: the passive side. DAT 1.2, connection management.
+//! Connection requests: the passive side. DAT 1.2, connection management.
 
 use driver_mlx::Platform;
-use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, ListenError, RejReason};
+use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, RejReason};
 
 use crate::adapter::Adapter;
-use crate::attr::{CrParameters, PspParameters};
-use crate::connect::{Attempt, OWNER_PSP, rtr_params};
-use crate::evd::check_stream;
-use crate::event::{ConnectionEvent, EventData};
+use crate::attr::CrParameters;
+use crate::connect::{Attempt, rtr_params};
+use crate::event::{ConnectionEvent, EventData, ServicePoint};
 use crate::framing::{Framing, REQ_LEN};
-use crate::handle::{CrHandle, EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, Typed};
+use crate::handle::{CrHandle, EpHandle, HandleType, IaHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::Operation;
-use crate::types::{EpState, EvdFlags, IaAddress, PspFlags};
-
-/// A public service point.
-#[derive(Debug)]
-pub struct Psp {
-    pub(crate) ia: IaHandle,
-    conn_qual: u64,
-    service_id: u64,
-    evd: EvdHandle,
-    flags: PspFlags,
-}
+use crate::service::{EpSource, Target};
+use crate::states::{EpCall, EpEvent};
+use crate::types::{EpState, IaAddress};
 
 /// A connection request that waits for its answer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cr {
     pub(crate) ia: IaHandle,
     framing: Framing,
-    conn: ConnId,
+    pub(crate) conn: ConnId,
     /// The peer has given up; an accept ends in ACCEPT_COMPLETION_ERROR.
     withdrawn: bool,
     remote_address: IaAddress,
     remote_port: u64,
     remote_gid: [u8; 16],
     conn_qual: u64,
+    sp: ServicePoint,
+    /// Reserved for it, or made for it.
+    pub(crate) ep: Option<EpHandle>,
+    /// The peer's depths of RDMA reads, as this side sees them.
+    reads: (u8, u8),
     private_data: [u8; REQ_LEN],
     private_data_size: u8,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_psp_create`. Requests arrive on `evd` until the service point is freed; when the EVD is full, they are refused.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE (IA, EVD without the CR stream); INVALID_PARAMETER for a qualifier that names no service (0; under
-    /// RDMA-CM names also above 65535); CONN_QUAL_IN_USE; MODEL_NOT_SUPPORTED for [`PspFlags::Provider`];
-    /// INSUFFICIENT_RESOURCES.
-    pub fn psp_create(
-        &mut self,
-        ia: IaHandle,
-        conn_qual: u64,
-        evd: EvdHandle,
-        flags: PspFlags,
-    ) -> DatResult<PspHandle> {
-        let framing = self.framing(ia)?;
-        check_stream(&self.evds, Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
-        let Some(service_id) = framing.service_id(conn_qual) else {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
-        };
-        if flags != PspFlags::Consumer {
-            return Err(DatReturn::new(ReturnType::ModelNotSupported));
-        }
-        if self.port.cm_ref().is_listening(service_id) {
-            return Err(DatReturn::new(ReturnType::ConnQualInUse));
-        }
-        self.usable()?;
-        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
-        let backlog = self.evds.get(evd)?.queue.limit().min(u32::from(u16::MAX)) as u16;
-        let psp = self.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
-        let owner = OWNER_PSP | u32::from(psp.any().slot());
-        if let Err(error) = self.port.cm().listen(service_id, owner, backlog) {
-            let _ = self.psps.remove(psp);
-            return Err(match error {
-                ListenError::InUse => DatReturn::new(ReturnType::ConnQualInUse),
-                ListenError::Full => FULL,
-            });
-        }
-        self.evds.get_mut(evd)?.users += 1;
-        Ok(psp)
-    }
-
-    /// `dat_psp_query`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn psp_query(&self, psp: PspHandle) -> DatResult<PspParameters> {
-        let psp = self.psps.get(psp)?;
-        Ok(PspParameters { ia: psp.ia, conn_qual: psp.conn_qual, evd: psp.evd, psp_flags: psp.flags })
-    }
-
-    /// `dat_psp_free`. Requests already delivered stay valid and must be answered.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
-        let psp = self.psps.remove(psp)?;
-        self.port.cm().unlisten(psp.service_id);
-        if let Ok(evd) = self.evds.get_mut(psp.evd) {
-            evd.users = evd.users.saturating_sub(1);
-        }
-        Ok(())
-    }
-
     /// A REQ for one of our service points.
     pub(crate) fn request_arrived(&mut self, now: u64, conn: ConnId, listener: u32) {
-        if let Err(reason) = self.take_request(conn, listener as u16) {
+        if let Err(reason) = self.take_request(conn, listener) {
             let _ = self.port.cm().reject(now, conn, reason, &[], &[]);
         }
     }
 
-    fn take_request(&mut self, conn: ConnId, psp_slot: u16) -> Result<(), RejReason> {
+    fn take_request(&mut self, conn: ConnId, listener: u32) -> Result<(), RejReason> {
         let gone = RejReason::INVALID_SERVICE_ID;
-        let psp_handle = self.psps.handle_at(psp_slot).ok_or(gone)?;
-        let psp = self.psps.get(psp_handle).map_err(|_| gone)?;
-        let framing = self.ias.get(psp.ia).map_err(|_| gone)?.framing;
+        let target = self.target_of(listener).ok_or(gone)?;
+        let framing = self.ias.get(target.ia).map_err(|_| gone)?.framing;
         let info = self.port.cm_ref().info(conn).ok_or(gone)?;
-        if info.service_id != psp.service_id {
+        if info.service_id != target.service_id {
             return Err(gone);
         }
         let request = framing.parse_request(self.port.cm_ref().private_data(conn));
@@ -127,29 +59,53 @@ impl<'s, P: Platform> Adapter<'s, P> {
         {
             return Err(gone);
         }
-        let evd = self.evds.get(psp.evd).map_err(|_| gone)?;
-        if evd.queue.is_full() || evd.overflowed {
-            return Err(RejReason::NO_RESOURCES);
-        }
         let mut cr = Cr {
-            ia: psp.ia,
+            ia: target.ia,
             framing,
             conn,
             withdrawn: false,
             remote_address: request.source,
             remote_port: u64::from(request.source_port),
             remote_gid: info.path.dgid.0,
-            conn_qual: psp.conn_qual,
+            conn_qual: target.conn_qual,
+            sp: target.sp,
+            ep: None,
+            reads: (info.peer_initiator_depth, info.peer_responder_resources),
             private_data: [0; REQ_LEN],
             private_data_size: request.data.len().min(REQ_LEN) as u8,
         };
         for (to, from) in cr.private_data.iter_mut().zip(request.data) {
             *to = *from;
         }
-        let (evd, conn_qual) = (psp.evd, psp.conn_qual);
-        let cr = self.crs.insert(cr).map_err(|_| RejReason::NO_RESOURCES)?;
-        let local_address = self.address;
-        self.post_event(evd, EventData::ConnectionRequest { psp: psp_handle, local_address, conn_qual, cr });
+        self.deliver_request(cr, &target)
+    }
+
+    /// Gives a request to a service point's consumer.
+    fn deliver_request(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
+        const FULL: RejReason = RejReason::NO_RESOURCES;
+        let evd = self.evds.get(target.evd).map_err(|_| FULL)?;
+        if evd.queue.is_full() || evd.overflowed || self.crs.len() >= self.crs.capacity() {
+            return Err(FULL);
+        }
+        cr.ep = match target.source {
+            EpSource::Consumer => None,
+            EpSource::Reserved(ep) => Some(ep),
+            EpSource::Provider => Some(self.make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?),
+        };
+        (cr.sp, cr.conn_qual) = (target.sp, target.conn_qual);
+        let remote = (cr.remote_address, cr.remote_port);
+        let ep = cr.ep;
+        let cr = self.crs.insert(cr).map_err(|_| FULL)?;
+        self.target_used(target);
+        if let Some(ep) = ep {
+            self.move_ep(ep, EpEvent::RequestArrived);
+            if let Ok(ep) = self.eps.get_mut(ep) {
+                (ep.remote_address, ep.remote_port) = remote;
+                ep.local_port = target.conn_qual;
+            }
+        }
+        let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.address);
+        self.post_event(target.evd, EventData::ConnectionRequest { sp, local_address, conn_qual, cr });
         Ok(())
     }
 
@@ -174,16 +130,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
             remote_address: cr.remote_address,
             remote_port: cr.remote_port,
             private_data: cr.private_data.get(..usize::from(cr.private_data_size)).unwrap_or_default(),
-            local_ep: None,
+            local_ep: cr.ep,
             remote_gid: cr.remote_gid,
         })
     }
 
-    /// `dat_cr_accept`. The EP must be unconnected; it then waits for the peer's confirmation. On failure nothing changes.
+    /// `dat_cr_accept`. `ep` must be unconnected, and be given exactly if the request brings none of its own; the EP then waits
+    /// for the peer's confirmation. On failure nothing changes.
     ///
     /// # Errors
-    /// INVALID_HANDLE (CR; EP missing, or without protection zone or connect EVD); INVALID_STATE of the EP;
-    /// INVALID_PARAMETER for too much private data.
+    /// INVALID_HANDLE (CR; EP missing, given though the request has one, or without protection zone or connect EVD);
+    /// INVALID_STATE of the EP; INVALID_PARAMETER for too much private data.
     pub fn cr_accept(
         &mut self,
         handle: CrHandle,
@@ -191,12 +148,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         private_data: &[u8],
     ) -> DatResult<()> {
         let cr = self.crs.get(handle)?;
-        let ep_handle = ep.ok_or(HandleType::Ep.invalid())?;
+        let (ep_handle, call) = match (ep, cr.ep) {
+            (Some(ep), None) => (ep, EpCall::Accept),
+            (None, Some(ep)) => (ep, EpCall::Answer),
+            _ => return Err(HandleType::Ep.invalid()),
+        };
         let ep = self.eps.get(ep_handle)?;
+        call.in_state(ep.state)?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(HandleType::Ep.invalid());
         }
-        Operation::Accept.in_state(ep.state)?;
         let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
         if private_data.len() > cr.framing.max_private_data() {
             return Err(too_long);
@@ -216,6 +177,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     info.peer_responder_resources.min(attributes.max_rdma_read_out.min(255) as u8);
                 params.rnr_retry_count = attributes.rnr_retry;
                 params.target_ack_delay = self.hca.caps().local_ca_ack_delay.min(31);
+                params.srq = ep.srq.is_some();
                 self.ready_to_receive(ep_handle, conn, &params)?;
                 let now = self.hca.platform().now();
                 let owner = u32::from(ep_handle.any().slot());
@@ -225,9 +187,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             None => false,
         };
         self.crs.remove(handle)?;
+        self.move_ep(ep_handle, EpEvent::Accepted);
         let ep = self.eps.get_mut(ep_handle)?;
         (ep.remote_address, ep.remote_port, ep.local_port) = remote;
-        ep.state = EpState::CompletionPending;
         ep.private_data_size = 0;
         if accepted {
             ep.attempt = Attempt::Accepted { conn };
@@ -254,7 +216,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
     }
 
-    /// `dat_cr_reject`: the peer gets PEER_REJECTED.
+    /// `dat_cr_reject`: the peer gets PEER_REJECTED. A reserved EP is unconnected again, one of the provider's is gone.
     ///
     /// # Errors
     /// INVALID_HANDLE.
@@ -275,12 +237,50 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
         let cr = self.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        self.refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
+        Ok(())
+    }
+
+    /// `dat_cr_handoff`: the request appears anew, its private data with it, at the service point of the same IA that owns
+    /// `conn_qual`. If that one cannot take it, the peer is refused. This CR is gone either way.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
+    pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
+        let ia = self.crs.get(cr)?.ia;
+        let Some(target) = self.target_for(ia, conn_qual) else {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        };
+        let cr = self.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        if let Err(reason) = self.deliver_request(cr, &target) {
+            self.refuse(cr.conn, reason, &[]);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, conn: ConnId, reason: RejReason, private_data: &[u8]) {
         let now = self.hca.platform().now();
-        let data = bytes.get(..len).unwrap_or_default();
         // A peer that has given up needs no answer.
-        let _ = self.port.cm().reject(now, cr.conn, RejReason::CONSUMER_DEFINED, &[], data);
+        let _ = self.port.cm().reject(now, conn, reason, &[], private_data);
         self.flush_port = true;
         self.run_port();
-        Ok(())
+    }
+
+    /// The EP that a request brought goes back to where it came from.
+    fn release_request_ep(&mut self, cr: &Cr) {
+        let Some(handle) = cr.ep else { return };
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if ep.state == EpState::TentativeConnectionPending {
+            let _ = self.remove_ep(handle);
+            return;
+        }
+        self.move_ep(handle, EpEvent::RequestAnswered);
+        let unspecified = self.unspecified();
+        if let Ok(ep) = self.eps.get_mut(handle) {
+            ep.remote_address = unspecified;
+            (ep.remote_port, ep.local_port) = (0, 0);
+        }
     }
 }

@@ -8,9 +8,9 @@ use crate::event::DtoOperation;
 use crate::handle::{EpHandle, LmrHandle};
 use crate::memory::{Lmr, lmr_of};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::Operation;
+use crate::states::EpCall;
 use crate::table::Table;
-use crate::types::{CompletionFlags, LmrTriplet, RmrTriplet};
+use crate::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
 use crate::work::Cookie;
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
@@ -37,6 +37,12 @@ struct Gather<const N: usize> {
     sges: [Sge; N],
     count: usize,
     total: u64,
+}
+
+/// Whether requests may be posted. The state that they are made for is asked first.
+#[inline(always)]
+fn may_request(state: EpState) -> Result<(), DatReturn> {
+    if state == EpState::Connected { Ok(()) } else { EpCall::PostRequest.in_state(state).map(|_| ()) }
 }
 
 fn flags_error(argument: Subtype) -> DatReturn {
@@ -256,11 +262,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         request: Request,
     ) -> DatResult<()> {
         let mut ep = self.eps.get_mut(handle)?;
-        Operation::PostRequest.in_state(ep.state)?;
+        may_request(ep.state)?;
         if ep.requests.outstanding() >= ep.requests.limit {
             self.reclaim(handle)?;
             ep = self.eps.get_mut(handle)?;
-            Operation::PostRequest.in_state(ep.state)?;
+            may_request(ep.state)?;
         }
         if !flags.is_empty() {
             check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
@@ -347,7 +353,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         let ep = self.eps.get_mut(handle)?;
-        Operation::PostRecv.in_state(ep.state)?;
+        EpCall::PostRecv.in_state(ep.state)?;
         if !flags.is_empty() {
             check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
         }

@@ -1,20 +1,19 @@
 //! Endpoints: life, attributes, work queues. DAT 1.2, endpoint management.
 
-use driver_mlx::{
-    Access, Bar, Completion, CompletionKind, DmaSlice, InitParams, Pd, Platform, Qp, QpConfig, QpNumber,
-};
+use driver_mlx::{Bar, Completion, CompletionKind, DmaSlice, Pd, Platform, Qp, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::attr::{EpAttributes, EpParameters, EpStatus, MAX_PRIVATE_DATA_ANY};
 use crate::close::Closing;
 use crate::completion::{Meaning, Reaction};
 use crate::connect::Attempt;
-use crate::evd::{Notification, check_stream};
-use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, Typed};
-use crate::memory::creation_error;
+use crate::ep_attr::{Streams, reservations};
+use crate::ep_qp::Plan;
+use crate::evd::check_stream;
+use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::{Effect, Operation};
-use crate::types::{CloseFlags, CompletionFlags, EpState, EvdFlags, IaAddress, Qos};
+use crate::states::{Effect, EpCall, EpEvent};
+use crate::types::{CloseFlags, EpState, EvdFlags, IaAddress};
 use crate::work::{Cookie, Work};
 
 /// Segments that any post may have.
@@ -35,6 +34,7 @@ pub struct Ep<B: Bar> {
     pub(crate) recv_evd: Option<EvdHandle>,
     pub(crate) request_evd: Option<EvdHandle>,
     pub(crate) connect_evd: Option<EvdHandle>,
+    pub(crate) srq: Option<SrqHandle>,
     pub(crate) attributes: EpAttributes,
     pub(crate) state: EpState,
     pub(crate) qp: Option<Qp<B>>,
@@ -62,7 +62,17 @@ pub struct Ep<B: Bar> {
     pub(crate) private_data_size: u8,
 }
 
+/// Requests in a row that may go without a completion.
+pub(crate) fn reclaim_every(attributes: &EpAttributes) -> u32 {
+    (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED)
+}
+
 impl<B: Bar> Ep<B> {
+    /// The EVDs of its streams.
+    pub(crate) fn streams(&self) -> Streams {
+        Streams { recv: self.recv_evd, request: self.request_evd, connect: self.connect_evd }
+    }
+
     /// Whether a completion is of this EP's present QP.
     #[inline(always)]
     pub(crate) fn owns(&self, completion: &Completion) -> bool {
@@ -130,26 +140,6 @@ impl<B: Bar> Ep<B> {
     }
 }
 
-/// How completions of a stream notify, by the EP's attribute.
-fn notification(flags: CompletionFlags) -> Notification {
-    if flags.contains(CompletionFlags::SOLICITED_WAIT) {
-        Notification::Solicited
-    } else if flags.contains(CompletionFlags::UNSIGNALLED) {
-        Notification::Unsignalled
-    } else {
-        Notification::Threshold
-    }
-}
-
-/// The same for requests, where SOLICITED_WAIT is about the peer.
-fn request_notification(attributes: &EpAttributes) -> Notification {
-    notification(attributes.request_completion_flags & !CompletionFlags::SOLICITED_WAIT)
-}
-
-fn bad_attributes() -> DatReturn {
-    DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6)
-}
-
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_ep_create`. Without attributes: [`EpAttributes::DEFAULT`], with a count of 0 where there is no EVD.
     ///
@@ -167,54 +157,81 @@ impl<'s, P: Platform> Adapter<'s, P> {
         connect_evd: Option<EvdHandle>,
         attributes: Option<&EpAttributes>,
     ) -> DatResult<EpHandle> {
+        const BAD: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6);
         self.ias.get(ia)?;
         let pd = match pz {
-            Some(pz) => Some(self.pzs.get(pz)?.pd),
-            None => None,
+            Some(pz) => self.pzs.get(pz)?.pd,
+            None => Pd::default(),
         };
-        check_stream(&self.evds, recv_evd, EvdFlags::DTO, Subtype::InvalidHandleEvdRecv)?;
-        check_stream(&self.evds, request_evd, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest)?;
-        check_stream(&self.evds, connect_evd, EvdFlags::CONNECTION, Subtype::InvalidHandleEvdConn)?;
-        let attributes = self.check_attributes(recv_evd, request_evd, attributes)?;
-        self.check_notification(recv_evd, request_evd, &attributes)?;
-        self.usable()?;
+        let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
+        self.check_streams(&streams)?;
+        let attributes = self.check_attributes(&streams, attributes, false, BAD)?;
+        self.check_notification(&streams, &attributes, BAD)?;
+        let plan = Plan { pd, streams, srq: None, attributes };
+        self.create_ep(ia, pz, &plan, EpState::Unconnected)
+    }
+
+    /// Whether the EVDs live and take the streams.
+    pub(crate) fn check_streams(&self, streams: &Streams) -> DatResult<()> {
+        check_stream(&self.evds, streams.recv, EvdFlags::DTO, Subtype::InvalidHandleEvdRecv)?;
+        check_stream(&self.evds, streams.request, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest)?;
+        check_stream(&self.evds, streams.connect, EvdFlags::CONNECTION, Subtype::InvalidHandleEvdConn)
+    }
+
+    /// The EP of a request, made by the provider: the consumer gives it zone and EVDs by `ep_modify` before it accepts.
+    pub(crate) fn make_tentative_ep(&mut self, ia: IaHandle, reads: (u8, u8)) -> DatResult<EpHandle> {
+        let caps = self.hca.caps();
+        let most = |log: u8| 1u32 << log.min(7);
+        let default = EpAttributes::DEFAULT;
+        let attributes = EpAttributes {
+            max_rdma_read_in: u32::from(reads.0).min(most(caps.log_max_ra_res_qp)),
+            max_rdma_read_out: u32::from(reads.1).min(most(caps.log_max_ra_req_qp)),
+            max_rdma_read_iov: default.max_request_iov,
+            max_rdma_write_iov: default.max_request_iov,
+            ..default
+        };
+        let streams = Streams { recv: None, request: None, connect: None };
+        let plan = Plan { pd: Pd::default(), streams, srq: None, attributes };
+        self.create_ep(ia, None, &plan, EpState::TentativeConnectionPending)
+    }
+
+    /// Makes an EP by a plan that has been checked.
+    pub(crate) fn create_ep(
+        &mut self,
+        ia: IaHandle,
+        pz: Option<PzHandle>,
+        plan: &Plan,
+        state: EpState,
+    ) -> DatResult<EpHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTep);
+        self.usable()?;
         if self.eps.len() >= self.eps.capacity() {
             return Err(FULL);
         }
-        let (requests, receives) = reservations(&attributes);
-        if !self.can_reserve(recv_evd, receives, request_evd, requests) {
-            return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd));
-        }
-        let longest = 1u64 << self.hca.caps().log_max_msg.clamp(12, 31);
-        let limit = |asked: u64| if asked == 0 { longest } else { asked.min(longest) };
-        let request_work = Work::new(attributes.max_request_dtos, 0);
-        let receive_work = Work::new(attributes.max_recv_dtos, request_work.bytes());
-        let cookie_bytes = request_work.bytes() + receive_work.bytes();
-        let cookies = match cookie_bytes {
-            0 => None,
-            bytes => Some(
-                self.hca.alloc(bytes, 64).map_err(|error| creation_error(error, Subtype::ResourceMemory))?,
-            ),
-        };
+        let attributes = plan.attributes;
+        let (requests, receives) = reservations(&attributes, &plan.streams);
+        self.make_room(&plan.streams, requests, receives)?;
+        let places = self.make_places(plan)?;
+        let (max_message, max_rdma) = self.longest(&attributes);
         let ep = Ep {
             handle: EpHandle::from_bits(0),
             ia,
             pz,
-            pd: pd.unwrap_or_default(),
-            recv_evd,
-            request_evd,
-            connect_evd,
-            state: EpState::Unconnected,
+            pd: plan.pd,
+            recv_evd: plan.streams.recv,
+            request_evd: plan.streams.request,
+            connect_evd: plan.streams.connect,
+            srq: plan.srq,
+            state,
             qp: None,
             qpn: QpNumber::default(),
-            cookies,
-            requests: request_work,
-            receives: receive_work,
+            cookies: places.cookies,
+            requests: places.requests,
+            receives: places.receives,
             suppressed: 0,
-            reclaim_every: (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED),
-            max_message: limit(attributes.max_message_size),
-            max_rdma: limit(attributes.max_rdma_size),
+            reclaim_every: reclaim_every(&attributes),
+            max_message,
+            max_rdma,
             attributes,
             psn: 0,
             attempt: Attempt::None,
@@ -228,9 +245,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let handle = self.eps.insert(ep).map_err(|_| FULL)?;
         self.eps.get_mut(handle)?.handle = handle;
-        if pd.is_some()
-            && let Err(error) = self.make_qp(handle)
-        {
+        if let Err(error) = self.make_qp(handle) {
             self.discard_ep(handle);
             return Err(error);
         }
@@ -238,213 +253,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(handle)
     }
 
-    /// Makes the QP of an EP that has a protection zone, ready for receives.
-    fn make_qp(&mut self, handle: EpHandle) -> DatResult<()> {
-        let ep = self.eps.get(handle)?;
-        let cq_of = |evd: Option<EvdHandle>| {
-            let evd = evd.and_then(|evd| self.evds.get(evd).ok());
-            evd.and_then(|evd| evd.cq.as_ref()).map(|cq| cq.number())
-        };
-        let attributes = &ep.attributes;
-        let none = self.null_cq.number();
-        let (send_cq, recv_cq) = match (cq_of(ep.request_evd), cq_of(ep.recv_evd)) {
-            (Some(send), Some(receive)) => (send, receive),
-            (Some(send), None) => (send, send),
-            (None, Some(receive)) => (receive, receive),
-            (None, None) => (none, none),
-        };
-        let request_iov =
-            attributes.max_request_iov.max(attributes.max_rdma_read_iov).max(attributes.max_rdma_write_iov);
-        let config = QpConfig {
-            send_cq,
-            recv_cq,
-            // One more for our marker.
-            max_send_wr: match attributes.max_request_dtos {
-                0 => 0,
-                requests => requests + 1,
-            },
-            max_recv_wr: attributes.max_recv_dtos,
-            max_send_sge: request_iov.max(1),
-            max_recv_sge: attributes.max_recv_iov.max(1),
-            user_index: u32::from(handle.any().slot()),
-            ..QpConfig::rc(ep.pd, send_cq)
-        };
-        let failed = |error| creation_error(error, Subtype::ResourceTep);
-        let mut qp = self.hca.create_qp(&config).map_err(failed)?;
-        let params =
-            InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_READ | Access::REMOTE_WRITE };
-        let psn = self.random.next_u32() & 0xff_ffff;
-        if let Err(error) = self.hca.modify_to_init(&mut qp, &params) {
-            let _ = self.hca.destroy_qp(qp);
-            return Err(failed(error));
-        }
-        let ep = self.eps.get_mut(handle)?;
-        ep.qpn = qp.number();
-        ep.qp = Some(qp);
-        ep.psn = psn;
-        ep.suppressed = 0;
-        ep.marker = None;
-        (ep.requests.head, ep.requests.tail, ep.requests.block) = (0, 0, 0);
-        (ep.receives.head, ep.receives.tail) = (0, 0);
-        Ok(())
+    /// Bytes of the longest message and of the longest RDMA transfer.
+    pub(crate) fn longest(&self, attributes: &EpAttributes) -> (u64, u64) {
+        let longest = 1u64 << self.hca.caps().log_max_msg.clamp(12, 31);
+        let limit = |asked: u64| if asked == 0 { longest } else { asked.min(longest) };
+        (limit(attributes.max_message_size), limit(attributes.max_rdma_size))
     }
 
-    /// Counts a new EP in at what it refers to.
-    fn attach(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
-        let (requests, receives) = reservations(&ep.attributes);
-        let streams = [
-            (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
-            (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
-            (ep.connect_evd, 0, None),
-        ];
-        for (evd, reserved, notification) in streams {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.users += 1;
-                evd.reserved += reserved;
-                if let Some(notification) = notification {
-                    evd.notification = notification;
-                    evd.dto_streams += 1;
-                }
-            }
+    /// Makes sure that the CQs of the EVDs hold what another EP may cause.
+    pub(crate) fn make_room(&mut self, streams: &Streams, requests: u32, receives: u32) -> DatResult<()> {
+        if self.can_reserve(streams, requests, receives) {
+            return Ok(());
         }
-        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.users += 1;
-        }
+        Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd))
     }
 
-    /// Counts an EP out.
-    fn detach(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.eps.get(handle) else { return };
-        let (requests, receives) = reservations(&ep.attributes);
-        let streams =
-            [(ep.recv_evd, receives, true), (ep.request_evd, requests, true), (ep.connect_evd, 0, false)];
-        for (evd, reserved, dto) in streams {
-            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
-                evd.users = evd.users.saturating_sub(1);
-                evd.reserved = evd.reserved.saturating_sub(reserved);
-                evd.dto_streams = evd.dto_streams.saturating_sub(u32::from(dto));
-                if evd.dto_streams == 0 {
-                    evd.notification = Notification::Threshold;
-                }
-            }
+    /// Moves an EP by an event that ends nothing.
+    pub(crate) fn move_ep(&mut self, ep: EpHandle, event: EpEvent) {
+        if let Ok(ep) = self.eps.get_mut(ep)
+            && let Some(transition) = event.in_state(ep.state)
+            && transition.event.is_none()
+        {
+            ep.state = transition.to;
         }
-        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
-            pz.users = pz.users.saturating_sub(1);
-        }
-    }
-
-    fn can_reserve(
-        &self,
-        recv_evd: Option<EvdHandle>,
-        receives: u32,
-        request_evd: Option<EvdHandle>,
-        requests: u32,
-    ) -> bool {
-        let room = |evd: Option<EvdHandle>, count: u32| match evd.map(|evd| self.evds.get(evd)) {
-            Some(Ok(evd)) => evd.unreserved() >= count,
-            _ => count == 0,
-        };
-        if recv_evd == request_evd {
-            room(recv_evd, receives + requests)
-        } else {
-            room(recv_evd, receives) && room(request_evd, requests)
-        }
-    }
-
-    /// The attributes as they will be in force.
-    fn check_attributes(
-        &self,
-        recv_evd: Option<EvdHandle>,
-        request_evd: Option<EvdHandle>,
-        given: Option<&EpAttributes>,
-    ) -> DatResult<EpAttributes> {
-        let Some(given) = given else {
-            let mut attributes = EpAttributes::DEFAULT;
-            if recv_evd.is_none() {
-                attributes.max_recv_dtos = 0;
-            }
-            if request_evd.is_none() {
-                attributes.max_request_dtos = 0;
-            }
-            attributes.max_rdma_read_iov = attributes.max_request_iov;
-            attributes.max_rdma_write_iov = attributes.max_request_iov;
-            return Ok(attributes);
-        };
-        let mut attributes = *given;
-        for iov in [&mut attributes.max_rdma_read_iov, &mut attributes.max_rdma_write_iov] {
-            if *iov == 0 {
-                *iov = given.max_request_iov;
-            }
-        }
-        let caps = self.hca.caps();
-        let longest = 1u64 << caps.log_max_msg.clamp(12, 31);
-        let iov = [
-            attributes.max_recv_iov,
-            attributes.max_request_iov,
-            attributes.max_rdma_read_iov,
-            attributes.max_rdma_write_iov,
-        ];
-        // What the standard promises to every adapter with 2^31 is accepted and cut to what the device has.
-        let too_long = |size: u64| size > longest.max(1 << 31);
-        let recv_flags = [
-            CompletionFlags::empty(),
-            CompletionFlags::EVD_THRESHOLD,
-            CompletionFlags::UNSIGNALLED,
-            CompletionFlags::SOLICITED_WAIT,
-        ];
-        let request_flags = CompletionFlags::EVD_THRESHOLD
-            | CompletionFlags::UNSIGNALLED
-            | CompletionFlags::SUPPRESS
-            | CompletionFlags::SOLICITED_WAIT
-            | CompletionFlags::BARRIER_FENCE;
-        let reads = 1u32 << caps.log_max_ra_res_qp.min(7);
-        let reads_out = 1u32 << caps.log_max_ra_req_qp.min(7);
-        let wrong = given.qos != Qos::BestEffort
-            || (attributes.max_recv_dtos == 0) != recv_evd.is_none()
-            || (attributes.max_request_dtos == 0) != request_evd.is_none()
-            || attributes.max_recv_dtos > self.max_dtos()
-            || attributes.max_request_dtos > self.max_dtos()
-            || iov.iter().any(|&iov| iov > MAX_IOV as u32)
-            || too_long(attributes.max_message_size)
-            || too_long(attributes.max_rdma_size)
-            || !recv_flags.contains(&attributes.recv_completion_flags)
-            || !request_flags.contains(attributes.request_completion_flags)
-            || attributes.max_rdma_read_in > reads
-            || attributes.max_rdma_read_out > reads_out
-            || attributes.retry_count > 7
-            || attributes.rnr_retry > 7
-            || attributes.rnr_timer > 31
-            || attributes.sl.is_some_and(|sl| sl > 15);
-        if wrong { Err(bad_attributes()) } else { Ok(attributes) }
-    }
-
-    /// Operations that an EP may have outstanding in one direction.
-    pub(crate) fn max_dtos(&self) -> u32 {
-        (1u32 << self.hca.caps().log_max_qp_sz.min(15)).min(MAX_DTOS)
-    }
-
-    /// The rules for EPs that share an EVD (DAT 1.2, completion flags): one mode for all streams, and only the threshold mode
-    /// on an EVD with other streams.
-    fn check_notification(
-        &self,
-        recv_evd: Option<EvdHandle>,
-        request_evd: Option<EvdHandle>,
-        attributes: &EpAttributes,
-    ) -> DatResult<()> {
-        let recv = notification(attributes.recv_completion_flags);
-        let request = request_notification(attributes);
-        if recv_evd.is_some() && recv_evd == request_evd && recv != request {
-            return Err(bad_attributes());
-        }
-        for (evd, mode) in [(recv_evd, recv), (request_evd, request)] {
-            let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { continue };
-            let mixed = evd.flags != EvdFlags::DTO && mode != Notification::Threshold;
-            if mixed || evd.dto_streams > 0 && evd.notification != mode {
-                return Err(bad_attributes());
-            }
-        }
-        Ok(())
     }
 
     /// `dat_ep_query`.
@@ -464,6 +295,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             recv_evd: ep.recv_evd,
             request_evd: ep.request_evd,
             connect_evd: ep.connect_evd,
+            srq: ep.srq,
             attributes: ep.attributes,
         })
     }
@@ -496,7 +328,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless disconnected or unconnected; INSUFFICIENT_RESOURCES.
     pub fn ep_reset(&mut self, ep: EpHandle) -> DatResult<()> {
-        if Operation::Reset.in_state(self.eps.get(ep)?.state)? == Effect::Nothing {
+        if EpCall::Reset.in_state(self.eps.get(ep)?.state)? == Effect::Nothing {
             return Ok(());
         }
         self.usable()?;
@@ -504,8 +336,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.destroy_ep_qp(ep)?;
         self.make_qp(ep)?;
         let unspecified = self.unspecified();
+        self.move_ep(ep, EpEvent::Reset);
         let ep = self.eps.get_mut(ep)?;
-        ep.state = EpState::Unconnected;
         ep.attempt = Attempt::None;
         ep.private_data_size = 0;
         ep.remote_address = unspecified;
@@ -513,26 +345,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Destroys the QP and forgets its completions.
-    fn destroy_ep_qp(&mut self, handle: EpHandle) -> DatResult<()> {
-        let ep = self.eps.get_mut(handle)?;
-        let Some(qp) = ep.qp.take() else { return Ok(()) };
-        let qpn = core::mem::take(&mut ep.qpn);
-        let (recv_evd, request_evd) = (ep.recv_evd, ep.request_evd);
-        let destroyed = if self.is_dead() { Ok(()) } else { self.hca.destroy_qp(qp) };
-        self.sweep(request_evd, qpn);
-        if recv_evd != request_evd {
-            self.sweep(recv_evd, qpn);
-        }
-        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
-    }
-
     /// `dat_ep_free`. A connection or its set-up is aborted; completions and events of the EP vanish.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE while a service point or request holds it.
     pub fn ep_free(&mut self, ep: EpHandle) -> DatResult<()> {
-        Operation::Free.in_state(self.eps.get(ep)?.state)?;
+        EpCall::Free.in_state(self.eps.get(ep)?.state)?;
+        self.remove_ep(ep)
+    }
+
+    /// Removes an EP whatever its state.
+    pub(crate) fn remove_ep(&mut self, ep: EpHandle) -> DatResult<()> {
         self.leave_awaiting(ep);
         self.abandon_attempt(ep);
         let closing = self.eps.get_mut(ep)?.closing.take();
@@ -572,7 +395,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_STATE unless connected, connecting, disconnecting or (no-op) disconnected.
     pub fn ep_disconnect(&mut self, ep: EpHandle, flags: CloseFlags) -> DatResult<()> {
         let state = self.eps.get(ep)?;
-        if Operation::Disconnect.in_state(state.state)? == Effect::Nothing {
+        if EpCall::Disconnect.in_state(state.state)? == Effect::Nothing {
             return Ok(());
         }
         match state.state {
@@ -581,27 +404,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
             EpState::Connected if flags == CloseFlags::Graceful => self.begin_graceful(ep),
             _ => self.disconnect_now(ep),
         }
-    }
-}
-
-/// Completions that an EP with these attributes may cause: requests with our marker, and receives.
-fn reservations(attributes: &EpAttributes) -> (u32, u32) {
-    let requests = match attributes.max_request_dtos {
-        0 => 0,
-        requests => requests + 1,
-    };
-    (requests, attributes.max_recv_dtos)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn completions_reserved() {
-        let mut attributes = EpAttributes::DEFAULT;
-        assert_eq!(reservations(&attributes), (17, 16));
-        attributes.max_request_dtos = 0;
-        assert_eq!(reservations(&attributes), (0, 16));
     }
 }

@@ -3,7 +3,6 @@
 use driver_mlx::{Bar, Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
-use crate::attr::EvdParameters;
 use crate::completion::{Reaction, deliver};
 use crate::ep::Ep;
 use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received};
@@ -11,19 +10,20 @@ use crate::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::memory::creation_error;
 use crate::queue::EventQueue;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::{EvdCall, EvdCondition};
 use crate::table::Table;
-use crate::types::{DtoStatus, EvdFlags, EvdState};
+use crate::types::{DtoStatus, EvdFlags};
 use crate::wait::WaitState;
 
 /// Software events that every EVD has room for; consumers ask for too few in practice.
-const LEAST_EVENTS: u32 = 8;
+pub(crate) const LEAST_EVENTS: u32 = 8;
 /// Completions that every CQ has room for at least (beside what EPs reserve, which may be more than the consumer asked for).
 const LEAST_COMPLETIONS: u32 = 512;
 /// Longest queue that may be asked for.
 pub(crate) const MAX_QLEN: u32 = 1 << 17;
 
 /// Streams that bring completions and so need a CQ.
-const CQ_STREAMS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
+pub(crate) const CQ_STREAMS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
 
 /// How arrivals of DTO completions notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,9 @@ pub struct Evd<B: Bar> {
     pub(crate) notification: Notification,
     pub(crate) dto_streams: u32,
     pub(crate) wait: Option<WaitState>,
+    pub(crate) cno: Option<CnoHandle>,
+    /// Completions up to here have been told to the CNO, circular; may be behind `consumed`.
+    pub(crate) announced: u32,
 }
 
 impl<B: Bar> Evd<B> {
@@ -95,7 +98,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a length of 0, no stream, or streams that do not merge (ASYNC with others);
-    /// MODEL_NOT_SUPPORTED for a CNO; INSUFFICIENT_RESOURCES.
+    /// INSUFFICIENT_RESOURCES.
     pub fn evd_create(
         &mut self,
         ia: IaHandle,
@@ -104,8 +107,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: EvdFlags,
     ) -> DatResult<EvdHandle> {
         self.ias.get(ia)?;
-        if cno.is_some() {
-            return Err(DatReturn::new(ReturnType::ModelNotSupported));
+        if let Some(cno) = cno {
+            self.cnos.get(cno)?;
         }
         if min_qlen == 0 || min_qlen > i32::MAX as u32 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
@@ -115,17 +118,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
         }
         self.usable()?;
-        self.make_evd(ia, min_qlen, flags)
+        self.make_evd(ia, min_qlen, cno, flags)
     }
 
-    pub(crate) fn make_evd(&mut self, ia: IaHandle, min_qlen: u32, flags: EvdFlags) -> DatResult<EvdHandle> {
+    pub(crate) fn make_evd(
+        &mut self,
+        ia: IaHandle,
+        min_qlen: u32,
+        cno: Option<CnoHandle>,
+        flags: EvdFlags,
+    ) -> DatResult<EvdHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
         if min_qlen > MAX_QLEN || self.evds.len() >= self.evds.capacity() {
             return Err(FULL);
         }
-        // An EVD for completions alone needs little room for other events.
-        let software = if CQ_STREAMS.contains(flags) { LEAST_EVENTS } else { min_qlen.max(LEAST_EVENTS) };
-        let mut queue = self.events.create(software).ok_or(FULL)?;
+        let mut queue = self.events.create(software_events(flags, min_qlen)).ok_or(FULL)?;
         let cq = if flags.intersects(CQ_STREAMS) {
             let config = CqConfig { entries: min_qlen.max(LEAST_COMPLETIONS), eq: 0 };
             match self.hca.create_cq(&config) {
@@ -159,24 +166,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
             notification: Notification::Threshold,
             dto_streams: 0,
             wait: None,
+            cno,
+            announced: 0,
         };
-        self.evds.insert(evd).map_err(|_| FULL)
-    }
-
-    /// `dat_evd_query`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn evd_query(&self, evd: EvdHandle) -> DatResult<EvdParameters> {
-        let evd = self.evds.get(evd)?;
-        let mut state = if evd.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
-        state |= if evd.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
-        state |= match evd.notification {
-            Notification::Threshold => EvdState::CONFIG_THRESHOLD,
-            Notification::Unsignalled => EvdState::CONFIG_NOTIFY,
-            Notification::Solicited => EvdState::CONFIG_SOLICITED,
-        };
-        Ok(EvdParameters { ia: evd.ia, evd_qlen: evd.qlen, evd_state: state, evd_flags: evd.flags })
+        let evd = self.evds.insert(evd).map_err(|_| FULL)?;
+        if let Some(Ok(cno)) = cno.map(|cno| self.cnos.get_mut(cno)) {
+            cno.users += 1;
+        }
+        Ok(evd)
     }
 
     /// `dat_evd_free`. Events not taken are lost; a wait on it ends with ABORT.
@@ -205,65 +202,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
         let mut evd = self.evds.remove(evd)?;
         self.events.destroy(&mut evd.queue);
+        if let Some(cno) = evd.cno {
+            self.detach_from_cno(cno);
+        }
         if let Some(cq) = evd.cq
             && !self.is_dead()
         {
             self.hca.destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         Ok(())
-    }
-
-    /// `dat_evd_enable`: arrivals trigger the CNO.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn evd_enable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.evds.get_mut(evd)?.enabled = true;
-        Ok(())
-    }
-
-    /// `dat_evd_disable`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn evd_disable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.evds.get_mut(evd)?.enabled = false;
-        Ok(())
-    }
-
-    /// `dat_evd_set_unwaitable`: an open wait ends with INVALID_STATE, and so do later ones.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.evds.get_mut(evd)?.waitable = false;
-        Ok(())
-    }
-
-    /// `dat_evd_clear_unwaitable`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn evd_clear_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        self.evds.get_mut(evd)?.waitable = true;
-        Ok(())
-    }
-
-    /// `dat_evd_post_se`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER if the EVD takes no software events; QUEUE_FULL, and the event is not queued.
-    pub fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
-        let evd = self.evds.get_mut(evd)?;
-        if !evd.flags.contains(EvdFlags::SOFTWARE) {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
-        }
-        let position = evd.position();
-        if self.events.push(&mut evd.queue, position, EventData::Software { value }) {
-            Ok(())
-        } else {
-            Err(DatReturn::new(ReturnType::QueueFull))
-        }
     }
 
     /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
@@ -309,9 +256,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[inline(never)]
     fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
         let state = self.evds.get(evd)?;
-        if state.wait.is_some() || state.overflowed {
-            return Err(state.not_dequeuable());
-        }
+        EvdCall::Dequeue.in_condition(state.condition())?;
         let slot = evd.handle().slot();
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
@@ -461,6 +406,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Ok(state) = self.evds.get_mut(evd) else { return };
         if self.events.push(&mut state.queue, position, data) {
             self.progress = true;
+            self.arrived(evd);
             return;
         }
         if !state.overflowed {
@@ -473,11 +419,30 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 impl<B: Bar> Evd<B> {
-    #[cold]
-    fn not_dequeuable(&self) -> DatReturn {
-        let subtype =
-            if self.overflowed { Subtype::InvalidStateEvdInUse } else { Subtype::InvalidStateEvdWaiter };
-        DatReturn::error(ReturnType::InvalidState, subtype)
+    /// How it stands toward who waits.
+    pub(crate) fn condition(&self) -> EvdCondition {
+        match &self.wait {
+            _ if self.overflowed => EvdCondition::Overflowed,
+            Some(wait) if wait.interrupted => EvdCondition::Interrupted,
+            Some(_) => EvdCondition::Waited,
+            None if self.waitable => EvdCondition::Open,
+            None => EvdCondition::Unwaitable,
+        }
+    }
+
+    /// Completions in the CQ, looked at or not.
+    pub(crate) fn completions(&self) -> u32 {
+        let Some(cq) = &self.cq else { return 0 };
+        let mut count = 0;
+        while count <= cq.capacity().saturating_mul(2) && !matches!(cq.peek(count), Ok(None)) {
+            count += 1;
+        }
+        count
+    }
+
+    /// Places that its software queue needs if `min_qlen` events shall fit.
+    pub(crate) fn software_events(&self, min_qlen: u32) -> u32 {
+        software_events(self.flags, min_qlen)
     }
 
     /// One more completion was taken.
@@ -493,6 +458,11 @@ impl<B: Bar> Evd<B> {
             self.seen_notifying = self.seen_notifying.min(self.seen_ready);
         }
     }
+}
+
+/// An EVD for completions alone needs little room for other events.
+fn software_events(flags: EvdFlags, min_qlen: u32) -> u32 {
+    if CQ_STREAMS.contains(flags) { LEAST_EVENTS } else { min_qlen.max(LEAST_EVENTS) }
 }
 
 /// The EVD that a stream of an EP needs: alive, of this IA, with the stream's flag.

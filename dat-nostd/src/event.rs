@@ -1,6 +1,6 @@
 //! Events. DAT 1.2, `DAT_EVENT` and its data.
 
-use crate::handle::{CrHandle, EpHandle, EvdHandle, Handle, PspHandle};
+use crate::handle::{CrHandle, EpHandle, EvdHandle, Handle, PspHandle, RspHandle};
 use crate::types::{DtoStatus, IaAddress};
 
 /// `DAT_EVENT_NUMBER`.
@@ -126,6 +126,15 @@ pub enum AsyncError {
     ProviderInternalError = 0x08005,
 }
 
+/// The service point of a request: `sp_handle`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServicePoint {
+    /// Public.
+    Psp(PspHandle),
+    /// Reserved.
+    Rsp(RspHandle),
+}
+
 /// An event's number and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventData {
@@ -134,7 +143,7 @@ pub enum EventData {
     /// A peer asks for a connection.
     ConnectionRequest {
         /// The service point that listens.
-        psp: PspHandle,
+        sp: ServicePoint,
         /// This IA's address.
         local_address: IaAddress,
         /// The qualifier listened to.

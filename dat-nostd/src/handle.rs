@@ -177,8 +177,14 @@ handles! {
     PspHandle Psp,
     /// Protection zone.
     PzHandle Pz,
+    /// Remote memory region (memory window).
+    RmrHandle Rmr,
+    /// Reserved service point.
+    RspHandle Rsp,
     /// Consumer notification object.
     CnoHandle Cno,
+    /// Shared receive queue.
+    SrqHandle Srq,
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let handle = self.ias.insert(ia).map_err(|_| FULL)?;
         let evd = match async_evd {
             Some(evd) => evd,
-            None => match self.make_evd(handle, async_evd_min_qlen, EvdFlags::ASYNC) {
+            None => match self.make_evd(handle, async_evd_min_qlen, None, EvdFlags::ASYNC) {
                 Ok(evd) => evd,
                 Err(error) => {
                     let _ = self.ias.remove(handle);
@@ -137,6 +137,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let used = self.eps.iter().any(|(_, ep)| ep.ia == handle)
                 || self.lmrs.iter().any(|(_, lmr)| lmr.ia == handle)
                 || self.psps.iter().any(|(_, psp)| psp.ia == handle)
+                || self.rsps.iter().any(|(_, rsp)| rsp.ia == handle)
+                || self.crs.iter().any(|(_, cr)| cr.ia == handle)
+                || self.cnos.iter().any(|(_, cno)| cno.ia == handle)
                 || self.pzs.iter().any(|(_, pz)| pz.ia == handle)
                 || self.evds.iter().any(|(evd, state)| state.ia == handle && evd != async_evd);
             if used {
@@ -152,8 +155,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Destroys what belongs to an IA, whatever its state. Requests, EPs, LMRs, service points, zones, EVDs: each before what
-    /// it refers to.
+    /// Destroys what belongs to an IA, whatever its state: requests, reserved service points, EPs, LMRs, public service
+    /// points, zones, EVDs, CNOs: each before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
         for slot in 0..self.crs.end() {
             if self.crs.at(slot).is_some_and(|cr| cr.ia == ia)
@@ -162,11 +165,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 let _ = self.cr_reject(cr);
             }
         }
+        for slot in 0..self.rsps.end() {
+            if self.rsps.at(slot).is_some_and(|rsp| rsp.ia == ia)
+                && let Some(rsp) = self.rsps.handle_at(slot)
+            {
+                let _ = self.rsp_free(rsp);
+            }
+        }
         for slot in 0..self.eps.end() {
             if self.eps.at(slot).is_some_and(|ep| ep.ia == ia)
                 && let Some(ep) = self.eps.handle_at(slot)
             {
-                let _ = self.ep_free(ep);
+                let _ = self.remove_ep(ep);
             }
         }
         for slot in 0..self.lmrs.end() {
@@ -198,6 +208,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 let _ = self.drop_evd(evd);
             }
         }
+        self.close_cnos(ia);
     }
 
     /// Queues an asynchronous error on the EVD of one IA, or of all.
@@ -239,7 +250,7 @@ fn provider_attributes(framing: Framing) -> ProviderAttributes {
         is_thread_safe: false,
         max_private_data_size: framing.max_private_data() as u32,
         supports_multipath: false,
-        ep_creator: EpCreator::Never,
+        ep_creator: EpCreator::IfAsked,
         pz_support: 0,
         optimal_buffer_alignment: OPTIMAL_ALIGNMENT as u32,
         evd_stream_merging_supported: merging,

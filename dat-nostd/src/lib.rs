@@ -45,9 +45,10 @@
 //! | `evd`, `queue`, `wait`, `completion` | events: queues, CQs, waits, what completions mean |
 //! | `ep`, `states`, `work`, `dto` | endpoints, their states, their outstanding operations, posts |
 //! | `connect`, `cr`, `framing`, `close` | connections: active side, passive side, private data, the end |
+//! | `ip` | IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
 //!
 //! # Extensions
-//! Zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
+//! IP packets ([`Adapter::ip`]); zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
 //! attributes ([`EpAttributes::retry_count`] and below); DMA memory ([`Adapter::dma_alloc`]); the adapter's address, MTU and
 //! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
 //! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); operation and vendor syndrome in completions.
@@ -65,33 +66,44 @@ extern crate std;
 mod adapter;
 mod attr;
 mod close;
+mod cno;
 mod completion;
 mod connect;
+mod context;
 mod cr;
 mod dto;
 mod ep;
+mod ep_attr;
+mod ep_qp;
 mod evd;
+mod evd_control;
 mod event;
+mod fields;
 mod framing;
 mod handle;
 mod ia;
+mod ip;
 mod memory;
 mod queue;
 mod random;
 mod ret;
-mod states;
+mod service;
+pub mod states;
 mod storage;
 mod table;
 mod types;
 mod wait;
 mod work;
 
-pub use adapter::{Adapter, AdapterConfig, AdapterCounters, Neighbour, OpenError};
+pub use adapter::{Adapter, AdapterCensus, AdapterConfig, AdapterCounters, Neighbour, OpenError};
 pub use attr::*;
+pub use cno::{CnoWait, ProxyAgent};
 pub use driver_mlx::{Bar, DmaRegion, DmaSlice, Gid, Platform};
 pub use event::*;
+pub use fields::*;
 pub use handle::*;
+pub use ip::*;
 pub use ret::*;
-pub use storage::{AdapterParts, AdapterStorage, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS};
+pub use storage::{AdapterParts, AdapterStorage, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RSPS};
 pub use types::*;
 pub use wait::Wait;

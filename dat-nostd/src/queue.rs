@@ -32,6 +32,8 @@ pub(crate) struct EventPool<'s> {
     free: u32,
     /// Places promised to queues.
     reserved: u32,
+    /// Places with an event in them.
+    used: u32,
 }
 
 /// One EVD's queue.
@@ -66,7 +68,7 @@ impl EventQueue {
 
 impl<'s> EventPool<'s> {
     pub(crate) fn new(slots: &'s mut [EventSlot]) -> Self {
-        Self { slots, fresh: 0, free: 0, reserved: 0 }
+        Self { slots, fresh: 0, free: 0, reserved: 0, used: 0 }
     }
 
     /// Most events that one queue could still be given.
@@ -81,6 +83,28 @@ impl<'s> EventPool<'s> {
         }
         self.reserved += limit;
         Some(EventQueue { limit, ..EventQueue::default() })
+    }
+
+    /// Gives a queue another length; false, and nothing has changed, if the pool has not that many places left or the queue
+    /// holds more events.
+    #[must_use]
+    pub(crate) fn resize(&mut self, queue: &mut EventQueue, limit: u32) -> bool {
+        if limit < queue.len || limit.saturating_sub(queue.limit) > self.available() {
+            return false;
+        }
+        self.reserved = self.reserved.saturating_sub(queue.limit) + limit;
+        queue.limit = limit;
+        true
+    }
+
+    /// Places with an event in them, of all queues.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Places promised to queues.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
     }
 
     /// Ends a queue; its events are lost.
@@ -115,6 +139,7 @@ impl<'s> EventPool<'s> {
         }
         queue.last = index + 1;
         queue.len += 1;
+        self.used += 1;
         true
     }
 
@@ -135,6 +160,7 @@ impl<'s> EventPool<'s> {
             queue.last = 0;
         }
         queue.len -= 1;
+        self.used = self.used.saturating_sub(1);
         slot.next = self.free;
         self.free = index + 1;
         match data {

@@ -339,14 +339,19 @@ impl DatReturn {
     }
 }
 
-/// `dat_strerror`: the names of type and subtype. Both are static text, whatever the code; an unknown code is
-/// INVALID_PARAMETER in the C library, which can tell by `None`.
-pub fn strerror(code: u32) -> Option<(&'static str, &'static str)> {
+/// `dat_strerror`: the names of type and subtype. Both are static text. `DAT_SUCCESS` is a code like the others.
+///
+/// # Errors
+/// INVALID_PARAMETER for a number that no call gives.
+pub fn strerror(code: u32) -> DatResult<(&'static str, &'static str)> {
     if code == 0 {
-        return Some(("DAT_SUCCESS", Subtype::NoSubtype.name()));
+        return Ok(("DAT_SUCCESS", Subtype::NoSubtype.name()));
     }
     let code = DatReturn(code);
-    Some((code.kind()?.name(), code.subtype()?.name()))
+    match (code.kind(), code.subtype()) {
+        (Some(kind), Some(subtype)) => Ok((kind.name(), subtype.name())),
+        _ => Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1)),
+    }
 }
 
 impl fmt::Debug for DatReturn {
@@ -358,9 +363,9 @@ impl fmt::Debug for DatReturn {
 impl fmt::Display for DatReturn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match strerror(self.0) {
-            Some((kind, "DAT_NO_SUBTYPE")) => f.write_str(kind),
-            Some((kind, subtype)) => write!(f, "{kind} ({subtype})"),
-            None => write!(f, "DAT_RETURN {:#010x}", self.0),
+            Ok((kind, "DAT_NO_SUBTYPE")) => f.write_str(kind),
+            Ok((kind, subtype)) => write!(f, "{kind} ({subtype})"),
+            Err(_) => write!(f, "DAT_RETURN {:#010x}", self.0),
         }
     }
 }
@@ -403,9 +408,9 @@ mod tests {
 
     #[test]
     fn names() {
-        assert_eq!(strerror(0), Some(("DAT_SUCCESS", "DAT_NO_SUBTYPE")));
-        assert_eq!(strerror(0x8007_0032), Some(("DAT_INVALID_STATE", "DAT_INVALID_STATE_EP_CONNECTED")));
-        assert_eq!(strerror(0x8333_0000), None);
+        assert_eq!(strerror(0), Ok(("DAT_SUCCESS", "DAT_NO_SUBTYPE")));
+        assert_eq!(strerror(0x8007_0032), Ok(("DAT_INVALID_STATE", "DAT_INVALID_STATE_EP_CONNECTED")));
+        assert_eq!(strerror(0x8333_0000), Err(DatReturn(0x8006_0024)));
         assert_eq!(DatReturn::QUEUE_EMPTY.to_string(), "DAT_QUEUE_EMPTY");
         assert_eq!(DatReturn(0x8333_0000).to_string(), "DAT_RETURN 0x83330000");
     }

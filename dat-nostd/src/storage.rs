@@ -3,12 +3,14 @@
 use driver_mlx::{Bar, HcaParts, HcaStorage};
 use ib_port::{PortParts, PortStorage};
 
-use crate::cr::{Cr, Psp};
+use crate::cno::Cno;
+use crate::cr::Cr;
 use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::ia::Ia;
 use crate::memory::{Lmr, Pz};
 use crate::queue::EventSlot;
+use crate::service::{Psp, Rsp};
 use crate::table::Slot;
 
 /// Open IAs of one adapter.
@@ -17,6 +19,10 @@ pub const MAX_IAS: usize = 8;
 pub const MAX_PZS: usize = 64;
 /// Public service points of one adapter.
 pub const MAX_PSPS: usize = 32;
+/// Reserved service points of one adapter.
+pub const MAX_RSPS: usize = 32;
+/// Consumer notification objects of one adapter.
+pub const MAX_CNOS: usize = 32;
 /// Connection requests waiting for an answer.
 pub const MAX_CRS: usize = 32;
 
@@ -49,6 +55,8 @@ pub struct AdapterStorage<
     evds: [Slot<Evd<B>>; EVDS],
     eps: [Slot<Ep<B>>; EPS],
     psps: [Slot<Psp>; MAX_PSPS],
+    rsps: [Slot<Rsp>; MAX_RSPS],
+    cnos: [Slot<Cno>; MAX_CNOS],
     crs: [Slot<Cr>; MAX_CRS],
     events: [EventSlot; EVENTS],
 }
@@ -63,6 +71,8 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) evds: &'s mut [Slot<Evd<B>>],
     pub(crate) eps: &'s mut [Slot<Ep<B>>],
     pub(crate) psps: &'s mut [Slot<Psp>],
+    pub(crate) rsps: &'s mut [Slot<Rsp>],
+    pub(crate) cnos: &'s mut [Slot<Cno>],
     pub(crate) crs: &'s mut [Slot<Cr>],
     pub(crate) events: &'s mut [EventSlot],
 }
@@ -88,6 +98,8 @@ impl<
             evds: [const { Slot::EMPTY }; EVDS],
             eps: [const { Slot::EMPTY }; EPS],
             psps: [const { Slot::EMPTY }; MAX_PSPS],
+            rsps: [const { Slot::EMPTY }; MAX_RSPS],
+            cnos: [const { Slot::EMPTY }; MAX_CNOS],
             crs: [const { Slot::EMPTY }; MAX_CRS],
             events: [const { EventSlot::EMPTY }; EVENTS],
         }
@@ -104,6 +116,8 @@ impl<
             evds: &mut self.evds,
             eps: &mut self.eps,
             psps: &mut self.psps,
+            rsps: &mut self.rsps,
+            cnos: &mut self.cnos,
             crs: &mut self.crs,
             events: &mut self.events,
         }

@@ -20,12 +20,14 @@ pub struct Slot<T> {
     generation: u32,
     /// The next free slot plus one, while vacant and in the free list.
     next: u32,
+    /// The consumer's context of the object here.
+    context: u64,
     content: Content<T>,
 }
 
 impl<T> Slot<T> {
     /// A place never used; all zero bytes.
-    pub const EMPTY: Slot<T> = Slot { generation: 0, next: 0, content: Content::Vacant };
+    pub const EMPTY: Slot<T> = Slot { generation: 0, next: 0, context: 0, content: Content::Vacant };
 }
 
 /// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible).
@@ -76,6 +78,7 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         let Some(slot) = self.slots.get_mut(index as usize) else { return Err(value) };
         slot.generation = slot.generation.checked_add(1).unwrap_or(1);
         slot.next = 0;
+        slot.context = 0;
         slot.content = Content::Occupied(value);
         self.count += 1;
         Ok(H::make(self.adapter, index as u16, slot.generation))
@@ -118,6 +121,19 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
             }
             _ => Err(H::KIND.invalid()),
         }
+    }
+
+    /// The place of the consumer's context of a live object.
+    pub(crate) fn context_mut(&mut self, handle: H) -> Result<&mut u64, DatReturn> {
+        self.get(handle)?;
+        let slot = self.slots.get_mut(handle.any().slot() as usize);
+        slot.map(|slot| &mut slot.context).ok_or(H::KIND.invalid())
+    }
+
+    /// The consumer's context of a live object.
+    pub(crate) fn context(&self, handle: H) -> Result<u64, DatReturn> {
+        self.get(handle)?;
+        self.slot_of(handle).map(|slot| slot.context).ok_or(H::KIND.invalid())
     }
 
     /// The object in this slot, whatever its generation.

@@ -10,6 +10,8 @@ pub const TIMEOUT_INFINITE: u32 = 0xffff_ffff;
 pub const NAME_MAX_LENGTH: usize = 256;
 /// `DAT_OPTIMAL_ALIGNMENT`, bytes.
 pub const OPTIMAL_ALIGNMENT: u64 = 256;
+/// `DAT_WATERMARK_INFINITE`: never.
+pub const WATERMARK_INFINITE: i32 = -1;
 /// `DAT_VALUE_UNKNOWN`.
 pub const VALUE_UNKNOWN: i32 = -2;
 
@@ -178,7 +180,7 @@ pub enum PspFlags {
     /// The consumer gives an EP at accept.
     #[default]
     Consumer = 0,
-    /// The provider makes one per request; not supported by this provider.
+    /// The provider makes one per request.
     Provider = 1,
 }
 

@@ -7,6 +7,7 @@ use crate::evd::Notification;
 use crate::event::Event;
 use crate::handle::EvdHandle;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::EvdCall;
 use crate::types::TIMEOUT_INFINITE;
 
 /// A wait that is open on an EVD.
@@ -17,6 +18,8 @@ pub(crate) struct WaitState {
     threshold: u32,
     /// Whether the next poll may answer with events that do not notify: they were there when the wait began.
     first: bool,
+    /// `evd_set_unwaitable` has ended it; the next poll says so.
+    pub(crate) interrupted: bool,
 }
 
 /// Result of [`Adapter::evd_wait_poll`].
@@ -50,16 +53,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if threshold == 0 || threshold > evd.qlen {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
+        EvdCall::WaitBegin.in_condition(evd.condition())?;
         let state = |subtype| Err(DatReturn::error(ReturnType::InvalidState, subtype));
-        if evd.wait.is_some() {
-            return state(Subtype::InvalidStateEvdWaiter);
-        }
-        if !evd.waitable {
-            return state(Subtype::InvalidStateEvdUnwaitable);
-        }
-        if evd.overflowed {
-            return state(Subtype::InvalidStateEvdInUse);
-        }
         match evd.notification {
             Notification::Unsignalled if threshold != 1 => {
                 return state(Subtype::InvalidStateEvdConfigNotify);
@@ -73,7 +68,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             TIMEOUT_INFINITE => u64::MAX,
             timeout => now.saturating_add(u64::from(timeout) * 1000),
         };
-        evd.wait = Some(WaitState { deadline, threshold, first: true });
+        evd.wait = Some(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
         evd.seen = evd.consumed;
         (evd.seen_ready, evd.seen_notifying) = (0, 0);
@@ -92,13 +87,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Err(error) => return Err(error),
         };
         let state = self.evds.get_mut(evd)?;
+        if let Err(error) = EvdCall::WaitPoll.in_condition(state.condition()) {
+            state.wait = None;
+            return Err(error);
+        }
         let Some(wait) = state.wait else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdWaiter));
         };
-        if !state.waitable {
-            state.wait = None;
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdUnwaitable));
-        }
         if let Some(wait) = &mut state.wait {
             wait.first = false;
         }
@@ -129,10 +124,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE if no wait is open.
     pub fn evd_wait_end(&mut self, evd: EvdHandle) -> DatResult<()> {
-        match self.evds.get_mut(evd)?.wait.take() {
-            Some(_) => Ok(()),
-            None => Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdWaiter)),
-        }
+        let evd = self.evds.get_mut(evd)?;
+        let condition = evd.condition();
+        evd.wait = None;
+        EvdCall::WaitEnd.in_condition(condition).map(|_| ())
     }
 
     /// Events that could be dequeued now.
@@ -153,6 +148,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The earliest deadline of the open waits, and whether one is open.
     pub(crate) fn wait_deadline(&self) -> Option<u64> {
-        self.evds.iter().filter_map(|(_, evd)| evd.wait).map(|wait| wait.deadline).min()
+        let evds = self.evds.iter().filter_map(|(_, evd)| evd.wait).map(|wait| wait.deadline);
+        let cnos = self.cnos.iter().filter_map(|(_, cno)| cno.wait);
+        evds.chain(cnos).min()
     }
 }

@@ -90,6 +90,11 @@ impl Work {
         Self { head: 0, tail: 0, mask: places.saturating_sub(1), limit, base, block: 0 }
     }
 
+    /// Forgets everything outstanding, as a fresh QP has.
+    pub(crate) fn clear(&mut self) {
+        (self.head, self.tail, self.block) = (0, 0, 0);
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         if self.limit == 0 { 0 } else { (self.mask as usize + 1) * 16 }
     }

@@ -328,7 +328,6 @@ fn endpoint_attributes_and_service_points() {
     is(adapter.psp_create(side.ia, 0, side.cr, PspFlags::Consumer), InvalidParameter);
     is(adapter.psp_create(side.ia, 65536, side.cr, PspFlags::Consumer), InvalidParameter);
     is(adapter.psp_create(side.ia, 7, side.recv, PspFlags::Consumer), InvalidHandle);
-    is(adapter.psp_create(side.ia, 7, side.cr, PspFlags::Provider), ModelNotSupported);
     let psp = adapter.psp_create(side.ia, 7, side.cr, PspFlags::Consumer).unwrap();
     is(adapter.psp_create(side.ia, 7, side.cr, PspFlags::Consumer), ConnQualInUse);
     // One table of service ids: port 7 of RDMA-CM's TCP space is taken for the other name too.

@@ -219,7 +219,7 @@ fn accept() {
         let cr = net.until("a request", |net| {
             let event = net.nodes[node].evd_dequeue(cr_evd).ok()?;
             match event.data {
-                EventData::ConnectionRequest { cr, psp: of, .. } if of == psp => Some(cr),
+                EventData::ConnectionRequest { cr, sp: of, .. } if of == ServicePoint::Psp(psp) => Some(cr),
                 other => panic!("{other:?}"),
             }
         });

@@ -212,7 +212,7 @@ impl Net {
     #[track_caller]
     pub fn request(&mut self, passive: &Side, service: PspHandle) -> CrHandle {
         match self.event(1, passive.cr) {
-            EventData::ConnectionRequest { psp, local_address, conn_qual, cr } => {
+            EventData::ConnectionRequest { sp: dat_nostd::ServicePoint::Psp(psp), local_address, conn_qual, cr } => {
                 assert_eq!((psp, local_address), (service, address(1)));
                 assert_eq!(self.nodes[1].psp_query(psp).unwrap().conn_qual, conn_qual);
                 cr

@@ -1,42 +1,58 @@
-//! One InfiniBand port: QP1, dispatch of management datagrams, subnet administration client, connection manager.
+//! One InfiniBand port: QP1, dispatch of management datagrams, subnet administration client, connection manager, IP.
 //!
 //! | layer | subject |
 //! |---|---|
 //! | `gsi` | QP1: datagrams in and out |
 //! | `path` | paths to other ports, remembered |
+//! | `group` | multicast groups: joined, kept, left |
+//! | `ipoib`, [`Ip`] | IP over InfiniBand: the queue pair; ARP, neighbours, packets in and out |
 //! | [`Port`] | dispatch by class, port state, timers |
 //!
 //! The protocols themselves are `ib-mgmt`'s. The port's owner calls [`Port::poll`] with the time, and takes the connection
-//! manager's events from [`Port::cm`].
+//! manager's events from [`Port::cm`]; after each poll it calls [`Port::service`], which does what takes the HCA's commands.
 //!
-//! Not supported yet: IPoIB, P_Keys other than the one at index 0, answers to performance management queries (they are
-//! counted).
+//! Not supported yet: IPv6 and its neighbour discovery, IPoIB's connected mode, P_Keys other than the one at index 0,
+//! answers to performance management queries (they are counted).
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+mod group;
 mod gsi;
+mod ip;
+mod ipoib;
 mod path;
 mod storage;
 
 /// The management protocols, for who stands above the port.
 pub use ib_mgmt;
 
+pub use group::GroupSlot;
 pub use gsi::GsiCounters;
+pub use ip::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
+pub use ipoib::{IP_SENDS, TxSlot};
 pub use path::{PathEntry, Resolution};
-pub use storage::{LISTENERS, PATHS, PortParts, PortStorage, QUERIES};
+pub use storage::{GROUPS, LISTENERS, NEIGHBOURS, PATHS, PortParts, PortStorage, QUERIES};
 
-use driver_mlx::{Bar, CqNumber, Error, Grh, Hca, Lid, Mtu, Platform};
+use core::net::Ipv4Addr;
+
+use driver_mlx::{Bar, CqNumber, Error, Grh, Hca, Lid, Mtu, Platform, QpNumber};
 use gsi::Gsi;
 use ib_mgmt::Gid;
 use ib_mgmt::cm::{Cm, CmConfig};
-use ib_mgmt::mad::{MadAddress, QP1, class};
+use ib_mgmt::mad::{MadAddress, QP1, attr, class};
 use ib_mgmt::path::Path;
-use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, PathQuery, QueryError};
-use path::{Lookup, PathCache};
+use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
+use ip::Interface;
+use path::{PathCache, Resolver};
 
+/// Owner cookie bit of questions about multicast groups; all others are about paths.
+const GROUP_QUERY: u32 = 1 << 31;
+/// How long closing waits for the subnet administrator to take note of groups left, nanoseconds, and its steps.
+const LEAVE_LIMIT: u64 = 2_500_000_000;
+const LEAVE_STEP: u64 = 50_000;
 /// Datagrams handled in one call of [`Port::poll`].
 const BATCH: usize = 64;
 
@@ -47,6 +63,8 @@ pub struct PortConfig {
     pub seed: u64,
     /// Questions to the subnet administrator.
     pub sa: ClientConfig,
+    /// IP: the own address, and how it is used; `None` for none.
+    pub ip: Option<(Ipv4Addr, IpConfig)>,
 }
 
 /// How the port stands; read again after every port event.
@@ -85,6 +103,8 @@ pub struct PortCounters {
     pub events: u64,
     /// Changes of LID, GID or subnet manager, each of which makes all paths unknown.
     pub moves: u64,
+    /// IP; all zero without it.
+    pub ip: IpCounters,
 }
 
 /// A port in operation.
@@ -94,6 +114,7 @@ pub struct Port<'s, B: Bar> {
     sa: Client<'s>,
     cm: Cm<'s>,
     paths: PathCache<'s>,
+    ip: Option<Interface<'s, B>>,
     info: PortInfo,
     other_class: u64,
     events: u64,
@@ -112,6 +133,17 @@ impl<'s, B: Bar> Port<'s, B> {
     ) -> Result<Self, Error> {
         let info = read_info(hca)?;
         let gsi = Gsi::open(hca)?;
+        let ip = match config.ip {
+            Some((address, ip)) => match Interface::open(hca, parts.ip, address, ip, info.pkey) {
+                Ok(interface) => Some(interface),
+                Err(error) => {
+                    // The first error is the one to tell.
+                    let _ = gsi.close(hca);
+                    return Err(error);
+                }
+            },
+            None => None,
+        };
         let mut cm_config = CmConfig::new(info.node_guid, config.seed);
         cm_config.ca_ack_delay = hca.caps().local_ca_ack_delay.min(31);
         Ok(Self {
@@ -119,6 +151,7 @@ impl<'s, B: Bar> Port<'s, B> {
             sa: Client::new(parts.queries, config.sa, config.seed),
             cm: Cm::new(parts.connections, parts.listeners, cm_config),
             paths: PathCache::new(parts.paths),
+            ip,
             info,
             other_class: 0,
             events: 0,
@@ -126,12 +159,31 @@ impl<'s, B: Bar> Port<'s, B> {
         })
     }
 
-    /// Destroys QP1 and what belongs to it.
+    /// Leaves all multicast groups, then destroys QP1 and what belongs to it. Waits up to 2.5 s for the subnet
+    /// administrator if it does not answer.
     ///
     /// # Errors
     /// The driver's first; the rest is done all the same.
-    pub fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
-        self.gsi.close(hca)
+    pub fn close<P: Platform<Bar = B>>(mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        if hca.fatal().is_none() && self.info.active {
+            self.leave_groups(hca);
+        }
+        let ip = self.ip.take().map_or(Ok(()), |ip| ip.close(hca));
+        let gsi = self.gsi.close(hca);
+        ip.and(gsi)
+    }
+
+    fn leave_groups<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) {
+        let Some(ip) = &mut self.ip else { return };
+        ip.groups.leave_all();
+        let mut now = hca.platform().now();
+        let end = now.saturating_add(LEAVE_LIMIT);
+        while now < end && self.ip.as_ref().is_some_and(|ip| !ip.groups.all_left()) {
+            self.service(hca, now);
+            self.poll(now);
+            hca.platform().idle(now.saturating_add(LEAVE_STEP));
+            now = hca.platform().now();
+        }
     }
 
     /// How the port stands.
@@ -157,6 +209,7 @@ impl<'s, B: Bar> Port<'s, B> {
             other_class: self.other_class,
             events: self.events,
             moves: self.moves,
+            ip: self.ip.as_ref().map_or_else(IpCounters::default, Interface::counters),
         }
     }
 
@@ -174,9 +227,13 @@ impl<'s, B: Bar> Port<'s, B> {
         let info = read_info(hca)?;
         let moved = (info.lid, info.sm_lid, info.gid, info.pkey)
             != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.pkey);
-        if moved || reregister {
-            self.moves += 1;
+        if moved || reregister || info.active && !self.info.active {
+            self.moves += u64::from(moved || reregister);
             self.paths.clear();
+            let now = hca.platform().now();
+            if let Some(ip) = &mut self.ip {
+                ip.refresh(now, &self.info, &info);
+            }
         }
         self.info = info;
         Ok(())
@@ -184,25 +241,32 @@ impl<'s, B: Bar> Port<'s, B> {
 
     /// The path to a port, or the way there: the subnet administrator is asked if need be.
     pub fn resolve(&mut self, now: u64, dgid: Gid) -> Resolution {
-        match self.paths.lookup(now, dgid) {
-            Lookup::Found(resolution) => resolution,
-            Lookup::Full => Resolution::Pending,
-            Lookup::Ask(index) => {
-                let query = PathQuery {
-                    sgid: self.info.gid,
-                    dgid,
-                    pkey: self.info.pkey,
-                    sl: None,
-                    traffic_class: None,
-                    service_id: None,
-                };
-                if self.sa.query_path(now, &query, index).is_err() {
-                    // All slots of the client are taken: the next call tries again.
-                    self.paths.unask(index);
-                }
-                Resolution::Pending
-            }
+        let mut resolver = Resolver { paths: &mut self.paths, sa: &mut self.sa };
+        resolver.resolve(now, &self.info, dgid)
+    }
+
+    /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port.
+    pub fn resolve_address(&mut self, now: u64, address: Ipv4Addr) -> AddressResolution {
+        self.ip.as_mut().map_or(AddressResolution::Failed, |ip| ip.resolve(now, address))
+    }
+
+    /// Packets in and out; `None` without IP on this port.
+    pub fn ip(&mut self, now: u64) -> Option<Ip<'_, 's, B>> {
+        let Self { ip, paths, sa, info, .. } = self;
+        Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
+    }
+
+    /// What takes the HCA's commands: the queue pair of IP, and its groups. To be called after each [`Port::poll`].
+    pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: u64) {
+        if let Some(ip) = &mut self.ip {
+            ip.service(hca, now, &self.info);
         }
+    }
+
+    /// The device gave a queue pair up; true if it was one of the port's.
+    pub fn qp_failed(&mut self, qpn: QpNumber) -> bool {
+        let ours = self.ip.as_mut().filter(|ip| ip.frames_ref().qpn() == Some(qpn));
+        ours.map(|ip| ip.frames().set_broken()).is_some()
     }
 
     /// Forgets the path to a port, because it did not lead there.
@@ -222,6 +286,10 @@ impl<'s, B: Bar> Port<'s, B> {
                 class::CM => self.cm.process(now, &from, &mad),
                 class::SUBN_ADM if mad.is_response() => {
                     if let Some(response) = self.sa.input(&mad) {
+                        if response.owner & GROUP_QUERY != 0 {
+                            self.group_answered(now, response.owner, Ok(response));
+                            continue;
+                        }
                         let result = response.path().map(|record| Path::from_record(&record));
                         self.paths.answer(now, response.owner, result.and_then(check_path));
                     }
@@ -229,6 +297,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 _ => self.other_class += 1,
             }
         }
+        let ip_deadline = self.poll_ip(now);
         let mut sa_deadline = None;
         for _ in 0..BATCH {
             match self.sa.poll(now) {
@@ -243,6 +312,9 @@ impl<'s, B: Bar> Port<'s, B> {
                     };
                     self.gsi.send(&mad, &to);
                 }
+                Action::Failed { owner, error, .. } if owner & GROUP_QUERY != 0 => {
+                    self.group_answered(now, owner, Err(error));
+                }
                 Action::Failed { owner, error, .. } => self.paths.answer(now, owner, Err(error)),
                 Action::Idle { deadline } => {
                     sa_deadline = deadline;
@@ -255,27 +327,58 @@ impl<'s, B: Bar> Port<'s, B> {
             self.gsi.send(&outgoing.mad, &outgoing.dest);
         }
         let more = (left == 0).then_some(now);
-        [more, sa_deadline, self.cm.poll_at()].into_iter().flatten().min()
+        [more, ip_deadline, sa_deadline, self.cm.poll_at()].into_iter().flatten().min()
     }
 
-    /// The number of QP1's CQ, to tell whose completion event it is.
-    pub fn cq_number(&self) -> CqNumber {
-        self.gsi.cq_number()
+    fn group_answered(&mut self, now: u64, owner: u32, result: Result<Response, QueryError>) {
+        if let Some(ip) = &mut self.ip {
+            ip.answer(now, owner & !GROUP_QUERY, result);
+        }
     }
 
-    /// A completion event of QP1's CQ arrived.
-    pub fn notified(&mut self) {
-        self.gsi.notified();
+    /// Frames in and out, and questions about groups.
+    fn poll_ip(&mut self, now: u64) -> Option<u64> {
+        let Self { ip, paths, sa, info, .. } = self;
+        let ip = ip.as_mut()?;
+        let deadline = ip.poll(now, info, &mut Resolver { paths, sa });
+        while let Some(question) = ip.question(now, info) {
+            let owner = GROUP_QUERY | question.index;
+            let record = question.record.as_bytes();
+            let attribute = attr::MC_MEMBER_RECORD;
+            if sa.query(now, question.method, attribute, question.mask, record, owner).is_err() {
+                ip.groups.unask(now, &question);
+                break;
+            }
+        }
+        deadline.or(ip.groups.deadline())
+    }
+
+    /// A completion event arrived; true if it was of a CQ of this port.
+    pub fn notified(&mut self, number: CqNumber) -> bool {
+        if number == self.gsi.cq_number() {
+            self.gsi.notified();
+            return true;
+        }
+        let ip = self.ip.as_mut().filter(|ip| ip.cq_number() == number);
+        ip.map(|ip| ip.frames().notified()).is_some()
     }
 
     /// Asks for an interrupt at the next datagram. Poll once more afterwards.
     pub fn arm(&mut self) {
         self.gsi.arm();
+        if let Some(ip) = &mut self.ip {
+            ip.frames().arm();
+        }
     }
 
     /// Whether a datagram waits to be taken.
     pub fn has_work(&self) -> bool {
-        self.gsi.has_work()
+        self.gsi.has_work() || self.ip.as_ref().is_some_and(|ip| ip.frames_ref().has_work())
+    }
+
+    /// Whether IP packets have arrived since the last call.
+    pub fn take_ip_news(&mut self) -> bool {
+        self.ip.as_mut().is_some_and(|ip| ip.frames().take_news())
     }
 }
 

@@ -2,10 +2,14 @@
 
 use ib_mgmt::Gid;
 use ib_mgmt::path::Path;
-use ib_mgmt::sa::QueryError;
+use ib_mgmt::sa::{Client, PathQuery, QueryError};
 
-/// How long a path is believed, nanoseconds. A change of LID or subnet manager ends it earlier.
+use crate::PortInfo;
+
+/// How long a path is believed before it is asked for again, nanoseconds. A change of LID or subnet manager ends it earlier.
 const KNOWN_NS: u64 = 300_000_000_000;
+/// How long a path is believed once more when nobody confirms it, nanoseconds.
+const UNCONFIRMED_NS: u64 = 30_000_000_000;
 /// How long a failure is remembered, so that everybody who waits hears of it; nanoseconds.
 const FAILED_NS: u64 = 100_000_000;
 
@@ -26,6 +30,8 @@ enum State {
     Empty = 0,
     Asked,
     Known(Path),
+    /// Known for long, and asked for again; the old path serves until the answer comes.
+    Refreshing(Path),
     Failed(QueryError),
 }
 
@@ -49,12 +55,46 @@ pub(crate) struct PathCache<'s> {
     entries: &'s mut [PathEntry],
 }
 
+/// The cache, and whom to ask.
+#[derive(Debug)]
+pub(crate) struct Resolver<'a, 's> {
+    pub(crate) paths: &'a mut PathCache<'s>,
+    pub(crate) sa: &'a mut Client<'s>,
+}
+
+impl Resolver<'_, '_> {
+    /// The path to a port, or the way there.
+    pub(crate) fn resolve(&mut self, now: u64, info: &PortInfo, dgid: Gid) -> Resolution {
+        let (index, resolution) = match self.paths.lookup(now, dgid) {
+            Lookup::Found(resolution) => return resolution,
+            Lookup::Full => return Resolution::Pending,
+            Lookup::Refresh(index, path) => (index, Resolution::Known(path)),
+            Lookup::Ask(index) => (index, Resolution::Pending),
+        };
+        let query = PathQuery {
+            sgid: info.gid,
+            dgid,
+            pkey: info.pkey,
+            sl: None,
+            traffic_class: None,
+            service_id: None,
+        };
+        if self.sa.query_path(now, &query, index).is_err() {
+            // All slots of the client are taken: the next call tries again.
+            self.paths.unask(index);
+        }
+        resolution
+    }
+}
+
 /// What a lookup found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Found(Resolution),
     /// Nothing; this entry is reserved for the answer.
     Ask(u32),
+    /// A path that should be asked for again, in this entry, and serves meanwhile.
+    Refresh(u32, Path),
     /// Nothing, and every entry waits for an answer.
     Full,
 }
@@ -66,13 +106,21 @@ impl<'s> PathCache<'s> {
     }
 
     pub(crate) fn lookup(&mut self, now: u64, dgid: Gid) -> Lookup {
-        let live = |entry: &&mut PathEntry| {
+        let live = |entry: &PathEntry| {
             entry.dgid == dgid
-                && (entry.state == State::Asked || entry.until > now && entry.state != State::Empty)
+                && match entry.state {
+                    State::Empty => false,
+                    State::Failed(_) => entry.until > now,
+                    State::Asked | State::Known(_) | State::Refreshing(_) => true,
+                }
         };
-        if let Some(entry) = self.entries.iter_mut().find(live) {
+        if let Some((index, entry)) = self.entries.iter_mut().enumerate().find(|(_, entry)| live(entry)) {
             return match entry.state {
-                State::Known(path) => Lookup::Found(Resolution::Known(path)),
+                State::Known(path) if entry.until <= now => {
+                    entry.state = State::Refreshing(path);
+                    Lookup::Refresh(index as u32, path)
+                }
+                State::Known(path) | State::Refreshing(path) => Lookup::Found(Resolution::Known(path)),
                 State::Failed(error) => Lookup::Found(Resolution::Failed(error)),
                 State::Asked | State::Empty => Lookup::Found(Resolution::Pending),
             };
@@ -82,7 +130,7 @@ impl<'s> PathCache<'s> {
             .entries
             .iter_mut()
             .enumerate()
-            .filter(|(_, entry)| entry.state != State::Asked)
+            .filter(|(_, entry)| !entry.is_asked())
             .min_by_key(|(_, entry)| if entry.state == State::Empty { 0 } else { entry.until });
         match oldest {
             Some((index, entry)) => {
@@ -96,34 +144,51 @@ impl<'s> PathCache<'s> {
     /// The answer for an entry that was asked for.
     pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<Path, QueryError>) {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
-        if entry.state != State::Asked {
+        if !entry.is_asked() {
             return;
         }
-        match result {
-            Ok(path) => (entry.state, entry.until) = (State::Known(path), now.saturating_add(KNOWN_NS)),
-            Err(error) => (entry.state, entry.until) = (State::Failed(error), now.saturating_add(FAILED_NS)),
+        match (result, entry.state) {
+            (Ok(path), _) => (entry.state, entry.until) = (State::Known(path), now.saturating_add(KNOWN_NS)),
+            // Nobody says that the old path is wrong.
+            (Err(QueryError::Timeout), State::Refreshing(path)) => {
+                (entry.state, entry.until) = (State::Known(path), now.saturating_add(UNCONFIRMED_NS));
+            }
+            (Err(error), _) => {
+                (entry.state, entry.until) = (State::Failed(error), now.saturating_add(FAILED_NS))
+            }
         }
     }
 
     /// Nothing was asked after all.
     pub(crate) fn unask(&mut self, index: u32) {
-        if let Some(entry) = self.entries.get_mut(index as usize) {
-            *entry = PathEntry::EMPTY;
+        let Some(entry) = self.entries.get_mut(index as usize) else { return };
+        match entry.state {
+            State::Refreshing(path) => entry.state = State::Known(path),
+            _ => *entry = PathEntry::EMPTY,
         }
     }
 
     /// Forgets what is known; questions under way stay.
     pub(crate) fn clear(&mut self) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.state != State::Asked) {
-            *entry = PathEntry::EMPTY;
-        }
+        self.entries.iter_mut().for_each(PathEntry::forget);
     }
 
     /// Forgets one path, because it did not lead anywhere.
     pub(crate) fn forget(&mut self, dgid: Gid) {
-        for entry in self.entries.iter_mut().filter(|entry| entry.dgid == dgid && entry.state != State::Asked)
-        {
-            *entry = PathEntry::EMPTY;
+        self.entries.iter_mut().filter(|entry| entry.dgid == dgid).for_each(PathEntry::forget);
+    }
+}
+
+impl PathEntry {
+    fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked | State::Refreshing(_))
+    }
+
+    fn forget(&mut self) {
+        if self.is_asked() {
+            self.state = State::Asked;
+        } else {
+            *self = PathEntry::EMPTY;
         }
     }
 }
@@ -147,7 +212,15 @@ mod tests {
         let path = Path { dlid: 7, ..Path::ZERO };
         cache.answer(10, 0, Ok(path));
         assert_eq!(cache.lookup(11, gid(1)), Lookup::Found(Resolution::Known(path)));
-        assert_eq!(cache.lookup(11 + KNOWN_NS, gid(1)), Lookup::Ask(0));
+        // After a while it is asked for again, and serves meanwhile; silence is no reason to give it up.
+        let later = 11 + KNOWN_NS;
+        assert_eq!(cache.lookup(later, gid(1)), Lookup::Refresh(0, path));
+        assert_eq!(cache.lookup(later, gid(1)), Lookup::Found(Resolution::Known(path)));
+        cache.answer(later, 0, Err(QueryError::Timeout));
+        assert_eq!(cache.lookup(later + 1, gid(1)), Lookup::Found(Resolution::Known(path)));
+        assert_eq!(cache.lookup(later + UNCONFIRMED_NS, gid(1)), Lookup::Refresh(0, path));
+        cache.answer(later, 0, Err(QueryError::Status(0x0300)));
+        assert_eq!(cache.lookup(later + FAILED_NS, gid(1)), Lookup::Ask(0));
         cache.answer(12, 1, Err(QueryError::Timeout));
         assert_eq!(cache.lookup(13, gid(2)), Lookup::Found(Resolution::Failed(QueryError::Timeout)));
         assert_eq!(cache.lookup(13 + FAILED_NS, gid(2)), Lookup::Ask(1));

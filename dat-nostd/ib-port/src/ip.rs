@@ -1,0 +1,682 @@
+//! IPv4 over InfiniBand, datagram mode (RFC 4391, RFC 4392): packets in and out, ARP, neighbours, the broadcast group.
+//!
+//! A packet to a neighbour that is not known yet waits in its send buffer until ARP has found the hardware address and the
+//! subnet administrator the path; nothing is lost by being first.
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use driver_mlx::{Bar, CqNumber, Error, Grh, Hca, Lid, Platform, QpNumber};
+use ib_mgmt::Gid;
+use ib_mgmt::ipoib::{
+    Arp, ArpOperation, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, Neighbour, NeighbourAction, NeighbourConfig,
+    NeighbourCounters, NeighbourLookup, Neighbours, broadcast_mgid, multicast_mgid,
+};
+use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
+use ib_mgmt::units::mtu_bytes;
+
+use crate::group::{Attachment, Groups, Kind, Question};
+use crate::ipoib::{Destination, FRAME_LEN, FrameQueue, Waiting};
+use crate::path::{Resolution, Resolver};
+use crate::storage::IpParts;
+use crate::{PortInfo, driver_path};
+
+/// Packets that may wait for one neighbour.
+const WAITING_EACH: usize = 16;
+/// The longest that a packet waits for its neighbour, nanoseconds: ARP and the path have their own, shorter limits.
+const PATIENCE: u64 = 10_000_000_000;
+/// Distance of attempts to make the queue pair or to attach a group, nanoseconds.
+const RETRY: u64 = 1_000_000_000;
+/// MTU before the broadcast group tells it.
+const USUAL_MTU: u16 = 2044;
+/// Frames handled in one call.
+const BATCH: usize = 64;
+
+/// How IP is used on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpConfig {
+    /// Leading bits of the address that all neighbours share.
+    pub prefix_len: u8,
+    /// Who forwards packets for others than neighbours.
+    pub gateway: Option<Ipv4Addr>,
+    /// Longest packet, bytes, if the broadcast group allows it: at most 4092.
+    pub max_mtu: u16,
+    /// Times of ARP.
+    pub neighbour: NeighbourConfig,
+}
+
+impl IpConfig {
+    /// A /24 without a gateway, the group's MTU.
+    pub const DEFAULT: IpConfig = IpConfig {
+        prefix_len: 24,
+        gateway: None,
+        max_mtu: FRAME_LEN as u16 - 4,
+        neighbour: NeighbourConfig::DEFAULT,
+    };
+}
+
+impl Default for IpConfig {
+    fn default() -> Self {
+        IpConfig::DEFAULT
+    }
+}
+
+/// Why a packet was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpError {
+    /// The broadcast group has not been joined yet.
+    Down,
+    /// Longer than the MTU.
+    TooLong,
+    /// No IPv4 packet.
+    Malformed,
+    /// Too many packets wait, for this neighbour or at all.
+    Full,
+    /// Nobody answers at that address.
+    Unreachable,
+    /// No neighbour's address, and there is no gateway.
+    NoRoute,
+}
+
+impl fmt::Display for IpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpError::Down => "the broadcast group of IP over InfiniBand has not been joined",
+            IpError::TooLong => "the packet is longer than the MTU",
+            IpError::Malformed => "not an IPv4 packet",
+            IpError::Full => "too many packets wait to be sent",
+            IpError::Unreachable => "nobody answers at that address",
+            IpError::NoRoute => "no route to that address",
+        })
+    }
+}
+
+impl core::error::Error for IpError {}
+
+/// What went by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IpCounters {
+    /// Frames received, ARP included.
+    pub received: u64,
+    /// Frames handed to the HCA, ARP included.
+    pub sent: u64,
+    /// Frames received that were too short or too long, and completions that cannot be.
+    pub bad: u64,
+    /// Packets dropped because nobody read them in time.
+    pub overrun: u64,
+    /// Frames of other protocols than IPv4 and ARP; IPv6 is one of them.
+    pub other_protocol: u64,
+    /// Packets given up because their neighbour, or the path to it, was not found.
+    pub unreachable: u64,
+    /// Frames that the HCA did not send.
+    pub send_errors: u64,
+    /// Joins that the subnet administrator granted, rejoins included.
+    pub joins: u64,
+    /// Joins that it refused, or did not answer.
+    pub refused_joins: u64,
+    /// Failed attempts to make the queue pair or to attach it to a group.
+    pub setup_failures: u64,
+    /// ARP.
+    pub arp: NeighbourCounters,
+}
+
+/// What is known about the port that has an IP address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressResolution {
+    /// Its GID.
+    Known(Gid),
+    /// Being asked for; ask again when [`Port::poll`](crate::Port::poll) has run.
+    Pending,
+    /// Nobody answers.
+    Failed,
+}
+
+/// IP on a port.
+#[derive(Debug)]
+pub(crate) struct Interface<'s, B: Bar> {
+    address: Ipv4Addr,
+    config: IpConfig,
+    frames: FrameQueue<'s, B>,
+    neighbours: Neighbours<'s>,
+    pub(crate) groups: Groups<'s>,
+    packet: &'s mut [u8; FRAME_LEN],
+    /// The hardware address this port has announced.
+    announced: Option<HwAddr>,
+    retry_at: u64,
+    other_protocol: u64,
+    unreachable: u64,
+    setup_failures: u64,
+}
+
+impl<'s, B: Bar> Interface<'s, B> {
+    pub(crate) fn open<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        parts: IpParts<'s>,
+        address: Ipv4Addr,
+        config: IpConfig,
+        pkey: u16,
+    ) -> Result<Self, Error> {
+        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+            return Err(Error::InvalidArgument("IP address"));
+        }
+        if config.prefix_len > 32 {
+            return Err(Error::InvalidArgument("IP prefix length"));
+        }
+        let frames = FrameQueue::open(hca, parts.tx)?;
+        let mut groups = Groups::new(parts.groups);
+        groups.want(0, broadcast_mgid(pkey), Kind::Broadcast);
+        Ok(Self {
+            address,
+            config,
+            frames,
+            neighbours: Neighbours::new(parts.neighbours, config.neighbour),
+            groups,
+            packet: parts.packet,
+            announced: None,
+            retry_at: 0,
+            other_protocol: 0,
+            unreachable: 0,
+            setup_failures: 0,
+        })
+    }
+
+    pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        self.frames.close(hca)
+    }
+
+    pub(crate) fn counters(&self) -> IpCounters {
+        let frames = self.frames.counters;
+        IpCounters {
+            received: frames.received,
+            sent: frames.sent,
+            bad: frames.bad,
+            overrun: frames.overrun,
+            other_protocol: self.other_protocol,
+            unreachable: self.unreachable,
+            send_errors: frames.send_errors,
+            joins: self.groups.joins,
+            refused_joins: self.groups.refused,
+            setup_failures: self.setup_failures,
+            arp: self.neighbours.counters(),
+        }
+    }
+
+    /// Whether packets flow.
+    pub(crate) fn is_up(&self) -> bool {
+        self.frames.qp().is_some() && self.groups.is_attached()
+    }
+
+    pub(crate) fn mtu(&self) -> u16 {
+        let group = self.groups.broadcast().and_then(|record| mtu_bytes(record.mtu()));
+        group.map_or(USUAL_MTU, |bytes| bytes.saturating_sub(4)).min(self.config.max_mtu)
+    }
+
+    fn hardware_address(&self, info: &PortInfo) -> Option<HwAddr> {
+        self.frames.qpn().map(|qpn| HwAddr { flags: 0, qpn: qpn.get(), gid: info.gid })
+    }
+
+    /// The port has moved, or the subnet manager asks for everything anew.
+    pub(crate) fn refresh(&mut self, now: u64, old: &PortInfo, new: &PortInfo) {
+        if old.pkey | 0x8000 == new.pkey | 0x8000 {
+            self.groups.rejoin(now);
+        } else {
+            // The queue pair's partition is the one at index 0: another key makes it another queue pair.
+            self.groups.restart(now, broadcast_mgid(new.pkey));
+            self.frames.set_broken();
+        }
+        self.neighbours.doubt_all();
+        self.announced = None;
+    }
+
+    /// The next question for the subnet administrator.
+    pub(crate) fn question(&mut self, now: u64, info: &PortInfo) -> Option<Question> {
+        if info.active { self.groups.question(now, info.gid, info.pkey) } else { None }
+    }
+
+    /// Its answer.
+    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<Response, QueryError>) {
+        let record = result
+            .and_then(|response| response.result)
+            .and_then(|mad| McMemberRecord::from_slice(mad.record_data()).ok_or(QueryError::Mismatch));
+        self.groups.answer(now, index, record);
+    }
+
+    /// Whether [`Interface::service`] has something to do.
+    fn wants_service(&self) -> bool {
+        let qkey = self.groups.broadcast().map(McMemberRecord::qkey);
+        qkey.is_some_and(|qkey| !self.frames.serves(qkey))
+            || self.frames.qp().is_some() && self.groups.attachment().is_some()
+    }
+
+    /// What takes the HCA's commands: the queue pair, and its groups.
+    pub(crate) fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: u64, info: &PortInfo) {
+        if now < self.retry_at || !self.wants_service() {
+            return;
+        }
+        if let Err(error) = self.try_service(hca) {
+            self.setup_failures += 1;
+            self.retry_at = now.saturating_add(RETRY);
+            // A dead device is told of by other means; there is nobody to hear this one.
+            let _ = error;
+            return;
+        }
+        // Neighbours may know another hardware address for us.
+        let own = self.hardware_address(info);
+        if self.is_up() && own.is_some() && own != self.announced {
+            self.announced = own;
+            self.announce(now, info);
+        }
+    }
+
+    fn try_service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        if let Some(qkey) = self.groups.broadcast().map(McMemberRecord::qkey)
+            && !self.frames.serves(qkey)
+        {
+            self.groups.detached();
+            self.frames.make_qp(hca, qkey)?;
+        }
+        while let (Some(qp), Some(attachment)) = (self.frames.qp(), self.groups.attachment()) {
+            match attachment {
+                Attachment::Attach(index, gid) => {
+                    hca.attach_multicast(qp, driver_mlx::Gid(gid.0))?;
+                    self.groups.set_attached(index, true);
+                }
+                Attachment::Detach(index, gid) => {
+                    let detached = hca.detach_multicast(qp, driver_mlx::Gid(gid.0));
+                    self.groups.set_attached(index, false);
+                    detached?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells everybody where this address is (RFC 5227, section 3: an ARP request for the own address).
+    fn announce(&mut self, now: u64, info: &PortInfo) {
+        let Some(sender_hw) = self.hardware_address(info) else { return };
+        let arp = Arp {
+            operation: ArpOperation::Request,
+            sender_hw,
+            sender_ip: self.address,
+            target_hw: None,
+            target_ip: self.address,
+        };
+        self.send_arp(now, &arp, Destination::Group(broadcast_mgid(info.pkey)));
+    }
+
+    fn send_arp(&mut self, now: u64, arp: &Arp, to: Destination) {
+        let deadline = now.saturating_add(PATIENCE);
+        // Without room it is lost as if on the wire: the asker repeats.
+        self.frames.enqueue(ETHERTYPE_ARP, &arp.to_bytes(), to, deadline);
+    }
+
+    /// Takes what has arrived, answers ARP, runs its timers, sends what can be sent. Gives the next deadline.
+    pub(crate) fn poll(&mut self, now: u64, info: &PortInfo, paths: &mut Resolver<'_, '_>) -> Option<u64> {
+        let mut left = BATCH;
+        let own = (info.lid.get(), self.frames.qpn().map_or(0, QpNumber::get));
+        while left > 0
+            && let Some((ethertype, len)) = self.frames.receive(own, self.packet)
+        {
+            left -= 1;
+            self.frame_arrived(now, info, ethertype, len);
+        }
+        let mut arp_deadline = None;
+        if self.is_up() {
+            for _ in 0..BATCH {
+                match self.neighbours.poll(now) {
+                    NeighbourAction::Request { ip, to } => self.ask(now, info, ip, to),
+                    NeighbourAction::Idle { deadline } => {
+                        arp_deadline = deadline;
+                        break;
+                    }
+                }
+            }
+        }
+        self.dispatch(now, info, paths);
+        let more = (left == 0).then_some(now);
+        let waiting = self.frames.next_waiting(0).map(|waiting| waiting.deadline);
+        let retry = self.wants_service().then_some(self.retry_at);
+        [more, arp_deadline, waiting, retry, self.groups.deadline()].into_iter().flatten().min()
+    }
+
+    fn ask(&mut self, now: u64, info: &PortInfo, ip: Ipv4Addr, to: Option<HwAddr>) {
+        let Some(sender_hw) = self.hardware_address(info) else { return };
+        let arp = Arp {
+            operation: ArpOperation::Request,
+            sender_hw,
+            sender_ip: self.address,
+            target_hw: to,
+            target_ip: ip,
+        };
+        let destination = match to {
+            Some(hw) => Destination::Hardware(hw),
+            None => Destination::Group(broadcast_mgid(info.pkey)),
+        };
+        self.send_arp(now, &arp, destination);
+    }
+
+    fn frame_arrived(&mut self, now: u64, info: &PortInfo, ethertype: u16, len: usize) {
+        if ethertype != ETHERTYPE_ARP {
+            self.other_protocol += 1;
+            return;
+        }
+        let arp = self.packet.get(..len).and_then(Arp::parse);
+        let (Some(arp), Some(own)) = (arp, self.hardware_address(info)) else {
+            self.other_protocol += 1;
+            return;
+        };
+        if let Some(reply) = self.neighbours.input(now, &arp, self.address, &own) {
+            self.send_arp(now, &reply, Destination::Hardware(arp.sender_hw));
+        }
+    }
+
+    /// Sends every waiting frame whose way is known, drops those that have none.
+    fn dispatch(&mut self, now: u64, info: &PortInfo, paths: &mut Resolver<'_, '_>) {
+        let mut from = 0;
+        while let Some(waiting) = self.frames.next_waiting(from) {
+            from = waiting.sequence + 1;
+            match self.way(now, info, &waiting, paths) {
+                Way::Known(path, qpn) => {
+                    if !self.frames.post(waiting.slot, &path, qpn) {
+                        // The queue is full: completions will make room.
+                        return;
+                    }
+                }
+                Way::Pending if now < waiting.deadline => {}
+                Way::Pending | Way::None => {
+                    self.unreachable += 1;
+                    self.frames.drop_waiting(waiting.slot);
+                }
+            }
+        }
+    }
+
+    fn way(&mut self, now: u64, info: &PortInfo, waiting: &Waiting, paths: &mut Resolver<'_, '_>) -> Way {
+        let (ip, hw) = match waiting.destination {
+            Destination::Group(mgid) => {
+                return match self.groups.parameters(now, mgid) {
+                    Ok(Some(record)) => Way::Known(group_path(record), 0xff_ffff),
+                    Ok(None) => Way::Pending,
+                    Err(()) => Way::None,
+                };
+            }
+            Destination::Hardware(hw) => (None, hw),
+            Destination::Ip(ip) => match self.neighbours.lookup(now, ip) {
+                NeighbourLookup::Known(hw) => (Some(ip), hw),
+                NeighbourLookup::Pending | NeighbourLookup::Full => return Way::Pending,
+                NeighbourLookup::Failed => return Way::None,
+            },
+        };
+        if hw.gid == info.gid {
+            // A queue pair of this very port.
+            return Way::Known(own_path(info), hw.qpn);
+        }
+        match paths.resolve(now, info, hw.gid) {
+            Resolution::Known(path) => Way::Known(driver_path(&path, None, 0), hw.qpn),
+            Resolution::Pending => Way::Pending,
+            Resolution::Failed(_) => {
+                if let Some(ip) = ip {
+                    self.neighbours.forget(ip);
+                }
+                Way::None
+            }
+        }
+    }
+
+    /// The GID at an IP address.
+    pub(crate) fn resolve(&mut self, now: u64, ip: Ipv4Addr) -> AddressResolution {
+        if !self.is_up() {
+            return AddressResolution::Pending;
+        }
+        match self.neighbours.lookup(now, ip) {
+            NeighbourLookup::Known(hw) => AddressResolution::Known(hw.gid),
+            NeighbourLookup::Pending | NeighbourLookup::Full => AddressResolution::Pending,
+            NeighbourLookup::Failed => AddressResolution::Failed,
+        }
+    }
+
+    fn is_subnet_broadcast(&self, ip: Ipv4Addr) -> bool {
+        let hosts = u32::MAX.checked_shr(u32::from(self.config.prefix_len)).unwrap_or(0);
+        ip.is_broadcast() || hosts > 1 && ip.to_bits() == self.address.to_bits() | hosts
+    }
+
+    fn is_neighbour(&self, ip: Ipv4Addr) -> bool {
+        let hosts = u32::MAX.checked_shr(u32::from(self.config.prefix_len)).unwrap_or(0);
+        ip.to_bits() & !hosts == self.address.to_bits() & !hosts
+    }
+
+    fn transmit(
+        &mut self,
+        now: u64,
+        info: &PortInfo,
+        packet: &[u8],
+        next_hop: Ipv4Addr,
+    ) -> Result<(), IpError> {
+        if packet.len() > usize::from(self.mtu()) {
+            return Err(IpError::TooLong);
+        }
+        destination(packet).ok_or(IpError::Malformed)?;
+        if !self.is_up() {
+            return Err(IpError::Down);
+        }
+        if next_hop.is_unspecified() || next_hop == self.address || next_hop.is_loopback() {
+            return Err(IpError::NoRoute);
+        }
+        let to = if self.is_subnet_broadcast(next_hop) {
+            Destination::Group(broadcast_mgid(info.pkey))
+        } else if next_hop.is_multicast() {
+            let mgid = multicast_mgid(info.pkey, next_hop);
+            if !self.groups.want(now, mgid, Kind::SendOnly) {
+                return Err(IpError::Full);
+            }
+            Destination::Group(mgid)
+        } else {
+            if self.neighbours.lookup(now, next_hop) == NeighbourLookup::Failed {
+                return Err(IpError::Unreachable);
+            }
+            Destination::Ip(next_hop)
+        };
+        if self.frames.waiting_for(&to) >= WAITING_EACH {
+            return Err(IpError::Full);
+        }
+        let deadline = now.saturating_add(PATIENCE);
+        if self.frames.enqueue(ETHERTYPE_IPV4, packet, to, deadline) { Ok(()) } else { Err(IpError::Full) }
+    }
+
+    pub(crate) fn cq_number(&self) -> CqNumber {
+        self.frames.cq_number()
+    }
+
+    pub(crate) fn frames(&mut self) -> &mut FrameQueue<'s, B> {
+        &mut self.frames
+    }
+
+    pub(crate) fn frames_ref(&self) -> &FrameQueue<'s, B> {
+        &self.frames
+    }
+}
+
+enum Way {
+    Known(driver_mlx::Path, u32),
+    Pending,
+    None,
+}
+
+/// The destination of an IPv4 packet; `None` if it is none.
+fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let whole = header[0] >> 4 == 4 && (20..=packet.len()).contains(&total);
+    whole.then(|| Ipv4Addr::new(header[16], header[17], header[18], header[19]))
+}
+
+/// Multicast packets go to the group's LID and carry its GID (RFC 4391, section 6).
+fn group_path(record: &McMemberRecord) -> driver_mlx::Path {
+    driver_mlx::Path::InfiniBand {
+        dlid: Lid::new(record.mlid()),
+        sl: record.sl(),
+        src_path_bits: 0,
+        static_rate: record.rate(),
+        grh: Some(Grh {
+            dgid: driver_mlx::Gid(record.mgid().0),
+            source_gid_index: 0,
+            flow_label: record.flow_label(),
+            hop_limit: record.hop_limit(),
+            traffic_class: record.traffic_class(),
+        }),
+    }
+}
+
+fn own_path(info: &PortInfo) -> driver_mlx::Path {
+    driver_mlx::Path::InfiniBand { dlid: info.lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+}
+
+/// IP on a port, for who sends and receives packets.
+pub struct Ip<'a, 's, B: Bar> {
+    pub(crate) interface: &'a mut Interface<'s, B>,
+    pub(crate) info: &'a PortInfo,
+    pub(crate) paths: Resolver<'a, 's>,
+    pub(crate) now: u64,
+}
+
+impl<B: Bar> fmt::Debug for Ip<'_, '_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ip({}, up: {}, MTU {})", self.address(), self.is_up(), self.mtu())
+    }
+}
+
+impl<B: Bar> Ip<'_, '_, B> {
+    /// Whether packets flow: the broadcast group is joined, the queue pair attached to it.
+    pub fn is_up(&self) -> bool {
+        self.info.active && self.interface.is_up()
+    }
+
+    /// The own address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.interface.address
+    }
+
+    /// Leading bits of the address that all neighbours share.
+    pub fn prefix_len(&self) -> u8 {
+        self.interface.config.prefix_len
+    }
+
+    /// Who forwards packets for others than neighbours.
+    pub fn gateway(&self) -> Option<Ipv4Addr> {
+        self.interface.config.gateway
+    }
+
+    /// The longest packet, bytes: the broadcast group's MTU less 4; 2044 before the group was joined.
+    pub fn mtu(&self) -> usize {
+        usize::from(self.interface.mtu())
+    }
+
+    /// The own hardware address, once there is a queue pair.
+    pub fn hardware_address(&self) -> Option<HwAddr> {
+        self.interface.hardware_address(self.info)
+    }
+
+    /// The next IPv4 packet that arrived, whole. ARP is answered inside and does not appear here.
+    pub fn rx(&mut self) -> Option<&[u8]> {
+        let len = self.interface.frames.read(self.interface.packet)?;
+        self.interface.packet.get(..len)
+    }
+
+    /// Whether [`Ip::rx`] has something.
+    pub fn has_rx(&self) -> bool {
+        self.interface.frames.has_unread()
+    }
+
+    /// Sends an IPv4 packet to a neighbour, to the broadcast address or to a multicast group. If the neighbour is not
+    /// known yet, the packet waits: at most 16 each do.
+    ///
+    /// # Errors
+    /// [`IpError`]; the packet was not taken.
+    pub fn tx(&mut self, packet: &[u8], next_hop: Ipv4Addr) -> Result<(), IpError> {
+        if !self.can_tx() {
+            // Completions that nobody has looked at yet may make room.
+            self.interface.poll(self.now, self.info, &mut self.paths);
+        }
+        self.interface.transmit(self.now, self.info, packet, next_hop)?;
+        self.interface.dispatch(self.now, self.info, &mut self.paths);
+        Ok(())
+    }
+
+    /// Sends an IPv4 packet where its destination address says: straight to neighbours, else to the gateway.
+    ///
+    /// # Errors
+    /// As [`Ip::tx`].
+    pub fn send(&mut self, packet: &[u8]) -> Result<(), IpError> {
+        let to = destination(packet).ok_or(IpError::Malformed)?;
+        let direct = to.is_multicast() || to.is_broadcast() || self.interface.is_neighbour(to);
+        let next_hop = if direct { Some(to) } else { self.gateway() };
+        self.tx(packet, next_hop.ok_or(IpError::NoRoute)?)
+    }
+
+    /// Whether there is room for a packet.
+    pub fn can_tx(&self) -> bool {
+        self.interface.frames.room() > 0
+    }
+
+    /// The GID at an IP address; asks for it if it is not known.
+    pub fn resolve(&mut self, ip: Ipv4Addr) -> AddressResolution {
+        self.interface.resolve(self.now, ip)
+    }
+
+    /// Receives what is sent to a multicast group from now on. False when the table of groups is full.
+    pub fn join(&mut self, group: Ipv4Addr) -> bool {
+        let mgid = multicast_mgid(self.info.pkey, group);
+        group.is_multicast() && self.interface.groups.want(self.now, mgid, Kind::Member)
+    }
+
+    /// Ends [`Ip::join`]; false when the group was not joined.
+    pub fn leave(&mut self, group: Ipv4Addr) -> bool {
+        let mgid = multicast_mgid(self.info.pkey, group);
+        group.is_multicast() && self.interface.groups.leave(mgid)
+    }
+
+    /// The neighbours that are known or being asked for.
+    pub fn neighbours(&self) -> impl Iterator<Item = Neighbour> + '_ {
+        self.interface.neighbours.iter()
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> IpCounters {
+        self.interface.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_ipv4_packets_have_a_destination() {
+        let mut packet = [0u8; 28];
+        packet[0] = 0x45;
+        packet[3] = 28;
+        packet[16..20].copy_from_slice(&[10, 0, 0, 7]);
+        assert_eq!(destination(&packet), Some(Ipv4Addr::new(10, 0, 0, 7)));
+        // Padding behind the packet is no harm, a missing piece is.
+        assert_eq!(destination(&packet[..27]), None);
+        packet[3] = 20;
+        assert!(destination(&packet).is_some());
+        packet[3] = 19;
+        assert_eq!(destination(&packet), None);
+        packet[3] = 28;
+        packet[0] = 0x65;
+        assert_eq!(destination(&packet), None);
+        assert_eq!(destination(&packet[..19]), None);
+    }
+
+    #[test]
+    fn multicast_packets_carry_the_group() {
+        let mut record = McMemberRecord::zeroed();
+        let mgid = broadcast_mgid(0xffff);
+        record.set_mgid(mgid).set_mlid(0xc000).set_sl(3).set_rate(3).set_hop_limit(9).set_traffic_class(5);
+        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = group_path(&record) else { panic!() };
+        assert_eq!((dlid.get(), sl), (0xc000, 3));
+        let grh = grh.expect("a GRH");
+        assert_eq!((grh.dgid.0, grh.hop_limit, grh.traffic_class), (mgid.0, 9, 5));
+    }
+}

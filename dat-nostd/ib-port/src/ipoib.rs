@@ -1,0 +1,485 @@
+//! The queue pair of IPoIB, datagram mode: frames in and out (RFC 4391, section 6). What a frame means, and where one goes,
+//! is the business of [`crate::ip`].
+
+use driver_mlx::{
+    Access, AddressVector, Bar, Base, CompletionKind, Cq, CqConfig, CqNumber, DmaSlice, Error, Hca,
+    InitParams, MemoryRegion, Pd, Platform, Psn, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
+    Sge,
+};
+use ib_mgmt::Gid;
+use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
+
+use core::net::Ipv4Addr;
+
+/// Receives kept posted.
+pub(crate) const RECEIVES: usize = 128;
+/// Frames that can wait or be under way at once.
+pub const IP_SENDS: usize = 64;
+/// The longest frame: encapsulation header and packet.
+pub(crate) const FRAME_LEN: usize = 4096;
+/// Received packets that may wait for their reader; the other receives are for ARP.
+const UNREAD: usize = RECEIVES - 32;
+/// Bytes before a received datagram: room for its global routing header.
+const GRH_LEN: usize = 40;
+/// Distance of the receive buffers, bytes.
+const RECEIVE_STRIDE: usize = 4160;
+/// Cookie bit that tells sends from receives.
+const SEND: u64 = 1 << 32;
+/// The shortest IPv4 packet.
+const IPV4_HEADER: usize = 20;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Destination {
+    /// A neighbour whose hardware address is looked up.
+    Ip(Ipv4Addr) = 0,
+    /// A hardware address.
+    Hardware(HwAddr),
+    /// A multicast group.
+    Group(Gid),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum TxState {
+    Free = 0,
+    /// Until it is known how to get there.
+    Waiting,
+    /// The HCA has it.
+    Posted,
+}
+
+/// Room for what is known about one frame to send.
+#[derive(Clone, Copy, Debug)]
+pub struct TxSlot {
+    state: TxState,
+    destination: Destination,
+    len: u16,
+    /// Order of arrival.
+    sequence: u64,
+    /// When a waiting frame is dropped.
+    deadline: u64,
+}
+
+impl TxSlot {
+    /// A free entry; all bytes zero.
+    pub const EMPTY: TxSlot = TxSlot {
+        state: TxState::Free,
+        destination: Destination::Ip(Ipv4Addr::UNSPECIFIED),
+        len: 0,
+        sequence: 0,
+        deadline: 0,
+    };
+}
+
+/// A frame that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) slot: usize,
+    pub(crate) destination: Destination,
+    pub(crate) sequence: u64,
+    pub(crate) deadline: u64,
+}
+
+/// A received frame that stays in its buffer.
+#[derive(Clone, Copy, Debug)]
+struct Unread {
+    buffer: u16,
+    len: u16,
+}
+
+/// What went by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameCounters {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) bad: u64,
+    pub(crate) overrun: u64,
+    pub(crate) send_errors: u64,
+}
+
+/// The queue pair, its queue and memory.
+#[derive(Debug)]
+pub(crate) struct FrameQueue<'s, B: Bar> {
+    pd: Pd,
+    memory: DmaSlice,
+    region: MemoryRegion,
+    cq: Cq<B>,
+    /// Made when the broadcast group's Q_Key is known.
+    qp: Option<Qp<B>>,
+    qkey: u32,
+    rate_supported: u16,
+    tx: &'s mut [TxSlot],
+    sequence: u64,
+    waiting: usize,
+    unread: [Unread; UNREAD],
+    unread_first: usize,
+    unread_count: usize,
+    armed: bool,
+    /// The device gave the queue pair up.
+    broken: bool,
+    /// A packet arrived for the reader since [`FrameQueue::take_news`].
+    news: bool,
+    pub(crate) counters: FrameCounters,
+}
+
+impl<'s, B: Bar> FrameQueue<'s, B> {
+    /// Memory and completion queue. What was begun is undone on failure.
+    pub(crate) fn open<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        tx: &'s mut [TxSlot],
+    ) -> Result<Self, Error> {
+        tx.fill(TxSlot::EMPTY);
+        let pd = hca.alloc_pd()?;
+        let opened = Self::open_memory(hca, pd);
+        let (memory, region, cq) = match opened {
+            Ok(parts) => parts,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = hca.dealloc_pd(pd);
+                return Err(error);
+            }
+        };
+        let rate_supported = hca.caps().stat_rate_support;
+        Ok(Self {
+            pd,
+            memory,
+            region,
+            cq,
+            qp: None,
+            qkey: 0,
+            rate_supported,
+            tx,
+            sequence: 0,
+            waiting: 0,
+            unread: [Unread { buffer: 0, len: 0 }; UNREAD],
+            unread_first: 0,
+            unread_count: 0,
+            armed: false,
+            broken: false,
+            news: false,
+            counters: FrameCounters::default(),
+        })
+    }
+
+    fn open_memory<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        pd: Pd,
+    ) -> Result<(DmaSlice, MemoryRegion, Cq<B>), Error> {
+        let memory = hca.alloc(RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN, 4096)?;
+        let region = match hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
+            Ok(region) => region,
+            Err(error) => {
+                let _ = hca.free(memory);
+                return Err(error);
+            }
+        };
+        match hca.create_cq(&CqConfig { entries: (RECEIVES + IP_SENDS) as u32, eq: 0 }) {
+            Ok(cq) => Ok((memory, region, cq)),
+            Err(error) => {
+                let _ = hca.deregister(region);
+                let _ = hca.free(memory);
+                Err(error)
+            }
+        }
+    }
+
+    /// Destroys everything; the first error is told, the rest is done all the same.
+    pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        let qp = self.qp.map_or(Ok(()), |qp| hca.destroy_qp(qp));
+        let cq = hca.destroy_cq(self.cq);
+        let region = hca.deregister(self.region);
+        let memory = if region.is_ok() { hca.free(self.memory) } else { Ok(()) };
+        let pd = hca.dealloc_pd(self.pd);
+        qp.and(cq).and(region).and(memory).and(pd)
+    }
+
+    /// The queue pair, once it is there.
+    pub(crate) fn qp(&self) -> Option<&Qp<B>> {
+        self.qp.as_ref()
+    }
+
+    /// Whether a queue pair with this Q_Key is at work.
+    pub(crate) fn serves(&self, qkey: u32) -> bool {
+        self.qp.is_some() && self.qkey == qkey && !self.broken
+    }
+
+    /// The queue pair's number.
+    pub(crate) fn qpn(&self) -> Option<QpNumber> {
+        self.qp.as_ref().map(Qp::number)
+    }
+
+    /// The device gave the queue pair up.
+    pub(crate) fn set_broken(&mut self) {
+        self.broken = true;
+    }
+
+    /// Makes the queue pair, anew if there was one. What it had to send is lost.
+    pub(crate) fn make_qp<P: Platform<Bar = B>>(
+        &mut self,
+        hca: &mut Hca<'_, P>,
+        qkey: u32,
+    ) -> Result<(), Error> {
+        if let Some(qp) = self.qp.take() {
+            let number = qp.number();
+            hca.destroy_qp(qp)?;
+            self.cq.sweep(number);
+            self.tx.iter_mut().filter(|slot| slot.state == TxState::Posted).for_each(|slot| {
+                slot.state = TxState::Free;
+                self.counters.send_errors += 1;
+            });
+        }
+        let config = QpConfig {
+            service: Service::Ud { q_key: QKey::new(qkey) },
+            max_send_wr: IP_SENDS as u32,
+            max_recv_wr: RECEIVES as u32,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..QpConfig::rc(self.pd, self.cq.number())
+        };
+        let mut qp = hca.create_qp(&config)?;
+        let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
+        let started = hca
+            .modify_to_init(&mut qp, &params)
+            .and_then(|()| hca.modify_to_rts_datagram(&mut qp, Psn::new(0)));
+        if let Err(error) = started {
+            let _ = hca.destroy_qp(qp);
+            return Err(error);
+        }
+        self.qp = Some(qp);
+        self.qkey = qkey;
+        self.broken = false;
+        for buffer in 0..RECEIVES {
+            let unread = (0..self.unread_count).any(|n| {
+                let entry = self.unread.get((self.unread_first + n) % UNREAD);
+                entry.is_some_and(|entry| usize::from(entry.buffer) == buffer)
+            });
+            if !unread {
+                self.post_receive(buffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, buffer: usize) {
+        let sge = Sge {
+            address: self.region.address + (buffer % RECEIVES * RECEIVE_STRIDE) as u64,
+            length: (GRH_LEN + FRAME_LEN) as u32,
+            lkey: self.region.lkey,
+        };
+        let posted = self.qp.as_mut().is_some_and(|qp| qp.post_recv(&[sge], buffer as u64).is_ok());
+        if !posted {
+            self.counters.bad += 1;
+        }
+    }
+
+    /// Frames that may be handed in.
+    pub(crate) fn room(&self) -> usize {
+        self.tx.iter().filter(|slot| slot.state == TxState::Free).count()
+    }
+
+    /// Frames to a destination that wait.
+    pub(crate) fn waiting_for(&self, destination: &Destination) -> usize {
+        if self.waiting == 0 {
+            return 0;
+        }
+        let waits = |slot: &&TxSlot| slot.state == TxState::Waiting && slot.destination == *destination;
+        self.tx.iter().filter(waits).count()
+    }
+
+    /// Takes a frame to be sent as soon as it is known how. False when there is no room.
+    pub(crate) fn enqueue(
+        &mut self,
+        ethertype: u16,
+        payload: &[u8],
+        destination: Destination,
+        deadline: u64,
+    ) -> bool {
+        let len = ENCAP_LEN + payload.len();
+        let free = self.tx.iter().position(|slot| slot.state == TxState::Free);
+        let Some(index) = free.filter(|_| len <= FRAME_LEN) else { return false };
+        let at = RECEIVES * RECEIVE_STRIDE + index * FRAME_LEN;
+        let written = self.memory.write(at, &encap(ethertype)).is_ok()
+            && self.memory.write(at + ENCAP_LEN, payload).is_ok();
+        let Some(slot) = self.tx.get_mut(index).filter(|_| written) else { return false };
+        let sequence = self.sequence;
+        *slot = TxSlot { state: TxState::Waiting, destination, len: len as u16, sequence, deadline };
+        self.sequence += 1;
+        self.waiting += 1;
+        true
+    }
+
+    /// The frame waiting for longest among those handed in at `from` or later.
+    pub(crate) fn next_waiting(&self, from: u64) -> Option<Waiting> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let waits = |slot: &&(usize, &TxSlot)| slot.1.state == TxState::Waiting && slot.1.sequence >= from;
+        let first = self.tx.iter().enumerate().filter(|slot| waits(&slot)).min_by_key(|(_, s)| s.sequence);
+        first.map(|(slot, s)| Waiting {
+            slot,
+            destination: s.destination,
+            sequence: s.sequence,
+            deadline: s.deadline,
+        })
+    }
+
+    /// Drops a waiting frame.
+    pub(crate) fn drop_waiting(&mut self, slot: usize) {
+        if let Some(slot) = self.tx.get_mut(slot).filter(|slot| slot.state == TxState::Waiting) {
+            slot.state = TxState::Free;
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Hands a waiting frame to the HCA. False if its queue is full: the frame goes on waiting.
+    pub(crate) fn post(&mut self, slot: usize, path: &driver_mlx::Path, qpn: u32) -> bool {
+        let (Some(entry), Some(qp)) = (self.tx.get_mut(slot), &mut self.qp) else { return false };
+        if entry.state != TxState::Waiting {
+            return false;
+        }
+        let vector = AddressVector::new(path, QpNumber::new(qpn), QKey::new(self.qkey), self.rate_supported);
+        let offset = RECEIVES * RECEIVE_STRIDE + slot * FRAME_LEN;
+        let sge = Sge {
+            address: self.region.address + offset as u64,
+            length: u32::from(entry.len),
+            lkey: self.region.lkey,
+        };
+        if qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_err() {
+            return false;
+        }
+        qp.ring();
+        entry.state = TxState::Posted;
+        self.waiting = self.waiting.saturating_sub(1);
+        self.counters.sent += 1;
+        true
+    }
+
+    /// Takes the next completion. A frame that is no IPv4 packet comes out at once: its type and length, its bytes in `out`.
+    /// IPv4 packets wait for [`FrameQueue::read`].
+    pub(crate) fn receive(&mut self, own: (u16, u32), out: &mut [u8]) -> Option<(u16, usize)> {
+        for _ in 0..2 * (RECEIVES + IP_SENDS) {
+            let completion = match self.cq.poll() {
+                Ok(Some(completion)) => completion,
+                Ok(None) => return None,
+                Err(_) => {
+                    self.counters.bad += 1;
+                    continue;
+                }
+            };
+            let cookie = self.qp.as_mut().and_then(|qp| qp.retire(&completion));
+            let Some(cookie) = cookie else {
+                self.counters.bad += 1;
+                continue;
+            };
+            if completion.error().is_some() {
+                // A datagram queue pair that fails one request stops.
+                self.broken = true;
+            }
+            if completion.is_send() {
+                if let Some(slot) = self.tx.get_mut((cookie & !SEND) as usize) {
+                    slot.state = TxState::Free;
+                }
+                self.counters.send_errors += u64::from(completion.error().is_some());
+                continue;
+            }
+            let buffer = cookie as usize % RECEIVES;
+            let len = (completion.byte_len() as usize).saturating_sub(GRH_LEN);
+            let own_echo = (completion.slid().get(), completion.src_qpn().get()) == own;
+            let whole =
+                completion.kind() == CompletionKind::Receive && (ENCAP_LEN..=FRAME_LEN).contains(&len);
+            if !whole || own_echo {
+                self.counters.bad += u64::from(!whole);
+                self.post_receive(buffer);
+                continue;
+            }
+            let at = buffer * RECEIVE_STRIDE + GRH_LEN;
+            let mut head = [0; ENCAP_LEN];
+            if self.memory.read(at, &mut head).is_err() {
+                self.counters.bad += 1;
+                self.post_receive(buffer);
+                continue;
+            }
+            self.counters.received += 1;
+            let ethertype = u16::from_be_bytes([head[0], head[1]]);
+            let len = len - ENCAP_LEN;
+            if ethertype == ib_mgmt::ipoib::ETHERTYPE_IPV4 && len >= IPV4_HEADER {
+                self.keep_unread(buffer, len);
+                continue;
+            }
+            let read = out.get_mut(..len).is_some_and(|out| self.memory.read(at + ENCAP_LEN, out).is_ok());
+            self.post_receive(buffer);
+            if read {
+                return Some((ethertype, len));
+            }
+            self.counters.bad += 1;
+        }
+        None
+    }
+
+    fn keep_unread(&mut self, buffer: usize, len: usize) {
+        if self.unread_count == UNREAD {
+            self.counters.overrun += 1;
+            self.post_receive(buffer);
+            return;
+        }
+        if let Some(entry) = self.unread.get_mut((self.unread_first + self.unread_count) % UNREAD) {
+            *entry = Unread { buffer: buffer as u16, len: len as u16 };
+            self.unread_count += 1;
+            self.news = true;
+        }
+    }
+
+    /// Whether packets arrived for the reader since the last call.
+    pub(crate) fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.news)
+    }
+
+    /// Whether an IPv4 packet waits for its reader.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread_count > 0
+    }
+
+    /// Copies the next IPv4 packet out; its length.
+    pub(crate) fn read(&mut self, out: &mut [u8]) -> Option<usize> {
+        while self.unread_count > 0 {
+            let entry = *self.unread.get(self.unread_first)?;
+            self.unread_first = (self.unread_first + 1) % UNREAD;
+            self.unread_count -= 1;
+            let at = usize::from(entry.buffer) * RECEIVE_STRIDE + GRH_LEN + ENCAP_LEN;
+            let len = usize::from(entry.len);
+            let read = out.get_mut(..len).is_some_and(|out| self.memory.read(at, out).is_ok());
+            self.post_receive(usize::from(entry.buffer));
+            if read {
+                return Some(len);
+            }
+            self.counters.bad += 1;
+        }
+        None
+    }
+
+    /// The CQ's number, to tell whose event it is.
+    pub(crate) fn cq_number(&self) -> CqNumber {
+        self.cq.number()
+    }
+
+    /// The event of [`FrameQueue::arm`] arrived.
+    pub(crate) fn notified(&mut self) {
+        self.cq.notified();
+        self.armed = false;
+    }
+
+    /// Asks for an event at the next completion.
+    pub(crate) fn arm(&mut self) {
+        if !self.armed {
+            self.cq.arm(false);
+            self.armed = true;
+        }
+    }
+
+    /// Whether something has completed that was not taken yet.
+    pub(crate) fn has_work(&self) -> bool {
+        !matches!(self.cq.peek(0), Ok(None))
+    }
+}

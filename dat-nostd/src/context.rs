@@ -1,0 +1,56 @@
+//! What every object has: a kind, and the consumer's context. DAT 1.2, context management.
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::handle::*;
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+
+/// Does the same with the table of whatever kind the handle says.
+macro_rules! by_kind {
+    ($self:ident, $handle:ident, $method:ident) => {
+        match $handle.kind() {
+            Some(HandleType::Ia) => $self.ias.$method(IaHandle::from_bits($handle.bits())),
+            Some(HandleType::Ep) => $self.eps.$method(EpHandle::from_bits($handle.bits())),
+            Some(HandleType::Evd) => $self.evds.$method(EvdHandle::from_bits($handle.bits())),
+            Some(HandleType::Cr) => $self.crs.$method(CrHandle::from_bits($handle.bits())),
+            Some(HandleType::Lmr) => $self.lmrs.$method(LmrHandle::from_bits($handle.bits())),
+            Some(HandleType::Psp) => $self.psps.$method(PspHandle::from_bits($handle.bits())),
+            Some(HandleType::Pz) => $self.pzs.$method(PzHandle::from_bits($handle.bits())),
+            Some(HandleType::Rsp) => $self.rsps.$method(RspHandle::from_bits($handle.bits())),
+            Some(HandleType::Cno) => $self.cnos.$method(CnoHandle::from_bits($handle.bits())),
+            _ => Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1)),
+        }
+    };
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_set_consumer_context`: 64 bits that the provider keeps with an object of any kind and never looks at.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn set_consumer_context(&mut self, handle: impl Into<Handle>, context: u64) -> DatResult<()> {
+        let handle = handle.into();
+        *by_kind!(self, handle, context_mut)? = context;
+        Ok(())
+    }
+
+    /// `dat_get_consumer_context`; 0 if none was set.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn get_consumer_context(&self, handle: impl Into<Handle>) -> DatResult<u64> {
+        let handle = handle.into();
+        by_kind!(self, handle, context)
+    }
+
+    /// `dat_get_handle_type`, of a live object.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn get_handle_type(&self, handle: impl Into<Handle>) -> DatResult<HandleType> {
+        let handle = handle.into();
+        by_kind!(self, handle, context)?;
+        handle.kind().ok_or(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1))
+    }
+}

@@ -1,0 +1,179 @@
+//! What endpoints may be asked for: limits, and the rules for those that share an EVD. DAT 1.2, endpoint attributes.
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::attr::EpAttributes;
+use crate::ep::{MAX_DTOS, MAX_IOV};
+use crate::evd::Notification;
+use crate::handle::EvdHandle;
+use crate::ret::{DatResult, DatReturn};
+use crate::types::{CompletionFlags, EvdFlags, Qos};
+
+/// The EVDs of an EP's three streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Streams {
+    pub(crate) recv: Option<EvdHandle>,
+    pub(crate) request: Option<EvdHandle>,
+    pub(crate) connect: Option<EvdHandle>,
+}
+
+/// How completions of a stream notify, by the EP's attribute.
+pub(crate) fn notification(flags: CompletionFlags) -> Notification {
+    if flags.contains(CompletionFlags::SOLICITED_WAIT) {
+        Notification::Solicited
+    } else if flags.contains(CompletionFlags::UNSIGNALLED) {
+        Notification::Unsignalled
+    } else {
+        Notification::Threshold
+    }
+}
+
+/// The same for requests, where SOLICITED_WAIT is about the peer.
+pub(crate) fn request_notification(attributes: &EpAttributes) -> Notification {
+    notification(attributes.request_completion_flags & !CompletionFlags::SOLICITED_WAIT)
+}
+
+/// Requests with our marker, and receives, that an EP with these attributes may have outstanding: none without an EVD for them.
+pub(crate) fn reservations(attributes: &EpAttributes, streams: &Streams) -> (u32, u32) {
+    let requests = match attributes.max_request_dtos {
+        requests if requests > 0 && streams.request.is_some() => requests + 1,
+        _ => 0,
+    };
+    // An EP on an SRQ takes what comes; its share of the CQ is what it asked for.
+    let receives = if streams.recv.is_some() { attributes.max_recv_dtos } else { 0 };
+    (requests, receives)
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// The attributes as they will be in force. `bad` if they are above the limits. With `lenient`, counts without an EVD are
+    /// let pass (and mean nothing): an EP of the provider gets its EVDs one after the other.
+    pub(crate) fn check_attributes(
+        &self,
+        streams: &Streams,
+        given: Option<&EpAttributes>,
+        lenient: bool,
+        bad: DatReturn,
+    ) -> DatResult<EpAttributes> {
+        let Some(given) = given else {
+            let mut attributes = EpAttributes::DEFAULT;
+            if streams.recv.is_none() {
+                attributes.max_recv_dtos = 0;
+            }
+            if streams.request.is_none() {
+                attributes.max_request_dtos = 0;
+            }
+            attributes.max_rdma_read_iov = attributes.max_request_iov;
+            attributes.max_rdma_write_iov = attributes.max_request_iov;
+            return Ok(attributes);
+        };
+        let mut attributes = *given;
+        for iov in [&mut attributes.max_rdma_read_iov, &mut attributes.max_rdma_write_iov] {
+            if *iov == 0 {
+                *iov = given.max_request_iov;
+            }
+        }
+        let caps = self.hca.caps();
+        let longest = 1u64 << caps.log_max_msg.clamp(12, 31);
+        let iov = [
+            attributes.max_recv_iov,
+            attributes.max_request_iov,
+            attributes.max_rdma_read_iov,
+            attributes.max_rdma_write_iov,
+        ];
+        // What the standard promises to every adapter with 2^31 is accepted and cut to what the device has.
+        let too_long = |size: u64| size > longest.max(1 << 31);
+        let recv_flags = [
+            CompletionFlags::empty(),
+            CompletionFlags::EVD_THRESHOLD,
+            CompletionFlags::UNSIGNALLED,
+            CompletionFlags::SOLICITED_WAIT,
+        ];
+        let request_flags = CompletionFlags::EVD_THRESHOLD
+            | CompletionFlags::UNSIGNALLED
+            | CompletionFlags::SUPPRESS
+            | CompletionFlags::SOLICITED_WAIT
+            | CompletionFlags::BARRIER_FENCE;
+        let reads = 1u32 << caps.log_max_ra_res_qp.min(7);
+        let reads_out = 1u32 << caps.log_max_ra_req_qp.min(7);
+        let mismatch = |count: u32, evd: Option<EvdHandle>| {
+            if lenient { count == 0 && evd.is_some() } else { (count == 0) != evd.is_none() }
+        };
+        let wrong = given.qos != Qos::BestEffort
+            || mismatch(attributes.max_recv_dtos, streams.recv)
+            || mismatch(attributes.max_request_dtos, streams.request)
+            || attributes.max_recv_dtos > self.max_dtos()
+            || attributes.max_request_dtos > self.max_dtos()
+            || iov.iter().any(|&iov| iov > MAX_IOV as u32)
+            || too_long(attributes.max_message_size)
+            || too_long(attributes.max_rdma_size)
+            || !recv_flags.contains(&attributes.recv_completion_flags)
+            || !request_flags.contains(attributes.request_completion_flags)
+            || attributes.max_rdma_read_in > reads
+            || attributes.max_rdma_read_out > reads_out
+            || attributes.retry_count > 7
+            || attributes.rnr_retry > 7
+            || attributes.rnr_timer > 31
+            || attributes.sl.is_some_and(|sl| sl > 15);
+        if wrong { Err(bad) } else { Ok(attributes) }
+    }
+
+    /// Operations that an EP may have outstanding in one direction.
+    pub(crate) fn max_dtos(&self) -> u32 {
+        (1u32 << self.hca.caps().log_max_qp_sz.min(15)).min(MAX_DTOS)
+    }
+
+    /// The rules for EPs that share an EVD (DAT 1.2, completion flags): one mode for all streams, and only the threshold mode
+    /// on an EVD with other streams.
+    pub(crate) fn check_notification(
+        &self,
+        streams: &Streams,
+        attributes: &EpAttributes,
+        bad: DatReturn,
+    ) -> DatResult<()> {
+        let recv = notification(attributes.recv_completion_flags);
+        let request = request_notification(attributes);
+        if streams.recv.is_some() && streams.recv == streams.request && recv != request {
+            return Err(bad);
+        }
+        let completions = EvdFlags::DTO | EvdFlags::RMR_BIND;
+        for (evd, mode) in [(streams.recv, recv), (streams.request, request)] {
+            let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { continue };
+            let mixed = !completions.contains(evd.flags) && mode != Notification::Threshold;
+            if mixed || evd.dto_streams > 0 && evd.notification != mode {
+                return Err(bad);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the EVDs' CQs have room for what an EP may have outstanding.
+    pub(crate) fn can_reserve(&self, streams: &Streams, requests: u32, receives: u32) -> bool {
+        let room = |evd: Option<EvdHandle>, count: u32| match evd.map(|evd| self.evds.get(evd)) {
+            Some(Ok(evd)) => evd.unreserved() >= count,
+            _ => count == 0,
+        };
+        if streams.recv == streams.request {
+            room(streams.recv, receives + requests)
+        } else {
+            room(streams.recv, receives) && room(streams.request, requests)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_reserved() {
+        let evd = Some(EvdHandle::from_bits(1));
+        let both = Streams { recv: evd, request: evd, connect: None };
+        let mut attributes = EpAttributes::DEFAULT;
+        assert_eq!(reservations(&attributes, &both), (17, 16));
+        assert_eq!(reservations(&attributes, &Streams { recv: None, ..both }), (17, 0));
+        assert_eq!(reservations(&attributes, &Streams { request: None, ..both }), (0, 16));
+        attributes.max_request_dtos = 0;
+        assert_eq!(reservations(&attributes, &both), (0, 16));
+    }
+}

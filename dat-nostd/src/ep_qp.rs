@@ -1,0 +1,179 @@
+//! What an endpoint has below it: the QP, the memory of its cookies, its places at EVDs and zone.
+
+use driver_mlx::{Access, DmaSlice, InitParams, Pd, Platform, Qp, QpConfig, QpNumber};
+
+use crate::adapter::Adapter;
+use crate::attr::EpAttributes;
+use crate::ep_attr::{Streams, notification, request_notification, reservations};
+use crate::evd::Notification;
+use crate::handle::{EpHandle, EvdHandle, SrqHandle, Typed};
+use crate::memory::creation_error;
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::work::Work;
+
+/// What a QP is made by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) pd: Pd,
+    pub(crate) streams: Streams,
+    pub(crate) srq: Option<SrqHandle>,
+    pub(crate) attributes: EpAttributes,
+}
+
+/// The places of an EP's outstanding operations.
+pub(crate) struct Places {
+    pub(crate) cookies: Option<DmaSlice>,
+    pub(crate) requests: Work,
+    pub(crate) receives: Work,
+}
+
+impl Plan {
+    /// Requests and receives that may be outstanding.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        let (requests, receives) = reservations(&self.attributes, &self.streams);
+        (requests.saturating_sub(1), receives)
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Memory for the cookies of so many operations.
+    pub(crate) fn make_places(&mut self, plan: &Plan) -> DatResult<Places> {
+        let (requests, receives) = plan.counts();
+        let receives = if plan.srq.is_some() { 0 } else { receives };
+        let requests = Work::new(requests, 0);
+        let receives = Work::new(receives, requests.bytes());
+        let cookies = match requests.bytes() + receives.bytes() {
+            0 => None,
+            bytes => Some(
+                self.hca.alloc(bytes, 64).map_err(|error| creation_error(error, Subtype::ResourceMemory))?,
+            ),
+        };
+        Ok(Places { cookies, requests, receives })
+    }
+
+    /// A QP ready for receives, for the EP in this slot.
+    pub(crate) fn build_qp(&mut self, plan: &Plan, slot: u16) -> DatResult<Qp<P::Bar>> {
+        let cq_of = |evd: Option<EvdHandle>| {
+            let evd = evd.and_then(|evd| self.evds.get(evd).ok());
+            evd.and_then(|evd| evd.cq.as_ref()).map(|cq| cq.number())
+        };
+        let attributes = &plan.attributes;
+        let none = self.null_cq.number();
+        let (send_cq, recv_cq) = match (cq_of(plan.streams.request), cq_of(plan.streams.recv)) {
+            (Some(send), Some(receive)) => (send, receive),
+            (Some(send), None) => (send, send),
+            (None, Some(receive)) => (receive, receive),
+            (None, None) => (none, none),
+        };
+        let request_iov =
+            attributes.max_request_iov.max(attributes.max_rdma_read_iov).max(attributes.max_rdma_write_iov);
+        let (requests, receives) = plan.counts();
+        let config = QpConfig {
+            send_cq,
+            recv_cq,
+            // One more for our marker.
+            max_send_wr: if requests == 0 { 0 } else { requests + 1 },
+            max_recv_wr: receives,
+            max_send_sge: request_iov.max(1),
+            max_recv_sge: attributes.max_recv_iov.max(1),
+            user_index: u32::from(slot),
+            ..QpConfig::rc(plan.pd, send_cq)
+        };
+        let failed = |error| creation_error(error, Subtype::ResourceTep);
+        let mut qp = self.hca.create_qp(&config).map_err(failed)?;
+        let params =
+            InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_READ | Access::REMOTE_WRITE };
+        if let Err(error) = self.hca.modify_to_init(&mut qp, &params) {
+            let _ = self.hca.destroy_qp(qp);
+            return Err(failed(error));
+        }
+        Ok(qp)
+    }
+
+    /// By what the EP's QP is made now; None without a protection zone.
+    pub(crate) fn plan(&self, handle: EpHandle) -> DatResult<Option<Plan>> {
+        let ep = self.eps.get(handle)?;
+        let plan = Plan { pd: ep.pd, streams: ep.streams(), srq: ep.srq, attributes: ep.attributes };
+        Ok(ep.pz.map(|_| plan))
+    }
+
+    /// Makes the QP of an EP that has a protection zone, ready for receives.
+    pub(crate) fn make_qp(&mut self, handle: EpHandle) -> DatResult<()> {
+        let Some(plan) = self.plan(handle)? else { return Ok(()) };
+        let qp = self.build_qp(&plan, handle.any().slot())?;
+        let psn = self.random.next_u32() & 0xff_ffff;
+        let ep = self.eps.get_mut(handle)?;
+        ep.qpn = qp.number();
+        ep.qp = Some(qp);
+        ep.psn = psn;
+        ep.suppressed = 0;
+        ep.marker = None;
+        ep.requests.clear();
+        ep.receives.clear();
+        Ok(())
+    }
+
+    /// Destroys the QP and forgets its completions.
+    pub(crate) fn destroy_ep_qp(&mut self, handle: EpHandle) -> DatResult<()> {
+        let ep = self.eps.get_mut(handle)?;
+        let Some(qp) = ep.qp.take() else { return Ok(()) };
+        let qpn = core::mem::take(&mut ep.qpn);
+        let streams = ep.streams();
+        self.give_up_qp(qp, qpn, &streams)
+    }
+
+    /// Destroys a QP and takes its completions out of the CQs of these EVDs.
+    pub(crate) fn give_up_qp(&mut self, qp: Qp<P::Bar>, qpn: QpNumber, streams: &Streams) -> DatResult<()> {
+        let destroyed = if self.is_dead() { Ok(()) } else { self.hca.destroy_qp(qp) };
+        self.sweep(streams.request, qpn);
+        if streams.recv != streams.request {
+            self.sweep(streams.recv, qpn);
+        }
+        destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
+    }
+
+    /// Counts a new EP in at what it refers to.
+    pub(crate) fn attach(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        let (requests, receives) = reservations(&ep.attributes, &ep.streams());
+        let streams = [
+            (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
+            (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
+            (ep.connect_evd, 0, None),
+        ];
+        for (evd, reserved, notification) in streams {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.users += 1;
+                evd.reserved += reserved;
+                if let Some(notification) = notification {
+                    evd.notification = notification;
+                    evd.dto_streams += 1;
+                }
+            }
+        }
+        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
+            pz.users += 1;
+        }
+    }
+
+    /// Counts an EP out.
+    pub(crate) fn detach(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        let (requests, receives) = reservations(&ep.attributes, &ep.streams());
+        let streams =
+            [(ep.recv_evd, receives, true), (ep.request_evd, requests, true), (ep.connect_evd, 0, false)];
+        for (evd, reserved, dto) in streams {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.users = evd.users.saturating_sub(1);
+                evd.reserved = evd.reserved.saturating_sub(reserved);
+                evd.dto_streams = evd.dto_streams.saturating_sub(u32::from(dto));
+                if evd.dto_streams == 0 {
+                    evd.notification = Notification::Threshold;
+                }
+            }
+        }
+        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
+            pz.users = pz.users.saturating_sub(1);
+        }
+    }
+}

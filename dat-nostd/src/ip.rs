@@ -1,0 +1,39 @@
+//! IP over InfiniBand on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
+
+use driver_mlx::Platform;
+use ib_port::ib_mgmt::Gid;
+
+pub use ib_port::ib_mgmt::ipoib::{
+    HwAddr, Neighbour as IpNeighbour, NeighbourConfig, NeighbourCounters, NeighbourState,
+};
+pub use ib_port::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
+
+use crate::adapter::Adapter;
+use crate::types::IaAddress;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Extension: packets in and out; `None` unless the adapter was opened with [`AdapterConfig::ip`] and an IPv4 address.
+    ///
+    /// [`AdapterConfig::ip`]: crate::AdapterConfig::ip
+    pub fn ip(&mut self) -> Option<Ip<'_, 's, P::Bar>> {
+        if self.dead {
+            return None;
+        }
+        let now = self.hca.platform().now();
+        self.port.ip(now)
+    }
+
+    /// The GID at an address: this port's own, that of the static table, or what ARP finds.
+    pub(crate) fn resolve_address(&mut self, now: u64, address: &IaAddress) -> AddressResolution {
+        if *address == self.address || address.is_loopback() {
+            return AddressResolution::Known(self.port.info().gid);
+        }
+        if let Some(neighbour) = self.neighbours.iter().find(|neighbour| neighbour.0 == *address) {
+            return AddressResolution::Known(Gid(neighbour.1.0));
+        }
+        match address {
+            IaAddress::V4(address) => self.port.resolve_address(now, *address),
+            IaAddress::V6(_) => AddressResolution::Failed,
+        }
+    }
+}
