@@ -63,6 +63,8 @@ pub struct Capabilities {
     pub cq_resize: bool,
     /// Small messages can be received in the completion itself.
     pub sctr_data_cqe: bool,
+    /// Memory windows can be bound by work requests.
+    pub imaicl: bool,
     /// Counters of the port's traffic.
     pub vport_counters: bool,
     /// Reliable connections.
@@ -110,6 +112,7 @@ impl Capabilities {
             atomic: cap::atomic.is_set(block),
             cq_resize: cap::cq_resize.is_set(block),
             sctr_data_cqe: cap::sctr_data_cqe.is_set(block),
+            imaicl: cap::imaicl.is_set(block),
             vport_counters: cap::vport_counters.is_set(block),
             rc: cap::rc.is_set(block),
             uc: cap::uc.is_set(block),

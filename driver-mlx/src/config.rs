@@ -152,6 +152,8 @@ pub struct QpConfig {
     /// Whether received messages of up to [`INLINE_RECEIVE`] bytes arrive in the completion itself instead of the posted memory
     /// (RC; capability `sctr_data_cqe`): [`Completion::inline_data`](crate::Completion::inline_data).
     pub inline_receive: bool,
+    /// Whether work requests may bind memory windows (RC): each of `max_send_wr` may then be a bind, which takes 192 bytes.
+    pub memory_windows: bool,
     /// Counters that this QP counts in, from [`Hca::alloc_q_counters`](crate::Hca::alloc_q_counters); 0 for none.
     pub counters: CounterSet,
 }
@@ -191,6 +193,7 @@ impl QpConfig {
             reserved_lkey: false,
             srq: None,
             inline_receive: false,
+            memory_windows: false,
             counters: CounterSet::new(0),
         }
     }

@@ -11,7 +11,7 @@ mod queue;
 mod queue_pair;
 mod shared_queue;
 
-pub use memory::MemoryRegion;
+pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
 pub use shared_queue::SrqState;
 

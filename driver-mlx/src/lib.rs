@@ -7,7 +7,7 @@
 //! | [`platform`], [`mmio`], [`dma`] | the seam: registers, time, waiting, shared memory |
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
-//! | [`cq`], [`qp`], [`srq`], [`wqe`] | the data path: post, ring, poll, retire |
+//! | [`cq`], [`qp`], [`srq`], [`wqe`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
 //! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
@@ -44,7 +44,8 @@
 //! }
 //! ```
 //!
-//! Not supported yet: Ethernet ports (RoCE), shared receive queues, memory windows, atomics, resizing of completion queues.
+//! Not supported yet: Ethernet ports (RoCE), resizing of completion queues. Firmware of interface step sequence 0 has no shared receive
+//! queues here, and no device can resize one.
 #![no_std]
 
 #[cfg(test)]
@@ -62,6 +63,7 @@ pub mod error;
 pub mod event;
 pub mod hca;
 pub mod mmio;
+pub mod mw;
 pub mod pci;
 pub mod platform;
 pub mod qp;
@@ -84,8 +86,9 @@ pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError};
 pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Step};
 pub use event::AsyncEvent;
-pub use hca::{Hca, LinkState, MemoryRegion, PortState, SrqState, StepTime};
+pub use hca::{Hca, LinkState, MemoryRegion, MkeyState, PortState, SrqState, StepTime};
 pub use mmio::MmioBar;
+pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, MapError, Platform};
 pub use qp::{Qp, QpState};
 pub use srq::Srq;

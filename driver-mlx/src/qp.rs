@@ -9,9 +9,10 @@ use crate::barrier;
 use crate::config::Service;
 use crate::cq::{Completion, CompletionKind};
 use crate::dma::DmaSlice;
+use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, Units};
-use crate::types::{QpNumber, Sge};
+use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use geometry::slot_bytes;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG, SendOpcode};
@@ -307,6 +308,73 @@ impl<B: Bar> Qp<B> {
         Ok(())
     }
 
+    /// Posts a bind of a memory window (a QP made with [`QpConfig::memory_windows`](crate::QpConfig::memory_windows)) and gives the new
+    /// key, which `window` then holds too and which peers may use once the bind has completed. What is posted after it waits for it.
+    ///
+    /// The completion is of kind [`CompletionKind::Send`] with the opcode [`UMR`](SendOpcode::UMR). A bind that the device refuses (outside
+    /// the region or its rights, of another protection domain, or of a window of type 2 that is bound) completes with the syndrome
+    /// `MW_BIND_ERR` and brings the QP to the error state.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted. [`PostError::TooLong`] for 2^31 bytes and more.
+    pub fn post_bind(
+        &mut self,
+        window: &mut MemoryWindow,
+        bind: &MwBind,
+        cookie: u64,
+        flags: SendFlags,
+    ) -> Result<RKey, PostError> {
+        if bind.length & INLINE_SEG != 0 {
+            return Err(PostError::TooLong);
+        }
+        let old = window.rkey.get();
+        let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
+        let bind = (bind.length > 0).then_some(bind);
+        self.post_umr(window.kind, old, new, bind, cookie, flags)?;
+        window.rkey = new;
+        Ok(new)
+    }
+
+    /// Posts an invalidation of a memory window of type 2 that this QP has bound: peers cannot use the key any more once it has
+    /// completed. What is posted after it waits for it.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    pub fn post_local_invalidate(
+        &mut self,
+        rkey: RKey,
+        cookie: u64,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.post_umr(MwType::Two, rkey.get(), rkey, None, cookie, flags)
+    }
+
+    fn post_umr(
+        &mut self,
+        kind: MwType,
+        old: u32,
+        new: RKey,
+        bind: Option<&MwBind>,
+        cookie: u64,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let qpn = self.number().get();
+        let sq = &mut self.sq;
+        if !self.context.config.memory_windows {
+            return Err(PostError::WrongService);
+        }
+        let (units, used) = mw::umr(kind, new, qpn, bind);
+        sq.room(1 + used)?;
+        let first = sq.first_unit();
+        for (index, (high, low)) in units.iter().take(used).enumerate() {
+            sq.ring.put(first + 1 + index, *high, *low);
+        }
+        let control = if sq.fenced != 0 { small_fence(flags.bits()) } else { flags.bits() };
+        sq.finish(SendOpcode::UMR, old, 1 + used, cookie, control);
+        sq.fence_next();
+        Ok(())
+    }
+
     /// Posts a receive; the device may use it from now on. Pieces of length 0 are left out.
     ///
     /// # Errors
@@ -341,6 +409,29 @@ impl<B: Bar> Qp<B> {
         barrier::publish();
         self.record.store_first(u32::from(rq.head));
         Ok(())
+    }
+
+    /// The pieces of an outstanding receive (`nth` from 0, the oldest), read back from the ring into `out`: their number, and the cookie.
+    /// `None` if fewer are outstanding; pieces beyond `out` are left out.
+    #[must_use]
+    pub fn posted_recv(&self, nth: u16, out: &mut [Sge]) -> Option<(usize, u64)> {
+        let rq = self.rq.as_ref()?;
+        if nth >= self.receive_outstanding() {
+            return None;
+        }
+        let entry = usize::from(rq.tail.wrapping_add(nth));
+        let first = entry << rq.log_stride;
+        let mut count = 0;
+        for (slot, unit) in out.iter_mut().zip(first..first + (1 << rq.log_stride)) {
+            let (head, address) = rq.ring.get(unit);
+            let (length, lkey) = ((head >> 32) as u32, LKey::new(head as u32));
+            if length == 0 {
+                break;
+            }
+            *slot = Sge { address, length, lkey };
+            count += 1;
+        }
+        Some((count, rq.slots.get_native(entry).0))
     }
 
     /// Hands everything posted to the send queue to the device: once for any number of posts.

@@ -121,7 +121,7 @@ pub enum PostError {
     /// More inline bytes than the queue was made for, a piece of 2^31 bytes or more, or one of an atomic operation that is not
     /// [`ATOMIC_BYTES`] long.
     TooLong,
-    /// The queue pair has another service type.
+    /// The queue pair has another service type, or was not made for it.
     WrongService,
 }
 

@@ -7,6 +7,7 @@ use crate::cmd::Tail;
 use crate::config::{Access, Base};
 use crate::dma::DmaSlice;
 use crate::error::Error;
+use crate::mw::{MemoryWindow, MwType};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, RKey};
 use mlx5_prm::commands::*;
@@ -16,6 +17,8 @@ use mlx5_prm::value::AccessMode;
 
 /// `mkc.qpn` of a key that every QP of its protection domain may use.
 const ANY_QPN: u32 = 0xff_ffff;
+/// 16-byte units of a window's list: one piece, in whole 64 bytes.
+const WINDOW_OCTOWORDS: u32 = 4;
 /// log2 of the largest page of a memory key (5 bits of `mkc.log_page_size`).
 const LOG_LARGEST_PAGE: u32 = 31;
 
@@ -27,6 +30,24 @@ pub struct MemoryRegion {
     pub lkey: LKey,
     /// Key for peers.
     pub rkey: RKey,
+    /// First address as the key counts.
+    pub address: u64,
+    /// Bytes; `u64::MAX` stands for all of memory.
+    pub length: u64,
+}
+
+/// How a memory key stands, as the device has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct MkeyState {
+    /// The key, as it must be named now.
+    pub rkey: RKey,
+    /// Whether it leads nowhere: a memory window that is not bound.
+    pub free: bool,
+    /// Its protection domain.
+    pub pd: Pd,
+    /// What it allows.
+    pub access: Access,
     /// First address as the key counts.
     pub address: u64,
     /// Bytes; `u64::MAX` stands for all of memory.
@@ -127,9 +148,83 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command.
     pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Error> {
+        self.destroy_mkey(region.lkey.get())
+    }
+
+    fn destroy_mkey(&mut self, key: u32) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
-        destroy_mkey_in::mkey_index.set(&mut destroy, region.lkey.get() >> 8);
+        destroy_mkey_in::mkey_index.set(&mut destroy, key >> 8);
         self.exec(&destroy, &mut [0; destroy_mkey_out::SIZE])
+    }
+
+    /// A key that was just ended comes back under another name, so that a stale one does not fit.
+    fn take_variant(&mut self) -> u8 {
+        self.next_variant = self.next_variant.wrapping_add(1);
+        self.next_variant
+    }
+
+    /// Makes a memory window, bound to nothing.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command; [`Error::MissingCapability`].
+    pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<MemoryWindow, Error> {
+        if !self.caps.imaicl {
+            return Err(Error::MissingCapability("imaicl"));
+        }
+        let variant = self.take_variant();
+        let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
+        let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
+        mkc::free.set(key, true);
+        mkc::umr_en.set(key, true);
+        mkc::lr.set(key, true);
+        mkc::en_rinval.set(key, kind == MwType::Two);
+        mkc::access_mode_1_0.set(key, AccessMode::KLMS.0);
+        mkc::qpn.set(key, ANY_QPN);
+        mkc::mkey_7_0.set(key, variant);
+        mkc::pd.set(key, pd.get());
+        mkc::translations_octword_size.set(key, WINDOW_OCTOWORDS);
+        let mut out = [0; create_mkey_out::SIZE];
+        self.exec(&create, &mut out)?;
+        let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
+        Ok(MemoryWindow { rkey: RKey::new(number), kind })
+    }
+
+    /// Ends a memory window, bound or not.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn dealloc_mw(&mut self, window: MemoryWindow) -> Result<(), Error> {
+        self.destroy_mkey(window.rkey.get())
+    }
+
+    /// How a memory key (of a region or a window) stands, as the device has it.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    pub fn query_mkey(&mut self, rkey: RKey) -> Result<MkeyState, Error> {
+        let mut query = input::<{ query_mkey_in::SIZE }>(Opcode::QUERY_MKEY, 0);
+        query_mkey_in::mkey_index.set(&mut query, rkey.get() >> 8);
+        let mut out = [0; query_mkey_out::SIZE];
+        self.exec(&query, &mut out)?;
+        let key = query_mkey_out::memory_key_mkey_entry.of(&out);
+        let rights = [
+            (mkc::lw, Access::LOCAL_WRITE),
+            (mkc::rr, Access::REMOTE_READ),
+            (mkc::rw, Access::REMOTE_WRITE),
+            (mkc::a, Access::REMOTE_ATOMIC),
+        ];
+        Ok(MkeyState {
+            rkey: RKey::new(rkey.get() & !0xff | mkc::mkey_7_0.get32(key)),
+            free: mkc::free.is_set(key),
+            pd: Pd::new(mkc::pd.get32(key)),
+            access: rights
+                .into_iter()
+                .filter(|(field, _)| field.is_set(key))
+                .map(|(_, right)| right)
+                .collect(),
+            address: mkc::start_addr.get(key),
+            length: if mkc::length64.is_set(key) { u64::MAX } else { mkc::len.get(key) },
+        })
     }
 
     /// Makes foreign memory visible to the device through [`Platform::map`].
@@ -162,9 +257,7 @@ impl<P: Platform> Hca<'_, P> {
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
             return Err(Error::InvalidArgument("access"));
         }
-        // A key that was just ended comes back under another name, so that a stale one does not fit.
-        self.next_variant = self.next_variant.wrapping_add(1);
-        let variant = self.next_variant;
+        let variant = self.take_variant();
         let mut create = input::<{ create_mkey_in::SIZE }>(Opcode::CREATE_MKEY, 0);
         let key = create_mkey_in::memory_key_mkey_entry.of_mut(&mut create);
         mkc::lr.set(key, true);

@@ -7,6 +7,7 @@ use crate::cmd::Tail;
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
 use crate::dma::DmaSlice;
 use crate::error::Error;
+use crate::mw::BIND_UNITS;
 use crate::platform::Platform;
 use crate::qp::{Doorbell, Qp, QpContext, QpGeometry, QpLimits, QpState};
 use crate::types::{Path, Psn, QpNumber, UarPage};
@@ -109,6 +110,7 @@ impl<P: Platform> Hca<'_, P> {
         let room = (u64::from(caps.max_wqe_sz_rq) / 16).min(MOST_RECEIVE_UNITS);
         exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), room)?;
         let units = head + inline_units.max(config.max_send_sge as usize);
+        let units = if config.memory_windows { units.max(BIND_UNITS) } else { units };
         let max_recv_wr = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let largest = 1u64 << caps.log_max_qp_sz.min(15);
         let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
@@ -142,6 +144,12 @@ impl<P: Platform> Hca<'_, P> {
         }
         if config.service == Service::Uc && !self.caps.uc {
             return Err(Error::MissingCapability("uc"));
+        }
+        if config.memory_windows && config.service != Service::Rc {
+            return Err(Error::InvalidArgument("memory_windows"));
+        }
+        if config.memory_windows && !self.caps.imaicl {
+            return Err(Error::MissingCapability("imaicl"));
         }
         if config.inline_receive && !self.caps.sctr_data_cqe {
             return Err(Error::MissingCapability("sctr_data_cqe"));
@@ -211,7 +219,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         qpc::rlky.set(fields, config.reserved_lkey);
         // Memory windows are bound by work requests that change memory keys.
-        qpc::fre.set(fields, config.service == Service::Rc);
+        qpc::fre.set(fields, config.memory_windows);
         if config.inline_receive {
             qpc::cs_res.set(fields, SCATTER_32);
         }

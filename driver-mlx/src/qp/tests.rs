@@ -182,6 +182,11 @@ fn receives_end_with_a_terminator() {
     }
     assert_eq!(bench.qp.post_recv(&[], 15), Err(PostError::Full));
     assert_eq!(bench.qp.post_recv(&[sge(1, 1); 4], 15), Err(PostError::TooManySges));
+    let mut pieces = [sge(0, 0); 3];
+    assert_eq!(bench.qp.posted_recv(0, &mut pieces), Some((2, 11)));
+    assert_eq!(pieces, [sge(0x5000, 100), sge(0x6000, 50), sge(0, 0)]);
+    assert_eq!(bench.qp.posted_recv(3, &mut pieces), Some((1, 14)));
+    assert_eq!(bench.qp.posted_recv(4, &mut pieces), None);
     let first = bench.completion(2, QPN, 0);
     assert_eq!(bench.qp.retire(&first), Some(11));
     let long = sge(1, 0x8000_0000);

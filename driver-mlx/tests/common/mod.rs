@@ -1,6 +1,8 @@
 //! A fabric of emulated HCAs in this process, each with a platform for the driver: the clock jumps, nothing runs by itself.
 #![allow(dead_code)] // Each test binary uses what it needs.
 
+pub mod node;
+
 use driver_mlx::{Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, MapError, Platform};
 use hca_model::fabric::{Fabric, FabricConfig, PortIndex};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};

@@ -1,0 +1,151 @@
+//! A node with one QP, and what connects two of them.
+
+use super::{Driver, ModelBar, World};
+use driver_mlx::{
+    Access, Base, Completion, CompletionKind, Cq, CqConfig, DmaSlice, InitParams, MemoryRegion, Mtu, Path,
+    Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, Sge,
+};
+use hca_model::Profile;
+use hca_model::fabric::FabricConfig;
+use std::rc::Rc;
+
+/// A node with one QP.
+pub struct Node {
+    pub hca: Driver,
+    pub pd: Pd,
+    pub cq: Cq<ModelBar>,
+    pub qp: Qp<ModelBar>,
+    pub memory: DmaSlice,
+    pub key: MemoryRegion,
+}
+
+/// Bytes of a node's registered memory.
+pub const MEMORY: usize = 1 << 20;
+/// Every right.
+pub const ALL: Access = Access::all();
+
+/// The byte that `sender` puts at `at` in message `message`.
+pub fn pattern(sender: u8, message: u32, at: usize) -> u8 {
+    (at as u32).wrapping_mul(31).wrapping_add(message.wrapping_mul(17)).wrapping_add(u32::from(sender) * 101)
+        as u8
+}
+
+pub fn filled(sender: u8, message: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| pattern(sender, message, at)).collect()
+}
+
+impl Node {
+    pub fn new(world: &Rc<World>, index: usize, change: impl FnOnce(&mut QpConfig)) -> Self {
+        let mut hca = world.ready(index);
+        let pd = hca.alloc_pd().expect("a PD");
+        let cq = hca.create_cq(&CqConfig { entries: 256, eq: 0 }).expect("a CQ");
+        let mut config =
+            QpConfig { user_index: 0x100 + index as u32, max_inline: 100, ..QpConfig::rc(pd, cq.number()) };
+        change(&mut config);
+        let qp = hca.create_qp(&config).expect("a QP");
+        let memory = hca.alloc(MEMORY, 4096).expect("memory");
+        let key = hca.register(pd, memory, ALL, Base::Virtual).expect("a key");
+        Self { hca, pd, cq, qp, memory, key }
+    }
+
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge { address: self.memory.va() as u64 + offset as u64, length: len as u32, lkey: self.key.lkey }
+    }
+
+    pub fn put(&self, offset: usize, data: &[u8]) {
+        self.memory.write(offset, data).expect("inside");
+    }
+
+    pub fn get(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut data = vec![0; len];
+        self.memory.read(offset, &mut data).expect("inside");
+        data
+    }
+
+    pub fn remote(&self, offset: usize) -> (u64, RKey) {
+        (self.key.address + offset as u64, self.key.rkey)
+    }
+
+    /// The next completion, which must come.
+    pub fn completion(&mut self, world: &Rc<World>) -> Completion {
+        for _ in 0..20_000 {
+            if let Some(completion) = self.cq.poll().expect("sound") {
+                return completion;
+            }
+            world.pass(100_000);
+        }
+        panic!("no completion; complaints: {:?} {:?}", world.complaints(0), world.complaints(1));
+    }
+
+    /// The next completion, which must be of this kind, and its cookie.
+    pub fn expect(&mut self, world: &Rc<World>, kind: CompletionKind) -> (Completion, u64) {
+        let completion = self.completion(world);
+        assert_eq!(completion.kind(), kind, "{completion:?}");
+        let cookie = self.qp.retire(&completion).expect("of ours");
+        (completion, cookie)
+    }
+
+    pub fn init(&mut self) {
+        let params = InitParams { port: 1, pkey_index: 0, access: ALL };
+        self.hca.modify_to_init(&mut self.qp, &params).expect("INIT");
+    }
+
+    pub fn end(mut self) {
+        self.hca.destroy_qp(self.qp).expect("destroyed");
+        self.hca.destroy_cq(self.cq).expect("destroyed");
+        self.hca.deregister(self.key).expect("deregistered");
+        self.hca.dealloc_pd(self.pd).expect("ended");
+        self.hca.free(self.memory).expect("freed");
+        self.hca.tear_down().expect("torn down");
+    }
+}
+
+pub fn path(to: &mut Driver) -> Path {
+    let dlid = to.port().expect("a port").lid;
+    Path::InfiniBand { dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+}
+
+pub fn world(config: FabricConfig) -> Rc<World> {
+    World::new([Profile::node(0), Profile::node(1)], config)
+}
+
+pub fn connect_one(a: &mut Node, b: &mut Node, psn: u32) {
+    connect_with(a, b, psn, ALL);
+}
+
+/// Connects `a`'s side, from RESET, with what `b` may then do.
+pub fn connect_with(a: &mut Node, b: &mut Node, psn: u32, access: Access) {
+    let params = InitParams { port: 1, pkey_index: 0, access };
+    a.hca.modify_to_init(&mut a.qp, &params).expect("INIT");
+    let rtr = RtrParams {
+        path: path(&mut b.hca),
+        mtu: Mtu::B4096,
+        remote_qpn: b.qp.number(),
+        rq_psn: Psn::new(0xff_fff0 + (1 - psn)),
+        responder_resources: 4,
+        min_rnr_timer: 12,
+    };
+    a.hca.modify_to_rtr(&mut a.qp, &rtr).expect("RTR");
+    let rts = RtsParams {
+        sq_psn: Psn::new(0xff_fff0 + psn),
+        ack_timeout: 14,
+        retry_count: 7,
+        rnr_retry: 7,
+        initiator_depth: 4,
+    };
+    a.hca.modify_to_rts(&mut a.qp, &rts).expect("RTS");
+}
+
+pub fn connected(world: &Rc<World>, change: impl Fn(&mut QpConfig)) -> (Node, Node) {
+    let mut a = Node::new(world, 0, &change);
+    let mut b = Node::new(world, 1, &change);
+    connect_one(&mut a, &mut b, 0);
+    connect_one(&mut b, &mut a, 1);
+    (a, b)
+}
+
+pub fn sound(world: &Rc<World>) {
+    for node in 0..2 {
+        assert_eq!(world.complaints(node), [""; 0], "node {node}");
+    }
+}

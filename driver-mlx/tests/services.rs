@@ -1,0 +1,201 @@
+//! Atomics, multicast, and looking at completions before they are retired.
+
+mod common;
+
+use common::World;
+use common::node::{ALL, Node, connected, filled, path, sound, world};
+use driver_mlx::{
+    Access, AddressVector, Base, CompletionKind, Error, Gid, Grh, InitParams, Lid, Path, PostError, Psn,
+    QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service,
+};
+use hca_model::fabric::{FabricConfig, Faults};
+use mlx5_prm::status::CqeSyndrome;
+use std::rc::Rc;
+
+/// A number in the processor's byte order.
+fn number(node: &Node, offset: usize) -> u64 {
+    u64::from_ne_bytes(node.get(offset, 8).try_into().expect("8 bytes"))
+}
+
+/// One atomic operation from `a` on `b`'s number at `offset`: what it found.
+fn atomic(world: &Rc<World>, a: &mut Node, op: SendOp) -> u64 {
+    a.put(64, &[0xee; 24]);
+    a.qp.post_send(op, &[a.sge(72, 8)], 5, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    let (completion, cookie) = a.expect(world, CompletionKind::Send);
+    assert_eq!((cookie, completion.byte_len()), (5, 8));
+    assert_eq!((a.get(64, 8), a.get(80, 8)), (vec![0xee; 8], vec![0xee; 8]), "only the piece was written");
+    number(a, 72)
+}
+
+#[test]
+fn atomics_return_what_was_there_and_change_it() {
+    let world = world(FabricConfig::default());
+    let (mut a, b) = connected(&world, |_| ());
+    let start = 0x0102_0304_0506_0708u64;
+    b.put(800, &start.to_ne_bytes());
+    b.put(792, &[0x11; 8]);
+    b.put(808, &[0x22; 8]);
+    let (raddr, rkey) = b.remote(800);
+    let cas = |compare, swap| SendOp::CompareSwap { raddr, rkey, compare, swap };
+    let add = |add| SendOp::FetchAdd { raddr, rkey, add };
+    assert_eq!(atomic(&world, &mut a, cas(start, u64::MAX - 4)), start);
+    assert_eq!(number(&b, 800), u64::MAX - 4);
+    assert_eq!(atomic(&world, &mut a, cas(start, 1)), u64::MAX - 4, "not as expected");
+    assert_eq!(number(&b, 800), u64::MAX - 4, "so nothing changed");
+    assert_eq!(atomic(&world, &mut a, add(10)), u64::MAX - 4);
+    assert_eq!(number(&b, 800), 5, "the sum wraps");
+    for step in 0..50u64 {
+        assert_eq!(
+            atomic(&world, &mut a, add(step << 32 | step)),
+            5 + (0..step).map(|s| s << 32 | s).sum::<u64>()
+        );
+    }
+    assert_eq!((b.get(792, 8), b.get(808, 8)), (vec![0x11; 8], vec![0x22; 8]));
+    sound(&world);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn atomics_survive_loss_exactly_once() {
+    let faults: Faults = "loss=5%,dup=3%,reorder=3%".parse().expect("faults");
+    let world = world(FabricConfig { seed: 11, faults, latency: 1000 });
+    let (mut a, b) = connected(&world, |_| ());
+    b.put(0, &[0; 8]);
+    let (raddr, rkey) = b.remote(0);
+    let mut sum = 0u64;
+    for step in 1..=200u64 {
+        assert_eq!(atomic(&world, &mut a, SendOp::FetchAdd { raddr, rkey, add: step }), sum);
+        sum += step;
+    }
+    assert_eq!(number(&b, 0), sum);
+    assert!(world.fabric(|f| f.counters().dropped) > 0);
+}
+
+#[test]
+fn wrong_atomics_are_refused() {
+    let world = world(FabricConfig::default());
+    let (mut a, b) = connected(&world, |_| ());
+    let (raddr, rkey) = b.remote(0);
+    let add = SendOp::FetchAdd { raddr, rkey, add: 1 };
+    let post = |a: &mut Node, lengths: &[usize]| {
+        let pieces: Vec<_> = lengths.iter().map(|&len| a.sge(0, len)).collect();
+        a.qp.post_send(add, &pieces, 1, SendFlags::SIGNALED)
+    };
+    assert_eq!(post(&mut a, &[4]), Err(PostError::TooLong));
+    assert_eq!(post(&mut a, &[]), Err(PostError::TooManySges));
+    assert_eq!(post(&mut a, &[8, 8]), Err(PostError::TooManySges));
+    assert_eq!(a.qp.post_inline(add, &[0; 8], 1, SendFlags::SIGNALED), Err(PostError::WrongService));
+    assert_eq!(a.qp.send_outstanding(), 0);
+    // Not at a multiple of 8: the peer says so.
+    let crooked = SendOp::FetchAdd { raddr: raddr + 4, rkey, add: 1 };
+    a.qp.post_send(crooked, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    let (failed, _) = a.expect(&world, CompletionKind::SendError);
+    assert_eq!(failed.error().map(|e| e.syndrome), Some(CqeSyndrome::REMOTE_INVAL_REQ_ERR));
+}
+
+#[test]
+fn atomics_need_the_right_on_both_the_key_and_the_queue_pair() {
+    for (on_qp, on_key) in [(true, false), (false, true), (true, true)] {
+        let world = world(FabricConfig::default());
+        let (mut a, mut b) = connected(&world, |_| ());
+        // `connected` gave every right; the responder starts anew with fewer.
+        let right = |granted| if granted { ALL } else { ALL - Access::REMOTE_ATOMIC };
+        b.hca.modify_to_reset(&mut b.qp).expect("RESET");
+        common::node::connect_with(&mut b, &mut a, 1, right(on_qp));
+        let window = b.memory.slice(4096, 4096).expect("inside");
+        let key = b.hca.register(b.pd, window, right(on_key), Base::Zero).expect("a key");
+        let add = SendOp::FetchAdd { raddr: 8, rkey: key.rkey, add: 3 };
+        a.qp.post_send(add, &[a.sge(0, 8)], 1, SendFlags::SIGNALED).expect("room");
+        a.qp.ring();
+        let completion = a.completion(&world);
+        let denied = (!on_qp || !on_key).then_some(CqeSyndrome::REMOTE_ACCESS_ERR);
+        assert_eq!(completion.error().map(|e| e.syndrome), denied, "QP {on_qp}, key {on_key}");
+        assert_eq!(number(&b, 4096 + 8), if denied.is_some() { 0 } else { 3 });
+    }
+}
+
+#[test]
+fn multicast_reaches_the_attached() {
+    let world = world(FabricConfig::default());
+    let q_key = QKey::new(0x0b1b);
+    let change = |config: &mut QpConfig| config.service = Service::Ud { q_key };
+    let (mut a, mut b) = (Node::new(&world, 0, change), Node::new(&world, 1, change));
+    for node in [&mut a, &mut b] {
+        let init = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
+        node.hca.modify_to_init(&mut node.qp, &init).expect("INIT");
+        node.hca.modify_to_rts_datagram(&mut node.qp, Psn::new(5)).expect("RTS");
+    }
+    // The broadcast group of IPoIB, which the subnet has from the start (RFC 4391).
+    let group = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    let unicast = b.hca.gid(0).expect("a GID");
+    assert_eq!(b.hca.attach_multicast(&b.qp, unicast), Err(Error::InvalidArgument("group")));
+    assert!(matches!(b.hca.detach_multicast(&b.qp, group), Err(Error::Command(_))), "not attached yet");
+    b.hca.attach_multicast(&b.qp, group).expect("attached");
+    assert!(matches!(b.hca.attach_multicast(&b.qp, group), Err(Error::Command(_))), "attached already");
+    b.hca.detach_multicast(&b.qp, group).expect("detached");
+    b.hca.attach_multicast(&b.qp, group).expect("attached again");
+    // To this node itself: the device gives its own multicasts to those attached here.
+    let (_, lid) = (path(&mut b.hca), Lid::new(0xc000));
+    let grh = Grh { dgid: group, source_gid_index: 0, flow_label: 0, hop_limit: 0, traffic_class: 0 };
+    let to = Path::InfiniBand { dlid: lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: Some(grh) };
+    let vector = AddressVector::new(&to, QpNumber::new(0xff_ffff), q_key, b.hca.caps().stat_rate_support);
+    b.qp.post_recv(&[b.sge(0, 4096)], 9).expect("room");
+    b.put(10_000, &filled(2, 1, 500));
+    let config = QpConfig { user_index: 1, ..QpConfig::ud(b.pd, b.cq.number(), q_key) };
+    let mut sender = b.hca.create_qp(&config).expect("a QP");
+    b.hca
+        .modify_to_init(&mut sender, &InitParams { port: 1, pkey_index: 0, access: Access::empty() })
+        .expect("INIT");
+    b.hca.modify_to_rts_datagram(&mut sender, Psn::new(5)).expect("RTS");
+    sender.post_ud(&vector, SendOp::Send, &[b.sge(10_000, 500)], 4, SendFlags::SIGNALED).expect("room");
+    sender.ring();
+    let mut received = 0;
+    for _ in 0..2 {
+        let completion = b.completion(&world);
+        if completion.is_send() {
+            assert_eq!(sender.retire(&completion), Some(4));
+        } else {
+            assert_eq!(b.qp.retire(&completion), Some(9));
+            assert!(completion.has_grh() && completion.src_qpn() == sender.number());
+            assert!(b.get(40, 500) == filled(2, 1, 500));
+            received += 1;
+        }
+    }
+    assert_eq!(received, 1);
+    b.hca.detach_multicast(&b.qp, group).expect("detached");
+    b.hca.destroy_qp(sender).expect("destroyed");
+    assert_eq!(world.complaints(0), [""; 0]);
+    assert_eq!(world.complaints(1).len(), 2, "the two refusals");
+    a.end();
+    b.end();
+}
+
+#[test]
+fn cookies_can_be_looked_at_before_they_are_retired() {
+    let world = world(FabricConfig::default());
+    let (mut a, mut b) = connected(&world, |_| ());
+    for message in 0..3u64 {
+        b.qp.post_recv(&[b.sge(message as usize * 64, 64)], 70 + message).expect("room");
+        a.qp.post_send(SendOp::Send, &[a.sge(0, 10)], 80 + message, SendFlags::SIGNALED).expect("room");
+    }
+    a.qp.ring();
+    world.pass(1_000_000);
+    for _ in 0..2 {
+        for ahead in 0..3 {
+            let completion = b.cq.peek(ahead).expect("sound").expect("there");
+            assert_eq!(b.qp.cookie(&completion), Some(70 + u64::from(ahead)));
+            let completion = a.cq.peek(ahead).expect("sound").expect("there");
+            assert_eq!(a.qp.cookie(&completion), Some(80 + u64::from(ahead)));
+            assert_eq!(b.qp.cookie(&completion), None, "another queue pair's");
+        }
+    }
+    for message in 0..3 {
+        assert_eq!(b.expect(&world, CompletionKind::Receive).1, 70 + message);
+        assert_eq!(a.expect(&world, CompletionKind::Send).1, 80 + message);
+    }
+    let wrong = RKey::new(0);
+    assert!(b.qp.post_local_invalidate(wrong, 0, SendFlags::SIGNALED) == Err(PostError::WrongService));
+}
