@@ -68,8 +68,7 @@ const QUEUE_LIMIT: usize = 16_384;
 const HOLD_NS: u64 = 200_000;
 
 impl Egress {
-    /// Sends `packet` on its way, with whatever `faults` do to it. Answers with a remark for the capture when something was
-    /// done to it.
+    /// Sends `packet` on its way, with whatever `faults` do to it.
     pub(super) fn send(
         &mut self,
         source: u32,
@@ -84,16 +83,16 @@ impl Egress {
         }
         if random.chance(faults.loss) {
             counters.dropped += 1;
-            return Outcome { copies: 0, remark: Some("fault: lost") };
+            return Outcome { copies: 0, fate: Some(Fate::Lost) };
         }
-        let mut remark = None;
+        let mut fate = None;
         if random.chance(faults.corrupt) {
             let bit = random.below(packet.bytes.len() as u64 * 8);
             if let Some(byte) = packet.bytes.get_mut((bit / 8) as usize) {
                 *byte ^= 1 << (bit % 8);
             }
             counters.corrupted += 1;
-            remark = Some("fault: one bit changed");
+            fate = Some(Fate::Corrupted);
         }
         let mut arrival = arrival;
         if let Some((low, high)) = faults.delay {
@@ -104,16 +103,17 @@ impl Egress {
             let copy = packet.clone();
             let first = self.queue_up(source, packet, arrival, counters);
             let second = self.queue_up(source, copy, arrival, counters);
-            return Outcome { copies: first.copies + second.copies, remark: Some("fault: duplicated") };
+            let fate = first.fate.or(second.fate).or(fate).or(Some(Fate::Duplicated));
+            return Outcome { copies: first.copies + second.copies, fate };
         }
         if random.chance(faults.reorder) && self.held.len() < 64 {
             let passes = 1 + random.below(8) as u32;
             let deadline = arrival + HOLD_NS;
             self.held.push(Held { passes, deadline, overtaken: false, source, packet });
-            return Outcome { copies: 1, remark: Some("fault: held back") };
+            return Outcome { copies: 1, fate: fate.or(Some(Fate::HeldBack)) };
         }
         let outcome = self.queue_up(source, packet, arrival, counters);
-        Outcome { remark, ..outcome }
+        Outcome { fate: outcome.fate.or(fate), ..outcome }
     }
 
     fn queue_up(
@@ -125,12 +125,12 @@ impl Egress {
     ) -> Outcome {
         if self.queue.len() >= QUEUE_LIMIT {
             counters.overflow += 1;
-            return Outcome { copies: 0, remark: Some("dropped: queue full") };
+            return Outcome { copies: 0, fate: Some(Fate::QueueFull) };
         }
         // A link is first in, first out: a delay holds up what comes behind.
         let due = self.queue.back().map_or(arrival, |last| last.due.max(arrival));
         self.queue.push_back(Flying { due, source, packet });
-        Outcome { copies: 1, remark: None }
+        Outcome { copies: 1, fate: None }
     }
 
     /// The next packet that has arrived, and whose credit it gives back.
@@ -160,9 +160,9 @@ impl Egress {
     }
 
     /// Takes everything off the wire: the link went down.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = u32> {
-        let held = self.held.drain(..).map(|held| held.source);
-        held.chain(self.queue.drain(..).map(|flying| flying.source))
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (u32, Packet)> {
+        let held = self.held.drain(..).map(|held| (held.source, held.packet));
+        held.chain(self.queue.drain(..).map(|flying| (flying.source, flying.packet)))
     }
 }
 
@@ -171,6 +171,16 @@ impl Egress {
 pub(super) struct Outcome {
     /// Copies now on their way.
     pub(super) copies: u32,
-    /// What to note in the capture.
-    pub(super) remark: Option<&'static str>,
+    /// What else befell it; the worst of it, if several things did.
+    pub(super) fate: Option<Fate>,
+}
+
+/// What befell a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Lost,
+    Corrupted,
+    Duplicated,
+    HeldBack,
+    QueueFull,
 }

@@ -2,11 +2,13 @@
 //!
 //! It sits behind port 0 of the switch, so that each port is one hop away: NodeInfo, NodeDescription and PortInfo are read,
 //! the P_Key table and PortInfo (LID, subnet prefix, subnet manager's LID) set, then the port is armed and activated.
-//! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again.
+//! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again. What happens to ports it
+//! notes as [`Event`]s, for the subnet administrator to report.
 
 use ib_mgmt::Gid;
 use ib_mgmt::mad::{Mad, attr, class, method};
-use ib_mgmt::smp::{NodeDescription, NodeInfo, PortInfo, Smp, port_state};
+use ib_mgmt::sa::{Notice, trap};
+use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
 use ib_mgmt::wire::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
 
 use super::PortIndex;
@@ -42,6 +44,8 @@ pub struct PortRecord {
     pub port_info: Option<PortInfo>,
     /// Its NodeDescription, once read.
     pub description: Option<NodeDescription>,
+    /// The partitions it is in, as the subnet manager programs them.
+    pub pkeys: Vec<u16>,
 }
 
 impl PortRecord {
@@ -51,7 +55,36 @@ impl PortRecord {
         let guid = self.node_info?.port_guid();
         Some(Gid::new(Gid::DEFAULT_PREFIX, guid))
     }
+
+    /// Whether the port is in the partition of `pkey`, as a full member or not.
+    #[must_use]
+    pub fn is_in_partition(&self, pkey: u16) -> bool {
+        self.pkeys.iter().any(|own| own & 0x7fff == pkey & 0x7fff)
+    }
+
+    /// A P_Key by which two ports may talk, the source's.
+    #[must_use]
+    pub fn common_pkey(&self, other: &Self) -> Option<u16> {
+        let talks = |own: &&u16| other.pkeys.iter().any(|theirs| pkeys_match(**own, *theirs));
+        self.pkeys.iter().find(talks).copied()
+    }
 }
+
+/// Something that subscribers may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A port came into service.
+    InService(Gid),
+    /// A port went out of service.
+    OutOfService(PortIndex, Option<Gid>),
+    /// A link of the switch came up or went down.
+    LinkState,
+    /// A port said something itself.
+    Notice(Box<Notice>),
+}
+
+/// P_Keys of a port: one block of its table.
+const PKEYS: usize = 32;
 
 /// The steps of bringing a port up, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +120,7 @@ pub(super) struct Manager {
     ports: Vec<Managed>,
     last_tid: u64,
     psn: u32,
+    events: Vec<Event>,
 }
 
 impl Manager {
@@ -98,6 +132,7 @@ impl Manager {
             node_info: None,
             port_info: None,
             description: None,
+            pkeys: vec![DEFAULT_PKEY],
         };
         self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
     }
@@ -117,11 +152,49 @@ impl Manager {
     /// A link came up or went down, or its port was reset.
     pub(super) fn link_changed(&mut self, index: PortIndex, up: bool, now: u64) {
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
-        port.record.active = false;
-        port.fresh = true;
+        port.out_of_service(index, &mut self.events);
         port.tid = 0;
         port.due = now;
         port.step = if up { Step::NodeInfo } else { Step::Down };
+        self.events.push(Event::LinkState);
+    }
+
+    /// Whether [`take_events`](Self::take_events) has something.
+    pub(super) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// What happened since the last call.
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// SMPs sent so far: the subnet manager lives.
+    pub(super) fn activity(&self) -> u32 {
+        self.last_tid as u32
+    }
+
+    /// Changes the partitions of a port; at most 32 count.
+    pub(super) fn set_pkeys(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
+        port.record.pkeys = pkeys.iter().copied().take(PKEYS).collect();
+        if port.step == Step::Sweep {
+            port.step = Step::PKeys;
+            port.due = now;
+            port.tid = 0;
+        }
+    }
+
+    /// A port trapped. Answers whether the trap is one that the subnet manager takes.
+    pub(super) fn trap(&mut self, from: PortIndex, notice: &Notice, now: u64) -> bool {
+        let Some(port) = self.ports.get_mut(from.0 as usize) else { return false };
+        if notice.is_generic() && notice.trap_number() == trap::CAPABILITY && port.step == Step::Sweep {
+            port.due = now;
+        }
+        let mut notice = *notice;
+        notice.set_issuer_gid(port.record.gid().unwrap_or_default());
+        self.events.push(Event::Notice(Box::new(notice)));
+        true
     }
 
     pub(super) fn next_psn(&mut self) -> u32 {
@@ -151,9 +224,11 @@ impl Manager {
         let mut smp = Smp::directed_route(method, attribute, 0, tid, &path);
         match port.step {
             Step::PKeys => {
-                let mut data = [0; 64];
-                data[..2].copy_from_slice(&DEFAULT_PKEY.to_be_bytes());
-                smp.set_data(&data);
+                let mut table = PKeyTable::default();
+                for (to, from) in table.0.iter_mut().zip(&port.record.pkeys) {
+                    *to = *from;
+                }
+                smp.set_data(&table.to_bytes());
             }
             Step::Configure | Step::Arm | Step::Activate => {
                 smp.set_data(port.settings().as_bytes());
@@ -179,6 +254,7 @@ impl Manager {
 
     /// Takes a response. Answers with the LID that the port has now accepted, to be routed.
     pub(super) fn response(&mut self, from: PortIndex, mad: &Mad, now: u64) -> Option<u16> {
+        let events = &mut self.events;
         let port = self.ports.get_mut(from.0 as usize)?;
         let smp = Smp::from_mad(mad);
         let expected = smp.mgmt_class() == class::SUBN_DIRECTED_ROUTE && smp.method() == method::GET_RESP;
@@ -187,7 +263,7 @@ impl Manager {
         }
         port.tid = 0;
         if smp.status() & 0x7fff != 0 {
-            port.start_over(now);
+            port.start_over(now, from, events);
             return None;
         }
         port.due = now;
@@ -205,7 +281,7 @@ impl Manager {
                 let info = PortInfo::from_bytes(*smp.data());
                 port.record.port_info = Some(info);
                 if info.port_state() == port_state::DOWN {
-                    port.start_over(now);
+                    port.start_over(now, from, events);
                 } else {
                     port.step = Step::PKeys;
                 }
@@ -214,13 +290,13 @@ impl Manager {
             Step::Configure => {
                 let info = PortInfo::from_bytes(*smp.data());
                 if info.lid() != port.record.lid {
-                    port.start_over(now);
+                    port.start_over(now, from, events);
                     return None;
                 }
                 port.record.port_info = Some(info);
                 port.fresh = false;
                 port.step = match info.port_state() {
-                    port_state::ACTIVE => port.activated(now),
+                    port_state::ACTIVE => port.activated(now, events),
                     port_state::ARMED => Step::Activate,
                     _ => Step::Arm,
                 };
@@ -231,16 +307,15 @@ impl Manager {
                 port.record.port_info = Some(info);
                 match (port.step, info.port_state()) {
                     (Step::Arm, port_state::ARMED) => port.step = Step::Activate,
-                    (_, port_state::ACTIVE) => port.step = port.activated(now),
-                    _ => port.start_over(now),
+                    (_, port_state::ACTIVE) => port.step = port.activated(now, events),
+                    _ => port.start_over(now, from, events),
                 }
             }
             Step::Sweep => {
                 let info = PortInfo::from_bytes(*smp.data());
                 port.due = now.saturating_add(SWEEP_NS);
                 if info.port_state() != port_state::ACTIVE || info.lid() != port.record.lid {
-                    port.record.active = false;
-                    port.fresh = true;
+                    port.out_of_service(from, events);
                     port.due = now;
                     port.step = Step::NodeInfo;
                 } else {
@@ -257,13 +332,27 @@ impl Manager {
 }
 
 impl Managed {
-    fn start_over(&mut self, now: u64) {
+    /// The port lost its configuration.
+    fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<Event>) {
+        if self.record.active {
+            events.push(Event::OutOfService(index, self.record.gid()));
+        }
         self.record.active = false;
+        self.fresh = true;
+    }
+
+    fn start_over(&mut self, now: u64, index: PortIndex, events: &mut Vec<Event>) {
+        if self.record.active {
+            self.out_of_service(index, events);
+        }
         self.step = Step::NodeInfo;
         self.due = now.saturating_add(BACK_OFF_NS);
     }
 
-    fn activated(&mut self, now: u64) -> Step {
+    fn activated(&mut self, now: u64, events: &mut Vec<Event>) -> Step {
+        if !self.record.active {
+            events.extend(self.record.gid().map(Event::InService));
+        }
         self.record.active = true;
         self.due = now.saturating_add(SWEEP_NS);
         Step::Sweep

@@ -1,25 +1,33 @@
 //! The InfiniBand fabric: one switch, its links, their faults, the subnet manager and administrator, the capture.
 //!
 //! Packets are routed by LID as a switch's linear forwarding table would, after the subnet manager has given LIDs by real
-//! directed-route SMPs on VL 15. Everything random comes from one seed.
+//! directed-route SMPs on VL 15. The switch is a node of its own: directed routes lead through it, and behind its port 0,
+//! at LID 1, are its agents, the subnet manager and the subnet administrator. Everything random comes from one seed.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`shape`] | where things are in a packet, ICRC |
 //! | [`faults`], [`random`] | what is injected, from which seed |
 //! | [`capture`] | pcapng |
+//! | [`losses`] | what was lost, by flow |
 //! | `link` | a link's queue |
+//! | `switch` | the switch's agents, directed routes |
 //! | `manager` | subnet manager |
 //! | `administrator` | subnet administrator |
+//! | `multicast` | groups |
+//! | `management` | what reaches LID 1 |
 
 mod administrator;
 pub mod capture;
 pub mod faults;
 mod link;
+pub mod losses;
+mod management;
 mod manager;
 mod multicast;
 pub mod random;
 pub mod shape;
+mod switch;
 
 #[cfg(test)]
 mod tests;
@@ -30,20 +38,24 @@ use std::io;
 
 use ib_mgmt::Gid;
 use ib_mgmt::mad::Mad;
-use ib_mgmt::wire::{Grh, Lrh};
+use ib_mgmt::wire::Lrh;
 
 pub use capture::{Capture, Encapsulation, PcapNg};
 pub use faults::{Faults, FaultsError};
 pub use link::FabricCounters;
+pub use losses::{Flow, Kind, LossTable, Losses};
 pub use manager::PortRecord;
 pub(crate) use manager::{Route as MadRoute, mad_packet};
+pub use switch::SWITCH_GUID;
 
 use crate::seams::{Link, Packet};
-use link::Egress;
+use administrator::Administrator;
+use link::{Egress, Fate};
 use manager::Manager;
 use multicast::Groups;
 use random::Random;
 use shape::{LID_MULTICAST, LID_PERMISSIVE, Shape, VL_MANAGEMENT};
+use switch::Switch;
 
 /// How the fabric behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +84,8 @@ const MANAGER: u32 = u32::MAX;
 const CREDITS: usize = 1_024;
 /// Ports that fit on the switch: directed routes name them by one byte, 0 is the switch itself.
 const MAX_PORTS: usize = 254;
+/// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
+const IPOIB_MTU: u8 = 4;
 
 struct Port {
     up: bool,
@@ -87,10 +101,13 @@ pub struct Fabric {
     /// Port by LID, as the subnet manager programs it.
     routes: Vec<Option<PortIndex>>,
     groups: Groups,
+    switch: Switch,
     manager: Manager,
-    /// Packets that reached the subnet manager's own port.
+    administrator: Administrator,
+    /// Packets that reached the switch's management port.
     management: VecDeque<(PortIndex, Packet)>,
     counters: FabricCounters,
+    losses: LossTable,
     capture: Option<Box<dyn Capture + Send>>,
 }
 
@@ -128,10 +145,13 @@ impl Fabric {
             config,
             ports: Vec::new(),
             routes: Vec::new(),
-            groups: Groups::default(),
+            groups: Groups::new(IPOIB_MTU),
+            switch: Switch::default(),
             manager: Manager::default(),
+            administrator: Administrator::default(),
             management: VecDeque::new(),
             counters: FabricCounters::default(),
+            losses: LossTable::default(),
             capture: None,
         }
     }
@@ -172,6 +192,7 @@ impl Fabric {
         let index = PortIndex(self.ports.len() as u32);
         self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0 });
         self.manager.attach(name);
+        self.switch.attach();
         if let Some(capture) = &mut self.capture {
             capture.interface(index.0, name);
         }
@@ -185,10 +206,12 @@ impl Fabric {
             return;
         }
         port.up = up;
+        self.switch.set_link(index, up);
         if !up {
-            let lost: Vec<u32> = port.egress.drain().collect();
+            let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
             self.counters.link_down += lost.len() as u64;
-            for source in lost {
+            for (source, packet) in lost {
+                self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
                 self.give_back(source);
             }
             self.groups.leave_all(index);
@@ -212,6 +235,31 @@ impl Fabric {
     #[must_use]
     pub fn counters(&self) -> FabricCounters {
         self.counters
+    }
+
+    /// What happened to packets so far, by flow: the same losses that [`counters`](Self::counters) adds up.
+    #[must_use]
+    pub fn losses(&self) -> &LossTable {
+        &self.losses
+    }
+
+    /// Whether a port of the switch is switched on. One that is not has its link down, whatever is at the other end of
+    /// the cable.
+    #[must_use]
+    pub fn port_is_enabled(&self, index: PortIndex) -> bool {
+        self.switch.is_enabled(index)
+    }
+
+    /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
+    /// 32 of) these keys. Bit 15 marks full membership.
+    pub fn set_partitions(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
+        self.manager.set_pkeys(index, pkeys, now);
+    }
+
+    /// The MTU of IP over InfiniBand's broadcast group, as a code: 4 for 2048 bytes, which it is from the beginning, 5 for
+    /// 4096. Ports that have joined already are not told.
+    pub fn set_ipoib_mtu(&mut self, code: u8) {
+        self.groups.set_ipoib_mtu(code.clamp(1, 5));
     }
 
     /// The configuration the fabric was made with: print its seed.
@@ -241,6 +289,9 @@ impl Fabric {
     pub fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
         self.counters.sent += 1;
         let (remark, copies) = self.route(from, &packet);
+        if let Some(counters) = self.switch.counters(Some(from)) {
+            counters.received(&packet.bytes);
+        }
         if let Some(capture) = &mut self.capture {
             capture.packet(from.0, now, &packet.bytes, remark);
         }
@@ -267,6 +318,7 @@ impl Fabric {
     fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
         if !self.link_is_up(from) {
             self.counters.link_down += 1;
+            self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
             return (Some("dropped: link down"), Copies::None);
         }
         let Ok(lrh) = Lrh::parse(&packet.bytes) else {
@@ -274,7 +326,7 @@ impl Fabric {
             return (Some("dropped: malformed"), Copies::None);
         };
         if lrh.dlid == LID_PERMISSIVE {
-            // Only directed routes use it, and ours are one hop long: from a port back to the subnet manager.
+            // Only directed routes use it: the switch looks at each of their hops.
             if lrh.vl == VL_MANAGEMENT {
                 return (None, Copies::Manager);
             }
@@ -289,15 +341,24 @@ impl Fabric {
             return (None, Copies::One(*to));
         }
         self.counters.no_route += 1;
+        self.losses.entry(Flow::of(&packet.bytes)).no_route += 1;
+        if let Some(counters) = self.switch.counters(Some(from)) {
+            counters.rcv_relay_errors += 1;
+        }
         (Some("dropped: no route"), Copies::None)
     }
 
     fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
         let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
+        let flow = Flow::of(&packet.bytes);
+        let Some(counters) = self.switch.counters(Some(to)) else { return };
         if !port.up {
             self.counters.link_down += 1;
+            self.losses.entry(flow).link_down += 1;
+            counters.xmit_discards += 1;
             return;
         }
+        counters.sent(&packet.bytes);
         let arrival = now.saturating_add(self.config.latency);
         let outcome = port.egress.send(
             source,
@@ -307,6 +368,16 @@ impl Fabric {
             &mut self.random,
             &mut self.counters,
         );
+        if let Some(fate) = outcome.fate {
+            let losses = self.losses.entry(flow);
+            match fate {
+                Fate::Lost => losses.dropped += 1,
+                Fate::Corrupted => losses.corrupted += 1,
+                Fate::Duplicated => losses.duplicated += 1,
+                Fate::HeldBack => losses.held += 1,
+                Fate::QueueFull => losses.overflow += 1,
+            }
+        }
         if let Some(port) = self.ports.get_mut(source as usize) {
             port.in_flight += outcome.copies as usize;
         }
@@ -326,83 +397,6 @@ impl Fabric {
         self.counters.delivered_bytes += packet.bytes.len() as u64;
         self.give_back(source);
         Some(packet)
-    }
-
-    /// Lets the subnet manager and administrator work. Call it between deliveries; it is bounded.
-    pub fn poll(&mut self, now: u64) {
-        while let Some((from, packet)) = self.management.pop_front() {
-            self.management_packet(from, &packet, now);
-        }
-        while let Some((to, packet)) = self.manager.next_request(now) {
-            self.send_from_manager(to, packet, now);
-        }
-    }
-
-    /// When [`poll`](Self::poll) or [`receive`](Self::receive) has something to do next; 0 is at once.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<u64> {
-        if !self.management.is_empty() {
-            return Some(0);
-        }
-        let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
-        arrivals.chain(self.manager.next_deadline()).min()
-    }
-
-    fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {
-        self.counters.sent += 1;
-        if let Some(capture) = &mut self.capture {
-            capture.packet(MANAGER, now, &packet.bytes, None);
-        }
-        self.transmit(MANAGER, to, packet, now);
-    }
-
-    /// A packet to the subnet manager's LID, or back along a directed route.
-    fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
-        let Some(shape) = Shape::of(&packet.bytes) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        if !shape::icrc_is_right(&packet.bytes) {
-            return;
-        }
-        let Some((deth, mad)) = datagram(&shape, &packet.bytes) else { return };
-        if shape.bth.dest_qpn == 0 && shape.lrh.vl == VL_MANAGEMENT {
-            let change = self.manager.response(from, &mad, now);
-            if let Some(lid) = change {
-                let lid = usize::from(lid);
-                if self.routes.len() <= lid {
-                    self.routes.resize(lid + 1, None);
-                }
-                if let Some(route) = self.routes.get_mut(lid) {
-                    *route = Some(from);
-                }
-            }
-        } else if shape.bth.dest_qpn == 1 && deth.qkey == shape::QKEY_GSI {
-            let Some(reply) = administrator::answer(&self.manager, &mut self.groups, from, &mad) else {
-                return;
-            };
-            let route = manager::Route {
-                vl: shape.lrh.vl,
-                sl: shape.lrh.sl,
-                slid: manager::SM_LID,
-                dlid: shape.lrh.slid,
-                pkey: shape.bth.pkey,
-                source_qpn: 1,
-                dest_qpn: deth.src_qpn,
-                qkey: shape::QKEY_GSI,
-                psn: self.manager.next_psn(),
-                grh: shape.grh(&packet.bytes).map(|grh| Grh { sgid: grh.dgid, dgid: grh.sgid, ..grh }),
-            };
-            let packet = manager::mad_packet(&route, reply.as_bytes());
-            // The reply goes by the LID, as any packet does: a requester without one has asked in vain.
-            match self.routes.get(usize::from(shape.lrh.slid)) {
-                Some(Some(to)) => {
-                    let to = *to;
-                    self.send_from_manager(to, packet, now);
-                }
-                _ => self.counters.no_route += 1,
-            }
-        }
     }
 
     /// The GID that the subnet manager gave to a port, once it knows the port.

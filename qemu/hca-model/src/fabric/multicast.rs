@@ -1,12 +1,26 @@
 //! Multicast groups of the subnet: who joined, and which LID carries them.
 
 use ib_mgmt::Gid;
+use ib_mgmt::sa::join_state::{FULL_MEMBER, NON_MEMBER, SEND_ONLY_FULL_MEMBER, SEND_ONLY_NON_MEMBER};
+use ib_mgmt::sa::trap;
 
 use super::PortIndex;
 use super::shape::LID_MULTICAST;
 
 /// Groups that the subnet can have.
 const LIMIT: usize = 1_024;
+/// Join states that keep a group alive.
+const ALIVE: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
+/// Join states that receive.
+const RECEIVES: u8 = FULL_MEMBER | NON_MEMBER;
+/// All join states.
+pub(super) const JOIN_STATES: u8 = ALIVE | RECEIVES | SEND_ONLY_NON_MEMBER;
+
+/// The broadcast group of IP over InfiniBand in the default partition (RFC 4391, section 4).
+pub(super) const IPOIB_BROADCAST: Gid =
+    Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+/// Q_Key of IP over InfiniBand's groups.
+const IPOIB_QKEY: u32 = 0x0b1b;
 
 /// A group's parameters, equal for all members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +42,9 @@ pub(super) struct Group {
     pub(super) mgid: Gid,
     pub(super) mlid: u16,
     pub(super) parameters: Parameters,
-    /// Port and its join state bits: 1 full member, 2 non-member, 4 send-only.
+    /// Made by the subnet manager: stays without members.
+    permanent: bool,
+    /// Port and its join state bits.
     members: Vec<(PortIndex, u8)>,
 }
 
@@ -36,22 +52,76 @@ impl Group {
     pub(super) fn join_state(&self, port: PortIndex) -> u8 {
         self.members.iter().find(|(member, _)| *member == port).map_or(0, |(_, state)| *state)
     }
+
+    /// The members and their join states.
+    pub(super) fn members(&self) -> impl Iterator<Item = (PortIndex, u8)> {
+        self.members.iter().copied()
+    }
+
+    /// Ports that receive.
+    pub(super) fn receivers(&self) -> impl Iterator<Item = PortIndex> {
+        self.members().filter(|(_, bits)| bits & RECEIVES != 0).map(|(port, _)| port)
+    }
 }
 
 /// All groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Groups {
     groups: Vec<Group>,
     created: u16,
+    /// Trap numbers of groups created and deleted, to be reported.
+    pub(super) changes: Vec<(u16, Gid)>,
 }
 
 impl Groups {
+    /// The broadcast group of IP over InfiniBand, with an MTU of this code.
+    pub(super) fn new(ipoib_mtu: u8) -> Self {
+        let mut groups = Self { groups: Vec::new(), created: 0, changes: Vec::new() };
+        let parameters = Parameters {
+            qkey: IPOIB_QKEY,
+            mtu: ipoib_mtu,
+            tclass: 0,
+            pkey: super::manager::DEFAULT_PKEY,
+            // 10 Gb/s, as OpenSM gives it: slow enough for every port.
+            rate: 3,
+            life: 18,
+            sl: 0,
+            flow_label: 0,
+            hop_limit: 0,
+            scope: 2,
+        };
+        groups.create(IPOIB_BROADCAST, parameters);
+        groups.changes.clear();
+        for group in &mut groups.groups {
+            group.permanent = true;
+        }
+        groups
+    }
+
+    /// Changes the MTU of IP over InfiniBand's broadcast group.
+    pub(super) fn set_ipoib_mtu(&mut self, mtu: u8) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.mgid == IPOIB_BROADCAST) {
+            group.parameters.mtu = mtu;
+        }
+    }
+
     pub(super) fn get(&self, mgid: Gid) -> Option<&Group> {
         self.groups.iter().find(|group| group.mgid == mgid)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter()
+    }
+
+    /// A MGID that no group has, for a creator that leaves the choice (IBTA 15.2.5.17).
+    pub(super) fn free_mgid(&self, scope: u8) -> Option<Gid> {
+        (1..=u16::MAX).find_map(|number| {
+            let mut gid = Gid([0xff, 0x10 | scope & 0xf, 0xa0, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            if let Some(place) = gid.0.last_chunk_mut() {
+                *place = number.to_be_bytes();
+            }
+            self.get(gid).is_none().then_some(gid)
+        })
     }
 
     /// Makes a group; `None` when there is no room.
@@ -67,7 +137,8 @@ impl Groups {
                 break mlid;
             }
         };
-        self.groups.push(Group { mgid, mlid, parameters, members: Vec::new() });
+        self.changes.push((trap::GROUP_CREATED, mgid));
+        self.groups.push(Group { mgid, mlid, parameters, permanent: false, members: Vec::new() });
         self.groups.last()
     }
 
@@ -80,8 +151,8 @@ impl Groups {
         }
     }
 
-    /// Takes join state bits of a port away. Answers whether the port was a member. The last full member's leaving ends
-    /// the group (IBTA 15.2.5.17).
+    /// Takes join state bits of a port away. Answers whether the port was a member with any of them. The last full
+    /// member's leaving ends the group (IBTA 15.2.5.17).
     pub(super) fn leave(&mut self, mgid: Gid, port: PortIndex, state: u8) -> bool {
         let Some(group) = self.groups.iter_mut().find(|group| group.mgid == mgid) else { return false };
         let Some((_, bits)) =
@@ -106,13 +177,19 @@ impl Groups {
         for group in &mut self.groups {
             group.members.retain(|(_, bits)| *bits != 0);
         }
-        self.groups.retain(|group| group.members.iter().any(|(_, bits)| bits & 1 != 0));
+        let changes = &mut self.changes;
+        self.groups.retain(|group| {
+            let alive = group.permanent || group.members.iter().any(|(_, bits)| bits & ALIVE != 0);
+            if !alive {
+                changes.push((trap::GROUP_DELETED, group.mgid));
+            }
+            alive
+        });
     }
 
     /// Ports to which the switch forwards a packet that came in by `from`: receiving members, never back where it came from.
     pub(super) fn members(&self, mlid: u16, from: PortIndex) -> Vec<PortIndex> {
-        let receives = |(port, bits): &(PortIndex, u8)| (*port != from && bits & 3 != 0).then_some(*port);
         let group = self.groups.iter().find(|group| group.mlid == mlid);
-        group.map_or_else(Vec::new, |group| group.members.iter().filter_map(receives).collect())
+        group.map_or_else(Vec::new, |group| group.receivers().filter(|port| *port != from).collect())
     }
 }

@@ -255,13 +255,14 @@ fn path_records() {
     );
     assert_eq!(ask(&mut fabric, a, &query).unwrap().status(), status::SA_NO_RECORDS);
 
-    // All paths from the asker.
-    let reply = ask(&mut fabric, a, &path_query(method::GET_TABLE, 0, &[])).unwrap();
+    // All paths from the asker: to the switch, to itself, to the other.
+    let query = path_query(method::GET_TABLE, 1 << 5, &[(42, &a.lid().to_be_bytes())]);
+    let reply = ask(&mut fabric, a, &query).unwrap();
     assert_eq!((reply.method(), reply.status()), (method::GET_TABLE_RESP, 0));
     let bytes = reply.as_bytes();
-    assert_eq!(bytes[24..36], [1, 1, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 20 + 128]);
+    assert_eq!(bytes[24..36], [1, 1, 0xff, 0, 0, 0, 0, 1, 0, 0, 0, 20 + 192]);
     assert_eq!(bytes[44..46], [0, 8], "64 bytes apart");
-    assert_eq!(bytes[56 + 64 + 40..56 + 64 + 42], [0, 3]);
+    assert_eq!([0, 64, 128].map(|at| bytes[56 + at + 41]), [1, 2, 3], "destination LIDs");
 }
 
 #[test]
@@ -274,14 +275,16 @@ fn the_administrator_has_an_answer_for_everything() {
         ask(&mut fabric, a, &mad).map(|reply| (reply.method(), reply.status()))
     };
     assert_eq!(get(class::SUBN_ADM, 2, method::GET, attr::CLASS_PORT_INFO), Some((0x81, 0)));
-    assert_eq!(get(class::SUBN_ADM, 2, method::SET, attr::INFORM_INFO), Some((0x81, 0)));
-    assert_eq!(get(class::SUBN_ADM, 2, method::GET, attr::SERVICE_RECORD), Some((0x81, 0x0c)));
+    assert_eq!(get(class::SUBN_ADM, 2, method::GET, attr::SERVICE_RECORD), Some((0x81, 0x0300)), "none");
+    assert_eq!(get(class::SUBN_ADM, 2, method::GET, 0x7777), Some((0x81, 0x0c)));
+    assert_eq!(get(class::SUBN_ADM, 2, method::GET_MULTI, attr::MULTI_PATH_RECORD), Some((0x94, 0x0c)));
     assert_eq!(get(class::SUBN_ADM, 1, method::GET, attr::PATH_RECORD), Some((0x81, 0x04)));
     assert_eq!(get(class::SUBN_ADM, 2, 0x7f, attr::PATH_RECORD), Some((0xff, 0x08)));
-    assert_eq!(get(class::PERF_MGMT, 1, method::GET, 0x12), Some((0x81, 0x08)));
+    assert_eq!(get(class::PERF_MGMT, 1, method::GET, 0x12), Some((0x81, 0)), "the switch's counters");
+    assert_eq!(get(class::DEVICE_MGMT, 1, method::GET, 1), Some((0x81, 0x08)));
     assert_eq!(get(class::SUBN_ADM, 2, method::GET_RESP, attr::PATH_RECORD), None);
     assert_eq!(get(class::CM, 2, method::SEND, attr::CM_REQ), None);
-    assert_eq!(get(class::SUBN_ADM, 2, method::GET, attr::NODE_RECORD), Some((0x81, 0)));
+    assert_eq!(get(class::SUBN_ADM, 2, method::GET, attr::NODE_RECORD), Some((0x81, 0x0400)), "two");
     assert_eq!(get(class::SUBN_ADM, 2, method::GET_TABLE, attr::PORT_INFO_RECORD), Some((0x92, 0)));
 }
 
@@ -301,7 +304,7 @@ fn multicast_query(method: u8, mask: u64, mgid: Gid, port: Gid, join_state: u8) 
 fn groups_are_joined_forwarded_to_and_left() {
     let (mut fabric, mut agents) = fabric_of(3, "", 1);
     bring_up(&mut fabric, &mut agents);
-    let mgid = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    let mgid = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     let create = 1 | 2 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 12 | 1 << 13 | 1 << 16;
     let join = 1 | 2 | 1 << 16;
     let set = |mask, port| multicast_query(method::SET, mask, mgid, port, 1);

@@ -216,7 +216,7 @@ pub(crate) fn answer(request: &Mad, ports: &mut [(u8, &mut PortCounters)], all_p
     let everything = wanted == pma::ALL_PORTS && all_ports;
     let mut sum = PortCounters::default();
     let mut found = false;
-    for (number, counters) in ports.iter_mut().filter(|(number, _)| everything || *number == wanted) {
+    for (_, counters) in ports.iter_mut().filter(|(number, _)| everything || *number == wanted) {
         found = true;
         if set {
             match request.attr_id() {

@@ -1,0 +1,284 @@
+//! The subnet administrator (IBTA volume 1, chapter 15): answers queries about the subnet at the subnet manager's LID, QP1.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `query` | which records a request means |
+//! | `tables`, `path` | nodes, ports, links, tables; paths |
+//! | `member`, `service`, `inform` | groups, services, subscriptions |
+//!
+//! Tables go by the reliable multi-packet protocol. What is asked for with an attribute, a method or a length that makes no
+//! sense is answered with the status that says so.
+
+mod inform;
+mod member;
+mod path;
+mod query;
+mod service;
+mod tables;
+
+use ib_mgmt::Gid;
+use ib_mgmt::mad::{ClassPortInfo, Mad, attr, class, method, status};
+use ib_mgmt::rmpp::{self, Sender, SenderConfig, Step};
+use ib_mgmt::sa::{CLASS_VERSION, Notice, RECORD_DATA_LEN, SaMad};
+use ib_mgmt::wire::Grh;
+
+use super::PortIndex;
+use super::manager::Manager;
+use super::multicast::Groups;
+use super::switch::{Switch, Tables};
+use inform::Informs;
+use query::Query;
+use service::Services;
+
+/// Records of an answer, or the status that refuses it.
+type Records = Result<Vec<Vec<u8>>, u16>;
+
+/// Rate code of every path: 100 Gb/s.
+const RATE_100G: u8 = 16;
+/// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
+const PACKET_LIFE: u8 = 8;
+/// The key of software that may know everything: OpenSM's.
+const SM_KEY: u64 = 1;
+/// Bit of capability mask 2: send-only full members.
+const SEND_ONLY_FULL_MEMBER_SUPPORTED: u32 = 1 << 12;
+/// Tables under way to their askers at a time.
+const TRANSFERS: usize = 256;
+/// Bytes of a table.
+const TABLE_LIMIT: usize = 16 << 20;
+
+/// Where a management datagram came from, and the answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) lid: u16,
+    pub(super) qpn: u32,
+    pub(super) vl: u8,
+    pub(super) sl: u8,
+    pub(super) pkey: u16,
+    /// The route of the answer.
+    pub(super) grh: Option<Grh>,
+}
+
+/// What the administrator knows and changes.
+pub(super) struct Subnet<'a> {
+    pub(super) manager: &'a Manager,
+    pub(super) switch: &'a Switch,
+    pub(super) routes: &'a [Option<PortIndex>],
+    pub(super) groups: &'a mut Groups,
+}
+
+impl Subnet<'_> {
+    fn tables(&self) -> Tables<'_> {
+        Tables { manager: self.manager, routes: self.routes, groups: self.groups }
+    }
+}
+
+/// A table on its way.
+struct Transfer {
+    to: Address,
+    template: SaMad,
+    payload: Vec<u8>,
+    sender: Sender,
+    /// When the sender has something to do.
+    due: u64,
+}
+
+/// The subnet administrator's own state.
+#[derive(Default)]
+pub(super) struct Administrator {
+    services: Services,
+    informs: Informs,
+    transfers: Vec<Transfer>,
+}
+
+impl Administrator {
+    /// A MAD that reached QP1 of the subnet manager's LID. Answers with what to send back at once.
+    pub(super) fn input(
+        &mut self,
+        subnet: &mut Subnet<'_>,
+        from: PortIndex,
+        address: &Address,
+        mad: &Mad,
+        now: u64,
+    ) -> Option<Mad> {
+        let sa = SaMad::from_mad(mad);
+        let ours = mad.mgmt_class() == class::SUBN_ADM;
+        if ours
+            && rmpp::is_active(&sa)
+            && (sa.rmpp_type() != ib_mgmt::sa::rmpp::DATA || !sa.is_single_segment())
+        {
+            return self.transfer_input(address, &sa, now);
+        }
+        if ours && mad.method() == method::REPORT_RESP {
+            self.informs.answered(from, mad.tid());
+            return None;
+        }
+        if mad.is_response() || matches!(mad.method(), method::SEND | method::TRAP | method::REPORT) {
+            return None;
+        }
+        if !ours {
+            // Nobody else lives at this QP1; a Get deserves to know.
+            return matches!(mad.method(), method::GET | method::SET)
+                .then(|| mad.to_response(status::METHOD_NOT_SUPPORTED));
+        }
+        if mad.base_version() != 1 || mad.class_version() != CLASS_VERSION {
+            return Some(mad.to_response(status::BAD_VERSION));
+        }
+        let query = Query { mad };
+        match self.records(subnet, from, address, &query, now) {
+            Err(status) => Some(mad.to_response(status)),
+            Ok(records) => self.respond(address, mad, &records, now),
+        }
+    }
+
+    fn records(
+        &mut self,
+        subnet: &mut Subnet<'_>,
+        from: PortIndex,
+        address: &Address,
+        query: &Query<'_>,
+        now: u64,
+    ) -> Records {
+        let read = matches!(query.mad.method(), method::GET | method::GET_TABLE);
+        match (query.mad.method(), query.mad.attr_id()) {
+            (method::GET, attr::CLASS_PORT_INFO) => Ok(vec![class_port_info()]),
+            (_, attr::PATH_RECORD) if read => path::records(subnet, from, query),
+            (_, attr::NODE_RECORD) if read => Ok(tables::nodes(subnet, query)),
+            (_, attr::PORT_INFO_RECORD) if read => Ok(tables::port_infos(subnet, query)),
+            (_, attr::SWITCH_INFO_RECORD) if read => Ok(tables::switch_infos(subnet, query)),
+            (_, attr::SM_INFO_RECORD) if read => Ok(tables::sm_infos(subnet, query)),
+            (_, attr::LINK_RECORD) if read => Ok(tables::links(subnet, query)),
+            (_, attr::LINEAR_FORWARDING_RECORD) if read => Ok(tables::linear_forwarding(subnet, query)),
+            (_, attr::PKEY_TABLE_RECORD) if read => Ok(tables::pkey_tables(subnet, query)),
+            (_, attr::GUID_INFO_RECORD) if read => Ok(tables::guid_infos(subnet, query)),
+            (_, attr::INFORM_INFO_RECORD) if read => Ok(self.informs.records(query)),
+            (_, attr::SERVICE_RECORD) if read => Ok(self.services.records(query, now)),
+            (_, attr::MC_MEMBER_RECORD) if read => Ok(member::records(subnet, from, query)),
+            (method::SET, attr::MC_MEMBER_RECORD) => member::join(subnet, from, query),
+            (method::DELETE, attr::MC_MEMBER_RECORD) => member::leave(subnet, from, query),
+            (method::SET, attr::SERVICE_RECORD) => self.services.register(subnet, from, query, now),
+            (method::DELETE, attr::SERVICE_RECORD) => self.services.withdraw(query, now),
+            (method::SET, attr::INFORM_INFO) => self.informs.set(subnet, from, address, query),
+            (method::GET | method::SET | method::GET_TABLE | method::DELETE | method::GET_MULTI, _) => {
+                Err(status::ATTR_NOT_SUPPORTED)
+            }
+            _ => Err(status::METHOD_NOT_SUPPORTED),
+        }
+    }
+
+    /// The answer for Get, Set and Delete: one record; for GetTable the beginning of a transfer.
+    fn respond(&mut self, to: &Address, mad: &Mad, records: &[Vec<u8>], now: u64) -> Option<Mad> {
+        let units = records.first().map_or(0, |record| record.len().div_ceil(8)) as u16;
+        let mut template = SaMad::from_mad(&mad.to_response(status::OK));
+        template.set_attribute_offset(units);
+        if mad.method() != method::GET_TABLE {
+            let [record] = records else {
+                let refusal =
+                    if records.is_empty() { status::SA_NO_RECORDS } else { status::SA_TOO_MANY_RECORDS };
+                return Some(mad.to_response(refusal));
+            };
+            let mut data = [0; RECORD_DATA_LEN];
+            for (to, from) in data.iter_mut().zip(record) {
+                *to = *from;
+            }
+            return Some(template.set_record_data(&data).to_mad());
+        }
+        let transfer_of = |known: &Transfer| {
+            known.template.tid() == mad.tid() && (known.to.lid, known.to.qpn) == (to.lid, to.qpn)
+        };
+        if self.transfers.iter().any(transfer_of) {
+            // The asker is impatient; the table is on its way.
+            return None;
+        }
+        let mut payload = Vec::new();
+        for record in records {
+            payload.extend_from_slice(record);
+            payload.resize(payload.len().next_multiple_of(8), 0);
+        }
+        if payload.len() > TABLE_LIMIT {
+            return Some(mad.to_response(status::SA_TOO_MANY_RECORDS));
+        }
+        if self.transfers.len() >= TRANSFERS {
+            return Some(mad.to_response(status::BUSY));
+        }
+        let sender = Sender::new(payload.len(), SenderConfig::default());
+        if sender.segments() == 1 {
+            // One segment: an asker that misses it asks again.
+            return Some(sender.segment(1, &template, &payload).to_mad());
+        }
+        self.transfers.push(Transfer { to: *to, template, payload, sender, due: now });
+        None
+    }
+
+    /// An acknowledgement, the end of a transfer, or a request in segments.
+    fn transfer_input(&mut self, address: &Address, sa: &SaMad, now: u64) -> Option<Mad> {
+        if sa.rmpp_type() == ib_mgmt::sa::rmpp::DATA {
+            // No request that is known here needs more than one segment.
+            return Some(rmpp::abort(sa, rmpp::status::UNSPECIFIED).to_mad());
+        }
+        let transfer = self.transfers.iter_mut().find(|known| {
+            known.template.tid() == sa.tid() && (known.to.lid, known.to.qpn) == (address.lid, address.qpn)
+        })?;
+        let reply = transfer.sender.input(now, sa);
+        transfer.due = now;
+        reply.map(|reply| reply.to_mad())
+    }
+
+    /// A port is out of service: what it subscribed to, announced and asked for is over.
+    pub(super) fn leave(&mut self, port: PortIndex, lid: u16) {
+        self.services.leave(port);
+        self.informs.leave(port);
+        self.transfers.retain(|transfer| transfer.to.lid != lid);
+    }
+
+    /// Reports an event to whoever subscribed to it.
+    pub(super) fn report(&mut self, notice: &Notice, now: u64) {
+        self.informs.report(notice, now);
+    }
+
+    /// The next MAD to send now.
+    pub(super) fn poll(&mut self, now: u64) -> Option<(Address, Mad)> {
+        if let Some((to, mad)) = self.informs.poll(now) {
+            return Some((to, mad.to_mad()));
+        }
+        let mut next = None;
+        self.transfers.retain_mut(|transfer| {
+            if next.is_some() || transfer.due > now {
+                return true;
+            }
+            match transfer.sender.poll(now) {
+                Step::Send(number) => {
+                    let mad = transfer.sender.segment(number, &transfer.template, &transfer.payload);
+                    next = Some((transfer.to, mad.to_mad()));
+                    true
+                }
+                Step::Wait(until) => {
+                    transfer.due = until;
+                    true
+                }
+                Step::Done | Step::Failed(_) => false,
+            }
+        });
+        next
+    }
+
+    /// When [`poll`](Self::poll) has something to send next.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let transfers = self.transfers.iter().map(|transfer| transfer.due);
+        transfers.chain(self.informs.next_deadline()).min()
+    }
+}
+
+fn class_port_info() -> Vec<u8> {
+    let mut info = ClassPortInfo::zeroed();
+    // Response time code 18: a second, as OpenSM says.
+    info.set_base_version(1)
+        .set_class_version(CLASS_VERSION)
+        .set_capability_mask2(SEND_ONLY_FULL_MEMBER_SUPPORTED)
+        .set_resp_time_value(18);
+    info.as_bytes().to_vec()
+}
+
+/// GID of the subnet manager, the issuer of what it reports itself.
+pub(super) fn manager_gid() -> Gid {
+    Gid::new(Gid::DEFAULT_PREFIX, super::switch::SWITCH_GUID)
+}

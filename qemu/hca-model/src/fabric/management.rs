@@ -1,0 +1,247 @@
+//! What reaches the switch's management port: packets of directed routes, and those to LID 1. Takes them to the switch's
+//! agents, the subnet manager and the subnet administrator, and their answers back.
+
+use ib_mgmt::mad::{Mad, class, method, status};
+use ib_mgmt::sa::{Notice, notice_type, producer, trap};
+use ib_mgmt::smp::Smp;
+use ib_mgmt::wire::Grh;
+
+use super::administrator::{self, Address, Subnet};
+use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
+use super::shape::{self, LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
+use super::switch::{self, Hop, Tables};
+use super::{Fabric, MANAGER, PortIndex, datagram};
+use crate::seams::Packet;
+
+/// MADs of the subnet administrator that one call sends.
+const REPLIES: usize = 256;
+
+impl Fabric {
+    /// Lets the switch, the subnet manager and the administrator work. Call it between deliveries; it is bounded.
+    pub fn poll(&mut self, now: u64) {
+        for _ in 0..self.management.len() {
+            if let Some((from, packet)) = self.management.pop_front() {
+                self.management_packet(from, &packet, now);
+            }
+        }
+        while let Some((to, packet)) = self.manager.next_request(now) {
+            self.send_from_manager(to, packet, now);
+        }
+        self.report_events(now);
+        for _ in 0..REPLIES {
+            let Some((to, mad)) = self.administrator.poll(now) else { break };
+            self.send_general(&to, &mad, now);
+        }
+    }
+
+    /// When [`poll`](Self::poll) or [`receive`](Self::receive) has something to do next; 0 is at once.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        if !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty() {
+            return Some(0);
+        }
+        let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
+        let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
+        arrivals.chain(managers).min()
+    }
+
+    fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {
+        self.counters.sent += 1;
+        if let Some(counters) = self.switch.counters(None) {
+            counters.sent(&packet.bytes);
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.packet(MANAGER, now, &packet.bytes, None);
+        }
+        self.transmit(MANAGER, to, packet, now);
+    }
+
+    fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
+        let Some(shape) = Shape::of(&packet.bytes) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        if !shape::icrc_is_right(&packet.bytes) {
+            return;
+        }
+        let Some((deth, mad)) = datagram(&shape, &packet.bytes) else { return };
+        if let Some(counters) = self.switch.counters(None) {
+            counters.received(&packet.bytes);
+        }
+        if shape.bth.dest_qpn == 0 && shape.lrh.vl == VL_MANAGEMENT {
+            self.subnet_management(from, &shape, deth.src_qpn, &mad, now);
+        } else if shape.bth.dest_qpn == 1 && deth.qkey == QKEY_GSI {
+            let address = Address {
+                lid: shape.lrh.slid,
+                qpn: deth.src_qpn,
+                vl: shape.lrh.vl,
+                sl: shape.lrh.sl,
+                pkey: shape.bth.pkey,
+                grh: shape.grh(&packet.bytes).map(|grh| Grh { sgid: grh.dgid, dgid: grh.sgid, ..grh }),
+            };
+            let reply = if mad.mgmt_class() == class::PERF_MGMT && !mad.is_response() {
+                Some(self.switch.performance(&mad))
+            } else {
+                let mut subnet = Subnet {
+                    manager: &self.manager,
+                    switch: &self.switch,
+                    routes: &self.routes,
+                    groups: &mut self.groups,
+                };
+                self.administrator.input(&mut subnet, from, &address, &mad, now)
+            };
+            if let Some(reply) = reply {
+                self.send_general(&address, &reply, now);
+            }
+        }
+    }
+
+    /// Sends a MAD of QP1. It goes by the LID, as any packet does: a requester without one has asked in vain.
+    fn send_general(&mut self, to: &Address, mad: &Mad, now: u64) {
+        let Some(Some(port)) = self.routes.get(usize::from(to.lid)).copied() else {
+            self.counters.no_route += 1;
+            return;
+        };
+        let route = manager::Route {
+            vl: to.vl,
+            sl: to.sl,
+            slid: SM_LID,
+            dlid: to.lid,
+            pkey: to.pkey,
+            source_qpn: 1,
+            dest_qpn: to.qpn,
+            qkey: QKEY_GSI,
+            psn: self.manager.next_psn(),
+            grh: to.grh,
+        };
+        self.send_from_manager(port, manager::mad_packet(&route, mad.as_bytes()), now);
+    }
+
+    fn subnet_management(&mut self, from: PortIndex, shape: &Shape, source_qpn: u32, mad: &Mad, now: u64) {
+        let mut smp = Smp::from_mad(mad);
+        if !switch::is_subnet_management(&smp) {
+            self.counters.malformed += 1;
+            return;
+        }
+        let ingress = from.0 as u8 + 1;
+        let mut route = manager::Route {
+            vl: VL_MANAGEMENT,
+            sl: shape.lrh.sl,
+            slid: SM_LID,
+            dlid: shape.lrh.slid,
+            pkey: DEFAULT_PKEY,
+            source_qpn: 0,
+            dest_qpn: source_qpn,
+            qkey: 0,
+            psn: shape.bth.psn,
+            grh: None,
+        };
+        let directed = smp.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
+        if directed {
+            (route.slid, route.dlid) = (LID_PERMISSIVE, LID_PERMISSIVE);
+            match self.switch.route(&mut smp, ingress) {
+                Hop::Forward(port) => {
+                    route.source_qpn = source_qpn;
+                    route.dest_qpn = shape.bth.dest_qpn;
+                    let packet = manager::mad_packet(&route, smp.as_bytes());
+                    let to = PortIndex(u32::from(port) - 1);
+                    return self.send_from_manager(to, packet, now);
+                }
+                Hop::Manager => {
+                    if let Some(lid) = self.manager.response(from, &smp.to_mad(), now) {
+                        self.set_route(lid, from);
+                    }
+                    return;
+                }
+                Hop::Lost => {
+                    self.counters.malformed += 1;
+                    return;
+                }
+                Hop::Here => {}
+            }
+        }
+        if smp.method() == method::TRAP {
+            let notice = notice_of(&smp);
+            if self.manager.trap(from, &notice, now) {
+                let mut repress = smp;
+                repress.set_method(method::TRAP_REPRESS);
+                self.reply_to_smp(from, &route, repress, directed, now);
+            }
+            return;
+        }
+        let tables = Tables { manager: &self.manager, routes: &self.routes, groups: &self.groups };
+        if let Some(reply) = self.switch.answer(&tables, &smp, ingress) {
+            self.reply_to_smp(from, &route, reply, directed, now);
+        }
+    }
+
+    fn reply_to_smp(
+        &mut self,
+        to: PortIndex,
+        route: &manager::Route,
+        mut smp: Smp,
+        directed: bool,
+        now: u64,
+    ) {
+        if directed {
+            let status = smp.status();
+            smp.set_status(status | status::SMP_DIRECTION);
+        }
+        self.send_from_manager(to, manager::mad_packet(route, smp.as_bytes()), now);
+    }
+
+    fn set_route(&mut self, lid: u16, to: PortIndex) {
+        let lid = usize::from(lid);
+        if self.routes.len() <= lid {
+            self.routes.resize(lid + 1, None);
+        }
+        if let Some(route) = self.routes.get_mut(lid) {
+            *route = Some(to);
+        }
+    }
+
+    /// Lets the subscribers know what happened, and forgets what ports out of service had.
+    fn report_events(&mut self, now: u64) {
+        for event in self.manager.take_events() {
+            let notice = match event {
+                Event::InService(gid) => manager_notice(trap::IN_SERVICE, gid),
+                Event::OutOfService(index, gid) => {
+                    self.groups.leave_all(index);
+                    let lid = self.manager.record(index).map_or(0, |record| record.lid);
+                    self.administrator.leave(index, lid);
+                    match gid {
+                        Some(gid) => manager_notice(trap::OUT_OF_SERVICE, gid),
+                        None => continue,
+                    }
+                }
+                Event::LinkState => {
+                    let mut notice =
+                        Notice::generic(notice_type::URGENT, producer::SWITCH, trap::LINK_STATE, SM_LID);
+                    notice.set_details(&SM_LID.to_be_bytes()).set_issuer_gid(administrator::manager_gid());
+                    notice
+                }
+                Event::Notice(notice) => *notice,
+            };
+            self.administrator.report(&notice, now);
+        }
+        for (number, mgid) in std::mem::take(&mut self.groups.changes) {
+            self.administrator.report(&manager_notice(number, mgid), now);
+        }
+    }
+}
+
+/// A notice of the subnet manager's own, about a port or a group.
+fn manager_notice(number: u16, gid: ib_mgmt::Gid) -> Notice {
+    let mut notice = Notice::generic(notice_type::SUBNET_MANAGEMENT, producer::CLASS_MANAGER, number, SM_LID);
+    notice.set_gid(gid).set_issuer_gid(administrator::manager_gid());
+    notice
+}
+
+/// The notice in a trap.
+fn notice_of(smp: &Smp) -> Notice {
+    let mut bytes = [0; Notice::LEN];
+    if let Some(room) = bytes.first_chunk_mut::<64>() {
+        *room = *smp.data();
+    }
+    Notice::from_bytes(bytes)
+}
