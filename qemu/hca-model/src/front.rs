@@ -306,7 +306,7 @@ fn cq_doorbell(hca: &mut Hca, io: &mut Io<'_>, page: u32, value: u64) {
     let consumer = command & 0x00ff_ffff;
     let sequence = command >> 28;
     let (expected, eqn) = (cq.arm_sn & 3, cq.eqn);
-    match cq.arm(sequence, solicited_only, consumer) {
+    match cq.arm(io.now, sequence, solicited_only, consumer) {
         Ok(true) => hca.queues.completion_event(io, &mut hca.log, eqn, cqn),
         Ok(false) => {}
         Err(ArmError::StaleSequence) => {

@@ -400,6 +400,7 @@ impl Hca {
         while let Some(cqn) = self.queues.failed_cqs.pop() {
             transport::on_cq_error(self, &mut io, cqn);
         }
+        self.queues.expire(&mut io, &mut self.log);
         self.raise_port_changes(&mut io);
         if let Some(syndrome) = self.queues.fatal.take() {
             self.health.fail(&mut self.log, syndrome);
@@ -420,7 +421,10 @@ impl Hca {
     /// the health counter, which must be seen to move.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        let own = front::next_deadline(self);
+        let mut own = front::next_deadline(self);
+        if let Some(held_back) = self.queues.next_deadline() {
+            own = own.min(held_back);
+        }
         match transport::next_deadline(self) {
             Some(deadline) if !self.health.is_fatal() => Some(deadline.min(own)),
             _ => Some(own),

@@ -6,10 +6,12 @@ use super::{Outcome, Refusal};
 use crate::caps::LOG_MAX_CQ_SZ;
 use crate::hca::Hca;
 use crate::log::Subject;
-use crate::object::cq::Cq;
+use crate::object::cq::{Cq, Moderation};
+use crate::object::pages::PageList;
 use crate::seams::Io;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
+use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{CqStatus, CqeSize, ModifyCqFields, ResizeCqFields};
 
 fn ring(context: &[u8], log_size: u32, cqe_bytes: u32, input: &'static str) -> Ring<'static> {
@@ -47,6 +49,8 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         CqeSize::BYTES_128 | CqeSize::BYTES_128_PAD => 128,
         _ => return Err(Refusal::param("cqc.cqe_sz", format!("{size}"))),
     };
+    let mut moderation = Moderation::default();
+    moderation.configure(context);
     for (field, name) in [
         (cqc::cqe_comp_en, "cqc.cqe_comp_en"),
         (cqc::apu_cq, "cqc.apu_cq"),
@@ -73,15 +77,7 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         create_cq_in::pas,
         hca.profile.strictness,
     )?;
-    let mut stale = 0u32;
-    for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
-        let mut own = [0];
-        let at = (i + 1) * u64::from(cqe_bytes) - 1;
-        if buffer.read(io.memory, at, &mut own).is_err() {
-            return Err(Refusal::param("create_cq_in.pas", "not accessible to the device"));
-        }
-        stale += u32::from(own[0] >> 4 != 0xf);
-    }
+    let stale = stale_entries(io, &buffer, log_size, cqe_bytes, "create_cq_in.pas")?;
     let cq = Cq {
         cqn: 0,
         buffer,
@@ -98,17 +94,42 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         arm_sn: 0,
         state: None,
         status: CqStatus::OK,
+        moderation,
         context: context.to_vec(),
     };
     let Some(cqn) = hca.queues.cqs.insert(|cqn| Cq { cqn, ..cq }) else {
         return Err(Refusal::full("CQs"));
     };
+    warn_stale(hca, cqn, stale);
+    create_cq_out::cqn.set(output, cqn);
+    Ok(())
+}
+
+/// Entries of a new ring that do not hold the invalid opcode.
+fn stale_entries(
+    io: &Io<'_>,
+    buffer: &PageList,
+    log_size: u32,
+    cqe_bytes: u32,
+    field: &str,
+) -> Result<u32, Refusal> {
+    let mut stale = 0;
+    for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
+        let mut own = [0];
+        let at = (i + 1) * u64::from(cqe_bytes) - 1;
+        if buffer.read(io.memory, at, &mut own).is_err() {
+            return Err(Refusal::param(field, "not accessible to the device"));
+        }
+        stale += u32::from(own[0] >> 4 != 0xf);
+    }
+    Ok(stale)
+}
+
+fn warn_stale(hca: &mut Hca, cqn: u32, stale: u32) {
     if stale != 0 {
         let text = format!("{stale} entries do not hold the invalid opcode 15");
         hca.log.warn(Subject::CompletionQueue { cqn }, "cqe64.op_own", text);
     }
-    create_cq_out::cqn.set(output, cqn);
-    Ok(())
 }
 
 pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
@@ -180,6 +201,7 @@ fn modify_fields(hca: &mut Hca, cqn: u32, input: &[u8]) -> Outcome {
         cq.overrun_ignore = cqc::oi.is_set(context);
         cqc::oi.set(&mut cq.context, cq.overrun_ignore);
     }
+    cq.moderation.configure(&cq.context);
     if let Some(eqn) = eqn {
         cq.eqn = eqn;
         cqc::c_eqn_or_apu_element.set(&mut cq.context, eqn);
@@ -202,6 +224,14 @@ fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
         modify_cq_in::pas,
         hca.profile.strictness,
     )?;
+    let stale = stale_entries(io, &buffer, log_size, cq.cqe_bytes, "modify_cq_in.pas")?;
+    let outstanding =
+        cq.outstanding(io).map_err(|fault| Refusal::param("cqc.dbr_addr", fault.to_string()))?;
+    // The resize CQE itself needs a place in the old ring, and counts in the new one.
+    if outstanding >= cq.entries().min(1 << log_size) {
+        let text = format!("{outstanding} completions are not consumed, the new ring has {}", 1 << log_size);
+        return Err(Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES, "cqc.log_cq_size", text));
+    }
     let mut marker = [0; 64];
     marker[0x3f] = 5 << 4;
     let pushed = cq.push(io, &marker, None, false);
@@ -216,10 +246,11 @@ fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
             if due {
                 hca.queues.completion_event(io, &mut hca.log, eqn, cqn);
             }
+            warn_stale(hca, cqn, stale);
             Ok(())
         }
         Err(error) => Err(Refusal::new(
-            mlx5_prm::status::CmdStatus::BAD_SIZE_OUTS_CQES,
+            CmdStatus::BAD_RES_STATE,
             "modify_cq_in.cqn",
             format!("the old ring takes no resize CQE: {error:?}"),
         )),

@@ -119,7 +119,7 @@ fn handle(
         Opcode::ACCESS_REG => return register::access(hca, op_mod, input, output, output_len),
         Opcode::MAD_IFC => return port::mad_ifc(hca, op_mod, input, output),
         Opcode::MODIFY_CQ => return cq::modify(hca, io, op_mod, input),
-        Opcode::ARM_RQ | Opcode::ARM_XRC_SRQ => return srq::arm(hca, opcode, op_mod, input),
+        Opcode::ARM_RQ | Opcode::ARM_XRC_SRQ => return srq::arm(hca, io, opcode, op_mod, input),
         Opcode::QUERY_VPORT_STATE => return port::query_vport_state(hca, op_mod, input, output),
         Opcode::MODIFY_VPORT_STATE => return port::modify_vport_state(hca, op_mod, input),
         Opcode::CONFIG_INT_MODERATION => return eq::config_int_moderation(hca, op_mod, input, output),
@@ -170,15 +170,15 @@ fn handle(
         | Opcode::QP_2ERR
         | Opcode::QP_2RST => qp::modify(hca, io, opcode, input),
         Opcode::CREATE_SRQ | Opcode::CREATE_XRC_SRQ | Opcode::CREATE_RMP => {
-            srq::create(hca, opcode, input, output)
+            srq::create(hca, io, opcode, input, output)
         }
         Opcode::DESTROY_SRQ | Opcode::DESTROY_XRC_SRQ | Opcode::DESTROY_RMP => {
             srq::destroy(hca, opcode, input)
         }
         Opcode::QUERY_SRQ | Opcode::QUERY_XRC_SRQ | Opcode::QUERY_RMP => {
-            srq::query(hca, opcode, input, output)
+            srq::query(hca, io, opcode, input, output)
         }
-        Opcode::MODIFY_RMP => srq::modify_rmp(hca, input),
+        Opcode::MODIFY_RMP => srq::modify_rmp(hca, io, input),
         Opcode::ATTACH_TO_MCG => qp::attach_to_mcg(hca, input),
         Opcode::DETACH_FROM_MCG => qp::detach_from_mcg(hca, input),
         Opcode::QUERY_HCA_VPORT_CONTEXT => port::query_hca_vport_context(hca, input, output),

@@ -188,6 +188,9 @@ fn check_references(hca: &Hca, qp: &Qp) -> Outcome {
     if qp.rq_type != RqType::ZERO_LEN_RQ && !hca.queues.cqs.contains(qp.cqn_rcv) {
         return Err(Refusal::missing("qpc.cqn_rcv", qp.cqn_rcv));
     }
+    if qp.service == ServiceType::XRC && !hca.xrcds.contains(qp.xrcd) {
+        return Err(Refusal::missing("qpc.xrcd", qp.xrcd));
+    }
     if qp.rq_type == RqType::SRQ_RQ && !hca.srqs.contains(qp.srqn) {
         return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", qp.srqn));
     }

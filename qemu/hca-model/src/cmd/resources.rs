@@ -4,6 +4,7 @@ use super::{Outcome, Refusal};
 use crate::hca::Hca;
 use crate::object::uar::Uar;
 use mlx5_prm::commands::*;
+use mlx5_prm::value::ServiceType;
 
 pub(super) fn alloc_uar(hca: &mut Hca, output: &mut [u8]) -> Outcome {
     let number = hca.uars.insert(|_| Uar::default()).ok_or_else(|| Refusal::full("UAR pages"))?;
@@ -84,6 +85,10 @@ pub(super) fn dealloc_xrcd(hca: &mut Hca, input: &[u8]) -> Outcome {
     }
     if let Some((srqn, _)) = hca.srqs.iter().find(|(_, srq)| srq.kind == SrqKind::Xrc && srq.xrcd == xrcd) {
         return Err(Refusal::busy(field, format!("used by XRC SRQ {srqn:#x}")));
+    }
+    let user = hca.qps.table.iter().find(|(_, qp)| qp.service == ServiceType::XRC && qp.xrcd == xrcd);
+    if let Some((qpn, _)) = user {
+        return Err(Refusal::busy(field, format!("used by XRC QP {qpn:#x}")));
     }
     hca.xrcds.remove(xrcd);
     Ok(())

@@ -6,18 +6,30 @@ use super::{Outcome, Refusal};
 use crate::caps::{LOG_MAX_QP_SZ, LOG_MAX_SRQ};
 use crate::hca::Hca;
 use crate::object::srq::{Srq, SrqKind};
+use crate::seams::Io;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{rmpc, srqc, wq, xrc_srqc};
+use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::{Field, Tail};
 
 /// `pas[]` begins at the same place in all three inputs.
 const PAS: Tail = Tail { offset: 0x110, stride: 8 };
+/// `rmpc.state`: ready.
+const RMP_READY: u32 = 1;
+/// `rmpc.state`: error.
+const RMP_ERROR: u32 = 3;
 /// The queue's number has the same place in all inputs that name one, and in all outputs that give one.
 const NUMBER: Field = Field::bits(0x08, 23, 0);
 
-pub(super) fn create(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut [u8]) -> Outcome {
+pub(super) fn create(
+    hca: &mut Hca,
+    io: &mut Io<'_>,
+    opcode: Opcode,
+    input: &[u8],
+    output: &mut [u8],
+) -> Outcome {
     let srq = match opcode {
         Opcode::CREATE_SRQ => parse_srq(hca, input)?,
         Opcode::CREATE_XRC_SRQ => parse_xrc_srq(hca, input)?,
@@ -32,8 +44,16 @@ pub(super) fn create(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut [
             format!("{}, at most {LOG_MAX_QP_SZ}", srq.log_size),
         ));
     }
-    if !srq.dbr_addr.is_multiple_of(8) {
-        return Err(Refusal::param("srqc.dbr_addr", format!("{:#x} is not aligned", srq.dbr_addr)));
+    if !srq.dbr_addr.is_multiple_of(8) || io.memory.load64(srq.dbr_addr).is_err() {
+        let text = format!("{:#x}: not aligned or not accessible", srq.dbr_addr);
+        return Err(Refusal::param("srqc.dbr_addr", text));
+    }
+    let stride = 1u32 << srq.log_stride;
+    let longest = hca.caps.current(mlx5_prm::caps::cmd_hca_cap::max_wqe_sz_rq);
+    let shortest = if srq.linked { 32 } else { 16 };
+    if !(shortest..=longest).contains(&stride) {
+        let text = format!("{stride} bytes, {shortest} to {longest}");
+        return Err(Refusal::param("srqc.log_rq_stride", text));
     }
     if srq.kind != SrqKind::Rmp && !hca.queues.cqs.contains(srq.cqn) {
         return Err(Refusal::missing("srqc.cqn", srq.cqn));
@@ -79,6 +99,7 @@ fn parse_srq(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
         limit: srqc::lwm.get32(context) as u16,
         taken: 0,
         head: 0,
+        failed: false,
         context: context.to_vec(),
     })
 }
@@ -120,6 +141,7 @@ fn parse_xrc_srq(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
         limit: xrc_srqc::lwm.get32(context) as u16,
         taken: 0,
         head: 0,
+        failed: false,
         context: context.to_vec(),
     })
 }
@@ -128,8 +150,8 @@ fn parse_rmp(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
     let context = create_rmp_in::ctx.of(input);
     let queue = rmpc::wq.of(context);
     let state = rmpc::state.get32(context);
-    if state != 1 {
-        return Err(Refusal::param("rmpc.state", format!("{state}, 1 (ready) expected")));
+    if state != RMP_READY {
+        return Err(Refusal::param("rmpc.state", format!("{state}, {RMP_READY} (ready) expected")));
     }
     let kind = wq::wq_type.get32(queue);
     if kind > 1 {
@@ -169,6 +191,7 @@ fn parse_rmp(hca: &Hca, input: &[u8]) -> Result<Srq, Refusal> {
         limit: wq::lwm.get32(queue) as u16,
         taken: 0,
         head: 0,
+        failed: false,
         context: context.to_vec(),
     })
 }
@@ -202,25 +225,42 @@ pub(super) fn destroy(hca: &mut Hca, opcode: Opcode, input: &[u8]) -> Outcome {
     Ok(())
 }
 
-pub(super) fn query(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut Vec<u8>) -> Outcome {
+pub(super) fn query(
+    hca: &mut Hca,
+    io: &mut Io<'_>,
+    opcode: Opcode,
+    input: &[u8],
+    output: &mut Vec<u8>,
+) -> Outcome {
     let srq = find(hca, opcode, NUMBER.get32(input))?;
+    let left = srq.left(io.memory).unwrap_or(0);
     let pages = srq.buffer.pages();
     output.resize(PAS.len_with(pages.len()), 0);
     match srq.kind {
         SrqKind::Srq => {
             let context = query_srq_out::srq_context_entry.of_mut(output);
             context.copy_from_slice(&srq.context);
+            srqc::state.set(context, srq.failed);
             srqc::lwm.set(context, srq.limit);
+            srqc::wqe_cnt.set(context, left);
         }
         SrqKind::Xrc => {
             let context = query_xrc_srq_out::xrc_srq_context_entry.of_mut(output);
             context.copy_from_slice(&srq.context);
+            xrc_srqc::state.set(context, srq.failed);
             xrc_srqc::lwm.set(context, srq.limit);
+            xrc_srqc::wqe_cnt.set(context, left);
         }
         SrqKind::Rmp => {
             let context = query_rmp_out::rmp_context.of_mut(output);
             context.copy_from_slice(&srq.context);
-            wq::lwm.set(rmpc::wq.of_mut(context), srq.limit);
+            if srq.failed {
+                rmpc::state.set(context, RMP_ERROR);
+            }
+            let queue = rmpc::wq.of_mut(context);
+            wq::lwm.set(queue, srq.limit);
+            wq::hw_counter.set(queue, srq.taken);
+            wq::sw_counter.set(queue, srq.taken.wrapping_add(left));
         }
     }
     for (i, page) in pages.iter().enumerate() {
@@ -229,21 +269,42 @@ pub(super) fn query(hca: &mut Hca, opcode: Opcode, input: &[u8], output: &mut Ve
     Ok(())
 }
 
-pub(super) fn arm(hca: &mut Hca, opcode: Opcode, op_mod: u16, input: &[u8]) -> Outcome {
+pub(super) fn arm(hca: &mut Hca, io: &mut Io<'_>, opcode: Opcode, op_mod: u16, input: &[u8]) -> Outcome {
     // 1 is a shared receive queue; 2, an XRQ, does not exist here.
     if op_mod != 1 {
         return Err(bad_op_mod(op_mod));
     }
     let limit = arm_rq_in::lwm.get32(input) as u16;
-    find(hca, opcode, NUMBER.get32(input))?.limit = limit;
+    let srqn = find(hca, opcode, NUMBER.get32(input))?.srqn;
+    set_limit(hca, io, srqn, limit);
     Ok(())
 }
 
-pub(super) fn modify_rmp(hca: &mut Hca, input: &[u8]) -> Outcome {
+/// Arms the limit event. It comes at once when there are fewer entries already (IBTA 10.2.9.3).
+fn set_limit(hca: &mut Hca, io: &mut Io<'_>, srqn: u32, limit: u16) {
+    let Some(srq) = hca.srqs.get_mut(srqn) else { return };
+    srq.limit = limit;
+    if srq.left(io.memory).is_ok_and(|left| srq.limit_reached(left)) {
+        hca.queues.qp_event(io, &mut hca.log, EventType::SRQ_RQ_LIMIT, EventQueueType::QP, srqn);
+    }
+}
+
+pub(super) fn modify_rmp(hca: &mut Hca, io: &mut Io<'_>, input: &[u8]) -> Outcome {
     let limit = wq::lwm.get32(rmpc::wq.of(modify_rmp_in::ctx.of(input))) as u16;
     let srq = find(hca, Opcode::MODIFY_RMP, modify_rmp_in::rmpn.get32(input))?;
+    let (srqn, failed) = (srq.srqn, srq.failed);
+    // Ready is the only state that can be asked for, and only of one that is.
+    let state = modify_rmp_in::rmp_state.get32(input);
+    if state != RMP_READY || failed {
+        let now = if failed { RMP_ERROR } else { RMP_READY };
+        return Err(Refusal::new(
+            CmdStatus::BAD_RES_STATE,
+            "modify_rmp_in.rmp_state",
+            format!("{state}, the RMP is in {now}"),
+        ));
+    }
     if LWM_SELECTED.is_set(input) {
-        srq.limit = limit;
+        set_limit(hca, io, srqn, limit);
     }
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! Completion queues (data path reference section 7).
-//!
-//! Moderation (`cq_period`, `cq_max_count`) is kept and reported; events are sent without the delay it allows.
 
 use super::distance24;
 use super::pages::PageList;
 use crate::seams::{DmaFault, Io};
+use mlx5_prm::contexts::cqc;
 use mlx5_prm::value::{CqState, CqStatus};
 
 /// A completion queue.
@@ -40,8 +39,59 @@ pub struct Cq {
     pub state: Option<CqState>,
     /// `cqc.status`.
     pub status: CqStatus,
+    /// How events are held back.
+    pub moderation: Moderation,
     /// The context as given, for QUERY_CQ.
     pub context: Vec<u8>,
+}
+
+/// Events that are held back until there are enough completions, or long enough (`cqc.cq_max_count`, `cq_period`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Completions that an event waits for; 0 does not count them.
+    pub max_count: u32,
+    /// Longest wait in nanoseconds; 0 does not wait.
+    pub period: u64,
+    /// `cq_period_mode` 1: the wait starts anew with every completion, not at the last event.
+    pub from_cqe: bool,
+    /// `scqe_break_moderation_en`: a solicited completion does not wait.
+    pub solicited_breaks: bool,
+    /// Completions since the CQ was armed that no event told of.
+    unreported: u32,
+    /// When the last event was sent.
+    last_event: u64,
+    /// When the event that is held back is due.
+    due: Option<u64>,
+}
+
+impl Moderation {
+    /// Takes over what a context says.
+    pub fn configure(&mut self, context: &[u8]) {
+        self.max_count = cqc::cq_max_count.get32(context);
+        // Microseconds.
+        self.period = cqc::cq_period.get(context) * 1000;
+        self.from_cqe = cqc::cq_period_mode.get32(context) == 1;
+        self.solicited_breaks = cqc::scqe_break_moderation_en.is_set(context);
+    }
+
+    /// One more completion that an event is wanted for. Answers whether the event is due now.
+    fn completion(&mut self, now: u64, notify: bool) -> bool {
+        if (self.max_count <= 1 && self.period == 0) || (notify && self.solicited_breaks) {
+            return true;
+        }
+        self.unreported += 1;
+        if self.max_count != 0 && self.unreported >= self.max_count {
+            return true;
+        }
+        if self.period != 0 {
+            let due = if self.from_cqe { now } else { self.last_event }.saturating_add(self.period);
+            if due <= now {
+                return true;
+            }
+            self.due = Some(due);
+        }
+        false
+    }
 }
 
 /// Why a CQE could not be delivered.
@@ -115,11 +165,12 @@ impl Cq {
         if notify {
             self.last_solicited = Some(self.producer);
         }
-        Ok(match self.state {
-            Some(CqState::ARMED) => self.fire(),
-            Some(CqState::SOLICITED_ARMED) if notify => self.fire(),
+        let wanted = match self.state {
+            Some(CqState::ARMED) => true,
+            Some(CqState::SOLICITED_ARMED) => notify,
             _ => false,
-        })
+        };
+        Ok(wanted && self.moderation.completion(io.now, notify) && self.fire(io.now))
     }
 
     fn fetch_consumer(&mut self, io: &mut Io<'_>) -> Result<(), DmaFault> {
@@ -136,7 +187,13 @@ impl Cq {
     ///
     /// # Errors
     /// Why the doorbell has no effect: a sequence number that belongs to an event already sent, or an impossible index.
-    pub fn arm(&mut self, sequence: u32, solicited_only: bool, consumer: u32) -> Result<bool, ArmError> {
+    pub fn arm(
+        &mut self,
+        now: u64,
+        sequence: u32,
+        solicited_only: bool,
+        consumer: u32,
+    ) -> Result<bool, ArmError> {
         if sequence & 3 != self.arm_sn & 3 {
             return Err(ArmError::StaleSequence);
         }
@@ -153,13 +210,35 @@ impl Cq {
         } else {
             outstanding != 0
         };
-        Ok(due && self.fire())
+        Ok(due && self.fire(now))
     }
 
-    fn fire(&mut self) -> bool {
+    /// When the event that is held back is due.
+    #[must_use]
+    pub const fn event_due(&self) -> Option<u64> {
+        self.moderation.due
+    }
+
+    /// Sends the event that is held back if its time has come. Answers whether it is to be sent.
+    pub fn expire(&mut self, now: u64) -> bool {
+        let due = self.moderation.due.is_some_and(|due| due <= now);
+        due && self.fire(now)
+    }
+
+    fn fire(&mut self, now: u64) -> bool {
         self.state = Some(CqState::FIRED);
         self.arm_sn = self.arm_sn.wrapping_add(1);
+        self.moderation = Moderation { unreported: 0, last_event: now, due: None, ..self.moderation };
         true
+    }
+
+    /// CQEs that software has not consumed, by its doorbell record.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the record cannot be read.
+    pub fn outstanding(&mut self, io: &mut Io<'_>) -> Result<u32, DmaFault> {
+        self.fetch_consumer(io)?;
+        Ok(distance24(self.producer, self.consumer))
     }
 }
 

@@ -24,6 +24,9 @@ pub struct Queues {
     pub cqs: Table<Cq>,
     /// Set when an EQ failed: the device must stop with this syndrome.
     pub fatal: Option<HealthSyndrome>,
+    /// CQs with an event that is held back, and the time of the first.
+    moderated: Vec<u32>,
+    next_moderated: Option<u64>,
     /// CQs that failed; their QPs go to error at the next opportunity.
     pub failed_cqs: Vec<u32>,
 }
@@ -36,6 +39,8 @@ impl Queues {
             eqs: Table::new(FIRST_EQN, max_eqs),
             cqs: Table::new(FIRST_CQN, max_cqs),
             fatal: None,
+            moderated: Vec::new(),
+            next_moderated: None,
             failed_cqs: Vec::new(),
         }
     }
@@ -60,7 +65,15 @@ impl Queues {
         };
         let eqn = cq.eqn;
         match cq.push(io, cqe, first_half, notify) {
-            Ok(false) => Ok(()),
+            Ok(false) => {
+                if let Some(due) = cq.event_due() {
+                    if !self.moderated.contains(&cqn) {
+                        self.moderated.push(cqn);
+                    }
+                    self.next_moderated = Some(self.next_moderated.map_or(due, |next| next.min(due)));
+                }
+                Ok(())
+            }
             Ok(true) => {
                 self.completion_event(io, log, eqn, cqn);
                 Ok(())
@@ -78,6 +91,30 @@ impl Queues {
                 data[0x0b] = syndrome.0;
                 self.event(io, log, EventType::CQ_ERROR, 0, &data);
                 Err(error)
+            }
+        }
+    }
+
+    /// When [`Self::expire`] has something to do.
+    #[must_use]
+    pub const fn next_deadline(&self) -> Option<u64> {
+        self.next_moderated
+    }
+
+    /// Sends the completion events that were held back until now.
+    pub fn expire(&mut self, io: &mut Io<'_>, log: &mut Log) {
+        if self.next_moderated.is_none_or(|next| next > io.now) {
+            return;
+        }
+        self.next_moderated = None;
+        for cqn in std::mem::take(&mut self.moderated) {
+            let Some(cq) = self.cqs.get_mut(cqn) else { continue };
+            let eqn = cq.eqn;
+            if cq.expire(io.now) {
+                self.completion_event(io, log, eqn, cqn);
+            } else if let Some(due) = cq.event_due() {
+                self.moderated.push(cqn);
+                self.next_moderated = Some(self.next_moderated.map_or(due, |next| next.min(due)));
             }
         }
     }
@@ -152,6 +189,8 @@ impl Queues {
         self.eqs.clear();
         self.cqs.clear();
         self.fatal = None;
+        self.moderated.clear();
+        self.next_moderated = None;
         self.failed_cqs.clear();
     }
 }

@@ -1,6 +1,7 @@
 //! Shared receive queues: SRQ, XRC SRQ and RMP (contexts reference section 6, data path reference section 6).
 
 use super::pages::PageList;
+use crate::seams::{DmaFault, GuestMemory};
 
 /// Which command made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,27 @@ pub struct Srq {
     pub taken: u16,
     /// Index of the next entry to take.
     pub head: u16,
+    /// It cannot be read, or its record lied: it serves nobody any more.
+    pub failed: bool,
     /// The context as given, for queries.
     pub context: Vec<u8>,
+}
+
+impl Srq {
+    /// Entries that are posted and not taken, by the doorbell record.
+    ///
+    /// # Errors
+    /// [`DmaFault`] when the record cannot be read.
+    pub fn left(&self, memory: &dyn GuestMemory) -> Result<u16, DmaFault> {
+        Ok((memory.load32(self.dbr_addr)? as u16).wrapping_sub(self.taken))
+    }
+
+    /// Whether the limit event is due with `left` entries; it then is armed no more.
+    pub const fn limit_reached(&mut self, left: u16) -> bool {
+        let reached = self.limit != 0 && left < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
 }

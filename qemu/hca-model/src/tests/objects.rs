@@ -5,6 +5,7 @@ use crate::profile::Profile;
 use crate::seams::GuestMemory;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{ads, mkc, qpc, rmpc, wq, xrc_srqc};
+use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{QpState, ServiceType};
@@ -270,6 +271,27 @@ fn shared_receive_queues_of_the_kinds_that_a_probe_makes() {
         qpc::srqn_rmpn_xrqn.set(context, rmp);
     };
     let qpn = create_qp_out::qpn.get32(&b.create(ServiceType::RC, with_rmp).unwrap());
+    // Armed with fewer entries posted than the limit, the event comes at once, once.
+    let events = b.guest.page();
+    let eqn = b.guest.create_eq(events, 4, 1, 1 << EventType::SRQ_RQ_LIMIT.0).unwrap();
+    let told = |b: &Bench| b.guest.hca.queues.eqs.get(eqn).map(|eq| eq.producer);
+    let mut modify = Input::new(Opcode::MODIFY_RMP)
+        .set(modify_rmp_in::rmpn, u64::from(rmp))
+        .set(modify_rmp_in::rmp_state, 1u64);
+    modify.0[0x17] = 1;
+    wq::lwm.set(rmpc::wq.of_mut(modify_rmp_in::ctx.of_mut(&mut modify.0)), 2u8);
+    assert_eq!(b.guest.status(&modify), CmdStatus::OK);
+    assert_eq!(told(&b), Some(1));
+    b.guest.memory.store32(b.record, 3).unwrap();
+    assert_eq!(b.guest.status(&modify), CmdStatus::OK);
+    assert_eq!(told(&b), Some(1));
+    let query = Input::new(Opcode::QUERY_RMP).set(query_rmp_in::rmpn, u64::from(rmp));
+    let output = b.guest.command(&query).unwrap();
+    let queue = rmpc::wq.of(query_rmp_out::rmp_context.of(&output));
+    assert_eq!((wq::lwm.get32(queue), wq::sw_counter.get32(queue), wq::hw_counter.get32(queue)), (2, 3, 0));
+    b.guest.memory.store32(b.record, 0).unwrap();
+    let bad_state = modify.set(modify_rmp_in::rmp_state, 3u64);
+    assert_eq!(b.guest.status(&bad_state), CmdStatus::BAD_RES_STATE);
     let destroy = Input::new(Opcode::DESTROY_RMP).set(destroy_rmp_in::rmpn, u64::from(rmp));
     assert_eq!(b.guest.status(&destroy), CmdStatus::RES_BUSY);
     let wrong = Input::new(Opcode::DESTROY_XRC_SRQ).set(destroy_xrc_srq_in::xrc_srqn, u64::from(rmp));

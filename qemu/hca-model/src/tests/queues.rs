@@ -206,3 +206,83 @@ fn a_resized_cq_goes_on_in_its_new_ring() {
     let entry = guest.memory.bytes(new + 2 * 64, 64);
     assert_eq!((entry[0], entry[63]), (7, 2 << 4));
 }
+
+/// MODIFY_CQ that asks for `1 << log_size` entries at `ring`.
+fn resize(guest: &mut Guest, cqn: u32, ring: u64, log_size: u8) -> CmdStatus {
+    for i in 0..1u64 << log_size {
+        // A ring outside memory is left to the device to find out.
+        let _ = guest.memory.write(ring + i * 64 + 63, &[0xf0]);
+    }
+    let mut input =
+        Input::new(Opcode::MODIFY_CQ).op_mod(1).set(modify_cq_in::cqn, u64::from(cqn)).pas(&[ring]);
+    input.0[0x0f] = 7;
+    cqc::log_cq_size.set(modify_cq_in::cq_context.of_mut(&mut input.0), log_size);
+    guest.status(&input)
+}
+
+#[test]
+fn a_resize_that_would_lose_completions_is_refused_and_does_no_harm() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 2);
+    let new = guest.page();
+    for mark in 0..3 {
+        assert_eq!(push(&mut guest, p.cqn, mark, false), Ok(()));
+    }
+    assert_eq!(resize(&mut guest, p.cqn, new, 1), CmdStatus::BAD_SIZE_OUTS_CQES);
+    assert!(guest.refusal().contains("cqc.log_cq_size"), "{}", guest.refusal());
+    assert_eq!(push(&mut guest, p.cqn, 3, false), Ok(()));
+    // All four entries hold completions: there is no place for the resize CQE either.
+    assert_eq!(resize(&mut guest, p.cqn, new, 4), CmdStatus::BAD_SIZE_OUTS_CQES);
+    guest.memory.store32(p.record, 3).unwrap();
+    assert_eq!(resize(&mut guest, p.cqn, new, 1), CmdStatus::OK);
+    // The one not consumed was copied, and the resize CQE counts as consumed.
+    guest.memory.store32(p.record, 4).unwrap();
+    assert_eq!(push(&mut guest, p.cqn, 9, false), Ok(()));
+    // Number 5 of a ring of two: the second entry, third lap.
+    let entry = guest.memory.bytes(new + 64, 64);
+    assert_eq!((entry[0], entry[63]), (9, 2 << 4));
+    assert_eq!(resize(&mut guest, p.cqn, 1 << 40, 1), CmdStatus::BAD_PARAM);
+}
+
+/// MODIFY_CQ of period (us) and count.
+fn moderate(guest: &mut Guest, cqn: u32, period: u32, count: u32, mode: u8) {
+    let mut input = Input::new(Opcode::MODIFY_CQ).set(modify_cq_in::cqn, u64::from(cqn));
+    input.0[0x0f] = 3;
+    let context = modify_cq_in::cq_context.of_mut(&mut input.0);
+    cqc::cq_period.set(context, period);
+    cqc::cq_max_count.set(context, count);
+    cqc::cq_period_mode.set(context, mode);
+    assert_eq!(guest.status(&input), CmdStatus::OK);
+}
+
+#[test]
+fn a_moderated_event_waits_for_completions_or_time() {
+    let mut guest = Guest::up(Profile::node(0));
+    let p = pair(&mut guest, 6);
+    moderate(&mut guest, p.cqn, 100, 3, 1);
+    arm(&mut guest, p.cqn, 0, false, 0);
+    for mark in 0..2 {
+        assert_eq!(push(&mut guest, p.cqn, mark, false), Ok(()));
+        assert_eq!(event(&guest, p.events, 0).2, 1, "held back");
+    }
+    assert_eq!(push(&mut guest, p.cqn, 2, false), Ok(()));
+    assert_eq!(event(&guest, p.events, 0), (EventType::COMP.0, p.cqn, 0), "enough of them");
+    // One alone comes when its time is over.
+    arm(&mut guest, p.cqn, 1, false, 3);
+    assert_eq!(push(&mut guest, p.cqn, 3, false), Ok(()));
+    guest.poll();
+    assert_eq!(event(&guest, p.events, 1).2, 1);
+    let due = guest.hca.next_deadline().unwrap();
+    assert!(due <= guest.now + 100_000, "the device asks to be woken");
+    guest.now += 100_000;
+    guest.poll();
+    assert_eq!(event(&guest, p.events, 1), (EventType::COMP.0, p.cqn, 0));
+    guest.now += 1_000_000;
+    guest.poll();
+    assert_eq!(event(&guest, p.events, 2).2, 1, "once");
+    // Counted from the last event, an old one does not wait any longer.
+    moderate(&mut guest, p.cqn, 100, 3, 0);
+    arm(&mut guest, p.cqn, 2, false, 4);
+    assert_eq!(push(&mut guest, p.cqn, 4, false), Ok(()));
+    assert_eq!(event(&guest, p.events, 2).2, 0);
+}

@@ -90,25 +90,29 @@ impl Context<'_, '_> {
 
     fn take_shared(&mut self, qp: &Qp, srqn: u32, needed: u64) -> Result<ReceiveWqe, NoReceive> {
         let Some(srq) = self.srqs.get_mut(srqn) else { return Err(NoReceive::Broken) };
-        let subject = Subject::WorkQueue { qpn: qp.qpn };
-        let posted = match self.io.memory.load32(srq.dbr_addr) {
-            Ok(value) => value as u16,
+        if srq.failed {
+            return Err(NoReceive::Broken);
+        }
+        let left = match srq.left(self.io.memory) {
+            Ok(left) => left,
             Err(fault) => {
-                self.log.refuse(subject, "srqc.dbr_addr", fault.to_string());
-                return Err(NoReceive::Broken);
+                return self.shared_failed(qp, srqn, "srqc.dbr_addr", fault.to_string());
             }
         };
-        if posted == srq.taken {
+        if left == 0 {
             return Err(NoReceive::Empty);
         }
         let entries = 1u32 << srq.log_size;
+        if u32::from(left) > entries {
+            let text = format!("{left} entries outstanding in a queue of {entries}");
+            return self.shared_failed(qp, srqn, "srq_doorbell_record.counter", text);
+        }
         let index = if srq.linked { srq.head } else { srq.taken };
         let slot = u64::from(index) & u64::from(entries - 1);
         let mut bytes = [0; MAX_STRIDE];
         let Some(bytes) = bytes.get_mut(..1 << srq.log_stride) else { return Err(NoReceive::Broken) };
         if let Err(fault) = srq.buffer.read(self.io.memory, slot << srq.log_stride, bytes) {
-            self.log.refuse(subject, "create_srq_in.pas", fault.to_string());
-            return Err(NoReceive::Broken);
+            return self.shared_failed(qp, srqn, "create_srq_in.pas", fault.to_string());
         }
         let list = if srq.linked { bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default() } else { &*bytes };
         let mut wqe = scatter_list(index, list, Some(srq.srqn));
@@ -122,13 +126,22 @@ impl Context<'_, '_> {
             srq.head = wqe_srq_next_seg::next_wqe_index.get32(bytes) as u16 & (entries - 1) as u16;
         }
         srq.taken = srq.taken.wrapping_add(1);
-        let left = posted.wrapping_sub(srq.taken);
-        if srq.limit != 0 && left < srq.limit {
-            srq.limit = 0;
-            let srqn = srq.srqn;
+        if srq.limit_reached(left - 1) {
             self.queues.qp_event(self.io, self.log, EventType::SRQ_RQ_LIMIT, EventQueueType::QP, srqn);
         }
         Ok(wqe)
+    }
+}
+
+impl Context<'_, '_> {
+    /// A shared receive queue cannot go on: its owner learns of it once, and its QPs get nothing from it any more.
+    fn shared_failed<T>(&mut self, qp: &Qp, srqn: u32, field: &str, text: String) -> Result<T, NoReceive> {
+        self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, format!("SRQ {srqn:#x}: {text}"));
+        if let Some(srq) = self.srqs.get_mut(srqn) {
+            srq.failed = true;
+        }
+        self.queues.qp_event(self.io, self.log, EventType::SRQ_CATAS_ERROR, EventQueueType::QP, srqn);
+        Err(NoReceive::Broken)
     }
 }
 

@@ -7,7 +7,7 @@ use mlx5_prm::value::{AccessFlags, CqStatus, EqStatus, QpState, RqType, ServiceT
 use super::guest::{Guest, Nowhere};
 use crate::fabric::FabricConfig;
 use crate::hca::Hca;
-use crate::object::cq::Cq;
+use crate::object::cq::{Cq, Moderation};
 use crate::object::eq::Eq;
 use crate::object::mkey::{Mkey, Translation};
 use crate::object::pages::PageList;
@@ -267,6 +267,7 @@ impl Bed {
             arm_sn: 0,
             state: None,
             status: CqStatus::OK,
+            moderation: Moderation::default(),
             context: Vec::new(),
         });
         let cqn = cqn.unwrap();

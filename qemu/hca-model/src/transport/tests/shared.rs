@@ -48,6 +48,7 @@ fn two_connections_share_a_linked_list() {
             limit: 3,
             taken: 0,
             head: 0,
+            failed: false,
             context: Vec::new(),
         })
         .unwrap();
@@ -133,6 +134,7 @@ fn extended_connections_name_the_queue_at_the_other_side() {
             limit: 0,
             taken: 0,
             head: 0,
+            failed: false,
             context: Vec::new(),
         });
         queues.push((srqn.unwrap(), cqn));
