@@ -1,9 +1,9 @@
 //! The unikernel under stock QEMU: the image, its exceptions, interrupts and clock, the emulated HCA over vfio-user, and what it
-//! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_REQUIRE_ORACLE=1` makes that a failure.
+//! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use hca_model::Profile;
 use runner::kernel_image;
-use runner::levels::REQUIRE_ORACLE_VARIABLE;
+use runner::levels;
 use runner::process::Temporary;
 use runner::qemu::Output;
 use runner::setup::{self, Qemu};
@@ -31,14 +31,16 @@ fn ground() -> Option<&'static Ground> {
                 Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
             }
             Err(error) => {
-                let required = std::env::var_os(REQUIRE_ORACLE_VARIABLE).is_some_and(|value| value == "1");
                 let missing = matches!(error, runner::Error::Missing { .. });
-                assert!(missing && !required, "QEMU is required here: {error}");
-                println!("SKIPPED: no QEMU on this machine: {error}");
+                assert!(missing && !levels::required(), "QEMU is required here: {error}");
                 None
             }
         })
         .as_ref()
+}
+
+fn skip() {
+    levels::skip("no QEMU on this machine");
 }
 
 impl Ground {
@@ -91,7 +93,7 @@ fn error_line(transcript: &Transcript) -> &str {
 
 #[test]
 fn it_boots_with_little_and_much_memory() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     for memory_mib in [256, 3072] {
         let transcript = ground.boot(&Options { memory_mib, ..Options::new("app=hello") });
         assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
@@ -100,7 +102,7 @@ fn it_boots_with_little_and_much_memory() {
 
 #[test]
 fn the_image_is_small() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     // The sections that are loaded are what a stripped image has.
     let bytes = std::fs::read(&ground.image).expect("the image");
     let field =
@@ -117,7 +119,7 @@ fn the_image_is_small() {
 
 #[test]
 fn wrong_command_lines_are_one_line_and_a_status() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     for (words, expected) in [
         ("app=nonsense", "app=nonsense is not one of"),
         ("app=hello colour=red", "unknown key `colour`"),
@@ -132,7 +134,7 @@ fn wrong_command_lines_are_one_line_and_a_status() {
 
 #[test]
 fn exceptions_and_panics_are_reported() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     for (kind, expected) in [
         ("divide", "#DE"),
         ("opcode", "#UD"),
@@ -153,7 +155,7 @@ fn exceptions_and_panics_are_reported() {
 
 #[test]
 fn timer_and_message_signalled_interrupts_wake_it() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let transcript = ground.run("app=idle");
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
     let options = Options { devices: vec!["e1000e,romfile=".into()], ..Options::new("app=msix") };
@@ -163,7 +165,7 @@ fn timer_and_message_signalled_interrupts_wake_it() {
 
 #[test]
 fn without_an_hca_it_says_so() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let transcript = ground.run("app=hca");
     assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{}", text(&transcript));
     assert!(error_line(&transcript).contains("no HCA"), "{}", text(&transcript));
@@ -171,7 +173,7 @@ fn without_an_hca_it_says_so() {
 
 #[test]
 fn the_hca_comes_up_and_goes_down_again_and_again() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let fabric = serve(vec![Profile::node(0)]);
     for round in 0..3 {
         let options = Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca") };
@@ -183,7 +185,7 @@ fn the_hca_comes_up_and_goes_down_again_and_again() {
 
 #[test]
 fn firmware_that_wants_more_pages_than_there_are_is_refused_with_both_numbers() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let mut profile = Profile::node(0);
     profile.misbehaviour.starve_pages = Some(1_000_000);
     let fabric = serve(vec![profile]);
@@ -198,7 +200,7 @@ fn firmware_that_wants_more_pages_than_there_are_is_refused_with_both_numbers() 
 
 #[test]
 fn an_hca_without_a_needed_capability_is_refused_by_its_name() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let mut profile = Profile::node(0);
     let bit = mlx5_prm::caps::cmd_hca_cap::rc.bit_offset;
     profile.misbehaviour.hidden_capabilities.push((bit as usize / 32 * 4, 0x8000_0000 >> (bit % 32)));
@@ -210,7 +212,7 @@ fn an_hca_without_a_needed_capability_is_refused_by_its_name() {
 
 #[test]
 fn two_nodes_move_verified_data() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let transcripts: Vec<Transcript> = std::thread::scope(|scope| {
         ["server", "client"]
@@ -249,7 +251,7 @@ fn census_of_nothing() -> hca_model::hca::Census {
 
 #[test]
 fn a_peer_that_never_comes_is_reported() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let transcript = ground.boot(&demo("client", &fabric, "wait=3"));
     assert_eq!(transcript.verdict, Some(Verdict::Failed), "{}", text(&transcript));
@@ -258,7 +260,7 @@ fn a_peer_that_never_comes_is_reported() {
 
 #[test]
 fn a_server_of_hcas_killed_in_the_middle_is_reported_in_bounded_time() {
-    let Some(ground) = ground() else { return };
+    let Some(ground) = ground() else { return skip() };
     let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let sockets = fabric.sockets.clone();
     let options = ["server", "client"].map(|role| demo(role, &fabric, "divide=1 seed=3"));

@@ -1,15 +1,15 @@
 //! The capture, read by tshark: what the fabric records is InfiniBand to a program that is not ours.
 //!
-//! Without tshark the test says that it was skipped; `MLX5_TESTS_REQUIRE_TSHARK=1` makes that a failure.
+//! Without tshark the test says that it is skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use dat_nostd::{CompletionFlags, EpAttributes};
 use demo::Stream;
 use hca_model::fabric::PcapNg;
+use runner::{levels, setup, tshark};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tests::pair::Pair;
 use tests::{World, WorldConfig};
 
@@ -31,51 +31,6 @@ const LENGTHS: [usize; 4] = [1, 4096, 10_000, 33];
 struct Packet {
     opcode: u32,
     payload: Vec<u8>,
-}
-
-/// A capture that tshark can read.
-struct Readable {
-    file: PathBuf,
-    options: Vec<&'static str>,
-}
-
-impl Readable {
-    /// InfiniBand has link type 247, which tshark knows only inside ERF records (197); Debian 12's does not map 247 itself. It
-    /// is then told the same bytes as link type 147, which is for users to name.
-    fn new(file: &Path) -> Self {
-        const INFINIBAND: u16 = 247;
-        const USER_0: u16 = 147;
-        let mut bytes = std::fs::read(file).expect("the capture");
-        // Guesses at what the payload could be are not asked for: a single byte is "malformed" RPC over RDMA.
-        let mut options = vec!["--disable-protocol", "rpcordma"];
-        let mut at = 0;
-        while let Some(&[k0, k1, k2, k3, l0, l1, l2, l3]) = bytes.get(at..at + 8) {
-            let (kind, len) = (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([l0, l1, l2, l3]));
-            let link_type = bytes.get_mut(at + 8..at + 10).filter(|_| kind == 1);
-            if let Some(link_type) = link_type.filter(|bytes| **bytes == INFINIBAND.to_le_bytes()) {
-                link_type.copy_from_slice(&USER_0.to_le_bytes());
-                if options.len() == 2 {
-                    options.extend(["-o", r#"uat:user_dlts:"User 0 (DLT=147)","infiniband","0","","0","""#]);
-                }
-            }
-            at += len.max(8) as usize;
-        }
-        let file = file.with_extension("tshark.pcapng");
-        std::fs::write(&file, bytes).expect("a file in the target directory");
-        Self { file, options }
-    }
-
-    fn tshark(&self, arguments: &[&str]) -> String {
-        let output = Command::new("tshark")
-            .arg("-r")
-            .arg(&self.file)
-            .args(&self.options)
-            .args(arguments)
-            .output()
-            .expect("tshark starts");
-        assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
 }
 
 /// Records a connection with sends, writes and reads.
@@ -140,69 +95,42 @@ fn same_bytes(packets: &[Packet], opcodes: &[u32], stream: Stream) {
 
 #[test]
 fn tshark_reads_the_capture() {
-    if let Err(error) = Command::new("tshark").arg("--version").output() {
-        let required = std::env::var_os("MLX5_TESTS_REQUIRE_TSHARK").is_some_and(|value| value != "0");
-        assert!(!required, "tshark is required and cannot be started: {error}");
-        println!("skipped: tshark cannot be started ({error}); on Debian: apt-get install tshark");
-        return;
+    if let Err(error) = setup::program("tshark", "tshark") {
+        assert!(!levels::required(), "tshark is required here: {error}");
+        return levels::skip(&format!("captures are not read: {error}"));
     }
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("oracle_tshark.pcapng");
     record(&file);
-    let capture = Readable::new(&file);
+    let read = |filter: &str, fields: &[&str]| tshark::read(&file, filter, fields).expect("tshark reads");
+    let column = |filter: &str, field: &str| -> Vec<String> {
+        read(filter, &[field]).into_iter().map(|row| row.concat()).collect()
+    };
 
-    let malformed = capture.tshark(&["-Y", "_ws.malformed || _ws.expert.severity == error"]);
-    assert_eq!(malformed, "", "no malformed packet, no error");
+    let malformed = column("_ws.malformed || _ws.expert.severity == error", "frame.number");
+    assert_eq!(malformed, [""; 0], "no malformed packet, no error");
 
     // Connection management: attribute of each general management packet of the CM class.
-    let attributes = capture.tshark(&[
-        "-Y",
-        "infiniband.mad.mgmtclass == 7",
-        "-T",
-        "fields",
-        "-e",
-        "infiniband.mad.attributeid",
-    ]);
     let mut messages = BTreeMap::<String, usize>::new();
-    for line in attributes.lines() {
-        *messages.entry(line.trim().to_owned()).or_default() += 1;
+    for attribute in column("infiniband.mad.mgmtclass == 7", "infiniband.mad.attributeid") {
+        *messages.entry(attribute).or_default() += 1;
     }
     // REQ, REP, RTU, DREQ, DREP.
     let expected = ["0x0010", "0x0013", "0x0014", "0x0015", "0x0016"];
     assert_eq!(messages, expected.map(|attribute| (attribute.to_owned(), 1)).into());
-    let request = capture.tshark(&[
-        "-Y",
-        "infiniband.cm.req",
-        "-T",
-        "fields",
-        "-e",
-        "infiniband.cm.req.ip_cm.sip4",
-        "-e",
-        "infiniband.cm.req.ip_cm.dip4",
-    ]);
-    assert_eq!(request.split_whitespace().collect::<Vec<_>>(), ["10.0.0.1", "10.0.0.2"], "RDMA-CM addresses");
+    let request =
+        read("infiniband.cm.req", &["infiniband.cm.req.ip_cm.sip4", "infiniband.cm.req.ip_cm.dip4"]);
+    assert_eq!(request, [["10.0.0.1", "10.0.0.2"]], "RDMA-CM addresses");
 
-    let lines = capture.tshark(&[
-        "-T",
-        "fields",
-        "-E",
-        "separator=|",
-        "-e",
-        "infiniband.bth.opcode",
-        "-e",
-        "infiniband.bth.padcnt",
-        "-e",
-        "infiniband.payload",
-        "-e",
-        "data.data",
-    ]);
-    let packets: Vec<Packet> = lines
-        .lines()
-        .map(|line| {
-            let mut fields = line.split('|');
+    let fields = ["infiniband.bth.opcode", "infiniband.bth.padcnt", "infiniband.payload", "data.data"];
+    let packets: Vec<Packet> = read("", &fields)
+        .iter()
+        .map(|row| {
+            let mut fields = row.iter();
             let opcode = fields.next().and_then(|text| text.parse().ok()).expect("every packet has a BTH");
             let pad: usize = fields.next().and_then(|text| text.parse().ok()).expect("and a pad count");
             // tshark shows the payload with its padding.
-            let mut payload = fields.map(hex).find(|bytes| !bytes.is_empty()).unwrap_or_default();
+            let mut payload =
+                fields.map(|text| hex(text)).find(|bytes| !bytes.is_empty()).unwrap_or_default();
             payload.truncate(payload.len().saturating_sub(pad));
             Packet { opcode, payload }
         })
@@ -218,14 +146,7 @@ fn tshark_reads_the_capture() {
     same_bytes(&packets, &READ_RESPONSES, READ);
 
     // Acknowledgements as tshark sees them: their extended header, none of them negative.
-    let acknowledged = capture.tshark(&[
-        "-Y",
-        "infiniband.bth.opcode == 17",
-        "-T",
-        "fields",
-        "-e",
-        "infiniband.aeth.syndrome.opcode",
-    ]);
-    assert!(acknowledged.lines().count() >= 2 * LENGTHS.len(), "one for each send and write at least");
-    assert!(acknowledged.lines().all(|opcode| opcode.trim() == "0"), "{acknowledged}");
+    let acknowledged = column("infiniband.bth.opcode == 17", "infiniband.aeth.syndrome.opcode");
+    assert!(acknowledged.len() >= 2 * LENGTHS.len(), "one for each send and write at least");
+    assert!(acknowledged.iter().all(|opcode| opcode == "0"), "{acknowledged:?}");
 }

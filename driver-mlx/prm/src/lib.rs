@@ -61,7 +61,7 @@
 //! The tests take Debian's package of the Linux 6.1 headers (never part of this repository) and compare each field's name,
 //! offset and width, each structure's size and completeness with `mlx5_ifc.h`; the structures that it lacks with the C
 //! structures of `device.h` and `qp.h`; and the constants with the headers' enumerators. Where the package cannot be had the
-//! tests say that they are skipped; with `MLX5_PRM_REQUIRE_HEADER=1` they fail. The example `layouts` prints all fields.
+//! tests say that they are skipped; with `MLX5_TESTS_REQUIRE=1` they fail. The example `layouts` prints all fields.
 //!
 //! # What is not covered
 //!

@@ -2,10 +2,10 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
-use crate::linux;
+use crate::linux::{self, Kernel};
 use crate::process::Supervised;
 use crate::setup;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -24,38 +24,58 @@ pub enum Level {
     InProcess,
     /// The unikernel under QEMU: targets `boot*`.
     Boot,
-    /// Unmodified Linux guests, captures read by tshark: targets `oracle*`.
+    /// Captures read by tshark: targets `oracle*` but those of the next level.
     Oracle,
+    /// Unmodified Linux guests: targets `oracle_linux*`.
+    Linux,
     /// Parts under Miri; needs the nightly toolchain with that component.
     Miri,
 }
 
 /// The levels by name.
-const NAMES: [(&str, Level); 7] = [
+const NAMES: [(&str, Level); 8] = [
     ("lint", Level::Lint),
     ("no-std", Level::NoStd),
     ("unit", Level::Unit),
     ("in-process", Level::InProcess),
     ("boot", Level::Boot),
     ("oracle", Level::Oracle),
+    ("linux", Level::Linux),
     ("miri", Level::Miri),
 ];
 
 /// What runs when no level is named.
-pub const DEFAULT: [Level; 5] = [Level::NoStd, Level::Unit, Level::InProcess, Level::Boot, Level::Oracle];
+pub const DEFAULT: [Level; 6] =
+    [Level::NoStd, Level::Unit, Level::InProcess, Level::Boot, Level::Oracle, Level::Linux];
 
 impl Level {
     fn name(self) -> &'static str {
         NAMES.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
     }
 
-    /// The prefix of the test targets that belong to the level.
-    fn prefix(self) -> Option<&'static str> {
+    /// Whether the test target `name` belongs to the level.
+    fn has_target(self, name: &str) -> bool {
+        let linux = name.starts_with("oracle_linux");
         match self {
-            Self::InProcess => Some("in_process"),
-            Self::Boot => Some("boot"),
-            Self::Oracle => Some("oracle"),
-            _ => None,
+            Self::InProcess => name.starts_with("in_process"),
+            Self::Boot => name.starts_with("boot"),
+            Self::Oracle => name.starts_with("oracle") && !linux,
+            Self::Linux => linux,
+            _ => false,
+        }
+    }
+
+    /// What the level's tests stand on and a machine may lack; made once, with its progress, before tests run that would
+    /// do it silently.
+    fn prepare(self) -> Result<()> {
+        match self {
+            Self::Boot => setup::qemu().map(drop),
+            Self::Oracle => setup::program("tshark", "tshark"),
+            Self::Linux => {
+                setup::qemu()?;
+                Kernel::ALL.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -76,22 +96,62 @@ const LIBRARIES: [&str; 6] = ["mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "d
 
 /// The variable by which tests learn that they are to run their full lengths.
 pub const LONG_VARIABLE: &str = "MLX5_TESTS_LONG";
-/// The variable that makes it a failure, not a skipped test, when no Linux guest can be had (with the value 1).
-pub const REQUIRE_ORACLE_VARIABLE: &str = "MLX5_REQUIRE_ORACLE";
+/// The variable that makes it a failure, not a skipped test, when this machine lacks what a test needs (with the value 1).
+pub const REQUIRE_VARIABLE: &str = "MLX5_TESTS_REQUIRE";
 /// The variable by which the bench learns where to write its report.
 pub const BENCH_REPORT_VARIABLE: &str = "MLX5_BENCH_REPORT";
 
-/// How many passed and failed: tests, and steps that are no tests.
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Whether tests are to run their full lengths.
+pub fn long() -> bool {
+    is_set(LONG_VARIABLE)
+}
+
+/// Whether what a test needs has to be there.
+pub fn required() -> bool {
+    is_set(REQUIRE_VARIABLE)
+}
+
+/// What begins the line of a test that was skipped.
+const SKIPPED: &str = "SKIPPED: ";
+
+/// Says that a test is skipped, past the test harness, which shows the output of failed tests only. `cargo xtask test` counts
+/// these lines: one for each test.
+pub fn skip(reason: &str) {
+    let line = format!("{SKIPPED}{}\n", reason.replace('\n', " "));
+    // Nobody is left to tell when the standard error is closed.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// How many passed, failed and were skipped: tests, and steps that are no tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     passed: u64,
     failed: u64,
+    skipped: u64,
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 { write!(f, ", {} skipped", self.skipped) } else { Ok(()) }
+    }
 }
 
 impl Count {
     fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+
+    /// Takes the skipped tests out of the passed ones, among which the test harness counts them.
+    fn without_skipped(mut self) -> Self {
+        self.passed = self.passed.saturating_sub(self.skipped);
+        self
     }
 
     /// From a line of Rust's test harness.
@@ -101,50 +161,37 @@ impl Count {
             let before = rest.split(label).next()?;
             before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
         };
-        Some(Self { passed: number(" passed")?, failed: number(" failed")? })
+        Some(Self { passed: number(" passed")?, failed: number(" failed")?, skipped: 0 })
     }
 }
 
-/// Runs `levels` and ends with a line `N passed, N failed`.
+/// Runs `levels` and ends with a line `N passed, N failed`, and how many were skipped if any.
 ///
 /// # Errors
 /// Something failed; everything else has still run.
 pub fn test(levels: &[Level], long: bool) -> Result<()> {
     let started = Instant::now();
     let targets = test_targets()?;
-    if levels.iter().any(|level| matches!(level, Level::Boot | Level::Oracle | Level::NoStd | Level::Lint)) {
+    let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint];
+    if levels.iter().any(|level| bare_metal.contains(level)) {
         setup::rust_targets()?;
-    }
-    // Once, with its progress, before tests run that would do it silently.
-    if levels.iter().any(|level| matches!(level, Level::Boot | Level::Oracle)) {
-        setup::qemu()?;
-    }
-    if levels.contains(&Level::Oracle) && targets.iter().any(|name| name.starts_with("oracle")) {
-        setup::program("tshark", "tshark")?;
-        let required = std::env::var_os(REQUIRE_ORACLE_VARIABLE).is_some_and(|value| value == "1");
-        match linux::image(&linux::ORACLE) {
-            Ok(_) => {}
-            Err(error @ Error::Missing { .. }) if !required => {
-                println!("SKIPPED: tests with Linux guests: {error}");
-            }
-            Err(error) => return Err(error),
-        }
     }
     let mut total = Count::default();
     for &level in levels {
         let began = Instant::now();
-        let count = run_level(level, &targets, long)?;
-        println!(
-            "level {}: {} passed, {} failed, {:.0} s",
-            level.name(),
-            count.passed,
-            count.failed,
-            began.elapsed().as_secs_f64()
-        );
+        let count = match level.prepare() {
+            Ok(()) => run_level(level, &targets, long)?,
+            Err(error @ Error::Missing { .. }) if !required() => {
+                skip(&format!("level {}: {error}", level.name()));
+                Count { skipped: 1, ..Count::default() }
+            }
+            Err(error) => return Err(error),
+        };
+        println!("level {}: {count}, {:.0} s", level.name(), began.elapsed().as_secs_f64());
         total.add(count);
     }
     println!("all levels in {:.0} s", started.elapsed().as_secs_f64());
-    println!("{} passed, {} failed", total.passed, total.failed);
+    println!("{total}");
     if total.failed == 0 { Ok(()) } else { Err(Error::Program("there were failures".into())) }
 }
 
@@ -182,11 +229,10 @@ fn commands(level: Level, targets: &[String]) -> Vec<Vec<String>> {
             words("test --package kernel --lib"),
             words("test --package tests --lib"),
         ],
-        Level::InProcess | Level::Boot | Level::Oracle => {
-            let prefix = level.prefix().unwrap_or_default();
+        Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let chosen: Vec<String> = targets
                 .iter()
-                .filter(|name| name.starts_with(prefix))
+                .filter(|name| level.has_target(name))
                 .flat_map(|name| ["--test".to_owned(), name.clone()])
                 .collect();
             if chosen.is_empty() {
@@ -240,7 +286,12 @@ const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 /// Runs cargo, passing its output on, and counts. A call without tests counts as one.
 fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
     let mut command = cargo_command();
-    command.args(arguments).stdout(Stdio::piped());
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Without a terminal cargo would draw no colours.
+    if std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("CARGO_TERM_COLOR").is_none()
+    {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
     if long {
         command.env(LONG_VARIABLE, "1");
     }
@@ -248,6 +299,8 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
         command.env("RUSTDOCFLAGS", "-D warnings");
     }
     let mut child = Supervised::spawn(command)?;
+    let errors =
+        child.streams().stderr.take().map(|stream| std::thread::spawn(move || pass_errors_on(stream)));
     let mut count = Count::default();
     let mut tests = false;
     if let Some(output) = child.streams().stdout.take() {
@@ -260,6 +313,8 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
             }
         }
     }
+    count.skipped = errors.and_then(|thread| thread.join().ok()).unwrap_or(0);
+    count = count.without_skipped();
     let success = child.wait_until(Instant::now() + CARGO_LIMIT)?.is_some_and(|status| status.success());
     match (success, tests) {
         (true, true) => {}
@@ -268,6 +323,17 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
         (false, _) => count.failed = count.failed.max(1),
     }
     Ok(count)
+}
+
+/// Passes on what comes from a child's standard error; answers how many lines say that a test was skipped.
+fn pass_errors_on(stream: impl std::io::Read) -> u64 {
+    let mut skipped = 0;
+    for line in BufReader::new(stream).split(b'\n').map_while(std::result::Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        skipped += u64::from(line.starts_with(SKIPPED));
+        eprintln!("{line}");
+    }
+    skipped
 }
 
 /// Runs the benches of the package `tests`; `report` is where they write their JSON.
@@ -306,16 +372,38 @@ mod tests {
     #[test]
     fn result_lines_are_counted() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.01s";
-        assert_eq!(Count::from_line(line), Some(Count { passed: 12, failed: 3 }));
+        let count = Count { passed: 12, failed: 3, skipped: 0 };
+        assert_eq!(Count::from_line(line), Some(count));
         assert_eq!(Count::from_line("test foo ... ok"), None);
     }
 
     #[test]
+    fn skipped_tests_are_counted_and_are_not_among_the_passed() {
+        let errors =
+            b"   Compiling tests\nSKIPPED: no QEMU\nwarning: SKIPPED: not at the start\nSKIPPED: no tshark\n";
+        assert_eq!(pass_errors_on(&errors[..]), 2);
+        let count = Count { passed: 5, failed: 1, skipped: 2 }.without_skipped();
+        assert_eq!(count.to_string(), "3 passed, 1 failed, 2 skipped");
+        assert_eq!(Count { passed: 5, failed: 0, skipped: 0 }.to_string(), "5 passed, 0 failed");
+    }
+
+    #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
-        let targets = ["boot_hello", "in_process_rc", "oracle_probe"].map(str::to_owned);
+        let targets =
+            ["boot_hello", "in_process_rc", "oracle_tshark", "oracle_linux_probe"].map(str::to_owned);
         let boot = commands(Level::Boot, &targets);
         assert_eq!(boot, [["test", "--package", "tests", "--test", "boot_hello", "--", "--test-threads=1"]]);
         assert_eq!(commands(Level::Boot, &[]), Vec::<Vec<String>>::new());
+        for (level, chosen, left) in [
+            (Level::Linux, "oracle_linux_probe", "oracle_tshark"),
+            (Level::Oracle, "oracle_tshark", "oracle_linux_probe"),
+        ] {
+            let words = commands(level, &targets).concat();
+            assert!(
+                words.iter().any(|word| word == chosen) && !words.iter().any(|word| word == left),
+                "{words:?}"
+            );
+        }
         for (name, level) in NAMES {
             assert_eq!(name.parse::<Level>().ok(), Some(level));
         }

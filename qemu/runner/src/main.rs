@@ -26,7 +26,7 @@ usage: cargo xtask COMMAND [OPTION]...
   serve     emulated HCAs on one fabric, for any QEMU
               --socket PATH   one HCA there; may be given many times
               --pcap, --faults, --seed as above
-  test      the tests; LEVEL: lint, no-std, unit, in-process, boot, oracle, miri
+  test      the tests; LEVEL: lint, no-std, unit, in-process, boot, oracle, linux, miri
               [LEVEL]...      these only
               --long          full lengths
   bench     instructions per operation
@@ -35,9 +35,16 @@ usage: cargo xtask COMMAND [OPTION]...
               [WORD]...       its command line, as in app=hello
               --hca           with an emulated HCA
               --memory MIB    guest memory (256)
-  linux     a Linux guest that runs a shell script
-              [SCRIPT]        the script (what the machine is)
-              --hca           with an emulated HCA; twice for two
+  linux     Linux guests that run a shell script
+              [SCRIPT]        the script (shows what the machine is); $GUEST is the guest's number
+              --kernel NAME   6.1 (Debian 12's) or 6.12 (Debian 13's)
+              --guests N      so many, connected by Ethernet too: guest0, guest1, ...
+              --hca           with an emulated HCA; twice for two in each guest
+              --unikernel 'WORDS'   a unikernel with an HCA on the same fabric; may be given many times
+              --program FILE  a C program of yours for the guests; may be given many times
+              --memory MIB    memory of each guest (1024)
+              --limit SECONDS the script at most (600)
+              --pcap, --faults, --seed as above
   qemu      [ARGUMENT]...     QEMU with vfio-user-pci
   setup     what the others do first: Rust targets, QEMU
 ";
@@ -156,31 +163,54 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 }
 
 fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let (mut script, mut hcas) = (None, 0);
+    let mut fabric = FabricOptions::new();
+    let mut run = linux::Run {
+        lab: linux::Options { hcas: 0, ..linux::Options::new(linux::Kernel::V6_1, 1) },
+        script: None,
+        unikernels: Vec::new(),
+        limit: Duration::from_secs(600),
+    };
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
-            Long("hca") => hcas += 1,
-            Value(text) if script.is_none() => script = Some(text.string().map_err(usage)?),
+            Long("hca") => run.lab.hcas += 1,
+            Long("kernel") => {
+                let name = arguments.value().and_then(ValueExt::string).map_err(usage)?;
+                run.lab.kernel = name.parse()?;
+            }
+            Long("guests") => run.lab.guests = arguments.value().and_then(|v| v.parse()).map_err(usage)?,
+            Long("unikernel") => {
+                run.unikernels.push(arguments.value().and_then(ValueExt::string).map_err(usage)?);
+            }
+            Long("program") => run.lab.programs.push(arguments.value().map_err(usage)?.into()),
+            Long("memory") => {
+                run.lab.memory_mib = arguments.value().and_then(|v| v.parse()).map_err(usage)?;
+            }
+            Long("accel") => {
+                run.lab.accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?;
+            }
+            Long("limit") => {
+                run.limit = Duration::from_secs(arguments.value().and_then(|v| v.parse()).map_err(usage)?);
+            }
+            Long(name) => {
+                let name = name.to_owned();
+                if !fabric_option(&name, &mut arguments, &mut fabric)? {
+                    return Err(Error::Usage(format!("unknown option --{name}")));
+                }
+            }
+            Value(text) if run.script.is_none() => run.script = Some(text.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),
         }
     }
-    let script = script
-        .unwrap_or_else(|| "uname -a; lspci -nn; modprobe mlx5_ib; ibv_devinfo; dmesg | grep -i mlx5".into());
-    let qemu = setup::qemu()?;
-    let image = linux::image(&linux::ORACLE)?;
-    let (_folder, _served, sockets) = serve_some(hcas)?;
-    let options = linux::Options { hcas: sockets, show: true, ..linux::Options::default() };
-    let transcript = linux::boot(&qemu, &image, &script, &options)?;
-    println!(
-        "status {}, boot {:.1} s, total {:.1} s",
-        transcript.status,
-        transcript.boot.as_secs_f64(),
-        transcript.total.as_secs_f64()
-    );
-    Ok(ExitCode::from(transcript.status))
+    if run.lab.guests == 0 {
+        return Err(Error::Usage("linux needs at least one guest".into()));
+    }
+    run.lab.capture = fabric.capture;
+    run.lab.faults = fabric.faults;
+    run.lab.seed = fabric.seed;
+    linux::run(&run).map(ExitCode::from)
 }
 
-/// The options that `serve` and `demo` share. Answers whether `name` was one of them.
+/// The options that `serve`, `demo` and `linux` share. Answers whether `name` was one of them.
 fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
     let mut value = || arguments.value().map_err(usage);
     match name {

@@ -289,7 +289,7 @@ fn for_each_line(mut stream: impl Read, mut each: impl FnMut(String) -> bool) {
 }
 
 /// A guest's line as text that cannot move the cursor or change the terminal.
-fn clean(line: &[u8]) -> String {
+pub(crate) fn clean(line: &[u8]) -> String {
     String::from_utf8_lossy(line)
         .trim_end_matches('\r')
         .chars()

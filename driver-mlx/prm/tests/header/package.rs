@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// When this environment variable is set (and not empty), a missing header is a failure and not a skipped test.
-pub const REQUIRE: &str = "MLX5_PRM_REQUIRE_HEADER";
+pub const REQUIRE: &str = "MLX5_TESTS_REQUIRE";
 
 /// The folder of headers, or `None` after saying in plain words that `what` is not compared.
 ///

@@ -1,6 +1,7 @@
 //! The Linux guest's kernel and initramfs, made from Debian packages and kept in the cache.
 
 use super::cpio::Writer;
+use super::recipe::Recipe;
 use crate::cache;
 use crate::debian::{self, Packages};
 use crate::error::{Error, IoContext, Result};
@@ -11,69 +12,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// What goes into a guest.
-#[derive(Debug, Clone)]
-pub struct Recipe<'a> {
-    /// The name of the cache entry; different contents need different names.
-    pub name: &'a str,
-    /// The Debian suite.
-    pub suite: &'a str,
-    /// The packages, the kernel's among them.
-    pub packages: &'a [&'a str],
-    /// The kernel modules to keep, without ".ko"; what they depend on comes along.
-    pub modules: &'a [&'a str],
-}
-
-/// Debian 12 with its 6.1 kernel, mlx5, RDS and the RDMA tools: the oracle guest.
-pub const ORACLE: Recipe<'static> = Recipe {
-    name: "linux-bookworm-3",
-    suite: "bookworm",
-    packages: &[
-        "linux-image-amd64",
-        "busybox-static",
-        "kmod",
-        "xz-utils",
-        "iproute2",
-        "pciutils",
-        "rdma-core",
-        "ibverbs-utils",
-        "ibverbs-providers",
-        "infiniband-diags",
-        "rdmacm-utils",
-        "perftest",
-    ],
-    modules: &[
-        "mlx5_core",
-        "mlx5_ib",
-        "ib_core",
-        "ib_uverbs",
-        "ib_umad",
-        "ib_ipoib",
-        "ib_cm",
-        "rdma_cm",
-        "rdma_ucm",
-        "rds",
-        "rds_rdma",
-        "rds_tcp",
-        "rdma_rxe",
-        "crc32_generic",
-        "qemu_fw_cfg",
-        "virtio_pci",
-        "virtio_net",
-        "virtio_console",
-        "virtio_rng",
-        "dummy",
-        "veth",
-        "tun",
-    ],
-};
-
 /// A guest that can be booted.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// The kernel, unpacked: an ELF that boots by PVH.
     pub kernel: PathBuf,
-    /// The initramfs.
+    /// The initramfs without its first program, which comes with each start ([`super::overlay`]).
     pub initramfs: PathBuf,
     /// The kernel's version, as in "6.1.0-50-amd64".
     pub version: String,
@@ -103,6 +47,7 @@ fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
     let packages = Packages { suites: &[recipe.suite], release: None, names: recipe.packages };
     debian::unpack(&tree, &packages, REMEDY)?;
     eprintln!("setup: making the initramfs of {}", recipe.name);
+    merge_usr(&tree)?;
     let version = kernel_version(&tree)?;
     keep_modules(&tree, &version, recipe.modules)?;
     let mut depmod = debian::command_in(&tree, "sbin/depmod")?;
@@ -130,10 +75,42 @@ fn kernel_version(tree: &Path) -> Result<String> {
         .ok_or_else(|| Error::Format(format!("no kernel in {}", folder.display())))
 }
 
+/// The top folders that are links into `usr`, where a system was installed and not only unpacked.
+const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
+
+/// Makes those links where a release has everything below `usr`.
+fn merge_usr(tree: &Path) -> Result<()> {
+    for folder in MERGED {
+        let (link, target) = (tree.join(folder), Path::new("usr").join(folder));
+        if link.symlink_metadata().is_err() && tree.join(&target).is_dir() {
+            std::os::unix::fs::symlink(&target, &link).context("cannot create", &link)?;
+        }
+    }
+    Ok(())
+}
+
+/// What begins a compressed stream, and the program of the tree that unpacks it.
+const PACKERS: [(&[u8], &str); 2] = [(b"\xfd7zXZ\0", "usr/bin/xz"), (b"\x28\xb5\x2f\xfd", "usr/bin/zstd")];
+
+/// Unpacks `packed` (a file of one compressed stream) into `into`.
+fn unpack_stream(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
+    let data = fs::read(packed).context("cannot read", packed)?;
+    let Some((_, program)) = PACKERS.iter().find(|(magic, _)| data.starts_with(magic)) else {
+        return Err(Error::Format(format!("{} is packed in an unknown way", packed.display())));
+    };
+    let output = File::create(into).context("cannot create", into)?;
+    let status = debian::command_in(tree, program)?.arg("-dc").arg(packed).stdout(output).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Error::Program(format!("{program} failed ({status})"))),
+        Err(error) => Err(Error::Program(format!("cannot start {program}: {error}"))),
+    }
+}
+
 /// Unpacks the ELF within a bzImage: under an emulated CPU the kernel would take longer to unpack itself than to
 /// boot. Where the payload lies: Linux, Documentation/x86/boot.rst, `setup_sects`, `payload_offset`.
 fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
-    let bad = || Error::Format(format!("{} is not an xz-compressed bzImage", packed.display()));
+    let bad = || Error::Format(format!("{} is not a bzImage", packed.display()));
     let image = fs::read(packed).context("cannot read", packed)?;
     let word = |at: usize| -> Result<usize> {
         let bytes = image.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or_else(bad)?;
@@ -142,26 +119,16 @@ fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     let setup_sectors = usize::from(*image.get(0x1f1).ok_or_else(bad)?);
     let start = (setup_sectors + 1) * 512 + word(0x248)?;
     let payload = image.get(start..).and_then(|rest| rest.get(..word(0x24c).ok()?)).ok_or_else(bad)?;
-    // The last four bytes are the unpacked size, which is no part of the xz stream.
+    // The last four bytes are the unpacked size, which is no part of the stream.
     let stream = payload.len().checked_sub(4).and_then(|length| payload.get(..length)).ok_or_else(bad)?;
-    if !stream.starts_with(b"\xfd7zXZ\0") {
-        return Err(bad());
-    }
-    let packed_payload = into.with_extension("xz");
+    let packed_payload = into.with_extension("packed");
     fs::write(&packed_payload, stream).context("cannot write", &packed_payload)?;
-    let output = File::create(into).context("cannot create", into)?;
-    let status =
-        debian::command_in(tree, "usr/bin/xz")?.arg("-dc").arg(&packed_payload).stdout(output).status();
-    fs::remove_file(&packed_payload).context("cannot remove", &packed_payload)?;
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Error::Program(format!("xz failed ({status})"))),
-        Err(error) => Err(Error::Program(format!("cannot start xz: {error}"))),
-    }
+    unpack_stream(tree, &packed_payload, into)?;
+    fs::remove_file(&packed_payload).context("cannot remove", &packed_payload)
 }
 
 /// All files below `folder`, links included, folders left out.
-fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -180,7 +147,27 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// A module's name as the kernel spells it.
 fn module_name(path: &Path) -> Option<String> {
-    Some(path.file_name()?.to_str()?.strip_suffix(".ko")?.replace('-', "_"))
+    let name = path.file_name()?.to_str()?;
+    let name = name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz"))?;
+    Some(name.replace('-', "_"))
+}
+
+/// The names of the modules that the kernel has built in.
+fn built_in(folder: &Path) -> Result<BTreeSet<String>> {
+    let list = folder.join("modules.builtin");
+    let text = fs::read_to_string(&list).context("cannot read", &list)?;
+    Ok(text.lines().filter_map(|line| module_name(Path::new(line))).collect())
+}
+
+/// The module's file unpacked, as an emulated CPU loads it fastest.
+fn plain_module(tree: &Path, path: &Path) -> Result<PathBuf> {
+    if path.extension().is_none_or(|extension| extension != "xz") {
+        return Ok(path.to_path_buf());
+    }
+    let plain = path.with_extension("");
+    unpack_stream(tree, path, &plain)?;
+    fs::remove_file(path).context("cannot remove", path)?;
+    Ok(plain)
 }
 
 /// The names in a module's `depends=` and `softdep=` records.
@@ -208,7 +195,9 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
     let folder = tree.join("lib/modules").join(version);
     let all: BTreeMap<String, PathBuf> =
         files_below(&folder)?.into_iter().filter_map(|path| Some((module_name(&path)?, path))).collect();
-    if let Some(absent) = wanted.iter().find(|name| !all.contains_key(**name)) {
+    let built_in = built_in(&folder)?;
+    let there = |name: &str| all.contains_key(name) || built_in.contains(name);
+    if let Some(absent) = wanted.iter().find(|name| !there(name)) {
         return Err(Error::Format(format!("the kernel {version} has no module {absent}")));
     }
     let mut keep = BTreeSet::new();
@@ -218,7 +207,7 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
         if let Some(path) = all.get(&name)
             && keep.insert(name)
         {
-            open.extend(module_needs(path)?);
+            open.extend(module_needs(&plain_module(tree, path)?)?);
         }
     }
     for (name, path) in &all {
@@ -232,7 +221,22 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
 /// Folders whose programs and settings a guest may use.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
 /// Programs that came along with dependencies and that no guest runs.
-const UNUSED: [&str; 8] = ["perl", "cpan", "dpkg", "udevadm", "systemd", "tar", "xz", "raw_ethernet"];
+const UNUSED: [&str; 14] = [
+    "perl",
+    "cpan",
+    "dpkg",
+    "udevadm",
+    "systemd",
+    "tar",
+    "xz",
+    "zstd",
+    "pzstd",
+    "raw_ethernet",
+    "user",
+    "group",
+    "cpio",
+    "openssl",
+];
 /// Plug-ins that programs open by name, and settings.
 const EXTRA: [&str; 6] = [
     "etc/libibverbs.d",
@@ -341,46 +345,55 @@ fn write_initramfs(tree: &Path, archive: &Path) -> Result<()> {
     written.context("cannot write", archive)
 }
 
+/// Where a file of the tree goes in a guest, where the top folders are links.
+fn in_guest(file: &Path) -> PathBuf {
+    if MERGED.iter().any(|folder| file.starts_with(folder)) {
+        Path::new("usr").join(file)
+    } else {
+        file.to_path_buf()
+    }
+}
+
 fn archive_tree<W: Write>(tree: &Path, out: W) -> Result<W> {
     let mut writer = Writer::new(out);
     let mut folders: BTreeSet<PathBuf> =
         ["proc", "sys", "dev", "run", "tmp", "root", "etc"].into_iter().map(PathBuf::from).collect();
-    let files = choose_files(tree)?;
-    for file in &files {
+    folders.extend(MERGED.map(|folder| Path::new("usr").join(folder)));
+    // By their places in the guest; the same file may be reached by two paths in the tree.
+    let files: BTreeMap<PathBuf, PathBuf> =
+        choose_files(tree)?.into_iter().map(|file| (in_guest(&file), tree.join(file))).collect();
+    for file in files.keys() {
         folders.extend(file.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).map(Into::into));
     }
+    folders.insert("usr".into());
     // Sorted, so parents come before what is in them.
     for folder in &folders {
-        let name = folder.to_string_lossy();
-        let path = tree.join(folder);
-        writer.folder(&name).context("cannot archive", &path)?;
+        writer.folder(&folder.to_string_lossy()).context("cannot archive", folder)?;
     }
-    for file in &files {
+    for folder in MERGED {
+        writer.link(folder, &format!("usr/{folder}")).context("cannot archive", tree)?;
+    }
+    for (file, path) in &files {
         let name = file.to_string_lossy();
-        let path = tree.join(file);
-        if let Ok(target) = fs::read_link(&path) {
-            writer.link(&name, &target.to_string_lossy()).context("cannot archive", &path)?;
+        if let Ok(target) = fs::read_link(path) {
+            writer.link(&name, &target.to_string_lossy()).context("cannot archive", path)?;
         } else {
-            let data = fs::read(&path).context("cannot read", &path)?;
+            let data = fs::read(path).context("cannot read", path)?;
             let executable = path
                 .metadata()
                 .is_ok_and(|data| std::os::unix::fs::PermissionsExt::mode(&data.permissions()) & 0o111 != 0);
-            writer.file(&name, executable, &data).context("cannot archive", &path)?;
+            writer.file(&name, executable, &data).context("cannot archive", path)?;
         }
     }
     // Programs that no package brought come from busybox.
     for applet in busybox_applets(tree)? {
-        if !PROGRAM_FOLDERS.iter().any(|folder| files.contains(&Path::new(folder).join(&applet))) {
-            writer.link(&format!("bin/{applet}"), "/bin/busybox").context("cannot archive", tree)?;
+        if !["usr/bin", "usr/sbin"].iter().any(|folder| files.contains_key(&Path::new(folder).join(&applet)))
+        {
+            writer.link(&format!("usr/bin/{applet}"), "/usr/bin/busybox").context("cannot archive", tree)?;
         }
     }
     writer.character_device("dev/console", 5, 1).context("cannot archive", tree)?;
-    writer.file("init", true, INIT.as_bytes()).context("cannot archive", tree)?;
     writer.file("etc/passwd", false, b"root:x:0:0:root:/root:/bin/sh\n").context("cannot archive", tree)?;
     writer.file("etc/group", false, b"root:x:0:\n").context("cannot archive", tree)?;
     writer.finish().context("cannot archive", tree)
 }
-
-/// The guest's first process: runs the script that QEMU's firmware configuration brings and powers off, with
-/// the script's status as the last line on the console.
-const INIT: &str = include_str!("init.sh");

@@ -1,22 +1,36 @@
 #!/bin/busybox sh
-# The first process of the Linux guest: runs the script that the host handed over (-fw_cfg name=opt/run),
-# says its status on the console and powers the machine off.
+# The first process of a Linux guest: sets the machine up, then runs the scripts that the host sends on the second serial
+# line. The first is the kernel's console.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /run
+set -a
+. /etc/guest
+set +a
 ip link set lo up
-modprobe qemu_fw_cfg
-script=/sys/firmware/qemu_fw_cfg/by_name/opt/run/raw
-if [ -r $script ]; then
-    cat $script > /tmp/run
-    echo "@begin"
-    sh /tmp/run < /dev/null 2>&1
-    echo "@status $?"
-else
-    echo "no script came with the guest (-fw_cfg name=opt/run,file=...)"
-    echo "@status 127"
+if [ -n "$ADDRESS" ]; then
+    modprobe virtio_pci
+    modprobe virtio_net
+    ip address add "$ADDRESS/24" dev eth0
+    ip link set eth0 up
 fi
+exec 3<> /dev/ttyS1
+stty -F /dev/ttyS1 raw -echo
+echo "@ready" >&3
+# A line is a number and a script, in which \n stands for a line feed and \\ for a backslash. The script's output is
+# followed by a line with the number and the script's status.
+while read -r number script <&3; do
+    if [ "$script" = "@off" ]; then
+        sync
+        poweroff -f
+    fi
+    printf '%b' "$script" > "/run/script.$number"
+    sh "/run/script.$number" < /dev/null >&3 2>&1 3>&-
+    printf '\n@end %s %s\n' "$number" $? >&3
+    rm -f "/run/script.$number"
+done
+echo "the host's line is closed" > /dev/console
 poweroff -f

@@ -14,7 +14,7 @@ pub use model::Summary;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{self, Temporary};
 use device::Device;
-use hca_model::fabric::{FabricConfig, Faults, PcapNg};
+use hca_model::fabric::{FabricConfig, FabricCounters, Faults, PcapNg};
 use hca_model::hca::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::world::World;
@@ -184,12 +184,38 @@ impl Served {
 
     /// Whether the model thread still runs.
     pub fn is_alive(&self) -> bool {
-        self.handle.census().is_some()
+        self.census().is_some()
+    }
+
+    /// Calls `task` on the model thread with all devices, their fabric and the time; `None` when the thread has ended.
+    pub fn with_world<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.handle.with_world(task)
     }
 
     /// How many objects of each kind every HCA holds now; `None` when the model thread has ended.
     pub fn census(&self) -> Option<Vec<Census>> {
-        self.handle.census()
+        self.with_world(|world, _| world.nodes.iter().map(|node| node.hca.census()).collect())
+    }
+
+    /// What happened to packets so far; `None` when the model thread has ended.
+    pub fn counters(&self) -> Option<FabricCounters> {
+        self.with_world(|world, _| world.fabric.counters())
+    }
+
+    /// From now on `faults` happen to packets, as `seed` has it; `None` when the model thread has ended.
+    pub fn set_faults(&self, faults: Faults, seed: u64) -> Option<()> {
+        self.with_world(move |world, _| {
+            world.fabric.reseed(seed);
+            world.fabric.set_faults(faults);
+        })
+    }
+
+    /// Plugs the cable of node `node` in, or pulls it; `None` when the model thread has ended.
+    pub fn set_cable(&self, node: usize, plugged: bool) -> Option<()> {
+        self.with_world(move |world, _| world.set_cable(node, plugged))
     }
 }
 

@@ -7,7 +7,6 @@ use super::interrupts::Vectors;
 use super::memory::{GuestMap, Range};
 use crate::error::{Error, Result};
 use hca_model::fabric::FabricCounters;
-use hca_model::hca::Census;
 use hca_model::world::{NodePort, World};
 use hca_model::{GuestMemory, Interrupts};
 use std::fs::File;
@@ -68,9 +67,12 @@ struct Call {
     answer: SyncSender<io::Result<Vec<u8>>>,
 }
 
+/// Something to be done with all devices and the fabric.
+type Task = Box<dyn FnOnce(&mut World, u64) + Send>;
+
 enum Message {
     Call(Call),
-    Census(SyncSender<Vec<Census>>),
+    Task(Task),
     Stop(SyncSender<Summary>),
 }
 
@@ -108,10 +110,17 @@ impl Handle {
         receiver.recv_timeout(limit).ok()
     }
 
-    /// How many objects of each kind every HCA holds now; `None` when the thread takes no messages any more.
-    pub fn census(&self) -> Option<Vec<Census>> {
+    /// Has the thread call `task` with all devices, their fabric and the time; `None` when it takes no messages any more.
+    pub fn with_world<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
+    ) -> Option<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.messages.send(Message::Census(sender)).ok()?;
+        let task: Task = Box::new(move |world, now| {
+            // Nobody waits any more when this fails.
+            let _ = sender.send(task(world, now));
+        });
+        self.messages.send(Message::Task(task)).ok()?;
         self.wake();
         receiver.recv_timeout(Duration::from_secs(5)).ok()
     }
@@ -251,8 +260,9 @@ impl Model {
                         // A client that is gone needs no answer.
                         let _ = call.answer.send(answer);
                     }
-                    Message::Census(answer) => {
-                        let _ = answer.send(self.world.nodes.iter().map(|node| node.hca.census()).collect());
+                    Message::Task(task) => {
+                        let now = self.now();
+                        task(&mut self.world, now);
                     }
                     Message::Stop(answer) => {
                         let _ = answer.send(self.summary());

@@ -1,0 +1,66 @@
+//! What tests with Linux guests have in common: what they stand on, and what counts as a complaint of the kernel.
+
+use super::guest::KernelMessage;
+use super::lab::{Lab, Options};
+use super::recipe::Kernel;
+use crate::error::Error;
+use crate::levels;
+use crate::setup;
+
+/// Guests as `options` has them, or `None` after saying that the test is skipped: no QEMU or no Debian packages can be had.
+///
+/// # Panics
+/// What should be there is not, or something that is there does not work.
+pub fn lab_or_skip(options: Options) -> Option<Lab> {
+    let lab = setup::qemu().and_then(|qemu| Lab::start(&qemu, options));
+    match lab {
+        Ok(lab) => Some(lab),
+        Err(Error::Missing { what, remedy }) if !levels::required() => {
+            levels::skip(&format!("no Linux guest on this machine: {what}; {remedy}"));
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The kernels that a test runs: the first always, the others where full lengths are asked for.
+pub fn kernels() -> &'static [Kernel] {
+    if levels::long() { &Kernel::ALL } else { &Kernel::ALL[..1] }
+}
+
+/// Names of the drivers whose warnings count.
+const DRIVERS: [&str; 6] = ["mlx5", "ib_core", "infiniband", "rdma", "ib_", "rds"];
+/// The kernel's own words about a driver that went wrong.
+const TRACES: [&str; 8] =
+    ["cut here", "Call Trace", "BUG:", "WARNING:", "Oops", "hung task", "blocked for more than", "refcount"];
+
+/// The messages of level warning or worse that come from the RDMA drivers, and every sign of a kernel in trouble.
+pub fn complaints(messages: &[KernelMessage]) -> Vec<String> {
+    messages
+        .iter()
+        .filter(|message| {
+            (message.level <= 4 && DRIVERS.iter().any(|name| message.text.contains(name)))
+                || TRACES.iter().any(|name| message.text.contains(name))
+        })
+        .map(|message| format!("<{}> {}", message.level, message.text))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_of_drivers_and_traces_are_complaints() {
+        let message = |level, text: &str| KernelMessage { level, text: text.into() };
+        let messages = [
+            message(6, "mlx5_core 0000:00:02.0: firmware version: 16.28.4000"),
+            message(4, "mlx5_core 0000:00:02.0: cmd_work_handler: timed out"),
+            message(4, "ACPI: IRQ 4 override to edge(!), high(!)"),
+            message(4, "WARNING: CPU: 0 PID: 1 at drivers/x.c:1"),
+        ];
+        let found = complaints(&messages);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("timed out") && found[1].contains("WARNING"), "{found:?}");
+    }
+}

@@ -1,0 +1,63 @@
+//! What a guest gets at each start beside its image: the first program, small helpers, and programs of ours. A second
+//! archive behind the image's own, so that the image is made once.
+
+use super::cpio::Writer;
+use crate::error::{IoContext, Result};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The guest's first process.
+const INIT: &str = include_str!("init.sh");
+
+/// Helpers of the scripts that tests run, by name.
+const HELPERS: [(&str, &str); 5] = [
+    ("background", include_str!("bin/background.sh")),
+    ("listening", include_str!("bin/listening.sh")),
+    ("reap", include_str!("bin/reap.sh")),
+    ("ports-active", include_str!("bin/ports-active.sh")),
+    ("hcas-up", include_str!("bin/hcas-up.sh")),
+];
+
+/// A guest's own settings.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Which guest it is, from 0.
+    pub number: usize,
+    /// The addresses of all guests on the network that connects them; empty when there is none.
+    pub addresses: Vec<String>,
+    /// Programs of ours, which go to `/usr/bin`.
+    pub programs: Vec<PathBuf>,
+}
+
+/// Writes to `into` the initramfs `image` with what `settings` add to it.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn write(image: &Path, settings: &Settings, into: &Path) -> Result<()> {
+    fs::copy(image, into).context("cannot copy the initramfs to", into)?;
+    let file = File::options().append(true).open(into).context("cannot write", into)?;
+    archive(settings, file).context("cannot write", into)
+}
+
+fn archive(settings: &Settings, out: File) -> std::io::Result<()> {
+    let mut writer = Writer::new(out);
+    writer.file("init", true, INIT.as_bytes())?;
+    for (name, text) in HELPERS {
+        writer.file(&format!("usr/bin/{name}"), true, text.as_bytes())?;
+    }
+    let address = settings.addresses.get(settings.number).map_or("", String::as_str);
+    let guests = settings.addresses.len().max(1);
+    let variables = format!("GUEST={}\nGUESTS={guests}\nADDRESS={address}\n", settings.number);
+    writer.file("etc/guest", false, variables.as_bytes())?;
+    let mut hosts = "127.0.0.1 localhost\n".to_owned();
+    for (number, address) in settings.addresses.iter().enumerate() {
+        hosts.push_str(&format!("{address} guest{number}\n"));
+    }
+    writer.file("etc/hosts", false, hosts.as_bytes())?;
+    for program in &settings.programs {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        writer.file(&format!("usr/bin/{name}"), true, &fs::read(program)?)?;
+    }
+    writer.finish()?.flush()
+}
