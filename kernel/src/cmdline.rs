@@ -2,14 +2,22 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo` |
-//! | `ip` | the node's own IPv4 address |
-//! | `peer` | the other node's IPv4 address |
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo`, `verbs` |
+//! | `ip` | the node's own IPv4 address, with `/` and the prefix length if it is not 24 |
+//! | `gateway` | the router to other subnets; without it there is none |
+//! | `peer` or `to` | the other node's IPv4 address |
 //! | `neighbours` | `address/GID` pairs with commas between them: who is where on the fabric; the GID as an IPv6 address |
-//! | `role` | with `app=demo`: `server` or `client` |
+//! | `role` | with `app=demo`, `verbs`, `rping`: `server` or `client` |
 //! | `seed` | with `app=demo`: a number that varies payloads and sizes, the same on both nodes; default 1 |
 //! | `divide` | with `app=demo`: the demonstration's volume is divided by this; default 1 |
-//! | `wait` | with `app=demo`: seconds to wait for the peer; default 60 |
+//! | `wait` | seconds to wait for the peer; default 60 |
+//! | `peer_qpn`, `peer_psn`, `peer_lid`, `peer_rkey`, `peer_addr` | with `app=verbs`: the peer's numbers, else they come as a line on COM1 |
+//! | `count` | with `app=ping`, `rping`: how many; default 100 |
+//! | `size` | with `app=ping`, `rping`: payload bytes; default 64 |
+//! | `port` | with `app=tcp`, `rping`: the port to connect to or listen on |
+//! | `send` | with `app=tcp`: bytes to send, suffix `K`, `M` or `G`; default 0 |
+//! | `source` | with `app=ip`: bytes that its source service gives each client; default `16M` |
+//! | `verify` | with `app=rping`: `yes` (default) or `no`, whether the client compares what came back |
 //! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
 //! | `kind` | with `app=fault`: which fault |
 
@@ -26,6 +34,12 @@ pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
 
 /// The most neighbours that a command line may name.
 pub const MAX_NEIGHBOURS: usize = 16;
+
+/// The most words about the peer of `app=verbs`.
+pub const MAX_PEER_WORDS: usize = 6;
+
+/// What the source service gives when `source=` is not given.
+pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 /// An address and the port GID of whoever has it.
 pub type Neighbour = (Ipv4Addr, Ipv6Addr);
@@ -54,16 +68,19 @@ pub enum App {
     Hca,
     /// One node of the demonstration: moves data to and from its peer by DAT and RDS, and checks it.
     Demo,
+    /// A reliable connection on the driver alone, its numbers exchanged by hand; all operations both ways.
+    Verbs,
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 6] = [
+    const NAMES: [(&'static str, App); 7] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
         ("msix", App::Msix),
         ("hca", App::Hca),
         ("demo", App::Demo),
+        ("verbs", App::Verbs),
     ];
 }
 
@@ -74,18 +91,36 @@ pub struct Options<'a> {
     pub app: App,
     /// The node's own address.
     pub ip: Option<Ipv4Addr>,
+    /// Bits of the own address that name its subnet.
+    pub prefix_len: u8,
+    /// The router to other subnets.
+    pub gateway: Option<Ipv4Addr>,
     /// The other node's address.
     pub peer: Option<Ipv4Addr>,
     /// Who is where on the fabric.
     pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
-    /// The side of `app=demo`.
+    /// The side of `app=demo`, `app=verbs`, `app=rping`.
     pub role: Option<Role>,
     /// Varies what `app=demo` sends.
     pub seed: u64,
     /// Divides the volume of `app=demo`; not 0.
     pub divide: u64,
-    /// Seconds that `app=demo` waits for its peer.
+    /// Seconds to wait for the peer.
     pub wait_seconds: u64,
+    /// The words of `app=verbs`' peer, as `qpn=1`.
+    pub peer_words: Vec<&'a str, MAX_PEER_WORDS>,
+    /// How many pings.
+    pub count: u32,
+    /// Bytes of a ping.
+    pub size: u32,
+    /// The port of `app=tcp` and `app=rping`.
+    pub port: Option<u16>,
+    /// Bytes that `app=tcp` sends.
+    pub send_bytes: u64,
+    /// Bytes that `app=ip`'s source service gives.
+    pub source_bytes: u64,
+    /// Whether the client of `app=rping` compares.
+    pub verify: bool,
     /// Size of the DMA region in bytes, a multiple of 4096.
     pub dma_bytes: u64,
     /// The fault that `app=fault` raises.
@@ -145,8 +180,9 @@ impl fmt::Display for Error<'_> {
 
 impl core::error::Error for Error<'_> {}
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo";
-const KEYS: &str = "app, ip, peer, neighbours, role, seed, divide, wait, dma, kind";
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs";
+const KEYS: &str = "app, ip, gateway, peer, to, neighbours, role, seed, divide, wait, peer_qpn, peer_psn, peer_lid, \
+                    peer_rkey, peer_addr, count, size, port, send, source, verify, dma, kind";
 
 impl<'a> Options<'a> {
     /// Parses the whole command line.
@@ -159,17 +195,30 @@ impl<'a> Options<'a> {
         }
         let (mut app, mut ip, mut peer, mut dma, mut kind) = (None, None, None, None, None);
         let (mut neighbours, mut role, mut seed, mut divide, mut wait) = (None, None, None, None, None);
+        let (mut gateway, mut count, mut size, mut port) = (None, None, None, None);
+        let (mut send, mut source, mut verify, mut peer_words) = (None, None, None, Vec::new());
         for word in text.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
             match key {
                 "app" => once(&mut app, key, parse_app(value))?,
-                "ip" => once(&mut ip, key, parse_ip(key, value))?,
-                "peer" => once(&mut peer, key, parse_ip(key, value))?,
+                "ip" => once(&mut ip, key, parse_ip_and_prefix(key, value))?,
+                "gateway" => once(&mut gateway, key, parse_ip(key, value))?,
+                "peer" | "to" => once(&mut peer, key, parse_ip(key, value))?,
                 "neighbours" => once(&mut neighbours, key, parse_neighbours(value))?,
                 "role" => once(&mut role, key, parse_role(value))?,
                 "seed" => once(&mut seed, key, parse_number(key, value, 0))?,
                 "divide" => once(&mut divide, key, parse_number(key, value, 1))?,
                 "wait" => once(&mut wait, key, parse_number(key, value, 1))?,
+                "peer_qpn" | "peer_psn" | "peer_lid" | "peer_gid" | "peer_rkey" | "peer_addr" => {
+                    let word = word.strip_prefix("peer_").unwrap_or(word);
+                    peer_words.push(word).map_err(|_| Error::Twice(key))?;
+                }
+                "count" => once(&mut count, key, parse_u32(key, value, 1))?,
+                "size" => once(&mut size, key, parse_u32(key, value, 0))?,
+                "port" => once(&mut port, key, parse_port(key, value))?,
+                "send" => once(&mut send, key, parse_bytes(key, value))?,
+                "source" => once(&mut source, key, parse_bytes(key, value))?,
+                "verify" => once(&mut verify, key, parse_yes(key, value))?,
                 "dma" => once(&mut dma, key, parse_dma(value))?,
                 "kind" => once(&mut kind, key, Ok(value))?,
                 _ => return Err(Error::UnknownKey(key)),
@@ -177,13 +226,22 @@ impl<'a> Options<'a> {
         }
         Ok(Options {
             app: app.ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?,
-            ip,
+            ip: ip.map(|(address, _)| address),
+            prefix_len: ip.map_or(DEFAULT_PREFIX_LEN, |(_, len)| len),
+            gateway,
             peer,
             neighbours: neighbours.unwrap_or_default(),
             role,
             seed: seed.unwrap_or(1),
             divide: divide.unwrap_or(1),
             wait_seconds: wait.unwrap_or(60),
+            peer_words,
+            count: count.unwrap_or(100),
+            size: size.unwrap_or(64),
+            port,
+            send_bytes: send.unwrap_or(0),
+            source_bytes: source.unwrap_or(DEFAULT_SOURCE_BYTES),
+            verify: verify.unwrap_or(true),
             dma_bytes: dma.unwrap_or(DEFAULT_DMA_BYTES),
             kind,
         })
@@ -216,6 +274,42 @@ fn parse_app(value: &str) -> Result<App, Error<'_>> {
 
 fn parse_ip<'a>(key: &'a str, value: &'a str) -> Result<Ipv4Addr, Error<'a>> {
     value.parse().map_err(|_| Error::BadValue { key, value, expected: "an IPv4 address" })
+}
+
+/// The prefix length when none is given.
+const DEFAULT_PREFIX_LEN: u8 = 24;
+
+fn parse_ip_and_prefix<'a>(key: &'a str, value: &'a str) -> Result<(Ipv4Addr, u8), Error<'a>> {
+    let bad = Error::BadValue { key, value, expected: "an IPv4 address, perhaps with / and a prefix length" };
+    match value.split_once('/') {
+        None => Ok((value.parse().map_err(|_| bad)?, DEFAULT_PREFIX_LEN)),
+        Some((address, len)) => {
+            let len = len.parse().ok().filter(|len| (1..=32).contains(len)).ok_or(bad)?;
+            Ok((address.parse().map_err(|_| bad)?, len))
+        }
+    }
+}
+
+fn parse_port<'a>(key: &'a str, value: &'a str) -> Result<u16, Error<'a>> {
+    let bad = Error::BadValue { key, value, expected: "a port from 1 to 65535" };
+    value.parse().ok().filter(|port| *port != 0).ok_or(bad)
+}
+
+fn parse_u32<'a>(key: &'a str, value: &'a str, least: u64) -> Result<u32, Error<'a>> {
+    let number = parse_number(key, value, least)?;
+    u32::try_from(number).map_err(|_| Error::BadValue { key, value, expected: "a number of at most 32 bits" })
+}
+
+fn parse_bytes<'a>(key: &'a str, value: &'a str) -> Result<u64, Error<'a>> {
+    parse_size(value).ok_or(Error::BadValue { key, value, expected: "a number of bytes, as in 16M" })
+}
+
+fn parse_yes<'a>(key: &'a str, value: &'a str) -> Result<bool, Error<'a>> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Error::BadValue { key, value, expected: "yes or no" }),
+    }
 }
 
 fn parse_role(value: &str) -> Result<Role, Error<'_>> {
@@ -281,12 +375,21 @@ mod tests {
             Options {
                 app: App::Fault,
                 ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                prefix_len: 24,
+                gateway: None,
                 peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
                 neighbours: Vec::new(),
                 role: None,
                 seed: 1,
                 divide: 1,
                 wait_seconds: 60,
+                peer_words: Vec::new(),
+                count: 100,
+                size: 64,
+                port: None,
+                send_bytes: 0,
+                source_bytes: 16 << 20,
+                verify: true,
                 dma_bytes: 3 << 20,
                 kind: Some("stack"),
             }
@@ -305,6 +408,24 @@ mod tests {
     }
 
     #[test]
+    fn an_ip_host_and_its_clients() {
+        let options = Options::parse("app=verbs ip=10.1.2.3/16 gateway=10.1.0.1 source=1M").unwrap();
+        assert_eq!((options.ip, options.prefix_len), (Some(Ipv4Addr::new(10, 1, 2, 3)), 16));
+        assert_eq!((options.gateway, options.source_bytes), (Some(Ipv4Addr::new(10, 1, 0, 1)), 1 << 20));
+        let options = Options::parse("app=verbs ip=10.0.0.1 to=10.0.0.2 port=7 send=16M").unwrap();
+        assert_eq!((options.peer, options.port), (Some(Ipv4Addr::new(10, 0, 0, 2)), Some(7)));
+        assert_eq!(options.send_bytes, 16 << 20);
+        let options = Options::parse("app=verbs role=client count=5 size=65535 verify=no").unwrap();
+        assert_eq!((options.count, options.size, options.verify), (5, 65535, false));
+    }
+
+    #[test]
+    fn the_peer_of_verbs_keeps_its_words() {
+        let options = Options::parse("app=verbs peer_qpn=41 peer_psn=0 peer_lid=3").unwrap();
+        assert_eq!(options.peer_words, ["qpn=41", "psn=0", "lid=3"]);
+    }
+
+    #[test]
     fn defaults() {
         let options = Options::parse("app=idle").unwrap();
         assert_eq!((options.app, options.dma_bytes), (App::Idle, 64 << 20));
@@ -314,15 +435,24 @@ mod tests {
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
         let cases = [
-            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo"),
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo, verbs"),
             ("app", "`app` is not of the form key=value"),
             (
                 "app=hello colour=red",
-                "unknown key `colour`; known: app, ip, peer, neighbours, role, seed, divide, wait, dma, kind",
+                "unknown key `colour`; known: app, ip, gateway, peer, to, neighbours, role,",
             ),
             ("app=hello app=hello", "`app` is given twice"),
-            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca, demo"),
+            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs"),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
+            ("app=verbs ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
+            ("app=verbs ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IPv4 address, perhaps with /"),
+            ("app=verbs peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
+            ("app=verbs count=0", "count=0 is not a decimal number of 1 or more"),
+            ("app=verbs size=4294967296", "size=4294967296 is not a number of at most 32 bits"),
+            ("app=verbs port=0", "port=0 is not a port"),
+            ("app=verbs port=65536", "port=65536 is not a port"),
+            ("app=verbs send=x", "send=x is not a number of bytes"),
+            ("app=verbs verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

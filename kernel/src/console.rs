@@ -1,6 +1,7 @@
-//! Plain text on COM1, from any context.
+//! Plain text on COM1: out from any context, in for whoever asks.
 
 use core::fmt::{self, Write};
+use kernel::line::{LineError, LineReader};
 use spin::Mutex;
 use x86_64::instructions::interrupts::without_interrupts;
 
@@ -54,4 +55,30 @@ pub fn print_regardless(text: fmt::Arguments<'_>) {
             let _ = Serial.write_fmt(format_args!("\n{text}"));
         }
     });
+}
+
+/// Bytes taken in one call of [`Input::poll`]: a sender without pause does not keep the caller.
+const BYTES_PER_POLL: usize = 4096;
+
+/// What is typed. Whoever waits for a line polls every few milliseconds.
+#[derive(Debug)]
+pub struct Input(LineReader);
+
+impl Input {
+    /// Nothing read yet.
+    pub const fn new() -> Self {
+        Self(LineReader::new())
+    }
+
+    /// Takes what has come, and hands `take` the line that it completes, if it does.
+    pub fn poll<R>(&mut self, take: impl FnOnce(Result<&str, LineError>) -> R) -> Option<R> {
+        for _ in 0..BYTES_PER_POLL {
+            match self.0.push(serial::receive()?) {
+                Ok(Some(line)) => return Some(take(Ok(line))),
+                Ok(None) => {}
+                Err(error) => return Some(take(Err(error))),
+            }
+        }
+        None
+    }
 }

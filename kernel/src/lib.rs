@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`cmdline`] | the command line's words |
+//! | [`line`] | lines from the console's bytes |
 //! | [`pvh`] | the boot protocol's start information |
 //! | [`memory_map`] | usable memory and what is carved from it |
 //! | [`paging`] | page tables in a fixed pool |
@@ -27,6 +28,7 @@ pub mod acpi;
 pub mod clock;
 pub mod cmdline;
 pub mod exit;
+pub mod line;
 pub mod memory_map;
 pub mod paging;
 pub mod pci;

@@ -6,6 +6,7 @@ mod hca;
 mod hello;
 mod idle;
 mod msix;
+mod verbs;
 
 use kernel::cmdline::App;
 use kernel::exit::ExitCode;
@@ -21,5 +22,6 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Hca => hca::run(machine),
         App::Demo => demo::run(machine),
         App::Msix => msix::run(machine),
+        App::Verbs => verbs::run(machine),
     }
 }

@@ -1,0 +1,31 @@
+//! The unikernel's applications without the machine: driven by polling, they know nothing of where they run, so that the same
+//! code runs in the unikernel on QEMU, against Linux, and in one process on the emulated HCA.
+//!
+//! | module | application |
+//! |---|---|
+//! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod verbs;
+
+/// Which side a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Answers.
+    Server,
+    /// Begins.
+    Client,
+}
+
+/// Whether an application goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It does; call again by this time at the latest (nanoseconds), and whenever something arrives.
+    Working(u64),
+    /// Everything was done.
+    Done,
+}

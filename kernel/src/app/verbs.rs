@@ -1,0 +1,235 @@
+//! `app=verbs`: one side of a reliable connection on the driver alone. Prints its own numbers as an `@verbs` line; takes the peer's
+//! from the command line or as a `@peer` line on COM1; then moves data by every operation both ways.
+
+use apps::verbs::{Address, Config, Verbs, VerbsError};
+use apps::{Role, Status};
+use driver_mlx::{Error, Hca, HcaStorage, LinkState, Psn};
+use heapless::String;
+use kernel::cmdline::{self, MAX_LEN_BYTES};
+use kernel::exit::ExitCode;
+use spin::Mutex;
+
+use crate::arch::{clock, interrupts};
+use crate::console::{Input, println};
+use crate::machine::Machine;
+use crate::platform::{BareMetal, Hardware};
+
+/// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB.
+const BLOCKS: usize = 65_536;
+/// MSI-X vector 0 for asynchronous events, 1 for completions.
+const HCA: driver_mlx::Config =
+    driver_mlx::Config { async_vector: 0, completion_vector: 1, ..driver_mlx::Config::DEFAULT };
+const VECTORS: u16 = 2;
+const SECOND: u64 = 1_000_000_000;
+/// How long the subnet manager may take, and how long nothing may move.
+const ACTIVE_LIMIT_NANOS: u64 = 30 * SECOND;
+const STALL_NANOS: u64 = 30 * SECOND;
+/// How often the port is asked, should its event be missed.
+const ASK_NANOS: u64 = SECOND / 10;
+/// How often the console is looked at for the peer's line.
+const INPUT_NANOS: u64 = 5_000_000;
+
+static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
+
+enum Failure {
+    Platform(crate::platform::Error),
+    Hca(Error),
+    Verbs(VerbsError),
+    NotActive(LinkState),
+    NoPeer(u64),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Hca(error)
+    }
+}
+
+impl From<VerbsError> for Failure {
+    fn from(error: VerbsError) -> Self {
+        Failure::Verbs(error)
+    }
+}
+
+impl core::fmt::Display for Failure {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Platform(error) => error.fmt(f),
+            Self::Hca(error) => error.fmt(f),
+            Self::Verbs(error) => error.fmt(f),
+            Self::NotActive(state) => write!(
+                f,
+                "the port is {state:?}, not Active, after {} s: is there a subnet manager?",
+                ACTIVE_LIMIT_NANOS / SECOND
+            ),
+            Self::NoPeer(seconds) => write!(f, "no @peer line for {seconds} s"),
+        }
+    }
+}
+
+struct Node {
+    config: Config,
+    peer: Option<Address>,
+    wait_seconds: u64,
+}
+
+pub fn run(machine: &Machine<'_>) -> ExitCode {
+    let role = match machine.options.role {
+        Some(cmdline::Role::Server) => Role::Server,
+        Some(cmdline::Role::Client) => Role::Client,
+        None => {
+            println!("error: {}", cmdline::Error::Missing { key: "role", expected: "server or client" });
+            return ExitCode::Usage;
+        }
+    };
+    let mut words: String<MAX_LEN_BYTES> = String::new();
+    for word in &machine.options.peer_words {
+        // The command line, of which these are parts, is no longer than this.
+        let _ = words.push_str(word).and_then(|()| words.push(' '));
+    }
+    let peer = match (!words.is_empty()).then(|| Address::parse(&words)).transpose() {
+        Ok(peer) => peer,
+        Err(error) => {
+            println!("error: command line: the peer's words without their peer_: {error}");
+            return ExitCode::Usage;
+        }
+    };
+    let wait_seconds = machine.options.wait_seconds;
+    let config = Config {
+        role,
+        psn: Psn::new(machine.identity.seed as u32 & 0xff_ffff),
+        connect_timeout: wait_seconds.saturating_mul(SECOND),
+        stall_timeout: STALL_NANOS,
+    };
+    let mut hardware = match Hardware::open(machine, VECTORS) {
+        Ok(hardware) => hardware,
+        Err(error) => {
+            println!("error: {error}");
+            return ExitCode::NoDevice;
+        }
+    };
+    let node = Node { config, peer, wait_seconds };
+    let mut result = node_life(&mut hardware, &node);
+    if let Err(Failure::Hca(Error::NicInterface(_))) = result {
+        println!("hca: left behind by somebody: function-level reset");
+        result =
+            hardware.reset(machine).map_err(Failure::Platform).and_then(|()| node_life(&mut hardware, &node));
+    }
+    let code = match &result {
+        Ok(()) => ExitCode::Success,
+        Err(Failure::Platform(_)) => ExitCode::NoDevice,
+        Err(Failure::Hca(Error::NotPresent | Error::Fatal(_))) => ExitCode::DeviceLost,
+        Err(_) => ExitCode::Failed,
+    };
+    if let Err(failure) = result {
+        println!("error: {failure}");
+    }
+    println!("@done verified={}", code == ExitCode::Success);
+    code
+}
+
+fn node_life(hardware: &mut Hardware, node: &Node) -> Result<(), Failure> {
+    let region = hardware.region().map_err(Failure::Platform)?;
+    let mut storage = STORAGE.lock();
+    let mut hca = Hca::bring_up(hardware.platform, region, storage.parts(), &HCA)?;
+    let outcome = verbs(&mut hca, node);
+    let outcome = match hca.fatal() {
+        Some(cause) => Err(Failure::Hca(Error::Fatal(cause))),
+        None => outcome,
+    };
+    let down = hca.tear_down();
+    outcome.and(down.map_err(Failure::Hca))
+}
+
+fn verbs(hca: &mut Hca<'_, BareMetal>, node: &Node) -> Result<(), Failure> {
+    wait_active(hca)?;
+    let mut verbs = Verbs::new(hca, node.config)?;
+    println!("@verbs {}", verbs.address(hca)?);
+    let peer = match node.peer {
+        Some(peer) => peer,
+        None => wait_for_peer(hca, node.wait_seconds)?,
+    };
+    verbs.connect(hca, &peer)?;
+    loop {
+        let now = clock::now();
+        let hca_deadline = hca.poll(now);
+        let status = verbs.poll(hca, now)?;
+        if let Some(result) = verbs.take_result() {
+            println!(
+                "@result op={} messages={} bytes={} verified={} ns={}",
+                result.operation.name(),
+                result.messages,
+                result.bytes,
+                result.verified,
+                result.ns
+            );
+        }
+        let Status::Working(deadline) = status else { break };
+        if let Some(cause) = hca.fatal() {
+            return Err(Failure::Hca(Error::Fatal(cause)));
+        }
+        if deadline > now && verbs.prepare_idle(hca) {
+            interrupts::idle(deadline.min(hca_deadline));
+        }
+    }
+    Ok(verbs.close(hca)?)
+}
+
+fn wait_active(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
+    let limit = clock::now() + ACTIVE_LIMIT_NANOS;
+    loop {
+        let state = hca.port()?.state;
+        if state == LinkState::Active {
+            return Ok(());
+        }
+        let now = clock::now();
+        if now > limit {
+            return Err(Failure::NotActive(state));
+        }
+        hca.arm_events();
+        let next = hca.poll(now).min(now + ASK_NANOS);
+        interrupts::idle(next);
+        hca.poll(clock::now());
+        while hca.next_event().is_some() {}
+    }
+}
+
+/// The peer's line from the console. Lines that are something else are said to be so, and passed over.
+fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, seconds: u64) -> Result<Address, Failure> {
+    let end = clock::now().saturating_add(seconds.saturating_mul(SECOND));
+    let mut input = Input::new();
+    loop {
+        let peer = input.poll(|line| match line {
+            Ok(line) => match line.strip_prefix("@peer ") {
+                Some(words) => match Address::parse(words) {
+                    Ok(peer) => Some(peer),
+                    Err(error) => {
+                        println!("console input: @peer: {error}");
+                        None
+                    }
+                },
+                None => {
+                    println!("console input: not a @peer line");
+                    None
+                }
+            },
+            Err(error) => {
+                println!("{error}");
+                None
+            }
+        });
+        if let Some(Some(peer)) = peer {
+            return Ok(peer);
+        }
+        let now = clock::now();
+        if now > end {
+            return Err(Failure::NoPeer(seconds));
+        }
+        hca.poll(now);
+        while hca.next_event().is_some() {}
+        if let Some(cause) = hca.fatal() {
+            return Err(Failure::Hca(Error::Fatal(cause)));
+        }
+        interrupts::idle(now + INPUT_NANOS);
+    }
+}
