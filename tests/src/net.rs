@@ -54,9 +54,15 @@ impl Net {
     /// Nodes in a world made so.
     #[must_use]
     pub fn with(config: &WorldConfig, count: usize) -> Self {
+        Self::with_memory(config, count, MEMORY)
+    }
+
+    /// The same with so many bytes of memory for each node.
+    #[must_use]
+    pub fn with_memory(config: &WorldConfig, count: usize, memory: usize) -> Self {
         let world = World::new(config);
         let attached: Vec<_> =
-            (0..count).map(|node| world.attach(Profile::node(node as u16), MEMORY)).collect();
+            (0..count).map(|node| world.attach(Profile::node(node as u16), memory)).collect();
         let neighbours: Vec<Neighbour> = (0..count + 1).map(|node| (address(node), gid(node))).collect();
         let neighbours: &'static [Neighbour] = neighbours.leak();
         let nodes = attached
@@ -212,7 +218,12 @@ impl Net {
     #[track_caller]
     pub fn request(&mut self, passive: &Side, service: PspHandle) -> CrHandle {
         match self.event(1, passive.cr) {
-            EventData::ConnectionRequest { sp: dat_nostd::ServicePoint::Psp(psp), local_address, conn_qual, cr } => {
+            EventData::ConnectionRequest {
+                sp: dat_nostd::ServicePoint::Psp(psp),
+                local_address,
+                conn_qual,
+                cr,
+            } => {
                 assert_eq!((psp, local_address), (service, address(1)));
                 assert_eq!(self.nodes[1].psp_query(psp).unwrap().conn_qual, conn_qual);
                 cr
