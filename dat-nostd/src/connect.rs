@@ -250,6 +250,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 CmEvent::Disconnected { id, owner, cause } => self.disconnected(id, owner, cause),
                 // Fresh QPs get fresh numbers and sequences, so nobody waits for this.
                 CmEvent::TimeWaitExit { .. } => {}
+                // DAT has no datagram services: nobody listens for them, nobody asks.
+                CmEvent::DatagramRequest { id, .. } => _ = self.port.cm().abandon(now, id, &[]),
+                CmEvent::DatagramReply { .. } => {}
             }
         }
     }

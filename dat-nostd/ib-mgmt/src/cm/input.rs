@@ -2,12 +2,11 @@
 
 use super::machine::Cm;
 use super::message::{
-    CLASS_VERSION, Drep, Dreq, Lap, Message, Mra, Rej, Rep, Req, Rtu, SidrReq, ap_status, sidr_status,
-    transport, which,
+    CLASS_VERSION, Drep, Dreq, Lap, Message, Mra, Rej, Rep, Req, Rtu, ap_status, transport, which,
 };
 use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
-use super::types::{DisconnectCause, Role, State};
+use super::types::{DisconnectCause, Listener, Role, State};
 use crate::mad::{Mad, MadAddress, attr, class, method};
 use crate::path::Path;
 use crate::units::local_ack_timeout;
@@ -30,9 +29,10 @@ impl Cm<'_> {
             Message::Dreq(m) => self.dreq(now, src, tid, &m),
             Message::Drep(m) => self.drep(now, &m),
             Message::SidrReq(m) => self.sidr_req(src, tid, &m),
+            Message::SidrRep(m) => self.sidr_rep(&m),
             Message::Lap(m) => self.lap(src, tid, &m),
-            // Answers to what this manager never asks.
-            Message::SidrRep(_) | Message::Apr(_) => self.shared.counters.unexpected += 1,
+            // The answer to what this manager never asks.
+            Message::Apr(_) => self.shared.counters.unexpected += 1,
             Message::Unknown(_) => self.shared.counters.malformed += 1,
         }
     }
@@ -64,7 +64,7 @@ impl Cm<'_> {
     }
 
     /// The slot of one of our communication ids.
-    fn lookup(&self, local_id: u32) -> Option<usize> {
+    pub(super) fn lookup(&self, local_id: u32) -> Option<usize> {
         let (slot, generation) = self.cipher.decode(local_id);
         let index = usize::from(slot);
         let found = self.slots.get(index)?;
@@ -88,6 +88,7 @@ impl Cm<'_> {
         let remote_id = req.local_comm_id();
         let same = |s: &CmSlot| {
             s.state != State::Free
+                && !s.datagram
                 && s.role == Role::Passive
                 && s.remote_id == remote_id
                 && s.remote_guid == req.local_ca_guid()
@@ -109,13 +110,12 @@ impl Cm<'_> {
             return;
         }
         // The peer uses a QP number that we believe connected: it has forgotten that connection.
-        if self.drop_stale(now, req.local_ca_guid(), req.local_qpn()) {
+        if self.drop_stale(now, req.local_ca_guid(), req.local_qpn(), remote_id) {
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::STALE_CONNECTION);
             return;
         }
-        let Some(listener) =
-            self.listeners.iter().find(|l| l.used && l.service_id == req.service_id()).copied()
-        else {
+        let serves = |l: &&Listener| l.used && !l.datagram && l.service_id == req.service_id();
+        let Some(listener) = self.listeners.iter().find(serves).copied() else {
             self.shared.counters.no_listener += 1;
             self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::INVALID_SERVICE_ID);
             return;
@@ -160,11 +160,23 @@ impl Cm<'_> {
         let Some((slot, shared)) = self.parts(index) else { return };
         shared.counters.duplicates += 1;
         match slot.state {
-            State::ReqRcvd => slot.repeat_mra(shared, which::REQ),
+            // The owner takes its time: the peer should not spend its repetitions on that.
+            State::ReqRcvd => {
+                if slot.mra_sent == 0 {
+                    slot.mra_sent = shared.config.service_timeout.min(31) + 1;
+                }
+                slot.repeat_mra(shared, which::REQ);
+            }
             // What was sent is the REP, or the REJ.
             State::RepSent | State::Rejected => slot.resend(shared),
             // A straggler: the peer has the REP, or it would not be established.
-            State::Established | State::Free | State::ReqSent | State::RepRcvd => {}
+            State::Established
+            | State::Free
+            | State::ReqSent
+            | State::RepRcvd
+            | State::SidrReqSent
+            | State::SidrReqRcvd
+            | State::SidrRepSent => {}
             State::DreqSent | State::TimeWait | State::Done => {
                 let remote_id = slot.remote_id;
                 self.refuse(src, tid, which::REQ, 0, remote_id, RejReason::STALE_CONNECTION);
@@ -172,10 +184,12 @@ impl Cm<'_> {
         }
     }
 
-    /// Ends the connection that uses a peer's QP number; whether there was one.
+    /// Ends the connection that uses a peer's QP number or communication id; whether there was one.
     /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
-    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32) -> bool {
-        let uses = |s: &&mut CmSlot| s.has_live_qp() && s.remote_guid == guid && s.remote_qpn == qpn;
+    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32, remote_id: u32) -> bool {
+        let uses = |s: &&mut CmSlot| {
+            s.has_live_qp() && s.remote_guid == guid && (s.remote_qpn == qpn || s.remote_id == remote_id)
+        };
         let Some(slot) = self.slots.iter_mut().find(uses) else { return false };
         let shared = &mut self.shared;
         shared.counters.stale += 1;
@@ -246,7 +260,7 @@ impl Cm<'_> {
                 return;
             }
         }
-        if self.drop_stale(now, rep.local_ca_guid(), rep.local_qpn()) {
+        if self.drop_stale(now, rep.local_ca_guid(), rep.local_qpn(), remote_id) {
             self.refuse(src, tid, which::REP, local_id, remote_id, RejReason::STALE_CONNECTION);
             if let Some((slot, shared)) = index.and_then(|index| self.parts(index)) {
                 slot.send_now = false;
@@ -423,14 +437,6 @@ impl Cm<'_> {
         }
     }
 
-    /// Service id resolution is not offered: every service is unknown.
-    fn sidr_req(&mut self, src: &MadAddress, tid: u64, req: &SidrReq) {
-        let status = sidr_status::SERVICE_ID_NOT_SUPPORTED;
-        let kind = ShortKind::SidrRep { status, service_id: req.service_id() };
-        let reply = ShortReply { dest: *src, tid, local_id: 0, remote_id: req.request_id(), kind };
-        self.shared.reply(reply);
-    }
-
     /// Alternate paths are not supported.
     fn lap(&mut self, src: &MadAddress, tid: u64, lap: &Lap) {
         let (local_id, remote_id) = (lap.remote_comm_id(), lap.local_comm_id());
@@ -442,6 +448,7 @@ impl Cm<'_> {
 }
 
 impl CmSlot {
+    /// Asks for the patience that the owner has asked for before.
     fn repeat_mra(&mut self, shared: &mut Shared, which: u8) {
         if let Some(service_timeout) = self.mra_sent.checked_sub(1) {
             shared.reply(self.short(ShortKind::Mra { which, service_timeout }));

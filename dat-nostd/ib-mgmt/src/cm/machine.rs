@@ -3,12 +3,12 @@
 use heapless::Deque;
 
 use super::id::{IdCipher, mix};
-use super::message::{Dreq, Rej, Rep, Req, Rtu, transport, which};
+use super::message::{Dreq, Rej, Rep, Req, Rtu, sidr_status, transport, which};
 use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, event};
 use super::types::{
-    AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, ListenError,
-    Listener, QpAttributes, Role, State,
+    AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, DatagramService,
+    ListenError, Listener, QpAttributes, Role, State,
 };
 use crate::units::local_ack_timeout;
 
@@ -64,11 +64,15 @@ impl<'s> Cm<'s> {
     /// Takes REQs for a service id. `owner` comes back with each request. At most `backlog` requests wait for the owner
     /// at a time (0: as many as there are slots); further ones are refused with "no resources".
     pub fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> Result<(), ListenError> {
-        if self.is_listening(service_id) {
+        self.enter_listener(Listener { used: true, datagram: false, service_id, owner, backlog })
+    }
+
+    pub(super) fn enter_listener(&mut self, listener: Listener) -> Result<(), ListenError> {
+        if self.is_listening(listener.service_id) {
             return Err(ListenError::InUse);
         }
         let entry = self.listeners.iter_mut().find(|l| !l.used).ok_or(ListenError::Full)?;
-        *entry = Listener { used: true, service_id, owner, backlog };
+        *entry = listener;
         Ok(())
     }
 
@@ -338,7 +342,18 @@ impl<'s> Cm<'s> {
                 slot.events = 0;
                 slot.owner_gone = true;
             }
-            State::DreqSent | State::TimeWait | State::Rejected | State::Done => {
+            State::SidrReqSent => {
+                // There is nothing to withdraw at the peer.
+                slot.events = 0;
+                slot.owner_gone = true;
+                slot.send_now = false;
+                slot.enter_done();
+            }
+            State::SidrReqRcvd => {
+                let refusal = DatagramService::refused(sidr_status::REJECTED);
+                self.answer_datagram(now, id, refusal, &[], &[])?;
+            }
+            State::DreqSent | State::TimeWait | State::Rejected | State::SidrRepSent | State::Done => {
                 slot.events = 0;
                 slot.owner_gone = true;
                 slot.reap();
@@ -388,7 +403,7 @@ impl<'s> Cm<'s> {
     /// What the own QP needs to know; see [`QpAttributes`] for when.
     pub fn qp_attributes(&self, id: ConnId) -> Option<QpAttributes> {
         let slot = self.get(id)?;
-        (slot.remote_qpn != 0).then(|| slot.qp_attributes())
+        (slot.remote_qpn != 0 && !slot.datagram).then(|| slot.qp_attributes())
     }
 
     /// The private data that came last: the REQ's until `accept`, the REP's, RTU's, REJ's, DREQ's or DREP's. It is the
@@ -419,7 +434,7 @@ impl<'s> Cm<'s> {
         alive.then_some(slot)
     }
 
-    fn find(&mut self, id: ConnId) -> Result<(&mut CmSlot, &mut Shared), CmError> {
+    pub(super) fn find(&mut self, id: ConnId) -> Result<(&mut CmSlot, &mut Shared), CmError> {
         if self.get(id).is_none() {
             return Err(CmError::InvalidId);
         }
@@ -438,7 +453,9 @@ impl<'s> Cm<'s> {
             .map(|step| (self.alloc_cursor + step) % count)
             .find(|index| is(self.slots, *index, State::Free));
         let index = free.or_else(|| {
-            let idle = |s: &CmSlot| s.state == State::Rejected && !s.send_now && !s.held;
+            let idle = |s: &CmSlot| {
+                matches!(s.state, State::Rejected | State::SidrRepSent) && !s.send_now && !s.held
+            };
             let oldest =
                 self.slots.iter().enumerate().filter(|(_, s)| idle(s)).min_by_key(|(_, s)| s.deadline);
             oldest.map(|(index, _)| index)

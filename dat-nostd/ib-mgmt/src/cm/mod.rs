@@ -9,8 +9,12 @@
 //! | passive | [`Cm::listen`] → [`CmEvent::ConnectRequest`] → QP to RTR → [`Cm::accept`] → [`CmEvent::Established`] → QP to RTS |
 //! | either | [`Cm::disconnect`], or the peer does → [`CmEvent::Disconnected`] → QP to error → [`CmEvent::TimeWaitExit`] |
 //!
-//! Reliable connections only. Not supported: alternate paths (a LAP is answered "not supported") and service id resolution
-//! (a SIDR_REQ is answered "service id not supported"); their messages are there.
+//! Datagram services (unreliable datagrams; service id resolution, section 12.11): [`Cm::listen_datagram`] →
+//! [`CmEvent::DatagramRequest`] → [`Cm::answer_datagram`]; [`Cm::resolve_datagram`] → [`CmEvent::DatagramReply`].
+//!
+//! A peer that repeats a REQ which the owner has not answered yet is asked for patience (MRA) without the owner's doing;
+//! [`Cm::defer`] does so at once, for a REP too. Connections are reliable ones only. Not supported: alternate paths (a LAP is
+//! answered "not supported").
 
 mod id;
 mod input;
@@ -18,18 +22,21 @@ mod machine;
 pub mod message;
 mod output;
 mod reason;
+mod sidr;
 mod slot;
 mod types;
 
 pub use machine::Cm;
-pub use reason::RejReason;
+pub use reason::{RejClass, RejReason};
 pub use slot::CmSlot;
 pub use types::{
-    AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, DisconnectCause,
-    ListenError, Listener, Outgoing, QpAttributes, Role, Stage, State,
+    AcceptParams, CmConfig, CmCounters, CmError, CmEvent, ConnId, ConnInfo, ConnectParams, DatagramService,
+    DisconnectCause, ListenError, Listener, Outgoing, QpAttributes, ResolveParams, Role, Stage, State,
 };
 
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_sidr;

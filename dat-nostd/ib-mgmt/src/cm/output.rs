@@ -63,7 +63,7 @@ impl Cm<'_> {
 impl CmSlot {
     fn expire(&mut self, shared: &mut Shared, now: u64) {
         match self.state {
-            State::ReqSent | State::RepSent | State::DreqSent => {
+            State::ReqSent | State::RepSent | State::DreqSent | State::SidrReqSent => {
                 if now < self.overall
                     && let Some(left) = self.retries_left.checked_sub(1)
                 {
@@ -79,9 +79,14 @@ impl CmSlot {
                 self.post(shared, event::EXIT);
                 self.enter_done();
             }
-            State::Rejected => self.enter_done(),
+            State::Rejected | State::SidrRepSent => self.enter_done(),
             // No timer in these; an owner that is slow is the owner's business.
-            State::Free | State::ReqRcvd | State::RepRcvd | State::Established | State::Done => self.disarm(),
+            State::Free
+            | State::ReqRcvd
+            | State::RepRcvd
+            | State::Established
+            | State::SidrReqRcvd
+            | State::Done => self.disarm(),
         }
     }
 
@@ -91,6 +96,10 @@ impl CmSlot {
                 let rej = self.rej_timeout(shared.config.ca_guid);
                 self.transmit(shared, rej);
                 self.post_terminal(shared, Terminal::TimedOut(Stage::Req));
+                self.enter_done();
+            }
+            State::SidrReqSent => {
+                self.post_terminal(shared, Terminal::TimedOut(Stage::Sidr));
                 self.enter_done();
             }
             State::RepSent => {

@@ -91,6 +91,55 @@ reasons! {
     VENDOR_OPTION_NOT_SUPPORTED = 35, "vendor option is not supported";
 }
 
+/// What a reason means for whoever wanted to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RejClass {
+    /// The service said no.
+    Consumer,
+    /// Nobody listens.
+    NoService,
+    /// The peer has no room; later it may have.
+    Resources,
+    /// The peer waited in vain, or withdrew.
+    Timeout,
+    /// The peer believes an older connection of this queue pair or communication id to exist: another queue pair may do.
+    Stale,
+    /// The peer does not know the connection (any more).
+    Unknown,
+    /// A path parameter does not suit the peer: GID, LID, service level, rate, MTU and the like.
+    Path,
+    /// A connection parameter does not suit the peer: transport, responder resources, retry counts, versions.
+    Parameter,
+    /// The service is at another port or communication manager; the additional information tells which. Not followed.
+    Redirect,
+    /// A number that the standard does not define.
+    Undefined,
+}
+
+impl RejReason {
+    /// The class of the reason; every number has one.
+    pub const fn class(self) -> RejClass {
+        match self {
+            RejReason::CONSUMER_DEFINED => RejClass::Consumer,
+            RejReason::INVALID_SERVICE_ID => RejClass::NoService,
+            RejReason::NO_QP | RejReason::NO_EEC | RejReason::NO_RESOURCES => RejClass::Resources,
+            RejReason::TIMEOUT => RejClass::Timeout,
+            RejReason::STALE_CONNECTION | RejReason::DUPLICATE_LOCAL_COMM_ID => RejClass::Stale,
+            RejReason::INVALID_COMM_ID | RejReason::INVALID_COMM_INSTANCE => RejClass::Unknown,
+            RejReason::CM_REDIRECT | RejReason::PORT_REDIRECT => RejClass::Redirect,
+            RejReason::UNSUPPORTED
+            | RejReason::INVALID_TRANSPORT_TYPE
+            | RejReason::RDC_NOT_EXIST
+            | RejReason::INSUFFICIENT_RESPONDER_RESOURCES
+            | RejReason::INVALID_RNR_RETRY
+            | RejReason::INVALID_CLASS_VERSION
+            | RejReason::VENDOR_OPTION_NOT_SUPPORTED => RejClass::Parameter,
+            RejReason(12..=23) | RejReason::INVALID_MTU | RejReason(32..=33) => RejClass::Path,
+            _ => RejClass::Undefined,
+        }
+    }
+}
+
 impl core::fmt::Debug for RejReason {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{} ({})", self.0, self.name())
@@ -113,5 +162,17 @@ mod tests {
         assert_eq!(RejReason(10), RejReason::STALE_CONNECTION);
         assert_eq!(RejReason(999).name(), "unknown reason");
         assert_eq!(format!("{:?}", RejReason(4)), "4 (timeout)");
+    }
+
+    #[test]
+    fn every_reason_has_a_class_and_a_name_together() {
+        for number in 0..=40 {
+            let reason = RejReason(number);
+            let defined = reason.class() != RejClass::Undefined;
+            assert_eq!(defined, reason.name() != "unknown reason", "{number}");
+            assert_eq!(defined, matches!(number, 1..=33 | 35), "{number}");
+        }
+        assert_eq!(RejReason::INVALID_MTU.class(), RejClass::Path);
+        assert_eq!(RejReason(65535).class(), RejClass::Undefined);
     }
 }

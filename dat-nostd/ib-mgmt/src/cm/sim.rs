@@ -313,6 +313,7 @@ impl World<'_> {
                 assert!(node.sides[&id].end.is_some());
                 node.exited += 1;
             }
+            CmEvent::DatagramRequest { .. } | CmEvent::DatagramReply { .. } => panic!("{event:?}"),
         }
     }
 

@@ -5,7 +5,7 @@ use heapless::Deque;
 use super::message::{Apr, Drep, Mra, Rej, SidrRep, which};
 use super::reason::RejReason;
 use super::types::{
-    CmConfig, CmCounters, CmEvent, ConnId, DisconnectCause, QpAttributes, Role, Stage, State,
+    CmConfig, CmCounters, CmEvent, ConnId, DatagramService, DisconnectCause, QpAttributes, Role, Stage, State,
 };
 use crate::mad::{Mad, MadAddress};
 use crate::path::Path;
@@ -130,6 +130,8 @@ impl Shared {
 pub struct CmSlot {
     pub(super) state: State,
     pub(super) role: Role,
+    /// About a datagram service and no connection.
+    pub(super) datagram: bool,
     /// The owner wants to hear nothing more.
     pub(super) owner_gone: bool,
     /// An event of this slot was fetched last; its data stays until the next is fetched.
@@ -176,6 +178,8 @@ pub struct CmSlot {
     pub(super) send_now: bool,
     pub(super) tx: Mad,
     pub(super) terminal: Terminal,
+    /// Where a datagram service is.
+    pub(super) service: DatagramService,
     pub(super) private_len: u8,
     pub(super) info_len: u8,
     pub(super) private: [u8; PRIVATE_LEN],
@@ -187,6 +191,7 @@ impl CmSlot {
     pub const EMPTY: CmSlot = CmSlot {
         state: State::Free,
         role: Role::Active,
+        datagram: false,
         owner_gone: false,
         held: false,
         events: 0,
@@ -224,6 +229,7 @@ impl CmSlot {
         send_now: false,
         tx: Mad::zeroed(),
         terminal: Terminal::NotYet,
+        service: DatagramService { status: 0, qpn: 0, qkey: 0 },
         private_len: 0,
         info_len: 0,
         private: [0; PRIVATE_LEN],
@@ -232,6 +238,11 @@ impl CmSlot {
 
     pub(super) fn id(&self, slot: usize) -> ConnId {
         ConnId { slot: slot as u16, generation: self.generation }
+    }
+
+    /// Whether this is about a datagram service and no connection.
+    pub(super) fn is_datagram(&self) -> bool {
+        self.datagram
     }
 
     /// Whether the peer's QP may be talking to ours.
@@ -386,6 +397,8 @@ impl CmSlot {
         self.events &= !bit;
         let (id, owner) = (self.id(slot), self.owner);
         Some(match bit {
+            event::REQUEST if self.is_datagram() => CmEvent::DatagramRequest { id, listener: owner },
+            event::REPLY if self.is_datagram() => CmEvent::DatagramReply { id, owner, service: self.service },
             event::REQUEST => CmEvent::ConnectRequest { id, listener: owner },
             event::REPLY => CmEvent::Reply { id, owner },
             event::ESTABLISHED => CmEvent::Established { id, owner },

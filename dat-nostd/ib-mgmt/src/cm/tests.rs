@@ -422,5 +422,27 @@ fn patience_is_asked_for_and_has_an_end() {
     assert_eq!(messages(&mut b, before), []);
 }
 
+#[test]
+fn a_slow_owner_does_not_cost_the_peer_its_repetitions() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    b.listen(SERVICE, 100, 0).unwrap();
+    a.connect(0, &params(), &[], 1).unwrap();
+    settle(0, &mut a, &mut b);
+    let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!("no request") };
+    // Nobody has said anything yet; the repetition is answered by an MRA, again and again, for longer than the
+    // repetitions alone would have lasted.
+    let mut now = 0;
+    while now < 8_000 * MS {
+        now = a.poll_at().unwrap();
+        settle(now, &mut a, &mut b);
+        assert_eq!(events(&mut a), []);
+    }
+    assert!(a.counters().retries <= 3);
+    b.accept(now, id, &accept(), &[], 2).unwrap();
+    settle(now, &mut a, &mut b);
+    assert!(matches!(events(&mut a)[..], [CmEvent::Reply { .. }]));
+}
+
 #[path = "tests_endings.rs"]
 mod endings;

@@ -126,6 +126,26 @@ fn a_restarted_peer_makes_the_old_connection_stale() {
 }
 
 #[test]
+fn a_communication_id_in_use_belongs_to_one_connection() {
+    let (mut sa, mut sb) = (Store::new(2), Store::new(2));
+    let (mut a, mut b) = (sa.cm(A), sb.cm(B));
+    let (_, idb) = connected(&mut a, &mut b);
+    let (id, guid) = (b.slots[0].remote_id, b.slots[0].remote_guid);
+    // The same id from the same CA with another queue pair: the peer is not the one it was.
+    let mut req = foreign_req(guid, 12);
+    req.set_local_comm_id(id).set_local_qpn(0x77).set_starting_psn(7);
+    b.process(0, &MadAddress::local(A), &req.to_mad(1));
+    let rej = Rej::from_mad(&one(messages(&mut b, 0)).mad);
+    assert_eq!((rej.reason(), rej.remote_comm_id()), (10, id));
+    let ended = CmEvent::Disconnected { id: idb, owner: 2, cause: DisconnectCause::Stale };
+    assert_eq!(events(&mut b), [ended]);
+    // Its next attempt gets through.
+    b.process(0, &MadAddress::local(A), &req.to_mad(2));
+    assert!(messages(&mut b, 0).is_empty());
+    assert!(matches!(events(&mut b)[..], [CmEvent::ConnectRequest { .. }]));
+}
+
+#[test]
 fn a_reply_to_nobody_is_rejected_and_ends_the_passive_side() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));

@@ -17,12 +17,21 @@ pub struct CmConfig {
     pub max_timeout: u8,
     /// How often a DREQ is repeated before the connection counts as gone.
     pub max_dreq_retries: u8,
+    /// Time exponent of the patience asked for (MRA) when a peer repeats a message that the owner has not answered yet.
+    pub service_timeout: u8,
 }
 
 impl CmConfig {
-    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ.
+    /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ, 4.3 s of patience.
     pub const fn new(ca_guid: u64, seed: u64) -> CmConfig {
-        CmConfig { ca_guid, seed, ca_ack_delay: 15, max_timeout: 21, max_dreq_retries: 5 }
+        CmConfig {
+            ca_guid,
+            seed,
+            ca_ack_delay: 15,
+            max_timeout: 21,
+            max_dreq_retries: 5,
+            service_timeout: 20,
+        }
     }
 }
 
@@ -89,6 +98,51 @@ impl ConnectParams {
             max_cm_retries: 15,
             deadline: None,
         }
+    }
+}
+
+/// A question for the queue pair of a datagram service (IBA volume 1, section 12.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolveParams {
+    /// Path to the port that has the service.
+    pub path: Path,
+    /// The service asked for.
+    pub service_id: u64,
+    /// Time exponent within which the peer should answer.
+    pub response_timeout: u8,
+    /// How often the question is repeated, 0 to 15.
+    pub max_cm_retries: u8,
+    /// Time in nanoseconds at which the attempt fails even though repetitions are left.
+    pub deadline: Option<u64>,
+}
+
+impl ResolveParams {
+    /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions.
+    pub const fn new(path: Path, service_id: u64) -> ResolveParams {
+        ResolveParams { path, service_id, response_timeout: 20, max_cm_retries: 15, deadline: None }
+    }
+}
+
+/// The answer about a datagram service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DatagramService {
+    /// How it went, see [`super::message::sidr_status`]; the rest counts only if it is 0.
+    pub status: u8,
+    /// The service's QP number.
+    pub qpn: u32,
+    /// The Q_Key that datagrams to it must carry.
+    pub qkey: u32,
+}
+
+impl DatagramService {
+    /// The service is at this queue pair.
+    pub const fn at(qpn: u32, qkey: u32) -> DatagramService {
+        DatagramService { status: 0, qpn, qkey }
+    }
+
+    /// A refusal.
+    pub const fn refused(status: u8) -> DatagramService {
+        DatagramService { status, qpn: 0, qkey: 0 }
     }
 }
 
@@ -164,6 +218,12 @@ pub enum State {
     Rejected,
     /// Over; the last event or message has not been fetched yet.
     Done,
+    /// Datagram service, active: SIDR_REQ sent, waiting for SIDR_REP.
+    SidrReqSent,
+    /// Datagram service, passive: SIDR_REQ received, waiting for the owner to answer.
+    SidrReqRcvd,
+    /// Datagram service, passive: SIDR_REP sent; kept a while for repetitions of the SIDR_REQ.
+    SidrRepSent,
 }
 
 /// The message whose answer did not come.
@@ -174,6 +234,8 @@ pub enum Stage {
     Req,
     /// REP: the peer asked, was answered, and fell silent.
     Rep,
+    /// SIDR_REQ: the peer does not answer.
+    Sidr,
 }
 
 /// Why a connection ended.
@@ -202,6 +264,22 @@ pub enum CmEvent {
         id: ConnId,
         /// The listener's cookie.
         listener: u32,
+    },
+    /// Somebody asks for a datagram service that is listened to. See `info` and `private_data`; then `answer_datagram`.
+    DatagramRequest {
+        /// The request.
+        id: ConnId,
+        /// The listener's cookie.
+        listener: u32,
+    },
+    /// The answer to `resolve_datagram`; `private_data` holds what came with it. The id is void after the next event.
+    DatagramReply {
+        /// The question.
+        id: ConnId,
+        /// The owner's cookie.
+        owner: u32,
+        /// Where the service is, or why not.
+        service: DatagramService,
     },
     /// Active: the peer accepted. Bring the QP to RTR and RTS by `qp_attributes`, then call `rtu`.
     Reply {
@@ -373,6 +451,8 @@ impl core::error::Error for ListenError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     pub(super) used: bool,
+    /// Takes SIDR_REQs, not REQs.
+    pub(super) datagram: bool,
     pub(super) service_id: u64,
     pub(super) owner: u32,
     pub(super) backlog: u16,
@@ -380,7 +460,8 @@ pub struct Listener {
 
 impl Listener {
     /// A free entry; all bytes zero.
-    pub const EMPTY: Listener = Listener { used: false, service_id: 0, owner: 0, backlog: 0 };
+    pub const EMPTY: Listener =
+        Listener { used: false, datagram: false, service_id: 0, owner: 0, backlog: 0 };
 }
 
 /// What happened, for reports.
@@ -416,6 +497,10 @@ pub struct CmCounters {
     pub unknown_id: u64,
     /// Messages that make no sense in the connection's state.
     pub unexpected: u64,
+    /// Questions of the own side for datagram services that were answered.
+    pub datagram_replies: u64,
+    /// Questions of peers for datagram services that the owner answered.
+    pub datagram_answers: u64,
     /// Messages with a field that cannot be right, unknown attributes and foreign class versions included.
     pub malformed: u64,
     /// MADs of other classes or methods.
