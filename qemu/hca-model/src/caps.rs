@@ -198,6 +198,7 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::retransmission_q_counters, 1),
         (c::enhanced_error_q_counters, 1),
         (c::max_qp_cnt, MAX_QP_CNT),
+        (c::rts2rts_qp_counters_set_id, 1),
         (c::pkey_table_size, 0),
         (c::vport_group_manager, 1),
         (c::vhca_group_manager, 0),

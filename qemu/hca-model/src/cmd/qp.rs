@@ -267,7 +267,9 @@ fn optional(opcode: Opcode, service: ServiceType) -> u32 {
         ) => &[5],
         _ => &[],
     };
-    bits.iter().fold(0, |mask, bit| mask | 1 << bit)
+    // A QP may move to another counter set while it runs (cmd_hca_cap.rts2rts_qp_counters_set_id).
+    let any = if opcode == Opcode::RTS2RTS_QP { OptParamMask::COUNTER_SET_ID.bits() } else { 0 };
+    bits.iter().fold(any, |mask, bit| mask | 1 << bit)
 }
 
 pub(super) fn modify(hca: &mut Hca, io: &mut Io<'_>, opcode: Opcode, input: &[u8]) -> Outcome {
@@ -394,6 +396,11 @@ fn take_optional(hca: &Hca, qp: &mut Qp, mask: OptParamMask, context: &[u8]) -> 
     }
     if mask.contains(OptParamMask::ALT_ADDR_PATH) {
         qp.alternate_path = AddressPath::parse(qpc::secondary_address_path.of(context));
+    }
+    if mask.contains(OptParamMask::COUNTER_SET_ID) {
+        let counter_set_id = qpc::counter_set_id.get32(context) as u8;
+        check_counter_set(hca, counter_set_id)?;
+        qp.counter_set_id = counter_set_id;
     }
     if mask.contains(OptParamMask::CQN_RCV) {
         let cqn = qpc::cqn_rcv.get32(context);

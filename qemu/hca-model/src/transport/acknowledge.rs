@@ -35,7 +35,7 @@ impl Context<'_, '_> {
                     self.device.counters.malformed += 1;
                     return;
                 };
-                self.acknowledge(qp, psn, aeth.syndrome);
+                self.acknowledge(qp, psn, aeth.syndrome, aeth.msn);
             }
             Operation::AtomicAcknowledge => {
                 let parsed = Aeth::parse(content)
@@ -56,9 +56,10 @@ impl Context<'_, '_> {
         self.schedule(qp);
     }
 
-    fn acknowledge(&mut self, qp: &mut Qp, psn: Psn, syndrome: AethSyndrome) {
+    fn acknowledge(&mut self, qp: &mut Qp, psn: Psn, syndrome: AethSyndrome, msn: u32) {
         match syndrome {
-            AethSyndrome::Ack { .. } => {
+            AethSyndrome::Ack { credits } => {
+                qp.transport.requester.credited(credits, msn);
                 self.acknowledged(qp, psn.next());
             }
             AethSyndrome::PsnSequenceError => {
@@ -71,6 +72,7 @@ impl Context<'_, '_> {
             }
             AethSyndrome::RnrNak { timer } => {
                 self.device.counters.rnr_naks_received += 1;
+                self.count(qp, q::rnr_nak_retry_err);
                 if !self.acknowledged(qp, psn) || qp.state == QpState::ERR {
                     return;
                 }
@@ -82,6 +84,7 @@ impl Context<'_, '_> {
                     };
                     requester.rnr_left = left;
                 }
+                requester.not_ready(msn);
                 requester.rnr_until = Some(self.io.now.saturating_add(rnr_timer_ns(timer)));
                 requester.ack_deadline = None;
                 requester.seek(psn);
@@ -138,6 +141,7 @@ impl Context<'_, '_> {
         let (retries, rnr_retries) = (qp.retry_count, qp.rnr_retry);
         let requester = &mut qp.transport.requester;
         requester.unacked = unacked;
+        requester.got_through();
         requester.retries_left = retries;
         requester.rnr_left = rnr_retries;
         if requester.cursor.is_before(unacked) {

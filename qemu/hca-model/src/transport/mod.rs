@@ -13,6 +13,7 @@
 //! | `umr` | changing memory keys |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
+//! | `credit` | RC: flow control |
 //! | `responder`, `respond` | RC and XRC: taking requests, and answering them |
 //! | `unreliable` | UC: taking requests |
 //! | `datagram` | UD and the management QPs |
@@ -21,6 +22,7 @@
 
 mod acknowledge;
 mod completion;
+mod credit;
 mod datagram;
 mod management;
 mod memory;
@@ -41,6 +43,7 @@ mod tests;
 use std::cmp::Reverse;
 
 use ib_mgmt::wire::{Operation, Transport};
+use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 
@@ -57,6 +60,7 @@ use crate::port::Port;
 use crate::profile::Strictness;
 use crate::seams::{Io, Packet};
 use psn::Psn;
+use state::WINDOW;
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
@@ -209,6 +213,7 @@ pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, n
                 (first, first, first, first);
             requester.retries_left = qp.retry_count;
             requester.rnr_left = qp.rnr_retry;
+            requester.burst = WINDOW;
             qp.transport.queue.rung = qp.sq.is_some();
             context.schedule(qp);
         }
@@ -235,6 +240,7 @@ pub fn on_cq_error(hca: &mut Hca, io: &mut Io<'_>, cqn: u32) {
     for (_, qp) in qps.table.iter_mut() {
         let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
         if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
+            context.count(qp, query_q_counter_out::cq_overflow);
             context.enter_error(qp);
             context.qp_event(qp, EventType::WQ_CATAS_ERROR);
         }

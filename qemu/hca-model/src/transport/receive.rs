@@ -60,6 +60,14 @@ impl Context<'_, '_> {
         Ok((ring.taken != ring.posted).then_some(ring.taken))
     }
 
+    /// Receive WQEs of the QP's own queue that are posted and not taken, by the doorbell record of now.
+    pub(super) fn receives_left(&mut self, qp: &mut Qp) -> Option<u16> {
+        let rq = qp.rq?;
+        let posted = self.io.memory.load32(qp.dbr_addr.wrapping_add(DBR_RECEIVE as u64)).ok()? as u16;
+        let left = posted.wrapping_sub(qp.transport.receive.taken);
+        (u32::from(left) <= 1 << rq.log_size).then_some(left)
+    }
+
     /// Takes the next receive WQE.
     pub(super) fn take_receive(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, NoReceive> {
         self.take_receive_of(qp, 0)

@@ -126,9 +126,12 @@ impl Context<'_, '_> {
             let full = if wqe.work.is_answered() {
                 !wqe.issued && requester.reads >= 1 << qp.log_sra_max
             } else {
-                requester.in_flight() >= WINDOW
+                requester.in_flight() >= requester.burst.clamp(1, WINDOW)
             };
-            if far || full {
+            // One message may always try, when nothing else is under way that would bring news (IBTA 9.7.7.2.5).
+            let waits = requester.exceeds_credit(wqe, requester.cursor.since(wqe.first))
+                && requester.cursor != requester.unacked;
+            if far || full || waits {
                 return false;
             }
             let Some(envelope) = &envelope else { return false };
@@ -158,6 +161,10 @@ impl Context<'_, '_> {
             _ => (wqe.len as u32).div_ceil(mtu).max(1),
         };
         requester.assigned = wqe.end();
+        if wqe.psns != 0 {
+            requester.messages = (requester.messages + 1) & 0x00ff_ffff;
+            wqe.message = requester.messages;
+        }
         requester.wqes.push_back(wqe);
         true
     }
@@ -186,7 +193,8 @@ impl Context<'_, '_> {
         let mut head = Head {
             opcode: Opcode(0),
             psn,
-            ack_request: qp.service != ServiceType::UC && (last || psn.get() & every == every),
+            ack_request: qp.service != ServiceType::UC
+                && (last || psn.get() & every == every || qp.transport.requester.burst < WINDOW),
             solicited: false,
         };
         let result = if wqe.work.is_answered() {

@@ -50,7 +50,8 @@ impl Context<'_, '_> {
             }
         } else if responder.ack_due {
             responder.ack_due = false;
-            self.send_acknowledge(&envelope, expected.previous(), AethSyndrome::NO_CREDITS, msn);
+            let credits = self.credits(qp);
+            self.send_acknowledge(&envelope, expected.previous(), credits, msn);
             *budget = budget.saturating_sub(1);
         }
         false

@@ -158,6 +158,8 @@ pub(super) struct Wqe {
     pub(super) umr: Option<Box<Umr>>,
     /// Its first PSN.
     pub(super) first: Psn,
+    /// Its number among the messages of the QP, from 1 (SSN).
+    pub(super) message: u32,
     /// PSNs it takes; 0 for a NOP, a UMR, or a WQE that failed before it was sent.
     pub(super) psns: u32,
     /// Of a READ or atomic: response packets that came, in order.
@@ -206,6 +208,12 @@ pub(super) struct Requester {
     pub(super) gap_at: Option<Psn>,
     /// Completed messages.
     pub(super) ssn: u32,
+    /// Number of the last message fetched.
+    pub(super) messages: u32,
+    /// The last message for which the responder promised a receive (LSN); `None` when it promises nothing.
+    pub(super) limit: Option<u32>,
+    /// Packets that may be on their way: [`WINDOW`], but for a while after the responder was not ready.
+    pub(super) burst: u32,
 }
 
 /// A message that the responder has begun to take.

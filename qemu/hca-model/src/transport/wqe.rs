@@ -100,6 +100,7 @@ impl Context<'_, '_> {
             compare: 0,
             umr: None,
             first: Psn::default(),
+            message: 0,
             psns: 0,
             answered: 0,
             issued: false,

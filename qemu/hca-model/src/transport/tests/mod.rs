@@ -3,6 +3,7 @@
 
 mod bed;
 mod capture;
+mod counters;
 mod datagram;
 mod errors;
 mod faults;

@@ -369,3 +369,39 @@ fn a_function_level_reset_is_noticed_by_the_subnet_manager() {
     assert_eq!(bed.hca(1).port.lid, lid, "the same LID again");
     assert_eq!(bed.wait(&a).syndrome, 0x15, "the connection is gone with the reset");
 }
+
+#[test]
+fn a_slow_receiver_is_not_flooded() {
+    // A receiver that posts four receives at a time, late. Each of them takes one message and none is sent in vain but
+    // those that ask whether there is a receive again.
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(&Options { mtu: 3, min_rnr_nak: 1, ..Options::default() });
+    let (from, lkey) = bed.buffer(0, 0x4000);
+    let (to, rkey) = bed.buffer(1, 0x4000);
+    let mut arrived = 0;
+    bed.guests[0].write(from, &pattern(1, 1, 0x4000));
+    for _ in 0..60 {
+        bed.post(&mut a, &Request::new(SendOpcode::SEND, &[(from, 0x1000, lkey)]));
+    }
+    bed.ring(&a);
+    while arrived < 60 {
+        for _ in 0..4 {
+            bed.receive(&mut b, &[(to, 0x4000, rkey)]);
+        }
+        for _ in 0..4 {
+            let got = bed.wait(&b);
+            assert_eq!((got.syndrome, got.bytes), (0, 0x1000));
+            arrived += 1;
+        }
+        bed.run_for(300_000);
+    }
+    let sent = bed.counters(0);
+    assert_eq!(sent.rnr_naks_received, bed.counters(1).rnr_naks_sent);
+    assert!(sent.rnr_naks_received > 20, "it was put to the test: {}", sent.rnr_naks_received);
+    assert!(
+        sent.retransmitted <= sent.rnr_naks_received * 4 + 240,
+        "{} packets again for {} of RNR",
+        sent.retransmitted,
+        sent.rnr_naks_received
+    );
+}

@@ -1,0 +1,115 @@
+//! Q counters: what happens on a QP is counted in its set, and only there, as often as it happens.
+
+use mlx5_prm::Field;
+use mlx5_prm::commands::query_q_counter_out as q;
+use mlx5_prm::datapath::SendOpcode;
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::ServiceType;
+
+use super::bed::{Bed, Handle, Options, Request};
+
+/// Gives each QP a counter set of its own.
+fn counted(bed: &mut Bed, qps: &[&Handle]) {
+    for qp in qps {
+        let set = bed.hca(qp.node).q_counters.allocate().unwrap();
+        bed.qp(qp).counter_set_id = set as u8;
+    }
+}
+
+fn count(bed: &mut Bed, qp: &Handle, counter: Field) -> u32 {
+    let set = bed.qp(qp).counter_set_id;
+    bed.hca(qp.node).q_counters.get(set, counter)
+}
+
+/// All counters of a QP's set that are not zero: their offsets and values.
+fn all(bed: &mut Bed, qp: &Handle) -> Vec<(usize, u32)> {
+    let set = bed.qp(qp).counter_set_id;
+    let body = bed.hca(qp.node).q_counters.sets.get(u32::from(set)).unwrap().clone();
+    (0x10..body.len())
+        .step_by(4)
+        .map(|at| (at, u32::from_be_bytes(body[at..at + 4].try_into().unwrap())))
+        .filter(|(_, value)| *value != 0)
+        .collect()
+}
+
+fn at(counter: Field) -> usize {
+    counter.bit_offset as usize / 8
+}
+
+#[test]
+fn requests_are_counted_where_they_are_taken() {
+    let mut bed = Bed::new(2);
+    let (mut a, b) = bed.pair(&Options::default());
+    counted(&mut bed, &[&a, &b]);
+    let (local, lkey) = bed.buffer(0, 0x1_0000);
+    let (remote, rkey) = bed.buffer(1, 0x1_0000);
+    for (opcode, times, len) in [
+        (SendOpcode::RDMA_WRITE, 3, 0x9000),
+        (SendOpcode::RDMA_READ, 2, 0x9000),
+        (SendOpcode::ATOMIC_FA, 4, 8),
+    ] {
+        for _ in 0..times {
+            bed.send(&mut a, &Request::new(opcode, &[(local, len, lkey)]).to(remote, rkey));
+            assert_eq!(bed.wait(&a).syndrome, 0);
+        }
+    }
+    let expected =
+        [(at(q::rx_write_requests), 3), (at(q::rx_read_requests), 2), (at(q::rx_atomic_requests), 4)];
+    assert_eq!(all(&mut bed, &b), expected);
+    assert_eq!(all(&mut bed, &a), []);
+}
+
+#[test]
+fn receivers_that_are_not_ready() {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = bed.pair(&Options { rnr_retry: 3, min_rnr_nak: 1, ..Options::default() });
+    counted(&mut bed, &[&a, &b]);
+    let sent = bed.send(&mut a, &Request::new(SendOpcode::SEND, &[]));
+    let got = bed.wait(&a);
+    assert_eq!((got.counter, got.syndrome), (sent, CqeSyndrome::RNR_RETRY_EXC_ERR.0));
+    // The first try and three more.
+    assert_eq!(count(&mut bed, &a, q::rnr_nak_retry_err), 4);
+    assert_eq!(count(&mut bed, &b, q::out_of_buffer), 4);
+    assert_eq!(count(&mut bed, &a, q::req_cqe_error), 1);
+    bed.receive(&mut b, &[]);
+    // Datagrams without a receive count at their receiver too.
+    let (mut d, e) = bed.pair_of(ServiceType::UC, 0, 1, &Options::default());
+    counted(&mut bed, &[&d, &e]);
+    for _ in 0..5 {
+        bed.send(&mut d, &Request::new(SendOpcode::SEND, &[]));
+    }
+    bed.run_for(100_000);
+    assert_eq!(all(&mut bed, &e), [(at(q::out_of_buffer), 5)]);
+    assert_eq!(all(&mut bed, &d), []);
+}
+
+#[test]
+fn losses_show_on_both_sides() {
+    let mut bed = Bed::new(2);
+    let (mut a, b) = bed.pair(&Options { ack_timeout: 10, mtu: 3, ..Options::default() });
+    counted(&mut bed, &[&a, &b]);
+    let (local, lkey) = bed.buffer(0, 0x10_0000);
+    let (remote, rkey) = bed.buffer(1, 0x10_0000);
+    bed.faults("loss=3%", 5);
+    for opcode in [SendOpcode::RDMA_WRITE, SendOpcode::RDMA_READ] {
+        for _ in 0..4 {
+            bed.send(&mut a, &Request::new(opcode, &[(local, 0x4_0000, lkey)]).to(remote, rkey));
+            assert_eq!(bed.wait(&a).syndrome, 0);
+        }
+    }
+    let (device_a, device_b) = (bed.counters(0), bed.counters(1));
+    for (qp, counter, expected) in [
+        (&a, q::packet_seq_err, device_a.sequence_naks_received),
+        (&a, q::local_ack_timeout_err, device_a.timeouts),
+        (&a, q::implied_nak_seq_err, device_a.implied_naks),
+        (&b, q::out_of_sequence, device_b.out_of_sequence),
+        (&b, q::duplicate_request, device_b.duplicates),
+    ] {
+        assert!(expected > 0, "{counter:?} was put to the test");
+        assert_eq!(u64::from(count(&mut bed, qp, counter)), expected, "{counter:?}");
+    }
+    let silent = [q::out_of_buffer, q::rnr_nak_retry_err, q::req_cqe_error, q::resp_cqe_error];
+    for counter in silent {
+        assert_eq!((count(&mut bed, &a, counter), count(&mut bed, &b, counter)), (0, 0));
+    }
+}
