@@ -43,9 +43,15 @@ pub fn census_without_keys(lab: &Lab) -> Vec<Census> {
     census(lab).into_iter().map(|census| Census { mkeys: 0, ..census }).collect()
 }
 
-/// Removes the drivers everywhere; nothing may be left in any HCA.
+/// Removes the drivers everywhere; nothing may be left in any HCA. (`modprobe -r` would want to remove also what other
+/// modules still use.)
 pub fn remove_drivers(lab: &mut Lab) {
-    run_everywhere(lab, "modprobe -r mlx5_ib mlx5_core && ! grep mlx5 /proc/modules");
+    run_everywhere(lab, "rmmod mlx5_ib && rmmod mlx5_core && ! grep ^mlx5 /proc/modules");
+    nothing_is_left(lab);
+}
+
+/// No HCA holds any object.
+pub fn nothing_is_left(lab: &Lab) {
     for (node, census) in census(lab).iter().enumerate() {
         assert_eq!(census.total(), 0, "left over in HCA {node}: {census}");
     }
