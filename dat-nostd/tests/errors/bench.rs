@@ -2,6 +2,7 @@
 
 use crate::common::{Net, Node, Options, Side, address};
 use dat_nostd::*;
+use tests::WorldConfig;
 
 pub const NONE: CompletionFlags = CompletionFlags::empty();
 
@@ -15,7 +16,17 @@ pub struct Dead {
     pub evd: EvdHandle,
     pub ep: EpHandle,
     pub psp: PspHandle,
+    pub rsp: RspHandle,
+    pub cno: CnoHandle,
     pub cr: CrHandle,
+}
+
+/// Objects of node 1.
+#[derive(Clone, Copy)]
+pub struct Foreign {
+    pub psp: PspHandle,
+    pub rsp: RspHandle,
+    pub cno: CnoHandle,
 }
 
 pub struct Bench {
@@ -23,8 +34,7 @@ pub struct Bench {
     pub here: Side,
     pub there: Side,
     pub dead: Dead,
-    /// Objects of node 1.
-    pub foreign_psp: PspHandle,
+    pub foreign: Foreign,
     /// Methods that succeeded in the row that is judged.
     pub succeeded: Vec<&'static str>,
     qualifier: u64,
@@ -32,10 +42,15 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
-        let mut net = Net::new(5, 2);
+        let mut net = Self::bare();
         let here = net.side(0, &Options::default());
         let there = net.side(1, &Options::default());
-        let foreign_psp = net.nodes[1].psp_create(there.ia, 40, there.cr, PspFlags::Consumer).unwrap();
+        let node = &mut net.nodes[1];
+        let foreign = Foreign {
+            psp: node.psp_create(there.ia, 40, there.cr, PspFlags::Consumer).unwrap(),
+            rsp: node.rsp_create(there.ia, 39, None, there.cr).unwrap(),
+            cno: node.cno_create(there.ia, None).unwrap(),
+        };
         let a = &mut net.nodes[0];
         let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
         let pz = a.pz_create(ia).unwrap();
@@ -44,6 +59,8 @@ impl Bench {
         let evd = a.evd_create(ia, 8, None, EvdFlags::all() - EvdFlags::ASYNC).unwrap();
         let ep = a.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None).unwrap();
         let psp = a.psp_create(ia, 9, evd, PspFlags::Consumer).unwrap();
+        let rsp = a.rsp_create(ia, 10, None, evd).unwrap();
+        let cno = a.cno_create(ia, None).unwrap();
         // A request that was refused.
         let mut bench = Self {
             net,
@@ -57,9 +74,11 @@ impl Bench {
                 evd,
                 ep,
                 psp,
+                rsp,
+                cno,
                 cr: CrHandle::from_bits(0),
             },
-            foreign_psp,
+            foreign,
             succeeded: Vec::new(),
             qualifier: 1000,
         };
@@ -76,7 +95,7 @@ impl Bench {
 
     /// Two nodes and nothing made on them.
     pub fn bare() -> Net {
-        Net::new(5, 2)
+        Net::with_memory(&WorldConfig::new(5), 2, 8 << 20)
     }
 
     pub fn a(&mut self) -> &mut Node {
@@ -111,7 +130,9 @@ impl Bench {
             HandleType::Lmr => (dead.lmr.bits(), there.lmr.lmr.bits(), here.ep.bits()),
             HandleType::Evd => (dead.evd.bits(), there.recv.bits(), here.ep.bits()),
             HandleType::Ep => (dead.ep.bits(), there.ep.bits(), here.recv.bits()),
-            HandleType::Psp => (dead.psp.bits(), self.foreign_psp.bits(), here.ep.bits()),
+            HandleType::Psp => (dead.psp.bits(), self.foreign.psp.bits(), here.ep.bits()),
+            HandleType::Rsp => (dead.rsp.bits(), self.foreign.rsp.bits(), here.cr.bits()),
+            HandleType::Cno => (dead.cno.bits(), self.foreign.cno.bits(), here.recv.bits()),
             HandleType::Cr => (dead.cr.bits(), dead.cr.bits() | 1 << 48, here.ep.bits()),
             other => panic!("{other:?}"),
         };
@@ -227,11 +248,38 @@ impl Bench {
                 assert_eq!(self.connection_event(0, ep), ConnectionEvent::Disconnected);
                 ep
             }
-            other => panic!("no EP gets to {other:?} yet"),
+            EpState::Reserved => self.reserved().0,
+            EpState::PassiveConnectionPending => self.passive().0,
+            EpState::TentativeConnectionPending => self.tentative().0,
         };
         self.settle();
         assert_eq!(self.a().ep_get_status(ep).unwrap().state, state);
         ep
+    }
+
+    /// A reserved EP, its service point and the qualifier.
+    pub fn reserved(&mut self) -> (EpHandle, RspHandle, u64) {
+        let (h, qualifier, ep) = (self.here, self.qualifier(), self.endpoint());
+        let rsp = self.a().rsp_create(h.ia, qualifier, Some(ep), h.cr).unwrap();
+        (ep, rsp, qualifier)
+    }
+
+    /// An EP that a request has found reserved, the request, the service point, and the peer's EP.
+    pub fn passive(&mut self) -> (EpHandle, CrHandle, RspHandle, EpHandle) {
+        let (ep, rsp, qualifier) = self.reserved();
+        let peer = self.ask(qualifier, b"you");
+        (ep, self.arrived(qualifier), rsp, peer)
+    }
+
+    /// An EP that the provider made for a request, the request, and the peer's EP.
+    pub fn tentative(&mut self) -> (EpHandle, CrHandle, EpHandle) {
+        let (h, qualifier) = (self.here, self.qualifier());
+        let psp = self.a().psp_create(h.ia, qualifier, h.cr, PspFlags::Provider).unwrap();
+        let peer = self.ask(qualifier, b"anybody");
+        let cr = self.arrived(qualifier);
+        self.a().psp_free(psp).unwrap();
+        let ep = self.a().cr_query(cr).unwrap().local_ep.expect("the provider's");
+        (ep, cr, peer)
     }
 
     /// EPs of node 0 in all states but these. The order keeps those that wait for node 1 at the end, as making one runs both
@@ -247,6 +295,9 @@ pub const ALL_STATES: &[EpState] = &[
     EpState::Connected,
     EpState::DisconnectPending,
     EpState::Disconnected,
+    EpState::Reserved,
+    EpState::PassiveConnectionPending,
+    EpState::TentativeConnectionPending,
     EpState::CompletionPending,
     EpState::ActiveConnectionPending,
 ];

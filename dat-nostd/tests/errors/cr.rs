@@ -45,6 +45,26 @@ pub const ROWS: &[Row] = &[
         "cr_accept",
         InvalidHandle,
         Subtype::InvalidHandleEp,
+        "an EP is given though the CR carries one",
+        |b| {
+            let ((_, reserved, ..), (_, made, _), ep) = (b.passive(), b.tentative(), b.endpoint());
+            vec![call!(cr_accept(reserved, Some(ep), b"")), call!(cr_accept(made, Some(ep), b""))]
+        },
+    ),
+    refused_as(
+        "cr_accept",
+        InvalidHandle,
+        Subtype::InvalidHandleEp,
+        "the provider's EP has not been given a protection zone and EVDs",
+        |b| {
+            let (_, made, _) = b.tentative();
+            vec![call!(cr_accept(made, None, b""))]
+        },
+    ),
+    refused_as(
+        "cr_accept",
+        InvalidHandle,
+        Subtype::InvalidHandleEp,
         "the EP has no protection zone or no connect EVD",
         |b| {
             let h = b.here;
@@ -93,6 +113,14 @@ pub const ROWS: &[Row] = &[
         assert!(b.net.nodes[1].ep_private_data(peer).unwrap().starts_with(b"come in"));
         assert!(b.a().ep_private_data(ep).unwrap().is_empty(), "nothing for the passive side");
     }),
+    succeeds("cr_accept", "a request at a reserved service point, with the EP reserved", |b| {
+        let (ep, cr, rsp, peer) = b.passive();
+        assert_eq!(b.a().cr_query(cr).unwrap().local_ep, Some(ep));
+        ok!(b, cr_accept(cr, None, b""));
+        assert_eq!(b.connection_event(0, ep), ConnectionEvent::Established);
+        assert_eq!(b.connection_event(1, peer), ConnectionEvent::Established);
+        b.a().rsp_free(rsp).unwrap();
+    }),
     refused_as("cr_reject", InvalidHandle, Subtype::InvalidHandleCr, "no CR", |b| {
         no_crs(b).into_iter().map(|cr| call!(cr_reject(cr))).collect()
     }),
@@ -103,6 +131,43 @@ pub const ROWS: &[Row] = &[
         assert_eq!(b.connection_event(1, peer), ConnectionEvent::PeerRejected);
         assert_eq!(b.net.nodes[1].ep_get_status(peer).unwrap().state, EpState::Disconnected);
     }),
+    succeeds("cr_reject", "a reserved EP is unconnected again, the provider's is gone", |b| {
+        let (ep, cr, _, peer) = b.passive();
+        ok!(b, cr_reject(cr));
+        assert_eq!(b.a().ep_get_status(ep).unwrap().state, EpState::Unconnected);
+        assert_eq!(b.connection_event(1, peer), ConnectionEvent::PeerRejected);
+        let (ep, cr, peer) = b.tentative();
+        ok!(b, cr_reject(cr));
+        assert!(b.a().ep_query(ep).unwrap_err().is(InvalidHandle));
+        assert_eq!(b.connection_event(1, peer), ConnectionEvent::PeerRejected);
+    }),
+    refused_as("cr_handoff", InvalidHandle, Subtype::InvalidHandleCr, "no CR", |b| {
+        let h = b.here;
+        b.a().psp_create(h.ia, 60, h.cr, PspFlags::Consumer).unwrap();
+        no_crs(b).into_iter().map(|cr| call!(cr_handoff(cr, 60))).collect()
+    }),
+    refused("cr_handoff", InvalidParameter, "no service point of the IA owns the qualifier", |b| {
+        let (cr, _) = b.request();
+        let (other, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        let evd = b.a().evd_create(other, 8, None, EvdFlags::CR).unwrap();
+        b.a().psp_create(other, 61, evd, PspFlags::Consumer).unwrap();
+        [0, 61, 62, u64::MAX].map(|qualifier| call!(cr_handoff(cr, qualifier))).into()
+    }),
+    succeeds("cr_handoff", "a fresh request at the other service point, the private data with it", |b| {
+        let h = b.here;
+        let psp = b.a().psp_create(h.ia, 63, h.cr, PspFlags::Consumer).unwrap();
+        let (cr, peer) = b.request();
+        ok!(b, cr_handoff(cr, 63));
+        assert!(b.a().cr_query(cr).unwrap_err().is(InvalidHandle));
+        let fresh = match b.net.event(0, h.cr) {
+            EventData::ConnectionRequest { sp, conn_qual: 63, cr, .. } if sp == ServicePoint::Psp(psp) => cr,
+            other => panic!("{other:?}"),
+        };
+        assert!(b.a().cr_query(fresh).unwrap().private_data.starts_with(b"please"));
+        let ep = b.endpoint();
+        b.a().cr_accept(fresh, Some(ep), b"").unwrap();
+        assert_eq!(b.connection_event(1, peer), ConnectionEvent::Established);
+    }),
 ];
 
-tests! { cr_query cr_accept cr_reject }
+tests! { cr_query cr_accept cr_reject cr_handoff }

@@ -269,6 +269,15 @@ pub const ROWS: &[Row] = &[
     refused_as("ep_free", InvalidHandle, Subtype::InvalidHandleEp, "no EP", |b| {
         no_eps(b).into_iter().map(|ep| call!(ep_free(ep))).collect()
     }),
+    refused(
+        "ep_free",
+        InvalidState,
+        "a service point or a request holds the EP: reserved, passive, tentative",
+        |b| {
+            let held = [b.ep_in(EpState::Reserved), b.passive().0, b.tentative().0];
+            held.map(|ep| call!(ep_free(ep))).into()
+        },
+    ),
     succeeds("ep_free", "in every state but reserved, passive and tentative", |b| {
         for state in [
             EpState::Unconnected,

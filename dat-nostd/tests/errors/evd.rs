@@ -30,6 +30,11 @@ pub const ROWS: &[Row] = &[
         let ias = b.no_handles(HandleType::Ia).into_iter().map(IaHandle::from_bits);
         ias.map(|ia| call!(evd_create(ia, 8, None, EvdFlags::DTO))).collect()
     }),
+    refused_as("evd_create", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
+        let ia = b.here.ia;
+        let cnos = b.no_handles(HandleType::Cno).into_iter().map(CnoHandle::from_bits);
+        cnos.map(|cno| call!(evd_create(ia, 8, Some(cno), EvdFlags::DTO))).collect()
+    }),
     refused_as(
         "evd_create",
         InvalidParameter,
@@ -111,6 +116,29 @@ pub const ROWS: &[Row] = &[
         let h = b.here;
         let found = ok!(b, evd_query(h.cr));
         assert_eq!((found.ia, found.evd_flags), (h.ia, EvdFlags::CR));
+    }),
+    refused("evd_modify_cno", InvalidHandle, "no EVD", |b| {
+        let ia = b.here.ia;
+        let cno = b.a().cno_create(ia, None).unwrap();
+        no_evds(b)
+            .into_iter()
+            .flat_map(|evd| [call!(evd_modify_cno(evd, Some(cno))), call!(evd_modify_cno(evd, None))])
+            .collect()
+    }),
+    refused_as("evd_modify_cno", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
+        let evd = software(b);
+        let cnos = b.no_handles(HandleType::Cno).into_iter().map(CnoHandle::from_bits);
+        cnos.map(|cno| call!(evd_modify_cno(evd, Some(cno)))).collect()
+    }),
+    succeeds("evd_modify_cno", "to another CNO, to none", |b| {
+        let (evd, ia) = (software(b), b.here.ia);
+        let (one, two) = (b.a().cno_create(ia, None).unwrap(), b.a().cno_create(ia, None).unwrap());
+        for cno in [Some(one), Some(two), None, Some(one), None] {
+            ok!(b, evd_modify_cno(evd, cno));
+            assert_eq!(b.a().evd_query(evd).unwrap().cno, cno);
+        }
+        b.a().cno_free(one).unwrap();
+        b.a().cno_free(two).unwrap();
     }),
     refused("evd_enable", InvalidHandle, "no EVD", |b| {
         no_evds(b).into_iter().map(|evd| call!(evd_enable(evd))).collect()
@@ -330,6 +358,47 @@ pub const ROWS: &[Row] = &[
         let asynchronous = b.here.asynchronous;
         assert_eq!(b.a().evd_dequeue(asynchronous), Err(DatReturn::QUEUE_EMPTY));
     }),
+    refused("evd_resize", InvalidHandle, "no EVD", |b| {
+        no_evds(b).into_iter().map(|evd| call!(evd_resize(evd, 16))).collect()
+    }),
+    refused("evd_resize", InvalidParameter, "the length is 0 or above 2^31 - 1", |b| {
+        let evds = [software(b), b.here.recv];
+        evds.into_iter()
+            .flat_map(|evd| [0, 1 << 31, u32::MAX].map(|len| call!(evd_resize(evd, len))))
+            .collect()
+    }),
+    refused("evd_resize", InsufficientResources, "the length is above max_evd_qlen or the event pool", |b| {
+        let (evd, ia) = (software(b), b.here.ia);
+        let most = b.a().ia_query(ia).unwrap().1.max_evd_qlen;
+        [most + 1, 1 << 16, i32::MAX as u32].map(|len| call!(evd_resize(evd, len))).into()
+    }),
+    refused("evd_resize", InvalidState, "more events than that are queued", |b| {
+        let evd = software(b);
+        b.a().evd_resize(evd, 40).unwrap();
+        for value in 0..30 {
+            b.a().evd_post_se(evd, value).unwrap();
+        }
+        [1, 10, 29].map(|len| call!(evd_resize(evd, len))).into()
+    }),
+    succeeds("evd_resize", "larger and smaller; nothing queued is lost", |b| {
+        let evd = software(b);
+        for value in 0..8 {
+            b.a().evd_post_se(evd, value).unwrap();
+        }
+        ok!(b, evd_resize(evd, 100));
+        assert!(b.a().evd_query(evd).unwrap().evd_qlen >= 100);
+        for value in 8..100 {
+            b.a().evd_post_se(evd, value).unwrap();
+        }
+        for value in 0..95 {
+            assert_eq!(b.a().evd_dequeue(evd).unwrap().data, EventData::Software { value });
+        }
+        ok!(b, evd_resize(evd, 9));
+        for value in 95..100 {
+            assert_eq!(b.a().evd_dequeue(evd).unwrap().data, EventData::Software { value });
+        }
+        b.net.empty(0, evd);
+    }),
     refused("evd_free", InvalidHandle, "no EVD", |b| {
         no_evds(b).into_iter().map(|evd| call!(evd_free(evd))).collect()
     }),
@@ -351,6 +420,6 @@ pub const ROWS: &[Row] = &[
 ];
 
 tests! {
-    evd_create evd_query evd_enable evd_disable evd_set_unwaitable evd_clear_unwaitable evd_wait evd_dequeue evd_post_se
-    evd_free
+    evd_create evd_query evd_modify_cno evd_enable evd_disable evd_set_unwaitable evd_clear_unwaitable evd_wait evd_dequeue evd_post_se
+    evd_resize evd_free
 }

@@ -9,7 +9,9 @@ mod readme;
 mod registry;
 mod snapshot;
 
+mod cno;
 mod connect;
+mod context;
 mod cr;
 mod ep;
 mod evd;
@@ -22,8 +24,10 @@ mod transfer;
 use registry::Row;
 
 /// The modules with their rows and tests.
-const MODULES: [(&str, &[Row], &[&str]); 8] = [
+const MODULES: [(&str, &[Row], &[&str]); 10] = [
     ("ia", ia::ROWS, ia::TESTS),
+    ("context", context::ROWS, context::TESTS),
+    ("cno", cno::ROWS, cno::TESTS),
     ("evd", evd::ROWS, evd::TESTS),
     ("ep", ep::ROWS, ep::TESTS),
     ("connect", connect::ROWS, connect::TESTS),
@@ -35,27 +39,11 @@ const MODULES: [(&str, &[Row], &[&str]); 8] = [
 
 /// Functions whose rows come with them.
 const LATER: &[&str] = &[
-    "set_consumer_context",
-    "get_consumer_context",
-    "get_handle_type",
-    "strerror",
-    "cno_create",
-    "cno_free",
-    "cno_modify_agent",
-    "cno_query",
-    "cno_wait",
-    "evd_modify_cno",
-    "evd_resize",
     "ep_create_with_srq",
     "ep_modify",
     "ep_recv_query",
     "ep_set_watermark",
     "ep_dup_connect",
-    "cr_handoff",
-    "psp_create_any",
-    "rsp_create",
-    "rsp_query",
-    "rsp_free",
     "srq_post_recv",
     "rmr_bind",
     "srq_create",

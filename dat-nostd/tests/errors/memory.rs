@@ -101,16 +101,6 @@ pub const ROWS: &[Row] = &[
             call!(lmr_create(h.ia, h.memory, h.pz, MemPriv::from_bits_retain(0x8000))),
         ]
     }),
-    refused(
-        "lmr_create",
-        InvalidParameter,
-        "a zero-based region that begins within a page (extension)",
-        |b| {
-            let h = b.here;
-            let memory = h.memory.slice(8, 4096).expect("inside");
-            vec![call!(lmr_create_zero_based(h.ia, memory, h.pz, MemPriv::ALL))]
-        },
-    ),
     refused("lmr_create", LengthError, "the length is 0", |b| {
         let h = b.here;
         let memory = h.memory.slice(0, 0).expect("inside");

@@ -28,7 +28,8 @@ impl Snapshot {
         ];
         let adapter = &mut bench.net.nodes[0];
         lines.push(format!("counters: {:?}", adapter.counters()));
-        lines.push(format!("DMA memory: {} bytes free", adapter.hca().free_bytes()));
+        // Connections that have ended leave TimeWait by themselves.
+        lines.push(format!("tables: {:?}", AdapterCensus { connections: 0, ..adapter.census() }));
         objects(&mut lines, adapter, HandleType::Ia, |a, bits| {
             a.ia_query(IaHandle::from_bits(bits)).map(|all| format!("{all:?}"))
         });
@@ -38,6 +39,12 @@ impl Snapshot {
         });
         objects(&mut lines, adapter, HandleType::Psp, |a, bits| {
             shown(a.psp_query(PspHandle::from_bits(bits)))
+        });
+        objects(&mut lines, adapter, HandleType::Rsp, |a, bits| {
+            shown(a.rsp_query(RspHandle::from_bits(bits)))
+        });
+        objects(&mut lines, adapter, HandleType::Cno, |a, bits| {
+            shown(a.cno_query(CnoHandle::from_bits(bits)))
         });
         objects(&mut lines, adapter, HandleType::Cr, |a, bits| {
             a.cr_query(CrHandle::from_bits(bits)).map(|all| format!("{all:?}"))
@@ -75,7 +82,10 @@ fn objects(
 ) {
     for bits in handles(kind) {
         match query(adapter, bits) {
-            Ok(text) => lines.push(format!("{kind:?} {bits:x}: {text}")),
+            Ok(text) => {
+                let context = adapter.get_consumer_context(Handle::from_bits(bits));
+                lines.push(format!("{kind:?} {bits:x}: {text}, context {context:?}"));
+            }
             Err(error) => assert!(error.is(ReturnType::InvalidHandle), "{kind:?} {bits:x}: {error}"),
         }
     }
