@@ -338,6 +338,7 @@ fn send_doorbell(hca: &mut Hca, io: &mut Io<'_>, page: u32, unit: usize, wqe_hea
         return;
     }
     let wqe_index = (wqe_head >> 40) as u16;
+    hca.transport.counters.doorbells += 1;
     if let Some(uar) = hca.uars.get_mut(page) {
         uar.blueflame.insert(unit, BlueFlame { qpn, wqe_index });
     }
@@ -353,6 +354,9 @@ fn compare_blueflame(hca: &mut Hca, io: &mut Io<'_>, page: u32, inside: usize, b
         hca.log.refuse(subject, "", "BlueFlame data without the start of an entry");
         return;
     };
+    if inside % BUFFER < 16 {
+        hca.transport.counters.blueflame += 1;
+    }
     let Some(qp) = hca.qps.table.get(qpn) else { return };
     let Some(sq) = qp.sq else { return };
     let ring = 64u64 << sq.log_size;

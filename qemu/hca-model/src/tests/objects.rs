@@ -320,6 +320,8 @@ fn blueflame_data_is_compared_with_the_ring() {
     }
     b.guest.poll();
     assert_eq!(notes(&b), 0);
+    let counters = b.guest.hca.transport.counters;
+    assert_eq!((counters.doorbells, counters.blueflame), (1, 1));
     b.guest.bar.write(register + 16, &[0xee; 8]);
     b.guest.poll();
     assert_eq!(notes(&b), 1);

@@ -64,6 +64,8 @@ use state::WINDOW;
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
+/// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
+const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;
 /// How often the receive queues of QPs in error are looked at, at first and at last: nothing rings for a receive.
@@ -214,6 +216,14 @@ pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, n
             requester.retries_left = qp.retry_count;
             requester.rnr_left = qp.rnr_retry;
             requester.burst = WINDOW;
+            qp.transport.queue.rung = qp.sq.is_some();
+            context.schedule(qp);
+        }
+        (QpState::SQER, QpState::RTS) => {
+            // What was under way is lost; numbering goes on where the next message begins.
+            let requester = &mut qp.transport.requester;
+            let next = requester.assigned;
+            (requester.unacked, requester.cursor, requester.sent) = (next, next, next);
             qp.transport.queue.rung = qp.sq.is_some();
             context.schedule(qp);
         }
@@ -405,6 +415,12 @@ impl Context<'_, '_> {
         {
             return;
         }
+        if let Some(grh) = shape.grh(packet)
+            && !self.is_own_gid(&grh.dgid.0)
+        {
+            self.device.counters.no_qp += 1;
+            return;
+        }
         let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
         let Some(qp) = qp else {
             self.device.counters.no_qp += 1;
@@ -416,6 +432,12 @@ impl Context<'_, '_> {
             | (Transport::Uc, ServiceType::UC) => {
                 // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
                 if !loopback && shape.lrh.slid != qp.primary_path.rlid {
+                    self.device.counters.no_qp += 1;
+                    return;
+                }
+                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
+                let path = &qp.primary_path;
+                if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
                     self.device.counters.no_qp += 1;
                     return;
                 }
@@ -437,6 +459,13 @@ impl Context<'_, '_> {
             }
             _ => self.device.counters.no_qp += 1,
         }
+    }
+
+    fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
+        let guid = u64::from_be_bytes(*gid.last_chunk().unwrap_or(&[0; 8]));
+        let prefix = u64::from_be_bytes(*gid.first_chunk().unwrap_or(&[0; 8]));
+        let own_prefix = prefix == self.port.gid_prefix || prefix == DEFAULT_GID_PREFIX;
+        guid != 0 && own_prefix && self.port.guids.contains(&guid)
     }
 
     /// A multicast datagram goes to every QP attached to its group.

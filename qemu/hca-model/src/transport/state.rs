@@ -326,6 +326,10 @@ pub struct DeviceTransport {
 /// What happened on the data path since the device was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportCounters {
+    /// Send doorbells.
+    pub doorbells: u64,
+    /// Writes of the second 8 bytes of a BlueFlame buffer: doorbells that brought their work queue entry along.
+    pub blueflame: u64,
     /// Packets sent, loopback included.
     pub packets_sent: u64,
     /// Packets received, loopback included.

@@ -67,6 +67,16 @@ fn datagrams_with_and_without_grh() {
     assert_eq!(grh[8..24], bed.hca(0).port.gid(0));
     assert_eq!(grh[24..], dgid);
     assert_eq!(bed.guests[1].read(to + 0x1014, 300), payload);
+    // By the default prefix too, whatever the subnet's is; by another's GID not.
+    let missed = bed.counters(1).no_qp;
+    for (byte, arrives) in [(address[0x20], true), (0x20, false)] {
+        address[0x20] = byte;
+        bed.receive(&mut b, &[(to, 0x1000, key)]);
+        send(&mut bed, &mut a, address, &payload);
+        bed.run_for(100_000);
+        assert_eq!(bed.poll_cq(1, b.cqn).is_some(), arrives);
+    }
+    assert_eq!(bed.counters(1).no_qp, missed + 1);
 }
 
 #[test]
