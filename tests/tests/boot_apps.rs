@@ -1,0 +1,153 @@
+//! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping. Where no QEMU can be
+//! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
+
+use hca_model::Profile;
+use runner::kernel_image;
+use runner::levels;
+use runner::process::Temporary;
+use runner::qemu::Output;
+use runner::setup::{self, Qemu};
+use runner::unikernel::{self, Options, Running, Verdict};
+use runner::vfio::{self, Served};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// From QEMU's start to its end, on a machine that is busy with other things.
+const LIMIT: Duration = Duration::from_secs(180);
+
+struct Ground {
+    qemu: Qemu,
+    image: PathBuf,
+}
+
+/// QEMU and the image, made once; `None` where no QEMU can be had and need not.
+fn ground() -> Option<&'static Ground> {
+    static GROUND: OnceLock<Option<Ground>> = OnceLock::new();
+    GROUND
+        .get_or_init(|| match setup::qemu() {
+            Ok(qemu) => {
+                setup::rust_targets().expect("the bare-metal target");
+                Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
+            }
+            Err(error) => {
+                let missing = matches!(error, runner::Error::Missing { .. });
+                assert!(missing && !levels::required(), "QEMU is required here: {error}");
+                None
+            }
+        })
+        .as_ref()
+}
+
+/// Two HCAs served for a test.
+struct Fabric {
+    served: Served,
+    sockets: Vec<PathBuf>,
+    _folder: Temporary,
+}
+
+fn serve() -> Fabric {
+    let folder = Temporary::folder("boot-apps").expect("a folder");
+    let sockets: Vec<PathBuf> = (0..2).map(|i| folder.path().join(format!("hca{i}"))).collect();
+    let profiles = vec![Profile::node(0), Profile::node(1)];
+    let options = vfio::Options { profiles, log: Arc::new(|_, _| {}), ..vfio::Options::new(sockets.clone()) };
+    Fabric { served: vfio::serve(options).expect("served"), sockets, _folder: folder }
+}
+
+/// A unikernel and what it has said.
+struct Node {
+    running: Running,
+    console: Vec<String>,
+    deadline: Instant,
+}
+
+impl Node {
+    fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
+        let options = Options { hcas: vec![fabric.sockets[node].clone()], ..Options::new(words) };
+        let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
+    }
+
+    fn text(&self) -> String {
+        self.console.join("\n")
+    }
+
+    /// The next line that begins with `prefix`, without it.
+    fn expect(&mut self, prefix: &str) -> String {
+        loop {
+            match self.running.next_line(self.deadline) {
+                Ok(Some(Output::Console(line))) => {
+                    self.console.push(line.clone());
+                    if let Some(rest) = line.strip_prefix(prefix) {
+                        return rest.to_string();
+                    }
+                }
+                Ok(Some(Output::Qemu(line))) => self.console.push(line),
+                Ok(None) => panic!("it ended without {prefix:?}:\n{}", self.text()),
+                Err(error) => panic!("no {prefix:?}: {error}:\n{}", self.text()),
+            }
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        self.running.write_line(line).expect("the console takes a line");
+    }
+
+    /// Its end, with success; all that it said.
+    fn finish(mut self) -> Vec<String> {
+        while let Some(line) = self.running.next_line(self.deadline).expect("it ends in time") {
+            if let Output::Console(line) = line {
+                self.console.push(line);
+            }
+        }
+        let text = self.text();
+        let verdict = self.running.finish(None).expect("it ended").verdict;
+        assert_eq!(verdict, Verdict::Success, "{text}");
+        assert_eq!(self.console.last().map(String::as_str), Some("@done verified=true"), "{text}");
+        self.console
+    }
+}
+
+/// The number behind `key=` in the only line that begins with `prefix`.
+fn number(console: &[String], prefix: &str, key: &str) -> u64 {
+    let line = console.iter().find(|line| line.starts_with(prefix));
+    let line = line.unwrap_or_else(|| panic!("no {prefix:?} in:\n{}", console.join("\n")));
+    let value = word(line, key).unwrap_or_else(|| panic!("no {key}= in {line}"));
+    value.parse().unwrap_or_else(|_| panic!("{key}={value}"))
+}
+
+fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+#[test]
+fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
+    let Some(ground) = ground() else {
+        return levels::skip("no QEMU on this machine");
+    };
+    let fabric = serve();
+    let mut nodes = [(0, "server"), (1, "client")]
+        .map(|(node, role)| Node::start(ground, &fabric, node, &format!("app=verbs role={role}")));
+    let lines = nodes.each_mut().map(|node| node.expect("@verbs "));
+    // What is no line of a peer is said to be none, and does no harm.
+    let [server, client] = &mut nodes;
+    server.write("hello");
+    server.expect("console input: not a @peer line");
+    server.write("@peer qpn=zz");
+    server.expect("console input: @peer: `qpn=zz` is none of");
+    server.write(&"x".repeat(100_000));
+    server.expect("console input: a line longer than");
+    server.write(&format!("@peer {}", lines[1]));
+    client.write(&format!("@peer {}", lines[0]));
+    for console in nodes.map(Node::finish) {
+        for (operation, count) in
+            [("send", 100), ("write", 100), ("read", 100), ("compare_swap", 50), ("fetch_add", 50)]
+        {
+            let prefix = format!("@result op={operation} ");
+            assert_eq!(number(&console, &prefix, "messages"), count);
+            assert_eq!(number(&console, &prefix, "verified"), count);
+        }
+    }
+    let census = fabric.served.census().expect("the devices' thread runs");
+    assert!(census.iter().all(|census| *census == hca_model::hca::Census::default()), "{census:?}");
+}
