@@ -309,6 +309,14 @@ fn apply(hca: &Hca, qp: &mut Qp, opcode: Opcode, mask: OptParamMask, context: &[
         Opcode::RST2INIT_QP => {
             take_port(qp, path, true)?;
             take_pkey(hca, qp, path)?;
+            if qp.service == ServiceType::REG_UMR {
+                // Made without a domain, Linux names it here: that of the key over its translation lists.
+                let pd = qpc::pd.get32(context);
+                if pd != 0 && !hca.pds.contains(pd) {
+                    return Err(Refusal::missing("qpc.pd", pd));
+                }
+                qp.pd = pd;
+            }
             if qp.service == ServiceType::REG_UMR || connected {
                 take_access(qp, context, OptParamMask::RRE | OptParamMask::RWE | OptParamMask::RAE);
             }

@@ -346,3 +346,29 @@ fn multicast_groups_are_joined_once_and_left() {
     assert_eq!(b.guest.status(&group(Opcode::DETACH_FROM_MCG, ud)), CmdStatus::OK);
     assert_eq!(b.guest.status(&group(Opcode::DETACH_FROM_MCG, ud)), CmdStatus::BAD_PARAM);
 }
+
+#[test]
+fn the_registration_qp_gets_its_domain_when_it_is_initialized() {
+    let mut b = bench();
+    let made = b.create(ServiceType::REG_UMR, |context| {
+        qpc::pd.set(context, 0u8);
+        qpc::rq_type.set(context, 3u8);
+        qpc::log_rq_size.set(context, 0u8);
+        qpc::log_rq_stride.set(context, 0u8);
+        qpc::latency_sensitive.set(context, 1u8);
+        qpc::fre.set(context, 1u8);
+        qpc::rlky.set(context, 1u8);
+    });
+    let qpn = create_qp_out::qpn.get32(&made.unwrap());
+    let foreign = |context: &mut [u8]| qpc::pd.set(context, 0x7777u32);
+    assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, foreign), CmdStatus::BAD_RES);
+    let pd = b.guest.pd;
+    let own = |context: &mut [u8]| {
+        qpc::pd.set(context, pd);
+        ads::vhca_port_num.set(qpc::primary_address_path.of_mut(context), 1u8);
+    };
+    assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, own), CmdStatus::OK);
+    assert_eq!(b.guest.hca.qps.table.get(qpn).map(|qp| qp.pd), Some(pd));
+    let dealloc = Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, u64::from(pd));
+    assert_eq!(b.guest.status(&dealloc), CmdStatus::RES_BUSY);
+}
