@@ -19,8 +19,10 @@ use crate::memory::{Lmr, Pz};
 use crate::queue::EventPool;
 use crate::random::Random;
 use crate::ret::{DatResult, DatReturn, ReturnType};
+use crate::rmr::Rmr;
 use crate::service::{Psp, Rsp};
-use crate::states::EpEvent;
+use crate::srq::Srq;
+use crate::states::{EpEvent, SrqEvent};
 use crate::storage::AdapterParts;
 use crate::table::Table;
 use crate::types::{EpState, IaAddress};
@@ -138,6 +140,8 @@ pub struct AdapterCensus {
     pub rsps: usize,
     pub crs: usize,
     pub cnos: usize,
+    pub srqs: usize,
+    pub rmrs: usize,
     /// Events queued in software.
     pub events: u32,
     /// Places of the event pool that EVDs have reserved.
@@ -149,6 +153,12 @@ pub struct AdapterCensus {
     pub connections: usize,
     /// Bytes of the DMA region that are not in use.
     pub free_bytes: usize,
+}
+
+/// What completions change beside their EP.
+pub(crate) struct Shared<'s> {
+    pub(crate) srqs: Table<'s, SrqHandle, Srq>,
+    pub(crate) rmrs: Table<'s, RmrHandle, Rmr>,
 }
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
@@ -167,6 +177,7 @@ pub struct Adapter<'s, P: Platform> {
     pub(crate) psps: Table<'s, PspHandle, Psp>,
     pub(crate) rsps: Table<'s, RspHandle, Rsp>,
     pub(crate) cnos: Table<'s, CnoHandle, Cno>,
+    pub(crate) shared: Shared<'s>,
     pub(crate) crs: Table<'s, CrHandle, Cr>,
     pub(crate) events: EventPool<'s>,
     pub(crate) random: Random,
@@ -175,12 +186,15 @@ pub struct Adapter<'s, P: Platform> {
     /// EPs that wait for a path; EPs that are closing.
     pub(crate) resolving: u32,
     pub(crate) closing: u32,
+    /// EPs with a high watermark.
+    pub(crate) watched: u32,
     /// Something happened since `prepare_idle` last asked.
     pub(crate) progress: bool,
     /// The connection manager has something to send.
     pub(crate) flush_port: bool,
     /// The device is gone.
     pub(crate) dead: bool,
+    id: u8,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -237,6 +251,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             psps: Table::new(id, parts.psps),
             rsps: Table::new(id, parts.rsps),
             cnos: Table::new(id, parts.cnos),
+            shared: Shared { srqs: Table::new(id, parts.srqs), rmrs: Table::new(id, parts.rmrs) },
             crs: Table::new(id, parts.crs),
             events: EventPool::new(parts.events),
             random,
@@ -244,9 +259,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             local_port,
             resolving: 0,
             closing: 0,
+            watched: 0,
             progress: false,
             flush_port: false,
             dead: false,
+            id,
         })
     }
 
@@ -298,6 +315,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 self.look_ahead(slot, LOOK_AHEAD);
             }
         }
+        self.check_watermarks();
         self.progress_all_closing();
         // What the steps above made the connection manager say goes out now.
         if self.flush_port || self.port.cm_ref().poll_at() == Some(0) {
@@ -372,6 +390,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             AsyncEvent::Qp { qpn, .. } if self.port.qp_failed(qpn) => {}
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
+            AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
             AsyncEvent::Fatal(_) => self.die(),
             AsyncEvent::PagesRefused { .. } => {
                 self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
@@ -467,6 +487,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         &self.hca
     }
 
+    /// What tells it apart: [`AdapterConfig::id`].
+    pub fn id(&self) -> u8 {
+        self.id
+    }
+
     /// Extension: this port's address.
     pub fn address(&self) -> IaAddress {
         self.address
@@ -504,6 +529,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             rsps: self.rsps.len(),
             crs: self.crs.len(),
             cnos: self.cnos.len(),
+            srqs: self.shared.srqs.len(),
+            rmrs: self.shared.rmrs.len(),
             events: self.events.used(),
             events_reserved: self.events.reserved(),
             closing: self.closing,

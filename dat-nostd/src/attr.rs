@@ -2,7 +2,11 @@
 
 use crate::cno::ProxyAgent;
 use crate::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
-use crate::types::{CompletionFlags, EpState, EvdFlags, EvdState, IaAddress, MemPriv, PspFlags, Qos};
+use crate::states::SrqState;
+use crate::types::{
+    CompletionFlags, EpState, EvdFlags, EvdState, IaAddress, LmrTriplet, MemPriv, MemType, PspFlags, Qos,
+    WATERMARK_INFINITE,
+};
 
 /// Private data of a REQ under RDMA-CM framing, bytes: 92 less the 36-byte header. InfiniBand annex A11.
 pub const MAX_PRIVATE_DATA_RDMA_CM: usize = 56;
@@ -40,6 +44,8 @@ pub struct EpAttributes {
     pub max_rdma_read_iov: u32,
     /// Segments of an RDMA write; 0 means `max_request_iov`.
     pub max_rdma_write_iov: u32,
+    /// Soft high watermark of an EP on an SRQ; [`WATERMARK_INFINITE`] for none.
+    pub srq_soft_hw: i32,
     /// Extension: transport retries, 0..7.
     pub retry_count: u8,
     /// Extension: retries when the peer has no receive posted, 0..6; 7 without end.
@@ -69,6 +75,7 @@ impl EpAttributes {
         max_rdma_read_out: 4,
         max_rdma_read_iov: 0,
         max_rdma_write_iov: 0,
+        srq_soft_hw: WATERMARK_INFINITE,
         retry_count: 7,
         rnr_retry: 7,
         rnr_timer: 12,
@@ -121,6 +128,69 @@ pub struct EpStatus {
     pub recv_idle: bool,
     /// No request outstanding.
     pub request_idle: bool,
+}
+
+/// What `ep_recv_query` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpRecvInfo {
+    /// Buffers that the EP holds.
+    pub nbufs_allocated: i32,
+    /// From the last message completed to the last that has a buffer.
+    pub bufs_alloc_span: i32,
+}
+
+/// `DAT_SRQ_ATTR`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqAttributes {
+    /// Buffers that fit.
+    pub max_recv_dtos: u32,
+    /// Segments of a buffer.
+    pub max_recv_iov: u32,
+    /// `DAT_SRQ_LW_DEFAULT`, 0; `srq_set_lw` sets another.
+    pub low_watermark: u32,
+}
+
+/// `DAT_SRQ_PARAM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqParameters {
+    /// Its IA.
+    pub ia: IaHandle,
+    /// State now.
+    pub state: SrqState,
+    /// Its protection zone.
+    pub pz: PzHandle,
+    /// Buffers that fit.
+    pub max_recv_dtos: u32,
+    /// Segments of a buffer.
+    pub max_recv_iov: u32,
+    /// As last set.
+    pub low_watermark: u32,
+    /// Buffers still in the queue.
+    pub available_dto_count: i32,
+    /// Buffers posted whose completions have not been dequeued.
+    pub outstanding_dto_count: i32,
+}
+
+/// `DAT_RMR_PARAM`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RmrParameters {
+    /// Its IA.
+    pub ia: IaHandle,
+    /// Its protection zone.
+    pub pz: PzHandle,
+    /// What it was bound to last; None if to nothing.
+    pub binding: Option<RmrBinding>,
+}
+
+/// What an RMR is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RmrBinding {
+    /// The local memory.
+    pub lmr_triplet: LmrTriplet,
+    /// What peers may do.
+    pub mem_priv: MemPriv,
+    /// For the peer.
+    pub rmr_context: u32,
 }
 
 /// `DAT_IA_ATTR`, members in the header's order; 0 of a count means none.
@@ -216,6 +286,8 @@ pub struct ProviderAttributes {
 pub struct LmrParameters {
     /// Its IA.
     pub ia: IaHandle,
+    /// Kind of the region description.
+    pub mem_type: MemType,
     /// Its protection zone.
     pub pz: PzHandle,
     /// Bytes asked for.

@@ -245,7 +245,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let silent = self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
                 ep.owns(&completion)
                     && completion.kind() == driver_mlx::CompletionKind::Send
-                    && ep.find_request(&completion).is_some_and(|(_, cookie)| cookie.is_silent())
+                    && ep.marks_of(&completion).is_some_and(Cookie::is_silent)
             });
             if !silent {
                 return;

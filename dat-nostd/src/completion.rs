@@ -3,10 +3,11 @@
 use driver_mlx::{Bar, Completion, CompletionKind, Platform, QpNumber};
 
 use crate::adapter::Adapter;
+use crate::adapter::Shared;
 use crate::ep::Ep;
 use crate::evd::{Notification, is_due};
-use crate::event::{AsyncError, DtoCompletion, DtoOperation, Received};
-use crate::handle::{EvdHandle, Handle};
+use crate::event::{AsyncError, DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
+use crate::handle::{EvdHandle, Handle, RmrHandle, Typed};
 use crate::types::DtoStatus;
 use crate::work::Cookie;
 
@@ -32,16 +33,23 @@ pub(crate) enum Reaction {
 
 /// Retires the work request of a completion. None if there is no event: suppressed, or our own.
 #[inline(always)]
-pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<DtoCompletion> {
+pub(crate) fn deliver<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    completion: &Completion,
+) -> Option<EventData> {
     let qp = ep.qp.as_mut()?;
+    if ep.srq.is_some() && !completion.is_send() {
+        return deliver_shared(ep, shared, completion);
+    }
     let cookie = Cookie(qp.retire(completion)?);
     match completion.kind() {
         CompletionKind::Send => {
-            let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
-            if cookie.is_silent() {
-                return None;
+            if cookie.is_special() {
+                return deliver_special(ep, shared, cookie, DtoStatus::Success);
             }
-            Some(DtoCompletion {
+            let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
+            Some(EventData::Dto(DtoCompletion {
                 ep: ep.handle,
                 user_cookie,
                 transferred_length: u64::from(cookie.length()),
@@ -49,25 +57,21 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option
                 status: DtoStatus::Success,
                 received: Received::Plain,
                 vendor_syndrome: 0,
-            })
+            }))
         }
         CompletionKind::Receive
         | CompletionKind::ReceiveImm
         | CompletionKind::ReceiveInval
         | CompletionKind::ReceiveWriteImm => {
             let user_cookie = ep.receives.retire(&ep.cookies, cookie.index())?;
-            let received = match completion.kind() {
-                CompletionKind::Receive => Received::Plain,
-                CompletionKind::ReceiveInval => Received::Invalidated(completion.imm()),
-                _ => Received::Immediate(completion.imm()),
-            };
+            let received = received(completion);
             // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
             let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
                 completion.byte_len()
             } else {
                 completion.byte_len().min(cookie.length())
             };
-            Some(DtoCompletion {
+            Some(EventData::Dto(DtoCompletion {
                 ep: ep.handle,
                 user_cookie,
                 transferred_length: u64::from(length),
@@ -75,22 +79,32 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option
                 status: DtoStatus::Success,
                 received,
                 vendor_syndrome: 0,
-            })
+            }))
         }
-        CompletionKind::SendError | CompletionKind::ReceiveError => deliver_error(ep, completion, cookie),
+        CompletionKind::SendError | CompletionKind::ReceiveError => {
+            deliver_error(ep, shared, completion, cookie)
+        }
     }
 }
 
 #[cold]
-fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie) -> Option<DtoCompletion> {
+fn deliver_error<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    completion: &Completion,
+    cookie: Cookie,
+) -> Option<EventData> {
     let send = completion.is_send();
+    let error = completion.error()?;
+    if send && cookie.is_bind() {
+        return deliver_special(ep, shared, cookie, status_of(error.syndrome.0));
+    }
     let work = if send { &mut ep.requests } else { &mut ep.receives };
     let user_cookie = work.retire(&ep.cookies, cookie.index())?;
     if cookie.is_marker() {
         return None;
     }
-    let error = completion.error()?;
-    Some(DtoCompletion {
+    Some(EventData::Dto(DtoCompletion {
         ep: ep.handle,
         user_cookie,
         transferred_length: 0,
@@ -98,7 +112,67 @@ fn deliver_error<B: Bar>(ep: &mut Ep<B>, completion: &Completion, cookie: Cookie
         status: status_of(error.syndrome.0),
         received: Received::Plain,
         vendor_syndrome: error.vendor,
-    })
+    }))
+}
+
+/// What came with a message.
+#[inline(always)]
+fn received(completion: &Completion) -> Received {
+    match completion.kind() {
+        CompletionKind::ReceiveImm | CompletionKind::ReceiveWriteImm => Received::Immediate(completion.imm()),
+        CompletionKind::ReceiveInval => Received::Invalidated(completion.imm()),
+        _ => Received::Plain,
+    }
+}
+
+/// A request that is suppressed, our own, or a bind.
+#[cold]
+fn deliver_special<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    cookie: Cookie,
+    status: DtoStatus,
+) -> Option<EventData> {
+    let success = status == DtoStatus::Success;
+    let slot = ep.cookies.as_ref().and_then(|cookies| ep.requests.window_slot(cookies, cookie.index()));
+    let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
+    if !cookie.is_bind() {
+        return None;
+    }
+    let rmr = RmrHandle::make(ep.handle.any().adapter(), slot?, cookie.length());
+    if let Ok(window) = shared.rmrs.get_mut(rmr) {
+        window.bind_done(success);
+    }
+    if success && cookie.is_silent() {
+        return None;
+    }
+    Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }))
+}
+
+/// A receive that an EP took from its SRQ.
+fn deliver_shared<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    completion: &Completion,
+) -> Option<EventData> {
+    let srq = shared.srqs.get_mut(ep.srq?).ok()?;
+    let user_cookie = srq.retire(completion)?;
+    let error = completion.error();
+    // As with an EP's own receives, except that lengths are bounded by the longest of the queue.
+    let length = match (error, completion.kind()) {
+        (Some(_), _) => 0,
+        (None, CompletionKind::ReceiveWriteImm) => completion.byte_len(),
+        (None, _) => srq.bound(completion.byte_len()),
+    };
+    Some(EventData::Dto(DtoCompletion {
+        ep: ep.handle,
+        user_cookie,
+        transferred_length: u64::from(length),
+        operation: DtoOperation::Receive,
+        status: error.map_or(DtoStatus::Success, |error| status_of(error.syndrome.0)),
+        received: received(completion),
+        vendor_syndrome: error.map_or(0, |error| error.vendor),
+    }))
 }
 
 /// DAT 1.2 statuses for the syndromes of mlx5 error completions.

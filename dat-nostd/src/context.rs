@@ -19,7 +19,9 @@ macro_rules! by_kind {
             Some(HandleType::Pz) => $self.pzs.$method(PzHandle::from_bits($handle.bits())),
             Some(HandleType::Rsp) => $self.rsps.$method(RspHandle::from_bits($handle.bits())),
             Some(HandleType::Cno) => $self.cnos.$method(CnoHandle::from_bits($handle.bits())),
-            _ => Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1)),
+            Some(HandleType::Rmr) => $self.shared.rmrs.$method(RmrHandle::from_bits($handle.bits())),
+            Some(HandleType::Srq) => $self.shared.srqs.$method(SrqHandle::from_bits($handle.bits())),
+            None => Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandle1)),
         }
     };
 }

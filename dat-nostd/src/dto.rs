@@ -20,16 +20,16 @@ const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
     .union(CompletionFlags::SOLICITED_WAIT)
     .union(CompletionFlags::UNSIGNALLED)
     .union(CompletionFlags::BARRIER_FENCE);
-const RDMA_FLAGS: CompletionFlags = SEND_FLAGS.difference(CompletionFlags::SOLICITED_WAIT);
+pub(crate) const RDMA_FLAGS: CompletionFlags = SEND_FLAGS.difference(CompletionFlags::SOLICITED_WAIT);
 
 /// A request as the hot path takes it.
 #[derive(Clone, Copy)]
-struct Request {
-    op: SendOp,
-    operation: DtoOperation,
-    allowed: CompletionFlags,
+pub(crate) struct Request {
+    pub(crate) op: SendOp,
+    pub(crate) operation: DtoOperation,
+    pub(crate) allowed: CompletionFlags,
     /// Bytes of the remote buffer; none for sends.
-    remote_length: Option<u64>,
+    pub(crate) remote_length: Option<u64>,
 }
 
 /// Local segments in the form of the device, at most `N`.
@@ -49,7 +49,7 @@ fn flags_error(argument: Subtype) -> DatReturn {
     DatReturn::error(ReturnType::InvalidParameter, argument)
 }
 
-fn post_error(error: PostError) -> DatReturn {
+pub(crate) fn post_error(error: PostError) -> DatReturn {
     match error {
         PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
         PostError::TooManySges => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2),
@@ -236,7 +236,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     #[inline(always)]
-    fn post_request(
+    pub(crate) fn post_request(
         &mut self,
         handle: EpHandle,
         iov: &[LmrTriplet],
@@ -271,9 +271,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !flags.is_empty() {
             check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
         }
-        let read = matches!(request.operation, DtoOperation::RdmaRead);
+        // The data comes here: reads, and atomics, which bring what was there.
+        let read = request.operation as u8 >= DtoOperation::RdmaRead as u8;
         let max_iov = match request.operation {
-            DtoOperation::RdmaRead => ep.attributes.max_rdma_read_iov,
+            DtoOperation::RdmaRead | DtoOperation::CompareSwap | DtoOperation::FetchAdd => {
+                ep.attributes.max_rdma_read_iov
+            }
             DtoOperation::RdmaWrite => ep.attributes.max_rdma_write_iov,
             DtoOperation::Send | DtoOperation::Receive => ep.attributes.max_request_iov,
         };
@@ -359,7 +362,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let gather = gather::<_, N>(&self.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
         if ep.receives.outstanding() >= ep.receives.limit {
-            return Err(DatReturn::new(ReturnType::InsufficientResources));
+            // Receives of an EP on an SRQ are posted there.
+            return Err(match ep.srq {
+                Some(_) => ep.state.invalid(),
+                None => DatReturn::new(ReturnType::InsufficientResources),
+            });
         }
         let Some(qp) = &mut ep.qp else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
@@ -376,6 +383,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         ep.receives.head = ep.receives.head.wrapping_add(1);
         Ok(())
+    }
+
+    /// Makes sure that one more request may be outstanding, or INSUFFICIENT_RESOURCES.
+    pub(crate) fn make_request_room(&mut self, handle: EpHandle) -> DatResult<()> {
+        let ep = self.eps.get(handle)?;
+        if ep.requests.outstanding() >= ep.requests.limit { self.reclaim(handle) } else { Ok(()) }
     }
 
     /// Takes suppressed completions from the head of the request EVD's CQ, so that a run of suppressed requests goes on
@@ -400,7 +413,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 #[cold]
-fn check_flags(
+pub(crate) fn check_flags(
     flags: CompletionFlags,
     allowed: CompletionFlags,
     attribute: CompletionFlags,

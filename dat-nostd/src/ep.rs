@@ -7,13 +7,14 @@ use crate::attr::{EpAttributes, EpParameters, EpStatus, MAX_PRIVATE_DATA_ANY};
 use crate::close::Closing;
 use crate::completion::{Meaning, Reaction};
 use crate::connect::Attempt;
-use crate::ep_attr::{Streams, reservations};
+use crate::ep_attr::Streams;
 use crate::ep_qp::Plan;
 use crate::evd::check_stream;
 use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{Effect, EpCall, EpEvent};
-use crate::types::{CloseFlags, EpState, EvdFlags, IaAddress};
+use crate::types::{CloseFlags, EpState, EvdFlags, IaAddress, WATERMARK_INFINITE};
+use crate::watermark::Watermarks;
 use crate::work::{Cookie, Work};
 
 /// Segments that any post may have.
@@ -35,6 +36,7 @@ pub struct Ep<B: Bar> {
     pub(crate) request_evd: Option<EvdHandle>,
     pub(crate) connect_evd: Option<EvdHandle>,
     pub(crate) srq: Option<SrqHandle>,
+    pub(crate) watermarks: Watermarks,
     pub(crate) attributes: EpAttributes,
     pub(crate) state: EpState,
     pub(crate) qp: Option<Qp<B>>,
@@ -102,21 +104,20 @@ impl<B: Bar> Ep<B> {
         }
     }
 
-    /// Number and marks of the request that a send completion, still in its queue, reports.
-    pub(crate) fn find_request(&self, completion: &Completion) -> Option<(u32, Cookie)> {
-        self.requests.find(self.cookies.as_ref()?, completion.wqe_counter())
+    /// What the operation that a completion, still in its queue, reports was posted with.
+    pub(crate) fn marks_of(&self, completion: &Completion) -> Option<Cookie> {
+        self.qp.as_ref()?.cookie(completion).map(Cookie)
     }
 
     /// What a completion, still in its queue, will give the consumer.
     pub(crate) fn meaning(&self, completion: &Completion) -> Meaning {
         if !completion.is_send() {
-            let marks = self
-                .cookies
-                .and_then(|cookies| self.receives.receive_marks(&cookies, completion.wqe_counter()));
+            // Receives of an SRQ carry no flags.
+            let marks = if self.srq.is_some() { None } else { self.marks_of(completion) };
             let unsignalled = marks.is_some_and(Cookie::is_unsignalled) && completion.error().is_none();
             return Meaning::Deliver { unsignalled };
         }
-        let Some((_, cookie)) = self.find_request(completion) else { return Meaning::Nothing };
+        let Some(cookie) = self.marks_of(completion) else { return Meaning::Nothing };
         let success = completion.kind() == CompletionKind::Send;
         if cookie.is_marker() || success && cookie.is_silent() {
             return Meaning::Nothing;
@@ -124,8 +125,9 @@ impl<B: Bar> Ep<B> {
         Meaning::Deliver { unsignalled: success && cookie.is_unsignalled() }
     }
 
-    /// The consumer's cookie of the oldest operation that a dead device will never finish.
-    pub(crate) fn take_unfinished(&mut self, receive: bool) -> Option<u64> {
+    /// The consumer's cookie of the oldest operation that a dead device will never finish; with the slot of the window if it is
+    /// a bind.
+    pub(crate) fn take_unfinished(&mut self, receive: bool) -> Option<(u64, Option<u16>)> {
         let marker = self.marker;
         let work = if receive { &mut self.receives } else { &mut self.requests };
         while work.outstanding() > 0 {
@@ -133,7 +135,7 @@ impl<B: Bar> Ep<B> {
             work.tail = work.tail.wrapping_add(1);
             if receive || marker != Some(index) {
                 let cookies = self.cookies?;
-                return Some(work.user_cookie(&cookies, index));
+                return Some((work.user_cookie(&cookies, index), work.window_slot(&cookies, index)));
             }
         }
         None
@@ -209,7 +211,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(FULL);
         }
         let attributes = plan.attributes;
-        let (requests, receives) = reservations(&attributes, &plan.streams);
+        let (requests, receives) = self.places_needed(None, plan.srq, &plan.streams, &attributes);
         self.make_room(&plan.streams, requests, receives)?;
         let places = self.make_places(plan)?;
         let (max_message, max_rdma) = self.longest(&attributes);
@@ -222,6 +224,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             request_evd: plan.streams.request,
             connect_evd: plan.streams.connect,
             srq: plan.srq,
+            watermarks: Watermarks {
+                soft: if plan.srq.is_some() { attributes.srq_soft_hw } else { WATERMARK_INFINITE },
+                hard: WATERMARK_INFINITE,
+            },
             state,
             qp: None,
             qpn: QpNumber::default(),
@@ -308,7 +314,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.eps.get(ep)?;
         Ok(EpStatus {
             state: ep.state,
-            recv_idle: ep.receives.outstanding() == 0,
+            recv_idle: self.buffers_held(ep) == 0,
             request_idle: ep.requests.outstanding() == 0,
         })
     }

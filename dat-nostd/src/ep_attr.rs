@@ -8,7 +8,7 @@ use crate::ep::{MAX_DTOS, MAX_IOV};
 use crate::evd::Notification;
 use crate::handle::EvdHandle;
 use crate::ret::{DatResult, DatReturn};
-use crate::types::{CompletionFlags, EvdFlags, Qos};
+use crate::types::{CompletionFlags, EvdFlags, Qos, WATERMARK_INFINITE};
 
 /// The EVDs of an EP's three streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             || !request_flags.contains(attributes.request_completion_flags)
             || attributes.max_rdma_read_in > reads
             || attributes.max_rdma_read_out > reads_out
+            || attributes.srq_soft_hw < WATERMARK_INFINITE
             || attributes.retry_count > 7
             || attributes.rnr_retry > 7
             || attributes.rnr_timer > 31

@@ -9,6 +9,7 @@ use crate::evd::Notification;
 use crate::handle::{EpHandle, EvdHandle, SrqHandle, Typed};
 use crate::memory::creation_error;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::types::EvdFlags;
 use crate::work::Work;
 
 /// What a QP is made by.
@@ -31,7 +32,8 @@ impl Plan {
     /// Requests and receives that may be outstanding.
     pub(crate) fn counts(&self) -> (u32, u32) {
         let (requests, receives) = reservations(&self.attributes, &self.streams);
-        (requests.saturating_sub(1), receives)
+        // Receives of an EP on an SRQ are not its own.
+        (requests.saturating_sub(1), if self.srq.is_some() { 0 } else { receives })
     }
 }
 
@@ -39,7 +41,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Memory for the cookies of so many operations.
     pub(crate) fn make_places(&mut self, plan: &Plan) -> DatResult<Places> {
         let (requests, receives) = plan.counts();
-        let receives = if plan.srq.is_some() { 0 } else { receives };
         let requests = Work::new(requests, 0);
         let receives = Work::new(receives, requests.bytes());
         let cookies = match requests.bytes() + receives.bytes() {
@@ -68,6 +69,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let request_iov =
             attributes.max_request_iov.max(attributes.max_rdma_read_iov).max(attributes.max_rdma_write_iov);
         let (requests, receives) = plan.counts();
+        let takes_binds = plan
+            .streams
+            .request
+            .is_some_and(|evd| self.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND)));
         let config = QpConfig {
             send_cq,
             recv_cq,
@@ -77,12 +82,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
             max_send_sge: request_iov.max(1),
             max_recv_sge: attributes.max_recv_iov.max(1),
             user_index: u32::from(slot),
+            srq: plan.srq.and_then(|srq| self.shared.srqs.get(srq).ok()).map(|srq| srq.number()),
+            memory_windows: takes_binds,
             ..QpConfig::rc(plan.pd, send_cq)
         };
         let failed = |error| creation_error(error, Subtype::ResourceTep);
         let mut qp = self.hca.create_qp(&config).map_err(failed)?;
-        let params =
-            InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_READ | Access::REMOTE_WRITE };
+        let mut access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        access.set(Access::REMOTE_ATOMIC, self.hca.caps().atomic);
+        let params = InitParams { port: 1, pkey_index: 0, access };
         if let Err(error) = self.hca.modify_to_init(&mut qp, &params) {
             let _ = self.hca.destroy_qp(qp);
             return Err(failed(error));
@@ -132,10 +140,30 @@ impl<'s, P: Platform> Adapter<'s, P> {
         destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
+    /// Completions that an EP may cause in its EVDs' CQs: of requests, and of receives. EPs that share an SRQ and a receive EVD
+    /// have together as many receives as the SRQ holds, which the first of them reserves and the last gives back.
+    pub(crate) fn places_needed(
+        &self,
+        this: Option<EpHandle>,
+        srq: Option<SrqHandle>,
+        streams: &Streams,
+        attributes: &EpAttributes,
+    ) -> (u32, u32) {
+        let (requests, receives) = reservations(attributes, streams);
+        let Some(srq) = srq else { return (requests, receives) };
+        let others = |(handle, ep): (EpHandle, &crate::ep::Ep<P::Bar>)| {
+            Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == streams.recv
+        };
+        let shared = self.eps.iter().any(others);
+        let whole = self.shared.srqs.get(srq).map_or(0, |srq| srq.completions());
+        (requests, if shared { 0 } else { whole })
+    }
+
     /// Counts a new EP in at what it refers to.
     pub(crate) fn attach(&mut self, handle: EpHandle) {
+        self.count_watermarks(handle, true);
         let Ok(ep) = self.eps.get(handle) else { return };
-        let (requests, receives) = reservations(&ep.attributes, &ep.streams());
+        let (requests, receives) = self.places_needed(Some(handle), ep.srq, &ep.streams(), &ep.attributes);
         let streams = [
             (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
             (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
@@ -154,12 +182,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
             pz.users += 1;
         }
+        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            srq.users += 1;
+        }
     }
 
     /// Counts an EP out.
     pub(crate) fn detach(&mut self, handle: EpHandle) {
+        self.count_watermarks(handle, false);
         let Ok(ep) = self.eps.get(handle) else { return };
-        let (requests, receives) = reservations(&ep.attributes, &ep.streams());
+        let (requests, receives) = self.places_needed(Some(handle), ep.srq, &ep.streams(), &ep.attributes);
         let streams =
             [(ep.recv_evd, receives, true), (ep.request_evd, requests, true), (ep.connect_evd, 0, false)];
         for (evd, reserved, dto) in streams {
@@ -174,6 +206,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
             pz.users = pz.users.saturating_sub(1);
+        }
+        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            srq.users = srq.users.saturating_sub(1);
         }
     }
 }

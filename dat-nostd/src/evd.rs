@@ -5,7 +5,7 @@ use driver_mlx::{Bar, Cq, CqConfig, Platform};
 use crate::adapter::Adapter;
 use crate::completion::{Reaction, deliver};
 use crate::ep::Ep;
-use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received};
+use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::memory::creation_error;
 use crate::queue::EventQueue;
@@ -240,14 +240,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return self.evd_dequeue_slow(evd);
             };
             let reaction = ep.reaction(&completion);
-            let delivered = deliver(ep, &completion);
+            let delivered = deliver(ep, &mut self.shared, &completion);
             state.count_consumed(delivered.is_some());
             // Success on a connected EP: nothing but the event.
             if reaction != Reaction::None {
                 self.react(index, reaction);
             }
             if let Some(delivered) = delivered {
-                return Ok(Event { evd, data: EventData::Dto(delivered) });
+                return Ok(Event { evd, data: delivered });
             }
         }
         self.evd_dequeue_slow(evd)
@@ -293,7 +293,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let (delivered, reaction) = match self.eps.at_mut(index) {
                 Some(ep) if ep.owns(&completion) => {
                     let reaction = ep.reaction(&completion);
-                    (deliver(ep, &completion), reaction)
+                    (deliver(ep, &mut self.shared, &completion), reaction)
                 }
                 _ => {
                     self.counters.stale_completions += 1;
@@ -306,7 +306,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 self.react(index, reaction);
             }
             if let Some(delivered) = delivered {
-                return Some(EventData::Dto(delivered));
+                return Some(delivered);
             }
         }
     }
@@ -318,7 +318,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Ok(Some(completion)) = cq.poll()
             && let Some(ep) = self.eps.at_mut(completion.user_index() as u16)
         {
-            deliver(ep, &completion);
+            deliver(ep, &mut self.shared, &completion);
         }
         evd.count_consumed(false);
     }
@@ -363,7 +363,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 if of != Some(evd) {
                     continue;
                 }
-                if let Some(user_cookie) = ep.take_unfinished(receive) {
+                if let Some((user_cookie, window)) = ep.take_unfinished(receive) {
+                    if let Some(rmr) = window.and_then(|slot| self.shared.rmrs.handle_at(slot)) {
+                        let status = DtoStatus::ErrFlushed;
+                        return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
+                    }
                     return Some(EventData::Dto(DtoCompletion {
                         ep: handle,
                         user_cookie,

@@ -1,6 +1,6 @@
 //! Events. DAT 1.2, `DAT_EVENT` and its data.
 
-use crate::handle::{CrHandle, EpHandle, EvdHandle, Handle, PspHandle, RspHandle};
+use crate::handle::{CrHandle, EpHandle, EvdHandle, Handle, PspHandle, RmrHandle, RspHandle};
 use crate::types::{DtoStatus, IaAddress};
 
 /// `DAT_EVENT_NUMBER`.
@@ -55,6 +55,10 @@ pub enum DtoOperation {
     RdmaWrite = 2,
     /// `ep_post_rdma_read`.
     RdmaRead = 3,
+    /// `ep_post_compare_swap` (extension).
+    CompareSwap = 4,
+    /// `ep_post_fetch_add` (extension).
+    FetchAdd = 5,
 }
 
 /// What came with a received message. An extension.
@@ -88,6 +92,17 @@ pub struct DtoCompletion {
     pub vendor_syndrome: u8,
 }
 
+/// `DAT_RMR_BIND_COMPLETION_EVENT_DATA`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RmrCompletion {
+    /// The window.
+    pub rmr: RmrHandle,
+    /// As given to the bind.
+    pub user_cookie: u64,
+    /// The result.
+    pub status: DtoStatus,
+}
+
 /// How a connection attempt or a connection changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -110,7 +125,9 @@ pub enum ConnectionEvent {
     Unreachable = 0x04008,
 }
 
-/// Asynchronous errors. `DAT_ASYNCH_ERROR_EVENT_DATA`: every reason that this provider gives is 0 of its list.
+/// Asynchronous errors: `DAT_ASYNCH_ERROR_EVENT_DATA`. The reason is 0 of the object's list, except for watermarks (see
+/// [`states`](crate::states)): the soft high watermark of an EP comes as EP_BROKEN, though it is not, because that is the number
+/// which shares its reasons; what concerns an SRQ comes as PROVIDER_INTERNAL_ERROR, as no number is reserved for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AsyncError {
@@ -140,6 +157,8 @@ pub enum ServicePoint {
 pub enum EventData {
     /// A transfer completed.
     Dto(DtoCompletion),
+    /// A window bind completed.
+    RmrBind(RmrCompletion),
     /// A peer asks for a connection.
     ConnectionRequest {
         /// The service point that listens.
@@ -190,6 +209,7 @@ impl Event {
     pub const fn number(&self) -> EventNumber {
         match self.data {
             EventData::Dto(_) => EventNumber::DtoCompletion,
+            EventData::RmrBind(_) => EventNumber::RmrBindCompletion,
             EventData::ConnectionRequest { .. } => EventNumber::ConnectionRequest,
             EventData::Connection { event, .. } => match event {
                 ConnectionEvent::Established => EventNumber::ConnectionEstablished,

@@ -9,8 +9,9 @@ use crate::evd::{MAX_QLEN, check_stream};
 use crate::event::{AsyncError, EventData};
 use crate::framing::Framing;
 use crate::handle::{EvdHandle, Handle, IaHandle};
+use crate::registry::{VERSION_MAJOR, VERSION_MINOR, check_version};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::types::{CloseFlags, CompletionFlags, EvdFlags, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT};
+use crate::types::{CloseFlags, CompletionFlags, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT};
 
 /// What an adapter's own-framing IAs are called: its name and this.
 const DAT_SUFFIX: &str = "-dat";
@@ -39,16 +40,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
         async_evd_min_qlen: u32,
         async_evd: Option<EvdHandle>,
     ) -> DatResult<(IaHandle, EvdHandle)> {
+        self.ia_openv(name, async_evd_min_qlen, async_evd, VERSION_MAJOR, VERSION_MINOR, false)
+    }
+
+    /// `dat_ia_openv`: as [`Adapter::ia_open`], with the version of the interface that the consumer was written for.
+    ///
+    /// # Errors
+    /// As [`Adapter::ia_open`]; PROVIDER_NOT_FOUND for another major or a larger minor version, or if thread safety is asked for.
+    pub fn ia_openv(
+        &mut self,
+        name: &str,
+        async_evd_min_qlen: u32,
+        async_evd: Option<EvdHandle>,
+        major: u32,
+        minor: u32,
+        thread_safe: bool,
+    ) -> DatResult<(IaHandle, EvdHandle)> {
         if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
-        let framing = if name == self.name {
-            Framing::RdmaCm
-        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.name) {
-            Framing::Dat
-        } else {
+        let Some(framing) = self.framing_of(name) else {
             return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
         };
+        check_version(major, minor, thread_safe)?;
         if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -72,6 +86,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         self.ias.get_mut(handle)?.async_evd = evd;
         Ok((handle, evd))
+    }
+
+    /// The form of CM messages that a name stands for.
+    fn framing_of(&self, name: &str) -> Option<Framing> {
+        if name == self.name {
+            Some(Framing::RdmaCm)
+        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.name) {
+            Some(Framing::Dat)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a name is one of this adapter's.
+    pub(crate) fn answers_to(&self, name: &str) -> bool {
+        self.framing_of(name).is_some()
+    }
+
+    /// Whether an IA of this name is open.
+    pub(crate) fn is_open(&self, name: &str) -> bool {
+        let framing = self.framing_of(name);
+        framing.is_some() && self.ias.iter().any(|(_, ia)| Some(ia.framing) == framing)
     }
 
     /// `dat_ia_query`: asynchronous EVD, IA attributes, provider attributes.
@@ -112,11 +148,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             max_pzs: count(self.pzs.capacity()),
             max_message_size: longest,
             max_rdma_size: longest,
-            max_rmrs: 0,
-            max_rmr_target_address: 0,
-            max_srqs: 0,
-            max_ep_per_srq: 0,
-            max_recv_per_srq: 0,
+            max_rmrs: count(self.shared.rmrs.capacity()),
+            max_rmr_target_address: u64::MAX,
+            max_srqs: count(self.shared.srqs.capacity()),
+            max_ep_per_srq: eps,
+            max_recv_per_srq: self.max_srq_dtos(),
             max_iov_segments_per_rdma_read: MAX_IOV as u32,
             max_iov_segments_per_rdma_write: MAX_IOV as u32,
             max_rdma_read_in: reads_in.saturating_mul(eps),
@@ -139,6 +175,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 || self.psps.iter().any(|(_, psp)| psp.ia == handle)
                 || self.rsps.iter().any(|(_, rsp)| rsp.ia == handle)
                 || self.crs.iter().any(|(_, cr)| cr.ia == handle)
+                || self.shared.srqs.iter().any(|(_, srq)| srq.ia == handle)
+                || self.shared.rmrs.iter().any(|(_, rmr)| rmr.ia == handle)
                 || self.cnos.iter().any(|(_, cno)| cno.ia == handle)
                 || self.pzs.iter().any(|(_, pz)| pz.ia == handle)
                 || self.evds.iter().any(|(evd, state)| state.ia == handle && evd != async_evd);
@@ -155,14 +193,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Destroys what belongs to an IA, whatever its state: requests, reserved service points, EPs, LMRs, public service
-    /// points, zones, EVDs, CNOs: each before what it refers to.
+    /// Destroys what belongs to an IA, whatever its state: requests, RMRs, reserved service points, EPs, SRQs, LMRs, public
+    /// service points, zones, EVDs, CNOs: each before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
         for slot in 0..self.crs.end() {
             if self.crs.at(slot).is_some_and(|cr| cr.ia == ia)
                 && let Some(cr) = self.crs.handle_at(slot)
             {
                 let _ = self.cr_reject(cr);
+            }
+        }
+        for slot in 0..self.shared.rmrs.end() {
+            if self.shared.rmrs.at(slot).is_some_and(|rmr| rmr.ia == ia)
+                && let Some(rmr) = self.shared.rmrs.handle_at(slot)
+            {
+                let _ = self.rmr_free(rmr);
             }
         }
         for slot in 0..self.rsps.end() {
@@ -177,6 +222,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 && let Some(ep) = self.eps.handle_at(slot)
             {
                 let _ = self.remove_ep(ep);
+            }
+        }
+        for slot in 0..self.shared.srqs.end() {
+            if self.shared.srqs.at(slot).is_some_and(|srq| srq.ia == ia)
+                && let Some(srq) = self.shared.srqs.handle_at(slot)
+            {
+                let _ = self.srq_free(srq);
             }
         }
         for slot in 0..self.lmrs.end() {
@@ -213,6 +265,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Queues an asynchronous error on the EVD of one IA, or of all.
     pub(crate) fn async_error(&mut self, only: Option<IaHandle>, error: AsyncError, about: Handle) {
+        self.async_event(only, error, about, 0);
+    }
+
+    /// The same with a reason.
+    pub(crate) fn async_event(
+        &mut self,
+        only: Option<IaHandle>,
+        error: AsyncError,
+        about: Handle,
+        reason: i32,
+    ) {
         for slot in 0..self.ias.end() {
             let (Some(handle), Some(ia)) = (self.ias.handle_at(slot), self.ias.at(slot)) else { continue };
             if only.is_some_and(|only| only != handle) || !ia.async_alive {
@@ -224,7 +287,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if Handle::from(evd) == about {
                 continue;
             }
-            self.post_event(evd, EventData::Async { error, handle: about, reason: 0 });
+            self.post_event(evd, EventData::Async { error, handle: about, reason });
         }
     }
 }
@@ -243,7 +306,7 @@ fn provider_attributes(framing: Framing) -> ProviderAttributes {
         provider_version_minor: 1,
         dapl_version_major: 1,
         dapl_version_minor: 2,
-        lmr_mem_types_supported: 0,
+        lmr_mem_types_supported: MemType::Lmr as u32 | MemType::SharedVirtual as u32,
         iov_ownership_on_return: IovOwnership::Consumer,
         dat_qos_supported: 0,
         completion_flags_supported: CompletionFlags::all(),
@@ -254,11 +317,11 @@ fn provider_attributes(framing: Framing) -> ProviderAttributes {
         pz_support: 0,
         optimal_buffer_alignment: OPTIMAL_ALIGNMENT as u32,
         evd_stream_merging_supported: merging,
-        srq_supported: false,
-        srq_watermarks_supported: 0,
+        srq_supported: true,
+        srq_watermarks_supported: 0x111,
         srq_ep_pz_difference_supported: false,
-        srq_info_supported: 0,
-        ep_recv_info_supported: 0,
+        srq_info_supported: 0x11,
+        ep_recv_info_supported: 0x11,
         lmr_sync_req: false,
         dto_async_return_guaranteed: false,
         rdma_write_for_rdma_read_req: false,

@@ -7,7 +7,7 @@ use crate::attr::{LmrCreated, LmrParameters};
 use crate::handle::{IaHandle, LmrHandle, PzHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::table::Table;
-use crate::types::{LmrTriplet, MemPriv};
+use crate::types::{LmrTriplet, MemPriv, MemType};
 use driver_mlx::DmaSlice;
 
 /// A protection zone.
@@ -22,6 +22,8 @@ pub struct Pz {
 /// A local memory region.
 #[derive(Debug)]
 pub struct Lmr {
+    /// Its own.
+    pub(crate) handle: LmrHandle,
     pub(crate) ia: IaHandle,
     pub(crate) pz: PzHandle,
     /// Slot (bits 31–16) and generation (15–0) as handed out.
@@ -31,6 +33,43 @@ pub struct Lmr {
     pub(crate) length: u64,
     pub(crate) privileges: MemPriv,
     pub(crate) region: MemoryRegion,
+    memory: DmaSlice,
+    kind: Kind,
+}
+
+/// What a region was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Virtual,
+    Lmr,
+    Shared(LmrCookie),
+}
+
+/// `DAT_LMR_COOKIE`: 40 bytes that name shared memory among the consumers of an adapter.
+pub type LmrCookie = [u8; 40];
+
+/// `DAT_MEM_TYPE` and `DAT_REGION_DESCRIPTION`: what a region is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// `DAT_MEM_TYPE_VIRTUAL`: memory; segments and peers name its bytes by `va()`.
+    Virtual(DmaSlice),
+    /// `DAT_MEM_TYPE_LMR`: the memory of a region that exists, with another zone and other rights.
+    Lmr(LmrHandle),
+    /// `DAT_MEM_TYPE_SHARED_VIRTUAL`: memory that several consumers register under one cookie. Without processes all of them have it
+    /// at one address; the cookie guards against naming two pieces of memory alike.
+    SharedVirtual(DmaSlice, LmrCookie),
+}
+
+impl From<DmaSlice> for Region {
+    fn from(memory: DmaSlice) -> Self {
+        Region::Virtual(memory)
+    }
+}
+
+impl From<LmrHandle> for Region {
+    fn from(lmr: LmrHandle) -> Self {
+        Region::Lmr(lmr)
+    }
 }
 
 /// `lmr_context`: slot and a 16-bit generation that is never 0, so no context is ever 0.
@@ -40,11 +79,12 @@ fn context_of(handle: LmrHandle) -> u32 {
 }
 
 /// DAT's rights as the device's. Local read is always there.
-fn access(privileges: MemPriv) -> Access {
+pub(crate) fn access(privileges: MemPriv) -> Access {
     let mut access = Access::empty();
     access.set(Access::LOCAL_WRITE, privileges.contains(MemPriv::LOCAL_WRITE));
     access.set(Access::REMOTE_READ, privileges.contains(MemPriv::REMOTE_READ));
     access.set(Access::REMOTE_WRITE, privileges.contains(MemPriv::REMOTE_WRITE));
+    access.set(Access::REMOTE_ATOMIC, privileges.contains(MemPriv::REMOTE_ATOMIC));
     access
 }
 
@@ -65,7 +105,16 @@ pub(crate) fn creation_error(error: Error, resource: Subtype) -> DatReturn {
     }
 }
 
+const IN_USE: DatReturn = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse);
+/// Rights that need a key for the peer.
+const REMOTE: MemPriv = MemPriv::REMOTE_READ.union(MemPriv::REMOTE_WRITE).union(MemPriv::REMOTE_ATOMIC);
+
 impl Lmr {
+    /// Whether bytes are named by offsets.
+    fn zero_based(&self) -> bool {
+        self.start != self.memory.va() as u64
+    }
+
     /// A segment as the device wants it, if it lies inside, the zone is right and the rights suffice.
     #[inline]
     pub(crate) fn sge(&self, triplet: &LmrTriplet, pd: Pd, writes: bool) -> Result<Sge, DatReturn> {
@@ -139,26 +188,52 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// `dat_lmr_create` of a virtual region: segments and peers name its bytes by `region.va()`.
+    /// `dat_lmr_create`, of memory or any other [`Region`].
     ///
     /// # Errors
-    /// INVALID_HANDLE; LENGTH_ERROR for an empty region; INVALID_PARAMETER for remote write without local write
-    /// (InfiniBand demands both); INSUFFICIENT_RESOURCES.
+    /// INVALID_HANDLE (IA, PZ, LMR); LENGTH_ERROR for an empty region; INVALID_PARAMETER for remote write without local write
+    /// (InfiniBand demands both); INVALID_STATE (LMR_IN_USE) if the cookie of shared memory names other memory;
+    /// PRIVILEGES_VIOLATION for rights that the parent region does not have; INSUFFICIENT_RESOURCES.
     pub fn lmr_create(
         &mut self,
         ia: IaHandle,
-        region: DmaSlice,
+        region: impl Into<Region>,
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        self.register(ia, region, pz, mem_priv, Base::Virtual)
+        match region.into() {
+            Region::Virtual(memory) => self.register(ia, memory, pz, mem_priv, Base::Virtual, Kind::Virtual),
+            Region::Lmr(lmr) => {
+                self.ias.get(ia)?;
+                let parent = self.lmrs.get(lmr)?;
+                let (memory, has) = (parent.memory, parent.privileges);
+                let base = if parent.zero_based() { Base::Zero } else { Base::Virtual };
+                // Local read is always there, and what the memory's owner has kept from writing stays so.
+                if !(has | MemPriv::LOCAL_READ).contains(mem_priv) {
+                    return Err(DatReturn::new(ReturnType::PrivilegesViolation));
+                }
+                self.register(ia, memory, pz, mem_priv, base, Kind::Lmr)
+            }
+            Region::SharedVirtual(memory, cookie) => {
+                self.ias.get(ia)?;
+                let other = self.lmrs.iter().any(|(_, lmr)| {
+                    lmr.kind == Kind::Shared(cookie)
+                        && (lmr.memory.va(), lmr.memory.len()) != (memory.va(), memory.len())
+                });
+                if other {
+                    return Err(IN_USE);
+                }
+                self.register(ia, memory, pz, mem_priv, Base::Virtual, Kind::Shared(cookie))
+            }
+        }
     }
 
-    /// Extension: as [`Adapter::lmr_create`], but segments and peers name the bytes by offsets from 0. The region must begin
-    /// at a multiple of 4096, which memory from [`Adapter::dma_alloc`] does.
+    /// Extension: as [`Adapter::lmr_create`] of memory, but segments and peers name the bytes by offsets: from 0 if the memory
+    /// begins at a multiple of 4096, which that of [`Adapter::dma_alloc`] does, else from its offset in its page
+    /// (`registered_address`).
     ///
     /// # Errors
-    /// As `lmr_create`; INVALID_PARAMETER for a region that begins elsewhere.
+    /// As `lmr_create`; INVALID_PARAMETER for memory whose virtual and device addresses differ modulo 4096.
     pub fn lmr_create_zero_based(
         &mut self,
         ia: IaHandle,
@@ -166,10 +241,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
-        if !region.va().is_multiple_of(4096) || !region.device_address().is_multiple_of(4096) {
+        if region.va() as u64 % 4096 != region.device_address() % 4096 {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
-        self.register(ia, region, pz, mem_priv, Base::Zero)
+        self.register(ia, region, pz, mem_priv, Base::Zero, Kind::Virtual)
     }
 
     fn register(
@@ -179,15 +254,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
         base: Base,
+        kind: Kind,
     ) -> DatResult<LmrCreated> {
         self.ias.get(ia)?;
         let pd = self.pzs.get(pz)?.pd;
         if memory.is_empty() {
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }
-        let remote_write_alone =
-            mem_priv.contains(MemPriv::REMOTE_WRITE) && !mem_priv.contains(MemPriv::LOCAL_WRITE);
-        if remote_write_alone || !MemPriv::ALL.contains(mem_priv) {
+        let remote_write_alone = mem_priv.intersects(MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC)
+            && !mem_priv.contains(MemPriv::LOCAL_WRITE);
+        if remote_write_alone || !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6));
         }
         self.usable()?;
@@ -200,17 +276,30 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .hca
             .register(pd, memory, access(mem_priv), base)
             .map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
-        let remote = mem_priv.intersects(MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE);
+        let remote = mem_priv.intersects(REMOTE);
         let start = match base {
             Base::Virtual => memory.va() as u64,
-            Base::Zero => 0,
+            Base::Zero => memory.va() as u64 % 4096,
         };
         let rmr_context = if remote { region.rkey.get() } else { 0 };
         let length = memory.len() as u64;
-        let lmr = Lmr { ia, pz, context: 0, pd, start, length, privileges: mem_priv, region };
+        let lmr = Lmr {
+            handle: LmrHandle::from_bits(0),
+            ia,
+            pz,
+            context: 0,
+            pd,
+            start,
+            length,
+            privileges: mem_priv,
+            region,
+            memory,
+            kind,
+        };
         let handle = self.lmrs.insert(lmr).map_err(|_| FULL)?;
         let lmr_context = context_of(handle);
-        self.lmrs.get_mut(handle)?.context = lmr_context;
+        let lmr = self.lmrs.get_mut(handle)?;
+        (lmr.handle, lmr.context) = (handle, lmr_context);
         self.pzs.get_mut(pz)?.users += 1;
         Ok(LmrCreated {
             lmr: handle,
@@ -227,9 +316,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE.
     pub fn lmr_query(&self, lmr: LmrHandle) -> DatResult<LmrParameters> {
         let lmr = self.lmrs.get(lmr)?;
-        let remote = lmr.privileges.intersects(MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE);
+        let remote = lmr.privileges.intersects(REMOTE);
         Ok(LmrParameters {
             ia: lmr.ia,
+            mem_type: match lmr.kind {
+                Kind::Virtual => MemType::Virtual,
+                Kind::Lmr => MemType::Lmr,
+                Kind::Shared(_) => MemType::SharedVirtual,
+            },
             pz: lmr.pz,
             length: lmr.length,
             mem_priv: lmr.privileges,
@@ -243,8 +337,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
     ///
     /// # Errors
-    /// INVALID_HANDLE.
+    /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it.
     pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
+        self.lmrs.get(lmr)?;
+        if self.is_bound(lmr) {
+            return Err(IN_USE);
+        }
         let lmr = self.lmrs.remove(lmr)?;
         if let Ok(pz) = self.pzs.get_mut(lmr.pz) {
             pz.users = pz.users.saturating_sub(1);

@@ -10,7 +10,9 @@ use crate::evd::Evd;
 use crate::ia::Ia;
 use crate::memory::{Lmr, Pz};
 use crate::queue::EventSlot;
+use crate::rmr::Rmr;
 use crate::service::{Psp, Rsp};
+use crate::srq::Srq;
 use crate::table::Slot;
 
 /// Open IAs of one adapter.
@@ -23,6 +25,10 @@ pub const MAX_PSPS: usize = 32;
 pub const MAX_RSPS: usize = 32;
 /// Consumer notification objects of one adapter.
 pub const MAX_CNOS: usize = 32;
+/// Shared receive queues of one adapter.
+pub const MAX_SRQS: usize = 32;
+/// Remote memory regions of one adapter.
+pub const MAX_RMRS: usize = 128;
 /// Connection requests waiting for an answer.
 pub const MAX_CRS: usize = 32;
 
@@ -31,13 +37,13 @@ pub const MAX_CRS: usize = 32;
 /// | parameter | what | bytes each, at most |
 /// |---|---|---|
 /// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
-/// | `EPS` | endpoints | 896 |
+/// | `EPS` | endpoints | 960 |
 /// | `EVDS` | event dispatchers | 320 |
-/// | `LMRS` | memory regions (at most 65,536) | 112 |
+/// | `LMRS` | memory regions (at most 65,536) | 208 |
 /// | `EVENTS` | events queued in software, over all EVDs | 80 |
 /// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 1024 |
 ///
-/// IAs, protection zones, service points and connection requests are few and have constants of their own.
+/// IAs, protection zones, service points, connection requests, CNOs, SRQs and RMRs are few and have constants of their own.
 pub struct AdapterStorage<
     B: Bar,
     const BLOCKS: usize,
@@ -57,6 +63,8 @@ pub struct AdapterStorage<
     psps: [Slot<Psp>; MAX_PSPS],
     rsps: [Slot<Rsp>; MAX_RSPS],
     cnos: [Slot<Cno>; MAX_CNOS],
+    srqs: [Slot<Srq>; MAX_SRQS],
+    rmrs: [Slot<Rmr>; MAX_RMRS],
     crs: [Slot<Cr>; MAX_CRS],
     events: [EventSlot; EVENTS],
 }
@@ -73,6 +81,8 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) psps: &'s mut [Slot<Psp>],
     pub(crate) rsps: &'s mut [Slot<Rsp>],
     pub(crate) cnos: &'s mut [Slot<Cno>],
+    pub(crate) srqs: &'s mut [Slot<Srq>],
+    pub(crate) rmrs: &'s mut [Slot<Rmr>],
     pub(crate) crs: &'s mut [Slot<Cr>],
     pub(crate) events: &'s mut [EventSlot],
 }
@@ -100,6 +110,8 @@ impl<
             psps: [const { Slot::EMPTY }; MAX_PSPS],
             rsps: [const { Slot::EMPTY }; MAX_RSPS],
             cnos: [const { Slot::EMPTY }; MAX_CNOS],
+            srqs: [const { Slot::EMPTY }; MAX_SRQS],
+            rmrs: [const { Slot::EMPTY }; MAX_RMRS],
             crs: [const { Slot::EMPTY }; MAX_CRS],
             events: [const { EventSlot::EMPTY }; EVENTS],
         }
@@ -118,6 +130,8 @@ impl<
             psps: &mut self.psps,
             rsps: &mut self.rsps,
             cnos: &mut self.cnos,
+            srqs: &mut self.srqs,
+            rmrs: &mut self.rmrs,
             crs: &mut self.crs,
             events: &mut self.events,
         }
@@ -164,9 +178,9 @@ mod tests {
     #[test]
     fn the_documented_costs_hold() {
         let costs = [
-            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 896),
+            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 960),
             ("EVDS", size_of::<Slot<Evd<WideBar>>>(), 320),
-            ("LMRS", size_of::<Slot<Lmr>>(), 112),
+            ("LMRS", size_of::<Slot<Lmr>>(), 208),
             ("EVENTS", size_of::<EventSlot>(), 80),
             ("CONNECTIONS", size_of::<PortStorage<2>>() - size_of::<PortStorage<1>>(), 1024),
         ];

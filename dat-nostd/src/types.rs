@@ -106,6 +106,8 @@ bitflags! {
         const LOCAL_WRITE = 0x10;
         /// Remote write; needs local write on InfiniBand.
         const REMOTE_WRITE = 0x20;
+        /// Extension: remote atomic operations; need local write.
+        const REMOTE_ATOMIC = 0x40;
         /// Both reads.
         const READ = 0x03;
         /// Both writes.

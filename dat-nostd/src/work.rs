@@ -10,7 +10,8 @@ use crate::event::DtoOperation;
 /// |---|---|
 /// | 63–32 | bytes |
 /// | 31–16 | place of the consumer's cookie |
-/// | 5–4 | operation |
+/// | 6–4 | operation |
+/// | 3 | a bind: bytes is the window's generation, its slot lies beside the consumer's cookie |
 /// | 2 | our own marker |
 /// | 1 | posted UNSIGNALLED |
 /// | 0 | posted SUPPRESS |
@@ -21,6 +22,7 @@ impl Cookie {
     pub(crate) const SUPPRESS: u64 = 1;
     pub(crate) const UNSIGNALLED: u64 = 2;
     pub(crate) const MARKER: u64 = 4;
+    pub(crate) const BIND: u64 = 8;
 
     #[inline(always)]
     pub(crate) fn new(length: u32, index: u32, operation: DtoOperation, flags: u64) -> Self {
@@ -39,11 +41,13 @@ impl Cookie {
 
     #[inline(always)]
     pub(crate) fn operation(self) -> DtoOperation {
-        match self.0 >> 4 & 3 {
+        match self.0 >> 4 & 7 {
             0 => DtoOperation::Send,
             1 => DtoOperation::Receive,
             2 => DtoOperation::RdmaWrite,
-            _ => DtoOperation::RdmaRead,
+            3 => DtoOperation::RdmaRead,
+            4 => DtoOperation::CompareSwap,
+            _ => DtoOperation::FetchAdd,
         }
     }
 
@@ -51,6 +55,21 @@ impl Cookie {
     #[inline(always)]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & (Self::SUPPRESS | Self::MARKER) != 0
+    }
+
+    /// Whether there is more to it than a transfer that is told.
+    #[inline(always)]
+    pub(crate) fn is_special(self) -> bool {
+        self.0 & (Self::SUPPRESS | Self::MARKER | Self::BIND) != 0
+    }
+
+    pub(crate) fn is_bind(self) -> bool {
+        self.0 & Self::BIND != 0
+    }
+
+    /// What it was posted with.
+    pub(crate) fn marks(self) -> u64 {
+        self.0 & (Self::SUPPRESS | Self::UNSIGNALLED | Self::MARKER | Self::BIND)
     }
 
     pub(crate) fn is_marker(self) -> bool {
@@ -67,7 +86,7 @@ impl Cookie {
 /// | bytes of a place | content |
 /// |---|---|
 /// | 0–7 | the consumer's cookie |
-/// | 8–15 | first block of the work request in the send queue (bits 31–16), marks of its [`Cookie`] (15–0) |
+/// | 8–15 | slot of the window of a bind (bits 47–32), first block of the work request in the send queue (bits 31–16), marks of its [`Cookie`] (15–0) |
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Operations posted, circular.
@@ -119,34 +138,28 @@ impl Work {
         self.head & self.mask
     }
 
+    /// The same for an operation about the window in `slot`.
+    pub(crate) fn keep_for(&self, cookies: &DmaSlice, user_cookie: u64, marks: u64, slot: u16) -> u32 {
+        let index = self.keep(cookies, user_cookie, marks);
+        let kept = u64::from(slot) << 32 | u64::from(self.block) << 16 | marks;
+        let _ = cookies.store_be64(self.place(self.head) + 8, kept);
+        index
+    }
+
+    /// The slot of the window of the bind at this place.
+    pub(crate) fn window_slot(&self, cookies: &DmaSlice, index: u32) -> Option<u16> {
+        let kept = cookies.load_be64(self.place(index) + 8).ok()?;
+        Cookie(kept & 0xffff).is_bind().then_some((kept >> 32) as u16)
+    }
+
     #[inline(always)]
     pub(crate) fn user_cookie(&self, cookies: &DmaSlice, index: u32) -> u64 {
         cookies.load_be64(self.place(index)).unwrap_or(0)
     }
 
-    /// Number and marks of the outstanding request that begins at this block of the send queue.
-    pub(crate) fn find(&self, cookies: &DmaSlice, block: u16) -> Option<(u32, Cookie)> {
-        (0..self.outstanding()).map(|ahead| self.tail.wrapping_add(ahead)).find_map(|number| {
-            let kept = cookies.load_be64(self.place(number) + 8).ok()?;
-            ((kept >> 16) as u16 == block).then_some((number, Cookie(kept & 0xffff)))
-        })
-    }
-
     /// First block of the request of this number.
     pub(crate) fn block_of(&self, cookies: &DmaSlice, number: u32) -> Option<u16> {
         cookies.load_be64(self.place(number) + 8).ok().map(|kept| (kept >> 16) as u16)
-    }
-
-    /// Marks of the outstanding receive that the device counts by the low bits of `counter`. Its ring is at least as long as
-    /// what may be outstanding, and a power of two.
-    pub(crate) fn receive_marks(&self, cookies: &DmaSlice, counter: u16) -> Option<Cookie> {
-        let ring = self.limit.checked_next_power_of_two()?;
-        let ahead = u32::from(counter).wrapping_sub(self.tail) & (ring - 1);
-        if ahead >= self.outstanding() {
-            return None;
-        }
-        let kept = cookies.load_be64(self.place(self.tail.wrapping_add(ahead)) + 8).ok()?;
-        Some(Cookie(kept & 0xffff))
     }
 
     /// The consumer's cookie of the operation at this place, which and all before which are done now. None if it is not
@@ -174,9 +187,14 @@ mod tests {
         assert_eq!((cookie.length(), cookie.index()), (0x8000_0000, 0xabcd));
         assert_eq!(cookie.operation(), DtoOperation::RdmaRead);
         assert!(cookie.is_silent() && cookie.is_unsignalled() && !cookie.is_marker());
-        for operation in
-            [DtoOperation::Send, DtoOperation::Receive, DtoOperation::RdmaWrite, DtoOperation::RdmaRead]
-        {
+        for operation in [
+            DtoOperation::Send,
+            DtoOperation::Receive,
+            DtoOperation::RdmaWrite,
+            DtoOperation::RdmaRead,
+            DtoOperation::CompareSwap,
+            DtoOperation::FetchAdd,
+        ] {
             assert_eq!(Cookie::new(0, 0, operation, 0).operation(), operation);
         }
         assert!(Cookie::new(0, 1, DtoOperation::Send, Cookie::MARKER).is_silent());

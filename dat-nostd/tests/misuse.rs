@@ -151,7 +151,6 @@ fn memory_regions() {
         ReturnType::LengthError,
     );
     is(adapter.lmr_create(side.ia, piece, side.pz, MemPriv::REMOTE_WRITE), ReturnType::InvalidParameter);
-    is(adapter.lmr_create_zero_based(side.ia, piece, side.pz, MemPriv::ALL), ReturnType::InvalidParameter);
     let local = adapter.lmr_create(side.ia, piece, side.pz, MemPriv::LOCAL_WRITE).unwrap();
     assert_eq!(local.rmr_context, 0, "no remote right, nothing for the peer");
     assert_eq!((local.registered_address, local.registered_size), (piece.va() as u64, 5000));

@@ -85,7 +85,7 @@ impl defmt::Format for Access {
 pub enum Base {
     /// Addresses are the slice's virtual addresses.
     Virtual,
-    /// Addresses begin at 0. The slice must begin at a multiple of 4096.
+    /// Addresses begin in the first 4096: at the slice's offset in its page.
     Zero,
 }
 

@@ -103,8 +103,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Makes a memory key for `slice`.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for a zero-based one that does not begin at
-    /// a multiple of 4096, for one whose virtual and device address differ modulo 4096, and for remote write or atomic access
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for one whose virtual and device address differ modulo 4096, and for remote write or atomic access
     /// without local write.
     pub fn register(
         &mut self,
@@ -119,7 +118,7 @@ impl<P: Platform> Hca<'_, P> {
         let device = slice.device_address();
         let start = match base {
             Base::Virtual => slice.va() as u64,
-            Base::Zero => 0,
+            Base::Zero => slice.va() as u64 % BLOCK as u64,
         };
         let length = slice.len() as u64;
         // Whole pages may reach as far as the memory that is known to be ours.

@@ -1,0 +1,232 @@
+//! Remote memory regions: windows through which peers see a part of an LMR. DAT 1.2, RMR management.
+//!
+//! A bind is posted on an EP and executed in its order; what is posted behind it waits for it, so a message that carries the new
+//! context is safe. Windows are of type 1: any EP of the zone may bind them, and peers of all of these use them.
+
+use driver_mlx::{MemoryWindow, MwBind, MwType, Pd, Platform, SendFlags};
+
+use crate::adapter::Adapter;
+use crate::attr::{RmrBinding, RmrParameters};
+use crate::dto::{RDMA_FLAGS, check_flags, post_error};
+use crate::event::DtoOperation;
+use crate::handle::{EpHandle, IaHandle, LmrHandle, PzHandle, RmrHandle, Typed};
+use crate::memory::{access, creation_error, lmr_of};
+use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::states::{Effect, EpCall};
+use crate::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
+use crate::work::Cookie;
+
+/// A remote memory region.
+#[derive(Debug)]
+pub struct Rmr {
+    pub(crate) ia: IaHandle,
+    pz: PzHandle,
+    pd: Pd,
+    window: MemoryWindow,
+    /// As of the last bind posted.
+    bound: Option<Bound>,
+    /// As of the last bind that is known to have succeeded.
+    confirmed: Option<Bound>,
+    /// Binds posted and not completed.
+    pending: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    lmr: LmrHandle,
+    binding: RmrBinding,
+}
+
+impl Rmr {
+    /// A bind has completed, or never will.
+    pub(crate) fn bind_done(&mut self, success: bool) {
+        self.pending = self.pending.saturating_sub(1);
+        if self.pending > 0 {
+            return;
+        }
+        if success {
+            self.confirmed = self.bound;
+        } else {
+            // The device did not carry it out, so what was before still stands.
+            self.bound = self.confirmed;
+        }
+    }
+
+    fn holds(&self, lmr: LmrHandle) -> bool {
+        [self.bound, self.confirmed].into_iter().flatten().any(|bound| bound.lmr == lmr)
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_rmr_create`: a window, bound to nothing.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INSUFFICIENT_RESOURCES; MODEL_NOT_SUPPORTED if the device has no windows.
+    pub fn rmr_create(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
+        const FULL: DatReturn =
+            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
+        let (ia, pd) = {
+            let pz = self.pzs.get(pz)?;
+            (pz.ia, pz.pd)
+        };
+        self.usable()?;
+        if self.shared.rmrs.len() >= self.shared.rmrs.capacity() {
+            return Err(FULL);
+        }
+        let window = self.hca.alloc_mw(pd, MwType::One).map_err(|error| match error {
+            driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
+            error => creation_error(error, Subtype::ResourceMemoryRegion),
+        })?;
+        let rmr = Rmr { ia, pz, pd, window, bound: None, confirmed: None, pending: 0 };
+        let handle = self.shared.rmrs.insert(rmr).map_err(|_| FULL)?;
+        self.pzs.get_mut(pz)?.users += 1;
+        Ok(handle)
+    }
+
+    /// `dat_rmr_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rmr_query(&self, rmr: RmrHandle) -> DatResult<RmrParameters> {
+        let rmr = self.shared.rmrs.get(rmr)?;
+        Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding: rmr.bound.map(|bound| bound.binding) })
+    }
+
+    /// `dat_rmr_free`, bound or not: the window's context is dead afterwards. A bind that is still on its way fails, and with it
+    /// its connection.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rmr_free(&mut self, rmr: RmrHandle) -> DatResult<()> {
+        let rmr = self.shared.rmrs.remove(rmr)?;
+        if let Ok(pz) = self.pzs.get_mut(rmr.pz) {
+            pz.users = pz.users.saturating_sub(1);
+        }
+        if !self.is_dead() {
+            self.hca.dealloc_mw(rmr.window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        }
+        Ok(())
+    }
+
+    /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's
+    /// request EVD (which needs that stream) has come, or what was posted behind this. The context of the last bind is dead from
+    /// then on. A triplet of length 0 binds to nothing; its context means nothing.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), or if the request EVD takes no
+    /// RMR-bind events (EP_EVD_REQUEST); INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
+    /// flags; PRIVILEGES_VIOLATION for a context that names no LMR, or rights that the LMR does not have; PROTECTION_VIOLATION if
+    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding.
+    pub fn rmr_bind(
+        &mut self,
+        rmr: RmrHandle,
+        triplet: &LmrTriplet,
+        mem_priv: MemPriv,
+        ep: EpHandle,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<u32> {
+        let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
+        let window = self.shared.rmrs.get(rmr)?;
+        let endpoint = self.eps.get(ep)?;
+        let effect = EpCall::Bind.in_state(endpoint.state)?;
+        check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags)?;
+        let takes_binds = endpoint
+            .request_evd
+            .is_some_and(|evd| self.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND)));
+        if !takes_binds {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
+        }
+        if window.pd != endpoint.pd {
+            return Err(DatReturn::error(ReturnType::ProtectionViolation, Subtype::NoSubtype));
+        }
+        let bound = if triplet.segment_length == 0 {
+            None
+        } else {
+            if triplet.segment_length >= 1 << 31 {
+                return Err(wrong(Subtype::InvalidArg2));
+            }
+            let lmr = lmr_of(&self.lmrs, triplet.lmr_context)?;
+            let sge = lmr.sge(triplet, window.pd, false).map_err(|error| {
+                if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
+            })?;
+            if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
+                return Err(wrong(Subtype::InvalidArg3));
+            }
+            for (right, needs, subtype) in [
+                (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ, Subtype::PrivilegesRead),
+                (MemPriv::REMOTE_WRITE, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+                (MemPriv::REMOTE_ATOMIC, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+            ] {
+                if mem_priv.contains(right) && !lmr.privileges.contains(needs) {
+                    return Err(DatReturn::error(ReturnType::PrivilegesViolation, subtype));
+                }
+            }
+            Some((lmr.handle, sge))
+        };
+        self.make_request_room(ep)?;
+        let bind = MwBind {
+            lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
+            address: triplet.virtual_address,
+            length: triplet.segment_length as u32,
+            access: access(mem_priv & !MemPriv::LOCAL_WRITE),
+            zero_based: false,
+        };
+        let rmr_context = self.post_bind(rmr, ep, &bind, user_cookie, flags)?;
+        let state = self.shared.rmrs.get_mut(rmr)?;
+        state.pending += 1;
+        if effect == Effect::Run {
+            let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
+            state.bound = bound.map(|(lmr, _)| Bound { lmr, binding });
+        }
+        Ok(rmr_context)
+    }
+
+    /// Posts the bind; the window has its new key then, unless the EP only flushes.
+    fn post_bind(
+        &mut self,
+        rmr: RmrHandle,
+        ep: EpHandle,
+        bind: &MwBind,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<u32> {
+        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
+        let dead = self.is_dead();
+        let window = self.shared.rmrs.get_mut(rmr)?;
+        let ep = self.eps.get_mut(ep)?;
+        let any = rmr.any();
+        let mut marks = Cookie::BIND;
+        let mut send_flags = SendFlags::SIGNALED;
+        send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
+        if flags.contains(CompletionFlags::UNSIGNALLED) {
+            marks |= Cookie::UNSIGNALLED;
+        }
+        // A suppressed bind completes visibly to us all the same: we learn what the window is bound to.
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            marks |= Cookie::SUPPRESS;
+        }
+        let cookies = ep.cookies.as_ref().ok_or(FULL)?;
+        let index = ep.requests.keep_for(cookies, user_cookie, marks, any.slot());
+        let mut next = window.window;
+        if !dead {
+            let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
+            let cookie = Cookie::new(any.generation(), index, DtoOperation::Send, marks);
+            let before = qp.send_outstanding();
+            qp.post_bind(&mut next, bind, cookie.0, send_flags).map_err(post_error)?;
+            ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
+            qp.ring();
+        }
+        ep.requests.head = ep.requests.head.wrapping_add(1);
+        ep.suppressed = 0;
+        if ep.state == crate::types::EpState::Connected {
+            window.window = next;
+        }
+        Ok(next.rkey.get())
+    }
+
+    /// Whether an RMR is bound to an LMR, or may be.
+    pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
+        self.shared.rmrs.iter().any(|(_, rmr)| rmr.holds(lmr))
+    }
+}
