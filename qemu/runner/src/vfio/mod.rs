@@ -14,7 +14,7 @@ pub use model::Summary;
 use crate::error::{Error, IoContext, Result};
 use crate::process::{self, Temporary};
 use device::Device;
-use hca_model::fabric::{FabricConfig, FabricCounters, Faults, PcapNg};
+use hca_model::fabric::{FabricConfig, FabricCounters, Faults, LossTable, PcapNg};
 use hca_model::hca::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::world::World;
@@ -203,6 +203,11 @@ impl Served {
     /// What happened to packets so far; `None` when the model thread has ended.
     pub fn counters(&self) -> Option<FabricCounters> {
         self.with_world(|world, _| world.fabric.counters())
+    }
+
+    /// What was lost so far, by flow; `None` when the model thread has ended.
+    pub fn losses(&self) -> Option<LossTable> {
+        self.with_world(|world, _| world.fabric.losses().clone())
     }
 
     /// From now on `faults` happen to packets, as `seed` has it; `None` when the model thread has ended.

@@ -1,0 +1,122 @@
+//! Two Linux guests on a fabric that loses packets: reliable connections end right, and of unreliable messages exactly those
+//! are missing that the fabric lost.
+
+mod linux;
+
+use hca_model::fabric::{Faults, Kind, Losses};
+use linux::{
+    census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run_everywhere,
+};
+use runner::linux::{Kernel, Lab, Options, judge};
+use std::path::PathBuf;
+
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+/// TCP ports at which rdma-core's programs and ours exchange addresses.
+const PINGPONG_PORT: u16 = 18515;
+const SEQUENCE_PORT: u16 = 18600;
+/// Messages of a run of ours, each of one packet.
+const MESSAGES: u64 = 3000;
+
+fn program(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest").join(name)
+}
+
+fn one_percent() -> Faults {
+    "loss=1%".parse().expect("faults")
+}
+
+/// Runs `work` on a fabric that loses 1 %, and answers what happened to packets of `kind` meanwhile.
+fn with_losses(lab: &mut Lab, seed: u64, kind: Kind, work: impl FnOnce(&mut Lab)) -> Losses {
+    let sum = |lab: &Lab| lab.served().losses().expect("the fabric").sum(|flow| flow.kind == kind);
+    let before = sum(lab);
+    lab.served().set_faults(one_percent(), seed).expect("the fabric");
+    work(lab);
+    lab.served().set_faults(Faults::default(), seed).expect("the fabric");
+    let after = sum(lab);
+    Losses { dropped: after.dropped - before.dropped, overflow: after.overflow - before.overflow, ..after }
+}
+
+/// A program of reliable connections moves `size` bytes `iterations` times each way; seconds that it took, as it says.
+fn reliable(lab: &mut Lab, program: &str, size: u64, iterations: u64) -> f64 {
+    let line = format!("{program} -s {size} -n {iterations}");
+    let [server, client] = pair(lab, PINGPONG_PORT, &line, &format!("{line} guest0"));
+    let moved = format!("{} bytes in ", size * iterations * 2);
+    for answer in [&server, &client] {
+        let text = answer.text();
+        assert!(text.contains(&moved) && !text.contains("invalid data"), "{line}:\n{text}");
+    }
+    let text = client.text();
+    let seconds = text.split(&moved).nth(1).and_then(|rest| rest.split_whitespace().next());
+    seconds.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no time in:\n{text}"))
+}
+
+fn reliable_programs(lab: &mut Lab) {
+    for (program, size, iterations) in [
+        ("ibv_rc_pingpong -c -m 1024", 65_536, 30),
+        ("ibv_rc_pingpong -c -e -m 4096", 1 << 20, 3),
+        ("ibv_srq_pingpong -c -m 1024", 4096, 100),
+    ] {
+        let clean = reliable(lab, program, size, iterations);
+        let mut lossy = Vec::new();
+        for seed in SEEDS {
+            let mut seconds = 0.0;
+            let losses = with_losses(lab, seed, Kind::Reliable, |lab| {
+                seconds = reliable(lab, program, size, iterations);
+            });
+            assert!(losses.dropped > 0, "{program}, seed {seed}: nothing was lost");
+            lossy.push(seconds);
+        }
+        println!("{program}: {clean} s without loss, {lossy:?} with 1 %");
+        let mean = lossy.iter().sum::<f64>() / lossy.len() as f64;
+        assert!(mean > clean, "{program}: what was lost takes time: {lossy:?} against {clean} s");
+    }
+}
+
+/// The number behind `name=` in the line that a program of ours ended with.
+fn told(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with("@sequence ")).unwrap_or_else(|| panic!("{text}"));
+    let word = line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    word.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+/// What arrived is right, and what is missing the fabric has lost.
+fn unreliable(lab: &mut Lab, service: &str, kind: Kind, size: usize) {
+    for seed in SEEDS {
+        let (mut received, mut wrong) = (0, 0);
+        let losses = with_losses(lab, seed, kind, |lab| {
+            let server = format!("sequence {service} receive {MESSAGES} {size}");
+            let client = format!("sequence {service} send {MESSAGES} {size} guest0");
+            let [server, client] = pair(lab, SEQUENCE_PORT, &server, &client);
+            assert_eq!(told(&client.text(), "sent"), MESSAGES);
+            received = told(&server.text(), "received");
+            wrong = told(&server.text(), "wrong");
+            assert_eq!(wrong, 0, "{}", server.text());
+        });
+        println!("{service}, {size} bytes, seed {seed}: {received} of {MESSAGES} arrived, {losses:?}");
+        assert!(losses.dropped > 0 && received < MESSAGES, "{service}, seed {seed}: nothing was lost");
+        assert_eq!(received + losses.dropped, MESSAGES, "{service}, seed {seed}: {losses:?}");
+    }
+}
+
+fn lose(kernel: Kernel) {
+    let options = Options { programs: vec![program("sequence.c")], ..Options::new(kernel, 2) };
+    let Some(mut lab) = judge::lab_or_skip(options) else { return };
+    println!("Linux {}", lab.version());
+    run_everywhere(&mut lab, "dmesg -c > /dev/null; hcas-up");
+    let before = census_without_keys(&lab);
+    reliable_programs(&mut lab);
+    unreliable(&mut lab, "ud", Kind::Datagram, 1000);
+    unreliable(&mut lab, "uc", Kind::Unreliable, 1000);
+    assert_eq!(census_without_keys(&lab), before, "objects before and after the programs");
+    remove_drivers(&mut lab);
+    kernels_are_content(&mut lab, 2);
+    hcas_are_content(&lab);
+    lab.stop().expect("they power off");
+}
+
+#[test]
+fn reliable_connections_end_right_and_unreliable_losses_are_the_fabrics() {
+    for kernel in judge::kernels() {
+        lose(*kernel);
+    }
+}
