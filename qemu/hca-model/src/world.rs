@@ -95,7 +95,8 @@ impl World {
 
     /// Tells the fabric which links are up, and which ports lost their configuration by a reset.
     fn follow_links(&mut self, now: u64) {
-        for node in &self.nodes {
+        for node in &mut self.nodes {
+            node.hca.port.set_far_end(self.fabric.port_is_enabled(node.port));
             let port = &node.hca.port;
             let up = port.physical_state == PortPhysicalState::LINK_UP;
             let active = self.fabric.port_record(node.port).is_some_and(|record| record.active);

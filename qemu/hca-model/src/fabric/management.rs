@@ -138,6 +138,8 @@ impl Fabric {
         };
         let directed = smp.mgmt_class() == class::SUBN_DIRECTED_ROUTE;
         if directed {
+            let by_lid = smp.dr_slid() != LID_PERMISSIVE && smp.dr_dlid() == LID_PERMISSIVE;
+            let returns = route;
             (route.slid, route.dlid) = (LID_PERMISSIVE, LID_PERMISSIVE);
             match self.switch.route(&mut smp, ingress) {
                 Hop::Forward(port) => {
@@ -147,7 +149,18 @@ impl Fabric {
                     let to = PortIndex(u32::from(port) - 1);
                     return self.send_from_manager(to, packet, now);
                 }
-                Hop::Manager => {
+                // The rest of the way is by LID (IBTA 14.2.2.4).
+                Hop::Back if by_lid => {
+                    let dlid = smp.dr_slid();
+                    let Some(Some(to)) = self.routes.get(usize::from(dlid)).copied() else {
+                        self.counters.no_route += 1;
+                        return;
+                    };
+                    smp.set_hop_pointer(0);
+                    let route = manager::Route { dlid, dest_qpn: shape.bth.dest_qpn, source_qpn, ..returns };
+                    return self.send_from_manager(to, manager::mad_packet(&route, smp.as_bytes()), now);
+                }
+                Hop::Back => {
                     if let Some(lid) = self.manager.response(from, &smp.to_mad(), now) {
                         self.set_route(lid, from);
                     }
@@ -157,6 +170,7 @@ impl Fabric {
                     self.counters.malformed += 1;
                     return;
                 }
+                Hop::Here if by_lid => route = returns,
                 Hop::Here => {}
             }
         }

@@ -57,8 +57,8 @@ pub(super) enum Hop {
     Forward(u8),
     /// It is for the switch itself.
     Here,
-    /// It came back to the subnet manager.
-    Manager,
+    /// It came back to the switch, where its route began: to the subnet manager, or on by LID to whoever sent it here.
+    Back,
     /// It makes no sense.
     Lost,
 }
@@ -112,13 +112,15 @@ impl Switch {
     /// Takes a packet on a directed route one hop further. `ingress` is the number of the port it came in by.
     pub(super) fn route(&self, smp: &mut Smp, ingress: u8) -> Hop {
         let (pointer, count) = (smp.hop_pointer(), smp.hop_count());
-        if count == 0 || usize::from(count) > 62 {
+        // A route that begins here came this far by LID (IBTA 14.2.2.2, first rule).
+        let begins = pointer == 0 && smp.dr_slid() != LID_PERMISSIVE;
+        if (count == 0 && !begins) || count > 62 {
             return Hop::Lost;
         }
         if smp.status() & status::SMP_DIRECTION != 0 {
             // Returning: back by the port it came in by (IBTA 14.2.2.4).
             return match pointer {
-                0 | 1 => Hop::Manager,
+                0 | 1 => Hop::Back,
                 _ if pointer > count + 1 => Hop::Lost,
                 _ => {
                     smp.set_hop_pointer(pointer - 1);
@@ -126,7 +128,11 @@ impl Switch {
                 }
             };
         }
-        if pointer == 0 || pointer > count {
+        if begins && count != 0 {
+            smp.set_hop_pointer(1);
+            return forward(smp.initial_path(), 1);
+        }
+        if (pointer == 0 && !begins) || pointer > count {
             return Hop::Lost;
         }
         let mut way_back = *smp.return_path();
@@ -410,7 +416,7 @@ mod tests {
         assert_eq!(switch.route(&mut packet, 9), Hop::Here);
         assert_eq!((packet.hop_pointer(), packet.return_path()[1]), (1, 9));
         let mut back = packet.to_response(0);
-        assert_eq!(switch.route(&mut back, 9), Hop::Manager, "the manager's own packets take one hop");
+        assert_eq!(switch.route(&mut back, 9), Hop::Back, "the manager's own packets take one hop");
     }
 
     #[test]
@@ -425,6 +431,14 @@ mod tests {
         let mut packet = smp(1, &[1]);
         packet.set_dr_dlid(5);
         assert_eq!(switch.route(&mut packet, 1), Hop::Lost, "the rest of the way by LID is not supported");
+        let mut packet = smp(0, &[]);
+        packet.set_dr_slid(5);
+        assert_eq!(switch.route(&mut packet, 1), Hop::Here, "by LID all the way");
+        let mut packet = smp(0, &[4]);
+        packet.set_dr_slid(5);
+        assert_eq!(switch.route(&mut packet, 1), Hop::Forward(4), "by LID first");
+        assert_eq!(packet.hop_pointer(), 1);
+        assert_eq!(switch.route(&mut packet.to_response(0), 4), Hop::Back);
         let mut packet = smp(9, &[1, 2]).to_response(0);
         assert_eq!(switch.route(&mut packet, 1), Hop::Lost);
     }

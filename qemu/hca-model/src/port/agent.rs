@@ -6,6 +6,8 @@ use ib_mgmt::smp::{GuidInfo, NodeInfo, PKeyTable, PortInfo, Smp, node_type};
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
+/// Where a performance management packet names the port.
+const PORT_SELECT: usize = 65;
 /// P_Keys of one block of the table.
 const PKEY_BLOCK: usize = 32;
 
@@ -37,8 +39,9 @@ impl Port {
                 self.subnet(&request)
             }
             class::PERF_MGMT => {
-                // One port, which all ports are.
-                let ports = &mut [(1, &mut self.counters)];
+                // One port, which all ports are, and which is meant by whoever names none.
+                let number = if mad.get(PORT_SELECT) == Some(&0) { 0 } else { 1 };
+                let ports = &mut [(number, &mut self.counters)];
                 return Some(*performance::answer(&Mad::from_bytes(*mad), ports, true).as_bytes());
             }
             _ => request.to_response(status::BAD_VERSION),
@@ -231,6 +234,7 @@ impl Port {
             PortState::ARMED if self.state == PortState::INIT => self.state = PortState::ARMED,
             PortState::ACTIVE if self.state == PortState::ARMED => {
                 self.state = PortState::ACTIVE;
+                self.known_capability_mask = self.capability_mask;
                 self.changes.push(PortChange::ACTIVE);
             }
             _ => {}

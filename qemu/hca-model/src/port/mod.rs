@@ -56,8 +56,12 @@ pub struct Port {
     pub admin_up: bool,
     /// Whether a cable is plugged in at both ends.
     pub cable: bool,
+    /// Whether the port at the cable's other end is switched on.
+    pub far_end: bool,
     /// Capability mask (PortInfo).
     pub capability_mask: u32,
+    /// The capability mask that the subnet manager knows.
+    pub(crate) known_capability_mask: u32,
     /// `NeighborMTU` code.
     pub mtu: u8,
     /// `MTUCap` code.
@@ -129,7 +133,9 @@ impl Port {
             physical_state: PortPhysicalState::POLLING,
             admin_up: true,
             cable: false,
+            far_end: true,
             capability_mask: 0x2651_e848,
+            known_capability_mask: 0x2651_e848,
             mtu: 5,
             mtu_cap: 5,
             operational_vls: 3,
@@ -189,6 +195,14 @@ impl Port {
         self.update_link();
     }
 
+    /// The port at the cable's other end was switched on or off.
+    pub fn set_far_end(&mut self, on: bool) {
+        if self.far_end != on {
+            self.far_end = on;
+            self.update_link();
+        }
+    }
+
     /// Enables or disables the port (PAOS, vport state).
     pub fn set_admin(&mut self, up: bool) {
         self.admin_up = up;
@@ -196,7 +210,7 @@ impl Port {
     }
 
     fn update_link(&mut self) {
-        let up = self.cable && self.admin_up;
+        let up = self.cable && self.far_end && self.admin_up;
         if up && self.state == PortState::DOWN {
             self.physical_state = PortPhysicalState::LINK_UP;
             self.state = PortState::INIT;

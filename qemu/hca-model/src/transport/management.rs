@@ -2,6 +2,7 @@
 //! (IBTA 14.2, 16.1).
 
 use ib_mgmt::mad::{Mad, attr, class, method, status};
+use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::Smp;
 use ib_mgmt::wire::{Grh, Operation};
 
@@ -40,6 +41,10 @@ impl Context<'_, '_> {
         // SMInfo is the business of a subnet manager, which is software (IBTA 14.3.1).
         let for_agent = !returning && matches!(request.method(), method::GET | method::SET);
         let for_manager = request.attr_id() == attr::SM_INFO && qps.qp0.is_some();
+        if request.method() == method::TRAP_REPRESS && qps.qp0.is_none() {
+            // The answer to the port's own notice.
+            return;
+        }
         if !for_agent || for_manager {
             self.management_software(qps, shape, packet);
             return;
@@ -109,6 +114,41 @@ impl Context<'_, '_> {
         };
         self.send_packet(mad_packet(&route, Mad::from_bytes(reply).as_bytes()), loopback);
         true
+    }
+
+    /// Tells the subnet manager that the port's capabilities changed (trap 144, IBTA 14.2.5.1). Once: what it misses it
+    /// finds when it next looks.
+    pub(super) fn announce_capabilities(&mut self) {
+        let port = &mut *self.port;
+        if port.known_capability_mask == port.capability_mask || !port.is_active() {
+            return;
+        }
+        port.known_capability_mask = port.capability_mask;
+        let mut notice =
+            Notice::generic(notice_type::INFORMATIONAL, producer::CA, trap::CAPABILITY, port.lid);
+        let mut details = [0; 10];
+        details[2..4].copy_from_slice(&port.lid.to_be_bytes());
+        details[6..].copy_from_slice(&port.capability_mask.to_be_bytes());
+        notice.set_details(&details);
+        let (slid, dlid, sl) = (port.lid, port.sm_lid, port.sm_sl);
+        let psn = self.next_datagram_psn();
+        let mut smp = Smp::lid_routed(method::TRAP, attr::NOTICE, 0, u64::from(psn));
+        if let Some(data) = notice.as_bytes().first_chunk() {
+            smp.set_data(data);
+        }
+        let route = MadRoute {
+            vl: VL_MANAGEMENT,
+            sl,
+            slid,
+            dlid,
+            pkey: 0xffff,
+            source_qpn: 0,
+            dest_qpn: 0,
+            qkey: 0,
+            psn,
+            grh: None,
+        };
+        self.send_packet(mad_packet(&route, smp.as_bytes()), false);
     }
 
     fn next_datagram_psn(&mut self) -> u32 {

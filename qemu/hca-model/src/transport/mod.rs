@@ -155,6 +155,7 @@ pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
     let (qps, mut context) = split(hca, io);
     context.expire(qps);
     context.look_at_errors(qps);
+    context.announce_capabilities();
     let mut budget = budget;
     let waiting = context.device.loopback.len().min(budget);
     for _ in 0..waiting {
