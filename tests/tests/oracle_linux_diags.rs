@@ -119,7 +119,7 @@ fn administrator(lab: &mut Lab, lids: &[u64]) {
 
     let ports = lines(lab, "saquery PIR");
     for lid in lids {
-        let shown = dotted(&ports, "base_lid");
+        let shown = dotted(&ports, "EndPortLid");
         let decimal = lid.to_string();
         let hexadecimal = format!("{lid:#x}");
         assert!(
