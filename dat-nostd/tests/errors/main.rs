@@ -20,6 +20,9 @@ mod judge;
 mod memory;
 mod service;
 mod transfer;
+mod walk;
+mod walk_evd;
+mod walk_events;
 
 use registry::Row;
 

@@ -1,0 +1,209 @@
+//! Every call on an event dispatcher however somebody waits on it: section 9 of the reference.
+
+use crate::bench::Bench;
+use dat_nostd::states::{EVD_CALLS, EVD_CONDITIONS, Effect, EvdCall, EvdCondition, triggers};
+use dat_nostd::*;
+
+/// `ok`, or the subtype of INVALID_STATE: `w`aiter, `u`nwaitable, `o`verflowed.
+const TABLE: [(&str, [&str; 5]); 13] = [
+    // open, waited, interrupted, unwaitable, overflowed
+    ("dequeue", ["ok", "w", "u", "ok", "o"]),
+    ("wait_begin", ["ok", "w", "u", "u", "o"]),
+    ("wait_poll", ["w", "ok", "u", "u", "o"]),
+    ("wait_end", ["w", "ok", "ok", "u", "o"]),
+    ("post_se", ["ok", "ok", "ok", "ok", "ok"]),
+    ("query", ["ok", "ok", "ok", "ok", "ok"]),
+    ("enable", ["ok", "ok", "ok", "ok", "ok"]),
+    ("disable", ["ok", "ok", "ok", "ok", "ok"]),
+    ("set_unwaitable", ["ok", "ok", "ok", "ok", "ok"]),
+    ("clear_unwaitable", ["ok", "ok", "ok", "ok", "ok"]),
+    ("modify_cno", ["ok", "ok", "ok", "ok", "ok"]),
+    ("resize", ["ok", "ok", "ok", "ok", "ok"]),
+    ("free", ["ok", "ok", "ok", "ok", "ok"]),
+];
+
+const FLAGS: EvdFlags = EvdFlags::SOFTWARE.union(EvdFlags::CONNECTION);
+
+/// An EVD in this condition, with one event unless it is overflowed.
+fn evd_in(b: &mut Bench, condition: EvdCondition) -> EvdHandle {
+    let (h, now) = (b.here, b.net.world.now());
+    let a = b.a();
+    let evd = a.evd_create(h.ia, 8, None, FLAGS).unwrap();
+    match condition {
+        EvdCondition::Open => a.evd_post_se(evd, 1).unwrap(),
+        EvdCondition::Waited => {
+            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            a.evd_post_se(evd, 1).unwrap();
+        }
+        EvdCondition::Interrupted => {
+            a.evd_post_se(evd, 1).unwrap();
+            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            a.evd_set_unwaitable(evd).unwrap();
+        }
+        EvdCondition::Unwaitable => {
+            a.evd_post_se(evd, 1).unwrap();
+            a.evd_set_unwaitable(evd).unwrap();
+        }
+        EvdCondition::Overflowed => panic!("that takes more than one event"),
+    }
+    evd
+}
+
+/// Makes the call that a row is about.
+fn make(b: &mut Bench, evd: EvdHandle, call: &str) -> DatResult<()> {
+    let now = b.net.world.now();
+    let a = b.a();
+    match call {
+        "dequeue" => a.evd_dequeue(evd).map(|_| ()),
+        "wait_begin" => a.evd_wait_begin(evd, now, 0, 1),
+        "wait_poll" => a.evd_wait_poll(evd, now).map(|_| ()),
+        "wait_end" => a.evd_wait_end(evd),
+        "post_se" => a.evd_post_se(evd, 7),
+        "query" => a.evd_query(evd).map(|_| ()),
+        "enable" => a.evd_enable(evd),
+        "disable" => a.evd_disable(evd),
+        "set_unwaitable" => a.evd_set_unwaitable(evd),
+        "clear_unwaitable" => a.evd_clear_unwaitable(evd),
+        "modify_cno" => a.evd_modify_cno(evd, None),
+        "resize" => a.evd_resize(evd, 20),
+        "free" => a.evd_free(evd),
+        other => panic!("{other}"),
+    }
+}
+
+/// The conditions that can be had without a queue that overflows.
+const CONDITIONS: [EvdCondition; 4] =
+    [EvdCondition::Open, EvdCondition::Waited, EvdCondition::Interrupted, EvdCondition::Unwaitable];
+
+#[test]
+fn every_call_in_every_condition() {
+    let mut b = Bench::new();
+    for (call, cells) in TABLE {
+        for (condition, cell) in CONDITIONS.into_iter().zip(cells) {
+            let evd = evd_in(&mut b, condition);
+            let result = make(&mut b, evd, call);
+            let what = format!("{call} when {condition:?}");
+            match cell {
+                "ok" => assert_eq!(result, Ok(()), "{what}"),
+                refused => {
+                    let subtype = match refused {
+                        "w" => Subtype::InvalidStateEvdWaiter,
+                        _ => Subtype::InvalidStateEvdUnwaitable,
+                    };
+                    assert_eq!(result, Err(DatReturn::error(ReturnType::InvalidState, subtype)), "{what}");
+                }
+            }
+            // What a refused call leaves: the event is still there for whoever may take it.
+            if cell != "ok" {
+                let _ = b.a().evd_wait_end(evd);
+                let event = b.a().evd_dequeue(evd).unwrap();
+                assert_eq!(event.data, EventData::Software { value: 1 }, "{what}: the event is still there");
+            }
+            if call != "free" {
+                let _ = b.a().evd_wait_end(evd);
+                b.a().evd_free(evd).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_overflow_is_told_and_final() {
+    let mut b = Bench::new();
+    let (h, now) = (b.here, b.net.world.now());
+    let evd = b.a().evd_create(h.ia, 8, None, FLAGS).unwrap();
+    let room = b.a().evd_query(evd).unwrap().evd_qlen;
+    let attributes = EpAttributes { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttributes::DEFAULT };
+    let connect = |b: &mut Bench| {
+        let ep = b
+            .a()
+            .ep_create(h.ia, Some(h.pz), Some(h.recv), Some(h.request), Some(evd), Some(&attributes))
+            .unwrap();
+        let nobody = crate::common::address(99);
+        b.a().ep_connect(ep, &nobody, 7, 1000, b"", Qos::BestEffort, ConnectFlags::Default).unwrap();
+        b.settle();
+        ep
+    };
+    let eps: Vec<EpHandle> = (0..room).map(|_| connect(&mut b)).collect();
+    b.net.empty(0, h.asynchronous);
+    let last = connect(&mut b);
+    match b.a().evd_dequeue(h.asynchronous).unwrap().data {
+        EventData::Async { error: AsyncError::EvdOverflow, handle, reason: 0 } => {
+            assert_eq!(handle, Handle::from(evd), "about the EVD that overflowed");
+        }
+        other => panic!("{other:?}"),
+    }
+    b.net.empty(0, h.asynchronous);
+    for (call, cells) in TABLE {
+        if call == "free" || call == "resize" {
+            continue;
+        }
+        match cells[4] {
+            "o" => {
+                let error = make(&mut b, evd, call).unwrap_err();
+                assert!(error.is(ReturnType::InvalidState), "{call}: {error}");
+            }
+            _ if call == "post_se" => {
+                assert!(make(&mut b, evd, call).unwrap_err().is(ReturnType::QueueFull), "it is still full");
+            }
+            _ => assert_eq!(make(&mut b, evd, call), Ok(()), "{call}"),
+        }
+    }
+    assert!(b.a().evd_wait_begin(evd, now, 0, 1).unwrap_err().is(ReturnType::InvalidState));
+    // The EPs live on, and once they are gone so can the EVD be.
+    for ep in eps.into_iter().chain([last]) {
+        assert_eq!(b.a().ep_get_status(ep).unwrap().state, EpState::Disconnected);
+        b.a().ep_free(ep).unwrap();
+    }
+    b.a().evd_free(evd).unwrap();
+}
+
+#[test]
+fn the_crate_has_the_same_table() {
+    let rows = [
+        ("dequeue", EvdCall::Dequeue),
+        ("wait_begin", EvdCall::WaitBegin),
+        ("wait_poll", EvdCall::WaitPoll),
+        ("wait_end", EvdCall::WaitEnd),
+    ];
+    for (name, call) in rows {
+        let cells = TABLE.iter().find(|row| row.0 == name).expect("the row").1;
+        for ((condition, effect), cell) in EVD_CONDITIONS.into_iter().zip(EVD_CALLS[call as usize]).zip(cells)
+        {
+            let expected = if cell == "ok" { Effect::Run } else { Effect::Refuse };
+            assert_eq!(effect, expected, "{name} when {condition:?}");
+        }
+    }
+}
+
+/// Arrivals trigger the CNO if the EVD is enabled and nobody waits on it; whether it is waitable makes no difference.
+#[test]
+fn what_triggers_the_cno() {
+    for enabled in [true, false] {
+        for condition in CONDITIONS {
+            let mut b = Bench::new();
+            let (ia, now) = (b.here.ia, b.net.world.now());
+            let evd = evd_in(&mut b, condition);
+            let cno = b.a().cno_create(ia, None).unwrap();
+            b.a().evd_modify_cno(evd, Some(cno)).unwrap();
+            if !enabled {
+                b.a().evd_disable(evd).unwrap();
+            }
+            // What moving the EVD may have triggered is taken first.
+            b.a().cno_wait_begin(cno, now, 0).unwrap();
+            let _ = b.a().cno_wait_poll(cno, now);
+            b.a().evd_post_se(evd, 2).unwrap();
+            b.a().cno_wait_begin(cno, now, 0).unwrap();
+            let fired = b.a().cno_wait_poll(cno, now);
+            let expected = enabled && condition != EvdCondition::Waited;
+            match fired {
+                Ok(CnoWait::Triggered(Some(by))) => assert!(expected && by == evd, "{condition:?} {enabled}"),
+                Err(error) if error.is(ReturnType::QueueEmpty) => {
+                    assert!(!expected, "{condition:?} {enabled}")
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(triggers(enabled, condition), expected);
+        }
+    }
+}
