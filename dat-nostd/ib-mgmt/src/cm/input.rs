@@ -403,6 +403,8 @@ impl Cm<'_> {
                 // The peer was connected, so its RTU is lost or late.
                 slot.become_established(shared);
             }
+            // The peer repeats it until our own DREQ comes.
+            State::Established if slot.deferring => return,
             State::Established | State::DreqSent | State::RepRcvd | State::ReqRcvd => {}
             _ => {
                 shared.counters.duplicates += 1;

@@ -308,6 +308,14 @@ impl<'s> Cm<'s> {
         slot.send_dreq(shared, now, private_data)
     }
 
+    /// From now on the peer's DREQ is not answered, and not told: the owner has something to finish and will call
+    /// [`Cm::disconnect`] or [`Cm::abandon`] itself.
+    pub fn defer_disconnect(&mut self, id: ConnId) {
+        if let Ok((slot, _)) = self.find(id) {
+            slot.deferring = true;
+        }
+    }
+
     /// Gives a connection up, whatever its state; no event follows, and the id is void. An unanswered REQ is withdrawn by
     /// REJ "timeout", an unfinished handshake ended by REJ "consumer", an established connection by DREQ
     /// (IBA volume 1, section 12.9.8). Data given along goes where the message has room for it.

@@ -134,6 +134,8 @@ pub struct CmSlot {
     pub(super) datagram: bool,
     /// The owner wants to hear nothing more.
     pub(super) owner_gone: bool,
+    /// The owner has something to finish: a DREQ is not answered before its own.
+    pub(super) deferring: bool,
     /// An event of this slot was fetched last; its data stays until the next is fetched.
     pub(super) held: bool,
     pub(super) events: u8,
@@ -193,6 +195,7 @@ impl CmSlot {
         role: Role::Active,
         datagram: false,
         owner_gone: false,
+        deferring: false,
         held: false,
         events: 0,
         event_seq: 0,
