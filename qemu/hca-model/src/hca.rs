@@ -267,7 +267,7 @@ impl Hca {
     pub(crate) fn deinitialize(&mut self) {
         self.queues.clear();
         self.qps.clear();
-        self.mkeys.table.clear();
+        self.mkeys.clear();
         self.pds.clear();
         self.xrcds.clear();
         self.transport_domains.clear();

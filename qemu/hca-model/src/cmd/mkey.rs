@@ -3,7 +3,7 @@
 use super::{Outcome, Refusal};
 use crate::caps::LOG_MAX_MKEY;
 use crate::hca::Hca;
-use crate::object::mkey::{Klm, Mkey, Translation};
+use crate::object::mkey::{Klm, MAX_OCTOWORDS, Mkey, Translation};
 use crate::profile::Strictness;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
@@ -64,6 +64,18 @@ pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome 
         strict: hca.profile.strictness == Strictness::Strict,
     };
     let translation = translation(&key, context, input)?;
+    let octowords = mkc::translations_octword_size.get32(context);
+    let indirect = matches!(translation, Translation::Klm(_) | Translation::Ksm { .. });
+    let longest = 1 << hca.caps.current(mlx5_prm::caps::cmd_hca_cap::log_max_klm_list_size);
+    if indirect && octowords > longest {
+        let text = format!("{octowords}, at most {longest} for an indirect key");
+        return Err(Refusal::param("mkc.translations_octword_size", text));
+    }
+    let together = hca.mkeys.octowords + u64::from(octowords);
+    if together > MAX_OCTOWORDS {
+        let text = format!("{octowords}, {} left in the device", MAX_OCTOWORDS - hca.mkeys.octowords);
+        return Err(Refusal::new(CmdStatus::NO_RES, "mkc.translations_octword_size", text));
+    }
     let variant = mkc::mkey_7_0.get32(context);
     let mkey = Mkey {
         key: variant,
@@ -76,13 +88,14 @@ pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome 
         len: key.len,
         length64: key.length64,
         translation,
-        octowords: mkc::translations_octword_size.get32(context),
+        octowords,
         context: context.to_vec(),
     };
     let Some(index) = hca.mkeys.table.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
         let text = format!("2^{LOG_MAX_MKEY} exist");
         return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
     };
+    hca.mkeys.octowords = together;
     create_mkey_out::mkey_index.set(output, index);
     Ok(())
 }
@@ -175,7 +188,10 @@ pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
         return Err(Refusal::busy("destroy_mkey_in.mkey_index", format!("key {window:#x} is bound to it")));
     }
     match hca.mkeys.table.remove(index) {
-        Some(_) => Ok(()),
+        Some(mkey) => {
+            hca.mkeys.octowords = hca.mkeys.octowords.saturating_sub(u64::from(mkey.octowords));
+            Ok(())
+        }
         None => Err(Refusal::missing("destroy_mkey_in.mkey_index", index)),
     }
 }

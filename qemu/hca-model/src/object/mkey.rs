@@ -133,7 +133,12 @@ pub struct Mkeys {
     pub table: Table<Mkey>,
     /// The reserved L_Key (`query_special_contexts_out.resd_lkey`).
     pub reserved_lkey: u32,
+    /// Octowords of translations that the keys have room for together.
+    pub octowords: u64,
 }
+
+/// Octowords of translations that all keys together may have room for: 512 MiB, or a list of 64 Mi pages.
+pub const MAX_OCTOWORDS: u64 = 1 << 25;
 
 /// Nesting of indirect keys that hardware follows (`cmd_hca_cap.max_indirection`).
 pub const MAX_INDIRECTION: u32 = 4;
@@ -142,7 +147,13 @@ impl Mkeys {
     /// An empty table.
     #[must_use]
     pub const fn new(limit: u32, reserved_lkey: u32) -> Self {
-        Self { table: Table::new(FIRST_MKEY_INDEX, limit), reserved_lkey }
+        Self { table: Table::new(FIRST_MKEY_INDEX, limit), reserved_lkey, octowords: 0 }
+    }
+
+    /// Removes all keys.
+    pub fn clear(&mut self) {
+        self.table.clear();
+        self.octowords = 0;
     }
 
     /// The key as a whole (index and variant byte must match).
