@@ -2,7 +2,7 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo`, `verbs` |
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo`, `verbs`, `ip`, `ping`, `tcp`, `rping` |
 //! | `ip` | the node's own IPv4 address, with `/` and the prefix length if it is not 24 |
 //! | `gateway` | the router to other subnets; without it there is none |
 //! | `peer` or `to` | the other node's IPv4 address |
@@ -17,7 +17,9 @@
 //! | `port` | with `app=tcp`, `rping`: the port to connect to or listen on |
 //! | `send` | with `app=tcp`: bytes to send, suffix `K`, `M` or `G`; default 0 |
 //! | `source` | with `app=ip`: bytes that its source service gives each client; default `16M` |
-//! | `verify` | with `app=rping`: `yes` (default) or `no`, whether the client compares what came back |
+//! | `sessions` | with `app=rping role=server`: clients to serve one after the other; default 1 |
+//! | `stall` | with `app=rping`: seconds that nothing may move; default 30 |
+//! | `verify` | with `app=rping`: `yes` (default) or `no`, whether both sides look at every byte |
 //! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
 //! | `kind` | with `app=fault`: which fault |
 
@@ -70,10 +72,18 @@ pub enum App {
     Demo,
     /// A reliable connection on the driver alone, its numbers exchanged by hand; all operations both ways.
     Verbs,
+    /// An IP host: answers pings and offers TCP and UDP services.
+    Ip,
+    /// Pings another IP host.
+    Ping,
+    /// A TCP client: sends a number of bytes and takes what comes back.
+    Tcp,
+    /// A side of rdmacm-utils' `rping`.
+    Rping,
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 7] = [
+    const NAMES: [(&'static str, App); 11] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -81,6 +91,10 @@ impl App {
         ("hca", App::Hca),
         ("demo", App::Demo),
         ("verbs", App::Verbs),
+        ("ip", App::Ip),
+        ("ping", App::Ping),
+        ("tcp", App::Tcp),
+        ("rping", App::Rping),
     ];
 }
 
@@ -119,7 +133,11 @@ pub struct Options<'a> {
     pub send_bytes: u64,
     /// Bytes that `app=ip`'s source service gives.
     pub source_bytes: u64,
-    /// Whether the client of `app=rping` compares.
+    /// Clients that the server of `app=rping` serves.
+    pub sessions: u32,
+    /// Seconds that nothing may move in `app=rping`.
+    pub stall_seconds: u64,
+    /// Whether `app=rping` compares.
     pub verify: bool,
     /// Size of the DMA region in bytes, a multiple of 4096.
     pub dma_bytes: u64,
@@ -180,9 +198,10 @@ impl fmt::Display for Error<'_> {
 
 impl core::error::Error for Error<'_> {}
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs";
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping";
 const KEYS: &str = "app, ip, gateway, peer, to, neighbours, role, seed, divide, wait, peer_qpn, peer_psn, peer_lid, \
-                    peer_rkey, peer_addr, count, size, port, send, source, verify, dma, kind";
+                    peer_rkey, peer_addr, count, size, port, send, source, sessions, stall, \
+                    verify, dma, kind";
 
 impl<'a> Options<'a> {
     /// Parses the whole command line.
@@ -197,6 +216,7 @@ impl<'a> Options<'a> {
         let (mut neighbours, mut role, mut seed, mut divide, mut wait) = (None, None, None, None, None);
         let (mut gateway, mut count, mut size, mut port) = (None, None, None, None);
         let (mut send, mut source, mut verify, mut peer_words) = (None, None, None, Vec::new());
+        let (mut sessions, mut stall) = (None, None);
         for word in text.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
             match key {
@@ -218,6 +238,8 @@ impl<'a> Options<'a> {
                 "port" => once(&mut port, key, parse_port(key, value))?,
                 "send" => once(&mut send, key, parse_bytes(key, value))?,
                 "source" => once(&mut source, key, parse_bytes(key, value))?,
+                "sessions" => once(&mut sessions, key, parse_u32(key, value, 1))?,
+                "stall" => once(&mut stall, key, parse_number(key, value, 1))?,
                 "verify" => once(&mut verify, key, parse_yes(key, value))?,
                 "dma" => once(&mut dma, key, parse_dma(value))?,
                 "kind" => once(&mut kind, key, Ok(value))?,
@@ -241,6 +263,8 @@ impl<'a> Options<'a> {
             port,
             send_bytes: send.unwrap_or(0),
             source_bytes: source.unwrap_or(DEFAULT_SOURCE_BYTES),
+            sessions: sessions.unwrap_or(1),
+            stall_seconds: stall.unwrap_or(30),
             verify: verify.unwrap_or(true),
             dma_bytes: dma.unwrap_or(DEFAULT_DMA_BYTES),
             kind,
@@ -389,6 +413,8 @@ mod tests {
                 port: None,
                 send_bytes: 0,
                 source_bytes: 16 << 20,
+                sessions: 1,
+                stall_seconds: 30,
                 verify: true,
                 dma_bytes: 3 << 20,
                 kind: Some("stack"),
@@ -409,13 +435,13 @@ mod tests {
 
     #[test]
     fn an_ip_host_and_its_clients() {
-        let options = Options::parse("app=verbs ip=10.1.2.3/16 gateway=10.1.0.1 source=1M").unwrap();
+        let options = Options::parse("app=ip ip=10.1.2.3/16 gateway=10.1.0.1 source=1M").unwrap();
         assert_eq!((options.ip, options.prefix_len), (Some(Ipv4Addr::new(10, 1, 2, 3)), 16));
         assert_eq!((options.gateway, options.source_bytes), (Some(Ipv4Addr::new(10, 1, 0, 1)), 1 << 20));
-        let options = Options::parse("app=verbs ip=10.0.0.1 to=10.0.0.2 port=7 send=16M").unwrap();
+        let options = Options::parse("app=tcp ip=10.0.0.1 to=10.0.0.2 port=7 send=16M").unwrap();
         assert_eq!((options.peer, options.port), (Some(Ipv4Addr::new(10, 0, 0, 2)), Some(7)));
         assert_eq!(options.send_bytes, 16 << 20);
-        let options = Options::parse("app=verbs role=client count=5 size=65535 verify=no").unwrap();
+        let options = Options::parse("app=rping role=client count=5 size=65535 verify=no").unwrap();
         assert_eq!((options.count, options.size, options.verify), (5, 65535, false));
     }
 
@@ -435,24 +461,27 @@ mod tests {
     #[test]
     fn each_mistake_is_one_line_that_names_it() {
         let cases = [
-            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo, verbs"),
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo, verbs,"),
             ("app", "`app` is not of the form key=value"),
             (
                 "app=hello colour=red",
                 "unknown key `colour`; known: app, ip, gateway, peer, to, neighbours, role,",
             ),
             ("app=hello app=hello", "`app` is given twice"),
-            ("app=hullo", "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs"),
+            (
+                "app=hullo",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping",
+            ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
-            ("app=verbs ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
-            ("app=verbs ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IPv4 address, perhaps with /"),
-            ("app=verbs peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
-            ("app=verbs count=0", "count=0 is not a decimal number of 1 or more"),
-            ("app=verbs size=4294967296", "size=4294967296 is not a number of at most 32 bits"),
-            ("app=verbs port=0", "port=0 is not a port"),
-            ("app=verbs port=65536", "port=65536 is not a port"),
-            ("app=verbs send=x", "send=x is not a number of bytes"),
-            ("app=verbs verify=maybe", "verify=maybe is not yes or no"),
+            ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
+            ("app=ip ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IPv4 address, perhaps with /"),
+            ("app=ping peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
+            ("app=ping count=0", "count=0 is not a decimal number of 1 or more"),
+            ("app=ping size=4294967296", "size=4294967296 is not a number of at most 32 bits"),
+            ("app=tcp port=0", "port=0 is not a port"),
+            ("app=tcp port=65536", "port=65536 is not a port"),
+            ("app=tcp send=x", "send=x is not a number of bytes"),
+            ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

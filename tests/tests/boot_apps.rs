@@ -151,3 +151,66 @@ fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
     let census = fabric.served.census().expect("the devices' thread runs");
     assert!(census.iter().all(|census| *census == hca_model::hca::Census::default()), "{census:?}");
 }
+
+/// The words of a node at 10.0.0.`host`.
+fn at(host: u8, app: &str) -> String {
+    format!("{app} ip=10.0.0.{host}/24 seed=1")
+}
+
+fn assert_nothing_left(fabric: &Fabric) {
+    let census = fabric.served.census().expect("the devices' thread runs");
+    assert!(census.iter().all(|census| *census == hca_model::hca::Census::default()), "{census:?}");
+}
+
+#[test]
+fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
+    let Some(ground) = ground() else {
+        return levels::skip("no QEMU on this machine");
+    };
+    let fabric = serve();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=ip source=16M"));
+    server.expect("@ip address=10.0.0.1/24 ");
+    let ping = Node::start(ground, &fabric, 1, &at(2, "app=ping to=10.0.0.1 count=100 size=1000")).finish();
+    assert_eq!(number(&ping, "@ping ", "received"), 100);
+    assert_eq!(number(&ping, "@ping ", "lost"), 0);
+    for (service, port, words, sent, received) in [
+        ("hash", 256, "port=256 send=16M", 16 << 20, 68),
+        ("source", 19, "port=19", 0, 16 << 20),
+        ("echo", 7, "port=7 send=1M", 1 << 20, 1 << 20),
+    ] {
+        // The client compares what comes back with what the service at that port answers.
+        let client =
+            Node::start(ground, &fabric, 1, &at(2, &format!("app=tcp to=10.0.0.1 {words}"))).finish();
+        assert_eq!(number(&client, "@tcp ", "sent"), sent, "{port}");
+        assert_eq!(number(&client, "@tcp ", "received"), received, "{port}");
+        println!("{service}: {} ms", number(&client, "@tcp ", "ns") / 1_000_000);
+        let served = server.expect(&format!("@served service={service} "));
+        let line = client.iter().find(|line| line.starts_with("@tcp ")).expect("the report");
+        let side = if sent == 0 { "received_sha256" } else { "sent_sha256" };
+        assert_eq!(word(&served, "sha256"), word(line, side), "{served}\n{line}");
+        assert_eq!(word(&served, "peer"), Some("10.0.0.2"));
+    }
+    server.write("@quit");
+    server.finish();
+    assert_nothing_left(&fabric);
+}
+
+#[test]
+fn rping_runs_in_both_roles_at_all_sizes() {
+    let Some(ground) = ground() else {
+        return levels::skip("no QEMU on this machine");
+    };
+    let fabric = serve();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rping role=server sessions=3"));
+    for (size, count) in [(64, 1000), (4096, 200), (65_535, 200)] {
+        server.expect("@rping listening port=7174");
+        let words = format!("app=rping role=client peer=10.0.0.1 size={size} count={count}");
+        let client = Node::start(ground, &fabric, 1, &at(2, &words)).finish();
+        assert_eq!(number(&client, "@rping iterations", "iterations"), count);
+        assert_eq!(number(&client, "@rping iterations", "bytes"), count * size);
+        let ended = server.expect("@rping iterations=");
+        assert_eq!(ended.split(' ').next(), Some(count.to_string().as_str()), "{ended}");
+    }
+    server.finish();
+    assert_nothing_left(&fabric);
+}

@@ -1,5 +1,6 @@
 //! The unikernel's applications in one process: what runs in the image, on the model, under the seeded scheduler.
 
+use apps::rping::{self, Rping, RpingError};
 use apps::verbs::{self, Operation, OperationResult, Verbs};
 use apps::{Role, Status};
 use driver_mlx::{Config, Psn};
@@ -8,7 +9,8 @@ use hca_model::fabric::{FabricConfig, Faults};
 use hca_model::hca::Census;
 use std::cell::RefCell;
 use std::rc::Rc;
-use tests::{ModelPlatform, Next, Node, Task, World, WorldConfig};
+use tests::dat::{ModelAdapter, address, sleep};
+use tests::{ModelPlatform, Next, Node, Task, World, WorldConfig, dat};
 
 const MEMORY: usize = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -112,4 +114,98 @@ fn verbs_moves_data_on_a_fabric_that_loses_duplicates_and_reorders() {
     let (world, sides) = run_verbs(5, "loss=1%,dup=1%,reorder=1%");
     sides.iter().for_each(check);
     assert!(world.retransmissions() > 0);
+}
+
+fn rping_config(role: Role, size: u32, count: u32) -> rping::Config {
+    rping::Config {
+        role,
+        ia: "ib0",
+        peer: address(0),
+        port: rping::DEFAULT_PORT,
+        size,
+        count,
+        verify: true,
+        connect_timeout: 60 * SECOND,
+        stall_timeout: 60 * SECOND,
+    }
+}
+
+/// A side of rping on its adapter, and how it ended.
+struct Pinger {
+    adapter: ModelAdapter,
+    rping: Option<Rping>,
+    outcome: Option<Result<rping::Report, RpingError>>,
+}
+
+impl Pinger {
+    fn start(mut adapter: ModelAdapter, config: rping::Config) -> Self {
+        let rping = Rping::start(&mut adapter, config).expect("objects");
+        Self { adapter, rping: Some(rping), outcome: None }
+    }
+
+    fn turn(&mut self, now: u64) -> Next {
+        let Self { adapter, rping, outcome } = self;
+        let deadline = adapter.poll(now);
+        let Some(running) = rping else { return Next::Done };
+        let ended = match running.poll(adapter, now) {
+            Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
+            Ok(Status::Done) => Ok(running.report()),
+            Err(error) => Err(error),
+        };
+        *outcome = Some(ended);
+        rping.take().expect("running").close(adapter).expect("closed");
+        Next::Done
+    }
+}
+
+fn run_rping(seed: u64, faults: &str, server: rping::Config, client: rping::Config) -> [Pinger; 2] {
+    let faults: Faults = faults.parse().expect("faults");
+    let config = WorldConfig::new(seed);
+    let world =
+        World::new(&WorldConfig { fabric: FabricConfig { faults, ..config.fabric.clone() }, ..config });
+    let mut adapters = dat::open(&world, seed, 2, MEMORY).expect("adapters");
+    let free = adapters.iter().map(|adapter| adapter.hca().free_bytes()).collect::<Vec<_>>();
+    let other = adapters.remove(1);
+    let cells = [Pinger::start(adapters.remove(0), server), Pinger::start(other, client)].map(RefCell::new);
+    {
+        let mut tasks: Vec<Task<'_>> = cells
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| Task::new(index, move |now| cell.borrow_mut().turn(now)))
+            .collect();
+        world.run(&mut tasks, 600 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+    }
+    let pingers = cells.map(RefCell::into_inner);
+    for (pinger, free) in pingers.iter().zip(free) {
+        assert_eq!(pinger.adapter.hca().free_bytes(), free, "all memory was given back");
+    }
+    pingers
+}
+
+#[test]
+fn rping_goes_round_at_all_sizes_also_on_a_bad_fabric() {
+    for (seed, size, faults) in
+        [(1, 26, "none"), (2, 64, "none"), (3, 65_535, "none"), (4, 5000, "loss=1%,dup=1%,reorder=1%")]
+    {
+        let config = |role| rping_config(role, size, 100);
+        // The server is told another size: it takes what the client says.
+        let server = rping::Config { size: 64, ..config(Role::Server) };
+        for pinger in run_rping(seed, faults, server, config(Role::Client)) {
+            let report = pinger.outcome.expect("ended").expect("success");
+            assert_eq!((report.iterations, report.bytes), (100, 100 * u64::from(size)));
+        }
+    }
+}
+
+#[test]
+fn rping_without_a_server_says_so() {
+    let elsewhere = rping::Config { port: 7175, ..rping_config(Role::Server, 64, 1) };
+    let elsewhere = rping::Config { connect_timeout: 3 * SECOND, ..elsewhere };
+    let client = rping::Config { connect_timeout: 3 * SECOND, ..rping_config(Role::Client, 64, 1) };
+    let [server, client] = run_rping(6, "none", elsewhere, client);
+    assert!(matches!(server.outcome, Some(Err(RpingError::NotConnected { last: None, .. }))));
+    let Some(Err(RpingError::NotConnected { last: Some(last), .. })) = client.outcome else {
+        panic!("{:?}", client.outcome)
+    };
+    assert_eq!(last, dat_nostd::ConnectionEvent::NonPeerRejected);
 }

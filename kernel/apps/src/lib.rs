@@ -3,6 +3,8 @@
 //!
 //! | module | application |
 //! |---|---|
+//! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
+//! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -10,6 +12,8 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod ip;
+pub mod rping;
 pub mod verbs;
 
 /// Which side a node is.

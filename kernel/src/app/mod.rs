@@ -5,7 +5,10 @@ mod fault;
 mod hca;
 mod hello;
 mod idle;
+mod ip;
 mod msix;
+mod node;
+mod rping;
 mod verbs;
 
 use kernel::cmdline::App;
@@ -23,5 +26,9 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Demo => demo::run(machine),
         App::Msix => msix::run(machine),
         App::Verbs => verbs::run(machine),
+        App::Ip => ip::serve(machine),
+        App::Ping => ip::ping(machine),
+        App::Tcp => ip::tcp(machine),
+        App::Rping => rping::run(machine),
     }
 }

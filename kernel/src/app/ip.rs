@@ -1,0 +1,162 @@
+//! The applications on IP: `app=ip` answers pings and serves, `app=ping` pings, `app=tcp` is a client.
+
+use apps::Status;
+use apps::ip::{
+    AdapterLink, Client, ClientConfig, ClientStorage, Expect, Host, HostConfig, PacketBuffers, Ping,
+    PingConfig, PingStorage, Services, ServicesSlots, ServicesStorage, SocketSlot,
+};
+use dat_nostd::Adapter;
+use kernel::exit::ExitCode;
+use spin::Mutex;
+
+use crate::app::node::{self, Failure, Node, QuitLine, SECOND};
+use crate::arch::clock;
+use crate::console::println;
+use crate::machine::Machine;
+use crate::platform::BareMetal;
+
+/// Between a ping's answer and the next.
+const PING_INTERVAL: u64 = 10_000_000;
+/// How long a ping's answer may take.
+const PING_TIMEOUT: u64 = 5 * SECOND;
+/// How long a TCP connection may not move.
+const STALL: u64 = 60 * SECOND;
+
+static PACKETS: Mutex<PacketBuffers> = Mutex::new(PacketBuffers::new());
+static SERVICES: Mutex<ServicesStorage> = Mutex::new(ServicesStorage::new());
+static PING: Mutex<PingStorage> = Mutex::new(PingStorage::new());
+static CLIENT: Mutex<ClientStorage> = Mutex::new(ClientStorage::new());
+
+fn host<'s>(
+    adapter: &mut Adapter<'_, BareMetal>,
+    packets: &'s mut PacketBuffers,
+    machine: &Machine<'_>,
+) -> Result<Host<'s>, Failure> {
+    node::wait_ip_up(adapter)?;
+    let options = &machine.options;
+    let Some(address) = options.ip else { return Err(Failure::app("no address")) };
+    let config = HostConfig {
+        address,
+        prefix_len: options.prefix_len,
+        gateway: options.gateway,
+        seed: machine.identity.seed as u64,
+    };
+    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock::now()))
+}
+
+/// `app=ip`.
+pub fn serve(machine: &Machine<'_>) -> ExitCode {
+    let setup = Node::from(machine).map(|node| (node, ()));
+    node::run(machine, setup, |adapter, ()| {
+        let (mut packets, mut storage) = (PACKETS.lock(), SERVICES.lock());
+        let mut host = host(adapter, &mut packets, machine)?;
+        let mut slots = ServicesSlots::new();
+        let mut services = Services::new(&mut storage, &mut slots, machine.options.source_bytes);
+        let mut quit = QuitLine::new();
+        node::drive(adapter, |adapter, now| {
+            let deadline = services.poll(&mut host, &mut AdapterLink(adapter), now, &mut |served| {
+                println!(
+                    "@served service={} peer={} bytes={} sha256={}",
+                    served.service.name(),
+                    served.peer,
+                    served.bytes,
+                    served.sha256
+                );
+            });
+            Ok(match quit.poll(now) {
+                Status::Done => Status::Done,
+                Status::Working(at) => Status::Working(deadline.map_or(at, |other| other.min(at))),
+            })
+        })?;
+        counters(adapter);
+        Ok(())
+    })
+}
+
+/// `app=ping`.
+pub fn ping(machine: &Machine<'_>) -> ExitCode {
+    let setup = Node::from(machine).and_then(|node| Ok((node, node::peer(machine)?)));
+    node::run(machine, setup, |adapter, &to| {
+        let (mut packets, mut storage) = (PACKETS.lock(), PING.lock());
+        let mut host = host(adapter, &mut packets, machine)?;
+        let config = PingConfig {
+            to,
+            count: machine.options.count,
+            size: machine.options.size as usize,
+            ident: machine.identity.seed as u16,
+            interval: PING_INTERVAL,
+            timeout: PING_TIMEOUT,
+        };
+        let mut slot = SocketSlot::EMPTY;
+        let mut ping = Ping::new(&mut storage, &mut slot, config);
+        node::drive(adapter, |adapter, now| Ok(ping.poll(&mut host, &mut AdapterLink(adapter), now)))?;
+        let report = *ping.report();
+        println!(
+            "@ping sent={} received={} lost={} wrong={} min_us={} avg_us={} max_us={}",
+            report.sent,
+            report.received,
+            report.lost,
+            report.wrong,
+            report.min / 1000,
+            report.sum / u64::from(report.received.max(1)) / 1000,
+            report.max / 1000
+        );
+        counters(adapter);
+        if report.received == report.sent {
+            Ok(())
+        } else {
+            Err(Failure::app(format_args!(
+                "{} of {} pings were not answered rightly",
+                report.sent - report.received,
+                report.sent
+            )))
+        }
+    })
+}
+
+/// `app=tcp`.
+pub fn tcp(machine: &Machine<'_>) -> ExitCode {
+    let setup = Node::from(machine).and_then(|node| {
+        let port = machine.options.port.ok_or(node::missing("port", "the peer's TCP port"))?;
+        Ok((node, (node::peer(machine)?, port)))
+    });
+    node::run(machine, setup, |adapter, &(to, port)| {
+        let (mut packets, mut storage) = (PACKETS.lock(), CLIENT.lock());
+        let mut host = host(adapter, &mut packets, machine)?;
+        let config = ClientConfig {
+            to,
+            port,
+            send: machine.options.send_bytes,
+            seed: machine.identity.seed as u64,
+            connect_timeout: machine.options.wait_seconds.saturating_mul(SECOND),
+            stall_timeout: STALL,
+        };
+        let mut slot = SocketSlot::EMPTY;
+        let mut client = Client::new(&mut storage, &mut slot, config, clock::now());
+        node::drive(adapter, |adapter, now| {
+            client.poll(&mut host, &mut AdapterLink(adapter), now).map_err(Failure::app)
+        })?;
+        let report = client.report();
+        println!(
+            "@tcp sent={} sent_sha256={} received={} received_sha256={} ns={}",
+            report.sent, report.sent_sha256, report.received, report.received_sha256, report.ns
+        );
+        counters(adapter);
+        if report.is(Expect::of_port(port)) {
+            Ok(())
+        } else {
+            Err(Failure::app("what came back is not what the service at that port answers"))
+        }
+    })
+}
+
+/// What happened below, for reports.
+fn counters(adapter: &mut Adapter<'_, BareMetal>) {
+    if let Some(ip) = adapter.ip() {
+        let counters = ip.counters();
+        println!(
+            "ip: {} packets received, {} sent, {} bad, {} overrun, {} unreachable",
+            counters.received, counters.sent, counters.bad, counters.overrun, counters.unreachable
+        );
+    }
+}
