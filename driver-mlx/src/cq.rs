@@ -50,26 +50,126 @@ pub enum CompletionKind {
 /// One completion, as the device wrote it; the accessors decode.
 #[derive(Clone, Copy)]
 pub struct Completion {
-    /// Quadwords of the CQE from offset 0x10 on, big-endian as in memory. With inline data, the one from 0x00 on takes the place of
-    /// the time stamp.
-    words: [u64; 6],
-    /// The quadword from offset 0x08 on of a CQE with inline data, else 0.
-    inline: u64,
     kind: CompletionKind,
+    /// Quadwords of the CQE as in memory, big-endian, named by their offset.
+    at_20: u64,
+    /// Of a failed work request the one from 0x30 on, which has the reason.
+    at_28: u64,
+    at_38: u64,
+    /// 0 for a success of the send queue, which has nothing to say there.
+    at_10: u64,
+    at_18: u64,
+    /// The quadwords from 0x00 and 0x08 on, if inline data are there; else 0.
+    inline: [u64; 2],
 }
 
-/// Places in [`Completion::words`], by offset in the CQE.
-const AT_10: usize = 0;
-const AT_18: usize = 1;
-const AT_20: usize = 2;
-const AT_28: usize = 3;
-const AT_30: usize = 4;
-const AT_38: usize = 5;
+/// A success of a send queue: what of a [`Completion`] can be asked of it, for [`Qp::retire_send`](crate::Qp::retire_send).
+#[derive(Clone, Copy)]
+pub struct SendCompletion {
+    at_20: u64,
+    at_28: u64,
+    at_38: u64,
+}
+
+impl SendCompletion {
+    /// As [`Completion::user_index`].
+    #[must_use]
+    #[inline(always)]
+    pub fn user_index(&self) -> u32 {
+        let [a, b, c, d, ..] = self.at_20.to_ne_bytes();
+        u32::from_be_bytes([a, b, c, d]) & 0xff_ffff
+    }
+
+    /// As [`Completion::byte_len`].
+    #[must_use]
+    #[inline(always)]
+    pub fn byte_len(&self) -> u32 {
+        u64::from_be(self.at_28) as u32
+    }
+
+    /// As [`Completion::qpn`].
+    #[must_use]
+    #[inline(always)]
+    pub fn qpn(&self) -> QpNumber {
+        QpNumber::new((u64::from_be(self.at_38) >> 32) as u32)
+    }
+
+    /// As [`Completion::wqe_counter`].
+    #[must_use]
+    #[inline(always)]
+    pub fn wqe_counter(&self) -> u16 {
+        let [_, _, _, _, high, low, ..] = self.at_38.to_ne_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    /// As [`Completion::send_opcode`].
+    #[must_use]
+    #[inline(always)]
+    pub fn send_opcode(&self) -> datapath::SendOpcode {
+        datapath::SendOpcode((u64::from_be(self.at_38) >> 56) as u8)
+    }
+
+    /// Whether it names this QP, given as the number in the place that an entry has it.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, qpn: QpnInEntry) -> bool {
+        self.at_38 & QPN_MASK == qpn.0
+    }
+}
+
+impl fmt::Debug for SendCompletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("SendCompletion");
+        out.field("qpn", &self.qpn()).field("user_index", &self.user_index());
+        out.field("byte_len", &self.byte_len()).field("wqe_counter", &self.wqe_counter()).finish()
+    }
+}
+
+/// The QP number in the quadword of an entry that has it, as in memory.
+const QPN_MASK: u64 = 0x00ff_ffff_0000_0000u64.to_be();
+
+/// A QP number in its place in an entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QpnInEntry(u64);
+
+impl QpnInEntry {
+    pub(crate) fn new(qpn: QpNumber) -> Self {
+        Self((u64::from(qpn.get()) << 32).to_be())
+    }
+}
+
+/// What a completion says of the work request that it is about: all that retiring it takes.
+#[derive(Clone, Copy)]
+pub(crate) struct CompletedWork {
+    kind: CompletionKind,
+    at_38: u64,
+}
+
+impl CompletedWork {
+    #[inline]
+    pub(crate) fn is_send(self) -> bool {
+        matches!(self.kind, CompletionKind::Send | CompletionKind::SendError)
+    }
+
+    #[inline]
+    pub(crate) fn qpn(self) -> QpNumber {
+        QpNumber::new((u64::from_be(self.at_38) >> 32) as u32)
+    }
+
+    #[inline]
+    pub(crate) fn wqe_counter(self) -> u16 {
+        (u64::from_be(self.at_38) >> 16) as u16
+    }
+
+    #[inline]
+    pub(crate) fn is_inline(self) -> bool {
+        datapath::cqe_format(u64::from_be(self.at_38) as u8) == CqeFormat::INLINE_DATA32_SEG
+    }
+}
 
 impl Completion {
     #[inline(always)]
-    fn word(&self, at: usize) -> u64 {
-        u64::from_be(self.words[at])
+    pub(crate) fn work(&self) -> CompletedWork {
+        CompletedWork { kind: self.kind, at_38: self.at_38 }
     }
 
     /// What happened.
@@ -83,7 +183,7 @@ impl Completion {
     #[must_use]
     #[inline]
     pub fn is_send(&self) -> bool {
-        matches!(self.kind, CompletionKind::Send | CompletionKind::SendError)
+        self.work().is_send()
     }
 
     /// Why the work request failed, `None` if it did not.
@@ -92,8 +192,8 @@ impl Completion {
     pub fn error(&self) -> Option<CompletionError> {
         matches!(self.kind, CompletionKind::SendError | CompletionKind::ReceiveError).then(|| {
             CompletionError {
-                syndrome: CqeSyndrome(self.word(AT_30) as u8),
-                vendor: (self.word(AT_30) >> 8) as u8,
+                syndrome: CqeSyndrome(u64::from_be(self.at_28) as u8),
+                vendor: (u64::from_be(self.at_28) >> 8) as u8,
             }
         })
     }
@@ -102,14 +202,14 @@ impl Completion {
     #[must_use]
     #[inline]
     pub fn user_index(&self) -> u32 {
-        (self.word(AT_20) >> 32) as u32 & 0xff_ffff
+        (u64::from_be(self.at_20) >> 32) as u32 & 0xff_ffff
     }
 
     /// The QP.
     #[must_use]
     #[inline]
     pub fn qpn(&self) -> QpNumber {
-        QpNumber::new((self.word(AT_38) >> 32) as u32)
+        self.work().qpn()
     }
 
     /// Bytes received (for datagrams with the 40 bytes of the GRH area), or read by an RDMA read. As the device claims: the
@@ -117,98 +217,91 @@ impl Completion {
     #[must_use]
     #[inline]
     pub fn byte_len(&self) -> u32 {
-        self.word(AT_28) as u32
+        u64::from_be(self.at_28) as u32
     }
 
     /// Immediate data as the number that the peer's network-order bytes spell.
     #[must_use]
     #[inline]
     pub fn imm(&self) -> u32 {
-        self.word(AT_20) as u32
+        u64::from_be(self.at_20) as u32
     }
 
     /// The key that the peer invalidated, if the completion is of that kind.
     #[must_use]
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<RKey> {
-        (self.kind == CompletionKind::ReceiveInval).then(|| RKey::new(self.word(AT_20) as u32))
+        (self.kind == CompletionKind::ReceiveInval).then(|| RKey::new(u64::from_be(self.at_20) as u32))
     }
 
     /// P_Key of a received datagram without immediate (UD, GSI).
     #[must_use]
     #[inline]
     pub fn pkey(&self) -> PKey {
-        PKey::new(self.word(AT_20) as u16)
+        PKey::new(u64::from_be(self.at_20) as u16)
     }
 
     /// Sender's QP number of a datagram.
     #[must_use]
     #[inline]
     pub fn src_qpn(&self) -> QpNumber {
-        QpNumber::new((self.word(AT_18) >> 32) as u32)
+        QpNumber::new((u64::from_be(self.at_18) >> 32) as u32)
     }
 
     /// Sender's LID of a datagram.
     #[must_use]
     #[inline]
     pub fn slid(&self) -> Lid {
-        Lid::new(self.word(AT_10) as u16)
+        Lid::new(u64::from_be(self.at_10) as u16)
     }
 
     /// Service level of a datagram.
     #[must_use]
     #[inline]
     pub fn sl(&self) -> u8 {
-        (self.word(AT_18) >> 56) as u8 & 0xf
+        (u64::from_be(self.at_18) >> 56) as u8 & 0xf
     }
 
     /// Low bits of the LID that a datagram was sent to.
     #[must_use]
     #[inline]
     pub fn path_bits(&self) -> u8 {
-        (self.word(AT_10) >> 48) as u8 & 0x7f
+        (u64::from_be(self.at_10) >> 48) as u8 & 0x7f
     }
 
     /// Whether a datagram's first 40 bytes hold its global routing header.
     #[must_use]
     #[inline]
     pub fn has_grh(&self) -> bool {
-        (self.word(AT_18) >> 60) & 3 != 0
+        (u64::from_be(self.at_18) >> 60) & 3 != 0
     }
 
     /// Index of the work request: in 64-byte blocks for a send queue, in entries for a receive queue.
     #[must_use]
     #[inline]
     pub fn wqe_counter(&self) -> u16 {
-        (self.word(AT_38) >> 16) as u16
+        self.work().wqe_counter()
     }
 
     /// Opcode of the completed send work request, as the device repeats it.
     #[must_use]
     #[inline]
     pub fn send_opcode(&self) -> datapath::SendOpcode {
-        datapath::SendOpcode((self.word(AT_38) >> 56) as u8)
+        datapath::SendOpcode((u64::from_be(self.at_38) >> 56) as u8)
     }
 
     /// Whether the sender asked for an event.
     #[must_use]
     #[inline]
     pub fn solicited(&self) -> bool {
-        self.word(AT_38) & 2 != 0
-    }
-
-    /// Time stamp in ticks of the device's clock; 0 with inline data.
-    #[must_use]
-    #[inline]
-    pub fn timestamp(&self) -> u64 {
-        if self.is_inline() { 0 } else { self.word(AT_30) }
+        u64::from_be(self.at_38) & 2 != 0
     }
 
     /// Whether the received bytes are in the completion.
     #[must_use]
     #[inline]
     pub fn is_inline(&self) -> bool {
-        datapath::cqe_format(self.word(AT_38) as u8) == CqeFormat::INLINE_DATA32_SEG
+        self.work().is_inline()
     }
 
     /// The received bytes, if they are in the completion instead of the posted memory, and how many they are
@@ -219,7 +312,7 @@ impl Completion {
             return None;
         }
         let mut bytes = [0; INLINE_RECEIVE];
-        let words = [self.words[AT_30], self.inline, self.words[AT_10], self.words[AT_18]];
+        let words = [self.inline[0], self.inline[1], self.at_10, self.at_18];
         for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *to = word.to_ne_bytes();
         }
@@ -367,14 +460,6 @@ impl<B: Bar> Cq<B> {
         ours.then_some((entry, tail))
     }
 
-    /// The completion in an entry that the device has handed over.
-    #[inline(always)]
-    fn load(entry: &[AtomicU64; 8], tail: u64, kind: CompletionKind) -> Completion {
-        let [_, _, w10, w18, w20, w28, w30, _] = entry;
-        let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
-        Completion { words: [w10, w18, w20, w28, w30, tail.to_be()], inline: 0, kind }
-    }
-
     fn decode(entry: &[AtomicU64; 8], tail: u64) -> Result<Completion, CqError> {
         barrier::acquire();
         let op_own = tail as u8;
@@ -388,7 +473,9 @@ impl<B: Bar> Cq<B> {
             CqeOpcode::RESP_ERR => CompletionKind::ReceiveError,
             other => return Err(CqError::UnexpectedOpcode(other.0)),
         };
-        let mut completion = Self::load(entry, tail, kind);
+        let [_, _, w10, w18, w20, w28, w30, _] = entry;
+        let [w10, w18, w20, w28, w30] = [w10, w18, w20, w28, w30].map(|word| word.load(Ordering::Relaxed));
+        let mut inline = [0; 2];
         match datapath::cqe_format(op_own) {
             CqeFormat::NO_INLINE_DATA => {}
             // Whether the QP asked for it is known where the receive is retired.
@@ -398,12 +485,13 @@ impl<B: Bar> Cq<B> {
                     CompletionKind::Receive | CompletionKind::ReceiveImm | CompletionKind::ReceiveInval
                 ) =>
             {
-                completion.words[AT_30] = entry[0].load(Ordering::Relaxed);
-                completion.inline = entry[1].load(Ordering::Relaxed);
+                inline = [entry[0].load(Ordering::Relaxed), entry[1].load(Ordering::Relaxed)];
             }
             other => return Err(CqError::UnexpectedFormat(other.0)),
         }
-        Ok(completion)
+        let failed = matches!(kind, CompletionKind::SendError | CompletionKind::ReceiveError);
+        let at_28 = if failed { w30 } else { w28 };
+        Ok(Completion { kind, at_20: w20, at_28, at_38: tail.to_be(), at_10: w10, at_18: w18, inline })
     }
 
     /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.
@@ -412,16 +500,30 @@ impl<B: Bar> Cq<B> {
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
-        let entry = self.ring.block(self.ci as usize);
-        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
-        // A success of the send queue, without data, has no bit set beside the owner's.
-        if tail as u8 != self.owner {
-            return self.poll_other();
+        match self.poll_send() {
+            Some(SendCompletion { at_20, at_28, at_38 }) => {
+                let kind = CompletionKind::Send;
+                Ok(Some(Completion { kind, at_20, at_28, at_38, at_10: 0, at_18: 0, inline: [0; 2] }))
+            }
+            None => self.poll_other(),
+        }
+    }
+
+    /// Takes the next completion if it is a success of a send queue, the usual case where much is sent; `None` if not, or if there is
+    /// none: [`Cq::poll`] tells.
+    #[inline(always)]
+    pub fn poll_send(&mut self) -> Option<SendCompletion> {
+        let ci = self.ci;
+        let entry = self.ring.block(ci as usize);
+        let at_38 = entry[7].load(Ordering::Relaxed);
+        // It has no bit set beside the owner's.
+        if u64::from_be(at_38) as u8 != self.owner {
+            return None;
         }
         barrier::acquire();
-        let completion = Self::load(entry, tail, CompletionKind::Send);
-        self.advance();
-        Ok(Some(completion))
+        let (at_20, at_28) = (entry[4].load(Ordering::Relaxed), entry[5].load(Ordering::Relaxed));
+        self.advance(ci);
+        Some(SendCompletion { at_20, at_28, at_38 })
     }
 
     /// What is not a success of the send queue, or not there yet.
@@ -434,7 +536,7 @@ impl<B: Bar> Cq<B> {
             return Ok(None);
         };
         let result = Self::decode(entry, tail);
-        self.advance();
+        self.advance(self.ci);
         match result {
             Ok(completion) => Ok(Some(completion)),
             Err(error) => {
@@ -445,15 +547,16 @@ impl<B: Bar> Cq<B> {
     }
 
     #[inline(always)]
-    fn advance(&mut self) {
-        self.ci = self.ci.wrapping_add(1);
-        if self.ci & (BATCH - 1) == 0 {
+    fn advance(&mut self, ci: u32) {
+        let next = ci.wrapping_add(1);
+        self.ci = next;
+        if next & (BATCH - 1) == 0 {
             self.turn();
         }
     }
 
     /// The end of a batch, which may be the end of the ring: it has a multiple of [`BATCH`] entries.
-    #[inline(never)]
+    #[inline(always)]
     fn turn(&mut self) {
         self.owner = (self.ci >> self.log_size) as u8 & 1;
         self.acknowledge();

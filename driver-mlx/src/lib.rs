@@ -82,7 +82,7 @@ pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
     RtsParams, Service, SrqConfig,
 };
-pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError};
+pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError, SendCompletion};
 pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Step};
 pub use event::AsyncEvent;

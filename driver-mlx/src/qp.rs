@@ -7,7 +7,7 @@ pub(crate) use geometry::QpGeometry;
 
 use crate::barrier;
 use crate::config::Service;
-use crate::cq::{Completion, CompletionKind};
+use crate::cq::{CompletedWork, Completion, QpnInEntry, SendCompletion};
 use crate::dma::DmaSlice;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
@@ -16,7 +16,7 @@ use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use geometry::slot_bytes;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG, SendOpcode};
-use queues::{ReceiveQueue, SendQueue, small_fence, too_many};
+use queues::{ReceiveQueue, SendQueue, put_remote, small_fence, too_many};
 
 /// State of a queue pair, as far as this side has brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +54,7 @@ pub struct Qp<B: Bar> {
     rq: Option<ReceiveQueue>,
     record: DoorbellRecord,
     doorbell: Doorbell<B>,
+    qpn_in_entry: QpnInEntry,
     spurious: u32,
     service: Service,
     state: QpState,
@@ -121,7 +122,7 @@ impl<B: Bar> Qp<B> {
             slots: Units::new(slots)?,
             qpn_shifted: 0,
             head: 0,
-            tail: 0,
+            end: size as u16,
             size: size as u16,
             rung: 0,
             last: 0,
@@ -132,8 +133,18 @@ impl<B: Bar> Qp<B> {
             fenced: 0,
         };
         let record = DoorbellRecord::new(memory.slice(geometry.record, 8)?)?;
-        let mut qp =
-            Self { sq, rq, record, doorbell, spurious: 0, service, state: QpState::Reset, context, memory };
+        let mut qp = Self {
+            sq,
+            rq,
+            record,
+            doorbell,
+            qpn_in_entry: QpnInEntry::default(),
+            spurious: 0,
+            service,
+            state: QpState::Reset,
+            context,
+            memory,
+        };
         qp.clear();
         Some(qp)
     }
@@ -143,7 +154,7 @@ impl<B: Bar> Qp<B> {
         let sq = &mut self.sq;
         sq.ring.clear();
         sq.slots.clear();
-        (sq.head, sq.tail, sq.rung, sq.last) = (0, 0, 0, 0);
+        (sq.head, sq.end, sq.rung, sq.last) = (0, sq.size, 0, 0);
         sq.unfence();
         if let Some(rq) = &mut self.rq {
             rq.ring.clear();
@@ -157,6 +168,7 @@ impl<B: Bar> Qp<B> {
 
     pub(crate) fn set_number(&mut self, number: QpNumber) {
         self.sq.qpn_shifted = number.get() << 8;
+        self.qpn_in_entry = QpnInEntry::new(number);
     }
 
     pub(crate) fn set_state(&mut self, state: QpState) {
@@ -207,7 +219,7 @@ impl<B: Bar> Qp<B> {
     #[must_use]
     #[inline]
     pub fn send_outstanding(&self) -> u16 {
-        self.sq.head.wrapping_sub(self.sq.tail)
+        self.sq.outstanding()
     }
 
     /// Receives posted and not yet retired.
@@ -263,7 +275,7 @@ impl<B: Bar> Qp<B> {
         let first = sq.first_unit();
         let mut unit = first + 1;
         if let Some((raddr, rkey)) = remote {
-            sq.put_remote(raddr, rkey);
+            put_remote(sq.ring.block(usize::from(sq.head)), raddr, rkey);
             unit += 1;
         }
         unit = sq.put_inline(unit, data);
@@ -311,7 +323,7 @@ impl<B: Bar> Qp<B> {
     /// Posts a bind of a memory window (a QP made with [`QpConfig::memory_windows`](crate::QpConfig::memory_windows)) and gives the new
     /// key, which `window` then holds too and which peers may use once the bind has completed. What is posted after it waits for it.
     ///
-    /// The completion is of kind [`CompletionKind::Send`] with the opcode [`UMR`](SendOpcode::UMR). A bind that the device refuses (outside
+    /// The completion is of kind [`CompletionKind::Send`](crate::CompletionKind::Send) with the opcode [`UMR`](SendOpcode::UMR). A bind that the device refuses (outside
     /// the region or its rights, of another protection domain, or of a window of type 2 that is bound) completes with the syndrome
     /// `MW_BIND_ERR` and brings the QP to the error state.
     ///
@@ -446,11 +458,11 @@ impl<B: Bar> Qp<B> {
         self.record.store_second(u32::from(head));
         barrier::before_doorbell();
         if self.doorbell.blueflame == 0 {
-            self.doorbell.bar.write64(self.doorbell.offset, last);
+            sq.rung = head;
+            self.doorbell.bar.write64(self.doorbell.offset, u64::from_be(last));
         } else {
             sq.ring_blueflame(&mut self.doorbell);
         }
-        sq.rung = head;
     }
 
     /// Frees the slots that `completion` reports done and gives the cookie of its work request. In the send queue, earlier
@@ -459,20 +471,23 @@ impl<B: Bar> Qp<B> {
     ///
     /// `None` (and a count in [`Qp::spurious_completions`]) if the completion names no outstanding work request of this queue
     /// pair.
-    #[inline(always)]
+    #[inline]
     pub fn retire(&mut self, completion: &Completion) -> Option<u64> {
-        if completion.kind() == CompletionKind::Send
-            && completion.qpn().get() << 8 == self.sq.qpn_shifted
-            && let Some(cookie) = self.sq.retire(completion.wqe_counter())
-        {
-            return Some(cookie);
-        }
-        self.retire_other(completion)
+        self.retire_work(completion.work())
     }
 
-    /// What is not a success of the send queue.
-    #[inline(never)]
-    fn retire_other(&mut self, completion: &Completion) -> Option<u64> {
+    /// [`Qp::retire`] for what [`Cq::poll_send`](crate::Cq::poll_send) gave.
+    #[inline(always)]
+    pub fn retire_send(&mut self, completion: &SendCompletion) -> Option<u64> {
+        let known = completion.is_of(self.qpn_in_entry);
+        let cookie = if known { self.sq.retire(completion.wqe_counter()) } else { None };
+        if cookie.is_none() {
+            self.spurious = self.spurious.saturating_add(1);
+        }
+        cookie
+    }
+
+    fn retire_work(&mut self, completion: CompletedWork) -> Option<u64> {
         let cookie = if completion.qpn() != self.number() {
             None
         } else if completion.is_send() {
@@ -496,7 +511,7 @@ impl<B: Bar> Qp<B> {
         } else if completion.is_send() {
             self.sq.find(completion.wqe_counter()).map(|(cookie, _)| cookie)
         } else {
-            self.rq.as_ref().and_then(|rq| rq.find(completion)).map(|(cookie, _)| cookie)
+            self.rq.as_ref().and_then(|rq| rq.find(completion.work())).map(|(cookie, _)| cookie)
         }
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Units {
     base: *mut u8,
     /// Bytes less one.
     mask: usize,
+    /// Units less one.
+    unit_mask: usize,
 }
 
 // SAFETY: the memory lives to the end of the program (contract of `DmaSlice`), and all accesses are atomic.
@@ -26,16 +28,28 @@ impl Units {
         let units = memory.len() / 16;
         let fits = memory.len().is_multiple_of(16) && units.is_power_of_two() && units >= BLOCK_UNITS;
         let base = memory.as_ptr();
-        (fits && base.cast::<u64>().is_aligned()).then_some(Self { base, mask: memory.len() - 1 })
+        (fits && base.cast::<u64>().is_aligned()).then(|| Self {
+            base,
+            mask: memory.len() - 1,
+            unit_mask: units - 1,
+        })
     }
 
     /// Quadword `half` (0 or 1) of unit `index`, modulo the ring.
     #[inline(always)]
     fn quad(&self, index: usize, half: usize) -> &AtomicU64 {
-        let offset = (index * 16) & self.mask & !15;
-        // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked multiple of 16 begins a whole
-        // unit inside the memory, which is aligned, mapped and accessed only atomically; the masked half is one of its two.
+        let offset = (index & self.unit_mask) * 16;
+        // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked unit lies
+        // inside the memory, which is aligned, mapped and accessed only atomically; the masked half is one of its two.
         unsafe { AtomicU64::from_ptr(self.base.add(offset + (half & 1) * 8).cast()) }
+    }
+
+    /// The two quadwords of unit `index`, modulo the ring, as they lie in memory.
+    #[inline(always)]
+    pub(crate) fn unit(&self, index: usize) -> &[AtomicU64; 2] {
+        let offset = (index & self.unit_mask) * 16;
+        // SAFETY: as in `quad`: the masked unit lies inside the memory.
+        unsafe { &*self.base.add(offset).cast::<[AtomicU64; 2]>() }
     }
 
     /// Writes a unit as two big-endian quadwords.
@@ -80,7 +94,7 @@ impl Units {
 
     /// Number of units.
     pub(crate) fn len(&self) -> usize {
-        (self.mask + 1) / 16
+        self.unit_mask + 1
     }
 
     /// Zeroes everything.

@@ -92,7 +92,9 @@ fn zero_based_keys_count_from_zero() {
     a.expect(&world, CompletionKind::Send);
     assert!(b.get(8192 + 5000, 3000) == filled(1, 1, 3000));
     let odd = b.memory.slice(100, 100).expect("inside");
-    assert!(b.hca.register(b.pd, odd, ALL, Base::Zero).is_err());
+    let inside = b.hca.register(b.pd, odd, ALL, Base::Zero).expect("a key");
+    assert_eq!((inside.address, inside.length), (100, 100), "from where it begins in its page");
+    b.hca.deregister(inside).expect("deregistered");
     assert!(b.hca.register(b.pd, odd, Access::REMOTE_WRITE, Base::Virtual).is_err());
     b.hca.deregister(key).expect("deregistered");
     sound(&world);

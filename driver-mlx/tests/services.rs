@@ -199,3 +199,54 @@ fn cookies_can_be_looked_at_before_they_are_retired() {
     let wrong = RKey::new(0);
     assert!(b.qp.post_local_invalidate(wrong, 0, SendFlags::SIGNALED) == Err(PostError::WrongService));
 }
+
+#[test]
+fn small_messages_arrive_in_the_completion_itself() {
+    let world = world(FabricConfig::default());
+    let (mut a, mut b) = connected(&world, |config| config.inline_receive = true);
+    b.put(0, &[0x77; 4096]);
+    for (message, len) in [0, 1, 15, 16, 17, 31, 32, 33, 100, 4000].into_iter().enumerate() {
+        let message = message as u32;
+        a.put(0, &filled(1, message, len));
+        b.put(0, &[0x77; 4096]);
+        b.qp.post_recv(&[b.sge(0, 4096)], 50).expect("room");
+        a.qp.post_send(SendOp::SendImm(message), &[a.sge(0, len)], 7, SendFlags::SIGNALED).expect("room");
+        a.qp.ring();
+        assert_eq!(a.expect(&world, CompletionKind::Send).1, 7);
+        let (received, cookie) = b.expect(&world, CompletionKind::ReceiveImm);
+        assert_eq!((cookie, received.byte_len() as usize, received.imm()), (50, len, message));
+        assert_eq!((received.user_index(), received.qpn()), (0x101, b.qp.number()));
+        let data = filled(1, message, len);
+        match received.inline_data() {
+            Some((bytes, count)) => {
+                assert!(count == len && bytes[..count] == data, "message of {len} bytes");
+                assert!(b.get(0, 4096).iter().all(|&byte| byte == 0x77), "the memory was not used");
+            }
+            None => assert!(b.get(0, len) == data, "message of {len} bytes"),
+        }
+        assert_eq!(received.inline_data().is_some(), (1..=32).contains(&len), "{len} bytes");
+    }
+    sound(&world);
+}
+
+#[test]
+fn inline_data_that_nobody_asked_for_is_no_receive() {
+    let world = world(FabricConfig::default());
+    let (mut a, mut b) = connected(&world, |_| ());
+    b.qp.post_recv(&[b.sge(0, 64)], 50).expect("room");
+    a.qp.post_send(SendOp::Send, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    a.expect(&world, CompletionKind::Send);
+    world.pass(1_000_000);
+    // The device's entry, changed where it lies to say that the data are in it.
+    let memory = world.memory(1);
+    let position = (0..memory.len() / 64).find(|at| {
+        let tail = memory.load_be64(at * 64 + 0x38).expect("inside");
+        (tail >> 32) as u32 & 0xff_ffff == b.qp.number().get() && tail & 0xff == 0x20
+    });
+    let at = position.expect("the completion") * 64 + 0x38;
+    memory.store_be64(at, memory.load_be64(at).expect("inside") | 1 << 2).expect("inside");
+    let completion = b.completion(&world);
+    assert!(completion.is_inline());
+    assert_eq!((b.qp.retire(&completion), b.qp.spurious_completions()), (None, 1));
+}

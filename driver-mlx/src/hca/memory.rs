@@ -103,8 +103,8 @@ impl<P: Platform> Hca<'_, P> {
     /// Makes a memory key for `slice`.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for one whose virtual and device address differ modulo 4096, and for remote write or atomic access
-    /// without local write.
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for one whose virtual and device address differ
+    /// modulo 4096, and for remote write or atomic access without local write.
     pub fn register(
         &mut self,
         pd: Pd,

@@ -2,12 +2,12 @@
 
 use super::Doorbell;
 use crate::barrier;
-use crate::cq::Completion;
+use crate::cq::CompletedWork;
 use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS, Units};
 use crate::types::{RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, PostError, SendOp};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{FmCeSe, INLINE_SEG, SendOpcode};
 
 #[derive(Debug)]
@@ -19,12 +19,13 @@ pub(super) struct SendQueue {
     /// QP number in the place the control segment has it.
     pub(super) qpn_shifted: u32,
     pub(super) head: u16,
-    pub(super) tail: u16,
+    /// As far as `head` may go before something is retired: the tail, and the size of the ring.
+    pub(super) end: u16,
     /// Basic blocks; 0 if there is no send queue.
     pub(super) size: u16,
     /// Head when the doorbell was last rung.
     pub(super) rung: u16,
-    /// First quadword of the last work request.
+    /// First quadword of the last work request, as in memory.
     pub(super) last: u64,
     /// One more than the pieces a connected work request may have now; 0 on a datagram service, without a send queue, and while the
     /// next work request must wait for a change of memory keys ([`SendQueue::fenced`]).
@@ -69,12 +70,20 @@ impl SendQueue {
         usize::from(self.head) * BLOCK_UNITS
     }
 
+    /// Basic blocks posted and not yet retired.
+    #[inline(always)]
+    pub(super) fn outstanding(&self) -> u16 {
+        self.head.wrapping_add(self.size).wrapping_sub(self.end)
+    }
+
     /// Whether a work request of so many units fits behind what is outstanding.
     #[inline(always)]
     pub(super) fn room(&self, units: usize) -> Result<(), PostError> {
-        let blocks = blocks(units);
-        let outstanding = usize::from(self.head.wrapping_sub(self.tail));
-        if outstanding + blocks > usize::from(self.size) { Err(PostError::Full) } else { Ok(()) }
+        if blocks(units) > usize::from(self.end.wrapping_sub(self.head)) {
+            Err(PostError::Full)
+        } else {
+            Ok(())
+        }
     }
 
     /// A work request of a connected service, with `sges` checked for their number.
@@ -87,91 +96,90 @@ impl SendQueue {
         control: u8,
     ) -> Result<(), PostError> {
         // Before anything is written: the next block may still belong to the device.
-        if self.head.wrapping_sub(self.tail) >= self.size {
+        if self.head == self.end {
             return Err(PostError::Full);
         }
-        match op.parts() {
-            (SendOpcode::SEND_INVAL, ..) if !self.reliable => Err(PostError::WrongService),
-            (opcode, imm, None) => self.post_pieces::<1>(opcode, imm, sges, cookie, control),
-            (SendOpcode::RDMA_WRITE, imm, Some((raddr, rkey))) => {
-                self.put_remote(raddr, rkey);
-                self.post_pieces::<2>(SendOpcode::RDMA_WRITE, imm, sges, cookie, control)
+        match op {
+            SendOp::Write { raddr, rkey } => {
+                self.post_piece(SendOpcode::RDMA_WRITE, Some((raddr, rkey)), op, sges, cookie, control)
             }
-            (SendOpcode::RDMA_WRITE_IMM, imm, Some((raddr, rkey))) => {
-                self.put_remote(raddr, rkey);
-                self.post_pieces::<2>(SendOpcode::RDMA_WRITE_IMM, imm, sges, cookie, control)
-            }
-            _ => self.post_answered(op, sges, cookie, control),
+            SendOp::Send => self.post_piece(SendOpcode::SEND, None, op, sges, cookie, control),
+            _ => self.post_any(op, sges, cookie, control),
         }
     }
 
-    /// The pieces from unit `FIRST` on, and what completes the work request. Most have one piece and fit one block.
+    /// The most frequent work requests: most have one piece, and fit one block.
+    // After a store to shared memory the compiler reads everything again: so each thing is read once, just before its use.
     #[inline(always)]
-    fn post_pieces<const FIRST: usize>(
+    fn post_piece(
         &mut self,
         opcode: SendOpcode,
-        imm: u32,
+        remote: Option<(u64, RKey)>,
+        op: SendOp,
         sges: &[Sge],
         cookie: u64,
         control: u8,
     ) -> Result<(), PostError> {
-        if let [sge] = sges
-            && sge.length.wrapping_sub(1) < INLINE_SEG - 1
-            && FIRST < BLOCK_UNITS
-        {
-            let block = self.ring.block(usize::from(self.head));
-            let first = u64::from(sge.length) << 32 | u64::from(sge.lkey.get());
-            block[FIRST * 2].store(first.to_be(), Ordering::Relaxed);
-            block[FIRST * 2 + 1].store(sge.address.to_be(), Ordering::Relaxed);
-            self.finish(opcode, imm, FIRST + 1, cookie, control);
-            Ok(())
-        } else {
-            self.post_list(FIRST, opcode, imm, sges, cookie, control)
+        let [sge] = sges else { return self.post_any(op, sges, cookie, control) };
+        if sge.length.wrapping_sub(1) >= INLINE_SEG - 1 {
+            return self.post_any(op, sges, cookie, control);
         }
-    }
-
-    /// As [`SendQueue::post_pieces`], any number of them.
-    #[inline(never)]
-    fn post_list(
-        &mut self,
-        units: usize,
-        opcode: SendOpcode,
-        imm: u32,
-        sges: &[Sge],
-        cookie: u64,
-        control: u8,
-    ) -> Result<(), PostError> {
-        self.room(units + sges.len())?;
-        let first = self.first_unit();
-        let end = self.put_sges(first + units, sges)?;
-        self.finish(opcode, imm, end - first, cookie, control);
+        let head = self.head;
+        let block = self.ring.block(usize::from(head));
+        let data = if let Some((raddr, rkey)) = remote {
+            put_remote(block, raddr, rkey);
+            [&block[4], &block[5]]
+        } else {
+            [&block[2], &block[3]]
+        };
+        data[0].store(data_first(sge).to_be(), Ordering::Relaxed);
+        data[1].store(sge.address.to_be(), Ordering::Relaxed);
+        let ds = if remote.is_some() { 3 } else { 2 };
+        let first = control_first(head, opcode, self.qpn_shifted, ds).to_be();
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store(control_second(control, 0).to_be(), Ordering::Relaxed);
+        let next = head.wrapping_add(1);
+        let slot = self.slots.unit(usize::from(head));
+        slot[0].store(cookie, Ordering::Relaxed);
+        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
+        self.head = next;
+        self.last = first;
         Ok(())
     }
 
-    /// What the peer answers with data: RDMA reads and atomics.
+    /// Any work request of a connected service, with any number of pieces. There is one block for it at least.
     #[inline(never)]
-    fn post_answered(&mut self, op: SendOp, sges: &[Sge], cookie: u64, control: u8) -> Result<(), PostError> {
+    fn post_any(&mut self, op: SendOp, sges: &[Sge], cookie: u64, control: u8) -> Result<(), PostError> {
         let (opcode, imm, remote) = op.parts();
-        let (Some((raddr, rkey)), true) = (remote, self.reliable) else {
+        if !self.reliable && (op.is_answered() || opcode == SendOpcode::SEND_INVAL) {
             return Err(PostError::WrongService);
-        };
+        }
         let operands = match op {
             SendOp::CompareSwap { compare, swap, .. } => Some((swap, compare)),
             SendOp::FetchAdd { add, .. } => Some((add, 0)),
             _ => None,
         };
-        let mut units = 2;
-        if let Some((swap_add, compare)) = operands {
+        if operands.is_some() {
             match sges {
                 [sge] if sge.length == ATOMIC_BYTES => {}
                 [_] => return Err(PostError::TooLong),
                 _ => return Err(PostError::TooManySges),
             }
-            self.ring.put(self.first_unit() + 2, swap_add, compare);
-            units = 3;
         }
-        self.put_remote(raddr, rkey);
-        self.post_list(units, opcode, imm, sges, cookie, control)
+        self.room(1 + usize::from(remote.is_some()) + usize::from(operands.is_some()) + sges.len())?;
+        let first = self.first_unit();
+        let mut unit = first + 1;
+        if let Some((raddr, rkey)) = remote {
+            put_remote(self.ring.block(usize::from(self.head)), raddr, rkey);
+            unit += 1;
+        }
+        if let Some((swap_add, compare)) = operands {
+            self.ring.put(unit, swap_add, compare);
+            unit += 1;
+        }
+        let end = self.put_sges(unit, sges)?;
+        self.finish(opcode, imm, end - first, cookie, control);
+        Ok(())
     }
 
     /// Why `pieces` is not below the limit; or, if it is only that the next work request must wait for a change of memory keys, that
@@ -206,14 +214,6 @@ impl SendQueue {
         self.fenced = 0;
     }
 
-    /// The remote address segment, always the second unit.
-    #[inline(always)]
-    pub(super) fn put_remote(&mut self, raddr: u64, rkey: RKey) {
-        let block = self.ring.block(usize::from(self.head));
-        block[2].store(raddr.to_be(), Ordering::Relaxed);
-        block[3].store((u64::from(rkey.get()) << 32).to_be(), Ordering::Relaxed);
-    }
-
     #[inline(always)]
     pub(super) fn put_sges(&mut self, mut unit: usize, sges: &[Sge]) -> Result<usize, PostError> {
         for sge in sges {
@@ -223,7 +223,7 @@ impl SendQueue {
             if sge.length & INLINE_SEG != 0 {
                 return Err(PostError::TooLong);
             }
-            self.ring.put(unit, u64::from(sge.length) << 32 | u64::from(sge.lkey.get()), sge.address);
+            self.ring.put(unit, data_first(sge), sge.address);
             unit += 1;
         }
         Ok(unit)
@@ -265,13 +265,14 @@ impl SendQueue {
     #[inline(always)]
     pub(super) fn finish(&mut self, opcode: SendOpcode, imm: u32, ds: usize, cookie: u64, control: u8) {
         let head = self.head;
-        let first =
-            (u64::from(head) << 8 | u64::from(opcode.0)) << 32 | u64::from(self.qpn_shifted) | ds as u64;
+        let first = control_first(head, opcode, self.qpn_shifted, ds).to_be();
         let block = self.ring.block(usize::from(head));
-        block[0].store(first.to_be(), Ordering::Relaxed);
-        block[1].store((u64::from(control) << 32 | u64::from(imm)).to_be(), Ordering::Relaxed);
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store(control_second(control, imm).to_be(), Ordering::Relaxed);
         let next = head.wrapping_add(blocks(ds) as u16);
-        self.slots.put_native(usize::from(head), cookie, u64::from(next) << 16 | u64::from(head));
+        let slot = self.slots.unit(usize::from(head));
+        slot[0].store(cookie, Ordering::Relaxed);
+        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
         self.head = next;
         self.last = first;
     }
@@ -280,40 +281,75 @@ impl SendQueue {
     #[inline(never)]
     pub(super) fn ring_blueflame<B: Bar>(&mut self, doorbell: &mut Doorbell<B>) {
         barrier::flush_write_combining();
-        let index = (self.last >> 40) as u16;
+        let last = u64::from_be(self.last);
+        let index = (last >> 40) as u16;
         let bytes = usize::from(self.head.wrapping_sub(index)) * 64;
         if index == self.rung && bytes <= doorbell.blueflame {
             let start = usize::from(index) * BLOCK_UNITS;
             for unit in 0..bytes / 16 {
                 let (first, second) = self.ring.get(start + unit);
                 // The first quadword is the doorbell: the one just made, whatever the memory says by now.
-                let first = if unit == 0 { self.last } else { first };
+                let first = if unit == 0 { last } else { first };
                 doorbell.bar.write64(doorbell.offset + unit * 16, first);
                 doorbell.bar.write64(doorbell.offset + unit * 16 + 8, second);
             }
         } else {
-            doorbell.bar.write64(doorbell.offset, self.last);
+            doorbell.bar.write64(doorbell.offset, last);
         }
         barrier::flush_write_combining();
         doorbell.offset ^= doorbell.blueflame;
+        self.rung = self.head;
     }
 
     /// The cookie of the outstanding work request at `index`, and the index after it.
     #[inline(always)]
     pub(super) fn find(&self, index: u16) -> Option<(u64, u16)> {
-        let (cookie, meta) = self.slots.get_native(usize::from(index));
+        let (head, outstanding) = (self.head, self.outstanding());
+        let slot = self.slots.unit(usize::from(index));
+        let (cookie, meta) = (slot[0].load(Ordering::Relaxed), slot[1].load(Ordering::Relaxed));
         let next = (meta >> 16) as u16;
         // Outstanding are those that end behind the tail and not behind the head: fewer blocks are left after them than are now.
-        let left = self.head.wrapping_sub(next);
-        (meta as u16 == index && left < self.head.wrapping_sub(self.tail)).then_some((cookie, next))
+        let left = head.wrapping_sub(next);
+        (meta as u16 == index && left < outstanding).then_some((cookie, next))
     }
 
     #[inline(always)]
     pub(super) fn retire(&mut self, index: u16) -> Option<u64> {
         let (cookie, next) = self.find(index)?;
-        self.tail = next;
+        self.end = next.wrapping_add(self.size);
         Some(cookie)
     }
+}
+
+/// The remote address segment, always the second unit of a work request.
+#[inline(always)]
+pub(super) fn put_remote(block: &[AtomicU64; 8], raddr: u64, rkey: RKey) {
+    block[2].store(raddr.to_be(), Ordering::Relaxed);
+    block[3].store((u64::from(rkey.get()) << 32).to_be(), Ordering::Relaxed);
+}
+
+/// First quadword of a control segment: index, opcode, QP number, units.
+#[inline(always)]
+fn control_first(head: u16, opcode: SendOpcode, qpn_shifted: u32, ds: usize) -> u64 {
+    (u64::from(head) << 8 | u64::from(opcode.0)) << 32 | u64::from(qpn_shifted) | ds as u64
+}
+
+/// Second quadword: fences and flags, immediate.
+#[inline(always)]
+fn control_second(control: u8, imm: u32) -> u64 {
+    u64::from(control) << 32 | u64::from(imm)
+}
+
+/// First quadword of a data segment: length, key.
+#[inline(always)]
+pub(super) fn data_first(sge: &Sge) -> u64 {
+    u64::from(sge.length) << 32 | u64::from(sge.lkey.get())
+}
+
+/// What a slot says of its work request: see [`SendQueue::slots`].
+#[inline(always)]
+fn slot_meta(index: u16, next: u16) -> u64 {
+    u64::from(next) << 16 | u64::from(index)
 }
 
 /// The control byte of a work request that waits for a change of memory keys besides what it waits for already.
@@ -329,7 +365,7 @@ pub(super) fn small_fence(control: u8) -> u8 {
 impl ReceiveQueue {
     /// The cookie of the receive that `completion` reports, and how many are older.
     #[inline]
-    pub(super) fn find(&self, completion: &Completion) -> Option<(u64, u16)> {
+    pub(super) fn find(&self, completion: CompletedWork) -> Option<(u64, u16)> {
         let older = completion.wqe_counter().wrapping_sub(self.tail) & (self.size - 1);
         let possible = self.inline_receive || !completion.is_inline();
         let entry = self.tail.wrapping_add(older);
@@ -338,7 +374,7 @@ impl ReceiveQueue {
     }
 
     #[inline]
-    pub(super) fn retire(&mut self, completion: &Completion) -> Option<u64> {
+    pub(super) fn retire(&mut self, completion: CompletedWork) -> Option<u64> {
         let (cookie, 0) = self.find(completion)? else { return None };
         self.tail = self.tail.wrapping_add(1);
         Some(cookie)

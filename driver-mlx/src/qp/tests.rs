@@ -262,7 +262,7 @@ proptest! {
         let blocks = 1usize << bench.geometry.log_sq_size;
         // As if the counters had run for a while.
         let sq = &mut bench.qp.sq;
-        (sq.head, sq.tail, sq.rung) = (start, start, start);
+        (sq.head, sq.end, sq.rung) = (start, start.wrapping_add(sq.size), start);
         if let Some(rq) = &mut bench.qp.rq {
             (rq.head, rq.tail) = (start, start);
         }
