@@ -136,7 +136,7 @@ impl Mkeys {
                 }
                 let log = page_size_after(*log_page_size, mask, context);
                 let needed = u128::from(start & ((1 << log) - 1)) + u128::from(len);
-                let room = u128::from(mkey.octowords) * 2 << log;
+                let room = (u128::from(mkey.octowords) * 2) << log;
                 if !free && !length64 && needed > room {
                     let text = format!("{needed} bytes in a key that has room for {room}");
                     return refuse("mkc.len", text);
