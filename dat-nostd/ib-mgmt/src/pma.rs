@@ -190,6 +190,6 @@ mod tests {
     #[test]
     fn the_agent_says_what_it_can() {
         let b = *class_port_info(true).as_bytes();
-        assert_eq!(b[..8], [1, 1, 0x13, 0, 0, 0, 0, 0x20 * 2 | 18]);
+        assert_eq!(b[..8], [1, 1, 0x13, 0, 0, 0, 0, (0x20 * 2) | 18]);
     }
 }

@@ -241,7 +241,6 @@ impl Sender {
 
 /// What a segment did, see [`Receiver::input`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "a MAD is 256 bytes and there is no heap")]
 pub enum Received {
     /// Nothing to do: more follows.
     More,

@@ -23,13 +23,13 @@ fn messages(cm: &mut Cm<'_>, now: u64) -> Vec<crate::mad::Mad> {
 }
 
 impl Nodes<'_> {
-    fn to_b(&mut self, now: u64) -> usize {
+    fn a_to_b(&mut self, now: u64) -> usize {
         let out = messages(&mut self.a, now);
         out.iter().for_each(|mad| self.b.process(now, &MadAddress::local(3), mad));
         out.len()
     }
 
-    fn to_a(&mut self, now: u64) -> usize {
+    fn b_to_a(&mut self, now: u64) -> usize {
         let out = messages(&mut self.b, now);
         out.iter().for_each(|mad| self.a.process(now, &MadAddress::local(4), mad));
         out.len()
@@ -51,7 +51,7 @@ fn a_service_is_found_and_the_data_of_both_sides_arrives() {
         nodes.b.listen_datagram(SERVICE, 70, 0).expect("listens");
         assert_eq!(nodes.b.listen(SERVICE, 71, 0), Err(ListenError::InUse));
         let id = nodes.a.resolve_datagram(0, &params(), b"where", 7).expect("asks");
-        assert_eq!(nodes.to_b(0), 1);
+        assert_eq!(nodes.a_to_b(0), 1);
         let Some(CmEvent::DatagramRequest { id: request, listener: 70 }) = nodes.b.poll_event() else {
             panic!("no request")
         };
@@ -66,7 +66,7 @@ fn a_service_is_found_and_the_data_of_both_sides_arrives() {
             Err(CmError::InvalidId),
             "answered once"
         );
-        assert_eq!(nodes.to_a(1), 1);
+        assert_eq!(nodes.b_to_a(1), 1);
         assert_eq!(nodes.a.poll_event(), Some(CmEvent::DatagramReply { id, owner: 7, service }));
         assert_eq!(nodes.a.private_data(id)[..5], *b"here\0");
         assert_eq!(nodes.a.reject_info(id), [9; 72]);
@@ -104,11 +104,11 @@ fn lost_questions_and_answers_are_repeated() {
         messages(&mut nodes.a, 0);
         let mut now = nodes.a.poll_at().expect("a timer");
         assert!(now > 16 * MS && now < 30 * MS, "{now}");
-        assert_eq!(nodes.to_b(now), 1);
+        assert_eq!(nodes.a_to_b(now), 1);
         let Some(CmEvent::DatagramRequest { id: request, .. }) = nodes.b.poll_event() else { panic!() };
         // Repeated while the owner thinks: one request.
         now = nodes.a.poll_at().expect("a timer");
-        assert_eq!(nodes.to_b(now), 1);
+        assert_eq!(nodes.a_to_b(now), 1);
         assert_eq!(nodes.b.poll_event(), None);
         nodes.b.answer_datagram(now, request, DatagramService::at(5, 6), &[], &[]).expect("answers");
         let answer = messages(&mut nodes.b, now);
@@ -143,15 +143,15 @@ fn silence_times_out_and_unknown_services_are_refused() {
         // A listener for connections is no datagram service, and the other way round.
         nodes.b.listen(SERVICE, 1, 0).expect("listens");
         nodes.a.resolve_datagram(0, &params(), &[], 8).expect("asks");
-        nodes.to_b(0);
-        nodes.to_a(0);
+        nodes.a_to_b(0);
+        nodes.b_to_a(0);
         let Some(CmEvent::DatagramReply { service, owner: 8, .. }) = nodes.a.poll_event() else { panic!() };
         assert_eq!(service.status, sidr_status::SERVICE_ID_NOT_SUPPORTED);
         assert!(nodes.b.unlisten(SERVICE));
         nodes.b.listen_datagram(SERVICE, 1, 0).expect("listens");
         nodes.a.connect(0, &ConnectParams::new(params().path, SERVICE, 0x11, 1), &[], 9).expect("asks");
-        nodes.to_b(0);
-        nodes.to_a(0);
+        nodes.a_to_b(0);
+        nodes.b_to_a(0);
         let refused = nodes.a.poll_event();
         assert!(
             matches!(refused, Some(CmEvent::Rejected { reason: RejReason::INVALID_SERVICE_ID, .. })),
@@ -166,7 +166,7 @@ fn full_tables_refuse_and_abandoned_requests_are_answered() {
         nodes.b.listen_datagram(SERVICE, 70, 1).expect("listens");
         nodes.a.resolve_datagram(0, &params(), &[], 7).expect("asks");
         assert_eq!(nodes.a.resolve_datagram(0, &params(), &[], 8), Err(CmError::NoResources));
-        nodes.to_b(0);
+        nodes.a_to_b(0);
         let Some(CmEvent::DatagramRequest { id, .. }) = nodes.b.poll_event() else { panic!() };
         let mut other = SidrReq::zeroed();
         other.set_request_id(99).set_service_id(SERVICE);
@@ -174,7 +174,7 @@ fn full_tables_refuse_and_abandoned_requests_are_answered() {
         let refusal = SidrRep::from_mad(&messages(&mut nodes.b, 0)[0]);
         assert_eq!((refusal.request_id(), refusal.status()), (99, sidr_status::NO_QP));
         nodes.b.abandon(0, id, &[]).expect("lives");
-        nodes.to_a(0);
+        nodes.b_to_a(0);
         let Some(CmEvent::DatagramReply { service, .. }) = nodes.a.poll_event() else { panic!() };
         assert_eq!(service.status, sidr_status::REJECTED);
         // A remembered answer makes room for the next request.

@@ -112,7 +112,7 @@ pub fn packets(random: &mut Random) {
         let opcode = [0x64u8, 0x04, 0x0a, 0x0c, 0x10, 0x11, 0x12, 0x13, 0x65, 0x81][random.index(10)];
         let mut bytes = vec![0u8, if grh { 3 } else { 2 }];
         let content = 8 + usize::from(grh) * 40 + 12 + 28 + payload + 4;
-        let words = (content.next_multiple_of(4) / 4) as u16 + random.below(3) as u16;
+        let words = content.div_ceil(4) as u16 + random.below(3) as u16;
         bytes.extend(random.bytes(2));
         bytes.extend(words.to_be_bytes());
         bytes.extend(random.bytes(2));
