@@ -406,11 +406,9 @@ impl Context<'_, '_> {
             self.multicast(qps, operation, &shape, packet);
             return;
         }
-        if !loopback {
-            if dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
-                self.device.counters.no_qp += 1;
-                return;
-            }
+        if !loopback && dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
+            self.device.counters.no_qp += 1;
+            return;
         }
         if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback)
         {

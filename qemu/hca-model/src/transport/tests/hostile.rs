@@ -89,8 +89,8 @@ proptest! {
             let op = match target {
                 0 => op & 0x1f,
                 4 => 0x0d + op % 6,
-                5 => 0x20 | op % 0x0c,
-                6 => 0xa0 | op & 0x1f,
+                5 => 0x20 | (op % 0x0c),
+                6 => 0xa0 | (op & 0x1f),
                 _ => op,
             };
             let (port, lids) = if answers { (PortIndex(1), (lids.1, lids.0)) } else { (PortIndex(0), lids) };

@@ -30,7 +30,7 @@ fn messages_of_every_length_and_kind() {
         let got = bed.wait(&b);
         let expected = if n % 2 == 0 { CqeOpcode::RESP_SEND } else { CqeOpcode::RESP_SEND_IMM };
         assert_eq!((got.opcode, got.bytes, got.counter), (expected, len as u32, slot));
-        assert_eq!((n % 2 == 0) || got.immediate == n as u32 + 7, true);
+        assert!((n % 2 == 0) || got.immediate == n as u32 + 7);
         assert_eq!(bed.guests[1].read(to, len), data);
         // The same by write; with immediate data the receiver learns of it.
         bed.guests[1].write(to, &vec![0; len]);
