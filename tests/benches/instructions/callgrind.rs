@@ -5,16 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 /// Instructions by function, of the functions that match `pattern`, what they call included. The program is started again with
-/// the variable `child` set.
-pub fn count(child: &str, pattern: &str) -> Result<BTreeMap<String, u64>, String> {
+/// the variable `child` set to `handles`.
+pub fn count(child: &str, handles: usize, pattern: &str) -> Result<BTreeMap<String, u64>, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{}", std::process::id()));
+    let out =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{}.{handles}", std::process::id()));
     let status = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--toggle-collect={pattern}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
-        .env(child, "1")
+        .env(child, handles.to_string())
         .status()
         .map_err(|error| format!("cannot start valgrind ({error}); on Debian: apt-get install valgrind"))?;
     if !status.success() {

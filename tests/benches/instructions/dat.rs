@@ -1,7 +1,7 @@
-//! Post and dequeue of DAT: 32 connections of one adapter with another.
+//! Post and dequeue of DAT: some connections of one adapter with another.
 
 use crate::platform::{BenchBar, BenchPlatform};
-use crate::{HANDLES, OPERATIONS};
+use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
     Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaSlice, DtoStatus,
     EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet, MemPriv,
@@ -13,10 +13,12 @@ use tests::{World, WorldConfig};
 
 const LEN: usize = 64;
 const PORT: u64 = 7000;
+/// Blocks of 4 KiB of an adapter's memory: for a thousand endpoints.
+const BLOCKS: usize = 32768;
 
 /// An adapter of the bench.
 pub type BenchAdapter = Adapter<'static, BenchPlatform>;
-type Tables = AdapterStorage<BenchBar, 8192, 40, 8, 8, 256, 72>;
+type Tables = AdapterStorage<BenchBar, BLOCKS, { MANY_HANDLES + 8 }, 8, 8, 256, { MANY_HANDLES + 40 }>;
 
 #[inline(never)]
 fn measured_dat_post_write(
@@ -37,7 +39,7 @@ fn measured_dat_dequeue(adapter: &mut BenchAdapter, evd: EvdHandle) -> DatResult
 /// Two adapters of one world.
 pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
     let world = World::new(&WorldConfig::new(seed));
-    let attached = [0, 1].map(|node| world.attach(Profile::node(node), 32 << 20));
+    let attached = [0, 1].map(|node| world.attach(Profile::node(node), BLOCKS * 4096));
     let mut node = 0;
     attached.map(|(platform, region)| {
         let other = 1 - node;
@@ -82,16 +84,22 @@ struct Side {
 }
 
 impl Side {
-    fn new(adapter: &mut BenchAdapter) -> Self {
+    fn new(adapter: &mut BenchAdapter, handles: usize) -> Self {
         let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
         let pz = adapter.pz_create(ia).expect("PZ");
-        let transfers = adapter.evd_create(ia, 1024, None, EvdFlags::DTO).expect("EVD");
+        let transfers = adapter.evd_create(ia, 16 * handles as u32, None, EvdFlags::DTO).expect("EVD");
         let connections = adapter.evd_create(ia, 64, None, EvdFlags::CONNECTION).expect("EVD");
         let requests = adapter.evd_create(ia, 64, None, EvdFlags::CR).expect("EVD");
-        let memory = adapter.dma_alloc(HANDLES * LEN, 4096).expect("memory");
+        let memory = adapter.dma_alloc(handles * LEN, 4096).expect("memory");
         let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).expect("LMR");
-        let attributes = EpAttributes { max_recv_iov: 1, max_request_iov: 1, ..EpAttributes::DEFAULT };
-        let eps = (0..HANDLES)
+        let attributes = EpAttributes {
+            max_recv_dtos: 4,
+            max_request_dtos: 4,
+            max_recv_iov: 1,
+            max_request_iov: 1,
+            ..EpAttributes::DEFAULT
+        };
+        let eps = (0..handles)
             .map(|_| {
                 adapter
                     .ep_create(
@@ -111,11 +119,11 @@ impl Side {
 }
 
 /// Makes and checks the operations.
-pub fn run() {
+pub fn run(handles: usize) {
     let mut adapters = adapters(2);
-    let sides = adapters.each_mut().map(Side::new);
+    let sides = adapters.each_mut().map(|adapter| Side::new(adapter, handles));
     let [near, far] = &sides;
-    for handle in 0..HANDLES {
+    for handle in 0..handles {
         let flags = ConnectFlags::Default;
         adapters[0]
             .ep_connect(near.eps[handle], &address(1), PORT, 10_000_000, &[], Qos::BestEffort, flags)
@@ -130,7 +138,7 @@ pub fn run() {
 
     let mut done = 0;
     while done < OPERATIONS {
-        let batch = HANDLES.min(OPERATIONS - done);
+        let batch = handles.min(OPERATIONS - done);
         for handle in 0..batch {
             let word = (done + handle) as u64;
             near.memory.store_be64(handle * LEN, word).expect("inside");

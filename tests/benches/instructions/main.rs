@@ -3,14 +3,15 @@
 //! `cargo bench -p tests` prints a table; `--report FILE` (or the variable `MLX5_BENCH_REPORT`) also writes JSON. The program
 //! starts itself under valgrind: there it makes [`OPERATIONS`] of each operation over [`HANDLES`] handles, so that all rings
 //! wrap, and only what happens inside the functions named `measured_*` is counted. The emulated HCAs run between them.
-//! Cookies, lengths and bytes are checked.
+//! Cookies, lengths and bytes are checked. Driver and DAT are counted again over [`MANY_HANDLES`]: what they do must not depend on
+//! how many there are.
 //!
 //! | operation | what is counted |
 //! |---|---|
 //! | `driver.post_write` | `Qp::post_send` of a signalled RDMA write of one piece, and `Qp::ring` |
-//! | `driver.poll` | `Cq::poll` with a completion, and `Qp::retire` of it; 32 QPs share the CQ |
+//! | `driver.poll` | `Cq::poll_send` with a completion, finding its QP by the user index, and `Qp::retire_send`; all QPs share the CQ |
 //! | `dat.post_write` | `ep_post_rdma_write` of one segment |
-//! | `dat.dequeue` | `evd_dequeue` with a completion; 32 EPs share the EVD |
+//! | `dat.dequeue` | `evd_dequeue` with a completion; all EPs share the EVD |
 //! | `rds.send64` | `sendmsg` of 64 bytes |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg` |
 
@@ -20,12 +21,15 @@ mod driver;
 mod platform;
 mod rds;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 /// Operations of each kind.
 pub const OPERATIONS: usize = 10_000;
 /// Handles that they go round.
 pub const HANDLES: usize = 32;
+/// Handles that driver and DAT go round a second time.
+pub const MANY_HANDLES: usize = 1000;
 
 /// The functions that are counted, and the operation that they belong to.
 const MEASURED: [(&str, &str); 7] = [
@@ -40,16 +44,19 @@ const MEASURED: [(&str, &str); 7] = [
 const NAMES: [&str; 6] =
     ["driver.post_write", "driver.poll", "dat.post_write", "dat.dequeue", "rds.send64", "rds.recv64"];
 
-/// Set in the process that is counted.
+/// Set in the process that is counted, to the number of handles.
 const CHILD: &str = "MLX5_BENCH_COUNTED";
 /// Where to write the report.
 const REPORT: &str = "MLX5_BENCH_REPORT";
 
 fn main() -> ExitCode {
-    if std::env::var_os(CHILD).is_some() {
-        driver::run();
-        dat::run();
-        rds::run();
+    if let Ok(handles) = std::env::var(CHILD) {
+        let handles = handles.parse().unwrap_or(HANDLES);
+        driver::run(handles);
+        dat::run(handles);
+        if handles == HANDLES {
+            rds::run();
+        }
         return ExitCode::SUCCESS;
     }
     match measure() {
@@ -63,25 +70,37 @@ fn main() -> ExitCode {
 
 fn measure() -> Result<(), String> {
     let report = report_file()?;
-    let counts = callgrind::count(CHILD, "*measured_*")?;
-    let mut means = [0.0; NAMES.len()];
-    for (function, operation) in MEASURED {
-        let count = counts.get(function).ok_or(format!("callgrind saw no call of {function}"))?;
-        if let Some(index) = NAMES.iter().position(|name| *name == operation) {
-            means[index] += *count as f64 / OPERATIONS as f64;
+    let few = means(&callgrind::count(CHILD, HANDLES, "*measured_*")?);
+    let many = means(&callgrind::count(CHILD, MANY_HANDLES, "*measured_*")?);
+    println!("instructions per operation, mean of {OPERATIONS} over {HANDLES} and {MANY_HANDLES} handles:");
+    let mut items = vec![];
+    for name in NAMES {
+        let mean = few.get(name).copied().ok_or(format!("callgrind saw nothing of {name}"))?;
+        items.push(format!("\"{name}\": {mean:.2}"));
+        match many.get(name) {
+            Some(other) => {
+                println!("{name:<20} {mean:>8.1} {other:>8.1}");
+                items.push(format!("\"{name}_{MANY_HANDLES}\": {other:.2}"));
+            }
+            None => println!("{name:<20} {mean:>8.1}"),
         }
     }
-    println!("instructions per operation, mean of {OPERATIONS} over {HANDLES} handles:");
-    for (name, mean) in NAMES.iter().zip(means) {
-        println!("{name:<20} {mean:>8.1}");
-    }
     if let Some(path) = report {
-        let items: Vec<String> =
-            NAMES.iter().zip(means).map(|(name, mean)| format!("\"{name}\": {mean:.2}")).collect();
         let text = format!("{{\"instructions\": {{{}}}}}\n", items.join(", "));
         std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// Instructions of one operation, by its name, of those that were counted.
+fn means(counts: &BTreeMap<String, u64>) -> BTreeMap<&'static str, f64> {
+    let mut means = BTreeMap::new();
+    for (function, operation) in MEASURED {
+        if let Some(count) = counts.get(function) {
+            *means.entry(operation).or_default() += *count as f64 / OPERATIONS as f64;
+        }
+    }
+    means
 }
 
 /// `--report FILE`, or the variable; cargo's own `--bench` is no option of ours.
