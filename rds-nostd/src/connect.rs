@@ -5,6 +5,7 @@ use dat_nostd::{
     Platform, Qos,
 };
 
+use crate::congestion::MAP_FRAGMENTS;
 use crate::connection::{Connection, State};
 use crate::frames::{Link, Use};
 use crate::node::{Rds, is_unicast};
@@ -46,6 +47,7 @@ impl Rds<'_> {
             next_tx: (u64::from(self.config.generation) << 24) + 1,
             ..Connection::EMPTY
         };
+        self.forget_map(index);
         Some(index)
     }
 
@@ -58,9 +60,9 @@ impl Rds<'_> {
     ) -> Option<u64> {
         let state = self.connections.get(connection)?;
         match state.state {
-            State::Down if !state.unsent.is_empty() => {
+            State::Down if !state.unsent.is_empty() || state.wants_maps() => {
                 if now >= state.retry_at {
-                    self.connect(adapter, connection, now);
+                    self.begin_connecting(adapter, connection, now);
                 }
                 let state = self.connections.get(connection)?;
                 // An attempt may have ended already; its event then waits, and the adapter has new deadlines anyway.
@@ -75,7 +77,7 @@ impl Rds<'_> {
         }
     }
 
-    fn connect<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize, now: u64) {
+    fn begin_connecting<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize, now: u64) {
         let Some(state) = self.connections.get(connection) else { return };
         let foreign = address(state.foreign);
         let (data, len) = self.connect_data(state.foreign).encode();
@@ -219,7 +221,7 @@ impl Rds<'_> {
     ) {
         let Some(connection) = self.connections.iter().position(|c| c.ep() == Some(ep)) else { return };
         if event != ConnectionEvent::Established {
-            self.connection_down(adapter, connection, now);
+            self.mark_broken(connection);
             return;
         }
         if self.connections.get(connection).is_some_and(|c| c.state == State::Connecting) {
@@ -239,7 +241,8 @@ impl Rds<'_> {
             state.state = State::Up;
             state.up_at = now.max(1);
             state.backoff = 0;
-            state.maps_to_send = 2;
+            state.maps_to_send = MAP_FRAGMENTS;
+            state.map_changed = false;
         }
         self.refill(adapter, connection);
         self.transmit(adapter, connection);
@@ -251,15 +254,17 @@ impl Rds<'_> {
         state.set_ep(None);
         // Aborts whatever the endpoint was doing; after this the HCA touches none of its frames.
         let _ = adapter.ep_free(ep);
-        self.requeue(connection);
+        self.requeue(adapter, connection);
         self.take_back(connection);
         if let Some(state) = self.connections.get_mut(connection) {
+            state.broken = false;
             state.epoch = state.epoch.wrapping_add(1);
             state.state = State::Down;
             state.posts = 0;
             state.completed = 0;
             state.signalled = 0;
             state.maps_to_send = 0;
+            state.map_post = u64::MAX;
             // A peer that restarted would take an old acknowledgement for one of its new messages.
             state.ack_value = 0;
             state.ack_wanted = false;
@@ -268,6 +273,27 @@ impl Rds<'_> {
             state.unasked_messages = 0;
             state.unasked_frames = 0;
             state.map_begun = false;
+        }
+    }
+
+    /// The endpoint failed: the connection goes down at the end of this round.
+    pub(crate) fn mark_broken(&mut self, connection: usize) {
+        if let Some(state) = self.connections.get_mut(connection) {
+            state.broken = state.ep().is_some();
+            self.some_broken |= state.broken;
+        }
+    }
+
+    /// Takes down what was marked, after a last look at how its requests ended: an operation that the peer denied is told as
+    /// that, not as dropped with the connection.
+    pub(crate) fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) {
+        while core::mem::take(&mut self.some_broken) {
+            self.poll_requests(adapter, now);
+            for connection in 0..self.connections.len() {
+                if self.connections.get(connection).is_some_and(|state| state.broken) {
+                    self.connection_down(adapter, connection, now);
+                }
+            }
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,
+    /// Its endpoint failed; it goes down as soon as all completions of requests were looked at.
+    pub(crate) broken: bool,
     /// Distinguishes the connection's endpoints in cookies.
     pub(crate) epoch: u16,
     /// The peer, IPv4 mapped.
@@ -49,6 +51,13 @@ pub(crate) struct Connection {
     pub(crate) signalled: u64,
     /// Fragments of the congestion map that must go first.
     pub(crate) maps_to_send: u8,
+    /// The map changed since its first fragment was posted.
+    pub(crate) map_changed: bool,
+    /// A socket was refused because of the peer's map: the next one must be heard of, if by connecting anew.
+    pub(crate) map_wanted: bool,
+    /// The map changed since the last one that the peer has for certain; and the number of the last post of a map.
+    pub(crate) map_owed: bool,
+    pub(crate) map_post: u64,
 
     /// Highest number received complete on this endpoint: what we acknowledge.
     pub(crate) ack_value: u64,
@@ -61,6 +70,8 @@ pub(crate) struct Connection {
     /// Messages and frames sent since one asked for an acknowledgement.
     pub(crate) unasked_messages: u32,
     pub(crate) unasked_frames: u32,
+    /// Messages with an operation that is not over.
+    pub(crate) operations: u16,
     /// Answers to pings that the peer has not acknowledged.
     pub(crate) pongs: u8,
 
@@ -80,6 +91,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) const EMPTY: Self = Self {
         state: State::Free,
+        broken: false,
         epoch: 0,
         foreign: 0,
         ep_bits: 0,
@@ -92,6 +104,10 @@ impl Connection {
         completed: 0,
         signalled: 0,
         maps_to_send: 0,
+        map_changed: false,
+        map_wanted: false,
+        map_owed: false,
+        map_post: 0,
         ack_value: 0,
         ack_wanted: false,
         ack_in_flight: false,
@@ -99,6 +115,7 @@ impl Connection {
         highest_ack: 0,
         unasked_messages: 0,
         unasked_frames: 0,
+        operations: 0,
         pongs: 0,
         partial: Link::NONE,
         receives_posted: 0,
@@ -110,6 +127,12 @@ impl Connection {
 
     pub(crate) fn ep(&self) -> Option<EpHandle> {
         (self.ep_bits != 0).then(|| EpHandle::from_bits(self.ep_bits))
+    }
+
+    /// Whether it has to be made for the sake of the maps alone: a socket here waits for a port there to clear, or perhaps one
+    /// there for one here.
+    pub(crate) const fn wants_maps(&self) -> bool {
+        self.map_wanted || self.map_owed && self.up_at != 0
     }
 
     /// Whether it never moved anything and has nothing to move, so that its entry may name another peer.
@@ -137,6 +160,7 @@ pub(crate) enum CookieKind {
     Message = 1,
     Acknowledgement = 2,
     Receive = 3,
+    Rdma = 4,
 }
 
 impl Cookie {
@@ -152,6 +176,7 @@ impl Cookie {
             1 => CookieKind::Message,
             2 => CookieKind::Acknowledgement,
             3 => CookieKind::Receive,
+            4 => CookieKind::Rdma,
             _ => return None,
         };
         Some(Self { kind, connection: (bits >> 48) as u8, epoch: (bits >> 32) as u16, number: bits as u32 })

@@ -25,6 +25,10 @@ pub struct Counters {
     pub recv_ack_required: u64,
     /// Pings answered.
     pub recv_ping: u64,
+    /// Changes of our own congestion map.
+    pub cong_update_queued: u64,
+    /// Messages refused because of the peer's congestion map.
+    pub cong_send_error: u64,
     /// Congestion maps received.
     pub cong_update_received: u64,
     /// Messages accepted from applications.

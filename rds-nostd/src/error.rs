@@ -23,6 +23,17 @@ pub enum RdsError {
     Again,
     /// The node's frames or connections are all in use: call again after [`Rds::poll`](crate::Rds::poll).
     NoBufferSpace,
+    /// The destination's port is congested: call again when [`Rds::poll_mask`](crate::Rds::poll_mask) tells that it may be
+    /// better. `ENOBUFS` on Linux, `EAGAIN` in rds(3SOCKET).
+    Congested,
+    /// The socket is not bound, or no destination was given.
+    NotConnected,
+    /// The call does not exist for these sockets, or not any more.
+    NotSupported,
+    /// That transport is not here.
+    NoTransport,
+    /// All regions or RDMA operations of the node are in use.
+    NoMemory,
     /// All sockets are in use.
     TooManySockets,
     /// The layer below refused.
@@ -41,6 +52,11 @@ impl RdsError {
             Self::MessageSize => 90,
             Self::Again => 11,
             Self::NoBufferSpace => 105,
+            Self::NoMemory => 12,
+            Self::Congested => 105,
+            Self::NotConnected => 107,
+            Self::NotSupported => 95,
+            Self::NoTransport => 92,
             Self::TooManySockets => 23,
             Self::Dat(_) => 5,
         }
@@ -63,6 +79,11 @@ impl fmt::Display for RdsError {
             Self::MessageSize => "message longer than the send buffer or the frames take",
             Self::Again => "would block",
             Self::NoBufferSpace => "no frame or connection left",
+            Self::NoMemory => "no region or operation left",
+            Self::Congested => "destination port is congested",
+            Self::NotConnected => "not bound, or no destination",
+            Self::NotSupported => "not supported",
+            Self::NoTransport => "no such transport here",
             Self::TooManySockets => "no socket left",
             Self::Dat(error) => return write!(f, "{error}"),
         })

@@ -6,6 +6,7 @@
 
 use driver_mlx::DmaSlice;
 
+use crate::socket::SocketHandle;
 use crate::wire::{FRAME_LEN, HEADER_LEN};
 
 /// As many frames as a [`Link`] can tell apart.
@@ -65,6 +66,21 @@ pub(crate) enum Use {
     Receive,
 }
 
+bitflags::bitflags! {
+    /// What is to be known of a message.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Marks: u8 {
+        /// Acknowledged or cancelled, and no longer counted against its socket's send buffer.
+        const SETTLED = 1;
+        /// Its socket takes no interest in it any more: not to be sent again.
+        const CANCELLED = 2;
+        /// The header, in the first frame's memory, has extensions.
+        const EXTENDED = 4;
+        /// It is only an operation: nothing is sent.
+        const SILENT = 8;
+    }
+}
+
 /// The table entry of a frame; everything but the first two members is the descriptor of the message that starts here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
@@ -85,8 +101,9 @@ pub(crate) struct Frame {
     pub(crate) sport: u16,
     pub(crate) dport: u16,
     pub(crate) flags: u8,
-    /// Acknowledged, and no longer counted against its socket's send buffer.
-    pub(crate) acked: bool,
+    pub(crate) marks: Marks,
+    /// Its RDMA operation, while that is not over.
+    pub(crate) operation: Link,
     /// The sending socket; its generation tells whether it is still the one.
     pub(crate) socket: u16,
     pub(crate) generation: u32,
@@ -99,6 +116,15 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    pub(crate) const fn is(&self, mark: Marks) -> bool {
+        self.marks.contains(mark)
+    }
+
+    /// Whether the message that starts here is a socket's.
+    pub(crate) const fn is_of(&self, owner: SocketHandle) -> bool {
+        self.socket == owner.slot && self.generation == owner.generation
+    }
+
     /// A frame that nobody uses; all zero bytes.
     pub(crate) const EMPTY: Self = Self {
         next: Link::NONE,
@@ -111,7 +137,8 @@ impl Frame {
         sport: 0,
         dport: 0,
         flags: 0,
-        acked: false,
+        marks: Marks::empty(),
+        operation: Link::NONE,
         socket: 0,
         generation: 0,
         len: 0,
@@ -301,6 +328,25 @@ impl<'s> Frames<'s> {
 
     pub(crate) fn read_payload(&self, index: usize, payload: &mut [u8]) {
         self.read(index, HEADER_LEN, payload);
+    }
+
+    /// The extension headers of a frame.
+    pub(crate) fn write_extensions(&self, index: usize, extensions: &[u8; 16]) {
+        self.write(index, HEADER_LEN - extensions.len(), extensions);
+    }
+
+    pub(crate) fn read_extensions(&self, index: usize) -> [u8; 16] {
+        let mut extensions = [0; 16];
+        self.read(index, HEADER_LEN - extensions.len(), &mut extensions);
+        extensions
+    }
+
+    pub(crate) fn write_payload_at(&self, index: usize, offset: usize, bytes: &[u8]) {
+        self.write(index, HEADER_LEN + offset, bytes);
+    }
+
+    pub(crate) fn read_payload_at(&self, index: usize, offset: usize, bytes: &mut [u8]) {
+        self.read(index, HEADER_LEN + offset, bytes);
     }
 }
 

@@ -7,8 +7,11 @@
 //! | `frames` | the memory that messages live in |
 //! | `limits` | how that memory is divided |
 //! | `node` | [`Rds`]: start, bind, close, the event loop |
-//! | `send` | `sendmsg`, posting, acknowledgements |
+//! | `send`, `transmit`, `settle` | `sendmsg`, posting, completions and acknowledgements |
 //! | `receive` | arrivals, delivery, `recvmsg` |
+//! | `congestion` | which ports take no more, here and at the peers |
+//! | `rdma`, `operation` | memory offered to peers, operations on theirs |
+//! | `options` | addresses, buffers, options and readiness of sockets |
 //! | `connect` | connection management |
 //!
 //! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`]. It occupies
@@ -41,14 +44,15 @@
 //! }
 //! ```
 //!
-//! Not here yet: congestion maps are received and an empty one is sent, but sending to a congested port is not refused; RDMA
-//! control messages; `connect`, options, types of service, information for `rds-info`.
+//! Not here yet: atomics, protection zones for each peer, types of service, information for `rds-info`; not tried against
+//! Linux.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+mod congestion;
 mod connect;
 mod connection;
 mod counters;
@@ -56,14 +60,22 @@ mod error;
 mod frames;
 mod limits;
 mod node;
+mod operation;
+mod options;
+mod rdma;
 mod receive;
 mod send;
+mod settle;
 mod socket;
 mod storage;
+mod transmit;
 pub mod wire;
 
+pub use congestion::port_mask;
 pub use counters::Counters;
 pub use error::RdsError;
 pub use node::Rds;
-pub use socket::{Received, SocketHandle};
+pub use operation::MAX_PIECES;
+pub use rdma::{Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -8,6 +8,7 @@
 //!   never posted but for one connection at a time, to go on with a message that has begun to arrive: connections that each
 //!   hold a part of a long message do not block each other.
 
+use crate::congestion::MAP_FRAGMENTS;
 use crate::error::RdsError;
 use crate::storage::RdsConfig;
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
@@ -32,6 +33,9 @@ pub(crate) struct Limits {
     pub(crate) signal_every: u16,
     /// Frames that a connection sends without asking for an acknowledgement.
     pub(crate) unasked_frames: u32,
+    /// Frames of unread messages with which one socket, and all of them, count as congested.
+    pub(crate) congested_frames: usize,
+    pub(crate) congested_pool: usize,
     /// The longest message to a peer, to this node itself, and from a peer; bytes.
     pub(crate) longest_sent: usize,
     pub(crate) longest_local: usize,
@@ -52,7 +56,8 @@ impl Limits {
         let receive_depth = config.receive_depth.min(u16::try_from(posted).unwrap_or(u16::MAX));
         let unasked = (send_frames / (4 * connections.max(1))).clamp(1, MOST_UNASKED);
         // The congestion map, an acknowledgement for each connection, and what may stay unacknowledged.
-        let sendable = send_frames.saturating_sub(1 + connections * (1 + unasked));
+        let map = usize::from(MAP_FRAGMENTS);
+        let sendable = send_frames.saturating_sub(map + connections * (1 + unasked));
         let local = (receive_frames - connections * usize::from(receive_depth)).min(most);
         if connections == 0 || receive_depth < 2 || config.send_depth < 4 || sendable == 0 || reserve == 0 {
             return Err(RdsError::InvalidArgument);
@@ -64,6 +69,8 @@ impl Limits {
             send_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
             unasked_frames: unasked as u32,
+            congested_frames: ((receive_frames - reserve) / 4).max(1),
+            congested_pool: ((receive_frames - reserve) / 2).max(1),
             // Not more than is taken, so that nodes with little memory do not send what their like refuse.
             longest_sent: sendable.min(reserve) * FRAGMENT_LEN,
             longest_local: local * FRAGMENT_LEN,
@@ -112,7 +119,7 @@ mod tests {
             prop_assert!(limits.send_frames + posted + limits.reserve <= frames);
             prop_assert!(limits.longest_received <= limits.reserve * FRAGMENT_LEN);
             prop_assert!(limits.longest_local <= (frames - limits.send_frames - posted) * FRAGMENT_LEN);
-            let stuck = 1 + connections * (1 + limits.unasked_frames as usize);
+            let stuck = 2 + connections * (1 + limits.unasked_frames as usize);
             prop_assert!(fragments(limits.longest_sent) + stuck <= limits.send_frames);
             prop_assert!(limits.signal_every >= 2 && limits.signal_every < limits.send_depth);
         }

@@ -7,14 +7,17 @@ use dat_nostd::{
     LmrHandle, MemPriv, Platform, PspFlags, PspHandle, PzHandle,
 };
 
+use crate::congestion::{MAP_FRAGMENTS, Map};
 use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::counters::Counters;
 use crate::error::RdsError;
-use crate::frames::{Frames, Link, MAX_FRAMES, Queue, STRIDE, Use};
+use crate::frames::{Frames, Link, MAX_FRAMES, Queue, STRIDE};
 use crate::limits::Limits;
-use crate::socket::{Socket, SocketHandle, address, key, open_socket};
+use crate::operation::Operation;
+use crate::rdma::{RdmaStatus, Region};
+use crate::socket::{Socket, SocketHandle, Transport, key, open_socket};
 use crate::storage::{RdsConfig, RdsParts};
-use crate::wire::{CONGESTION_MAP_LEN, Flags, Header, SERVICE_PORT};
+use crate::wire::SERVICE_PORT;
 
 /// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
 const EVENTS_PER_POLL: usize = 256;
@@ -84,10 +87,26 @@ pub struct Rds<'s> {
     pub(crate) dat: DatObjects,
     /// This node, IPv4 mapped.
     pub(crate) local: u128,
-    /// The frame that every fragment of our (empty) congestion map is sent from.
-    pub(crate) map_frame: Link,
+    /// Memory offered to peers, and whether some of it was used up.
+    pub(crate) regions: &'s mut [Region],
+    pub(crate) regions_spent: bool,
+    /// RDMA operations and their notifications.
+    pub(crate) operations: &'s mut [Operation],
+    /// What each connection's peer told of its congestion.
+    pub(crate) maps: &'s mut [Map],
+    /// The frames that our own congestion map is kept in and sent from.
+    pub(crate) map_frames: [Link; MAP_FRAGMENTS as usize],
+    /// Our map changed, and not every peer knows.
+    pub(crate) maps_changed: bool,
+    /// Maps received so far.
+    pub(crate) map_generation: u64,
+    /// Frames of messages that wait to be read, and whether they are too many.
+    pub(crate) unread_frames: usize,
+    pub(crate) pool_short: bool,
     pub(crate) counters: Counters,
     random: u64,
+    /// An endpoint failed, and its connection is not down yet.
+    pub(crate) some_broken: bool,
     /// A connection wants for receives because frames are short.
     pub(crate) starved: bool,
     /// The connection whose unfinished message may use the reserve.
@@ -135,40 +154,43 @@ impl<'s> Rds<'s> {
 
         sockets.fill_with(|| Socket::EMPTY);
         connections.fill_with(|| Connection::EMPTY);
-        let mut frames = Frames::new(parts.frames, memory);
-        let map_frame = frames.take(Use::Send).map_or(Link::NONE, Link::to);
-        if let Some(index) = map_frame.get() {
-            let header = Header {
-                len: CONGESTION_MAP_LEN as u32,
-                flags: Flags::CONG_BITMAP,
-                ..Header::acknowledgement(0)
-            };
-            frames.clear(index);
-            frames.write_header(index, &header.encode());
-        }
-        Ok(Self {
+        parts.maps.fill_with(|| Map::EMPTY);
+        parts.regions.fill_with(|| Region::EMPTY);
+        parts.operations.fill_with(|| Operation::EMPTY);
+        let mut rds = Self {
             sockets,
             connections,
-            frames,
+            frames: Frames::new(parts.frames, memory),
             config,
             limits,
             dat,
             local: key(adapter.address()),
-            map_frame,
+            regions: parts.regions,
+            regions_spent: false,
+            operations: parts.operations,
+            maps: parts.maps,
+            map_frames: [Link::NONE; MAP_FRAGMENTS as usize],
+            maps_changed: false,
+            map_generation: 0,
+            unread_frames: 0,
+            pool_short: false,
             counters: Counters::default(),
             random: config.seed | 1,
+            some_broken: false,
             starved: false,
             reserve_of: 0,
             turn: 0,
             delivered_to: 0,
-        })
+        };
+        rds.create_map();
+        Ok(rds)
     }
 
     /// Ends everything: connections are dropped, whatever was not acknowledged is lost, all DAT objects are freed.
     ///
     /// # Errors
     /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
-    pub fn stop<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+    pub fn stop<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
         let mut result = Ok(());
         let mut note = |outcome: Result<(), DatReturn>| {
             if let Err(error) = outcome {
@@ -176,13 +198,17 @@ impl<'s> Rds<'s> {
             }
         };
         note(adapter.psp_free(self.dat.psp));
-        for connection in self.connections {
+        for connection in &mut *self.connections {
             if let Some(ep) = connection.ep() {
                 let _ = adapter.ep_disconnect(ep, CloseFlags::Abrupt);
                 note(adapter.ep_free(ep));
                 connection.set_ep(None);
             }
         }
+        for index in 0..self.operations.len() {
+            self.end_operation(adapter, Link::to(index), RdmaStatus::Canceled);
+        }
+        self.free_all_regions(adapter);
         for evd in [self.dat.receive_evd, self.dat.request_evd, self.dat.connect_evd, self.dat.demand_evd] {
             note(adapter.evd_free(evd));
         }
@@ -202,6 +228,9 @@ impl<'s> Rds<'s> {
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Option<u64> {
         let mut moved = self.poll_receives(adapter, now);
         moved |= self.poll_requests(adapter, now);
+        if self.some_broken {
+            self.take_down_broken(adapter, now);
+        }
         while adapter.evd_dequeue(self.dat.async_evd).is_ok() {
             moved = true;
         }
@@ -217,6 +246,9 @@ impl<'s> Rds<'s> {
         // Last, because each look at a dispatcher polls the adapter, which may queue an event here.
         moved |= self.poll_demands(adapter, now);
         moved |= self.poll_connections(adapter, now);
+        if self.some_broken {
+            self.take_down_broken(adapter, now);
+        }
         if moved { Some(now) } else { deadline }
     }
 
@@ -252,55 +284,95 @@ impl<'s> Rds<'s> {
         true
     }
 
-    fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+    pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Ok(event) = adapter.evd_dequeue(self.dat.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
             if let Some(cookie) = Cookie::decode(dto.user_cookie)
                 && cookie.kind != CookieKind::Receive
             {
-                self.send_completed(adapter, cookie, dto.status == DtoStatus::Success, now);
+                self.send_completed(adapter, cookie, dto.status, now);
             }
         }
         true
     }
 
-    /// A new socket bound to `port` of this node's `address`; port 0 picks a free one.
+    /// A new socket. It can neither send nor receive before [`bind_socket`](Self::bind_socket).
     ///
     /// # Errors
-    /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`], [`RdsError::TooManySockets`];
-    /// [`RdsError::InvalidArgument`] for port 1 and for unspecified and multicast addresses.
-    pub fn bind(&mut self, to: SocketAddr) -> Result<SocketHandle, RdsError> {
-        let wanted = key(to.ip());
-        if !is_unicast(to.ip()) || to.port() == 1 {
-            return Err(RdsError::InvalidArgument);
-        }
-        if wanted != self.local {
-            return Err(RdsError::AddressNotAvailable);
-        }
-        let port = match to.port() {
-            0 => self.free_port()?,
-            port if self.bound_to(port).is_some() => return Err(RdsError::AddressInUse),
-            port => port,
-        };
-        let send_buffer = self.config.send_buffer;
+    /// [`RdsError::TooManySockets`].
+    pub fn socket(&mut self) -> Result<SocketHandle, RdsError> {
+        let (send_buffer, receive_buffer) = (self.config.send_buffer, self.config.receive_buffer);
+        let polled_generation = self.map_generation;
         let (slot, socket) =
             self.sockets.iter_mut().enumerate().find(|(_, s)| !s.open).ok_or(RdsError::TooManySockets)?;
         let generation = socket.generation.wrapping_add(1);
-        *socket = Socket { open: true, generation, port, address: wanted, send_buffer, ..Socket::EMPTY };
+        *socket = Socket {
+            open: true,
+            generation,
+            send_buffer,
+            receive_buffer,
+            polled_generation,
+            ..Socket::EMPTY
+        };
         Ok(SocketHandle { slot: slot as u16, generation })
     }
 
-    fn free_port(&mut self) -> Result<u16, RdsError> {
+    /// Binds a socket, once: to this node's address or to a loopback address, and to a port; port 0 picks a free one.
+    ///
+    /// # Errors
+    /// [`RdsError::AddressNotAvailable`], [`RdsError::AddressInUse`]; [`RdsError::InvalidArgument`] for port 1, for
+    /// unspecified, broadcast and multicast addresses, and for a socket that is bound; [`RdsError::NoTransport`] if the
+    /// transport chosen before does not own the address; [`RdsError::BadSocket`].
+    pub fn bind_socket(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
+        let wanted = key(to.ip());
+        let socket = open_socket(self.sockets, handle)?;
+        if socket.address != 0 || !is_unicast(to.ip()) || to.port() == 1 {
+            return Err(RdsError::InvalidArgument);
+        }
+        let transport = match wanted {
+            _ if wanted == self.local => Transport::InfiniBand,
+            _ if to.ip().to_canonical().is_loopback() => Transport::Loopback,
+            _ => return Err(RdsError::AddressNotAvailable),
+        };
+        if socket.transport.is_some_and(|chosen| chosen != transport) {
+            return Err(RdsError::NoTransport);
+        }
+        let port = match to.port() {
+            0 => self.free_port(wanted)?,
+            port if self.bound_to(wanted, port).is_some() => return Err(RdsError::AddressInUse),
+            port => port,
+        };
+        let socket = open_socket(self.sockets, handle)?;
+        socket.address = wanted;
+        socket.port = port;
+        socket.transport = Some(transport);
+        Ok(())
+    }
+
+    /// A new socket that is bound at once.
+    ///
+    /// # Errors
+    /// As [`socket`](Self::socket) and [`bind_socket`](Self::bind_socket).
+    pub fn bind(&mut self, to: SocketAddr) -> Result<SocketHandle, RdsError> {
+        let handle = self.socket()?;
+        let bound = self.bind_socket(handle, to);
+        if bound.is_err() {
+            open_socket(self.sockets, handle)?.open = false;
+        }
+        bound.map(|()| handle)
+    }
+
+    fn free_port(&mut self, address: u128) -> Result<u16, RdsError> {
         let start = self.random() as u16;
         (0..=u16::MAX)
             .map(|step| start.wrapping_add(step))
-            .find(|&port| port > 1 && self.bound_to(port).is_none())
+            .find(|&port| port > 1 && self.bound_to(address, port).is_none())
             .ok_or(RdsError::AddressInUse)
     }
 
-    pub(crate) fn bound_to(&self, port: u16) -> Option<usize> {
-        let bound = |socket: &Socket| socket.open && socket.port == port;
+    pub(crate) fn bound_to(&self, address: u128, port: u16) -> Option<usize> {
+        let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
         let (before, from) = self.sockets.split_at_checked(self.delivered_to)?;
         match from.iter().position(bound) {
             Some(index) => Some(before.len() + index),
@@ -308,7 +380,7 @@ impl<'s> Rds<'s> {
         }
     }
 
-    pub(crate) fn socket(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
+    pub(crate) fn open(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
         open_socket(self.sockets, handle)
     }
 
@@ -322,15 +394,22 @@ impl<'s> Rds<'s> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
     ) -> Result<(), RdsError> {
-        let socket = self.socket(handle)?;
+        self.drop_notifications(handle);
+        let socket = self.open(handle)?;
         let mut received = core::mem::replace(&mut socket.received, Queue::EMPTY);
+        let (bytes, frames) = (socket.receive_bytes, socket.receive_frames);
         socket.open = false;
         while let Some(message) = self.frames.pop_front(&mut received) {
             self.frames.give_message(message);
         }
+        // Which clears its port.
+        self.discharge(usize::from(handle.slot), bytes, frames);
+        self.relieve(usize::from(handle.slot));
+        self.send_changed_maps(adapter);
         for index in 0..self.connections.len() {
-            self.cancel_unsent(index, handle);
+            self.cancel(adapter, index, handle, None);
         }
+        self.free_regions_of(adapter, handle);
         if self.starved {
             self.refill_starved(adapter);
         }
@@ -348,30 +427,12 @@ impl<'s> Rds<'s> {
         }
     }
 
-    /// Where a socket is bound.
-    ///
-    /// # Errors
-    /// [`RdsError::BadSocket`].
-    pub fn local_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
-        let socket = self.socket(handle)?;
-        Ok(SocketAddr::new(address(socket.address), socket.port))
-    }
-
-    /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).
-    ///
-    /// # Errors
-    /// [`RdsError::BadSocket`].
-    pub fn set_send_buffer(&mut self, handle: SocketHandle, bytes: usize) -> Result<(), RdsError> {
-        self.socket(handle)?.send_buffer = bytes;
-        Ok(())
-    }
-
     /// Messages that the socket sent and the peer has not acknowledged.
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn unacknowledged(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.socket(handle)?.send_messages)
+        Ok(self.open(handle)?.send_messages)
     }
 
     /// What happened since the start.

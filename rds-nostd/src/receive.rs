@@ -9,11 +9,13 @@ use dat_nostd::{Adapter, CompletionFlags, LmrTriplet, Platform};
 
 use crate::connection::{Cookie, CookieKind};
 use crate::error::RdsError;
-use crate::frames::{Link, Use};
+use crate::frames::{Link, Marks, Use};
 use crate::node::Rds;
-use crate::socket::{Received, SocketHandle, address, open_socket};
+use crate::rdma::RdmaCookie;
+use crate::socket::{Arrival, Received, SocketHandle, address, open_socket};
 use crate::wire::{
-    CONGESTION_MAP_LEN, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, fragment_len, fragments,
+    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header,
+    fragment_len, fragments,
 };
 
 /// What is left to do with a frame after its header was looked at.
@@ -67,10 +69,14 @@ impl Rds<'_> {
                 return;
             }
             None => {
+                // Why it broke may still be in the other queue.
                 self.frames.give(frame);
-                self.connection_down(adapter, connection, now);
+                self.mark_broken(connection);
                 return;
             }
+        }
+        if self.regions_spent {
+            self.free_spent_regions(adapter);
         }
         self.refill(adapter, connection);
         self.transmit(adapter, connection);
@@ -86,13 +92,8 @@ impl Rds<'_> {
             return if payload_len == 0 { Verdict::Consumed } else { Verdict::Violation };
         }
         if header.is_congestion_map() {
-            if header.len as usize == CONGESTION_MAP_LEN
-                && payload_len == FRAGMENT_LEN
-                && let Some(state) = self.connections.get_mut(connection)
-            {
-                // Two fragments are a map.
-                self.counters.cong_update_received += u64::from(state.map_begun);
-                state.map_begun = !state.map_begun;
+            if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
+                self.map_arrived(connection, frame);
             }
             return Verdict::Consumed;
         }
@@ -120,6 +121,7 @@ impl Rds<'_> {
                     entry.dport = header.dport;
                     entry.flags = header.flags.bits();
                     entry.source = state.foreign;
+                    entry.marks.set(Marks::EXTENDED, header.extensions[0] != 0);
                 }
                 frame
             }
@@ -175,24 +177,40 @@ impl Rds<'_> {
             }
             return;
         }
-        self.deliver(message);
+        if descriptor.is(Marks::EXTENDED) {
+            self.deliver_extended(message);
+        } else {
+            self.deliver(self.local, message);
+        }
     }
 
-    /// Queues a complete message to the socket bound to its port.
-    pub(crate) fn deliver(&mut self, message: usize) {
-        let port = self.frames.at(message).dport;
-        let slot = self.bound_to(port);
+    #[cold]
+    fn deliver_extended(&mut self, message: usize) {
+        let header = Header::decode(&self.frames.read_header(message));
+        if let (Some(slot), Ok(header)) = (self.deliver(self.local, message), header) {
+            self.regions_used(&header, slot);
+        }
+    }
+
+    /// Queues a complete message to the socket bound to its port of `address`.
+    pub(crate) fn deliver(&mut self, address: u128, message: usize) -> Option<usize> {
+        let descriptor = self.frames.at(message);
+        let (port, bytes, frames) =
+            (descriptor.dport, descriptor.len as usize, usize::from(descriptor.frames));
+        let slot = self.bound_to(address, port);
         match slot.and_then(|slot| self.sockets.get_mut(slot)) {
             Some(socket) => {
                 self.frames.push_back(&mut socket.received, message);
                 self.counters.recv_queued += 1;
                 self.delivered_to = slot.unwrap_or(0);
+                self.charge(self.delivered_to, bytes, frames);
             }
             None => {
                 self.counters.recv_drop_no_sock += 1;
                 self.frames.give_message(message);
             }
         }
+        slot
     }
 
     /// Whether `count` more frames may be used to receive: the share of the sending side stays free.
@@ -284,7 +302,9 @@ impl Rds<'_> {
         let descriptor = self.frames.at(message);
         let from = SocketAddr::new(address(descriptor.source), descriptor.sport);
         let message_len = descriptor.len as usize;
+        let frames = usize::from(descriptor.frames);
         let wanted = message_len.min(buffer.len());
+        let cookie = if descriptor.is(Marks::EXTENDED) { self.offered(message) } else { None };
         let mut next = Link::to(message);
         for chunk in buffer.get_mut(..wanted).unwrap_or_default().chunks_mut(FRAGMENT_LEN) {
             let Some(index) = next.get() else { break };
@@ -293,10 +313,41 @@ impl Rds<'_> {
         }
         self.frames.give_message(message);
         self.counters.recv_delivered += 1;
+        self.discharge(usize::from(handle.slot), message_len, frames);
+        self.send_changed_maps(adapter);
         if self.starved {
             self.refill_starved(adapter);
         }
-        Ok(Received { from, len: wanted, message_len })
+        Ok(Received { from, len: wanted, message_len, cookie })
+    }
+
+    #[cold]
+    fn offered(&self, message: usize) -> Option<RdmaCookie> {
+        let header = Header::decode(&self.frames.read_header(message)).ok()?;
+        Extensions::of(&header).find_map(|extension| match extension {
+            Extension::RdmaDest { rkey, offset } => Some(RdmaCookie::new(rkey, offset)),
+            _ => None,
+        })
+    }
+
+    /// Whatever a socket has for its application, in the order of Linux's `recvmsg`: ends of RDMA operations, congestion
+    /// updates, messages. [`recvmsg`](Self::recvmsg) leaves the former where they are.
+    ///
+    /// # Errors
+    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    pub fn receive<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Result<Arrival, RdsError> {
+        if let Some(notify) = self.take_notification(handle)? {
+            return Ok(Arrival::RdmaStatus(notify));
+        }
+        match self.take_congestion_update(handle)? {
+            0 => Ok(Arrival::Message(self.recvmsg(adapter, handle, buffer)?)),
+            ports => Ok(Arrival::CongestionUpdate(ports)),
+        }
     }
 
     /// Whether [`recvmsg`](Self::recvmsg) would find something.
@@ -304,6 +355,6 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn is_readable(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
-        Ok(!self.socket(handle)?.received.is_empty())
+        Ok(!self.open(handle)?.received.is_empty())
     }
 }

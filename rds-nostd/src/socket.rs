@@ -3,7 +3,8 @@
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::error::RdsError;
-use crate::frames::Queue;
+use crate::frames::{Link, Queue};
+use crate::rdma::{RdmaCookie, RdmaNotify};
 
 /// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +20,7 @@ pub(crate) struct Socket {
     pub(crate) generation: u32,
     /// Bound port; 0 while unbound.
     pub(crate) port: u16,
-    /// Bound address, IPv4 mapped.
+    /// Bound address, IPv4 mapped; 0 while unbound.
     pub(crate) address: u128,
     pub(crate) send_buffer: usize,
     /// Bytes accepted and not yet acknowledged by the peer.
@@ -28,6 +29,67 @@ pub(crate) struct Socket {
     pub(crate) send_messages: usize,
     /// Arrived and not read.
     pub(crate) received: Queue,
+    /// Their bytes, their frames, and the bytes above which the port counts as congested.
+    pub(crate) receive_bytes: usize,
+    pub(crate) receive_frames: usize,
+    pub(crate) receive_buffer: usize,
+    /// Marked in our congestion map.
+    pub(crate) congested: bool,
+    /// `RDS_CONG_MONITOR`, `RDS_RECVERR`, and the rules of `poll`.
+    pub(crate) monitor: bool,
+    pub(crate) receive_errors: bool,
+    pub(crate) poll_rule: PollRule,
+    /// Ports that a message was refused for, and those of them that were cleared, folded by 64.
+    pub(crate) refused: u64,
+    pub(crate) cleared: u64,
+    /// Maps received when it last polled.
+    pub(crate) polled_generation: u64,
+    /// Where messages without a destination go: address (0: nowhere) and port.
+    pub(crate) peer: u128,
+    pub(crate) peer_port: u16,
+    /// Chosen before bind.
+    pub(crate) transport: Option<Transport>,
+    /// Ends of operations that wait to be told: first and last.
+    pub(crate) notifications: Link,
+    pub(crate) notifications_last: Link,
+}
+
+/// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PollRule {
+    /// As Linux: OUT while the send buffer has room; without the congestion monitor, IN also after any peer's congestion
+    /// changed.
+    #[default]
+    Linux,
+    /// As rds(3SOCKET): OUT always, IN when a message waits.
+    Solaris,
+}
+
+/// What carries messages (`SO_RDS_TRANSPORT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Transport {
+    /// InfiniBand: 0.
+    InfiniBand = 0,
+    /// Inside this node, between sockets bound to loopback addresses: 3.
+    Loopback = 3,
+}
+
+bitflags::bitflags! {
+    /// What a socket is ready for, with the values of `poll(2)` on Linux.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct PollMask: u16 {
+        /// Something to receive: a message, a status, a congestion update.
+        const IN = 0x0001;
+        /// A message may be sent.
+        const OUT = 0x0004;
+        /// As IN.
+        const RDNORM = 0x0040;
+        /// As OUT.
+        const WRNORM = 0x0100;
+        /// A peer's congestion changed.
+        const WRBAND = 0x0200;
+    }
 }
 
 impl Socket {
@@ -40,6 +102,21 @@ impl Socket {
         send_bytes: 0,
         send_messages: 0,
         received: Queue::EMPTY,
+        receive_bytes: 0,
+        receive_frames: 0,
+        receive_buffer: 0,
+        congested: false,
+        monitor: false,
+        receive_errors: false,
+        poll_rule: PollRule::Linux,
+        refused: 0,
+        cleared: 0,
+        polled_generation: 0,
+        peer: 0,
+        peer_port: 0,
+        transport: None,
+        notifications: Link::NONE,
+        notifications_last: Link::NONE,
     };
 }
 
@@ -60,6 +137,19 @@ pub struct Received {
     pub len: usize,
     /// Bytes of the message; more than `len` if the buffer was too short, and then the rest is gone.
     pub message_len: usize,
+    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
+    pub cookie: Option<RdmaCookie>,
+}
+
+/// What a socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// The end of an RDMA operation (`RDS_CMSG_RDMA_STATUS`).
+    RdmaStatus(RdmaNotify),
+    /// Ports of peers that have cleared, folded by 64 (`RDS_CMSG_CONG_UPDATE`).
+    CongestionUpdate(u64),
+    /// A message.
+    Message(Received),
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.

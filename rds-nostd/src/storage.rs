@@ -1,27 +1,49 @@
 //! Capacities and memory: the one place where sizes are chosen.
 
+use crate::congestion::Map;
 use crate::connection::Connection;
 use crate::frames::{Frame, STRIDE};
+use crate::operation::Operation;
+use crate::rdma::Region;
 use crate::socket::Socket;
 
-/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers and `FRAMES` frames. All zero bytes, so a static one takes no room in
-/// an image: 64 bytes a socket, 144 a connection, 64 a frame; and 4160 bytes of DMA memory a frame, see
+/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers and
+/// `OPERATIONS` RDMA operations under way. All zero bytes, so a static one takes no room in
+/// an image: 144 bytes a socket, 160 and a congestion map of 8192 a connection, 64 a frame, 24 a
+/// region, 576 an operation; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
-pub struct RdsStorage<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize> {
+pub struct RdsStorage<
+    const SOCKETS: usize,
+    const CONNECTIONS: usize,
+    const FRAMES: usize,
+    const REGIONS: usize = 16,
+    const OPERATIONS: usize = 16,
+> {
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
+    maps: [Map; CONNECTIONS],
     frames: [Frame; FRAMES],
+    regions: [Region; REGIONS],
+    operations: [Operation; OPERATIONS],
 }
 
 /// Slices of a [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
 pub struct RdsParts<'s> {
     pub(crate) sockets: &'s mut [Socket],
     pub(crate) connections: &'s mut [Connection],
+    pub(crate) maps: &'s mut [Map],
     pub(crate) frames: &'s mut [Frame],
+    pub(crate) regions: &'s mut [Region],
+    pub(crate) operations: &'s mut [Operation],
 }
 
-impl<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize>
-    RdsStorage<SOCKETS, CONNECTIONS, FRAMES>
+impl<
+    const SOCKETS: usize,
+    const CONNECTIONS: usize,
+    const FRAMES: usize,
+    const REGIONS: usize,
+    const OPERATIONS: usize,
+> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>
 {
     /// Empty tables.
     #[must_use]
@@ -29,7 +51,10 @@ impl<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize>
         Self {
             sockets: [const { Socket::EMPTY }; SOCKETS],
             connections: [const { Connection::EMPTY }; CONNECTIONS],
+            maps: [const { Map::EMPTY }; CONNECTIONS],
             frames: [Frame::EMPTY; FRAMES],
+            regions: [const { Region::EMPTY }; REGIONS],
+            operations: [const { Operation::EMPTY }; OPERATIONS],
         }
     }
 
@@ -41,11 +66,20 @@ impl<const SOCKETS: usize, const CONNECTIONS: usize, const FRAMES: usize>
 
     /// The tables, handed out.
     pub fn parts(&mut self) -> RdsParts<'_> {
-        RdsParts { sockets: &mut self.sockets, connections: &mut self.connections, frames: &mut self.frames }
+        RdsParts {
+            sockets: &mut self.sockets,
+            connections: &mut self.connections,
+            maps: &mut self.maps,
+            frames: &mut self.frames,
+            regions: &mut self.regions,
+            operations: &mut self.operations,
+        }
     }
 }
 
-impl<const S: usize, const C: usize, const F: usize> Default for RdsStorage<S, C, F> {
+impl<const S: usize, const C: usize, const F: usize, const R: usize, const O: usize> Default
+    for RdsStorage<S, C, F, R, O>
+{
     fn default() -> Self {
         Self::new()
     }
@@ -63,6 +97,8 @@ pub struct RdsConfig {
     pub send_frames: usize,
     /// Send buffer of a new socket, bytes.
     pub send_buffer: usize,
+    /// Receive buffer of a new socket, bytes: with more than this unread its port counts as congested.
+    pub receive_buffer: usize,
     /// How often the HCA sends a packet again before it gives the connection up (0 to 7; Linux: 1). What was not
     /// acknowledged is then sent again on a new connection.
     pub retry_count: u8,
@@ -81,6 +117,7 @@ impl Default for RdsConfig {
             send_depth: 128,
             send_frames: 512,
             send_buffer: 106_496,
+            receive_buffer: 106_496,
             retry_count: 7,
             generation: 1,
             seed: 1,
@@ -95,7 +132,8 @@ mod tests {
     #[test]
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
-        assert_eq!(sizes, [64, 144, 64]);
+        assert_eq!(sizes, [144, 160, 64]);
+        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (24, 576));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 10 * 4160);
     }
 }

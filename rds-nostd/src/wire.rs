@@ -189,6 +189,27 @@ pub enum Extension {
     Other(u8),
 }
 
+impl Extension {
+    /// The 16 bytes of a header that has this extension alone.
+    #[must_use]
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        match self {
+            Self::Rdma { rkey } => {
+                bytes[0] = 2;
+                bytes[1..5].copy_from_slice(&rkey.to_be_bytes());
+            }
+            Self::RdmaDest { rkey, offset } => {
+                bytes[0] = 3;
+                bytes[1..5].copy_from_slice(&rkey.to_be_bytes());
+                bytes[5..9].copy_from_slice(&offset.to_be_bytes());
+            }
+            Self::Other(_) => {}
+        }
+        bytes
+    }
+}
+
 /// Walks the 16 bytes of extension headers. Stops at the terminator, at an unknown type (whose length nobody knows), and
 /// where a body would run over the end.
 #[derive(Clone, Debug)]

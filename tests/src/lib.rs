@@ -20,6 +20,7 @@ pub mod memory;
 pub mod net;
 pub mod node;
 pub mod pair;
+pub mod rds;
 pub mod platform;
 pub mod verbs;
 pub mod world;

@@ -1,90 +1,7 @@
 //! RDS between two nodes in one process.
 
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
-use std::net::SocketAddr;
-use std::rc::Rc;
-use tests::dat::{self, ModelAdapter, address};
-use tests::{World, WorldConfig};
-
-/// Virtual time in which something must happen, in nanoseconds.
-const LIMIT: u64 = 60_000_000_000;
-
-struct Nodes {
-    world: Rc<World>,
-    adapters: Vec<ModelAdapter>,
-    rds: Vec<Rds<'static>>,
-}
-
-impl Nodes {
-    fn new(seed: u64, faults: &str) -> Self {
-        let mut config = WorldConfig::new(seed);
-        config.fabric.faults = faults.parse().expect("a list of faults");
-        let world = World::new(&config);
-        let mut adapters = dat::open(&world, seed, 2, 32 << 20).expect("opens");
-        let rds = adapters
-            .iter_mut()
-            .map(|adapter| {
-                let storage = Box::leak(Box::new(RdsStorage::<4, 4, 1024>::new()));
-                let settings = RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::default() };
-                Rds::start(adapter, storage.parts(), settings).expect("starts")
-            })
-            .collect();
-        Self { world, adapters, rds }
-    }
-
-    fn bind(&mut self, node: usize, port: u16) -> SocketHandle {
-        self.rds[node].bind(SocketAddr::new(address(node), port)).expect("binds")
-    }
-
-    fn send(
-        &mut self,
-        node: usize,
-        socket: SocketHandle,
-        to: SocketAddr,
-        bytes: &[u8],
-    ) -> Result<usize, RdsError> {
-        self.rds[node].sendmsg(&mut self.adapters[node], socket, to, bytes)
-    }
-
-    fn step(&mut self) {
-        let now = self.world.now();
-        let mut next = u64::MAX;
-        for (adapter, rds) in self.adapters.iter_mut().zip(&mut self.rds) {
-            let deadlines = [adapter.poll(now), rds.poll(adapter, now)];
-            next = deadlines.into_iter().flatten().fold(next, u64::min);
-        }
-        self.world.idle(next.max(now + 1));
-    }
-
-    fn receive(&mut self, node: usize, socket: SocketHandle, buffer: &mut [u8]) -> Received {
-        let end = self.world.now() + LIMIT;
-        loop {
-            match self.rds[node].recvmsg(&mut self.adapters[node], socket, buffer) {
-                Ok(message) => return message,
-                Err(RdsError::Again) => assert!(self.world.now() < end, "nothing arrived"),
-                Err(error) => panic!("{error}"),
-            }
-            self.step();
-        }
-    }
-
-    fn close(self) {
-        let Self { world, adapters, rds } = self;
-        for (node, (mut adapter, rds)) in adapters.into_iter().zip(rds).enumerate() {
-            rds.stop(&mut adapter).expect("stops");
-            adapter.close().expect("closes");
-            assert_eq!(world.census(node).total(), 0, "left behind: {}", world.census(node));
-        }
-    }
-}
-
-fn message(sender: usize, number: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 13 + number * 101 + sender * 57 + (i >> 8)) as u8).collect()
-}
-
-fn at(node: usize, port: u16) -> SocketAddr {
-    SocketAddr::new(address(node), port)
-}
+use rds_nostd::{RdsError, Received};
+use tests::rds::{LIMIT, Nodes, at, message};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -109,7 +26,7 @@ fn datagrams_arrive_once_in_order_and_whole() {
             for (n, len) in lengths.into_iter().enumerate() {
                 let received = nodes.receive(node, sockets[node], &mut buffer);
                 let from = at(1 - node, 4000 + 1 - node as u16);
-                assert_eq!(received, Received { from, len, message_len: len });
+                assert_eq!(received, Received { from, len, message_len: len, cookie: None });
                 assert!(
                     buffer[..len] == message(1 - node, n, len),
                     "seed {seed}: message {n} to node {node}"
@@ -132,7 +49,7 @@ fn loopback_truncation_and_addresses() {
     assert_eq!(nodes.send(0, a, at(0, 5001), &bytes), Ok(1000));
     let mut short = [0; 10];
     let received = nodes.receive(0, b, &mut short);
-    assert_eq!(received, Received { from: at(0, 5000), len: 10, message_len: 1000 });
+    assert_eq!(received, Received { from: at(0, 5000), len: 10, message_len: 1000, cookie: None });
     assert_eq!(short, bytes[..10]);
 
     assert_eq!(nodes.rds[0].bind(at(0, 5000)), Err(RdsError::AddressInUse));

@@ -85,7 +85,7 @@ impl Node {
             let from = rds.local_address(socket).expect("open");
             match rds.sendmsg(adapter, socket, job.to, &message(from, job.to, job.number, job.len)) {
                 Ok(len) => assert_eq!(len, job.len),
-                Err(RdsError::Again | RdsError::NoBufferSpace) => break,
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{error}"),
             }
             self.sent += 1;

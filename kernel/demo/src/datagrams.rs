@@ -136,7 +136,7 @@ impl Datagrams {
                     tally.messages += 1;
                     tally.bytes += len as u64;
                 }
-                Err(RdsError::Again | RdsError::NoBufferSpace) => break,
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => return Err(DemoError::Rds { call: "sendmsg", error }),
             }
         }
@@ -198,7 +198,7 @@ impl Datagrams {
                     self.trips += 1;
                     self.reply = None;
                 }
-                Err(RdsError::Again | RdsError::NoBufferSpace) => {}
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => return Err(DemoError::Rds { call: "sendmsg", error }),
             }
         }
@@ -221,7 +221,7 @@ impl Datagrams {
                     self.trip_began = Some(now);
                     Ok(())
                 }
-                Err(RdsError::Again | RdsError::NoBufferSpace) => Ok(()),
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => Ok(()),
                 Err(error) => Err(DemoError::Rds { call: "sendmsg", error }),
             };
         };

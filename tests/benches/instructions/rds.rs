@@ -87,7 +87,7 @@ pub fn run() {
         for (handle, &socket) in sockets[1].iter().enumerate().take(batch) {
             let received = measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], socket, &mut buffer);
             let from = SocketAddr::new(address(0), port(handle));
-            assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN }));
+            assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN, cookie: None }));
             assert_eq!(buffer[..LEN], payload(done + handle));
         }
         // Acknowledgements and receives posted again.

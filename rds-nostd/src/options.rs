@@ -1,0 +1,228 @@
+//! What a socket can be told and asked: addresses, buffers, options, readiness. rds(3SOCKET); Linux `net/rds/af_rds.c`.
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, Platform};
+
+use crate::error::RdsError;
+use crate::node::{Rds, is_unicast};
+use crate::socket::{PollMask, PollRule, SocketHandle, Transport, address, is_v4, key, open_socket};
+
+impl Rds<'_> {
+    /// Where a socket is bound (`getsockname`, `TI_GETMYNAME`).
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`] for one that is not; [`RdsError::BadSocket`].
+    pub fn local_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
+        let socket = self.open(handle)?;
+        match socket.address {
+            0 => Err(RdsError::NotConnected),
+            bound => Ok(SocketAddr::new(address(bound), socket.port)),
+        }
+    }
+
+    /// Records where [`send`](Self::send) sends to; any number of times, before or after bind. Nothing goes to the peer.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`] for unspecified, broadcast and multicast addresses; [`RdsError::BadSocket`].
+    pub fn connect(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
+        let socket = self.open(handle)?;
+        if !is_unicast(to.ip()) {
+            return Err(RdsError::InvalidArgument);
+        }
+        (socket.peer, socket.peer_port) = (key(to.ip()), to.port());
+        Ok(())
+    }
+
+    /// Where [`connect`](Self::connect) told to send to (`getpeername`).
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    pub fn peer_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
+        let socket = self.open(handle)?;
+        match socket.peer {
+            0 => Err(RdsError::NotConnected),
+            peer => Ok(SocketAddr::new(address(peer), socket.peer_port)),
+        }
+    }
+
+    /// [`sendmsg`](Self::sendmsg) to where [`connect`](Self::connect) said.
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`], and those of `sendmsg`.
+    pub fn send<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        payload: &[u8],
+    ) -> Result<usize, RdsError> {
+        let to = self.peer_address(handle)?;
+        self.sendmsg(adapter, handle, to, payload)
+    }
+
+    /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_send_buffer(&mut self, handle: SocketHandle, bytes: usize) -> Result<(), RdsError> {
+        self.open(handle)?.send_buffer = bytes;
+        Ok(())
+    }
+
+    /// Bytes that may wait for acknowledgement.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn send_buffer(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.open(handle)?.send_buffer)
+    }
+
+    /// Sets the unread bytes above which peers are asked not to send to this socket (`SO_RCVBUF`).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_receive_buffer<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        bytes: usize,
+    ) -> Result<(), RdsError> {
+        self.open(handle)?.receive_buffer = bytes;
+        let slot = usize::from(handle.slot);
+        self.charge(slot, 0, 0);
+        self.relieve(slot);
+        self.send_changed_maps(adapter);
+        Ok(())
+    }
+
+    /// Unread bytes above which peers are asked not to send.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn receive_buffer(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.open(handle)?.receive_buffer)
+    }
+
+    /// Whether failed RDMA operations are reported even if nobody asked for it (`RDS_RECVERR`; off at first).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_receive_errors(&mut self, handle: SocketHandle, on: bool) -> Result<(), RdsError> {
+        self.open(handle)?.receive_errors = on;
+        Ok(())
+    }
+
+    /// What [`set_receive_errors`](Self::set_receive_errors) set.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn receive_errors(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
+        Ok(self.open(handle)?.receive_errors)
+    }
+
+    /// Whether the socket hears when ports clear that a message of it was refused for (`RDS_CONG_MONITOR`; off at first).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_congestion_monitor(&mut self, handle: SocketHandle, on: bool) -> Result<(), RdsError> {
+        let socket = self.open(handle)?;
+        socket.monitor = on;
+        (socket.refused, socket.cleared) = (0, 0);
+        Ok(())
+    }
+
+    /// Ports that a message was refused for and that have cleared since, and forgets them (`RDS_CMSG_CONG_UPDATE`): bit
+    /// `p % 64` for port `p`. 0 if there are none.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn take_congestion_update(&mut self, handle: SocketHandle) -> Result<u64, RdsError> {
+        Ok(core::mem::take(&mut self.open(handle)?.cleared))
+    }
+
+    /// Chooses what carries the socket's messages, once and before bind (`SO_RDS_TRANSPORT`).
+    ///
+    /// # Errors
+    /// [`RdsError::NotSupported`] for a socket that is bound or that it was chosen for; [`RdsError::BadSocket`].
+    pub fn set_transport(&mut self, handle: SocketHandle, transport: Transport) -> Result<(), RdsError> {
+        let socket = self.open(handle)?;
+        if socket.transport.is_some() {
+            return Err(RdsError::NotSupported);
+        }
+        socket.transport = Some(transport);
+        Ok(())
+    }
+
+    /// What carries the socket's messages; None before that is known.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn transport(&mut self, handle: SocketHandle) -> Result<Option<Transport>, RdsError> {
+        Ok(self.open(handle)?.transport)
+    }
+
+    /// Chooses the rules of [`poll_mask`](Self::poll_mask).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_poll_rule(&mut self, handle: SocketHandle, rule: PollRule) -> Result<(), RdsError> {
+        self.open(handle)?.poll_rule = rule;
+        Ok(())
+    }
+
+    /// What a socket is ready for, by the rules that it goes by (`poll`). That a message may be sent says nothing about the
+    /// destination's congestion.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn poll_mask(&mut self, handle: SocketHandle) -> Result<PollMask, RdsError> {
+        let generation = self.map_generation;
+        let socket = self.open(handle)?;
+        let mut mask = PollMask::empty();
+        if !socket.received.is_empty() || !socket.notifications.is_none() {
+            mask |= PollMask::IN | PollMask::RDNORM;
+        }
+        match socket.poll_rule {
+            PollRule::Solaris => return Ok(mask | PollMask::OUT | PollMask::WRNORM),
+            PollRule::Linux => {}
+        }
+        let heard = if socket.monitor {
+            socket.cleared != 0
+        } else {
+            core::mem::replace(&mut socket.polled_generation, generation) != generation
+        };
+        if heard {
+            mask |= PollMask::IN | PollMask::RDNORM | PollMask::WRBAND;
+        }
+        if socket.address != 0 && socket.send_bytes < socket.send_buffer {
+            mask |= PollMask::OUT | PollMask::WRNORM;
+        }
+        Ok(mask)
+    }
+
+    /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged (`RDS_CANCEL_SENT_TO`). One that is on
+    /// its way may still arrive.
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`] for a socket that is not bound; [`RdsError::InvalidArgument`] for an address of another
+    /// family; [`RdsError::BadSocket`].
+    pub fn cancel_sent_to<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+    ) -> Result<(), RdsError> {
+        let socket = open_socket(self.sockets, handle)?;
+        let foreign = key(to.ip());
+        if socket.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if is_v4(foreign) != is_v4(socket.address) {
+            return Err(RdsError::InvalidArgument);
+        }
+        if let Some(connection) = self.connections.iter().position(|c| c.foreign == foreign) {
+            self.cancel(adapter, connection, handle, Some(to.port()));
+        }
+        Ok(())
+    }
+}

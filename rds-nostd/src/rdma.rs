@@ -1,0 +1,265 @@
+//! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
+//!
+//! A region is exactly the bytes that were asked for, and peers name them by offsets into its first page, because a cookie
+//! has 32 bits for that. It is revoked when it is released, whether or not `INVALIDATE` was given: the page allows a peer
+//! to keep access for a while, it does not ask for it.
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, DmaSlice, LmrHandle, MemPriv, Platform};
+
+use crate::error::RdsError;
+use crate::node::Rds;
+use crate::socket::{SocketHandle, open_socket};
+use crate::wire::{Extension, Extensions, Header};
+
+/// The longest region, and the longest RDMA operation; bytes.
+pub const MAX_RDMA_LEN: usize = 1 << 20;
+
+/// Memory of a peer, as `rds_rdma_cookie_t`: the remote key in the low half, in the high half the offset of the region's
+/// first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RdmaCookie(pub u64);
+
+impl RdmaCookie {
+    pub(crate) const fn new(rkey: u32, offset: u32) -> Self {
+        Self((offset as u64) << 32 | rkey as u64)
+    }
+
+    /// The remote key.
+    #[must_use]
+    pub const fn rkey(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// What the region's first byte is addressed by.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of regions and operations, with the values of `RDS_RDMA_…`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RdmaFlags: u64 {
+        /// Operation: write the peer's memory; otherwise read it.
+        const READWRITE = 0x01;
+        /// Operation: the message that goes with it leaves only when a read is done.
+        const FENCE = 0x02;
+        /// Region: access ends at release.
+        const INVALIDATE = 0x04;
+        /// Region: released when the peer says that it used it.
+        const USE_ONCE = 0x08;
+        /// Nothing waits here in any case.
+        const DONTWAIT = 0x10;
+        /// Operation: tell how it ended.
+        const NOTIFY_ME = 0x20;
+        /// Operation: without payload and cookie, send no message.
+        const SILENT = 0x40;
+    }
+}
+
+/// How an operation ended, with the values of `RDS_RDMA_…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum RdmaStatus {
+    /// It was done.
+    Success = 0,
+    /// The peer denied the access: wrong key, offset or length.
+    RemoteError = 1,
+    /// The application gave it up.
+    Canceled = 2,
+    /// The connection broke; it may have been done in part.
+    Dropped = 3,
+    /// Anything else.
+    OtherError = 4,
+}
+
+/// `struct rds_rdma_notify`: the end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaNotify {
+    /// As given with the operation.
+    pub user_token: u64,
+    /// How it ended.
+    pub status: RdmaStatus,
+}
+
+/// `struct rds_rdma_args`: an operation on a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaArgs<'a> {
+    /// The peer's region.
+    pub cookie: RdmaCookie,
+    /// Where in the region it begins, bytes.
+    pub remote_offset: u64,
+    /// Bytes of the region that may be touched; not fewer than the local pieces have.
+    pub remote_bytes: u64,
+    /// Local memory, piece by piece.
+    pub local: &'a [DmaSlice],
+    /// READWRITE, FENCE, NOTIFY_ME, SILENT.
+    pub flags: RdmaFlags,
+    /// For the notification.
+    pub user_token: u64,
+}
+
+/// What goes along with a message: the control messages of `sendmsg`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Control<'a> {
+    /// `RDS_CMSG_RDMA_ARGS`: do this before the message is sent.
+    pub rdma: Option<RdmaArgs<'a>>,
+    /// `RDS_CMSG_RDMA_MAP`: offer this memory to the receiver.
+    pub map: Option<(DmaSlice, RdmaFlags)>,
+    /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
+    pub dest: Option<RdmaCookie>,
+}
+
+/// The table entry of a region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// The LMR, 0 if the entry is free.
+    lmr_bits: u64,
+    rkey: u32,
+    socket: u16,
+    generation: u32,
+    use_once: bool,
+    /// Its peer used it up: to be freed as soon as the adapter is at hand.
+    spent: bool,
+}
+
+impl Region {
+    pub(crate) const EMPTY: Self =
+        Self { lmr_bits: 0, rkey: 0, socket: 0, generation: 0, use_once: false, spent: false };
+
+    const fn is_of(&self, owner: SocketHandle) -> bool {
+        self.lmr_bits != 0 && self.socket == owner.slot && self.generation == owner.generation
+    }
+}
+
+impl Rds<'_> {
+    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it, unless
+    /// the node isolates peers.
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than
+    /// [`MAX_RDMA_LEN`]. [`RdsError::NoMemory`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    pub fn get_mr<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        memory: DmaSlice,
+        flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        if open_socket(self.sockets, handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if memory.is_empty() {
+            return Err(RdsError::InvalidArgument);
+        }
+        if memory.len() > MAX_RDMA_LEN {
+            return Err(RdsError::MessageSize);
+        }
+        let free = self.regions.iter_mut().find(|region| region.lmr_bits == 0).ok_or(RdsError::NoMemory)?;
+        let rights =
+            MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE | MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE;
+        let created = adapter.lmr_create_zero_based(self.dat.ia, memory, self.dat.pz, rights)?;
+        *free = Region {
+            lmr_bits: created.lmr.bits(),
+            rkey: created.rmr_context,
+            socket: handle.slot,
+            generation: handle.generation,
+            use_once: flags.contains(RdmaFlags::USE_ONCE),
+            spent: false,
+        };
+        Ok(RdmaCookie::new(created.rmr_context, created.registered_address as u32))
+    }
+
+    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`).
+    ///
+    /// # Errors
+    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to.
+    pub fn get_mr_for_dest<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+        memory: DmaSlice,
+        flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        self.reachable(handle, to)?;
+        self.get_mr(adapter, handle, memory, flags)
+    }
+
+    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`). Cookie 0 asks for the end of
+    /// all released regions, of which there are none.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    pub fn free_mr<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        cookie: RdmaCookie,
+    ) -> Result<(), RdsError> {
+        if open_socket(self.sockets, handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if cookie.0 == 0 {
+            return Ok(());
+        }
+        let region = self
+            .regions
+            .iter_mut()
+            .find(|region| region.is_of(handle) && region.rkey == cookie.rkey())
+            .ok_or(RdsError::InvalidArgument)?;
+        let lmr = core::mem::replace(region, Region::EMPTY).lmr_bits;
+        adapter.lmr_free(LmrHandle::from_bits(lmr))?;
+        Ok(())
+    }
+
+    /// Whether the socket has a region of this key.
+    pub(crate) fn owns_region(&self, handle: SocketHandle, cookie: RdmaCookie) -> bool {
+        self.regions.iter().any(|region| region.is_of(handle) && region.rkey == cookie.rkey())
+    }
+
+    /// A message with an extension arrived for a socket: if the peer used a region that was to be used once, that one goes.
+    #[cold]
+    pub(crate) fn regions_used(&mut self, header: &Header, slot: usize) {
+        let Some(socket) = self.sockets.get(slot) else { return };
+        let owner = SocketHandle { slot: slot as u16, generation: socket.generation };
+        for extension in Extensions::of(header) {
+            let Extension::Rdma { rkey } = extension else { continue };
+            if let Some(region) =
+                self.regions.iter_mut().find(|region| region.is_of(owner) && region.rkey == rkey)
+                && region.use_once
+            {
+                region.spent = true;
+                self.regions_spent = true;
+            }
+        }
+    }
+
+    /// Revokes the regions that were used up.
+    pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        if core::mem::take(&mut self.regions_spent) {
+            self.free_regions(adapter, |region| region.spent);
+        }
+    }
+
+    /// Revokes all regions of a socket that closes.
+    pub(crate) fn free_regions_of<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, owner: SocketHandle) {
+        self.free_regions(adapter, |region| region.is_of(owner));
+    }
+
+    /// Revokes all regions there are.
+    pub(crate) fn free_all_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        self.free_regions(adapter, |_| true);
+    }
+
+    fn free_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, which: impl Fn(&Region) -> bool) {
+        for region in self.regions.iter_mut().filter(|region| region.lmr_bits != 0 && which(region)) {
+            let lmr = core::mem::replace(region, Region::EMPTY).lmr_bits;
+            // It can only fail with the adapter itself, whose regions are gone then.
+            let _ = adapter.lmr_free(LmrHandle::from_bits(lmr));
+        }
+    }
+}

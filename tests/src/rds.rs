@@ -1,0 +1,129 @@
+//! Nodes with RDS, in a blocking style.
+
+use crate::dat::{self, ModelAdapter, address};
+use crate::world::{World, WorldConfig};
+use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Virtual time in which something must happen, in nanoseconds.
+pub const LIMIT: u64 = 60_000_000_000;
+
+/// Nodes with an adapter and RDS each, in a blocking style: every wait runs all of them.
+pub struct Nodes {
+    /// Their world.
+    pub world: Rc<World>,
+    /// One for each node.
+    pub adapters: Vec<ModelAdapter>,
+    /// One for each node.
+    pub rds: Vec<Rds<'static>>,
+}
+
+impl Nodes {
+    /// Two nodes.
+    ///
+    /// # Panics
+    /// If anything fails: nothing here may.
+    #[must_use]
+    pub fn new(seed: u64, faults: &str) -> Self {
+        let mut config = WorldConfig::new(seed);
+        config.fabric.faults = faults.parse().expect("a list of faults");
+        let world = World::new(&config);
+        let mut adapters = dat::open(&world, seed, 2, 32 << 20).expect("opens");
+        let rds = adapters
+            .iter_mut()
+            .map(|adapter| {
+                let storage = Box::leak(Box::new(RdsStorage::<4, 4, 1024>::new()));
+                let settings = RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::default() };
+                Rds::start(adapter, storage.parts(), settings).expect("starts")
+            })
+            .collect();
+        Self { world, adapters, rds }
+    }
+
+    /// A socket on `port` of `node`.
+    ///
+    /// # Panics
+    /// If it cannot be bound.
+    pub fn bind(&mut self, node: usize, port: u16) -> SocketHandle {
+        self.rds[node].bind(SocketAddr::new(address(node), port)).expect("binds")
+    }
+
+    /// `sendmsg` of a node.
+    ///
+    /// # Errors
+    /// Its own.
+    pub fn send(
+        &mut self,
+        node: usize,
+        socket: SocketHandle,
+        to: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<usize, RdsError> {
+        self.rds[node].sendmsg(&mut self.adapters[node], socket, to, bytes)
+    }
+
+    /// Runs all nodes once, or the devices until somebody has something to do.
+    pub fn step(&mut self) {
+        let now = self.world.now();
+        let mut next = u64::MAX;
+        for (adapter, rds) in self.adapters.iter_mut().zip(&mut self.rds) {
+            let deadlines = [adapter.poll(now), rds.poll(adapter, now)];
+            next = deadlines.into_iter().flatten().fold(next, u64::min);
+        }
+        self.world.idle(next.max(now + 1));
+    }
+
+    /// The next message of a socket.
+    ///
+    /// # Panics
+    /// If none comes in a minute of virtual time.
+    pub fn receive(&mut self, node: usize, socket: SocketHandle, buffer: &mut [u8]) -> Received {
+        let end = self.world.now() + LIMIT;
+        loop {
+            match self.rds[node].recvmsg(&mut self.adapters[node], socket, buffer) {
+                Ok(message) => return message,
+                Err(RdsError::Again) => assert!(self.world.now() < end, "nothing arrived"),
+                Err(error) => panic!("{error}"),
+            }
+            self.step();
+        }
+    }
+
+    /// Runs everything until `done`.
+    ///
+    /// # Panics
+    /// If that takes longer than a minute of virtual time.
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = self.world.now() + LIMIT;
+        while !done(self) {
+            assert!(self.world.now() < end, "in vain: {what}");
+            self.step();
+        }
+    }
+
+    /// Ends everything and checks that nothing stays behind.
+    ///
+    /// # Panics
+    /// If something does.
+    pub fn close(self) {
+        let Self { world, adapters, rds } = self;
+        for (node, (mut adapter, rds)) in adapters.into_iter().zip(rds).enumerate() {
+            rds.stop(&mut adapter).expect("stops");
+            adapter.close().expect("closes");
+            assert_eq!(world.census(node).total(), 0, "left behind: {}", world.census(node));
+        }
+    }
+}
+
+/// Bytes that depend on the sender, the message's number, and their place.
+#[must_use]
+pub fn message(sender: usize, number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 13 + number * 101 + sender * 57 + (i >> 8)) as u8).collect()
+}
+
+/// A port of a node.
+#[must_use]
+pub fn at(node: usize, port: u16) -> SocketAddr {
+    SocketAddr::new(address(node), port)
+}
