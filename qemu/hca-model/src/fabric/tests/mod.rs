@@ -1,5 +1,8 @@
 //! The fabric alone: a port with a small management agent at the end of each cable.
 
+mod administration;
+mod management;
+
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
