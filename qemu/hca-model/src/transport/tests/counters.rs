@@ -113,3 +113,37 @@ fn losses_show_on_both_sides() {
         assert_eq!((count(&mut bed, &a, counter), count(&mut bed, &b, counter)), (0, 0));
     }
 }
+
+#[test]
+fn port_counters_tell_what_passed_the_wire() {
+    let mut bed = Bed::new(2);
+    let (mut a, _) = bed.pair(&Options { mtu: 3, ..Options::default() });
+    let (local, lkey) = bed.buffer(0, 0x1_0000);
+    let (remote, rkey) = bed.buffer(1, 0x1_0000);
+    bed.run_for(1_000_000);
+    let before = (bed.hca(0).port.counters, bed.hca(1).port.counters);
+    bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(local, 10_000, lkey)]).to(remote, rkey));
+    assert_eq!(bed.wait(&a).syndrome, 0);
+    let after = (bed.hca(0).port.counters, bed.hca(1).port.counters);
+    // Ten packets of 1024 bytes at most: LRH 8, BTH 12, ICRC 4 each, and the RETH of 16 in the first.
+    assert_eq!(after.0.xmit_packets - before.0.xmit_packets, 10);
+    assert_eq!(after.0.xmit_data - before.0.xmit_data, (10_000 + 10 * 24 + 16) / 4);
+    for (sent, received) in [
+        (after.0.xmit_packets - before.0.xmit_packets, after.1.rcv_packets - before.1.rcv_packets),
+        (after.0.xmit_data - before.0.xmit_data, after.1.rcv_data - before.1.rcv_data),
+        (after.1.xmit_packets - before.1.xmit_packets, after.0.rcv_packets - before.0.rcv_packets),
+        (
+            after.0.unicast_xmit_packets - before.0.unicast_xmit_packets,
+            after.1.unicast_rcv_packets - before.1.unicast_rcv_packets,
+        ),
+    ] {
+        assert!(sent > 0);
+        assert_eq!(sent, received);
+    }
+    // What stays inside the device does not pass the wire.
+    let before = bed.hca(0).port.counters;
+    let (mut c, _) = bed.pair_on(0, 0, &Options::default());
+    bed.send(&mut c, &Request::new(SendOpcode::RDMA_WRITE, &[(local, 5000, lkey)]).to(local + 0x8000, lkey));
+    assert_eq!(bed.wait(&c).syndrome, 0);
+    assert_eq!(bed.hca(0).port.counters.xmit_packets, before.xmit_packets);
+}
