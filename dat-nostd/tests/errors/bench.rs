@@ -6,6 +6,9 @@ use tests::WorldConfig;
 
 pub const NONE: CompletionFlags = CompletionFlags::empty();
 
+/// A small shared receive queue.
+pub const SRQ: SrqAttributes = SrqAttributes { max_recv_dtos: 8, max_recv_iov: 2, low_watermark: 0 };
+
 /// Handles of objects that lived on node 0.
 #[derive(Clone, Copy)]
 pub struct Dead {
@@ -18,6 +21,8 @@ pub struct Dead {
     pub psp: PspHandle,
     pub rsp: RspHandle,
     pub cno: CnoHandle,
+    pub srq: SrqHandle,
+    pub rmr: RmrHandle,
     pub cr: CrHandle,
 }
 
@@ -27,6 +32,8 @@ pub struct Foreign {
     pub psp: PspHandle,
     pub rsp: RspHandle,
     pub cno: CnoHandle,
+    pub srq: SrqHandle,
+    pub rmr: RmrHandle,
 }
 
 pub struct Bench {
@@ -43,15 +50,23 @@ pub struct Bench {
 impl Bench {
     pub fn new() -> Self {
         let mut net = Self::bare();
-        let here = net.side(0, &Options::default());
+        let mut here = net.side(0, &Options::default());
         let there = net.side(1, &Options::default());
         let node = &mut net.nodes[1];
         let foreign = Foreign {
             psp: node.psp_create(there.ia, 40, there.cr, PspFlags::Consumer).unwrap(),
             rsp: node.rsp_create(there.ia, 39, None, there.cr).unwrap(),
             cno: node.cno_create(there.ia, None).unwrap(),
+            srq: node.srq_create(there.ia, there.pz, &SRQ).unwrap(),
+            rmr: node.rmr_create(there.pz).unwrap(),
         };
         let a = &mut net.nodes[0];
+        // Requests of node 0 include binds.
+        a.ep_free(here.ep).unwrap();
+        a.evd_free(here.request).unwrap();
+        here.request = a.evd_create(here.ia, 64, None, EvdFlags::DTO | EvdFlags::RMR_BIND).unwrap();
+        let (pz, connect) = (Some(here.pz), Some(here.connect));
+        here.ep = a.ep_create(here.ia, pz, Some(here.recv), Some(here.request), connect, None).unwrap();
         let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
         let pz = a.pz_create(ia).unwrap();
         let memory = a.dma_alloc(4096, 4096).unwrap();
@@ -61,6 +76,8 @@ impl Bench {
         let psp = a.psp_create(ia, 9, evd, PspFlags::Consumer).unwrap();
         let rsp = a.rsp_create(ia, 10, None, evd).unwrap();
         let cno = a.cno_create(ia, None).unwrap();
+        let srq = a.srq_create(ia, pz, &SRQ).unwrap();
+        let rmr = a.rmr_create(pz).unwrap();
         // A request that was refused.
         let mut bench = Self {
             net,
@@ -76,6 +93,8 @@ impl Bench {
                 psp,
                 rsp,
                 cno,
+                srq,
+                rmr,
                 cr: CrHandle::from_bits(0),
             },
             foreign,
@@ -134,7 +153,8 @@ impl Bench {
             HandleType::Rsp => (dead.rsp.bits(), self.foreign.rsp.bits(), here.cr.bits()),
             HandleType::Cno => (dead.cno.bits(), self.foreign.cno.bits(), here.recv.bits()),
             HandleType::Cr => (dead.cr.bits(), dead.cr.bits() | 1 << 48, here.ep.bits()),
-            other => panic!("{other:?}"),
+            HandleType::Srq => (dead.srq.bits(), self.foreign.srq.bits(), here.pz.bits()),
+            HandleType::Rmr => (dead.rmr.bits(), self.foreign.rmr.bits(), here.lmr.lmr.bits()),
         };
         let mut all = vec![gone, foreign, wrong, gone | 0xffff << 32, gone ^ 0x8000_0000, 0, 1, 2, u64::MAX];
         // No handle of an object that lives.
@@ -146,6 +166,16 @@ impl Bench {
     pub fn endpoint(&mut self) -> EpHandle {
         let h = self.here;
         self.a().ep_create(h.ia, Some(h.pz), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap()
+    }
+
+    /// An SRQ of node 0's zone and an EP on it.
+    pub fn shared(&mut self) -> (SrqHandle, EpHandle) {
+        let h = self.here;
+        let a = self.a();
+        let srq = a.srq_create(h.ia, h.pz, &SRQ).unwrap();
+        let (recv, request, connect) = (Some(h.recv), Some(h.request), Some(h.connect));
+        let ep = a.ep_create_with_srq(h.ia, h.pz, recv, request, connect, srq, &EpAttributes::DEFAULT);
+        (srq, ep.unwrap())
     }
 
     fn peer_endpoint(&mut self) -> EpHandle {

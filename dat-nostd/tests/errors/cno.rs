@@ -1,7 +1,7 @@
 //! Consumer notification objects: section 7.3 of the reference.
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dat_nostd::ReturnType::*;
@@ -100,7 +100,13 @@ pub const ROWS: &[Row] = &[
     refused_as("cno_query", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
         no_cnos(b).into_iter().map(|cno| call!(cno_query(cno))).collect()
     }),
-    impossible("cno_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "cno_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x4].map(|bits| Call::new("cno_query", move |_| CnoFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("cno_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("cno_query", "IA and agent", |b| {
         let ((cno, _), ia) = (fed(b), b.here.ia);

@@ -125,6 +125,70 @@ pub const ROWS: &[Row] = &[
         assert!(b.a().ep_private_data(ep).unwrap().starts_with(b"node 1"));
         assert_eq!(b.a().ep_get_status(ep).unwrap().state, EpState::Connected);
     }),
+    refused_as("ep_dup_connect", InvalidHandle, Subtype::InvalidHandleEp, "either is no EP", |b| {
+        let (pattern, ep) = (b.connection().0, b.endpoint());
+        no_eps(b)
+            .into_iter()
+            .flat_map(|none| {
+                [
+                    call!(ep_dup_connect(none, pattern, 1000, b"", BEST)),
+                    call!(ep_dup_connect(ep, none, 1000, b"", BEST)),
+                ]
+            })
+            .collect()
+    }),
+    refused("ep_dup_connect", InvalidState, "the EP to connect is not unconnected", |b| {
+        let pattern = b.connection().0;
+        let eps = b.eps_not_in(&[EpState::Unconnected]);
+        eps.into_iter().map(|ep| call!(ep_dup_connect(ep, pattern, 1000, b"", BEST))).collect()
+    }),
+    refused("ep_dup_connect", InvalidState, "the EP to follow is not connected", |b| {
+        let ep = b.endpoint();
+        let eps = b.eps_not_in(&[EpState::Connected]);
+        eps.into_iter().map(|pattern| call!(ep_dup_connect(ep, pattern, 1000, b"", BEST))).collect()
+    }),
+    refused_as(
+        "ep_dup_connect",
+        InvalidState,
+        Subtype::InvalidStateEpNotready,
+        "the EP has no protection zone or no connect EVD",
+        |b| {
+            let (h, pattern) = (b.here, b.connection().0);
+            let a = b.a();
+            let no_pz =
+                a.ep_create(h.ia, None, Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
+            let no_evd = a.ep_create(h.ia, Some(h.pz), Some(h.recv), Some(h.request), None, None).unwrap();
+            [no_pz, no_evd].map(|ep| call!(ep_dup_connect(ep, pattern, 1000, b"", BEST))).into()
+        },
+    ),
+    refused("ep_dup_connect", InvalidParameter, "the time-out is 0, or too much private data", |b| {
+        let (pattern, ep) = (b.connection().0, b.endpoint());
+        vec![
+            call!(ep_dup_connect(ep, pattern, 0, b"", BEST)),
+            call!(ep_dup_connect(ep, pattern, 1000, &[1; 57], BEST)),
+            call!(ep_dup_connect(ep, pattern, 1000, &[1; 5000], BEST)),
+        ]
+    }),
+    refused("ep_dup_connect", ModelNotSupported, "a quality of service other than best effort", |b| {
+        let (pattern, ep) = (b.connection().0, b.endpoint());
+        vec![call!(ep_dup_connect(ep, pattern, 1000, b"", Qos::Premium))]
+    }),
+    succeeds("ep_dup_connect", "another connection to the same address and qualifier", |b| {
+        let t = b.there;
+        let psp = b.net.nodes[1].psp_create(t.ia, 42, t.cr, PspFlags::Consumer).unwrap();
+        let (first, to) = (b.endpoint(), address(1));
+        b.a().ep_connect(first, &to, 42, 1_000_000, b"", BEST, DEFAULT).unwrap();
+        let cr = b.net.request(&t, psp);
+        b.net.nodes[1].cr_accept(cr, Some(t.ep), b"").unwrap();
+        assert_eq!(b.connection_event(0, first), ConnectionEvent::Established);
+        let second = b.endpoint();
+        ok!(b, ep_dup_connect(second, first, 1_000_000, b"me too", BEST));
+        assert_eq!(b.a().ep_get_status(second).unwrap().state, EpState::ActiveConnectionPending);
+        let cr = b.net.request(&t, psp);
+        assert!(b.net.nodes[1].cr_query(cr).unwrap().private_data.starts_with(b"me too"));
+        b.net.nodes[1].cr_reject(cr).unwrap();
+        assert_eq!(b.connection_event(0, second), ConnectionEvent::PeerRejected);
+    }),
     refused_as("ep_disconnect", InvalidHandle, Subtype::InvalidHandleEp, "no EP", |b| {
         no_eps(b)
             .into_iter()
@@ -175,4 +239,4 @@ pub const ROWS: &[Row] = &[
     ),
 ];
 
-tests! { ep_connect ep_disconnect }
+tests! { ep_connect ep_dup_connect ep_disconnect }

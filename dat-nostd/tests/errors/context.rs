@@ -18,6 +18,8 @@ fn no_handles(b: &Bench) -> Vec<Handle> {
         HandleType::Pz,
         HandleType::Lmr,
         HandleType::Cno,
+        HandleType::Srq,
+        HandleType::Rmr,
     ];
     let mut all: Vec<u64> = kinds.into_iter().flat_map(|kind| b.no_handles(kind)).collect();
     // Those of another kind than meant are handles here.
@@ -32,7 +34,11 @@ fn handles(b: &mut Bench) -> Vec<(Handle, HandleType)> {
     let (_, cr, rsp, _) = b.passive();
     let psp = b.a().psp_create(h.ia, 90, h.cr, PspFlags::Consumer).unwrap();
     let cno = b.a().cno_create(h.ia, None).unwrap();
+    let srq = b.a().srq_create(h.ia, h.pz, &crate::bench::SRQ).unwrap();
+    let rmr = b.a().rmr_create(h.pz).unwrap();
     vec![
+        (srq.into(), HandleType::Srq),
+        (rmr.into(), HandleType::Rmr),
         (h.ia.into(), HandleType::Ia),
         (h.ep.into(), HandleType::Ep),
         (h.recv.into(), HandleType::Evd),

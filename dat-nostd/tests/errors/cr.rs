@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::common::address;
 use crate::ep::no_eps;
-use crate::registry::{A_SLICE, BY_VALUE, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{A_SLICE, BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -16,7 +16,13 @@ pub const ROWS: &[Row] = &[
     refused_as("cr_query", InvalidHandle, Subtype::InvalidHandleCr, "no CR", |b| {
         no_crs(b).into_iter().map(|cr| call!(cr_query(cr))).collect()
     }),
-    impossible("cr_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "cr_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x20].map(|bits| Call::new("cr_query", move |_| CrFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("cr_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("cr_query", "the peer's address, port and private data", |b| {
         let (cr, peer) = b.request();

@@ -1,7 +1,7 @@
 //! Endpoints, their life: section 7.5 of the reference.
 
 use crate::bench::{Bench, NONE};
-use crate::registry::{BY_VALUE, Call, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -230,7 +230,17 @@ pub const ROWS: &[Row] = &[
     refused_as("ep_query", InvalidHandle, Subtype::InvalidHandleEp, "no EP", |b| {
         no_eps(b).into_iter().map(|ep| call!(ep_query(ep))).collect()
     }),
-    impossible("ep_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "ep_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| {
+            [0x800, 0x8000_0000, 1 << 63]
+                .map(|bits| Call::new("ep_query", move |_| EpFields::check(bits).map(|_| ())))
+                .into()
+        },
+    ),
     impossible("ep_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("ep_query", "addresses and ports of a connection", |b| {
         let (ep, peer) = b.connection();

@@ -1,7 +1,7 @@
 //! Event dispatchers: section 7.4 of the reference.
 
 use crate::bench::{Bench, NONE};
-use crate::registry::{BY_VALUE, Call, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -110,7 +110,17 @@ pub const ROWS: &[Row] = &[
     refused("evd_query", InvalidHandle, "no EVD", |b| {
         no_evds(b).into_iter().map(|evd| call!(evd_query(evd))).collect()
     }),
-    impossible("evd_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "evd_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| {
+            [0x20, 0x8000_0000]
+                .map(|bits| Call::new("evd_query", move |_| EvdFields::check(bits).map(|_| ())))
+                .into()
+        },
+    ),
     impossible("evd_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("evd_query", "IA, length, state, streams", |b| {
         let h = b.here;

@@ -1,7 +1,7 @@
 //! Interface adapters: section 7.1 of the reference.
 
 use crate::bench::Bench;
-use crate::registry::{AN_ENUM, BY_VALUE, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{AN_ENUM, BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -29,6 +29,15 @@ pub const ROWS: &[Row] = &[
         ["ib", "ib1", "ib0-", "ib0-datx", "-dat", "IB0", "ib0 ", "nonsense"]
             .map(|name| call!(ia_open(name, 8, None)))
             .into()
+    }),
+    refused_as("ia_openv", ProviderNotFound, Subtype::MajorNotFound, "another major version", |_| {
+        [0, 2, u32::MAX].map(|major| call!(ia_openv("ib0", 8, None, major, 2, false))).into()
+    }),
+    refused_as("ia_openv", ProviderNotFound, Subtype::MinorNotFound, "a minor version above 2", |_| {
+        [3, u32::MAX].map(|minor| call!(ia_openv("ib0", 8, None, 1, minor, false))).into()
+    }),
+    refused_as("ia_openv", ProviderNotFound, Subtype::ThreadSafetyNotFound, "thread safety", |_| {
+        vec![call!(ia_openv("ib0", 8, None, 1, 2, true))]
     }),
     refused_as(
         "ia_openv",
@@ -61,13 +70,25 @@ pub const ROWS: &[Row] = &[
         let (first, evd) = ok!(b, ia_open("ib0", 8, None));
         let (second, same) = ok!(b, ia_open("ib0-dat", 8, Some(evd)));
         assert!(first != second && evd == same);
+        let (older, _) = ok!(b, ia_openv("ib0", 8, None, 1, 1, false));
+        b.a().ia_close(older, CloseFlags::Graceful).unwrap();
         assert_eq!(b.a().evd_query(evd).unwrap().evd_flags, EvdFlags::ASYNC);
     }),
     refused_as("ia_query", InvalidHandle, Subtype::InvalidHandleIa, "no IA", |b| {
         let ias = b.no_handles(HandleType::Ia).into_iter().map(IaHandle::from_bits);
         ias.map(|ia| call!(ia_query(ia))).collect()
     }),
-    impossible("ia_query", InvalidParameter, "a mask has undefined bits", NO_MASK),
+    refused_as(
+        "ia_query",
+        InvalidParameter,
+        Subtype::InvalidArg3,
+        "the mask (a C caller's) has undefined bits",
+        |_| {
+            [1 << 35, 1 << 63]
+                .map(|bits| Call::new("ia_query", move |_| IaFields::check(bits).map(|_| ())))
+                .into()
+        },
+    ),
     impossible(
         "ia_query",
         InvalidParameter,
@@ -116,6 +137,31 @@ pub const ROWS: &[Row] = &[
             calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
             let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
             a.psp_create(ia, 77, h.cr, PspFlags::Consumer).unwrap();
+            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+            a.rsp_create(ia, 78, None, h.cr).unwrap();
+            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            calls
+        },
+    ),
+    refused_as(
+        "ia_close",
+        InvalidState,
+        Subtype::InvalidStateIaInUse,
+        "graceful, and a CNO, SRQ or RMR is left",
+        |b| {
+            *b = Bench::new();
+            let (h, a) = (b.here, b.a());
+            let mut calls = vec![];
+            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+            a.cno_create(ia, None).unwrap();
+            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+            a.srq_create(ia, h.pz, &crate::bench::SRQ).unwrap();
+            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+            let pz = a.pz_create(ia).unwrap();
+            a.rmr_create(pz).unwrap();
             calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
             calls
         },

@@ -14,11 +14,15 @@ mod connect;
 mod context;
 mod cr;
 mod ep;
+mod ep_attributes;
 mod evd;
 mod ia;
 mod judge;
 mod memory;
+mod provider;
+mod rmr;
 mod service;
+mod srq;
 mod transfer;
 mod walk;
 mod walk_evd;
@@ -27,37 +31,19 @@ mod walk_events;
 use registry::Row;
 
 /// The modules with their rows and tests.
-const MODULES: [(&str, &[Row], &[&str]); 10] = [
+const MODULES: [(&str, &[Row], &[&str]); 14] = [
     ("ia", ia::ROWS, ia::TESTS),
     ("context", context::ROWS, context::TESTS),
     ("cno", cno::ROWS, cno::TESTS),
     ("evd", evd::ROWS, evd::TESTS),
     ("ep", ep::ROWS, ep::TESTS),
+    ("ep_attributes", ep_attributes::ROWS, ep_attributes::TESTS),
+    ("srq", srq::ROWS, srq::TESTS),
+    ("rmr", rmr::ROWS, rmr::TESTS),
+    ("provider", provider::ROWS, provider::TESTS),
     ("connect", connect::ROWS, connect::TESTS),
     ("cr", cr::ROWS, cr::TESTS),
     ("service", service::ROWS, service::TESTS),
     ("transfer", transfer::ROWS, transfer::TESTS),
     ("memory", memory::ROWS, memory::TESTS),
-];
-
-/// Functions whose rows come with them.
-const LATER: &[&str] = &[
-    "ep_create_with_srq",
-    "ep_modify",
-    "ep_recv_query",
-    "ep_set_watermark",
-    "ep_dup_connect",
-    "srq_post_recv",
-    "rmr_bind",
-    "srq_create",
-    "srq_query",
-    "srq_resize",
-    "srq_set_lw",
-    "srq_free",
-    "rmr_create",
-    "rmr_query",
-    "rmr_free",
-    "registry_list_providers",
-    "registry_add_provider",
-    "registry_remove_provider",
 ];

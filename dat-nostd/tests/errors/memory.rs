@@ -1,7 +1,7 @@
 //! Protection zones and memory regions: section 7.9 of the reference.
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, Call, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -60,7 +60,13 @@ pub const ROWS: &[Row] = &[
     refused_as("pz_query", InvalidHandle, Subtype::InvalidHandlePz, "no PZ", |b| {
         no_pzs(b).into_iter().map(|pz| call!(pz_query(pz))).collect()
     }),
-    impossible("pz_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "pz_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x2].map(|bits| Call::new("pz_query", move |_| PzFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("pz_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("pz_query", "its IA", |b| {
         let h = b.here;
@@ -69,14 +75,28 @@ pub const ROWS: &[Row] = &[
     refused_as("pz_free", InvalidHandle, Subtype::InvalidHandlePz, "no PZ", |b| {
         no_pzs(b).into_iter().map(|pz| call!(pz_free(pz))).collect()
     }),
-    refused_as("pz_free", InvalidState, Subtype::InvalidStatePzInUse, "an EP or LMR refers to it", |b| {
-        let h = b.here;
-        let a = b.a();
-        let (of_ep, of_lmr) = (a.pz_create(h.ia).unwrap(), a.pz_create(h.ia).unwrap());
-        a.ep_create(h.ia, Some(of_ep), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
-        a.lmr_create(h.ia, h.memory, of_lmr, MemPriv::ALL).unwrap();
-        vec![call!(pz_free(of_ep)), call!(pz_free(of_lmr))]
-    }),
+    refused_as(
+        "pz_free",
+        InvalidState,
+        Subtype::InvalidStatePzInUse,
+        "an EP, LMR, SRQ or RMR refers to it",
+        |b| {
+            let h = b.here;
+            let a = b.a();
+            let (of_ep, of_lmr) = (a.pz_create(h.ia).unwrap(), a.pz_create(h.ia).unwrap());
+            a.ep_create(h.ia, Some(of_ep), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
+            a.lmr_create(h.ia, h.memory, of_lmr, MemPriv::ALL).unwrap();
+            let (of_srq, of_rmr) = (a.pz_create(h.ia).unwrap(), a.pz_create(h.ia).unwrap());
+            a.srq_create(h.ia, of_srq, &crate::bench::SRQ).unwrap();
+            a.rmr_create(of_rmr).unwrap();
+            vec![
+                call!(pz_free(of_ep)),
+                call!(pz_free(of_lmr)),
+                call!(pz_free(of_srq)),
+                call!(pz_free(of_rmr)),
+            ]
+        },
+    ),
     succeeds("pz_free", "once nothing refers to it", |b| {
         let h = b.here;
         let pz = b.a().pz_create(h.ia).unwrap();
@@ -101,6 +121,34 @@ pub const ROWS: &[Row] = &[
             call!(lmr_create(h.ia, h.memory, h.pz, MemPriv::from_bits_retain(0x8000))),
         ]
     }),
+    refused_as("lmr_create", InvalidHandle, Subtype::InvalidHandleLmr, "type LMR, and no LMR", |b| {
+        let h = b.here;
+        no_lmrs(b).into_iter().map(|lmr| call!(lmr_create(h.ia, lmr, h.pz, MemPriv::ALL))).collect()
+    }),
+    refused("lmr_create", PrivilegesViolation, "type LMR, and rights that the given LMR lacks", |b| {
+        let h = b.here;
+        let lmr = b.a().lmr_create(h.ia, h.memory, h.pz, MemPriv::LOCAL_READ).unwrap().lmr;
+        vec![
+            call!(lmr_create(h.ia, lmr, h.pz, MemPriv::ALL)),
+            call!(lmr_create(h.ia, lmr, h.pz, MemPriv::REMOTE_READ)),
+            call!(lmr_create(h.ia, lmr, h.pz, MemPriv::LOCAL_WRITE)),
+        ]
+    }),
+    refused_as(
+        "lmr_create",
+        InvalidState,
+        Subtype::InvalidStateLmrInUse,
+        "type SHARED_VIRTUAL, and the cookie names other memory",
+        |b| {
+            let h = b.here;
+            let region = Region::SharedVirtual(h.memory, [7; 40]);
+            b.a().lmr_create(h.ia, region, h.pz, MemPriv::ALL).unwrap();
+            let other = Region::SharedVirtual(h.memory.slice(0, 4096).expect("inside"), [7; 40]);
+            vec![call!(lmr_create(h.ia, other, h.pz, MemPriv::ALL))]
+        },
+    ),
+    impossible("lmr_create", InvalidParameter, "the memory type does not exist", crate::registry::AN_ENUM),
+    impossible("lmr_create", ModelNotSupported, "the memory type is not offered", "all three are"),
     refused("lmr_create", LengthError, "the length is 0", |b| {
         let h = b.here;
         let memory = h.memory.slice(0, 0).expect("inside");
@@ -127,10 +175,35 @@ pub const ROWS: &[Row] = &[
                 && remote.registered_size >= h.memory.len() as u64
         );
     }),
+    succeeds(
+        "lmr_create",
+        "of an LMR, with other rights and another zone; shared, twice under one cookie",
+        |b| {
+            let b = &mut *b;
+            *b = Bench::new();
+            let h = b.here;
+            let pz = b.a().pz_create(h.ia).unwrap();
+            let again = ok!(b, lmr_create(h.ia, h.lmr.lmr, pz, MemPriv::READ));
+            let found = b.a().lmr_query(again.lmr).unwrap();
+            assert_eq!((found.pz, found.mem_priv, found.length), (pz, MemPriv::READ, h.memory.len() as u64));
+            let region = Region::SharedVirtual(h.memory, [9; 40]);
+            let (one, two) = (
+                ok!(b, lmr_create(h.ia, region, h.pz, MemPriv::ALL)),
+                ok!(b, lmr_create(h.ia, region, pz, MemPriv::ALL)),
+            );
+            assert!(one.lmr != two.lmr && one.registered_address == two.registered_address);
+        },
+    ),
     refused_as("lmr_query", InvalidHandle, Subtype::InvalidHandleLmr, "no LMR", |b| {
         no_lmrs(b).into_iter().map(|lmr| call!(lmr_query(lmr))).collect()
     }),
-    impossible("lmr_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "lmr_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x400].map(|bits| Call::new("lmr_query", move |_| LmrFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("lmr_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("lmr_query", "IA, zone, length, rights, contexts", |b| {
         let h = b.here;
@@ -141,6 +214,16 @@ pub const ROWS: &[Row] = &[
     }),
     refused_as("lmr_free", InvalidHandle, Subtype::InvalidHandleLmr, "no LMR", |b| {
         no_lmrs(b).into_iter().map(|lmr| call!(lmr_free(lmr))).collect()
+    }),
+    refused_as("lmr_free", InvalidState, Subtype::InvalidStateLmrInUse, "an RMR is bound to it", |b| {
+        let h = b.here;
+        let ep = b.connection().0;
+        let rmr = b.a().rmr_create(h.pz).unwrap();
+        let lmr = b.a().lmr_create(h.ia, h.memory, h.pz, MemPriv::ALL).unwrap();
+        let segment = LmrTriplet::new(lmr.lmr_context, lmr.registered_address, 64);
+        b.a().rmr_bind(rmr, &segment, MemPriv::REMOTE_READ, ep, 1, CompletionFlags::empty()).unwrap();
+        let lmr = lmr.lmr;
+        vec![call!(lmr_free(lmr))]
     }),
     succeeds("lmr_free", "the context is dead", |b| {
         let h = b.here;

@@ -184,7 +184,6 @@ pub const fn succeeds(function: &'static str, what: &'static str, run: fn(&mut B
 
 /// Why a row cannot occur: what Rust's types rule out.
 pub const BY_VALUE: &str = "results are returned by value";
-pub const NO_MASK: &str = "a query takes no mask, it tells everything";
 pub const AN_ENUM: &str = "the type has no other values";
 pub const A_SLICE: &str = "a slice carries its length and is never null";
 

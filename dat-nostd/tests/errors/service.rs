@@ -1,7 +1,7 @@
 //! Service points: section 7.6 of the reference.
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, NO_MASK, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -164,7 +164,13 @@ pub const ROWS: &[Row] = &[
     refused_as("psp_query", InvalidHandle, Subtype::InvalidHandlePsp, "no PSP", |b| {
         no_psps(b).into_iter().map(|psp| call!(psp_query(psp))).collect()
     }),
-    impossible("psp_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "psp_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x10].map(|bits| Call::new("psp_query", move |_| PspFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("psp_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("psp_query", "IA, qualifier, EVD, flags", |b| {
         let h = b.here;
@@ -261,7 +267,13 @@ pub const ROWS: &[Row] = &[
     refused_as("rsp_query", InvalidHandle, Subtype::InvalidHandleRsp, "no RSP", |b| {
         no_rsps(b).into_iter().map(|rsp| call!(rsp_query(rsp))).collect()
     }),
-    impossible("rsp_query", InvalidParameter, "the mask has undefined bits", NO_MASK),
+    refused_as(
+        "rsp_query",
+        InvalidParameter,
+        Subtype::InvalidArg2,
+        "the mask (a C caller's) has undefined bits",
+        |_| [0x10].map(|bits| Call::new("rsp_query", move |_| RspFields::check(bits).map(|_| ()))).into(),
+    ),
     impossible("rsp_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("rsp_query", "IA, qualifier, EVD, EP", |b| {
         let h = b.here;

@@ -49,10 +49,16 @@ impl Snapshot {
         objects(&mut lines, adapter, HandleType::Cr, |a, bits| {
             a.cr_query(CrHandle::from_bits(bits)).map(|all| format!("{all:?}"))
         });
+        objects(&mut lines, adapter, HandleType::Srq, |a, bits| {
+            shown(a.srq_query(SrqHandle::from_bits(bits)))
+        });
+        objects(&mut lines, adapter, HandleType::Rmr, |a, bits| {
+            shown(a.rmr_query(RmrHandle::from_bits(bits)))
+        });
         objects(&mut lines, adapter, HandleType::Ep, |a, bits| {
             let ep = EpHandle::from_bits(bits);
-            let all = a.ep_query(ep)?;
-            Ok(format!("{all:?} {:?} {:?}", a.ep_get_status(ep)?, a.ep_private_data(ep)?))
+            let (all, status) = (a.ep_query(ep)?, a.ep_get_status(ep)?);
+            Ok(format!("{all:?} {status:?} {:?} {:?}", a.ep_recv_query(ep)?, a.ep_private_data(ep)?))
         });
         objects(&mut lines, adapter, HandleType::Evd, |a, bits| {
             let evd = EvdHandle::from_bits(bits);

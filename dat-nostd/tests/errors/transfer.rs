@@ -18,7 +18,7 @@ fn connected(b: &mut Bench) -> EpHandle {
 }
 
 /// Segments that reach outside node 0's region, and combinations of address and length that overflow.
-fn outside(b: &Bench) -> Vec<LmrTriplet> {
+pub fn outside(b: &Bench) -> Vec<LmrTriplet> {
     let h = b.here;
     let (context, start, size) = (h.lmr.lmr_context, h.lmr.registered_address, h.lmr.registered_size);
     [
@@ -38,7 +38,7 @@ fn outside(b: &Bench) -> Vec<LmrTriplet> {
 }
 
 /// Contexts that name no region: never given, of an LMR that is gone, of another generation.
-fn no_contexts(b: &Bench) -> Vec<LmrTriplet> {
+pub fn no_contexts(b: &Bench) -> Vec<LmrTriplet> {
     let h = b.here;
     let (at, good) = (h.lmr.registered_address, h.lmr.lmr_context);
     [0, u32::MAX, b.dead.lmr_context, good ^ 1, good ^ 0x0100_0000]
@@ -47,7 +47,7 @@ fn no_contexts(b: &Bench) -> Vec<LmrTriplet> {
 }
 
 /// A segment of a region in another zone.
-fn other_zone(b: &mut Bench) -> LmrTriplet {
+pub fn other_zone(b: &mut Bench) -> LmrTriplet {
     let h = b.here;
     let a = b.a();
     let pz = a.pz_create(h.ia).unwrap();
@@ -56,7 +56,7 @@ fn other_zone(b: &mut Bench) -> LmrTriplet {
 }
 
 /// A segment without local write.
-fn read_only(b: &mut Bench) -> LmrTriplet {
+pub fn read_only(b: &mut Bench) -> LmrTriplet {
     let h = b.here;
     let lmr = b.a().lmr_create(h.ia, h.memory, h.pz, MemPriv::READ).unwrap();
     LmrTriplet::new(lmr.lmr_context, lmr.registered_address, 8)
@@ -195,6 +195,10 @@ pub const ROWS: &[Row] = &[
         let h = b.here;
         let ep = b.a().ep_create(h.ia, None, Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
         vec![recv(ep, vec![], NONE)]
+    }),
+    refused("ep_post_recv", InvalidState, "the EP takes its receives from an SRQ", |b| {
+        let (_, ep) = b.shared();
+        vec![recv(ep, vec![b.here.segment(0, 8)], NONE), recv(ep, vec![], NONE)]
     }),
     refused("ep_post_recv", InsufficientResources, "max_recv_dtos are outstanding", |b| {
         let (h, ep) = (b.here, b.endpoint());
