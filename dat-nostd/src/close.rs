@@ -19,11 +19,28 @@ const AFTER_ALL: u32 = 1 << 30;
 pub(crate) struct Closing {
     /// The terminal event.
     pub(crate) event: ConnectionEvent,
-    /// Graceful: requests are still being finished.
-    pub(crate) draining: bool,
+    /// How far it is.
+    phase: Phase,
     /// Requests and receives posted when it began.
     request_end: u32,
     receive_end: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Graceful: requests are still being finished.
+    Draining,
+    /// Graceful: ours are done, the peer has been told, and what it still sends is received until it answers.
+    Leaving,
+    /// The QP is in error; flushes come.
+    Flushing,
+}
+
+impl Closing {
+    /// Graceful, and not yet flushing: the connection still works.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.phase != Phase::Flushing
+    }
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -35,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.abandon_attempt(handle);
         let dead = self.is_dead();
         let Some(ep) = self.eps.at_mut(slot) else { return };
-        if ep.closing.as_ref().is_some_and(|closing| !closing.draining)
+        if ep.closing.as_ref().is_some_and(|closing| !closing.is_alive())
             || matches!(ep.state, EpState::Disconnected | EpState::Unconnected)
         {
             return;
@@ -56,7 +73,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         ep.closing = Some(Closing {
             event,
-            draining: false,
+            phase: Phase::Flushing,
             request_end: ep.requests.head,
             receive_end: ep.receives.head,
         });
@@ -74,12 +91,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         ep.closing = Some(Closing {
             event: ConnectionEvent::Disconnected,
-            draining: true,
+            phase: Phase::Draining,
             request_end: ep.requests.head,
             receive_end: ep.receives.head,
         });
         self.closing += 1;
+        // Should the peer leave meanwhile, it waits for our answer until we are done too.
+        if let Some(conn) = ep.attempt.conn() {
+            self.port.cm().defer_disconnect(conn);
+        }
         self.progress_closing(handle.any().slot());
+        self.run_port();
         Ok(())
     }
 
@@ -96,7 +118,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The connection is broken, or its set-up failed on this, the passive side.
     pub(crate) fn fail_ep(&mut self, slot: u16) {
-        self.end_ep(slot, EpEvent::Failed);
+        // A peer that has left takes nothing any more: then that is why.
+        let conn = self.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let left = conn.is_some_and(|conn| self.port.cm_ref().peer_left(conn));
+        self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
     }
 
     /// Ends an EP's connection or attempt by an event, if that means anything in its state.
@@ -123,17 +148,35 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(ep) = self.eps.at(slot) else { return };
         let Some(closing) = ep.closing else { return };
         let requests_done = dead || self.requests_done(ep, &closing);
-        if closing.draining {
-            if requests_done {
-                // Everything was finished: now it is like any other end.
-                self.begin_close(slot, ConnectionEvent::Disconnected, EpState::DisconnectPending);
-            }
-            return;
+        match closing.phase {
+            Phase::Draining if requests_done => return self.leave(slot),
+            Phase::Draining | Phase::Leaving => return,
+            Phase::Flushing => {}
         }
         if !requests_done || !dead && !self.receives_done(ep, &closing) {
             return;
         }
         self.finish_closing(slot);
+    }
+
+    /// Everything of ours is done: tells the peer, who may still have something on its way to us.
+    fn leave(&mut self, slot: u16) {
+        let now = self.hca.platform().now();
+        let conn = self.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let told = conn.is_some_and(|conn| self.port.cm().disconnect(now, conn, &[]).is_ok());
+        if !told || self.is_dead() {
+            self.begin_close(slot, ConnectionEvent::Disconnected, EpState::DisconnectPending);
+            return;
+        }
+        self.flush_port = true;
+        if let Some(closing) = self.eps.at_mut(slot).and_then(|ep| ep.closing.as_mut()) {
+            closing.phase = Phase::Leaving;
+        }
+    }
+
+    /// Whether an EP has told its peer that it leaves, and waits for the answer.
+    pub(crate) fn is_leaving(&self, slot: u16) -> bool {
+        self.eps.at(slot).and_then(|ep| ep.closing).is_some_and(|closing| closing.phase == Phase::Leaving)
     }
 
     /// Queues the terminal event.

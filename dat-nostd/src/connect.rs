@@ -13,7 +13,7 @@ use crate::event::{ConnectionEvent, EventData};
 use crate::framing::Framing;
 use crate::handle::{EpHandle, IaHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::{EpCall, EpEvent};
+use crate::states::{self, ConnectionInput, EpCall, EpEvent};
 use crate::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
 
 /// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
@@ -38,6 +38,17 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
+    /// Its row of the state tables.
+    pub(crate) fn stage(&self) -> states::Stage {
+        match self {
+            Attempt::None => states::Stage::Idle,
+            Attempt::Resolving { .. } => states::Stage::Resolving,
+            Attempt::Requested { .. } => states::Stage::Requested,
+            Attempt::Accepted { .. } => states::Stage::Accepted,
+            Attempt::Up { .. } => states::Stage::Up,
+        }
+    }
+
     pub(crate) fn conn(&self) -> Option<ConnId> {
         match *self {
             Attempt::None | Attempt::Resolving { .. } => None,
@@ -136,7 +147,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         ep.local_port = u64::from(local_port);
         ep.private_data_size = 0;
         if found == AddressResolution::Failed {
-            self.begin_close(handle.any().slot(), ConnectionEvent::Unreachable, EpState::Disconnected);
+            self.end_ep(handle.any().slot(), EpEvent::Unreachable);
             return Ok(());
         }
         for (to, from) in ep.private_data.iter_mut().zip(private_data) {
@@ -189,8 +200,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let failure = match resolution {
             Resolution::Pending if now < deadline => return,
-            Resolution::Pending => ConnectionEvent::TimedOut,
-            Resolution::Failed(_) => ConnectionEvent::Unreachable,
+            Resolution::Pending => ConnectionInput::Deadline,
+            Resolution::Failed(_) => ConnectionInput::PathFailed,
             Resolution::Known(path) => {
                 match self.send_request(slot, now, &path, service_id, deadline, private_data_size) {
                     Some(conn) => {
@@ -201,11 +212,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
                         return;
                     }
                     // The CM is full: a resource error.
-                    None => ConnectionEvent::NonPeerRejected,
+                    None => ConnectionInput::NoRoom,
                 }
             }
         };
-        self.begin_close(slot, failure, EpState::Disconnected);
+        self.connection_input(slot, failure);
+    }
+
+    /// What an input means at the stage of an EP's attempt: perhaps its end.
+    fn connection_input(&mut self, slot: u16, input: ConnectionInput) {
+        let stage = self.eps.at(slot).map(|ep| ep.attempt.stage());
+        if let Some((_, Some(event))) = stage.and_then(|stage| input.at(stage)) {
+            self.end_ep(slot, event);
+        }
     }
 
     fn send_request(
@@ -277,10 +296,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 // Nobody waits for it any more, or the QP could not follow.
                 let _ = self.port.cm().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
                 if let Some(slot) = slot {
-                    if let Some(ep) = self.eps.at_mut(slot) {
-                        ep.attempt = Attempt::None;
-                    }
-                    self.begin_close(slot, ConnectionEvent::NonPeerRejected, EpState::Disconnected);
+                    self.connection_input(slot, ConnectionInput::UnusableReply);
                 }
             }
         }
@@ -296,11 +312,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
         self.port.cm().rtu(id, &[]).ok()?;
         self.keep_private_data(slot, id);
-        let ep = self.eps.at_mut(slot)?;
-        ep.state = EpState::Connected;
-        ep.attempt = Attempt::Up { conn: id };
-        self.post_connection_event(slot, ConnectionEvent::Established, None);
+        self.stands(slot, id);
         Some(())
+    }
+
+    /// The connection stands: ESTABLISHED.
+    fn stands(&mut self, slot: u16, conn: ConnId) {
+        let Some(ep) = self.eps.at_mut(slot) else { return };
+        let Some(transition) = EpEvent::Established.in_state(ep.state) else { return };
+        ep.state = transition.to;
+        ep.attempt = Attempt::Up { conn };
+        if let Some(event) = transition.event {
+            self.post_connection_event(slot, event, None);
+        }
     }
 
     /// The consumer's part of what came with a REP or REJ.
@@ -327,60 +351,55 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.fail_ep(slot);
             return;
         }
-        ep.state = EpState::Connected;
-        ep.attempt = Attempt::Up { conn };
         ep.private_data_size = 0;
         // It may know already; then nothing happens.
         let _ = self.port.cm().communication_established(conn);
         if let Some(handle) = self.eps.handle_at(slot) {
             self.leave_awaiting_of(handle);
         }
-        self.post_connection_event(slot, ConnectionEvent::Established, None);
+        self.stands(slot, conn);
     }
 
     fn rejected(&mut self, id: ConnId, owner: u32, reason: RejReason) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.eps.at(slot) else { return };
-        match ep.state {
-            EpState::ActiveConnectionPending => {
-                let event = if reason == RejReason::CONSUMER_DEFINED {
-                    self.keep_private_data(slot, id);
-                    ConnectionEvent::PeerRejected
-                } else {
-                    ConnectionEvent::NonPeerRejected
-                };
-                self.begin_close(slot, event, EpState::Disconnected);
+        let input = if reason == RejReason::CONSUMER_DEFINED {
+            if ep.state == EpState::ActiveConnectionPending {
+                self.keep_private_data(slot, id);
             }
-            _ => self.fail_ep(slot),
-        }
+            ConnectionInput::RejectedByConsumer
+        } else {
+            ConnectionInput::RejectedOtherwise
+        };
+        self.connection_input(slot, input);
     }
 
     fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: Stage) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.eps.at(slot) else { return };
-        match (stage, ep.attempt) {
-            (Stage::Req, Attempt::Requested { deadline, .. }) => {
-                if let Some(info) = self.port.cm_ref().info(id) {
-                    self.port.forget_path(info.path.dgid);
-                }
-                let event =
-                    if now >= deadline { ConnectionEvent::TimedOut } else { ConnectionEvent::Unreachable };
-                self.begin_close(slot, event, EpState::Disconnected);
+        let mut input = ConnectionInput::Unanswered;
+        if let (Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
+            if let Some(info) = self.port.cm_ref().info(id) {
+                self.port.forget_path(info.path.dgid);
             }
-            _ => self.fail_ep(slot),
+            if now >= deadline {
+                input = ConnectionInput::Deadline;
+            }
         }
+        self.connection_input(slot, input);
     }
 
     fn disconnected(&mut self, id: ConnId, owner: u32, cause: DisconnectCause) {
         let Some(slot) = self.ep_of(id, owner) else { return };
-        match cause {
-            DisconnectCause::Peer | DisconnectCause::Local => {
-                self.begin_close(slot, ConnectionEvent::Disconnected, EpState::Disconnected);
-            }
+        let input = match cause {
+            DisconnectCause::Peer | DisconnectCause::Local => ConnectionInput::Disconnected,
+            // Everything of ours was done before the DREQ went out, whatever became of the peer.
+            DisconnectCause::LocalUnanswered if self.is_leaving(slot) => ConnectionInput::Disconnected,
             DisconnectCause::LocalUnanswered | DisconnectCause::Rejected(_) | DisconnectCause::Stale => {
-                self.fail_ep(slot);
+                ConnectionInput::Lost
             }
-        }
+        };
+        self.connection_input(slot, input);
     }
 
     /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.

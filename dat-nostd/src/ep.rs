@@ -97,7 +97,9 @@ impl<B: Bar> Ep<B> {
         match self.state {
             EpState::CompletionPending if success && !completion.is_send() => Reaction::Establish,
             EpState::CompletionPending | EpState::Connected if !success => Reaction::Fail,
-            EpState::DisconnectPending if !success && self.closing.is_none_or(|closing| closing.draining) => {
+            EpState::DisconnectPending
+                if !success && self.closing.is_none_or(|closing| closing.is_alive()) =>
+            {
                 Reaction::Fail
             }
             _ => Reaction::None,
@@ -338,9 +340,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Ok(());
         }
         self.usable()?;
+        // The new QP first: without it nothing changes.
+        let fresh = match self.plan(ep)? {
+            Some(plan) => Some(self.build_qp(&plan, ep.handle().slot())?),
+            None => None,
+        };
         self.end_closing(ep);
-        self.destroy_ep_qp(ep)?;
-        self.make_qp(ep)?;
+        // What the device says to the old one's end changes nothing for the consumer.
+        let _ = self.destroy_ep_qp(ep);
+        self.install_qp(ep, fresh)?;
         let unspecified = self.unspecified();
         self.move_ep(ep, EpEvent::Reset);
         let ep = self.eps.get_mut(ep)?;
@@ -405,7 +413,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Ok(());
         }
         match state.state {
-            EpState::DisconnectPending if state.closing.is_some_and(|closing| !closing.draining) => Ok(()),
+            EpState::DisconnectPending if state.closing.is_some_and(|closing| !closing.is_alive()) => Ok(()),
             EpState::DisconnectPending if flags == CloseFlags::Graceful => Ok(()),
             EpState::Connected if flags == CloseFlags::Graceful => self.begin_graceful(ep),
             _ => self.disconnect_now(ep),

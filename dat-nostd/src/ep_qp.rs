@@ -109,10 +109,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn make_qp(&mut self, handle: EpHandle) -> DatResult<()> {
         let Some(plan) = self.plan(handle)? else { return Ok(()) };
         let qp = self.build_qp(&plan, handle.any().slot())?;
+        self.install_qp(handle, Some(qp))
+    }
+
+    /// Gives an EP without QP a fresh one, with nothing outstanding.
+    pub(crate) fn install_qp(&mut self, handle: EpHandle, qp: Option<Qp<P::Bar>>) -> DatResult<()> {
         let psn = self.random.next_u32() & 0xff_ffff;
         let ep = self.eps.get_mut(handle)?;
-        ep.qpn = qp.number();
-        ep.qp = Some(qp);
+        ep.qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
+        ep.qp = qp;
         ep.psn = psn;
         ep.suppressed = 0;
         ep.marker = None;

@@ -37,7 +37,7 @@ pub const MAX_CRS: usize = 32;
 /// | parameter | what | bytes each, at most |
 /// |---|---|---|
 /// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
-/// | `EPS` | endpoints | 960 |
+/// | `EPS` | endpoints | 1024 |
 /// | `EVDS` | event dispatchers | 320 |
 /// | `LMRS` | memory regions (at most 65,536) | 208 |
 /// | `EVENTS` | events queued in software, over all EVDs | 80 |
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn the_documented_costs_hold() {
         let costs = [
-            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 960),
+            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 1024),
             ("EVDS", size_of::<Slot<Evd<WideBar>>>(), 320),
             ("LMRS", size_of::<Slot<Lmr>>(), 208),
             ("EVENTS", size_of::<EventSlot>(), 80),

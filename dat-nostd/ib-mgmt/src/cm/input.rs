@@ -404,7 +404,10 @@ impl Cm<'_> {
                 slot.become_established(shared);
             }
             // The peer repeats it until our own DREQ comes.
-            State::Established if slot.deferring => return,
+            State::Established if slot.deferring => {
+                slot.peer_left = true;
+                return;
+            }
             State::Established | State::DreqSent | State::RepRcvd | State::ReqRcvd => {}
             _ => {
                 shared.counters.duplicates += 1;

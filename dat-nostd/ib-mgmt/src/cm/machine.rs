@@ -316,6 +316,11 @@ impl<'s> Cm<'s> {
         }
     }
 
+    /// Whether the peer has asked to disconnect while [`Cm::defer_disconnect`] was in force.
+    pub fn peer_left(&self, id: ConnId) -> bool {
+        self.get(id).is_some_and(|slot| slot.peer_left)
+    }
+
     /// Gives a connection up, whatever its state; no event follows, and the id is void. An unanswered REQ is withdrawn by
     /// REJ "timeout", an unfinished handshake ended by REJ "consumer", an established connection by DREQ
     /// (IBA volume 1, section 12.9.8). Data given along goes where the message has room for it.

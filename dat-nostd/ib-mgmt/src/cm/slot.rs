@@ -136,6 +136,8 @@ pub struct CmSlot {
     pub(super) owner_gone: bool,
     /// The owner has something to finish: a DREQ is not answered before its own.
     pub(super) deferring: bool,
+    /// A DREQ came meanwhile.
+    pub(super) peer_left: bool,
     /// An event of this slot was fetched last; its data stays until the next is fetched.
     pub(super) held: bool,
     pub(super) events: u8,
@@ -196,6 +198,7 @@ impl CmSlot {
         datagram: false,
         owner_gone: false,
         deferring: false,
+        peer_left: false,
         held: false,
         events: 0,
         event_seq: 0,
