@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ib_mgmt::wire::{Grh, LNH_GRH, Lrh, Transport};
+use ib_mgmt::wire::{Bth, Grh, LNH_GRH, Lrh, Transport};
 
 use super::shape::{LID_MULTICAST, LID_PERMISSIVE, VL_MANAGEMENT};
 
@@ -59,6 +59,27 @@ impl Flow {
             _ => Kind::Other,
         };
         Self { source_lid: lrh.slid, dest_lid: lrh.dlid, dest_qpn, kind }
+    }
+}
+
+/// The front of a packet that is given away: enough to know its flow, should it get lost.
+#[derive(Clone, Copy)]
+pub(super) struct Front([u8; Self::LEN], usize);
+
+impl Front {
+    const LEN: usize = Lrh::LEN + Grh::LEN + Bth::LEN;
+
+    pub(super) fn of(packet: &[u8]) -> Self {
+        let mut bytes = [0; Self::LEN];
+        let len = packet.len().min(Self::LEN);
+        if let (Some(to), Some(from)) = (bytes.get_mut(..len), packet.get(..len)) {
+            to.copy_from_slice(from);
+        }
+        Self(bytes, len)
+    }
+
+    pub(super) fn flow(&self) -> Flow {
+        Flow::of(self.0.get(..self.1).unwrap_or_default())
     }
 }
 
@@ -137,7 +158,7 @@ impl LossTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_mgmt::wire::{Bth, LNH_BTH, Opcode};
+    use ib_mgmt::wire::{LNH_BTH, Opcode};
 
     fn packet(vl: u8, dlid: u16, opcode: Opcode, qpn: u32, grh: bool) -> Vec<u8> {
         let link_next_header = if grh { LNH_GRH } else { LNH_BTH };

@@ -51,6 +51,7 @@ pub use switch::SWITCH_GUID;
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
 use link::{Egress, Fate};
+use losses::Front;
 use manager::Manager;
 use multicast::Groups;
 use random::Random;
@@ -350,15 +351,15 @@ impl Fabric {
 
     fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
         let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
-        let flow = Flow::of(&packet.bytes);
         let Some(counters) = self.switch.counters(Some(to)) else { return };
         if !port.up {
             self.counters.link_down += 1;
-            self.losses.entry(flow).link_down += 1;
+            self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
             counters.xmit_discards += 1;
             return;
         }
         counters.sent(&packet.bytes);
+        let front = Front::of(&packet.bytes);
         let arrival = now.saturating_add(self.config.latency);
         let outcome = port.egress.send(
             source,
@@ -369,7 +370,7 @@ impl Fabric {
             &mut self.counters,
         );
         if let Some(fate) = outcome.fate {
-            let losses = self.losses.entry(flow);
+            let losses = self.losses.entry(front.flow());
             match fate {
                 Fate::Lost => losses.dropped += 1,
                 Fate::Corrupted => losses.corrupted += 1,

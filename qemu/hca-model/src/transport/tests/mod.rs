@@ -10,6 +10,7 @@ mod faults;
 mod guest;
 mod hostile;
 mod inline;
+mod management;
 mod reliable;
 mod shared;
 mod throughput;
