@@ -19,7 +19,7 @@
 enum { TARGET = 0, SOURCE = 0x10000, WORD = 0x20000, REGION = 0x21000 };
 enum { RECEIVES = 16, LARGEST = 65536, MESSAGES = 100, ATOMICS = 50, SERVER = 1, CLIENT = 2 };
 enum kind { HELLO = 1, WRITTEN, READY, SWAPPED, ADDED, DONE };
-enum phase { SEND = 0, WRITE, READ };
+enum phase { SEND = 1, WRITE, READ };
 
 static int self, other;
 static struct ibv_qp *qp;

@@ -48,8 +48,12 @@ fn all_programs(lab: &mut Lab) {
         pingpong(lab, "ibv_ud_pingpong", "-c", size);
     }
     pingpong(lab, "ibv_ud_pingpong", "-c -e", 2048);
+    // Extended reliable connections: this one only says whether all of it succeeded.
     for size in [1, 4096, 65_536] {
-        pingpong(lab, "ibv_xsrq_pingpong", "-m 2048", size);
+        let line = format!("ibv_xsrq_pingpong -m 2048 -s {size} -n 100");
+        for answer in pair(lab, PORT, &line, &format!("{line} guest0")) {
+            assert_eq!(answer.lines.last().map(String::as_str), Some("success"), "{line}:\n{}", answer.text());
+        }
     }
 }
 
