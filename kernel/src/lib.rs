@@ -4,7 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`cmdline`] | the command line's words |
-//! | [`line`] | lines from the console's bytes |
+//! | [`mod@line`] | lines from the console's bytes |
 //! | [`pvh`] | the boot protocol's start information |
 //! | [`memory_map`] | usable memory and what is carved from it |
 //! | [`paging`] | page tables in a fixed pool |

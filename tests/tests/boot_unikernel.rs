@@ -69,14 +69,8 @@ fn serve(profiles: Vec<Profile>) -> Fabric {
 
 fn demo(role: &str, fabric: &Fabric, more: &str) -> Options {
     let (own, other): (u16, u16) = if role == "server" { (0, 1) } else { (1, 0) };
-    let guid = Profile::port_guid_of(other);
-    let gid = std::net::Ipv6Addr::from((0xfe80_u128 << 112) | u128::from(guid));
-    let words = format!(
-        "app=demo role={role} ip=10.0.0.{} peer=10.0.0.{} neighbours=10.0.0.{}/{gid} {more}",
-        own + 1,
-        other + 1,
-        other + 1
-    );
+    // The other is found by its IP address.
+    let words = format!("app=demo role={role} ip=10.0.0.{} peer=10.0.0.{} {more}", own + 1, other + 1);
     Options { hcas: vec![fabric.sockets[usize::from(own)].clone()], ..Options::new(&words) }
 }
 
