@@ -127,7 +127,7 @@ fn received(completion: &Completion) -> Received {
 
 /// A request that is suppressed, our own, or a bind.
 #[cold]
-fn deliver_special<B: Bar>(
+pub(crate) fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     cookie: Cookie,

@@ -171,6 +171,65 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> DatResult<()> {
+        if let [segment] = iov
+            && flags.is_empty()
+            && self.write_plain(ep, segment, user_cookie, remote).is_some()
+        {
+            return Ok(());
+        }
+        self.write_any(ep, iov, user_cookie, remote, flags)
+    }
+
+    /// The usual RDMA write, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing
+    /// was posted, and [`Adapter::write_any`] says what is the matter.
+    // Everything is asked in the order in which it lies at hand, as the answer is the same: not here.
+    #[inline(always)]
+    fn write_plain(
+        &mut self,
+        handle: EpHandle,
+        segment: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+    ) -> Option<()> {
+        let ep = self.eps.get_mut(handle).ok()?;
+        if ep.state != EpState::Connected || self.dead || ep.attributes.max_rdma_write_iov == 0 {
+            return None;
+        }
+        let lmr = self.lmrs.at((segment.lmr_context >> 16) as u16)?;
+        let length = segment.segment_length;
+        let offset = segment.virtual_address.wrapping_sub(lmr.start);
+        if lmr.context != segment.lmr_context || lmr.pd != ep.pd {
+            return None;
+        }
+        if length > lmr.length || offset > lmr.length - length {
+            return None;
+        }
+        // The longest transfer is less than the 2^31 bytes of a segment.
+        if length > remote.segment_length || length > ep.max_rdma {
+            return None;
+        }
+        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
+        let qp = ep.qp.as_mut()?;
+        let index = ep.requests.keep_plain(user_cookie)?;
+        let cookie = Cookie::new(sge.length, index, DtoOperation::RdmaWrite, 0);
+        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
+        qp.post_send(op, core::slice::from_ref(&sge), cookie.0, SendFlags::SIGNALED).ok()?;
+        ep.requests.head = ep.requests.head.wrapping_add(1);
+        ep.requests.block = ep.requests.block.wrapping_add(1);
+        ep.suppressed = 0;
+        qp.ring();
+        Some(())
+    }
+
+    #[inline(never)]
+    fn write_any(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
         let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
         self.post_write(ep, iov, user_cookie, remote, flags, op)
     }
@@ -313,6 +372,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(cookies) = &ep.cookies else {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         };
+        ep.requests.attach(cookies);
         let index = ep.requests.keep(cookies, user_cookie, marks);
         if !self.dead {
             let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };

@@ -16,8 +16,9 @@ enum Content<T> {
 /// One place of a [`Table`].
 #[derive(Debug)]
 pub struct Slot<T> {
-    /// Of the present or the last object here; 0 before the first.
-    generation: u32,
+    /// The bits of the handle of the present or the last object here; 0 before the first. One comparison with a handle checks its
+    /// kind, adapter, slot and generation.
+    handle: u64,
     /// The next free slot plus one, while vacant and in the free list.
     next: u32,
     /// The consumer's context of the object here.
@@ -27,7 +28,12 @@ pub struct Slot<T> {
 
 impl<T> Slot<T> {
     /// A place never used; all zero bytes.
-    pub const EMPTY: Slot<T> = Slot { generation: 0, next: 0, context: 0, content: Content::Vacant };
+    pub const EMPTY: Slot<T> = Slot { handle: 0, next: 0, context: 0, content: Content::Vacant };
+
+    /// Of the present or the last object here; 0 before the first.
+    fn generation(&self) -> u32 {
+        crate::handle::Handle::from_bits(self.handle).generation()
+    }
 }
 
 /// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible).
@@ -76,12 +82,14 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
             return Err(value);
         };
         let Some(slot) = self.slots.get_mut(index as usize) else { return Err(value) };
-        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+        let generation = slot.generation().checked_add(1).unwrap_or(1);
+        let handle = H::make(self.adapter, index as u16, generation);
+        slot.handle = handle.any().bits();
         slot.next = 0;
         slot.context = 0;
         slot.content = Content::Occupied(value);
         self.count += 1;
-        Ok(H::make(self.adapter, index as u16, slot.generation))
+        Ok(handle)
     }
 
     /// The slot number of a live object.
@@ -91,10 +99,7 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
 
     fn slot_of(&self, handle: H) -> Option<&Slot<T>> {
         let any = handle.any();
-        if any.kind() != Some(H::KIND) || any.adapter() != self.adapter {
-            return None;
-        }
-        self.slots.get(any.slot() as usize).filter(|slot| slot.generation == any.generation())
+        self.slots.get(any.slot() as usize).filter(|slot| slot.handle == any.bits())
     }
 
     /// The object, or INVALID_HANDLE.
@@ -110,13 +115,8 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, handle: H) -> Result<&mut T, DatReturn> {
         let any = handle.any();
-        if any.kind() != Some(H::KIND) || any.adapter() != self.adapter {
-            return Err(H::KIND.invalid());
-        }
         match self.slots.get_mut(any.slot() as usize) {
-            Some(Slot { generation, content: Content::Occupied(value), .. })
-                if *generation == any.generation() =>
-            {
+            Some(Slot { handle, content: Content::Occupied(value), .. }) if *handle == any.bits() => {
                 Ok(value)
             }
             _ => Err(H::KIND.invalid()),
@@ -158,8 +158,8 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
     #[inline]
     pub(crate) fn handle_at(&self, slot: u16) -> Option<H> {
         match self.slots.get(slot as usize) {
-            Some(Slot { generation, content: Content::Occupied(_), .. }) => {
-                Some(H::make(self.adapter, slot, *generation))
+            Some(place @ Slot { content: Content::Occupied(_), .. }) => {
+                Some(H::make(self.adapter, slot, place.generation()))
             }
             _ => None,
         }
@@ -190,7 +190,7 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         any.kind() == Some(H::KIND)
             && any.adapter() == self.adapter
             && any.generation() != 0
-            && slot.is_some_and(|slot| slot.generation >= any.generation())
+            && slot.is_some_and(|slot| slot.generation() >= any.generation())
             && self.get(handle).is_err()
     }
 
@@ -204,7 +204,7 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
         let adapter = self.adapter;
         self.slots.iter().take(self.fresh as usize).enumerate().filter_map(move |(index, slot)| {
             match &slot.content {
-                Content::Occupied(value) => Some((H::make(adapter, index as u16, slot.generation), value)),
+                Content::Occupied(value) => Some((H::make(adapter, index as u16, slot.generation()), value)),
                 Content::Vacant => None,
             }
         })

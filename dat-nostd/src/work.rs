@@ -1,6 +1,6 @@
 //! What an endpoint keeps of its outstanding operations: the consumer's cookies, counters, marks.
 
-use driver_mlx::DmaSlice;
+use driver_mlx::{DmaCells, DmaSlice};
 
 use crate::event::DtoOperation;
 
@@ -100,13 +100,15 @@ pub(crate) struct Work {
     base: usize,
     /// Block of the send queue that the next request begins at, circular as the device counts.
     pub(crate) block: u16,
+    /// The places once more, in the form that the hot path writes; None until something was posted.
+    cells: Option<DmaCells>,
 }
 
 impl Work {
     pub(crate) fn new(limit: u32, base: usize) -> Self {
         // One more for our marker.
         let places = if limit == 0 { 0 } else { (limit + 1).next_power_of_two() };
-        Self { head: 0, tail: 0, mask: places.saturating_sub(1), limit, base, block: 0 }
+        Self { head: 0, tail: 0, mask: places.saturating_sub(1), limit, base, block: 0, cells: None }
     }
 
     /// Forgets everything outstanding, as a fresh QP has.
@@ -126,6 +128,26 @@ impl Work {
     #[inline(always)]
     fn place(&self, index: u32) -> usize {
         self.base + (index & self.mask) as usize * 16
+    }
+
+    /// From now on [`Work::keep_plain`] can be used. Few places stay as they are.
+    pub(crate) fn attach(&mut self, cookies: &DmaSlice) {
+        if self.cells.is_none() {
+            self.cells = cookies.slice(self.base, self.bytes()).and_then(DmaCells::new);
+        }
+    }
+
+    /// As [`Work::keep`] without marks. None if it must be kept in the other way, or if no more may be outstanding.
+    #[inline(always)]
+    pub(crate) fn keep_plain(&self, user_cookie: u64) -> Option<u32> {
+        let head = self.head;
+        let cells = self.cells.as_ref()?;
+        if head.wrapping_sub(self.tail) >= self.limit {
+            return None;
+        }
+        let index = head & self.mask;
+        cells.put(index, user_cookie, u64::from(self.block) << 16);
+        Some(index)
     }
 
     /// Keeps the consumer's cookie of the operation about to be posted; gives its place.
@@ -164,13 +186,16 @@ impl Work {
 
     /// The consumer's cookie of the operation at this place, which and all before which are done now. None if it is not
     /// outstanding.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn retire(&mut self, cookies: &Option<DmaSlice>, index: u32) -> Option<u64> {
         let ahead = index.wrapping_sub(self.tail) & self.mask;
         if ahead >= self.outstanding() {
             return None;
         }
-        let user_cookie = self.user_cookie(cookies.as_ref()?, index);
+        let user_cookie = match &self.cells {
+            Some(cells) => cells.first(index),
+            None => self.user_cookie(cookies.as_ref()?, index),
+        };
         self.tail = self.tail.wrapping_add(ahead + 1);
         Some(user_cookie)
     }

@@ -116,6 +116,14 @@ impl SendCompletion {
     }
 }
 
+impl From<SendCompletion> for Completion {
+    #[inline(always)]
+    fn from(sent: SendCompletion) -> Self {
+        let SendCompletion { at_20, at_28, at_38 } = sent;
+        Self { kind: CompletionKind::Send, at_20, at_28, at_38, at_10: 0, at_18: 0, inline: [0; 2] }
+    }
+}
+
 impl fmt::Debug for SendCompletion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("SendCompletion");
@@ -397,6 +405,19 @@ pub struct Cq<B: Bar> {
     number: CqNumber,
     errors: u32,
     pub(crate) memory: DmaSlice,
+    /// What it was made over, once it has another ring: the doorbell record stays there.
+    pub(crate) first_memory: Option<DmaSlice>,
+}
+
+/// A ring of entries that the device has not written yet.
+pub(crate) fn empty_ring(memory: DmaSlice) -> Option<Units> {
+    let mut ring = Units::new(memory)?;
+    for index in 0..ring.len() {
+        let last = index % CQE_UNITS == CQE_UNITS - 1;
+        ring.put(index, 0, if last { u64::from(datapath::CQE_INIT_OP_OWN) } else { 0 });
+    }
+    barrier::publish();
+    Some(ring)
 }
 
 impl<B: Bar> Cq<B> {
@@ -404,7 +425,7 @@ impl<B: Bar> Cq<B> {
     pub(crate) fn new(memory: DmaSlice, log_size: u32, bar: B, uar_offset: usize) -> Option<Self> {
         let bytes = 64usize << log_size;
         let mut cq = Self {
-            ring: Units::new(memory.slice(0, bytes)?)?,
+            ring: empty_ring(memory.slice(0, bytes)?)?,
             record: DoorbellRecord::new(memory.slice(bytes, 8)?)?,
             bar,
             ci: 0,
@@ -416,11 +437,8 @@ impl<B: Bar> Cq<B> {
             number: CqNumber::new(0),
             errors: 0,
             memory,
+            first_memory: None,
         };
-        for index in 0..cq.ring.len() {
-            let last = index % CQE_UNITS == CQE_UNITS - 1;
-            cq.ring.put(index, 0, if last { u64::from(datapath::CQE_INIT_OP_OWN) } else { 0 });
-        }
         cq.record.store_first(0);
         cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);
         barrier::publish();
@@ -501,10 +519,7 @@ impl<B: Bar> Cq<B> {
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
         match self.poll_send() {
-            Some(SendCompletion { at_20, at_28, at_38 }) => {
-                let kind = CompletionKind::Send;
-                Ok(Some(Completion { kind, at_20, at_28, at_38, at_10: 0, at_18: 0, inline: [0; 2] }))
-            }
+            Some(sent) => Ok(Some(sent.into())),
             None => self.poll_other(),
         }
     }
@@ -605,6 +620,51 @@ impl<B: Bar> Cq<B> {
     #[inline]
     pub fn notified(&mut self) {
         self.arm_sn = self.arm_sn.wrapping_add(1) & 3;
+    }
+
+    /// Goes on in the ring that the device has changed to. What it wrote to the old one, up to the entry that says so, moves: that entry
+    /// counts in both rings, so each of the others moves one on. Gives the memory that is free now; `None` if the device has not said
+    /// that it changed.
+    pub(crate) fn change_ring(
+        &mut self,
+        mut ring: Units,
+        memory: DmaSlice,
+        log_size: u32,
+    ) -> Option<Option<DmaSlice>> {
+        let mut index = self.ci;
+        loop {
+            if index.wrapping_sub(self.ci) >> self.log_size != 0 {
+                return None;
+            }
+            let (_, tail) = self.entry(index)?;
+            if tail as u8 >> 4 == CqeOpcode::RESIZE_CQ.0 {
+                break;
+            }
+            barrier::acquire();
+            let from = index as usize * CQE_UNITS;
+            let to_index = index.wrapping_add(1);
+            let to = to_index as usize * CQE_UNITS;
+            for part in 0..CQE_UNITS - 1 {
+                let (first, second) = self.ring.get(from + part);
+                ring.put(to + part, first, second);
+            }
+            let owner = u64::from(to_index >> log_size) & 1;
+            let (first, _) = self.ring.get(from + 3);
+            ring.put(to + 3, first, tail & !1 | owner);
+            index = to_index;
+        }
+        self.ring = ring;
+        self.log_size = log_size;
+        self.ci = self.ci.wrapping_add(1);
+        let old = core::mem::replace(&mut self.memory, memory);
+        self.turn();
+        Some(match self.first_memory {
+            None => {
+                self.first_memory = Some(old);
+                None
+            }
+            Some(_) => Some(old),
+        })
     }
 
     /// Removes the completions of a QP that was destroyed or reset, and gives their number.

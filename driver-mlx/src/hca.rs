@@ -9,6 +9,7 @@ mod pages;
 mod port;
 mod queue;
 mod queue_pair;
+mod resize;
 mod shared_queue;
 
 pub use memory::{MemoryRegion, MkeyState};

@@ -8,7 +8,7 @@
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
 //! | [`cq`], [`qp`], [`srq`], [`wqe`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
-//! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
+//! | [`caps`], [`cells`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
 //!
@@ -54,6 +54,7 @@ extern crate std;
 mod barrier;
 mod buddy;
 pub mod caps;
+pub mod cells;
 mod cmd;
 pub mod config;
 pub mod cq;
@@ -77,6 +78,7 @@ pub mod types;
 pub mod wqe;
 
 pub use caps::Capabilities;
+pub use cells::DmaCells;
 pub use cmd::Ticket;
 pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,

@@ -79,6 +79,9 @@ impl<P: Platform> Hca<'_, P> {
         destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_cq_out::SIZE]);
         self.free_unless(&result, cq.memory);
+        if let Some(first) = cq.first_memory {
+            self.free_unless(&result, first);
+        }
         result
     }
 }

@@ -1,0 +1,74 @@
+//! Resizing of completion queues.
+
+use super::exec::input;
+use super::{Hca, page_list};
+use crate::buddy::BLOCK;
+use crate::cmd::Tail;
+use crate::cq::{self, Cq};
+use crate::error::Error;
+use crate::platform::Platform;
+use mlx5_prm::Field;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::cqc;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::value::ResizeCqFields;
+
+/// `op_mod` of MODIFY_CQ that gives a queue another ring.
+const RESIZE: u16 = 1;
+/// `modify_cq_in.resize_field_select`, which shares its place with another field.
+const RESIZE_FIELD_SELECT: Field = Field::bits(0x0c, 31, 0);
+
+impl<P: Platform> Hca<'_, P> {
+    /// Makes a completion queue hold `entries` completions at once; completions in it and on their way stay. A queue that holds that
+    /// many already is left as it is.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]: the queue is as before. [`Error::BadAnswer`] if the device
+    /// says that it has changed rings and has not: the queue is of no use any more.
+    pub fn resize_cq(&mut self, cq: &mut Cq<P::Bar>, entries: u32) -> Result<(), Error> {
+        if entries <= cq.capacity() {
+            return Ok(());
+        }
+        let limit = u32::from(self.caps.log_max_cq_sz).min(22);
+        let Some(log_size) = cq::log_size_for(entries).filter(|&log| log <= limit) else {
+            return Err(Error::Limit {
+                what: "log_max_cq_sz",
+                asked: u64::from(entries),
+                limit: u64::from(cq::capacity(limit)),
+            });
+        };
+        let ring_bytes = 64usize << log_size;
+        let memory = self.take_memory(ring_bytes, BLOCK)?;
+        let Some(ring) = cq::empty_ring(memory) else {
+            self.free_unless(&Ok(()), memory);
+            return Err(Error::OutOfBounds);
+        };
+        // The device counts what has been taken.
+        cq.acknowledge();
+        let (log_page, pages) = page_list(memory, ring_bytes);
+        let mut modify = input::<{ modify_cq_in::SIZE }>(Opcode::MODIFY_CQ, RESIZE);
+        modify_cq_in::cqn.set(&mut modify, cq.number().get());
+        let select =
+            ResizeCqFields::LOG_CQ_SIZE | ResizeCqFields::PAGE_OFFSET | ResizeCqFields::LOG_PAGE_SIZE;
+        RESIZE_FIELD_SELECT.set(&mut modify, select.bits());
+        let context = modify_cq_in::cq_context.of_mut(&mut modify);
+        cqc::log_cq_size.set(context, log_size);
+        cqc::log_page_size.set(context, log_page);
+        let address = memory.device_address();
+        let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
+        let changed = self.exec_with(&modify, tail, &mut [0; modify_cq_out::SIZE]);
+        if let Err(error) = changed {
+            self.free_unless(&super::not_created(&error), memory);
+            return Err(error);
+        }
+        let old = cq.change_ring(ring, memory, log_size).ok_or(Error::BadAnswer {
+            step: self.step,
+            field: "cqe.opcode",
+            value: u64::from(cq.number().get()),
+        })?;
+        if let Some(old) = old {
+            self.free_unless(&Ok(()), old);
+        }
+        Ok(())
+    }
+}
