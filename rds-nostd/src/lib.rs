@@ -44,7 +44,7 @@
 //! }
 //! ```
 //!
-//! Not here yet: atomics, protection zones for each peer, types of service, information for `rds-info`; not tried against
+//! Not here yet: masked atomics, protection zones for each peer, types of service, information for `rds-info`; not tried against
 //! Linux.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -76,6 +76,6 @@ pub use counters::Counters;
 pub use error::RdsError;
 pub use node::Rds;
 pub use operation::MAX_PIECES;
-pub use rdma::{Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+pub use rdma::{AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
 pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -5,15 +5,17 @@
 //! begun is dropped together with its message.
 
 use dat_nostd::{
-    Adapter, CompletionFlags, DatReturn, DtoStatus, LmrHandle, LmrTriplet, MemPriv, Platform, ReturnType,
-    RmrTriplet,
+    Adapter, CompletionFlags, DatReturn, DmaSlice, DtoStatus, LmrHandle, LmrTriplet, MemPriv, Platform,
+    ReturnType, RmrTriplet,
 };
 
 use crate::connection::CookieKind;
 use crate::error::RdsError;
 use crate::frames::Link;
 use crate::node::Rds;
-use crate::rdma::{MAX_RDMA_LEN, RdmaArgs, RdmaFlags, RdmaNotify, RdmaStatus};
+use crate::rdma::{
+    AtomicArgs, AtomicOp, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
+};
 use crate::send::NOBODY;
 use crate::socket::{SocketHandle, open_socket};
 
@@ -29,11 +31,20 @@ struct Piece {
 
 const NO_PIECE: Piece = Piece { lmr_bits: 0, segment: LmrTriplet::new(0, 0, 0) };
 
+/// What an operation is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// RDMA read or write, as its flags say.
+    Transfer,
+    Atomic(AtomicOp),
+}
+
 /// The table entry of an operation or of its notification.
 #[derive(Debug)]
 pub(crate) struct Operation {
     used: bool,
-    /// The next notification of the socket.
+    kind: Kind,
+    /// The atomic operation of the same message; later the next notification of the socket.
     next: Link,
     socket: u16,
     generation: u32,
@@ -56,6 +67,7 @@ pub(crate) struct Operation {
 impl Operation {
     pub(crate) const EMPTY: Self = Self {
         used: false,
+        kind: Kind::Transfer,
         next: Link::NONE,
         socket: 0,
         generation: 0,
@@ -72,19 +84,6 @@ impl Operation {
         first_post: 0,
         last_post: 0,
     };
-
-    pub(crate) const fn flags(&self) -> RdmaFlags {
-        self.flags
-    }
-
-    pub(crate) const fn is_silent(&self) -> bool {
-        self.flags.contains(RdmaFlags::SILENT)
-    }
-
-    /// Number of the last post so far.
-    pub(crate) const fn last_post(&self) -> u64 {
-        self.last_post
-    }
 
     pub(crate) const fn is_begun(&self) -> bool {
         self.first_post != 0
@@ -104,12 +103,12 @@ pub(crate) enum Progress {
 }
 
 impl Rds<'_> {
-    /// Registers the local memory of an operation and keeps what is needed for it.
+    /// Registers the local memory of an RDMA operation and keeps what is needed for it.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
     /// [`sendmsg_control`](Self::sendmsg_control).
-    pub(crate) fn create_operation<P: Platform>(
+    pub(crate) fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         owner: SocketHandle,
@@ -125,44 +124,98 @@ impl Rds<'_> {
         if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {
             return Err(RdsError::MessageSize);
         }
-        let remote_address = u64::from(args.cookie.offset())
-            .checked_add(args.remote_offset)
-            .ok_or(RdsError::InvalidArgument)?;
+        let remote = (args.cookie, args.remote_offset);
+        self.create_operation(
+            adapter,
+            owner,
+            Kind::Transfer,
+            remote,
+            args.local,
+            (args.flags, args.user_token),
+        )
+    }
+
+    /// The same for an atomic operation.
+    ///
+    /// # Errors
+    /// As [`create_transfer`](Self::create_transfer).
+    pub(crate) fn create_atomic<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        owner: SocketHandle,
+        args: &AtomicArgs,
+    ) -> Result<Link, RdsError> {
+        let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
+        if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
+            return Err(RdsError::InvalidArgument);
+        }
+        let remote = (args.cookie, args.remote_offset);
+        let kind = Kind::Atomic(args.op);
+        self.create_operation(adapter, owner, kind, remote, &[args.local], (args.flags, args.user_token))
+    }
+
+    fn create_operation<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        owner: SocketHandle,
+        kind: Kind,
+        (cookie, remote_offset): (RdmaCookie, u64),
+        local: &[DmaSlice],
+        (flags, user_token): (RdmaFlags, u64),
+    ) -> Result<Link, RdsError> {
+        let remote_address =
+            u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
         let notify_failure = open_socket(self.sockets, owner)?.receive_errors;
         let index = self.operations.iter().position(|op| !op.used).ok_or(RdsError::NoMemory)?;
         let mut pieces = [NO_PIECE; MAX_PIECES];
-        for (at, memory) in args.local.iter().enumerate() {
-            let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
-            match (adapter.lmr_create(self.dat.ia, *memory, self.dat.pz, rights), pieces.get_mut(at)) {
-                (Ok(created), Some(piece)) => {
-                    let segment =
-                        LmrTriplet::new(created.lmr_context, created.registered_address, memory.len() as u64);
-                    *piece = Piece { lmr_bits: created.lmr.bits(), segment };
-                }
-                (Err(error), _) => {
+        let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+        for (memory, piece) in local.iter().zip(0..) {
+            let created = match adapter.lmr_create(self.dat.ia, *memory, self.dat.pz, rights) {
+                Ok(created) => created,
+                Err(error) => {
                     free_pieces(adapter, &mut pieces);
                     return Err(error.into());
                 }
-                (Ok(_), None) => {}
+            };
+            let (context, address) = (created.lmr_context, created.registered_address);
+            if let Some(piece) = pieces.get_mut::<usize>(piece) {
+                piece.lmr_bits = created.lmr.bits();
+                piece.segment = LmrTriplet::new(context, address, memory.len() as u64);
             }
         }
         if let Some(entry) = self.operations.get_mut(index) {
             *entry = Operation {
                 used: true,
+                kind,
                 socket: owner.slot,
                 generation: owner.generation,
-                notify: args.flags.contains(RdmaFlags::NOTIFY_ME),
+                notify: flags.contains(RdmaFlags::NOTIFY_ME),
                 notify_failure,
-                flags: args.flags,
-                user_token: args.user_token,
-                rkey: args.cookie.rkey(),
+                flags,
+                user_token,
+                rkey: cookie.rkey(),
                 remote_address,
                 pieces,
-                count: args.local.len() as u8,
+                count: local.len() as u8,
                 ..Operation::EMPTY
             };
         }
         Ok(Link::to(index))
+    }
+
+    /// Makes `second` the operation that follows `first` in the same message.
+    pub(crate) fn follow(&mut self, first: Link, second: Link) {
+        if let Some(op) = first.get().and_then(|index| self.operations.get_mut(index)) {
+            op.next = second;
+        }
+    }
+
+    /// Gives an operation up whose message was refused: nobody hears of it.
+    pub(crate) fn withdraw_operation<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, link: Link) {
+        if let Some(op) = link.get().and_then(|index| self.operations.get_mut(index)) {
+            free_pieces(adapter, &mut op.pieces);
+            *op = Operation::EMPTY;
+        }
     }
 
     pub(crate) fn operation(&self, link: Link) -> Option<&Operation> {
@@ -179,22 +232,32 @@ impl Rds<'_> {
     ) -> Progress {
         let Some(op) = self.operation(link) else { return Progress::Complete };
         let Some(piece) = op.pieces.get(usize::from(op.posted)).filter(|_| op.posted < op.count) else {
-            return Progress::Complete;
+            return match op.next {
+                Link::NONE => Progress::Complete,
+                next => self.post_operation(adapter, connection, next, alone),
+            };
         };
         let Some(state) = self.connections.get(connection) else { return Progress::Full };
         let Some(ep) = state.ep() else { return Progress::Full };
         let segment = piece.segment;
         let remote = RmrTriplet::new(op.rkey, op.remote_address, segment.segment_length);
         // The message behind it reports; without one the last transfer has to.
-        let signal = alone && op.posted + 1 == op.count
+        let signal = alone && op.posted + 1 == op.count && op.next.is_none()
             || state.posts + 1 - state.signalled >= u64::from(self.limits.signal_every);
         let cookie = self.cookie(connection, CookieKind::Rdma, state.posts + 1);
         let mut flags = CompletionFlags::empty();
         flags.set(CompletionFlags::SUPPRESS, !signal);
-        let posted = if op.flags.contains(RdmaFlags::READWRITE) {
-            adapter.ep_post_rdma_write(ep, &[segment], cookie, &remote, flags)
-        } else {
-            adapter.ep_post_rdma_read(ep, &[segment], cookie, &remote, flags)
+        let posted = match op.kind {
+            Kind::Transfer if op.flags.contains(RdmaFlags::READWRITE) => {
+                adapter.ep_post_rdma_write(ep, &[segment], cookie, &remote, flags)
+            }
+            Kind::Transfer => adapter.ep_post_rdma_read(ep, &[segment], cookie, &remote, flags),
+            Kind::Atomic(AtomicOp::CompareSwap { compare, swap }) => {
+                adapter.ep_post_compare_swap(ep, &segment, cookie, &remote, compare, swap, flags)
+            }
+            Kind::Atomic(AtomicOp::FetchAdd { add }) => {
+                adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags)
+            }
         };
         match posted {
             Ok(()) => {}
@@ -214,6 +277,7 @@ impl Rds<'_> {
     /// Post `number` of a connection failed: remembers it if it was a transfer of the operation.
     pub(crate) fn note_failure(&mut self, link: Link, number: u64, status: DtoStatus) {
         let Some(op) = link.get().and_then(|index| self.operations.get_mut(index)) else { return };
+        let next = op.next;
         if op.first_post != 0 && (op.first_post..=op.last_post).contains(&number) {
             op.status = match status {
                 DtoStatus::Success | DtoStatus::ErrFlushed => op.status,
@@ -221,13 +285,33 @@ impl Rds<'_> {
                 _ => Some(RdmaStatus::OtherError),
             };
         }
+        self.note_failure(next, number, status);
     }
 
     /// Its application gave an operation up that is under way.
     pub(crate) fn cancel_operation(&mut self, link: Link) {
         if let Some(op) = link.get().and_then(|index| self.operations.get_mut(index)) {
             op.status.get_or_insert(RdmaStatus::Canceled);
+            let next = op.next;
+            self.cancel_operation(next);
         }
+    }
+
+    /// Whether nothing is to be sent after it.
+    pub(crate) fn is_silent(&self, link: Link) -> bool {
+        self.operation(link).is_some_and(|op| {
+            op.flags.contains(RdmaFlags::SILENT) && (op.next.is_none() || self.is_silent(op.next))
+        })
+    }
+
+    /// Whether the message that follows waits for it.
+    pub(crate) fn is_fence(&self, link: Link) -> bool {
+        self.operation(link).is_some_and(|op| op.flags.contains(RdmaFlags::FENCE) || self.is_fence(op.next))
+    }
+
+    /// Number of the last post of a message's operations.
+    pub(crate) fn last_post(&self, link: Link) -> u64 {
+        self.operation(link).map_or(0, |op| op.last_post.max(self.last_post(op.next)))
     }
 
     /// Ends an operation whose transfers the HCA is done with: with `status`, unless it failed otherwise before. Its local
@@ -239,11 +323,12 @@ impl Rds<'_> {
         status: RdmaStatus,
     ) {
         let Some(index) = link.get() else { return };
-        let Some(op) = self.operations.get_mut(index) else { return };
+        let Some(op) = self.operations.get_mut(index).filter(|op| op.used) else { return };
+        let next = core::mem::replace(&mut op.next, Link::NONE);
         free_pieces(adapter, &mut op.pieces);
-        let status = *op.status.get_or_insert(status);
+        let own = *op.status.get_or_insert(status);
         let owner = SocketHandle { slot: op.socket, generation: op.generation };
-        let wanted = op.notify || op.notify_failure && status != RdmaStatus::Success;
+        let wanted = op.notify || op.notify_failure && own != RdmaStatus::Success;
         let last = match open_socket(self.sockets, owner) {
             Ok(socket) if wanted && op.socket != NOBODY => {
                 let last = socket.notifications_last;
@@ -251,17 +336,17 @@ impl Rds<'_> {
                 if last.is_none() {
                     socket.notifications = link;
                 }
-                op.next = Link::NONE;
                 last
             }
             _ => {
                 *op = Operation::EMPTY;
-                return;
+                Link::NONE
             }
         };
         if let Some(before) = last.get().and_then(|index| self.operations.get_mut(index)) {
             before.next = link;
         }
+        self.end_operation(adapter, next, status);
     }
 
     /// The end of an operation of this socket that it asked to hear of (`RDS_CMSG_RDMA_STATUS`), oldest first; None if there is

@@ -102,11 +102,47 @@ pub struct RdmaArgs<'a> {
     pub user_token: u64,
 }
 
+/// What an atomic operation does to 8 bytes of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Replaces the value by `swap` if it is `compare`.
+    CompareSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is there afterwards.
+        swap: u64,
+    },
+    /// Adds `add`; what goes beyond 64 bits is gone.
+    FetchAdd {
+        /// The number to add.
+        add: u64,
+    },
+}
+
+/// `struct rds_atomic_args`: an atomic operation on 8 bytes of a peer, aligned to 8.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicArgs {
+    /// The peer's region.
+    pub cookie: RdmaCookie,
+    /// Where in the region, bytes.
+    pub remote_offset: u64,
+    /// 8 bytes for what was there before, in this machine's order.
+    pub local: DmaSlice,
+    /// What to do.
+    pub op: AtomicOp,
+    /// NOTIFY_ME, SILENT, FENCE.
+    pub flags: RdmaFlags,
+    /// For the notification.
+    pub user_token: u64,
+}
+
 /// What goes along with a message: the control messages of `sendmsg`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Control<'a> {
     /// `RDS_CMSG_RDMA_ARGS`: do this before the message is sent.
     pub rdma: Option<RdmaArgs<'a>>,
+    /// `RDS_CMSG_ATOMIC_FADD`, `RDS_CMSG_ATOMIC_CSWP`: and then this.
+    pub atomic: Option<AtomicArgs>,
     /// `RDS_CMSG_RDMA_MAP`: offer this memory to the receiver.
     pub map: Option<(DmaSlice, RdmaFlags)>,
     /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
@@ -159,8 +195,7 @@ impl Rds<'_> {
             return Err(RdsError::MessageSize);
         }
         let free = self.regions.iter_mut().find(|region| region.lmr_bits == 0).ok_or(RdsError::NoMemory)?;
-        let rights =
-            MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE | MemPriv::REMOTE_READ | MemPriv::REMOTE_WRITE;
+        let rights = MemPriv::ALL | MemPriv::REMOTE_ATOMIC;
         let created = adapter.lmr_create_zero_based(self.dat.ia, memory, self.dat.pz, rights)?;
         *free = Region {
             lmr_bits: created.lmr.bits(),

@@ -9,7 +9,6 @@ use crate::connection::State;
 use crate::error::RdsError;
 use crate::frames::{Link, Marks, Use};
 use crate::node::{Rds, is_unicast};
-use crate::operation::Operation;
 use crate::rdma::{Control, RdmaCookie};
 use crate::socket::{SocketHandle, is_v4, key, open_socket};
 use crate::wire::{Extension, FRAGMENT_LEN, Flags, fragments};
@@ -61,7 +60,7 @@ impl Rds<'_> {
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
-        if offers > 1 || offers > 0 && control.rdma.is_some() {
+        if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
         self.send_message(adapter, from, to, payload, Some(control))
@@ -164,10 +163,22 @@ impl Rds<'_> {
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let (mut cookie, mut operation) = (None, Link::NONE);
-        let extension = if let Some(args) = &control.rdma {
-            operation = self.create_operation(adapter, from, args)?;
-            Some(Extension::Rdma { rkey: args.cookie.rkey() })
-        } else {
+        let mut extension = None;
+        if let Some(args) = &control.rdma {
+            operation = self.create_transfer(adapter, from, args)?;
+            extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
+        }
+        if let Some(args) = &control.atomic {
+            match self.create_atomic(adapter, from, args) {
+                Ok(atomic) if operation.is_none() => operation = atomic,
+                Ok(atomic) => self.follow(operation, atomic),
+                Err(error) => {
+                    self.withdraw_operation(adapter, operation);
+                    return Err(error);
+                }
+            }
+        }
+        if operation.is_none() {
             let offered = match control.map {
                 Some((memory, flags)) => {
                     cookie = Some(self.get_mr(adapter, from, memory, flags)?);
@@ -178,8 +189,9 @@ impl Rds<'_> {
             if offered.is_some_and(|offered| !self.owns_region(from, offered)) {
                 return Err(RdsError::InvalidArgument);
             }
-            offered.map(|offered| Extension::RdmaDest { rkey: offered.rkey(), offset: offered.offset() })
-        };
+            extension =
+                offered.map(|offered| Extension::RdmaDest { rkey: offered.rkey(), offset: offered.offset() });
+        }
         if let Some(extension) = extension {
             self.frames.write_extensions(message, &extension.encode());
         }
@@ -282,8 +294,8 @@ impl Rds<'_> {
             state.operations += 1;
         }
         // What is not sent has the number of what is before it.
-        let silent = len == 0
-            && self.operations.get(operation.get().unwrap_or(usize::MAX)).is_some_and(Operation::is_silent);
+        let silent = len == 0 && !operation.is_none() && self.is_silent(operation);
+        let Some(state) = self.connections.get_mut(connection) else { return };
         state.next_tx += u64::from(!silent);
         if let Some(frame) = self.frames.at_mut(message) {
             frame.sequence = sequence - u64::from(silent);

@@ -6,8 +6,8 @@ use crate::congestion::MAP_FRAGMENTS;
 use crate::connection::{Cookie, CookieKind, State};
 use crate::frames::{Link, Marks};
 use crate::node::Rds;
-use crate::operation::{Operation, Progress};
-use crate::rdma::{RdmaFlags, RdmaStatus};
+use crate::operation::Progress;
+use crate::rdma::RdmaStatus;
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len, fragments};
 
 /// After so many messages one asks for an acknowledgement, as Linux does.
@@ -84,7 +84,7 @@ impl Rds<'_> {
     /// The operation was all there was to do.
     #[cold]
     fn sent_silently(&mut self, connection: usize, message: usize) {
-        let last_post = self.operation(self.frames.at(message).operation).map_or(0, Operation::last_post);
+        let last_post = self.last_post(self.frames.at(message).operation);
         if let Some(frame) = self.frames.at_mut(message) {
             frame.last_post = last_post;
         }
@@ -187,8 +187,7 @@ impl Rds<'_> {
         let last = index + 1 == fragments(len);
         let operation = descriptor.operation;
         let signal = last && (header.flags.contains(Flags::ACK_REQUIRED) || !operation.is_none());
-        let fence =
-            self.operation(operation).is_some_and(|operation| operation.flags().contains(RdmaFlags::FENCE));
+        let fence = !operation.is_none() && self.is_fence(operation);
         self.frames.write_header(frame, &header.encode());
         let number = self.post(
             adapter,

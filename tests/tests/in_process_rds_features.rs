@@ -1,8 +1,8 @@
 //! What RDS sockets have beside datagrams: congestion, options, readiness, RDMA by cookies.
 
 use rds_nostd::{
-    Arrival, Control, PollMask, PollRule, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsError,
-    SocketHandle, Transport, port_mask,
+    Arrival, AtomicArgs, AtomicOp, Control, PollMask, PollRule, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
+    RdmaStatus, RdsError, SocketHandle, Transport, port_mask,
 };
 use std::net::SocketAddr;
 use tests::rds::{Nodes, at, message};
@@ -436,5 +436,57 @@ fn misuse_is_refused_and_leaves_nothing() {
     }
     assert_eq!(rds.get_mr(adapter, socket, local[0], RdmaFlags::empty()), Err(RdsError::NoMemory));
     ground.sockets[0] = socket;
+    ground.close();
+}
+
+#[test]
+fn atomics_by_cookie() {
+    let mut ground = Ground::new(47, "loss=0.5%,dup=1%,reorder=1%");
+    let cookie = ground.offer(4096 + 40, 16, RdmaFlags::empty());
+    let word = |ground: &Ground, node: usize, offset: usize| {
+        let mut bytes = [0; 8];
+        ground.memory[node].read(offset, &mut bytes).expect("inside");
+        u64::from_ne_bytes(bytes)
+    };
+    let mut value = 0x0102_0304_0506_0708_u64;
+    ground.memory[1].write(4096 + 48, &value.to_ne_bytes()).expect("inside");
+    let mut buffer = [0; 16];
+    for number in 1..50 {
+        // Every third compares with what is not there; every second adds, with a message behind it.
+        let op = match number % 3 {
+            0 => AtomicOp::CompareSwap { compare: value ^ 1, swap: 1 },
+            1 => AtomicOp::CompareSwap { compare: value, swap: value.rotate_left(9) },
+            _ => AtomicOp::FetchAdd { add: 0xffff_0000_0000_0001_u64.wrapping_mul(number) },
+        };
+        let local = ground.memory[0].slice(64, 8).expect("inside");
+        let flags = RdmaFlags::NOTIFY_ME | RdmaFlags::FENCE;
+        let args = AtomicArgs { cookie, remote_offset: 8, local, op, flags, user_token: number };
+        let control = Control { atomic: Some(args), ..Control::default() };
+        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+        rds.sendmsg_control(adapter, ground.sockets[0], at(1, 5000), b"counted", &control).expect("accepted");
+        let done = RdmaNotify { user_token: number, status: RdmaStatus::Success };
+        assert_eq!(ground.notification(), done);
+        ground.nodes.receive(1, ground.sockets[1], &mut buffer);
+        assert_eq!(word(&ground, 0, 64), value, "operation {number}: what was there");
+        value = match op {
+            AtomicOp::CompareSwap { compare, swap } if compare == value => swap,
+            AtomicOp::CompareSwap { .. } => value,
+            AtomicOp::FetchAdd { add } => value.wrapping_add(add),
+        };
+        assert_eq!(word(&ground, 1, 4096 + 48), value, "operation {number}: what is there");
+    }
+    let local = ground.memory[0].slice(64, 8).expect("inside");
+    let odd = AtomicArgs {
+        cookie,
+        remote_offset: 4,
+        local,
+        op: AtomicOp::FetchAdd { add: 1 },
+        flags: RdmaFlags::empty(),
+        user_token: 0,
+    };
+    let control = Control { atomic: Some(odd), ..Control::default() };
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    let refused = rds.sendmsg_control(adapter, ground.sockets[0], at(1, 5000), b"x", &control);
+    assert_eq!(refused, Err(RdsError::InvalidArgument));
     ground.close();
 }
