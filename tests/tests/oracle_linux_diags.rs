@@ -69,9 +69,14 @@ fn device_information(lab: &mut Lab, device: usize) -> u64 {
         ("port_lid", 1, 0xbfff),
     ] {
         let found = number(&shown, name);
-        assert!((least..=most).contains(&found), "{name} of mlx5_{device}: {found} is not in {least}..={most}");
+        assert!(
+            (least..=most).contains(&found),
+            "{name} of mlx5_{device}: {found} is not in {least}..={most}"
+        );
     }
-    for flag in ["BAD_PKEY_CNTR", "PORT_ACTIVE_EVENT", "RC_RNR_NAK_GEN", "MEM_WINDOW", "XRC", "MEM_MGT_EXTENSIONS"] {
+    for flag in
+        ["BAD_PKEY_CNTR", "PORT_ACTIVE_EVENT", "RC_RNR_NAK_GEN", "MEM_WINDOW", "XRC", "MEM_MGT_EXTENSIONS"]
+    {
         assert!(shown.iter().any(|line| line.trim() == flag), "mlx5_{device} has no {flag}: {shown:#?}");
     }
     number(&shown, "port_lid")
@@ -160,7 +165,11 @@ fn counters(lab: &mut Lab, lids: &[u64]) {
         assert!(grown[0] >= iterations && grown[1] >= iterations, "port {port}: packets {grown:?}");
         let words = iterations * size / 4;
         assert!(grown[2] >= words && grown[3] >= words, "port {port}: words {grown:?}, at least {words}");
-        assert!(grown[2] < 2 * words && grown[3] < 2 * words, "port {port}: words {grown:?}, below {}", 2 * words);
+        assert!(
+            grown[2] < 2 * words && grown[3] < 2 * words,
+            "port {port}: words {grown:?}, below {}",
+            2 * words
+        );
     }
     lines(lab, &format!("perfquery {}", lids[1]));
     lines(lab, &format!("perfquery -R {}", lids[1]));

@@ -36,6 +36,14 @@ fn with_losses(lab: &mut Lab, seed: u64, kind: Kind, work: impl FnOnce(&mut Lab)
     Losses { dropped: after.dropped - before.dropped, overflow: after.overflow - before.overflow, ..after }
 }
 
+/// Packets that the HCAs have sent again so far.
+fn retransmitted(lab: &Lab) -> u64 {
+    let sum = lab.served().with_world(|world, _| {
+        world.nodes.iter().map(|node| node.hca.transport.counters.retransmitted).sum()
+    });
+    sum.expect("the devices' thread runs")
+}
+
 /// A program of reliable connections moves `size` bytes `iterations` times each way; seconds that it took, as it says.
 fn reliable(lab: &mut Lab, program: &str, size: u64, iterations: u64) -> f64 {
     let line = format!("{program} -s {size} -n {iterations}");
@@ -58,6 +66,7 @@ fn reliable_programs(lab: &mut Lab) {
     ] {
         let clean = reliable(lab, program, size, iterations);
         let mut lossy = Vec::new();
+        let before = retransmitted(lab);
         for seed in SEEDS {
             let mut seconds = 0.0;
             let losses = with_losses(lab, seed, Kind::Reliable, |lab| {
@@ -66,9 +75,10 @@ fn reliable_programs(lab: &mut Lab) {
             assert!(losses.dropped > 0, "{program}, seed {seed}: nothing was lost");
             lossy.push(seconds);
         }
-        println!("{program}: {clean} s without loss, {lossy:?} with 1 %");
-        let mean = lossy.iter().sum::<f64>() / lossy.len() as f64;
-        assert!(mean > clean, "{program}: what was lost takes time: {lossy:?} against {clean} s");
+        // Slower by what is sent again; the seconds depend on who else uses this machine.
+        let again = retransmitted(lab) - before;
+        println!("{program}: {clean} s without loss, {lossy:?} with 1 %, {again} packets sent again");
+        assert!(again >= SEEDS.len() as u64, "{program}: {again} packets sent again");
     }
 }
 

@@ -52,7 +52,12 @@ fn all_programs(lab: &mut Lab) {
     for size in [1, 4096, 65_536] {
         let line = format!("ibv_xsrq_pingpong -m 2048 -s {size} -n 100");
         for answer in pair(lab, PORT, &line, &format!("{line} guest0")) {
-            assert_eq!(answer.lines.last().map(String::as_str), Some("success"), "{line}:\n{}", answer.text());
+            assert_eq!(
+                answer.lines.last().map(String::as_str),
+                Some("success"),
+                "{line}:\n{}",
+                answer.text()
+            );
         }
     }
 }
