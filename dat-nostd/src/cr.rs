@@ -154,6 +154,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             _ => return Err(HandleType::Ep.invalid()),
         };
         let ep = self.eps.get(ep_handle)?;
+        ep.ia.check(cr.ia, HandleType::Ep)?;
         call.in_state(ep.state)?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(HandleType::Ep.invalid());

@@ -9,7 +9,7 @@ use crate::completion::{Meaning, Reaction};
 use crate::connect::Attempt;
 use crate::ep_attr::Streams;
 use crate::ep_qp::Plan;
-use crate::evd::check_stream;
+use crate::evd::{MAX_QLEN, check_stream};
 use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{Effect, EpCall, EpEvent};
@@ -164,11 +164,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         const BAD: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6);
         self.ias.get(ia)?;
         let pd = match pz {
-            Some(pz) => self.pzs.get(pz)?.pd,
+            Some(pz) => self.zone(pz, ia)?,
             None => Pd::default(),
         };
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
-        self.check_streams(&streams)?;
+        self.check_streams(ia, &streams)?;
         let attributes = self.check_attributes(&streams, attributes, false, BAD)?;
         self.check_notification(&streams, &attributes, BAD)?;
         let plan = Plan { pd, streams, srq: None, attributes };
@@ -176,10 +176,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Whether the EVDs live and take the streams.
-    pub(crate) fn check_streams(&self, streams: &Streams) -> DatResult<()> {
-        check_stream(&self.evds, streams.recv, EvdFlags::DTO, Subtype::InvalidHandleEvdRecv)?;
-        check_stream(&self.evds, streams.request, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest)?;
-        check_stream(&self.evds, streams.connect, EvdFlags::CONNECTION, Subtype::InvalidHandleEvdConn)
+    pub(crate) fn check_streams(&self, ia: IaHandle, streams: &Streams) -> DatResult<()> {
+        check_stream(&self.evds, Some(ia), streams.recv, EvdFlags::DTO, Subtype::InvalidHandleEvdRecv)?;
+        check_stream(&self.evds, Some(ia), streams.request, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest)?;
+        check_stream(
+            &self.evds,
+            Some(ia),
+            streams.connect,
+            EvdFlags::CONNECTION,
+            Subtype::InvalidHandleEvdConn,
+        )
     }
 
     /// The EP of a request, made by the provider: the consumer gives it zone and EVDs by `ep_modify` before it accepts.
@@ -273,7 +279,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.can_reserve(streams, requests, receives) {
             return Ok(());
         }
-        Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd))
+        let both = streams.recv == streams.request;
+        for (evd, more) in [
+            (streams.recv, if both { receives + requests } else { receives }),
+            (streams.request, if both { 0 } else { requests }),
+        ] {
+            if let Some(evd) = evd {
+                let state = self.evds.get(evd)?;
+                if state.unreserved() >= more {
+                    continue;
+                }
+                let entries = state.reserved + more;
+                if entries > MAX_QLEN {
+                    return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd));
+                }
+                // Twice as long, so that a row of EPs does not resize for each.
+                let ample = entries.saturating_mul(2).min(MAX_QLEN);
+                if self.resize_cq(evd, ample).is_err() {
+                    self.resize_cq(evd, entries)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Moves an EP by an event that ends nothing.

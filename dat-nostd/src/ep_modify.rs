@@ -102,7 +102,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
         let pd = match pz {
-            Some(pz) => self.pzs.get(pz).map_err(|_| BAD_VALUE)?.pd,
+            Some(pz) => self.zone(pz, ep.ia).map_err(|_| BAD_VALUE)?,
             None => Default::default(),
         };
         let old = ep.streams();
@@ -119,7 +119,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 old.connect
             },
         };
-        self.check_streams(&streams).map_err(|_| BAD_VALUE)?;
+        self.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
         let merged = merge(mask, &ep.attributes, &parameters.attributes);
         let lenient = ep.state == EpState::TentativeConnectionPending;
         let attributes = self.check_attributes(&streams, Some(&merged), lenient, BAD_VALUE)?;

@@ -6,7 +6,8 @@ use crate::adapter::Adapter;
 use crate::attr::EvdParameters;
 use crate::evd::{LEAST_EVENTS, MAX_QLEN, Notification};
 use crate::event::EventData;
-use crate::handle::{CnoHandle, EvdHandle};
+use crate::handle::{CnoHandle, EvdHandle, HandleType};
+use crate::memory::creation_error;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::types::{EvdFlags, EvdState};
 
@@ -41,7 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let state = self.evds.get(evd)?;
         let (before, seen) = (state.cno, state.seen);
         if let Some(cno) = cno {
-            self.cnos.get(cno)?;
+            self.cnos.get(cno).and_then(|of| of.ia.check(state.ia, HandleType::Cno))?;
         }
         if before == cno {
             return Ok(());
@@ -156,10 +157,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
     pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
         let evd = self.evds.get_mut(handle)?;
+        let entries = entries.max(evd.reserved);
         let Some(cq) = &mut evd.cq else { return Ok(()) };
-        if cq.capacity() >= entries.max(evd.reserved) {
+        if cq.capacity() >= entries {
             return Ok(());
         }
-        Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd))
+        self.hca.resize_cq(cq, entries).map_err(|error| creation_error(error, Subtype::ResourceTevd))?;
+        evd.qlen = cq.capacity();
+        Ok(())
     }
 }

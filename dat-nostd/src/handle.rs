@@ -187,6 +187,13 @@ handles! {
     SrqHandle Srq,
 }
 
+impl IaHandle {
+    /// INVALID_HANDLE of an object's kind if the object, which is of this IA, is to be used with another.
+    pub(crate) fn check(self, wanted: IaHandle, kind: HandleType) -> Result<(), DatReturn> {
+        if self == wanted { Ok(()) } else { Err(kind.invalid()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

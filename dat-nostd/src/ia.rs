@@ -66,7 +66,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
-        check_stream(&self.evds, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
+        check_stream(&self.evds, None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
         self.usable()?;
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
         // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.

@@ -4,7 +4,7 @@ use driver_mlx::{Access, Base, Error, MemoryRegion, Pd, Platform, Sge};
 
 use crate::adapter::Adapter;
 use crate::attr::{LmrCreated, LmrParameters};
-use crate::handle::{IaHandle, LmrHandle, PzHandle, Typed};
+use crate::handle::{HandleType, IaHandle, LmrHandle, PzHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::table::Table;
 use crate::types::{LmrTriplet, MemPriv, MemType};
@@ -164,6 +164,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, FULL))
     }
 
+    /// The protection domain of a zone of this IA.
+    pub(crate) fn zone(&self, pz: PzHandle, ia: IaHandle) -> DatResult<Pd> {
+        let pz = self.pzs.get(pz)?;
+        pz.ia.check(ia, HandleType::Pz)?;
+        Ok(pz.pd)
+    }
+
     /// `dat_pz_query`: the IA.
     ///
     /// # Errors
@@ -206,6 +213,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Region::Lmr(lmr) => {
                 self.ias.get(ia)?;
                 let parent = self.lmrs.get(lmr)?;
+                parent.ia.check(ia, HandleType::Lmr)?;
                 let (memory, has) = (parent.memory, parent.privileges);
                 let base = if parent.zero_based() { Base::Zero } else { Base::Virtual };
                 // Local read is always there, and what the memory's owner has kept from writing stays so.
@@ -257,7 +265,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         kind: Kind,
     ) -> DatResult<LmrCreated> {
         self.ias.get(ia)?;
-        let pd = self.pzs.get(pz)?.pd;
+        let pd = self.zone(pz, ia)?;
         if memory.is_empty() {
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }

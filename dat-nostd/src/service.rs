@@ -8,7 +8,7 @@ use crate::attr::{PspParameters, RspParameters};
 use crate::connect::OWNER_PSP;
 use crate::evd::check_stream;
 use crate::event::ServicePoint;
-use crate::handle::{EpHandle, EvdHandle, IaHandle, PspHandle, RspHandle, Typed};
+use crate::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, RspHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{EpCall, EpEvent};
 use crate::types::{EvdFlags, PspFlags};
@@ -91,7 +91,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: PspFlags,
     ) -> DatResult<(u64, PspHandle)> {
         let framing = self.framing(ia)?;
-        check_stream(&self.evds, Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
+        check_stream(&self.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
         self.usable()?;
         let first = self.random.next_u64();
         // Fewer listeners than qualifiers exist, so a free one comes soon or there is no room for a listener either.
@@ -110,7 +110,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// What all service points ask; gives the service id.
     fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
         let framing = self.framing(ia)?;
-        check_stream(&self.evds, Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
+        check_stream(&self.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
         let Some(service_id) = framing.service_id(conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
@@ -184,7 +184,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<RspHandle> {
         self.ias.get(ia)?;
         if let Some(ep) = ep {
-            self.eps.get(ep)?;
+            self.eps.get(ep).and_then(|ep| ep.ia.check(ia, HandleType::Ep))?;
         }
         let service_id = self.check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {

@@ -13,7 +13,7 @@ use crate::ep::MAX_IOV;
 use crate::ep_attr::Streams;
 use crate::ep_qp::Plan;
 use crate::event::AsyncError;
-use crate::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
+use crate::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
 use crate::memory::{creation_error, lmr_of};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{SrqCall, SrqEvent, SrqState};
@@ -83,7 +83,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<SrqHandle> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         self.ias.get(ia)?;
-        let pd = self.pzs.get(pz)?.pd;
+        let pd = self.zone(pz, ia)?;
         let wrong = attributes.max_recv_dtos == 0
             || attributes.max_recv_dtos > self.max_srq_dtos()
             || attributes.max_recv_iov == 0
@@ -297,10 +297,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<EpHandle> {
         const BAD: DatReturn = bad_attributes();
         self.ias.get(ia)?;
-        let pd = self.pzs.get(pz)?.pd;
+        let pd = self.zone(pz, ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
-        self.check_streams(&streams)?;
+        self.check_streams(ia, &streams)?;
         let state = self.shared.srqs.get(srq)?.state;
+        self.shared.srqs.get(srq)?.ia.check(ia, HandleType::Srq)?;
         if recv_evd.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandleEvdRecv));
         }
