@@ -1,9 +1,9 @@
 //! Event dispatchers: streams, software queue, CQ, dequeue. DAT 1.2, event management.
 
-use driver_mlx::{Bar, Cq, CqConfig, Platform};
+use driver_mlx::{Bar, Completion, Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
-use crate::completion::{Reaction, deliver};
+use crate::completion::{Reaction, deliver, deliver_special};
 use crate::ep::Ep;
 use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::handle::{CnoHandle, EvdHandle, HandleType, IaHandle};
@@ -12,8 +12,9 @@ use crate::queue::EventQueue;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{EvdCall, EvdCondition};
 use crate::table::Table;
-use crate::types::{DtoStatus, EvdFlags};
+use crate::types::{DtoStatus, EpState, EvdFlags};
 use crate::wait::WaitState;
+use crate::work::Cookie;
 
 /// Software events that every EVD has room for; consumers ask for too few in practice.
 pub(crate) const LEAST_EVENTS: u32 = 8;
@@ -220,34 +221,114 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        match self.dequeue_sent(evd) {
+            Some(event) => Ok(event),
+            None => self.dequeue_any(evd),
+        }
+    }
+
+    /// The usual event where much is posted: a request of a connection in good order is done. None if it is anything else, or has been
+    /// taken without an event: then [`Adapter::dequeue_any`] goes on.
+    #[inline(always)]
+    fn dequeue_sent(&mut self, evd: EvdHandle) -> Option<Event> {
+        let state = self.evds.get_mut(evd).ok()?;
+        if !state.is_plain() {
+            return None;
+        }
+        let completion = state.cq.as_mut()?.poll_send()?;
+        let index = completion.user_index() as u16;
+        // In good order is an EP that is connected; only then the completion is nothing but a completion.
+        let Some(ep) = self.eps.at_mut(index).filter(|ep| ep.state == EpState::Connected) else {
+            return self.dequeued(evd, completion.into());
+        };
+        let Some(qp) = &mut ep.qp else { return self.dequeued(evd, completion.into()) };
+        let cookie = qp.retire_send(&completion).map(Cookie);
+        let Some(cookie) = cookie.filter(|cookie| !cookie.is_special()) else {
+            return self.sent_specially(evd, completion.into(), cookie);
+        };
+        let Some(user_cookie) = ep.requests.retire(&ep.cookies, cookie.index()) else {
+            return self.sent_specially(evd, completion.into(), None);
+        };
+        let data = EventData::Dto(DtoCompletion {
+            ep: ep.handle,
+            user_cookie,
+            transferred_length: u64::from(cookie.length()),
+            operation: cookie.operation(),
+            status: DtoStatus::Success,
+            received: Received::Plain,
+            vendor_syndrome: 0,
+        });
+        state.count_consumed(true);
+        Some(Event { evd, data })
+    }
+
+    /// A request of a connected EP that is suppressed, our own, a bind (with its cookie), or not outstanding.
+    #[cold]
+    #[inline(never)]
+    fn sent_specially(
+        &mut self,
+        evd: EvdHandle,
+        completion: Completion,
+        cookie: Option<Cookie>,
+    ) -> Option<Event> {
+        let data = match self.eps.at_mut(completion.user_index() as u16) {
+            Some(ep) if ep.owns(&completion) => {
+                cookie.and_then(|cookie| deliver_special(ep, &mut self.shared, cookie, DtoStatus::Success))
+            }
+            _ => {
+                self.counters.stale_completions += 1;
+                None
+            }
+        };
+        if let Ok(state) = self.evds.get_mut(evd) {
+            state.count_consumed(data.is_some());
+        }
+        data.map(|data| Event { evd, data })
+    }
+
+    /// The event of a completion taken from the CQ, if it is one.
+    #[inline(never)]
+    fn dequeued(&mut self, evd: EvdHandle, completion: Completion) -> Option<Event> {
+        let index = completion.user_index() as u16;
+        let (delivered, reaction) = match self.eps.at_mut(index) {
+            Some(ep) if ep.owns(&completion) => {
+                let reaction = ep.reaction(&completion);
+                (deliver(ep, &mut self.shared, &completion), reaction)
+            }
+            _ => {
+                self.counters.stale_completions += 1;
+                (None, Reaction::None)
+            }
+        };
+        // Before the reaction, which asks how many completions there are.
+        if let Ok(state) = self.evds.get_mut(evd) {
+            state.count_consumed(delivered.is_some());
+        }
+        // Success on a connected EP: nothing but the event.
+        if reaction != Reaction::None {
+            self.react(index, reaction);
+        }
+        delivered.map(|data| Event { evd, data })
+    }
+
+    /// Anything at all, looked for in the CQ first.
+    #[inline(never)]
+    fn dequeue_any(&mut self, evd: EvdHandle) -> DatResult<Event> {
         let state = self.evds.get_mut(evd)?;
         if state.is_plain()
             && let Some(cq) = &mut state.cq
         {
-            let completion = match cq.poll() {
-                Ok(Some(completion)) => completion,
-                Ok(None) => return self.evd_dequeue_slow(evd),
+            match cq.poll() {
+                Ok(Some(completion)) => {
+                    if let Some(event) = self.dequeued(evd, completion) {
+                        return Ok(event);
+                    }
+                }
+                Ok(None) => {}
                 Err(_) => {
                     state.count_consumed(false);
                     self.bad_completion();
-                    return self.evd_dequeue_slow(evd);
                 }
-            };
-            let index = completion.user_index() as u16;
-            let Some(ep) = self.eps.at_mut(index).filter(|ep| ep.owns(&completion)) else {
-                state.count_consumed(false);
-                self.counters.stale_completions += 1;
-                return self.evd_dequeue_slow(evd);
-            };
-            let reaction = ep.reaction(&completion);
-            let delivered = deliver(ep, &mut self.shared, &completion);
-            state.count_consumed(delivered.is_some());
-            // Success on a connected EP: nothing but the event.
-            if reaction != Reaction::None {
-                self.react(index, reaction);
-            }
-            if let Some(delivered) = delivered {
-                return Ok(Event { evd, data: delivered });
             }
         }
         self.evd_dequeue_slow(evd)

@@ -116,6 +116,14 @@ impl SendCompletion {
     }
 }
 
+impl From<SendCompletion> for Completion {
+    #[inline(always)]
+    fn from(sent: SendCompletion) -> Self {
+        let SendCompletion { at_20, at_28, at_38 } = sent;
+        Self { kind: CompletionKind::Send, at_20, at_28, at_38, at_10: 0, at_18: 0, inline: [0; 2] }
+    }
+}
+
 impl fmt::Debug for SendCompletion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("SendCompletion");
@@ -511,10 +519,7 @@ impl<B: Bar> Cq<B> {
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, CqError> {
         match self.poll_send() {
-            Some(SendCompletion { at_20, at_28, at_38 }) => {
-                let kind = CompletionKind::Send;
-                Ok(Some(Completion { kind, at_20, at_28, at_38, at_10: 0, at_18: 0, inline: [0; 2] }))
-            }
+            Some(sent) => Ok(Some(sent.into())),
             None => self.poll_other(),
         }
     }
