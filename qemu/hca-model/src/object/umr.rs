@@ -154,9 +154,16 @@ impl Mkeys {
                     return refuse("mkc.len", format!("{len} bytes over pieces of {room} bytes"));
                 }
                 let pd = if mask.contains(MkeyMask::PD) { mkc::pd.get32(context) } else { mkey.pd };
-                klms(request.list)
-                    .filter(|klm| klm.byte_count != 0)
-                    .try_for_each(|klm| self.check_piece(who, pd, access, klm))
+                // Lists are rounded up: what lies behind the key's length may be left over from before.
+                let mut before = 0u64;
+                for klm in klms(request.list) {
+                    let behind = request.offset == 0 && !length64 && before >= len;
+                    if !behind && klm.byte_count != 0 {
+                        self.check_piece(who, pd, access, klm)?;
+                    }
+                    before += u64::from(klm.byte_count);
+                }
+                Ok(())
             }
             Translation::Ksm { .. } => Ok(()),
         }
