@@ -189,12 +189,30 @@ pub const ROWS: &[Row] = &[
         },
     ),
     impossible("ep_create", InvalidParameter, "the pointer for the EP is null", BY_VALUE),
-    refused("ep_create", InsufficientResources, "the EVD has no room for the EP's completions", |b| {
+    refused("ep_create", InvalidHandle, "the protection zone or an EVD is of another IA", |b| {
         let h = b.here;
+        let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        let attributes = EpAttributes { max_recv_dtos: 0, max_request_dtos: 0, ..EpAttributes::DEFAULT };
+        vec![
+            call!(ep_create(ia, Some(h.pz), None, None, None, Some(&attributes))),
+            call!(ep_create(ia, None, Some(h.recv), None, None, None)),
+            call!(ep_create(ia, None, None, Some(h.request), None, None)),
+            call!(ep_create(ia, None, None, None, Some(h.connect), None)),
+        ]
+    }),
+    refused("ep_create", InsufficientResources, "no memory is left for its queues", |b| {
+        let h = b.here;
+        let most = b.net.nodes[0].ia_query(h.ia).unwrap().1.max_dto_per_ep;
+        let deep = EpAttributes { max_recv_dtos: most, max_request_dtos: most, ..EpAttributes::DEFAULT };
         let a = &mut b.net.nodes[0];
-        let small = a.evd_create(h.ia, 1, None, EvdFlags::DTO).unwrap();
-        let deep = EpAttributes { max_recv_dtos: 600, max_request_dtos: 600, ..EpAttributes::DEFAULT };
-        vec![call!(ep_create(h.ia, Some(h.pz), Some(small), Some(small), Some(h.connect), Some(&deep)))]
+        let evd = a.evd_create(h.ia, 1, None, EvdFlags::DTO).unwrap();
+        let (pz, connect) = (Some(h.pz), Some(h.connect));
+        let mut eps = Vec::new();
+        while let Ok(ep) = a.ep_create(h.ia, pz, Some(evd), Some(evd), connect, Some(&deep)) {
+            eps.push(ep);
+        }
+        assert!(eps.len() < 16, "memory ends before the places for EPs");
+        vec![call!(ep_create(h.ia, pz, Some(evd), Some(evd), connect, Some(&deep)))]
     }),
     refused_as("ep_create", InsufficientResources, Subtype::ResourceTep, "no EP is left", |b| {
         let h = b.here;

@@ -119,28 +119,27 @@ pub const ROWS: &[Row] = &[
         Subtype::InvalidStateIaInUse,
         "graceful, and any object of the consumer is left",
         |b| {
-            // One IA for each kind of object that it may be left with.
-            let mut calls = vec![];
-            let a = b.a();
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.pz_create(ia).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.evd_create(ia, 8, None, EvdFlags::SOFTWARE).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            // One IA for each kind of object that it may be left with, and what that needs.
             let (h, a) = (b.here, b.a());
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.lmr_create(ia, h.memory, h.pz, MemPriv::ALL).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.ep_create(ia, Some(h.pz), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.psp_create(ia, 77, h.cr, PspFlags::Consumer).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.rsp_create(ia, 78, None, h.cr).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let mut calls = vec![];
+            let open = |a: &mut crate::common::Node| a.ia_open("ib0", 8, None).unwrap().0;
+            let mut left = |ia| calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let ia = open(a);
+            a.pz_create(ia).unwrap();
+            left(ia);
+            let ia = open(a);
+            a.evd_create(ia, 8, None, EvdFlags::SOFTWARE).unwrap();
+            left(ia);
+            let ia = open(a);
+            let pz = a.pz_create(ia).unwrap();
+            a.lmr_create(ia, h.memory, pz, MemPriv::ALL).unwrap();
+            left(ia);
+            let ia = open(a);
+            a.ep_create(ia, None, None, None, None, None).unwrap();
+            left(ia);
+            let ia = open(a);
+            a.cno_create(ia, None).unwrap();
+            left(ia);
             calls
         },
     ),
@@ -148,21 +147,29 @@ pub const ROWS: &[Row] = &[
         "ia_close",
         InvalidState,
         Subtype::InvalidStateIaInUse,
-        "graceful, and a CNO, SRQ or RMR is left",
+        "graceful, and a service point, SRQ or RMR is left",
         |b| {
             *b = Bench::new();
-            let (h, a) = (b.here, b.a());
+            let a = b.a();
             let mut calls = vec![];
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.cno_create(ia, None).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
-            a.srq_create(ia, h.pz, &crate::bench::SRQ).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
-            let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
+            let open = |a: &mut crate::common::Node| a.ia_open("ib0", 8, None).unwrap().0;
+            let mut left = |ia| calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            let ia = open(a);
+            let evd = a.evd_create(ia, 8, None, EvdFlags::CR).unwrap();
+            a.psp_create(ia, 77, evd, PspFlags::Consumer).unwrap();
+            left(ia);
+            let ia = open(a);
+            let evd = a.evd_create(ia, 8, None, EvdFlags::CR).unwrap();
+            a.rsp_create(ia, 78, None, evd).unwrap();
+            left(ia);
+            let ia = open(a);
+            let pz = a.pz_create(ia).unwrap();
+            a.srq_create(ia, pz, &crate::bench::SRQ).unwrap();
+            left(ia);
+            let ia = open(a);
             let pz = a.pz_create(ia).unwrap();
             a.rmr_create(pz).unwrap();
-            calls.push(call!(ia_close(ia, CloseFlags::Graceful)));
+            left(ia);
             calls
         },
     ),

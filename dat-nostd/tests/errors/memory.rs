@@ -149,6 +149,11 @@ pub const ROWS: &[Row] = &[
     ),
     impossible("lmr_create", InvalidParameter, "the memory type does not exist", crate::registry::AN_ENUM),
     impossible("lmr_create", ModelNotSupported, "the memory type is not offered", "all three are"),
+    refused_as("lmr_create", InvalidHandle, Subtype::InvalidHandlePz, "the PZ is of another IA", |b| {
+        let h = b.here;
+        let (other, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        vec![call!(lmr_create(other, h.memory, h.pz, MemPriv::ALL))]
+    }),
     refused("lmr_create", LengthError, "the length is 0", |b| {
         let h = b.here;
         let memory = h.memory.slice(0, 0).expect("inside");

@@ -44,6 +44,11 @@ pub const ROWS: &[Row] = &[
             not_for_requests(b).into_iter().map(|evd| call!(psp_create(h.ia, 50, evd, CONSUMER))).collect()
         },
     ),
+    refused_as("psp_create", InvalidHandle, Subtype::InvalidHandleEvdCr, "the EVD is of another IA", |b| {
+        let h = b.here;
+        let (other, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        vec![call!(psp_create(other, 50, h.cr, CONSUMER))]
+    }),
     refused_as(
         "psp_create",
         InvalidParameter,
@@ -52,11 +57,12 @@ pub const ROWS: &[Row] = &[
         |b| {
             let h = b.here;
             let (own, _) = b.a().ia_open("ib0-dat", 8, None).unwrap();
+            let evd = b.a().evd_create(own, 8, None, EvdFlags::CR).unwrap();
             vec![
                 call!(psp_create(h.ia, 0, h.cr, CONSUMER)),
                 call!(psp_create(h.ia, 65536, h.cr, CONSUMER)),
                 call!(psp_create(h.ia, u64::MAX, h.cr, CONSUMER)),
-                call!(psp_create(own, 0, h.cr, CONSUMER)),
+                call!(psp_create(own, 0, evd, CONSUMER)),
             ]
         },
     ),
@@ -71,7 +77,8 @@ pub const ROWS: &[Row] = &[
         let h = b.here;
         b.a().psp_create(h.ia, 51, h.cr, CONSUMER).unwrap();
         let (second, _) = b.a().ia_open("ib0", 8, None).unwrap();
-        vec![call!(psp_create(h.ia, 51, h.cr, CONSUMER)), call!(psp_create(second, 51, h.cr, CONSUMER))]
+        let evd = b.a().evd_create(second, 8, None, EvdFlags::CR).unwrap();
+        vec![call!(psp_create(h.ia, 51, h.cr, CONSUMER)), call!(psp_create(second, 51, evd, CONSUMER))]
     }),
     refused("psp_create", InsufficientResources, "no service point is left", |b| {
         let h = b.here;
@@ -213,6 +220,12 @@ pub const ROWS: &[Row] = &[
             not_for_requests(b).into_iter().map(|evd| call!(rsp_create(h.ia, 70, Some(ep), evd))).collect()
         },
     ),
+    refused("rsp_create", InvalidHandle, "the EP or the EVD is of another IA", |b| {
+        let (h, ep) = (b.here, b.endpoint());
+        let (other, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        let evd = b.a().evd_create(other, 8, None, EvdFlags::CR).unwrap();
+        vec![call!(rsp_create(other, 70, None, h.cr)), call!(rsp_create(other, 70, Some(ep), evd))]
+    }),
     refused(
         "rsp_create",
         InvalidParameter,
