@@ -77,6 +77,7 @@ impl World {
             if self.fabric.ready(node.port) {
                 more |= node.hca.poll(now, memory, interrupts, &mut self.fabric.wire(node.port, now));
             } else {
+                node.hca.port.counters.xmit_wait += 1;
                 more = true;
             }
         }
