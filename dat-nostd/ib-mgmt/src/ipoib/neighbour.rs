@@ -47,7 +47,7 @@ impl Default for NeighbourConfig {
     }
 }
 
-/// State of an entry, see the [module](self).
+/// State of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum NeighbourState {
