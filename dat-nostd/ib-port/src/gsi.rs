@@ -4,13 +4,14 @@
 //! sends under number 1, as Linux does; otherwise the QP1 object sends too.
 
 use driver_mlx::{
-    Access, AddressVector, Base, CompletionKind, Cq, CqConfig, CqNumber, DmaSlice, Error, Grh, Hca,
-    InitParams, Lid, MemoryRegion, Path, Pd, Platform, Psn, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp,
-    Service, Sge,
+    AddressVector, CompletionKind, CqNumber, Error, Grh, Hca, Lid, Path, Pd, Platform, QKey, Qp, QpConfig,
+    QpNumber, SendFlags, SendOp, Service,
 };
 use driver_mlx::{Bar, Gid as DriverGid};
 use ib_mgmt::Gid;
 use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
+
+use crate::queue::{Buffers, start_qp};
 
 /// Bytes before a received datagram: room for its global routing header.
 const GRH_LEN: usize = 40;
@@ -39,77 +40,30 @@ pub struct GsiCounters {
 /// QP1 and what it needs.
 #[derive(Debug)]
 pub(crate) struct Gsi<B: Bar> {
-    pd: Pd,
-    memory: DmaSlice,
-    region: MemoryRegion,
-    cq: Cq<B>,
+    queue: Buffers<B>,
     receiver: Qp<B>,
     /// The UD QP that sends as QP 1; None if the QP1 object does it.
     sender: Option<Qp<B>>,
     /// A set bit is a send buffer under way.
     sending: u32,
-    rate_supported: u16,
-    armed: bool,
     pub(crate) counters: GsiCounters,
 }
 
 impl<B: Bar> Gsi<B> {
     /// Makes and starts QP1 of port 1. What was begun is undone on failure.
     pub(crate) fn open<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>) -> Result<Self, Error> {
-        let pd = hca.alloc_pd()?;
-        let result = Self::open_memory(hca, pd);
-        if result.is_err() {
-            // The first error is the one to tell.
-            let _ = hca.dealloc_pd(pd);
-        }
-        result
-    }
-
-    fn open_memory<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, pd: Pd) -> Result<Self, Error> {
-        let memory = hca.alloc(RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN, 4096)?;
-        let region = match hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
-            Ok(region) => region,
-            Err(error) => {
-                let _ = hca.free(memory);
-                return Err(error);
-            }
-        };
-        let result = Self::open_queues(hca, pd, memory, region);
-        if result.is_err() {
-            let _ = hca.deregister(region);
-            let _ = hca.free(memory);
-        }
-        result
-    }
-
-    fn open_queues<P: Platform<Bar = B>>(
-        hca: &mut Hca<'_, P>,
-        pd: Pd,
-        memory: DmaSlice,
-        region: MemoryRegion,
-    ) -> Result<Self, Error> {
-        let cq = hca.create_cq(&CqConfig { entries: (RECEIVES + SENDS) as u32, eq: 0 })?;
+        let len = RECEIVES * RECEIVE_STRIDE + SENDS * MAD_LEN;
+        let queue = Buffers::open(hca, len, RECEIVES + SENDS)?;
         let apart = hca.caps().set_deth_sqpn;
-        let (receiver, sender) = match Self::open_pair(hca, pd, cq.number(), apart) {
+        let (receiver, sender) = match Self::open_pair(hca, queue.pd, queue.cq_number(), apart) {
             Ok(pair) => pair,
             Err(error) => {
-                let _ = hca.destroy_cq(cq);
+                // The first error is the one to tell.
+                let _ = queue.close(hca);
                 return Err(error);
             }
         };
-        let rate_supported = hca.caps().stat_rate_support;
-        let mut gsi = Self {
-            pd,
-            memory,
-            region,
-            cq,
-            receiver,
-            sender,
-            sending: 0,
-            rate_supported,
-            armed: false,
-            counters: GsiCounters::default(),
-        };
+        let mut gsi = Self { queue, receiver, sender, sending: 0, counters: GsiCounters::default() };
         for index in 0..RECEIVES {
             gsi.post_receive(index);
         }
@@ -130,7 +84,7 @@ impl<B: Bar> Gsi<B> {
             max_recv_sge: 1,
             ..QpConfig::rc(pd, cq)
         };
-        let receiver = Self::open_qp(hca, &config)?;
+        let receiver = start_qp(hca, &config)?;
         if !apart {
             return Ok((receiver, None));
         }
@@ -141,25 +95,10 @@ impl<B: Bar> Gsi<B> {
             deth_sqpn: Some(QpNumber::GSI),
             ..config
         };
-        match Self::open_qp(hca, &config) {
+        match start_qp(hca, &config) {
             Ok(sender) => Ok((receiver, Some(sender))),
             Err(error) => {
                 let _ = hca.destroy_qp(receiver);
-                Err(error)
-            }
-        }
-    }
-
-    fn open_qp<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>, config: &QpConfig) -> Result<Qp<B>, Error> {
-        let mut qp = hca.create_qp(config)?;
-        let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
-        let result = hca
-            .modify_to_init(&mut qp, &params)
-            .and_then(|()| hca.modify_to_rts_datagram(&mut qp, Psn::new(0)));
-        match result {
-            Ok(()) => Ok(qp),
-            Err(error) => {
-                let _ = hca.destroy_qp(qp);
                 Err(error)
             }
         }
@@ -169,11 +108,8 @@ impl<B: Bar> Gsi<B> {
     pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
         let sender = self.sender.map_or(Ok(()), |qp| hca.destroy_qp(qp));
         let receiver = hca.destroy_qp(self.receiver);
-        let cq = hca.destroy_cq(self.cq);
-        let region = hca.deregister(self.region);
-        let memory = if region.is_ok() { hca.free(self.memory) } else { Ok(()) };
-        let pd = hca.dealloc_pd(self.pd);
-        sender.and(receiver).and(cq).and(region).and(memory).and(pd)
+        let queue = self.queue.close(hca);
+        sender.and(receiver).and(queue)
     }
 
     fn receive_offset(index: usize) -> usize {
@@ -181,11 +117,7 @@ impl<B: Bar> Gsi<B> {
     }
 
     fn post_receive(&mut self, index: usize) {
-        let sge = Sge {
-            address: self.region.address + Self::receive_offset(index) as u64,
-            length: (GRH_LEN + MAD_LEN) as u32,
-            lkey: self.region.lkey,
-        };
+        let sge = self.queue.sge(Self::receive_offset(index), GRH_LEN + MAD_LEN);
         if self.receiver.post_recv(&[sge], index as u64).is_err() {
             self.counters.bad += 1;
         }
@@ -214,13 +146,9 @@ impl<B: Bar> Gsi<B> {
             static_rate: 0,
             grh,
         };
-        let vector = AddressVector::new(&path, QpNumber::new(to.qpn), QKey::GSI, self.rate_supported);
-        let sge = Sge {
-            address: self.region.address + offset as u64,
-            length: MAD_LEN as u32,
-            lkey: self.region.lkey,
-        };
-        let written = self.memory.write(offset, mad.as_bytes()).is_ok();
+        let vector = AddressVector::new(&path, QpNumber::new(to.qpn), QKey::GSI, self.queue.rate_supported);
+        let sge = self.queue.sge(offset, MAD_LEN);
+        let written = self.queue.memory.write(offset, mad.as_bytes()).is_ok();
         let qp = self.sender.as_mut().unwrap_or(&mut self.receiver);
         let posted = written
             && qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_ok();
@@ -238,7 +166,7 @@ impl<B: Bar> Gsi<B> {
     pub(crate) fn receive(&mut self) -> Option<(Mad, MadAddress)> {
         // As many completions as the queue can hold, so that a device that repeats itself cannot keep us here.
         for _ in 0..RECEIVES + SENDS {
-            let completion = match self.cq.poll() {
+            let completion = match self.queue.cq.poll() {
                 Ok(Some(completion)) => completion,
                 Ok(None) => return None,
                 Err(_) => {
@@ -267,8 +195,8 @@ impl<B: Bar> Gsi<B> {
             let mut grh = [0; GRH_LEN];
             let mut mad = Mad::zeroed();
             let offset = Self::receive_offset(index);
-            let read = self.memory.read(offset, &mut grh).is_ok()
-                && self.memory.read(offset + GRH_LEN, mad.as_bytes_mut()).is_ok();
+            let read = self.queue.memory.read(offset, &mut grh).is_ok()
+                && self.queue.memory.read(offset + GRH_LEN, mad.as_bytes_mut()).is_ok();
             self.post_receive(index);
             if !good || !read {
                 self.counters.bad += 1;
@@ -288,28 +216,14 @@ impl<B: Bar> Gsi<B> {
         None
     }
 
-    /// The CQ's number, to tell whose event it is.
-    pub(crate) fn cq_number(&self) -> CqNumber {
-        self.cq.number()
-    }
-
-    /// The event of [`Gsi::arm`] arrived.
-    pub(crate) fn notified(&mut self) {
-        self.cq.notified();
-        self.armed = false;
-    }
-
-    /// Asks for an event at the next datagram.
-    pub(crate) fn arm(&mut self) {
-        if !self.armed {
-            self.cq.arm(false);
-            self.armed = true;
-        }
+    /// Completion queue and memory.
+    pub(crate) fn queue(&mut self) -> &mut Buffers<B> {
+        &mut self.queue
     }
 
     /// Whether something has arrived that was not taken yet.
     pub(crate) fn has_work(&self) -> bool {
-        !matches!(self.cq.peek(0), Ok(None))
+        self.queue.has_work()
     }
 }
 

@@ -2,14 +2,15 @@
 //! is the business of [`crate::ip`].
 
 use driver_mlx::{
-    Access, AddressVector, Bar, Base, CompletionKind, Cq, CqConfig, CqNumber, DmaSlice, Error, Hca,
-    InitParams, MemoryRegion, Pd, Platform, Psn, QKey, Qp, QpConfig, QpNumber, SendFlags, SendOp, Service,
-    Sge,
+    AddressVector, Bar, CompletionKind, Error, Hca, Platform, QKey, Qp, QpConfig, QpNumber, SendFlags,
+    SendOp, Service,
 };
 use ib_mgmt::Gid;
 use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
 
 use core::net::Ipv4Addr;
+
+use crate::queue::{Buffers, start_qp};
 
 /// Receives kept posted.
 pub(crate) const RECEIVES: usize = 128;
@@ -102,21 +103,16 @@ pub(crate) struct FrameCounters {
 /// The queue pair, its queue and memory.
 #[derive(Debug)]
 pub(crate) struct FrameQueue<'s, B: Bar> {
-    pd: Pd,
-    memory: DmaSlice,
-    region: MemoryRegion,
-    cq: Cq<B>,
+    queue: Buffers<B>,
     /// Made when the broadcast group's Q_Key is known.
     qp: Option<Qp<B>>,
     qkey: u32,
-    rate_supported: u16,
     tx: &'s mut [TxSlot],
     sequence: u64,
     waiting: usize,
     unread: [Unread; UNREAD],
     unread_first: usize,
     unread_count: usize,
-    armed: bool,
     /// The device gave the queue pair up.
     broken: bool,
     /// A packet arrived for the reader since [`FrameQueue::take_news`].
@@ -131,68 +127,29 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         tx: &'s mut [TxSlot],
     ) -> Result<Self, Error> {
         tx.fill(TxSlot::EMPTY);
-        let pd = hca.alloc_pd()?;
-        let opened = Self::open_memory(hca, pd);
-        let (memory, region, cq) = match opened {
-            Ok(parts) => parts,
-            Err(error) => {
-                // The first error is the one to tell.
-                let _ = hca.dealloc_pd(pd);
-                return Err(error);
-            }
-        };
-        let rate_supported = hca.caps().stat_rate_support;
+        let len = RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN;
+        let queue = Buffers::open(hca, len, RECEIVES + IP_SENDS)?;
         Ok(Self {
-            pd,
-            memory,
-            region,
-            cq,
+            queue,
             qp: None,
             qkey: 0,
-            rate_supported,
             tx,
             sequence: 0,
             waiting: 0,
             unread: [Unread { buffer: 0, len: 0 }; UNREAD],
             unread_first: 0,
             unread_count: 0,
-            armed: false,
             broken: false,
             news: false,
             counters: FrameCounters::default(),
         })
     }
 
-    fn open_memory<P: Platform<Bar = B>>(
-        hca: &mut Hca<'_, P>,
-        pd: Pd,
-    ) -> Result<(DmaSlice, MemoryRegion, Cq<B>), Error> {
-        let memory = hca.alloc(RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN, 4096)?;
-        let region = match hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
-            Ok(region) => region,
-            Err(error) => {
-                let _ = hca.free(memory);
-                return Err(error);
-            }
-        };
-        match hca.create_cq(&CqConfig { entries: (RECEIVES + IP_SENDS) as u32, eq: 0 }) {
-            Ok(cq) => Ok((memory, region, cq)),
-            Err(error) => {
-                let _ = hca.deregister(region);
-                let _ = hca.free(memory);
-                Err(error)
-            }
-        }
-    }
-
     /// Destroys everything; the first error is told, the rest is done all the same.
     pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
         let qp = self.qp.map_or(Ok(()), |qp| hca.destroy_qp(qp));
-        let cq = hca.destroy_cq(self.cq);
-        let region = hca.deregister(self.region);
-        let memory = if region.is_ok() { hca.free(self.memory) } else { Ok(()) };
-        let pd = hca.dealloc_pd(self.pd);
-        qp.and(cq).and(region).and(memory).and(pd)
+        let queue = self.queue.close(hca);
+        qp.and(queue)
     }
 
     /// The queue pair, once it is there.
@@ -224,7 +181,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         if let Some(qp) = self.qp.take() {
             let number = qp.number();
             hca.destroy_qp(qp)?;
-            self.cq.sweep(number);
+            self.queue.cq.sweep(number);
             self.tx.iter_mut().filter(|slot| slot.state == TxState::Posted).for_each(|slot| {
                 slot.state = TxState::Free;
                 self.counters.send_errors += 1;
@@ -236,18 +193,9 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             max_recv_wr: RECEIVES as u32,
             max_send_sge: 1,
             max_recv_sge: 1,
-            ..QpConfig::rc(self.pd, self.cq.number())
+            ..QpConfig::rc(self.queue.pd, self.queue.cq_number())
         };
-        let mut qp = hca.create_qp(&config)?;
-        let params = InitParams { port: 1, pkey_index: 0, access: Access::empty() };
-        let started = hca
-            .modify_to_init(&mut qp, &params)
-            .and_then(|()| hca.modify_to_rts_datagram(&mut qp, Psn::new(0)));
-        if let Err(error) = started {
-            let _ = hca.destroy_qp(qp);
-            return Err(error);
-        }
-        self.qp = Some(qp);
+        self.qp = Some(start_qp(hca, &config)?);
         self.qkey = qkey;
         self.broken = false;
         for buffer in 0..RECEIVES {
@@ -263,11 +211,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     }
 
     fn post_receive(&mut self, buffer: usize) {
-        let sge = Sge {
-            address: self.region.address + (buffer % RECEIVES * RECEIVE_STRIDE) as u64,
-            length: (GRH_LEN + FRAME_LEN) as u32,
-            lkey: self.region.lkey,
-        };
+        let sge = self.queue.sge(buffer % RECEIVES * RECEIVE_STRIDE, GRH_LEN + FRAME_LEN);
         let posted = self.qp.as_mut().is_some_and(|qp| qp.post_recv(&[sge], buffer as u64).is_ok());
         if !posted {
             self.counters.bad += 1;
@@ -300,8 +244,8 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         let free = self.tx.iter().position(|slot| slot.state == TxState::Free);
         let Some(index) = free.filter(|_| len <= FRAME_LEN) else { return false };
         let at = RECEIVES * RECEIVE_STRIDE + index * FRAME_LEN;
-        let written = self.memory.write(at, &encap(ethertype)).is_ok()
-            && self.memory.write(at + ENCAP_LEN, payload).is_ok();
+        let written = self.queue.memory.write(at, &encap(ethertype)).is_ok()
+            && self.queue.memory.write(at + ENCAP_LEN, payload).is_ok();
         let Some(slot) = self.tx.get_mut(index).filter(|_| written) else { return false };
         let sequence = self.sequence;
         *slot = TxSlot { state: TxState::Waiting, destination, len: len as u16, sequence, deadline };
@@ -339,13 +283,10 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         if entry.state != TxState::Waiting {
             return false;
         }
-        let vector = AddressVector::new(path, QpNumber::new(qpn), QKey::new(self.qkey), self.rate_supported);
+        let vector =
+            AddressVector::new(path, QpNumber::new(qpn), QKey::new(self.qkey), self.queue.rate_supported);
         let offset = RECEIVES * RECEIVE_STRIDE + slot * FRAME_LEN;
-        let sge = Sge {
-            address: self.region.address + offset as u64,
-            length: u32::from(entry.len),
-            lkey: self.region.lkey,
-        };
+        let sge = self.queue.sge(offset, usize::from(entry.len));
         if qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_err() {
             return false;
         }
@@ -360,7 +301,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     /// IPv4 packets wait for [`FrameQueue::read`].
     pub(crate) fn receive(&mut self, own: (u16, u32), out: &mut [u8]) -> Option<(u16, usize)> {
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
-            let completion = match self.cq.poll() {
+            let completion = match self.queue.cq.poll() {
                 Ok(Some(completion)) => completion,
                 Ok(None) => return None,
                 Err(_) => {
@@ -396,7 +337,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             }
             let at = buffer * RECEIVE_STRIDE + GRH_LEN;
             let mut head = [0; ENCAP_LEN];
-            if self.memory.read(at, &mut head).is_err() {
+            if self.queue.memory.read(at, &mut head).is_err() {
                 self.counters.bad += 1;
                 self.post_receive(buffer);
                 continue;
@@ -408,7 +349,8 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
                 self.keep_unread(buffer, len);
                 continue;
             }
-            let read = out.get_mut(..len).is_some_and(|out| self.memory.read(at + ENCAP_LEN, out).is_ok());
+            let read =
+                out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at + ENCAP_LEN, out).is_ok());
             self.post_receive(buffer);
             if read {
                 return Some((ethertype, len));
@@ -449,7 +391,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             self.unread_count -= 1;
             let at = usize::from(entry.buffer) * RECEIVE_STRIDE + GRH_LEN + ENCAP_LEN;
             let len = usize::from(entry.len);
-            let read = out.get_mut(..len).is_some_and(|out| self.memory.read(at, out).is_ok());
+            let read = out.get_mut(..len).is_some_and(|out| self.queue.memory.read(at, out).is_ok());
             self.post_receive(usize::from(entry.buffer));
             if read {
                 return Some(len);
@@ -459,27 +401,13 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         None
     }
 
-    /// The CQ's number, to tell whose event it is.
-    pub(crate) fn cq_number(&self) -> CqNumber {
-        self.cq.number()
-    }
-
-    /// The event of [`FrameQueue::arm`] arrived.
-    pub(crate) fn notified(&mut self) {
-        self.cq.notified();
-        self.armed = false;
-    }
-
-    /// Asks for an event at the next completion.
-    pub(crate) fn arm(&mut self) {
-        if !self.armed {
-            self.cq.arm(false);
-            self.armed = true;
-        }
+    /// Completion queue and memory.
+    pub(crate) fn queue(&mut self) -> &mut Buffers<B> {
+        &mut self.queue
     }
 
     /// Whether something has completed that was not taken yet.
     pub(crate) fn has_work(&self) -> bool {
-        !matches!(self.cq.peek(0), Ok(None))
+        self.queue.has_work()
     }
 }

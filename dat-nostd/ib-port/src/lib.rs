@@ -2,6 +2,7 @@
 //!
 //! | layer | subject |
 //! |---|---|
+//! | `queue` | memory and completions of datagram queues |
 //! | `gsi` | QP1: datagrams in and out |
 //! | `path` | paths to other ports, remembered |
 //! | `group` | multicast groups: joined, kept, left |
@@ -24,6 +25,7 @@ mod gsi;
 mod ip;
 mod ipoib;
 mod path;
+mod queue;
 mod storage;
 
 /// The management protocols, for who stands above the port.
@@ -47,6 +49,7 @@ use ib_mgmt::path::Path;
 use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
 use ip::Interface;
 use path::{PathCache, Resolver};
+use queue::Buffers;
 
 /// Owner cookie bit of questions about multicast groups; all others are about paths.
 const GROUP_QUERY: u32 = 1 << 31;
@@ -355,19 +358,16 @@ impl<'s, B: Bar> Port<'s, B> {
 
     /// A completion event arrived; true if it was of a CQ of this port.
     pub fn notified(&mut self, number: CqNumber) -> bool {
-        if number == self.gsi.cq_number() {
-            self.gsi.notified();
-            return true;
-        }
-        let ip = self.ip.as_mut().filter(|ip| ip.cq_number() == number);
-        ip.map(|ip| ip.frames().notified()).is_some()
+        let ip = self.ip.as_mut().map(|ip| ip.frames().queue());
+        let mut queues = [Some(self.gsi.queue()), ip].into_iter().flatten();
+        queues.find(|queue| queue.cq_number() == number).map(Buffers::notified).is_some()
     }
 
     /// Asks for an interrupt at the next datagram. Poll once more afterwards.
     pub fn arm(&mut self) {
-        self.gsi.arm();
+        self.gsi.queue().arm();
         if let Some(ip) = &mut self.ip {
-            ip.frames().arm();
+            ip.frames().queue().arm();
         }
     }
 

@@ -3,14 +3,15 @@
 //! A packet to a neighbour that is not known yet waits in its send buffer until ARP has found the hardware address and the
 //! subnet administrator the path; nothing is lost by being first.
 
-use core::fmt;
+mod config;
+mod handle;
+
 use core::net::Ipv4Addr;
 
-use driver_mlx::{Bar, CqNumber, Error, Grh, Hca, Lid, Platform, QpNumber};
-use ib_mgmt::Gid;
+use driver_mlx::{Bar, Error, Grh, Hca, Lid, Platform, QpNumber};
 use ib_mgmt::ipoib::{
-    Arp, ArpOperation, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, Neighbour, NeighbourAction, NeighbourConfig,
-    NeighbourCounters, NeighbourLookup, Neighbours, broadcast_mgid, multicast_mgid,
+    Arp, ArpOperation, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourAction, NeighbourLookup, Neighbours,
+    broadcast_mgid, multicast_mgid,
 };
 use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
 use ib_mgmt::units::mtu_bytes;
@@ -20,6 +21,9 @@ use crate::ipoib::{Destination, FRAME_LEN, FrameQueue, Waiting};
 use crate::path::{Resolution, Resolver};
 use crate::storage::IpParts;
 use crate::{PortInfo, driver_path};
+
+pub use config::{AddressResolution, IpConfig, IpCounters, IpError};
+pub use handle::Ip;
 
 /// Packets that may wait for one neighbour.
 const WAITING_EACH: usize = 16;
@@ -31,105 +35,6 @@ const RETRY: u64 = 1_000_000_000;
 const USUAL_MTU: u16 = 2044;
 /// Frames handled in one call.
 const BATCH: usize = 64;
-
-/// How IP is used on a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpConfig {
-    /// Leading bits of the address that all neighbours share.
-    pub prefix_len: u8,
-    /// Who forwards packets for others than neighbours.
-    pub gateway: Option<Ipv4Addr>,
-    /// Longest packet, bytes, if the broadcast group allows it: at most 4092.
-    pub max_mtu: u16,
-    /// Times of ARP.
-    pub neighbour: NeighbourConfig,
-}
-
-impl IpConfig {
-    /// A /24 without a gateway, the group's MTU.
-    pub const DEFAULT: IpConfig = IpConfig {
-        prefix_len: 24,
-        gateway: None,
-        max_mtu: FRAME_LEN as u16 - 4,
-        neighbour: NeighbourConfig::DEFAULT,
-    };
-}
-
-impl Default for IpConfig {
-    fn default() -> Self {
-        IpConfig::DEFAULT
-    }
-}
-
-/// Why a packet was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpError {
-    /// The broadcast group has not been joined yet.
-    Down,
-    /// Longer than the MTU.
-    TooLong,
-    /// No IPv4 packet.
-    Malformed,
-    /// Too many packets wait, for this neighbour or at all.
-    Full,
-    /// Nobody answers at that address.
-    Unreachable,
-    /// No neighbour's address, and there is no gateway.
-    NoRoute,
-}
-
-impl fmt::Display for IpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IpError::Down => "the broadcast group of IP over InfiniBand has not been joined",
-            IpError::TooLong => "the packet is longer than the MTU",
-            IpError::Malformed => "not an IPv4 packet",
-            IpError::Full => "too many packets wait to be sent",
-            IpError::Unreachable => "nobody answers at that address",
-            IpError::NoRoute => "no route to that address",
-        })
-    }
-}
-
-impl core::error::Error for IpError {}
-
-/// What went by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IpCounters {
-    /// Frames received, ARP included.
-    pub received: u64,
-    /// Frames handed to the HCA, ARP included.
-    pub sent: u64,
-    /// Frames received that were too short or too long, and completions that cannot be.
-    pub bad: u64,
-    /// Packets dropped because nobody read them in time.
-    pub overrun: u64,
-    /// Frames of other protocols than IPv4 and ARP; IPv6 is one of them.
-    pub other_protocol: u64,
-    /// Packets given up because their neighbour, or the path to it, was not found.
-    pub unreachable: u64,
-    /// Frames that the HCA did not send.
-    pub send_errors: u64,
-    /// Joins that the subnet administrator granted, rejoins included.
-    pub joins: u64,
-    /// Joins that it refused, or did not answer.
-    pub refused_joins: u64,
-    /// Failed attempts to make the queue pair or to attach it to a group.
-    pub setup_failures: u64,
-    /// ARP.
-    pub arp: NeighbourCounters,
-}
-
-/// What is known about the port that has an IP address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressResolution {
-    /// Its GID.
-    Known(Gid),
-    /// Being asked for; ask again when [`Port::poll`](crate::Port::poll) has run.
-    Pending,
-    /// Nobody answers.
-    Failed,
-}
 
 /// IP on a port.
 #[derive(Debug)]
@@ -483,10 +388,6 @@ impl<'s, B: Bar> Interface<'s, B> {
         if self.frames.enqueue(ETHERTYPE_IPV4, packet, to, deadline) { Ok(()) } else { Err(IpError::Full) }
     }
 
-    pub(crate) fn cq_number(&self) -> CqNumber {
-        self.frames.cq_number()
-    }
-
     pub(crate) fn frames(&mut self) -> &mut FrameQueue<'s, B> {
         &mut self.frames
     }
@@ -529,121 +430,6 @@ fn group_path(record: &McMemberRecord) -> driver_mlx::Path {
 
 fn own_path(info: &PortInfo) -> driver_mlx::Path {
     driver_mlx::Path::InfiniBand { dlid: info.lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
-}
-
-/// IP on a port, for who sends and receives packets.
-pub struct Ip<'a, 's, B: Bar> {
-    pub(crate) interface: &'a mut Interface<'s, B>,
-    pub(crate) info: &'a PortInfo,
-    pub(crate) paths: Resolver<'a, 's>,
-    pub(crate) now: u64,
-}
-
-impl<B: Bar> fmt::Debug for Ip<'_, '_, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ip({}, up: {}, MTU {})", self.address(), self.is_up(), self.mtu())
-    }
-}
-
-impl<B: Bar> Ip<'_, '_, B> {
-    /// Whether packets flow: the broadcast group is joined, the queue pair attached to it.
-    pub fn is_up(&self) -> bool {
-        self.info.active && self.interface.is_up()
-    }
-
-    /// The own address.
-    pub fn address(&self) -> Ipv4Addr {
-        self.interface.address
-    }
-
-    /// Leading bits of the address that all neighbours share.
-    pub fn prefix_len(&self) -> u8 {
-        self.interface.config.prefix_len
-    }
-
-    /// Who forwards packets for others than neighbours.
-    pub fn gateway(&self) -> Option<Ipv4Addr> {
-        self.interface.config.gateway
-    }
-
-    /// The longest packet, bytes: the broadcast group's MTU less 4; 2044 before the group was joined.
-    pub fn mtu(&self) -> usize {
-        usize::from(self.interface.mtu())
-    }
-
-    /// The own hardware address, once there is a queue pair.
-    pub fn hardware_address(&self) -> Option<HwAddr> {
-        self.interface.hardware_address(self.info)
-    }
-
-    /// The next IPv4 packet that arrived, whole. ARP is answered inside and does not appear here.
-    pub fn rx(&mut self) -> Option<&[u8]> {
-        let len = self.interface.frames.read(self.interface.packet)?;
-        self.interface.packet.get(..len)
-    }
-
-    /// Whether [`Ip::rx`] has something.
-    pub fn has_rx(&self) -> bool {
-        self.interface.frames.has_unread()
-    }
-
-    /// Sends an IPv4 packet to a neighbour, to the broadcast address or to a multicast group. If the neighbour is not
-    /// known yet, the packet waits: at most 16 each do.
-    ///
-    /// # Errors
-    /// [`IpError`]; the packet was not taken.
-    pub fn tx(&mut self, packet: &[u8], next_hop: Ipv4Addr) -> Result<(), IpError> {
-        if !self.can_tx() {
-            // Completions that nobody has looked at yet may make room.
-            self.interface.poll(self.now, self.info, &mut self.paths);
-        }
-        self.interface.transmit(self.now, self.info, packet, next_hop)?;
-        self.interface.dispatch(self.now, self.info, &mut self.paths);
-        Ok(())
-    }
-
-    /// Sends an IPv4 packet where its destination address says: straight to neighbours, else to the gateway.
-    ///
-    /// # Errors
-    /// As [`Ip::tx`].
-    pub fn send(&mut self, packet: &[u8]) -> Result<(), IpError> {
-        let to = destination(packet).ok_or(IpError::Malformed)?;
-        let direct = to.is_multicast() || to.is_broadcast() || self.interface.is_neighbour(to);
-        let next_hop = if direct { Some(to) } else { self.gateway() };
-        self.tx(packet, next_hop.ok_or(IpError::NoRoute)?)
-    }
-
-    /// Whether there is room for a packet.
-    pub fn can_tx(&self) -> bool {
-        self.interface.frames.room() > 0
-    }
-
-    /// The GID at an IP address; asks for it if it is not known.
-    pub fn resolve(&mut self, ip: Ipv4Addr) -> AddressResolution {
-        self.interface.resolve(self.now, ip)
-    }
-
-    /// Receives what is sent to a multicast group from now on. False when the table of groups is full.
-    pub fn join(&mut self, group: Ipv4Addr) -> bool {
-        let mgid = multicast_mgid(self.info.pkey, group);
-        group.is_multicast() && self.interface.groups.want(self.now, mgid, Kind::Member)
-    }
-
-    /// Ends [`Ip::join`]; false when the group was not joined.
-    pub fn leave(&mut self, group: Ipv4Addr) -> bool {
-        let mgid = multicast_mgid(self.info.pkey, group);
-        group.is_multicast() && self.interface.groups.leave(mgid)
-    }
-
-    /// The neighbours that are known or being asked for.
-    pub fn neighbours(&self) -> impl Iterator<Item = Neighbour> + '_ {
-        self.interface.neighbours.iter()
-    }
-
-    /// Counters since the start.
-    pub fn counters(&self) -> IpCounters {
-        self.interface.counters()
-    }
 }
 
 #[cfg(test)]
