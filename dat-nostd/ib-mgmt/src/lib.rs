@@ -15,9 +15,9 @@
 //! | [`sa`] | subnet administration: records, component masks, and a [`sa::Client`] with retries | chapter 15 |
 //! | [`rmpp`] | tables in several segments, both sides | section 13.6 |
 //! | [`pma`] | performance management: port counters | chapter 16 |
-//! | [`cm`] | communication management: messages, and the [`cm::Cm`] state machine | chapter 12 |
+//! | [`cm`] | communication management: messages, and the [`cm::Cm`] state machine; connections and datagram services | chapter 12 |
 //! | [`rdma_cm`] | service ids from ports; the IP addresses in a REQ's private data | annex A11 |
-//! | [`ipoib`] | IP over InfiniBand: encapsulation, ARP, broadcast group | RFC 4391 |
+//! | [`ipoib`] | IP over InfiniBand: encapsulation, ARP, multicast groups, and the [`ipoib::Neighbours`] table | RFC 4391 |
 //!
 //! # Example
 //!
@@ -69,9 +69,9 @@
 //!
 //! # Not supported
 //!
-//! RMPP with several segments (the client reports it), alternate paths and path migration, service id resolution beyond a
-//! refusal, unreliable and extended transports in the CM state machine (their messages and headers are there), the subnet
-//! management key protocol, IPv6 neighbour discovery.
+//! Answers of several segments in the client (it reports them; [`rmpp`] has both sides), alternate paths and path migration
+//! (refused politely), unreliable and extended connections in the CM state machine (their messages and headers are there),
+//! the subnet management key protocol, IPv6 neighbour discovery, IPoIB's connected mode.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
