@@ -352,7 +352,9 @@ fn a_graceful_disconnect_delivers_everything_posted() {
                     assert_eq!(done.status, DtoStatus::Success);
                     told.push(done.user_cookie);
                 }
-                EventData::Connection { event, .. } => break assert_eq!(event, ConnectionEvent::Disconnected),
+                EventData::Connection { event, .. } => {
+                    break assert_eq!(event, ConnectionEvent::Disconnected);
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -369,7 +371,9 @@ fn a_graceful_disconnect_delivers_everything_posted() {
                     assert_eq!(arrived, 30, "everything came before the flushes");
                     assert_eq!(done.status, DtoStatus::ErrFlushed);
                 }
-                EventData::Connection { event, .. } => break assert_eq!(event, ConnectionEvent::Disconnected),
+                EventData::Connection { event, .. } => {
+                    break assert_eq!(event, ConnectionEvent::Disconnected);
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -520,7 +524,8 @@ fn solicited_completions_are_counted() {
         if solicits {
             // Once awake, everything that came is there.
             for cookie in number - 3..=number {
-                let Ok(Event { data: EventData::Dto(done), .. }) = net.nodes[1].evd_dequeue(passive.recv) else {
+                let Ok(Event { data: EventData::Dto(done), .. }) = net.nodes[1].evd_dequeue(passive.recv)
+                else {
                     panic!("message {cookie} is missing")
                 };
                 assert_eq!(done.user_cookie, cookie);

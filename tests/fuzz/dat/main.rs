@@ -5,7 +5,9 @@
 //! | `MLX5_TESTS_LONG=1` | full lengths: 10 minutes of random calls, 200 seeds of faults |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
+mod calls;
 mod faults;
+mod model;
 mod player;
 mod random;
 
