@@ -66,6 +66,7 @@ mod rdma;
 mod receive;
 mod send;
 mod settle;
+mod slot;
 mod socket;
 mod storage;
 mod transmit;
@@ -76,6 +77,8 @@ pub use counters::Counters;
 pub use error::RdsError;
 pub use node::Rds;
 pub use operation::MAX_PIECES;
-pub use rdma::{AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+pub use rdma::{
+    AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
+};
 pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -335,7 +335,7 @@ impl<'s> Rds<'s> {
             _ if to.ip().to_canonical().is_loopback() => Transport::Loopback,
             _ => return Err(RdsError::AddressNotAvailable),
         };
-        if socket.transport.is_some_and(|chosen| chosen != transport) {
+        if socket.transport.get().is_some_and(|chosen| chosen != transport) {
             return Err(RdsError::NoTransport);
         }
         let port = match to.port() {
@@ -346,7 +346,7 @@ impl<'s> Rds<'s> {
         let socket = open_socket(self.sockets, handle)?;
         socket.address = wanted;
         socket.port = port;
-        socket.transport = Some(transport);
+        socket.transport.set(transport);
         Ok(())
     }
 

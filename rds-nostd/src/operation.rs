@@ -17,6 +17,7 @@ use crate::rdma::{
     AtomicArgs, AtomicOp, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
 };
 use crate::send::NOBODY;
+use crate::slot::Slot;
 use crate::socket::{SocketHandle, open_socket};
 
 /// Pieces of local memory that one operation may have; each is a transfer of its own.
@@ -36,7 +37,22 @@ const NO_PIECE: Piece = Piece { lmr_bits: 0, segment: LmrTriplet::new(0, 0, 0) }
 enum Kind {
     /// RDMA read or write, as its flags say.
     Transfer,
-    Atomic(AtomicOp),
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        add: u64,
+    },
+}
+
+impl From<AtomicOp> for Kind {
+    fn from(op: AtomicOp) -> Self {
+        match op {
+            AtomicOp::CompareSwap { compare, swap } => Self::CompareSwap { compare, swap },
+            AtomicOp::FetchAdd { add } => Self::FetchAdd { add },
+        }
+    }
 }
 
 /// The table entry of an operation or of its notification.
@@ -52,7 +68,7 @@ pub(crate) struct Operation {
     /// Failure is told even without `notify`.
     notify_failure: bool,
     flags: RdmaFlags,
-    status: Option<RdmaStatus>,
+    status: Slot<RdmaStatus>,
     user_token: u64,
     rkey: u32,
     remote_address: u64,
@@ -74,7 +90,7 @@ impl Operation {
         notify: false,
         notify_failure: false,
         flags: RdmaFlags::empty(),
-        status: None,
+        status: Slot::empty(RdmaStatus::Success),
         user_token: 0,
         rkey: 0,
         remote_address: 0,
@@ -150,7 +166,7 @@ impl Rds<'_> {
             return Err(RdsError::InvalidArgument);
         }
         let remote = (args.cookie, args.remote_offset);
-        let kind = Kind::Atomic(args.op);
+        let kind = Kind::from(args.op);
         self.create_operation(adapter, owner, kind, remote, &[args.local], (args.flags, args.user_token))
     }
 
@@ -252,12 +268,10 @@ impl Rds<'_> {
                 adapter.ep_post_rdma_write(ep, &[segment], cookie, &remote, flags)
             }
             Kind::Transfer => adapter.ep_post_rdma_read(ep, &[segment], cookie, &remote, flags),
-            Kind::Atomic(AtomicOp::CompareSwap { compare, swap }) => {
+            Kind::CompareSwap { compare, swap } => {
                 adapter.ep_post_compare_swap(ep, &segment, cookie, &remote, compare, swap, flags)
             }
-            Kind::Atomic(AtomicOp::FetchAdd { add }) => {
-                adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags)
-            }
+            Kind::FetchAdd { add } => adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags),
         };
         match posted {
             Ok(()) => {}
@@ -279,11 +293,11 @@ impl Rds<'_> {
         let Some(op) = link.get().and_then(|index| self.operations.get_mut(index)) else { return };
         let next = op.next;
         if op.first_post != 0 && (op.first_post..=op.last_post).contains(&number) {
-            op.status = match status {
-                DtoStatus::Success | DtoStatus::ErrFlushed => op.status,
-                DtoStatus::ErrRemoteAccess => Some(RdmaStatus::RemoteError),
-                _ => Some(RdmaStatus::OtherError),
-            };
+            match status {
+                DtoStatus::Success | DtoStatus::ErrFlushed => {}
+                DtoStatus::ErrRemoteAccess => op.status.set(RdmaStatus::RemoteError),
+                _ => op.status.set(RdmaStatus::OtherError),
+            }
         }
         self.note_failure(next, number, status);
     }
@@ -291,7 +305,7 @@ impl Rds<'_> {
     /// Its application gave an operation up that is under way.
     pub(crate) fn cancel_operation(&mut self, link: Link) {
         if let Some(op) = link.get().and_then(|index| self.operations.get_mut(index)) {
-            op.status.get_or_insert(RdmaStatus::Canceled);
+            op.status.get_or_set(RdmaStatus::Canceled);
             let next = op.next;
             self.cancel_operation(next);
         }
@@ -326,7 +340,7 @@ impl Rds<'_> {
         let Some(op) = self.operations.get_mut(index).filter(|op| op.used) else { return };
         let next = core::mem::replace(&mut op.next, Link::NONE);
         free_pieces(adapter, &mut op.pieces);
-        let own = *op.status.get_or_insert(status);
+        let own = op.status.get_or_set(status);
         let owner = SocketHandle { slot: op.socket, generation: op.generation };
         let wanted = op.notify || op.notify_failure && own != RdmaStatus::Success;
         let last = match open_socket(self.sockets, owner) {
@@ -363,7 +377,7 @@ impl Rds<'_> {
         if socket.notifications.is_none() {
             socket.notifications_last = Link::NONE;
         }
-        let status = op.status.unwrap_or(RdmaStatus::OtherError);
+        let status = op.status.get().unwrap_or(RdmaStatus::OtherError);
         let notify = RdmaNotify { user_token: op.user_token, status };
         *op = Operation::EMPTY;
         Ok(Some(notify))

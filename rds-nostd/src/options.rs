@@ -146,10 +146,10 @@ impl Rds<'_> {
     /// [`RdsError::NotSupported`] for a socket that is bound or that it was chosen for; [`RdsError::BadSocket`].
     pub fn set_transport(&mut self, handle: SocketHandle, transport: Transport) -> Result<(), RdsError> {
         let socket = self.open(handle)?;
-        if socket.transport.is_some() {
+        if socket.transport.get().is_some() {
             return Err(RdsError::NotSupported);
         }
-        socket.transport = Some(transport);
+        socket.transport.set(transport);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn transport(&mut self, handle: SocketHandle) -> Result<Option<Transport>, RdsError> {
-        Ok(self.open(handle)?.transport)
+        Ok(self.open(handle)?.transport.get())
     }
 
     /// Chooses the rules of [`poll_mask`](Self::poll_mask).

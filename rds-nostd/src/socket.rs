@@ -5,6 +5,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use crate::error::RdsError;
 use crate::frames::{Link, Queue};
 use crate::rdma::{RdmaCookie, RdmaNotify};
+use crate::slot::Slot;
 
 /// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +49,7 @@ pub(crate) struct Socket {
     pub(crate) peer: u128,
     pub(crate) peer_port: u16,
     /// Chosen before bind.
-    pub(crate) transport: Option<Transport>,
+    pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
     pub(crate) notifications: Link,
     pub(crate) notifications_last: Link,
@@ -114,7 +115,7 @@ impl Socket {
         polled_generation: 0,
         peer: 0,
         peer_port: 0,
-        transport: None,
+        transport: Slot::empty(Transport::InfiniBand),
         notifications: Link::NONE,
         notifications_last: Link::NONE,
     };
