@@ -1,57 +1,17 @@
 //! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping. Where no QEMU can be
 //! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
+mod boot;
+
+use boot::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
-use runner::kernel_image;
-use runner::levels;
-use runner::process::Temporary;
 use runner::qemu::Output;
-use runner::setup::{self, Qemu};
 use runner::unikernel::{self, Options, Running, Verdict};
-use runner::vfio::{self, Served};
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// From QEMU's start to its end, on a machine that is busy with other things.
-const LIMIT: Duration = Duration::from_secs(180);
-
-struct Ground {
-    qemu: Qemu,
-    image: PathBuf,
-}
-
-/// QEMU and the image, made once; `None` where no QEMU can be had and need not.
-fn ground() -> Option<&'static Ground> {
-    static GROUND: OnceLock<Option<Ground>> = OnceLock::new();
-    GROUND
-        .get_or_init(|| match setup::qemu() {
-            Ok(qemu) => {
-                setup::rust_targets().expect("the bare-metal target");
-                Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
-            }
-            Err(error) => {
-                let missing = matches!(error, runner::Error::Missing { .. });
-                assert!(missing && !levels::required(), "QEMU is required here: {error}");
-                None
-            }
-        })
-        .as_ref()
-}
-
-/// Two HCAs served for a test.
-struct Fabric {
-    served: Served,
-    sockets: Vec<PathBuf>,
-    _folder: Temporary,
-}
-
-fn serve() -> Fabric {
-    let folder = Temporary::folder("boot-apps").expect("a folder");
-    let sockets: Vec<PathBuf> = (0..2).map(|i| folder.path().join(format!("hca{i}"))).collect();
-    let profiles = vec![Profile::node(0), Profile::node(1)];
-    let options = vfio::Options { profiles, log: Arc::new(|_, _| {}), ..vfio::Options::new(sockets.clone()) };
-    Fabric { served: vfio::serve(options).expect("served"), sockets, _folder: folder }
+/// Two HCAs.
+fn two() -> Fabric {
+    serve(vec![Profile::node(0), Profile::node(1)])
 }
 
 /// A unikernel and what it has said.
@@ -122,10 +82,8 @@ fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 
 #[test]
 fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
-    let Some(ground) = ground() else {
-        return levels::skip("no QEMU on this machine");
-    };
-    let fabric = serve();
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
     let mut nodes = [(0, "server"), (1, "client")]
         .map(|(node, role)| Node::start(ground, &fabric, node, &format!("app=verbs role={role}")));
     let lines = nodes.each_mut().map(|node| node.expect("@verbs "));
@@ -148,8 +106,7 @@ fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
             assert_eq!(number(&console, &prefix, "verified"), count);
         }
     }
-    let census = fabric.served.census().expect("the devices' thread runs");
-    assert!(census.iter().all(|census| *census == hca_model::hca::Census::default()), "{census:?}");
+    fabric.assert_empty();
 }
 
 /// The words of a node at 10.0.0.`host`.
@@ -157,17 +114,10 @@ fn at(host: u8, app: &str) -> String {
     format!("{app} ip=10.0.0.{host}/24 seed=1")
 }
 
-fn assert_nothing_left(fabric: &Fabric) {
-    let census = fabric.served.census().expect("the devices' thread runs");
-    assert!(census.iter().all(|census| *census == hca_model::hca::Census::default()), "{census:?}");
-}
-
 #[test]
 fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
-    let Some(ground) = ground() else {
-        return levels::skip("no QEMU on this machine");
-    };
-    let fabric = serve();
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
     let mut server = Node::start(ground, &fabric, 0, &at(1, "app=ip source=16M"));
     server.expect("@ip address=10.0.0.1/24 ");
     let ping = Node::start(ground, &fabric, 1, &at(2, "app=ping to=10.0.0.1 count=100 size=1000")).finish();
@@ -192,15 +142,13 @@ fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
     }
     server.write("@quit");
     server.finish();
-    assert_nothing_left(&fabric);
+    fabric.assert_empty();
 }
 
 #[test]
 fn rping_runs_in_both_roles_at_all_sizes() {
-    let Some(ground) = ground() else {
-        return levels::skip("no QEMU on this machine");
-    };
-    let fabric = serve();
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
     let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rping role=server sessions=3"));
     for (size, count) in [(64, 1000), (4096, 200), (65_535, 200)] {
         server.expect("@rping listening port=7174");
@@ -212,5 +160,5 @@ fn rping_runs_in_both_roles_at_all_sizes() {
         assert_eq!(ended.split(' ').next(), Some(count.to_string().as_str()), "{ended}");
     }
     server.finish();
-    assert_nothing_left(&fabric);
+    fabric.assert_empty();
 }

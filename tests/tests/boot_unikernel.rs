@@ -1,47 +1,13 @@
 //! The unikernel under stock QEMU: the image, its exceptions, interrupts and clock, the emulated HCA over vfio-user, and what it
 //! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
+mod boot;
+
+use boot::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
-use runner::kernel_image;
-use runner::levels;
-use runner::process::Temporary;
 use runner::qemu::Output;
-use runner::setup::{self, Qemu};
 use runner::unikernel::{self, Options, Transcript, Verdict};
-use runner::vfio::{self, Served};
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
-
-/// From QEMU's start to its end, on a machine that is busy with other things.
-const LIMIT: Duration = Duration::from_secs(180);
-
-struct Ground {
-    qemu: Qemu,
-    image: PathBuf,
-}
-
-/// QEMU and the image, made once; `None` where no QEMU can be had and need not.
-fn ground() -> Option<&'static Ground> {
-    static GROUND: OnceLock<Option<Ground>> = OnceLock::new();
-    GROUND
-        .get_or_init(|| match setup::qemu() {
-            Ok(qemu) => {
-                setup::rust_targets().expect("the bare-metal target");
-                Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
-            }
-            Err(error) => {
-                let missing = matches!(error, runner::Error::Missing { .. });
-                assert!(missing && !levels::required(), "QEMU is required here: {error}");
-                None
-            }
-        })
-        .as_ref()
-}
-
-fn skip() {
-    levels::skip("no QEMU on this machine");
-}
+use std::time::Instant;
 
 impl Ground {
     fn boot(&self, options: &Options) -> Transcript {
@@ -51,20 +17,6 @@ impl Ground {
     fn run(&self, words: &str) -> Transcript {
         self.boot(&Options::new(words))
     }
-}
-
-/// HCAs served for a test, quietly, and where.
-struct Fabric {
-    served: Served,
-    sockets: Vec<PathBuf>,
-    _folder: Temporary,
-}
-
-fn serve(profiles: Vec<Profile>) -> Fabric {
-    let folder = Temporary::folder("boot-test").expect("a folder");
-    let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
-    let options = vfio::Options { profiles, log: Arc::new(|_, _| {}), ..vfio::Options::new(sockets.clone()) };
-    Fabric { served: vfio::serve(options).expect("served"), sockets, _folder: folder }
 }
 
 fn demo(role: &str, fabric: &Fabric, more: &str) -> Options {
@@ -234,13 +186,7 @@ fn two_nodes_move_verified_data() {
         assert!(sum("messages") > 0, "{operation} moved something");
         assert_eq!(sum("messages"), sum("verified"), "{operation}");
     }
-    let census = fabric.served.census().expect("the devices' thread runs");
-    assert!(census.iter().all(|census| *census == census_of_nothing()), "objects are left: {census:?}");
-}
-
-/// What a device that nobody uses has.
-fn census_of_nothing() -> hca_model::hca::Census {
-    hca_model::hca::Census::default()
+    fabric.assert_empty();
 }
 
 #[test]

@@ -6,12 +6,15 @@
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
+//!
+//! [`connection`] is what the applications on DAT stand on.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+pub mod connection;
 pub mod ip;
 pub mod rping;
 pub mod verbs;

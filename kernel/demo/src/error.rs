@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use apps::connection::CallError;
 use dat_nostd::{ConnectionEvent, DatReturn, DtoStatus};
 use rds_nostd::RdsError;
 
@@ -108,6 +109,12 @@ impl fmt::Display for DemoError {
 }
 
 impl core::error::Error for DemoError {}
+
+impl From<CallError> for DemoError {
+    fn from(error: CallError) -> Self {
+        Self::Dat { call: error.call, error: error.error }
+    }
+}
 
 /// Names the call in an error.
 pub(crate) trait InCall<T> {

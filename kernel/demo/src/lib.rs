@@ -29,21 +29,13 @@ use core::net::IpAddr;
 
 use rds_nostd::RdsStorage;
 
+pub use apps::{Role, Status};
 pub use error::DemoError;
 pub use histogram::Histogram;
 pub use pattern::Stream;
 pub use report::{Operation, OperationResult, Reporter};
-pub use run::{Demo, Status};
+pub use run::Demo;
 pub use sizes::Sizes;
-
-/// Which side a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Listens; offers its memory.
-    Server,
-    /// Connects; writes into and reads from the server's memory.
-    Client,
-}
 
 /// How much is moved, both sides together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,9 @@
-//! The DAT side of a node: its objects, its buffers, the connection, and the small messages that keep both sides in step.
+//! The DAT side of a node: its buffers, what moves over its connection, and the small messages that keep both sides in step.
 
-use core::net::IpAddr;
-
+use apps::connection::{Buffer, Change, Connection, ConnectionConfig, LinkState};
 use dat_nostd::{
-    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaSlice, DtoCompletion,
-    DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle,
-    LmrCreated, LmrTriplet, MemPriv, Platform, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
+    Adapter, ConnectionEvent, DmaSlice, DtoCompletion, DtoOperation, DtoStatus, EventData, LmrTriplet,
+    MemPriv, Platform, RmrTriplet,
 };
 
 use crate::error::{DemoError, InCall};
@@ -27,8 +25,8 @@ const CONTROLS: usize = 64;
 /// Bytes of a control message.
 const CONTROL_LEN: usize = 16;
 const REQUESTS: usize = CONTROLS + WINDOW + SLOTS;
-/// Between connection attempts, nanoseconds.
-const RETRY: u64 = 200_000_000;
+/// RDMA reads outstanding, each way.
+const READS: u32 = 4;
 
 /// A message that moves no payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,59 +115,10 @@ impl Window {
     }
 }
 
-/// A registered buffer.
-struct Buffer {
-    memory: DmaSlice,
-    registered: LmrCreated,
-}
-
-impl Buffer {
-    fn new<P: Platform>(
-        adapter: &mut Adapter<'_, P>,
-        ia: IaHandle,
-        pz: PzHandle,
-        len: usize,
-        rights: MemPriv,
-    ) -> Result<Self, DemoError> {
-        let memory = adapter.dma_alloc(len, 4096).in_call("dma_alloc")?;
-        let registered = adapter.lmr_create(ia, memory, pz, rights).in_call("lmr_create")?;
-        Ok(Self { memory, registered })
-    }
-
-    fn triplet(&self, offset: usize, len: usize) -> LmrTriplet {
-        LmrTriplet::new(self.registered.lmr_context, (self.memory.va() + offset) as u64, len as u64)
-    }
-
-    fn free<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
-        adapter.lmr_free(self.registered.lmr).in_call("lmr_free")?;
-        adapter.dma_free(self.memory).in_call("dma_free")
-    }
-}
-
-/// How the connection is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkState {
-    /// Not yet connected.
-    Connecting,
-    /// Connected.
-    Up,
-    /// Over.
-    Ended(ConnectionEvent),
-}
-
-/// The objects of a node and its one connection.
+/// A node's connection and its buffers.
 pub(crate) struct Link {
     role: Role,
-    peer: IpAddr,
-    port: u64,
-    ia: IaHandle,
-    pz: PzHandle,
-    receive_evd: EvdHandle,
-    request_evd: EvdHandle,
-    connect_evd: EvdHandle,
-    cr_evd: EvdHandle,
-    psp: Option<PspHandle>,
-    ep: EpHandle,
+    connection: Connection,
     receives: Buffer,
     sends: Buffer,
     controls: Buffer,
@@ -177,9 +126,6 @@ pub(crate) struct Link {
     window: Option<Window>,
     controls_sent: usize,
     controls_done: usize,
-    state: LinkState,
-    retry_at: Option<u64>,
-    last_failure: Option<ConnectionEvent>,
 }
 
 impl Link {
@@ -187,60 +133,31 @@ impl Link {
         adapter: &mut Adapter<'_, P>,
         config: &Config,
     ) -> Result<Self, DemoError> {
-        let (ia, _) = adapter.ia_open("ib0", 8, None).in_call("ia_open")?;
-        let pz = adapter.pz_create(ia).in_call("pz_create")?;
-        let dto = |adapter: &mut Adapter<'_, P>, len: usize| {
-            adapter.evd_create(ia, len as u32, None, EvdFlags::DTO)
-        };
-        let receive_evd = dto(adapter, RECEIVES).in_call("evd_create")?;
-        let request_evd = dto(adapter, REQUESTS).in_call("evd_create")?;
-        let connect_evd = adapter.evd_create(ia, 8, None, EvdFlags::CONNECTION).in_call("evd_create")?;
-        let cr_evd = adapter.evd_create(ia, 4, None, EvdFlags::CR).in_call("evd_create")?;
+        let connection = Connection::open(
+            adapter,
+            &ConnectionConfig {
+                role: config.role,
+                ia: "ib0",
+                peer: config.peer,
+                port: config.port,
+                receives: RECEIVES,
+                requests: REQUESTS,
+                reads: READS,
+            },
+        )?;
+        let mut buffer = |len, rights| Buffer::new(adapter, connection.ia, connection.pz, len, rights);
         let local = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
-        let receives = Buffer::new(adapter, ia, pz, RECEIVES * MAX_MESSAGE, local)?;
-        let sends = Buffer::new(adapter, ia, pz, WINDOW * MAX_MESSAGE, local)?;
-        let controls = Buffer::new(adapter, ia, pz, CONTROLS * CONTROL_LEN, local)?;
+        let receives = buffer(RECEIVES * MAX_MESSAGE, local)?;
+        let sends = buffer(WINDOW * MAX_MESSAGE, local)?;
+        let controls = buffer(CONTROLS * CONTROL_LEN, local)?;
         let rights = match config.role {
             Role::Server => MemPriv::ALL,
             Role::Client => local,
         };
-        let slots = Buffer::new(adapter, ia, pz, SLOTS * MAX_RDMA, rights)?;
-        let attributes = EpAttributes {
-            max_recv_dtos: RECEIVES as u32,
-            max_request_dtos: REQUESTS as u32,
-            max_recv_iov: 1,
-            max_request_iov: 1,
-            ..EpAttributes::DEFAULT
-        };
-        let ep = adapter
-            .ep_create(
-                ia,
-                Some(pz),
-                Some(receive_evd),
-                Some(request_evd),
-                Some(connect_evd),
-                Some(&attributes),
-            )
-            .in_call("ep_create")?;
-        let port = u64::from(config.port);
-        let psp = match config.role {
-            Role::Server => {
-                Some(adapter.psp_create(ia, port, cr_evd, PspFlags::Consumer).in_call("psp_create")?)
-            }
-            Role::Client => None,
-        };
+        let slots = buffer(SLOTS * MAX_RDMA, rights)?;
         let mut link = Self {
             role: config.role,
-            peer: config.peer,
-            port,
-            ia,
-            pz,
-            receive_evd,
-            request_evd,
-            connect_evd,
-            cr_evd,
-            psp,
-            ep,
+            connection,
             receives,
             sends,
             controls,
@@ -248,9 +165,6 @@ impl Link {
             window: None,
             controls_sent: 0,
             controls_done: 0,
-            state: LinkState::Connecting,
-            retry_at: (config.role == Role::Client).then_some(0),
-            last_failure: None,
         };
         link.post_all_receives(adapter)?;
         Ok(link)
@@ -261,11 +175,11 @@ impl Link {
     }
 
     pub(crate) fn state(&self) -> LinkState {
-        self.state
+        self.connection.state()
     }
 
     pub(crate) fn last_failure(&self) -> Option<ConnectionEvent> {
-        self.last_failure
+        self.connection.last_failure()
     }
 
     /// Runs connection events; gives the time of the next attempt.
@@ -274,72 +188,23 @@ impl Link {
         adapter: &mut Adapter<'_, P>,
         now: u64,
     ) -> Result<Option<u64>, DemoError> {
-        while let Some(event) = dequeue(adapter, self.cr_evd)? {
-            let EventData::ConnectionRequest { cr, .. } = event.data else { continue };
-            let window = Window {
-                rmr_context: self.slots.registered.rmr_context,
-                address: self.slots.registered.registered_address,
-            };
-            // One peer at a time; whoever else asks is told so.
-            let accepted = self.state == LinkState::Connecting
-                && adapter.cr_accept(cr, Some(self.ep), &window.encode()).is_ok();
-            if !accepted {
-                let _ = adapter.cr_reject(cr);
+        let own = Window {
+            rmr_context: self.slots.registered.rmr_context,
+            address: self.slots.registered.registered_address,
+        };
+        loop {
+            match self.connection.poll(adapter, &own.encode(), now)? {
+                Change::None => return Ok(self.connection.retry_at()),
+                Change::Established if self.role == Role::Client => {
+                    let data = adapter.ep_private_data(self.connection.ep).in_call("ep_private_data")?;
+                    let window =
+                        Window::decode(data).ok_or(DemoError::Protocol { during: Operation::Connection })?;
+                    self.window = Some(window);
+                }
+                Change::Established => {}
+                Change::Reset => self.post_all_receives(adapter)?,
             }
         }
-        while let Some(event) = dequeue(adapter, self.connect_evd)? {
-            if let EventData::Connection { event, .. } = event.data {
-                self.connection_event(adapter, event, now)?;
-            }
-        }
-        if let Some(at) = self.retry_at
-            && now >= at
-        {
-            self.retry_at = None;
-            adapter
-                .ep_connect(
-                    self.ep,
-                    &self.peer,
-                    self.port,
-                    10_000_000,
-                    &[],
-                    Qos::BestEffort,
-                    ConnectFlags::Default,
-                )
-                .in_call("ep_connect")?;
-        }
-        Ok(self.retry_at)
-    }
-
-    fn connection_event<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        event: ConnectionEvent,
-        now: u64,
-    ) -> Result<(), DemoError> {
-        if event == ConnectionEvent::Established {
-            if self.role == Role::Client {
-                let data = adapter.ep_private_data(self.ep).in_call("ep_private_data")?;
-                let window =
-                    Window::decode(data).ok_or(DemoError::Protocol { during: Operation::Connection })?;
-                self.window = Some(window);
-            }
-            self.state = LinkState::Up;
-            return Ok(());
-        }
-        if self.state != LinkState::Connecting {
-            self.state = LinkState::Ended(event);
-            return Ok(());
-        }
-        // The peer is not there yet: everything posted was flushed; begin anew.
-        self.last_failure = Some(event);
-        while dequeue(adapter, self.receive_evd)?.is_some() {}
-        adapter.ep_reset(self.ep).in_call("ep_reset")?;
-        self.post_all_receives(adapter)?;
-        if self.role == Role::Client {
-            self.retry_at = Some(now + RETRY);
-        }
-        Ok(())
     }
 
     /// The next completion; flushed ones of an ended connection are passed over.
@@ -348,14 +213,11 @@ impl Link {
         adapter: &mut Adapter<'_, P>,
         during: Operation,
     ) -> Result<Option<Done>, DemoError> {
-        // Requests first: what arrives is answered by requests, and those need the room of the completed ones.
-        for evd in [self.request_evd, self.receive_evd] {
-            while let Some(event) = dequeue(adapter, evd)? {
-                let EventData::Dto(dto) = event.data else { continue };
-                // What was flushed has a reason, and that is reported elsewhere.
-                if dto.status != DtoStatus::ErrFlushed {
-                    return self.interpret(&dto, during).map(Some);
-                }
+        while let Some(event) = self.connection.completion(adapter)? {
+            let EventData::Dto(dto) = event.data else { continue };
+            // What was flushed has a reason, and that is reported elsewhere.
+            if dto.status != DtoStatus::ErrFlushed {
+                return self.interpret(&dto, during).map(Some);
             }
         }
         Ok(None)
@@ -393,9 +255,7 @@ impl Link {
         buffer: usize,
     ) -> Result<(), DemoError> {
         let segment = self.receives.triplet(buffer * MAX_MESSAGE, MAX_MESSAGE);
-        adapter
-            .ep_post_recv(self.ep, &[segment], buffer as u64, CompletionFlags::empty())
-            .in_call("ep_post_recv")
+        Ok(self.connection.post_recv(adapter, segment, buffer as u64)?)
     }
 
     pub(crate) fn received(&self, buffer: usize) -> Option<DmaSlice> {
@@ -422,9 +282,7 @@ impl Link {
         let _ = self.controls.memory.write(offset, &control.encode());
         self.controls_sent += 1;
         let segment = self.controls.triplet(offset, CONTROL_LEN);
-        adapter
-            .ep_post_send(self.ep, &[segment], COOKIE_CONTROL, CompletionFlags::empty())
-            .in_call("ep_post_send")
+        Ok(self.connection.post_send(adapter, segment, COOKIE_CONTROL)?)
     }
 
     /// The buffer that message `number` is sent from; it was used by number − WINDOW before.
@@ -439,9 +297,7 @@ impl Link {
         len: usize,
     ) -> Result<(), DemoError> {
         let segment = self.sends.triplet(number as usize % WINDOW * MAX_MESSAGE, len);
-        adapter
-            .ep_post_send(self.ep, some(&segment), COOKIE_MESSAGE | number, CompletionFlags::empty())
-            .in_call("ep_post_send")
+        Ok(self.connection.post_send(adapter, segment, COOKIE_MESSAGE | number)?)
     }
 
     /// This side's memory for RDMA transfer `number`.
@@ -456,15 +312,7 @@ impl Link {
         len: usize,
     ) -> Result<(), DemoError> {
         let (segment, remote) = self.rdma(number, len)?;
-        adapter
-            .ep_post_rdma_write(
-                self.ep,
-                some(&segment),
-                COOKIE_RDMA | number,
-                &remote,
-                CompletionFlags::empty(),
-            )
-            .in_call("ep_post_rdma_write")
+        Ok(self.connection.post_write(adapter, segment, &remote, COOKIE_RDMA | number)?)
     }
 
     pub(crate) fn rdma_read<P: Platform>(
@@ -474,15 +322,7 @@ impl Link {
         len: usize,
     ) -> Result<(), DemoError> {
         let (segment, remote) = self.rdma(number, len)?;
-        adapter
-            .ep_post_rdma_read(
-                self.ep,
-                some(&segment),
-                COOKIE_RDMA | number,
-                &remote,
-                CompletionFlags::empty(),
-            )
-            .in_call("ep_post_rdma_read")
+        Ok(self.connection.post_read(adapter, segment, &remote, COOKIE_RDMA | number)?)
     }
 
     fn rdma(&self, number: u64, len: usize) -> Result<(LmrTriplet, RmrTriplet), DemoError> {
@@ -495,39 +335,11 @@ impl Link {
     }
 
     pub(crate) fn disconnect<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
-        adapter.ep_disconnect(self.ep, CloseFlags::Graceful).in_call("ep_disconnect")
+        Ok(self.connection.disconnect(adapter)?)
     }
 
     /// Frees everything; the graceful close at the end is refused if anything was left.
     pub(crate) fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
-        if let Some(psp) = self.psp {
-            adapter.psp_free(psp).in_call("psp_free")?;
-        }
-        adapter.ep_free(self.ep).in_call("ep_free")?;
-        for buffer in [self.receives, self.sends, self.controls, self.slots] {
-            buffer.free(adapter)?;
-        }
-        for evd in [self.receive_evd, self.request_evd, self.connect_evd, self.cr_evd] {
-            adapter.evd_free(evd).in_call("evd_free")?;
-        }
-        adapter.pz_free(self.pz).in_call("pz_free")?;
-        adapter.ia_close(self.ia, CloseFlags::Graceful).in_call("ia_close")
+        Ok(self.connection.close(adapter, [self.receives, self.sends, self.controls, self.slots])?)
     }
-}
-
-/// No segment for no bytes.
-fn some(segment: &LmrTriplet) -> &[LmrTriplet] {
-    if segment.segment_length == 0 { &[] } else { core::slice::from_ref(segment) }
-}
-
-fn dequeue<P: Platform>(adapter: &mut Adapter<'_, P>, evd: EvdHandle) -> Result<Option<Event>, DemoError> {
-    match adapter.evd_dequeue(evd) {
-        Ok(event) => Ok(Some(event)),
-        Err(error) if is_empty(error) => Ok(None),
-        Err(error) => Err(DemoError::Dat { call: "evd_dequeue", error }),
-    }
-}
-
-fn is_empty(error: DatReturn) -> bool {
-    error.is(dat_nostd::ReturnType::QueueEmpty)
 }

@@ -1,16 +1,17 @@
 //! The order of things: connect, send and receive, write, read, datagrams, disconnect.
 
+use apps::connection::LinkState;
 use dat_nostd::{Adapter, ConnectionEvent, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
 use crate::datagrams::{Datagrams, MAX_DATAGRAM, Sockets};
 use crate::error::{DemoError, InCall};
-use crate::link::{Control, Link, LinkState, MAX_MESSAGE, MAX_RDMA};
+use crate::link::{Control, Link, MAX_MESSAGE, MAX_RDMA};
 use crate::parts::{Part, Plan, transfers};
 use crate::pattern::Stream;
 use crate::report::{Operation, Reporter, Tally};
 use crate::sizes::Sizes;
-use crate::{Buffers, Config, Role, Storage};
+use crate::{Buffers, Config, Role, Status, Storage};
 
 /// Completions taken in one poll.
 const COMPLETIONS_PER_POLL: usize = 32;
@@ -18,15 +19,6 @@ const COMPLETIONS_PER_POLL: usize = 32;
 const PROGRESS_EVERY: u64 = 500_000_000;
 const ORDER: [Operation; 4] =
     [Operation::SendRecv, Operation::RdmaWrite, Operation::RdmaRead, Operation::Rds];
-
-/// Whether a run goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It does; call again by this time at the latest (nanoseconds), and whenever something arrives.
-    Working(u64),
-    /// Everything was moved and checked.
-    Done,
-}
 
 enum Stage {
     Connecting,

@@ -3,7 +3,7 @@
 //! `neighbours=` on the command line.
 
 use dat_nostd::Adapter;
-use demo::{Config, Demo, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use demo::{Config, Demo, Operation, OperationResult, Reporter, Storage, Volume};
 use kernel::cmdline;
 use kernel::exit::ExitCode;
 use spin::Mutex;
@@ -23,12 +23,8 @@ static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
     let options = &machine.options;
     let peer = node::peer(machine)?;
-    let role = match node::role(machine)? {
-        apps::Role::Server => Role::Server,
-        apps::Role::Client => Role::Client,
-    };
     Ok(Config {
-        role,
+        role: node::role(machine)?,
         peer: peer.into(),
         port: PORT,
         volume: Volume::FULL.divided_by(options.divide),
@@ -73,12 +69,7 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
     }
     let mut demo = Demo::start(adapter, &mut storage, *config).map_err(Failure::app)?;
     // After a failure the objects go with the HCA.
-    node::drive(adapter, |adapter, now| {
-        match demo.poll(adapter, now, &mut Console).map_err(Failure::app)? {
-            Status::Done => Ok(apps::Status::Done),
-            Status::Working(deadline) => Ok(apps::Status::Working(deadline)),
-        }
-    })?;
+    node::drive(adapter, |adapter, now| demo.poll(adapter, now, &mut Console).map_err(Failure::app))?;
     let counters = demo.rds_counters();
     println!(
         "rds: {} messages queued, {} delivered, {} acknowledgement frames, {} starved of receives",

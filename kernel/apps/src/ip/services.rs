@@ -84,22 +84,17 @@ pub struct Served {
     pub sha256: Digest,
 }
 
-/// The sockets' buffers.
+/// The sockets' buffers: all zero bytes, for static memory.
 pub struct ServicesStorage {
     tcp: [[[u8; TCP_BUFFER]; 2]; LISTENERS.len()],
     udp: [[[u8; UDP_BUFFER]; 2]; 2],
-    datagrams: [[[udp::PacketMetadata; UDP_DATAGRAMS]; 2]; 2],
 }
 
 impl ServicesStorage {
     /// Empty.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            tcp: [[[0; TCP_BUFFER]; 2]; LISTENERS.len()],
-            udp: [[[0; UDP_BUFFER]; 2]; 2],
-            datagrams: [[[udp::PacketMetadata::EMPTY; UDP_DATAGRAMS]; 2]; 2],
-        }
+        Self { tcp: [[[0; TCP_BUFFER]; 2]; LISTENERS.len()], udp: [[[0; UDP_BUFFER]; 2]; 2] }
     }
 }
 
@@ -109,14 +104,21 @@ impl Default for ServicesStorage {
     }
 }
 
-/// Where the sockets themselves are.
-pub struct ServicesSlots<'s>([SocketStorage<'s>; SOCKETS]);
+/// Where the sockets themselves are, and what describes their datagrams. Small, and not zero bytes when empty: not for static
+/// memory.
+pub struct ServicesSlots<'s> {
+    sockets: [SocketStorage<'s>; SOCKETS],
+    datagrams: [[[udp::PacketMetadata; UDP_DATAGRAMS]; 2]; 2],
+}
 
 impl ServicesSlots<'_> {
     /// Empty.
     #[must_use]
     pub const fn new() -> Self {
-        Self([const { SocketStorage::EMPTY }; SOCKETS])
+        Self {
+            sockets: [const { SocketStorage::EMPTY }; SOCKETS],
+            datagrams: [[[udp::PacketMetadata::EMPTY; UDP_DATAGRAMS]; 2]; 2],
+        }
     }
 }
 
@@ -154,8 +156,9 @@ impl<'s> Services<'s> {
         slots: &'s mut ServicesSlots<'s>,
         source_bytes: u64,
     ) -> Self {
-        let ServicesStorage { tcp, udp, datagrams } = storage;
-        let mut sockets = SocketSet::new(&mut slots.0[..]);
+        let ServicesStorage { tcp, udp } = storage;
+        let ServicesSlots { sockets, datagrams } = slots;
+        let mut sockets = SocketSet::new(&mut sockets[..]);
         let mut services = LISTENERS.iter();
         let listeners = tcp.each_mut().map(|[rx, tx]| {
             let service = services.next().copied().unwrap_or(Service::Echo);

@@ -7,7 +7,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `message` | the message, and the text that goes round |
-//! | `link` | DAT objects, the connection, posting |
+//! | `link` | the connection's buffers, posting |
 //! | `run` | the two sides |
 
 mod link;
@@ -20,6 +20,7 @@ use core::net::IpAddr;
 use dat_nostd::{ConnectionEvent, DatReturn, DtoStatus};
 
 use crate::Role;
+use crate::connection::CallError;
 
 pub use run::Rping;
 
@@ -148,13 +149,8 @@ impl fmt::Display for RpingError {
 
 impl core::error::Error for RpingError {}
 
-/// Names the call in an error.
-trait InCall<T> {
-    fn in_call(self, call: &'static str) -> Result<T, RpingError>;
-}
-
-impl<T> InCall<T> for Result<T, DatReturn> {
-    fn in_call(self, call: &'static str) -> Result<T, RpingError> {
-        self.map_err(|error| RpingError::Dat { call, error })
+impl From<CallError> for RpingError {
+    fn from(error: CallError) -> Self {
+        Self::Dat { call: error.call, error: error.error }
     }
 }

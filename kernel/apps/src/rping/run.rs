@@ -2,9 +2,10 @@
 
 use dat_nostd::{Adapter, ConnectionEvent, Platform};
 
-use super::link::{Done, Link, LinkState};
+use super::link::{BUFFER, Done, Link};
 use super::message::{Offer, fill, mismatch, text_len};
 use super::{Config, Report, RpingError, SIZES};
+use crate::connection::LinkState;
 use crate::{Role, Status};
 
 /// Completions taken in one poll.
@@ -66,8 +67,8 @@ impl Rping {
         adapter: &mut Adapter<'_, P>,
         now: u64,
     ) -> Result<Status, RpingError> {
-        let retry_at = self.link.poll(adapter, now)?;
-        if self.stage == Stage::Connecting && self.link.state == LinkState::Up {
+        self.link.poll(adapter, now)?;
+        if self.stage == Stage::Connecting && self.link.connection.state() == LinkState::Up {
             self.began_at = now;
             self.moved_at = now;
             self.stage = Stage::Source;
@@ -87,7 +88,7 @@ impl Rping {
             }
         }
         let iteration = self.report.iterations;
-        if let LinkState::Ended(event) = self.link.state {
+        if let LinkState::Ended(event) = self.link.connection.state() {
             let between = match self.config.role {
                 Role::Client => self.stage == Stage::Closing,
                 // The client ends when it has enough.
@@ -103,7 +104,10 @@ impl Rping {
         let waited_ms = waited / 1_000_000;
         let limit = match self.stage {
             Stage::Connecting if waited > self.config.connect_timeout => {
-                return Err(RpingError::NotConnected { waited_ms, last: self.link.last_failure });
+                return Err(RpingError::NotConnected {
+                    waited_ms,
+                    last: self.link.connection.last_failure(),
+                });
             }
             Stage::Connecting => self.config.connect_timeout,
             _ if waited > self.config.stall_timeout => {
@@ -112,7 +116,7 @@ impl Rping {
             _ => self.config.stall_timeout,
         };
         let deadline = self.moved_at.saturating_add(limit).saturating_add(1);
-        let deadline = retry_at.map_or(deadline, |at| at.min(deadline));
+        let deadline = self.link.connection.retry_at().map_or(deadline, |at| at.min(deadline));
         // What moved may let more move.
         Ok(Status::Working(if busy { now } else { deadline }))
     }
@@ -142,7 +146,7 @@ impl Rping {
                 self.iteration_done(len);
                 if self.report.iterations == self.config.count {
                     self.stage = Stage::Closing;
-                    return self.link.disconnect(adapter);
+                    return Ok(self.link.connection.disconnect(adapter)?);
                 }
                 self.offer_source(adapter)
             }
@@ -157,7 +161,7 @@ impl Rping {
             (Stage::Source, Done::Message(bytes)) => {
                 let offer = Offer::decode(bytes);
                 let len = offer.size as usize;
-                if len == 0 || len > self.link.room() {
+                if len == 0 || len > BUFFER {
                     return Err(RpingError::Protocol { iteration });
                 }
                 self.stage = Stage::Reading(len);
@@ -175,7 +179,7 @@ impl Rping {
             (Stage::Sink(len), Done::Message(bytes)) => {
                 let offer = Offer::decode(bytes);
                 let len = text_len(self.link.sink(), len);
-                if offer.size as usize > self.link.room() || len > offer.size as usize {
+                if offer.size as usize > BUFFER || len > offer.size as usize {
                     return Err(RpingError::Protocol { iteration });
                 }
                 self.link.rdma_write(adapter, &offer, len)?;

@@ -1,0 +1,65 @@
+//! What the tests that boot the unikernel stand on: QEMU, the image, served HCAs.
+
+use hca_model::Profile;
+use runner::kernel_image;
+use runner::levels;
+use runner::process::Temporary;
+use runner::setup::{self, Qemu};
+use runner::vfio::{self, Served};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// From QEMU's start to its end, on a machine that is busy with other things.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+pub struct Ground {
+    pub qemu: Qemu,
+    pub image: PathBuf,
+}
+
+/// QEMU and the image, made once; `None` where no QEMU can be had and need not.
+pub fn ground() -> Option<&'static Ground> {
+    static GROUND: OnceLock<Option<Ground>> = OnceLock::new();
+    GROUND
+        .get_or_init(|| match setup::qemu() {
+            Ok(qemu) => {
+                setup::rust_targets().expect("the bare-metal target");
+                Some(Ground { qemu, image: kernel_image::build().expect("the image builds") })
+            }
+            Err(error) => {
+                let missing = matches!(error, runner::Error::Missing { .. });
+                assert!(missing && !levels::required(), "QEMU is required here: {error}");
+                None
+            }
+        })
+        .as_ref()
+}
+
+/// For a test that has no ground.
+pub fn skip() {
+    levels::skip("no QEMU on this machine");
+}
+
+/// HCAs served for a test, quietly, and where.
+pub struct Fabric {
+    pub served: Served,
+    pub sockets: Vec<PathBuf>,
+    _folder: Temporary,
+}
+
+pub fn serve(profiles: Vec<Profile>) -> Fabric {
+    let folder = Temporary::folder("boot-test").expect("a folder");
+    let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
+    let options = vfio::Options { profiles, log: Arc::new(|_, _| {}), ..vfio::Options::new(sockets.clone()) };
+    Fabric { served: vfio::serve(options).expect("served"), sockets, _folder: folder }
+}
+
+impl Fabric {
+    /// Nobody has left anything on the devices.
+    pub fn assert_empty(&self) {
+        let census = self.served.census().expect("the devices' thread runs");
+        let nothing = hca_model::hca::Census::default();
+        assert!(census.iter().all(|census| *census == nothing), "objects are left: {census:?}");
+    }
+}
