@@ -40,23 +40,31 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `adapter`, `ia` | the owner of everything; instances of it |
-//! | `memory` | protection zones, local memory regions |
-//! | `evd`, `queue`, `wait`, `completion` | events: queues, CQs, waits, what completions mean |
-//! | `ep`, `states`, `work`, `dto` | endpoints, their states, their outstanding operations, posts |
-//! | `connect`, `cr`, `framing`, `close` | connections: active side, passive side, private data, the end |
+//! | `adapter`, `ia`, `registry`, `context` | the owner of everything; instances of it; names; what all objects have |
+//! | `memory`, `rmr` | protection zones, local memory regions; windows |
+//! | `evd`, `evd_control`, `queue`, `wait`, `cno`, `completion` | events: queues, CQs, waits, notification, what completions mean |
+//! | `ep`, `ep_attr`, `ep_qp`, `ep_modify`, [`states`], `work`, `dto` | endpoints, attributes, states, outstanding operations, posts |
+//! | `srq`, `watermark` | shared receive queues; what endpoints hold of them |
+//! | `connect`, `duplicate`, `service`, `cr`, `framing`, `close` | connections: active side, service points, requests, private data, the end |
 //! | `ip` | IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
+//! | `fields` | attribute masks |
+//!
+//! All 72 functions of uDAPL 1.2 are here. `dat_evd_wait` and `dat_cno_wait` are begin, poll and end, so that nobody blocks; the
+//! registry's calls are methods of [`Registry`], and a provider is an [`Adapter`]. Memory types: virtual, LMR, shared virtual (one
+//! address space: the cookie is checked).
 //!
 //! # Extensions
-//! IP packets ([`Adapter::ip`]); zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
+//! Zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
 //! attributes ([`EpAttributes::retry_count`] and below); DMA memory ([`Adapter::dma_alloc`]); the adapter's address, MTU and
 //! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
-//! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); operation and vendor syndrome in completions.
+//! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); atomics ([`Adapter::ep_post_compare_swap`],
+//! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
+//! ([`Adapter::ip`]).
 //!
 //! # Not supported yet
-//! CNOs, SRQs, RMRs, RSPs, service points whose EPs the provider makes, `cr_handoff`, `ep_modify`, `ep_dup_connect`,
-//! `evd_resize`, watermarks, consumer contexts, the registry, quality of service, multipath. Their calls are absent; arguments
-//! that ask for them answer MODEL_NOT_SUPPORTED.
+//! Quality of service and multipath (MODEL_NOT_SUPPORTED); windows that a send with invalidate kills (those of [`Adapter::rmr_bind`]
+//! are of type 1); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
+//! endpoints or buffers are on it.
 #![no_std]
 #![forbid(unsafe_code)]
 

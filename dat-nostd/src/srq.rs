@@ -150,8 +150,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for 0 or beyond the IA's limit; INVALID_STATE if more are outstanding, or the low
-    /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond twice the first size (or 63) the device cannot go
-    /// while EPs or buffers are on it.
+    /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond the ring (the next power of two less one, 63 at
+    /// least) the device cannot go while EPs or buffers are on it.
     pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         let srq = self.shared.srqs.get(handle)?;

@@ -352,7 +352,9 @@ fn a_set_up_that_is_aborted_ends_in_one_event() {
             }
             _ => {
                 Some(net.until("the request", |net| match net.nodes[1].evd_dequeue(passive.cr).ok()?.data {
-                    EventData::ConnectionRequest { cr, sp: of, .. } if of == ServicePoint::Psp(psp) => Some(cr),
+                    EventData::ConnectionRequest { cr, sp: of, .. } if of == ServicePoint::Psp(psp) => {
+                        Some(cr)
+                    }
                     other => panic!("{other:?}"),
                 }))
             }
