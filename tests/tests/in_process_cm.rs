@@ -210,7 +210,7 @@ fn a_hundred_nodes_connect_all_to_all_on_a_fabric_that_loses_packets() {
     let mut mesh = Mesh::new(&faulty(41, "loss=1%"), NODES, false);
     for node in 0..NODES {
         // Each pair once; who asks alternates, so that everybody has as much to do.
-        let asks = |peer: &usize| *peer != node && ((node + peer) % 2 == 0) == (node < *peer);
+        let asks = |peer: &usize| *peer != node && (node + peer).is_multiple_of(2) == (node < *peer);
         mesh.members[node].todo = (0..NODES).filter(asks).collect();
         // Not everybody at the same node first.
         mesh.members[node].todo.rotate_left(node / 2);

@@ -262,7 +262,7 @@ fn lossy(lab: &mut Lab, image: &Path) {
     let faults: Faults = "loss=1%".parse().expect("faults");
     for seed in SEEDS {
         let began = Instant::now();
-        lab.served().set_faults(faults.clone(), seed).expect("the fabric");
+        lab.served().set_faults(faults, seed).expect("the fabric");
         let line = "rping -V -C 50 -a 172.16.0.1";
         pair(lab, 0, &format!("{line} -s"), &format!("{line} -c"));
         tcp_between_guests(lab, 1 << 20);
