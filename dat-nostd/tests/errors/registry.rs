@@ -96,10 +96,12 @@ fn is_method_of(method: &str, function: &str) -> bool {
     }
 }
 
+type Run = dyn FnOnce(&mut Node) -> DatResult<()>;
+
 /// A call that a row wants refused.
 pub struct Call {
     method: &'static str,
-    run: Box<dyn FnOnce(&mut Node) -> DatResult<()>>,
+    run: Box<Run>,
 }
 
 impl Call {
