@@ -44,21 +44,7 @@ pub(crate) fn deliver<B: Bar>(
     }
     let cookie = Cookie(qp.retire(completion)?);
     match completion.kind() {
-        CompletionKind::Send => {
-            if cookie.is_special() {
-                return deliver_special(ep, shared, cookie, DtoStatus::Success);
-            }
-            let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
-            Some(EventData::Dto(DtoCompletion {
-                ep: ep.handle,
-                user_cookie,
-                transferred_length: u64::from(cookie.length()),
-                operation: cookie.operation(),
-                status: DtoStatus::Success,
-                received: Received::Plain,
-                vendor_syndrome: 0,
-            }))
-        }
+        CompletionKind::Send => deliver_sent(ep, shared, cookie),
         CompletionKind::Receive
         | CompletionKind::ReceiveImm
         | CompletionKind::ReceiveInval
@@ -85,6 +71,28 @@ pub(crate) fn deliver<B: Bar>(
             deliver_error(ep, shared, completion, cookie)
         }
     }
+}
+
+/// A request that is done and retired from its QP.
+#[inline(always)]
+pub(crate) fn deliver_sent<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    cookie: Cookie,
+) -> Option<EventData> {
+    if cookie.is_special() {
+        return deliver_special(ep, shared, cookie, DtoStatus::Success);
+    }
+    let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
+    Some(EventData::Dto(DtoCompletion {
+        ep: ep.handle,
+        user_cookie,
+        transferred_length: u64::from(cookie.length()),
+        operation: cookie.operation(),
+        status: DtoStatus::Success,
+        received: Received::Plain,
+        vendor_syndrome: 0,
+    }))
 }
 
 #[cold]
@@ -127,7 +135,7 @@ fn received(completion: &Completion) -> Received {
 
 /// A request that is suppressed, our own, or a bind.
 #[cold]
-pub(crate) fn deliver_special<B: Bar>(
+fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     cookie: Cookie,

@@ -171,13 +171,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        if let [segment] = iov
-            && flags.is_empty()
-            && self.write_plain(ep, segment, user_cookie, remote).is_some()
-        {
-            return Ok(());
+        match iov {
+            [segment] if flags.is_empty() => {
+                if self.write_plain(ep, segment, user_cookie, remote).is_some() {
+                    return Ok(());
+                }
+                self.write_one(ep, segment, user_cookie, remote)
+            }
+            _ => self.write_any(ep, iov, user_cookie, remote, flags),
         }
-        self.write_any(ep, iov, user_cookie, remote, flags)
     }
 
     /// The usual RDMA write, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing
@@ -192,33 +194,44 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
     ) -> Option<()> {
         let ep = self.eps.get_mut(handle).ok()?;
-        if ep.state != EpState::Connected || self.dead || ep.attributes.max_rdma_write_iov == 0 {
+        if ep.state != EpState::Connected || self.dead {
             return None;
         }
         let lmr = self.lmrs.at((segment.lmr_context >> 16) as u16)?;
         let length = segment.segment_length;
-        let offset = segment.virtual_address.wrapping_sub(lmr.start);
-        if lmr.context != segment.lmr_context || lmr.pd != ep.pd {
+        if lmr.context != segment.lmr_context || lmr.pd != ep.pd || length > lmr.length {
             return None;
         }
-        if length > lmr.length || offset > lmr.length - length {
+        if segment.virtual_address.wrapping_sub(lmr.start) > lmr.length - length {
             return None;
         }
-        // The longest transfer is less than the 2^31 bytes of a segment.
+        // The longest transfer is no more than 2^31 bytes.
         if length > remote.segment_length || length > ep.max_rdma {
             return None;
         }
-        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
         let qp = ep.qp.as_mut()?;
-        let index = ep.requests.keep_plain(user_cookie)?;
-        let cookie = Cookie::new(sge.length, index, DtoOperation::RdmaWrite, 0);
-        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
-        qp.post_send(op, core::slice::from_ref(&sge), cookie.0, SendFlags::SIGNALED).ok()?;
-        ep.requests.head = ep.requests.head.wrapping_add(1);
-        ep.requests.block = ep.requests.block.wrapping_add(1);
+        let (cells, index, block) = ep.requests.next_place()?;
+        let cookie = Cookie::new(length as u32, index, DtoOperation::RdmaWrite, 0);
+        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
+        let target = || (remote.target_address, RKey::new(remote.rmr_context));
+        if !qp.write_plain(target, sge, cookie.0, (cells, index, [user_cookie, block])) {
+            return None;
+        }
+        ep.requests.posted();
         ep.suppressed = 0;
-        qp.ring();
         Some(())
+    }
+
+    #[inline(never)]
+    fn write_one(
+        &mut self,
+        ep: EpHandle,
+        segment: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+    ) -> DatResult<()> {
+        let iov = core::slice::from_ref(segment);
+        self.write_any(ep, iov, user_cookie, remote, CompletionFlags::empty())
     }
 
     #[inline(never)]
@@ -372,7 +385,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(cookies) = &ep.cookies else {
             return Err(DatReturn::new(ReturnType::InsufficientResources));
         };
-        ep.requests.attach(cookies);
+        // Only then the straight way need not ask whether a write may have a segment; other counts come with other places.
+        if ep.attributes.max_rdma_write_iov > 0 {
+            ep.requests.attach(cookies);
+        }
         let index = ep.requests.keep(cookies, user_cookie, marks);
         if !self.dead {
             let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };

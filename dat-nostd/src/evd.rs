@@ -1,9 +1,9 @@
 //! Event dispatchers: streams, software queue, CQ, dequeue. DAT 1.2, event management.
 
-use driver_mlx::{Bar, Completion, Cq, CqConfig, Platform};
+use driver_mlx::{Bar, Completion, Cq, CqConfig, Platform, SendCompletion};
 
 use crate::adapter::Adapter;
-use crate::completion::{Reaction, deliver, deliver_special};
+use crate::completion::{Reaction, deliver, deliver_sent};
 use crate::ep::Ep;
 use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::handle::{CnoHandle, EvdHandle, HandleType, IaHandle};
@@ -75,7 +75,8 @@ impl<B: Bar> Evd<B> {
     /// Whether there is nothing to think of but completions.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.queue.is_empty() && self.awaiting == 0 && self.wait.is_none() && !self.overflowed
+        // One branch for what is a number.
+        (self.queue.len() | self.awaiting | u32::from(self.overflowed)) == 0 && self.wait.is_none()
     }
 
     /// Where an event queued now belongs: behind everything looked at so far.
@@ -221,34 +222,36 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        match self.dequeue_sent(evd) {
-            Some(event) => Ok(event),
-            None => self.dequeue_any(evd),
-        }
-    }
-
-    /// The usual event where much is posted: a request of a connection in good order is done. None if it is anything else, or has been
-    /// taken without an event: then [`Adapter::dequeue_any`] goes on.
-    #[inline(always)]
-    fn dequeue_sent(&mut self, evd: EvdHandle) -> Option<Event> {
-        let state = self.evds.get_mut(evd).ok()?;
+        // The usual event where much is posted: a request of a connection in good order is done. Everything else goes elsewhere, without
+        // coming back here, so that this way keeps to registers.
+        let Ok(state) = self.evds.get_mut(evd) else { return self.dequeue_any(evd) };
         if !state.is_plain() {
-            return None;
+            return self.dequeue_any(evd);
         }
-        let completion = state.cq.as_mut()?.poll_send()?;
-        let index = completion.user_index() as u16;
+        let Some(cq) = &mut state.cq else { return self.dequeue_any(evd) };
+        let Some(completion) = cq.poll_send() else { return self.dequeue_any(evd) };
         // In good order is an EP that is connected; only then the completion is nothing but a completion.
-        let Some(ep) = self.eps.at_mut(index).filter(|ep| ep.state == EpState::Connected) else {
-            return self.dequeued(evd, completion.into());
+        let Some(ep) = self.eps.at_mut(completion.user_index() as u16) else {
+            return self.dequeue_sent(evd, completion);
         };
-        let Some(qp) = &mut ep.qp else { return self.dequeued(evd, completion.into()) };
-        let cookie = qp.retire_send(&completion).map(Cookie);
-        let Some(cookie) = cookie.filter(|cookie| !cookie.is_special()) else {
-            return self.sent_specially(evd, completion.into(), cookie);
+        if ep.state != EpState::Connected {
+            return self.dequeue_sent(evd, completion);
+        }
+        let Some(qp) = &mut ep.qp else { return self.dequeue_sent(evd, completion) };
+        let Some(cookie) = qp.retire_send(&completion) else {
+            let owned = ep.qpn == completion.qpn();
+            return self.dequeue_nothing(evd, owned);
         };
-        let Some(user_cookie) = ep.requests.retire(&ep.cookies, cookie.index()) else {
-            return self.sent_specially(evd, completion.into(), None);
+        let cookie = Cookie(cookie);
+        if cookie.is_special() {
+            let slot = ep.handle.handle().slot();
+            return self.dequeue_specially(evd, slot, cookie);
+        }
+        let Some(user_cookie) = ep.requests.retire_oldest(cookie.index()) else {
+            let slot = ep.handle.handle().slot();
+            return self.dequeue_specially(evd, slot, cookie);
         };
+        state.count_plain();
         let data = EventData::Dto(DtoCompletion {
             ep: ep.handle,
             user_cookie,
@@ -258,32 +261,45 @@ impl<'s, P: Platform> Adapter<'s, P> {
             received: Received::Plain,
             vendor_syndrome: 0,
         });
-        state.count_consumed(true);
-        Some(Event { evd, data })
+        Ok(Event { evd, data })
     }
 
-    /// A request of a connected EP that is suppressed, our own, a bind (with its cookie), or not outstanding.
+    /// A success of a send queue, of an EP that is not simply connected.
     #[cold]
     #[inline(never)]
-    fn sent_specially(
-        &mut self,
-        evd: EvdHandle,
-        completion: Completion,
-        cookie: Option<Cookie>,
-    ) -> Option<Event> {
-        let data = match self.eps.at_mut(completion.user_index() as u16) {
-            Some(ep) if ep.owns(&completion) => {
-                cookie.and_then(|cookie| deliver_special(ep, &mut self.shared, cookie, DtoStatus::Success))
-            }
-            _ => {
-                self.counters.stale_completions += 1;
-                None
-            }
-        };
+    fn dequeue_sent(&mut self, evd: EvdHandle, completion: SendCompletion) -> DatResult<Event> {
+        match self.dequeued(evd, completion.into()) {
+            Some(event) => Ok(event),
+            None => self.dequeue_any(evd),
+        }
+    }
+
+    /// A completion of a connected EP, or of a QP that it had, that names nothing outstanding.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_nothing(&mut self, evd: EvdHandle, owned: bool) -> DatResult<Event> {
+        if !owned {
+            self.counters.stale_completions += 1;
+        }
+        if let Ok(state) = self.evds.get_mut(evd) {
+            state.count_consumed(false);
+        }
+        self.dequeue_any(evd)
+    }
+
+    /// A request of a connected EP that is retired from its QP, and is suppressed, our own, a bind, or not the oldest.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_specially(&mut self, evd: EvdHandle, ep: u16, cookie: Cookie) -> DatResult<Event> {
+        let ep = self.eps.at_mut(ep);
+        let data = ep.and_then(|ep| deliver_sent(ep, &mut self.shared, cookie));
         if let Ok(state) = self.evds.get_mut(evd) {
             state.count_consumed(data.is_some());
         }
-        data.map(|data| Event { evd, data })
+        match data {
+            Some(data) => Ok(Event { evd, data }),
+            None => self.dequeue_any(evd),
+        }
     }
 
     /// The event of a completion taken from the CQ, if it is one.
@@ -528,6 +544,17 @@ impl<B: Bar> Evd<B> {
     /// Places that its software queue needs if `min_qlen` events shall fit.
     pub(crate) fn software_events(&self, min_qlen: u32) -> u32 {
         software_events(self.flags, min_qlen)
+    }
+
+    /// One more completion was taken and delivered, of an EVD where nothing is looked at ahead.
+    #[inline(always)]
+    fn count_plain(&mut self) {
+        if self.seen == self.consumed {
+            self.consumed = self.consumed.wrapping_add(1);
+            self.seen = self.consumed;
+        } else {
+            self.count_consumed(true);
+        }
     }
 
     /// One more completion was taken.

@@ -41,14 +41,17 @@ impl Cookie {
 
     #[inline(always)]
     pub(crate) fn operation(self) -> DtoOperation {
-        match self.0 >> 4 & 7 {
-            0 => DtoOperation::Send,
-            1 => DtoOperation::Receive,
-            2 => DtoOperation::RdmaWrite,
-            3 => DtoOperation::RdmaRead,
-            4 => DtoOperation::CompareSwap,
-            _ => DtoOperation::FetchAdd,
-        }
+        const OPERATIONS: [DtoOperation; 8] = [
+            DtoOperation::Send,
+            DtoOperation::Receive,
+            DtoOperation::RdmaWrite,
+            DtoOperation::RdmaRead,
+            DtoOperation::CompareSwap,
+            DtoOperation::FetchAdd,
+            DtoOperation::FetchAdd,
+            DtoOperation::FetchAdd,
+        ];
+        OPERATIONS[(self.0 >> 4 & 7) as usize]
     }
 
     /// Whether success is not told.
@@ -130,24 +133,44 @@ impl Work {
         self.base + (index & self.mask) as usize * 16
     }
 
-    /// From now on [`Work::keep_plain`] can be used. Few places stay as they are.
+    /// From now on [`Work::next_place`] can be used. Few places stay as they are.
     pub(crate) fn attach(&mut self, cookies: &DmaSlice) {
         if self.cells.is_none() {
             self.cells = cookies.slice(self.base, self.bytes()).and_then(DmaCells::new);
         }
     }
 
-    /// As [`Work::keep`] without marks. None if it must be kept in the other way, or if no more may be outstanding.
+    /// Where the next operation is to be kept, its place, and what is kept beside the consumer's cookie if it has no marks. None if it
+    /// must be kept in the other way, or if no more may be outstanding.
     #[inline(always)]
-    pub(crate) fn keep_plain(&self, user_cookie: u64) -> Option<u32> {
+    pub(crate) fn next_place(&self) -> Option<(&DmaCells, u32, u64)> {
         let head = self.head;
         let cells = self.cells.as_ref()?;
-        if head.wrapping_sub(self.tail) >= self.limit {
+        (head.wrapping_sub(self.tail) < self.limit).then_some((
+            cells,
+            head & self.mask,
+            u64::from(self.block) << 16,
+        ))
+    }
+
+    /// The operation at [`Work::next_place`] has been kept and posted, in one block.
+    #[inline(always)]
+    pub(crate) fn posted(&mut self) {
+        self.head = self.head.wrapping_add(1);
+        self.block = self.block.wrapping_add(1);
+    }
+
+    /// The consumer's cookie of the oldest operation, if it is the one at this place; it is done now. None if it must be asked for in
+    /// the other way.
+    #[inline(always)]
+    pub(crate) fn retire_oldest(&mut self, index: u32) -> Option<u64> {
+        let tail = self.tail;
+        if (tail ^ index) & self.mask != 0 || tail == self.head {
             return None;
         }
-        let index = head & self.mask;
-        cells.put(index, user_cookie, u64::from(self.block) << 16);
-        Some(index)
+        let user_cookie = self.cells.as_ref()?.first(index);
+        self.tail = tail.wrapping_add(1);
+        Some(user_cookie)
     }
 
     /// Keeps the consumer's cookie of the operation about to be posted; gives its place.

@@ -1,6 +1,7 @@
 //! The HCA: bring-up, tear-down, and everything made, asked and destroyed by commands.
 
 mod bring_up;
+mod counters;
 mod exec;
 mod health;
 mod memory;
@@ -12,6 +13,7 @@ mod queue_pair;
 mod resize;
 mod shared_queue;
 
+pub use counters::{PortCounters, QCounters, Traffic};
 pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
 pub use shared_queue::SrqState;

@@ -44,8 +44,8 @@
 //! }
 //! ```
 //!
-//! Not supported yet: Ethernet ports (RoCE), resizing of completion queues. Firmware of interface step sequence 0 has no shared receive
-//! queues here, and no device can resize one.
+//! Not supported yet: Ethernet ports (RoCE); work requests that register memory; XRC and DC services. With firmware of interface step
+//! sequence 0 there are no shared receive queues; the device cannot resize those, nor make a completion queue smaller here.
 #![no_std]
 
 #[cfg(test)]
@@ -88,7 +88,9 @@ pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError, SendCompl
 pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Step};
 pub use event::AsyncEvent;
-pub use hca::{Hca, LinkState, MemoryRegion, MkeyState, PortState, SrqState, StepTime};
+pub use hca::{
+    Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, SrqState, StepTime, Traffic,
+};
 pub use mmio::MmioBar;
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, MapError, Platform};

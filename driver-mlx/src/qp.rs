@@ -6,6 +6,7 @@ mod queues;
 pub(crate) use geometry::QpGeometry;
 
 use crate::barrier;
+use crate::cells::DmaCells;
 use crate::config::Service;
 use crate::cq::{CompletedWork, Completion, QpnInEntry, SendCompletion};
 use crate::dma::DmaSlice;
@@ -127,6 +128,9 @@ impl<B: Bar> Qp<B> {
             rung: 0,
             last: 0,
             connected_limit: limit(!datagram),
+            plain_limit: limit(!datagram && doorbell.blueflame == 0),
+            write_base: 0,
+            blueflame: doorbell.blueflame != 0,
             datagram_limit: limit(datagram),
             max_inline: limits.max_inline,
             reliable: service == Service::Rc,
@@ -168,6 +172,7 @@ impl<B: Bar> Qp<B> {
 
     pub(crate) fn set_number(&mut self, number: QpNumber) {
         self.sq.qpn_shifted = number.get() << 8;
+        self.sq.write_base = queues::write_base(self.sq.qpn_shifted);
         self.qpn_in_entry = QpnInEntry::new(number);
     }
 
@@ -245,6 +250,20 @@ impl<B: Bar> Qp<B> {
             return self.sq.post_fenced(op, sges, cookie, flags.bits());
         }
         self.sq.post(op, sges, cookie, flags.bits())
+    }
+
+    /// Posts a signalled RDMA write of one piece and rings at once, if there is nothing unusual about it; else does nothing and says
+    /// `false`: then [`Qp::post_send`] and [`Qp::ring`] tell why, or do it. What the owner keeps of it, `cell`, is written to its place.
+    #[inline(always)]
+    #[must_use]
+    pub fn write_plain(
+        &mut self,
+        remote: impl FnOnce() -> (u64, RKey),
+        sge: Sge,
+        cookie: u64,
+        cell: (&DmaCells, u32, [u64; 2]),
+    ) -> bool {
+        self.sq.write_plain(&mut self.record, &self.doorbell, remote, sge, cookie, cell)
     }
 
     /// Posts a work request whose data is copied now, so that the caller may reuse it at once.

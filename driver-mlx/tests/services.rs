@@ -5,8 +5,8 @@ mod common;
 use common::World;
 use common::node::{ALL, Node, connected, filled, path, sound, world};
 use driver_mlx::{
-    Access, AddressVector, Base, CompletionKind, Error, Gid, Grh, InitParams, Lid, Path, PostError, Psn,
-    QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service,
+    Access, AddressVector, Base, CompletionKind, CounterSet, Error, Gid, Grh, InitParams, Lid, Path,
+    PostError, Psn, QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service,
 };
 use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
@@ -249,4 +249,58 @@ fn inline_data_that_nobody_asked_for_is_no_receive() {
     let completion = b.completion(&world);
     assert!(completion.is_inline());
     assert_eq!((b.qp.retire(&completion), b.qp.spurious_completions()), (None, 1));
+}
+
+#[test]
+fn counters_say_what_happened() {
+    let world = world(FabricConfig::default());
+    let mut sets = vec![];
+    let mut nodes = [0, 1].map(|index| {
+        let mut node = Node::new(&world, index, |_| ());
+        let set = node.hca.alloc_q_counters().expect("counters");
+        let config = QpConfig { counters: set, user_index: 0x100, ..QpConfig::rc(node.pd, node.cq.number()) };
+        let counted = node.hca.create_qp(&config).expect("a QP");
+        let plain = std::mem::replace(&mut node.qp, counted);
+        node.hca.destroy_qp(plain).expect("destroyed");
+        sets.push(set);
+        node
+    });
+    let [a, b] = &mut nodes;
+    common::node::connect_one(a, b, 0);
+    common::node::connect_one(b, a, 1);
+    let before = b.hca.port_counters().expect("counters");
+    let (raddr, rkey) = b.remote(4096);
+    for step in 0..6u64 {
+        let op = match step {
+            0..3 => SendOp::Write { raddr, rkey },
+            3..5 => SendOp::Read { raddr, rkey },
+            _ => SendOp::FetchAdd { raddr, rkey, add: 1 },
+        };
+        a.qp.post_send(op, &[a.sge(0, 8)], step, SendFlags::SIGNALED).expect("room");
+        a.qp.ring();
+        assert_eq!(a.expect(&world, CompletionKind::Send).1, step);
+    }
+    let counted = b.hca.query_q_counters(sets[1], true).expect("counters");
+    assert_eq!((counted.rx_write_requests, counted.rx_read_requests, counted.rx_atomic_requests), (3, 2, 1));
+    assert_eq!(counted.responder_access_errors, 0);
+    let after = b.hca.port_counters().expect("counters");
+    assert!(
+        after.received.packets >= before.received.packets + 6 && after.received.bytes > before.received.bytes
+    );
+    assert!(after.transmitted.packets > before.transmitted.packets);
+    let wrong = SendOp::Write { raddr, rkey: RKey::new(rkey.get() ^ 1) };
+    a.qp.post_send(wrong, &[a.sge(0, 8)], 7, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    a.expect(&world, CompletionKind::SendError);
+    let counted = b.hca.query_q_counters(sets[1], false).expect("counters");
+    assert_eq!((counted.rx_write_requests, counted.responder_access_errors), (0, 1), "cleared when read");
+    assert_eq!(a.hca.query_q_counters(sets[0], false).expect("counters").remote_access_errors, 1);
+    for (mut node, set) in nodes.into_iter().zip(sets) {
+        assert!(
+            matches!(node.hca.dealloc_q_counters(CounterSet::new(0xfe)), Err(Error::Command(_))),
+            "none such"
+        );
+        node.hca.destroy_qp(node.qp).expect("destroyed");
+        node.hca.dealloc_q_counters(set).expect("ended");
+    }
 }

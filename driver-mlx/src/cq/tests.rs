@@ -1,4 +1,5 @@
 use super::*;
+use mlx5_prm::status::CqeSyndrome;
 use crate::testing::{Recorder, memory};
 use proptest::prelude::*;
 use std::collections::VecDeque;

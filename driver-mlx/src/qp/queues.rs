@@ -2,9 +2,10 @@
 
 use super::Doorbell;
 use crate::barrier;
+use crate::cells::DmaCells;
 use crate::cq::CompletedWork;
 use crate::platform::Bar;
-use crate::ring::{BLOCK_UNITS, Units};
+use crate::ring::{BLOCK_UNITS, DoorbellRecord, Units};
 use crate::types::{RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, PostError, SendOp};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +33,13 @@ pub(super) struct SendQueue {
     pub(super) connected_limit: u8,
     /// One more than the pieces a datagram may have; 0 on a connected service.
     pub(super) datagram_limit: u8,
+    /// As `connected_limit`; 0 too if small work requests are written straight to the device.
+    pub(super) plain_limit: u8,
     pub(super) max_inline: u16,
+    /// First quadword of an RDMA write of one piece, without its index.
+    pub(super) write_base: u64,
+    /// Whether small work requests are written straight to the device.
+    pub(super) blueflame: bool,
     /// Whether the service has RDMA reads, atomics, invalidation.
     pub(super) reliable: bool,
     /// What `connected_limit` will be again after the next work request, which must wait for a change of memory keys; 0 if it need not.
@@ -202,16 +209,57 @@ impl SendQueue {
         Ok(())
     }
 
+    /// An RDMA write of one piece, rung for at once. False, and nothing was done, if there is anything unusual about it. What the owner
+    /// keeps of it goes to its cell.
+    // One way through without a call, so that registers need not be saved.
+    #[inline(always)]
+    pub(super) fn write_plain<B: Bar>(
+        &mut self,
+        record: &mut DoorbellRecord,
+        doorbell: &Doorbell<B>,
+        remote: impl FnOnce() -> (u64, RKey),
+        sge: Sge,
+        cookie: u64,
+        (cells, place, kept): (&DmaCells, u32, [u64; 2]),
+    ) -> bool {
+        let head = self.head;
+        if self.plain_limit < 2 || head == self.end || sge.length.wrapping_sub(1) >= INLINE_SEG - 1 {
+            return false;
+        }
+        cells.put(place, kept[0], kept[1]);
+        let next = head.wrapping_add(1);
+        let slot = self.slots.unit(usize::from(head));
+        slot[0].store(cookie, Ordering::Relaxed);
+        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
+        let block = self.ring.block(usize::from(head));
+        block[4].store(data_first(&sge).to_be(), Ordering::Relaxed);
+        block[5].store(sge.address.to_be(), Ordering::Relaxed);
+        let (raddr, rkey) = remote();
+        put_remote(block, raddr, rkey);
+        let first = (u64::from(head) << 40 | self.write_base).to_be();
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store(control_second(FmCeSe::CQ_UPDATE.bits(), 0).to_be(), Ordering::Relaxed);
+        self.head = next;
+        self.rung = next;
+        barrier::publish();
+        record.store_second(u32::from(next));
+        barrier::before_doorbell();
+        doorbell.bar.write64(doorbell.offset, u64::from_be(first));
+        true
+    }
+
     /// The next work request waits until memory keys are as this one makes them.
     pub(super) fn fence_next(&mut self) {
         self.fenced = self.fenced.max(self.connected_limit);
-        self.connected_limit = 0;
+        (self.connected_limit, self.plain_limit) = (0, 0);
     }
 
     /// A work request that waits has been posted.
     pub(super) fn unfence(&mut self) {
-        self.connected_limit = self.connected_limit.max(self.fenced);
-        self.fenced = 0;
+        if self.fenced != 0 {
+            (self.connected_limit, self.fenced) = (self.fenced, 0);
+            self.plain_limit = if self.blueflame { 0 } else { self.connected_limit };
+        }
     }
 
     #[inline(always)]
@@ -332,6 +380,11 @@ pub(super) fn put_remote(block: &[AtomicU64; 8], raddr: u64, rkey: RKey) {
 #[inline(always)]
 fn control_first(head: u16, opcode: SendOpcode, qpn_shifted: u32, ds: usize) -> u64 {
     (u64::from(head) << 8 | u64::from(opcode.0)) << 32 | u64::from(qpn_shifted) | ds as u64
+}
+
+/// The first quadword of an RDMA write of three units, without its index.
+pub(super) fn write_base(qpn_shifted: u32) -> u64 {
+    control_first(0, SendOpcode::RDMA_WRITE, qpn_shifted, 3)
 }
 
 /// Second quadword: fences and flags, immediate.
