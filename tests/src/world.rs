@@ -184,8 +184,10 @@ impl World {
             }
         }
         if !ran {
-            let next = state.next_deadline().map_or(deadline, |at| at.min(deadline));
-            state.now = state.now.max(next);
+            // The fabric has work of its own, and where no device has power nobody else sees to it.
+            state.fabric.poll(state.now);
+            let next = state.next_deadline().filter(|at| *at > state.now);
+            state.now = state.now.max(next.map_or(deadline, |at| at.min(deadline)));
         }
     }
 
@@ -225,7 +227,9 @@ impl World {
                 }
                 let Some(&chosen) = due.get(state.random.below(due.len() as u64) as usize) else {
                     let wakes = sleeping.iter().flatten().map(|sleep| sleep.until);
-                    let next = state.next_deadline().into_iter().chain(wakes).min().unwrap_or(u64::MAX);
+                    state.fabric.poll(state.now);
+                    let work = state.next_deadline().filter(|at| *at > state.now);
+                    let next = work.into_iter().chain(wakes).min().unwrap_or(u64::MAX);
                     state.now = next.min(end).max(state.now + 1);
                     continue;
                 };
@@ -258,7 +262,8 @@ impl World {
                 state.run_device(index);
                 continue;
             }
-            match state.next_deadline() {
+            state.fabric.poll(state.now);
+            match state.next_deadline().filter(|at| *at > state.now) {
                 Some(at) if at <= state.now.saturating_add(window) => state.now = state.now.max(at),
                 _ => return,
             }

@@ -422,7 +422,7 @@ impl Hca {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let mut own = front::next_deadline(self);
-        if let Some(held_back) = self.queues.next_deadline() {
+        if let Some(held_back) = self.queues.next_deadline().filter(|_| !self.health.is_fatal()) {
             own = own.min(held_back);
         }
         match transport::next_deadline(self) {
