@@ -20,8 +20,8 @@ pub mod memory;
 pub mod net;
 pub mod node;
 pub mod pair;
-pub mod rds;
 pub mod platform;
+pub mod rds;
 pub mod verbs;
 pub mod world;
 
