@@ -7,6 +7,11 @@
 #![deny(unsafe_code)]
 
 #[cfg(target_os = "none")]
+#[allow(
+    clippy::result_large_err,
+    clippy::large_enum_variant,
+    reason = "an error carries its words, once in a run, and there is no heap"
+)]
 mod app;
 #[cfg(target_os = "none")]
 #[allow(unsafe_code)]
