@@ -2,6 +2,7 @@
 // reads and atomics both ways in lockstep, every byte checked.
 //
 //   verbs server|client qpn=HEX psn=HEX lid=N rkey=HEX addr=HEX      (the peer's values)
+//   verbs server|client                                             (they come as a line of the same words on standard input)
 //
 // Prints its own values as a line "@verbs ...", "@result op=... verified=N" for each operation, and "@done verified=true".
 
@@ -269,7 +270,7 @@ static void exchange(void) {
 // The value of `key=` among the words.
 static uint64_t number(int count, char **words, const char *key, int base) {
     size_t length = strlen(key);
-    for (int i = 2; i < count; i++)
+    for (int i = 0; i < count; i++)
         if (!strncmp(words[i], key, length) && words[i][length] == '=') {
             char *end;
             uint64_t value = strtoull(words[i] + length + 1, &end, base);
@@ -281,16 +282,12 @@ static uint64_t number(int count, char **words, const char *key, int base) {
 
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (count < 3 || (strcmp(words[1], "server") && strcmp(words[1], "client"))) {
-        printf("usage: verbs server|client qpn= psn= lid= rkey= addr=\n");
+    if (count < 2 || (strcmp(words[1], "server") && strcmp(words[1], "client"))) {
+        printf("usage: verbs server|client [qpn= psn= lid= rkey= addr=]\n");
         return 2;
     }
     self = strcmp(words[1], "server") ? CLIENT : SERVER;
     other = SERVER + CLIENT - self;
-    uint32_t peer_qpn = (uint32_t)number(count, words, "qpn", 16), peer_psn = (uint32_t)number(count, words, "psn", 16);
-    uint16_t peer_lid = (uint16_t)number(count, words, "lid", 10);
-    peer_rkey = (uint32_t)number(count, words, "rkey", 16);
-    peer_address = number(count, words, "addr", 16);
 
     struct ibv_device **list = ibv_get_device_list(NULL);
     struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
@@ -333,6 +330,20 @@ int main(int count, char **words) {
     for (int i = 0; i < 16; i += 2) printf("%s%02x%02x", i ? ":" : "", gid.raw[i], gid.raw[i + 1]);
     printf(" rkey=%x addr=%lx\n", region->rkey, (unsigned long)(uintptr_t)shared);
 
+    // The peer's values.
+    char line[512], *heard[16];
+    int told = count - 2;
+    char **values = words + 2;
+    if (told == 0) {
+        if (fgets(line, sizeof line, stdin) == NULL) fail("no values of the peer");
+        for (char *word = strtok(line, " \n"); word && told < 16; word = strtok(NULL, " \n")) heard[told++] = word;
+        values = heard;
+    }
+    uint32_t peer_qpn = (uint32_t)number(told, values, "qpn", 16), peer_psn = (uint32_t)number(told, values, "psn", 16);
+    uint16_t peer_lid = (uint16_t)number(told, values, "lid", 10);
+    peer_rkey = (uint32_t)number(told, values, "rkey", 16);
+    peer_address = number(told, values, "addr", 16);
+
     attributes = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR,
         .path_mtu = port.active_mtu,
@@ -345,8 +356,11 @@ int main(int count, char **words) {
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                IBV_QP_MIN_RNR_TIMER;
     if (ibv_modify_qp(qp, &attributes, mask)) fail("to RTR: %s", strerror(errno));
+    // How long to wait for an acknowledgement, as its code; the environment may have a shorter one.
+    const char *shorter = getenv("ACK_TIMEOUT");
+    uint8_t timeout = shorter ? (uint8_t)(atoi(shorter) & 31) : 18;
     attributes = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
+        .qp_state = IBV_QPS_RTS, .sq_psn = psn, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4};
     mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     if (ibv_modify_qp(qp, &attributes, mask)) fail("to RTS: %s", strerror(errno));
 
