@@ -1,6 +1,6 @@
 use super::*;
-use mlx5_prm::status::CqeSyndrome;
 use crate::testing::{Recorder, memory};
+use mlx5_prm::status::CqeSyndrome;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::vec::Vec;
