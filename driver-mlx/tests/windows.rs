@@ -217,9 +217,12 @@ fn invalidated_windows_are_closed() {
     }
 }
 
+/// Makes a window and what it must not be bound to.
+type Wrong = fn(&mut Node) -> (MwType, MwBind);
+
 #[test]
 fn binds_that_cannot_be_fail_by_name() {
-    let wrong: [(&str, fn(&mut Node) -> (MwType, MwBind)); 5] = [
+    let wrong: [(&str, Wrong); 5] = [
         ("beyond the region", |b| (MwType::One, part(b, common::node::MEMORY - 32, 64, REMOTE))),
         ("another protection domain's region", |b| {
             let pd = b.hca.alloc_pd().expect("a PD");
