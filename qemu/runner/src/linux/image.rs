@@ -17,7 +17,7 @@ use std::process::Command;
 pub struct Image {
     /// The kernel, unpacked: an ELF that boots by PVH.
     pub kernel: PathBuf,
-    /// The initramfs without its first program, which comes with each start ([`super::overlay`]).
+    /// The initramfs without its first program, which comes with each start (`overlay`).
     pub initramfs: PathBuf,
     /// The kernel's version, as in "6.1.0-50-amd64".
     pub version: String,
