@@ -2,6 +2,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
+//! | `CI` | 60 seconds of random calls instead of 5 |
 //! | `MLX5_TESTS_LONG=1` | full lengths: 10 minutes of random calls, 200 seeds of faults |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
@@ -14,6 +15,11 @@ mod random;
 /// Whether the full lengths are asked for.
 fn long() -> bool {
     std::env::var_os("MLX5_TESTS_LONG").is_some_and(|value| value != "0")
+}
+
+/// Whether this is continuous integration, where there is more time than before somebody's screen.
+fn ci() -> bool {
+    std::env::var_os("CI").is_some()
 }
 
 /// The one seed that is asked for.

@@ -1,4 +1,5 @@
-//! Parsers and state machines against hostile input, from seeds: 60 seconds, or ten minutes with `MLX5_TESTS_LONG=1`.
+//! Parsers and state machines against hostile input, from seeds: 5 seconds, 60 in continuous integration (`CI`), ten minutes
+//! with `MLX5_TESTS_LONG=1`.
 //! Every case is a function of its seed alone. A finding prints the seed; `MLX5_TESTS_SEED=n` runs that case and no other.
 //! `MLX5_TESTS_FUZZ_SECONDS=n` chooses another length.
 
@@ -47,7 +48,9 @@ fn hostile_input_is_counted_and_ignored() {
         return;
     }
     let long = std::env::var_os("MLX5_TESTS_LONG").is_some_and(|value| !value.is_empty() && value != "0");
-    let seconds = number("MLX5_TESTS_FUZZ_SECONDS").unwrap_or(if long { 600 } else { 60 });
+    let ci = std::env::var_os("CI").is_some();
+    let usual = if ci { 60 } else { 5 };
+    let seconds = number("MLX5_TESTS_FUZZ_SECONDS").unwrap_or(if long { 600 } else { usual });
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let first = hostile::mix(clock.as_nanos() as u64) >> 16;
     println!("seeds from {first}, for {seconds} s");
