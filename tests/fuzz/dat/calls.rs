@@ -642,7 +642,9 @@ impl Caller {
                     self.model.rsps.remove(&rsp);
                     self.model.bury(rsp);
                     if let (Some(ep), Some(Reserved)) = (reserved, before) {
-                        self.update(node, ep, &[Unconnected]);
+                        // After the request of one service point was refused, another may have reserved the EP.
+                        let again = self.model.rsps.values().any(|other| other.3 == Some(ep));
+                        self.update(node, ep, if again { &[Unconnected, Reserved] } else { &[Unconnected] });
                     }
                 }
             }
