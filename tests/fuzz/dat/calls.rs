@@ -52,12 +52,12 @@ impl Caller {
             0 if !dead.is_empty() => dead[random.below(dead.len() as u64) as usize],
             1 => random.next(),
             2 => random.below(3),
-            // A plausible kind, place and generation.
+            // A plausible kind, place and generation; not of what comes into being unasked, requests and the endpoints of the
+            // provider, which a guess could name before their event tells of them.
             _ => {
-                (1 + random.below(12)) << 56
-                    | random.below(3) << 48
-                    | random.below(80) << 32
-                    | random.below(6)
+                let kind = random.below(12);
+                let late = if kind < 2 { 1 << 20 } else { 0 };
+                (1 + kind) << 56 | random.below(3) << 48 | random.below(80) << 32 | (late + random.below(6))
             }
         }
     }

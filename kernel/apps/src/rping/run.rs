@@ -67,21 +67,17 @@ impl Rping {
         adapter: &mut Adapter<'_, P>,
         now: u64,
     ) -> Result<Status, RpingError> {
-        self.link.poll(adapter, now)?;
-        if self.stage == Stage::Connecting && self.link.connection.state() == LinkState::Up {
-            self.began_at = now;
-            self.moved_at = now;
-            self.stage = Stage::Source;
-            if self.config.role == Role::Client {
-                self.offer_source(adapter)?;
-            }
-        }
+        self.notice_connection(adapter, now)?;
         // Before the end is looked at: the peer's last message may lie in front of its disconnect.
         let mut busy = false;
         for _ in 0..COMPLETIONS_PER_POLL {
             let Some(done) = self.link.completion(adapter, self.report.iterations)? else { break };
             busy = true;
             self.moved_at = now;
+            if self.stage == Stage::Connecting {
+                // The peer's first message may tell of the connection, if its confirmation was lost.
+                self.notice_connection(adapter, now)?;
+            }
             match self.config.role {
                 Role::Client => self.client(adapter, done)?,
                 Role::Server => self.server(adapter, done)?,
@@ -119,6 +115,24 @@ impl Rping {
         let deadline = self.link.connection.retry_at().map_or(deadline, |at| at.min(deadline));
         // What moved may let more move.
         Ok(Status::Working(if busy { now } else { deadline }))
+    }
+
+    /// Runs connection events, and begins when there is a connection.
+    fn notice_connection<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        now: u64,
+    ) -> Result<(), RpingError> {
+        self.link.poll(adapter, now)?;
+        if self.stage == Stage::Connecting && self.link.connection.state() == LinkState::Up {
+            self.began_at = now;
+            self.moved_at = now;
+            self.stage = Stage::Source;
+            if self.config.role == Role::Client {
+                self.offer_source(adapter)?;
+            }
+        }
+        Ok(())
     }
 
     fn offer_source<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RpingError> {
