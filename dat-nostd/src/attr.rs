@@ -117,6 +117,8 @@ pub struct EpParameters {
     pub srq: Option<SrqHandle>,
     /// Attributes as in force.
     pub attributes: EpAttributes,
+    /// Extension: the peer's port GID, once its request came or ours was sent.
+    pub remote_gid: Option<[u8; 16]>,
 }
 
 /// What `ep_get_status` tells.

@@ -332,6 +332,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             connect_evd: ep.connect_evd,
             srq: ep.srq,
             attributes: ep.attributes,
+            remote_gid: ep
+                .attempt
+                .conn()
+                .and_then(|conn| self.port.cm_ref().info(conn))
+                .map(|info| info.path.dgid.0),
         })
     }
 

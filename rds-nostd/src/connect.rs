@@ -1,4 +1,8 @@
-//! Connection management: one RC connection for each peer, made when there is something to send.
+//! Connection management: one RC connection for each peer and type of service, made when there is something to send.
+//!
+//! When both sides ask at once, the attempt of the lower address stands. The higher one gives its own up for it; the lower one
+//! keeps the other's request until it knows what becomes of its own: a Linux peer refuses ours while it asks itself, and its
+//! request is then accepted at once.
 
 use dat_nostd::{
     Adapter, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, EpAttributes, EpHandle,
@@ -9,6 +13,8 @@ use crate::congestion::MAP_FRAGMENTS;
 use crate::connection::{Connection, State};
 use crate::frames::{Link, Use};
 use crate::node::{Rds, is_unicast};
+use crate::reason::DownReason;
+use crate::slot::Slot;
 use crate::socket::{address, key};
 use crate::wire::{ConnectData, REJECT_DATA, SERVICE_PORT, VERSION};
 
@@ -17,16 +23,29 @@ const CONNECT_TIMEOUT_US: u32 = 5_000_000;
 /// Time between attempts is drawn from a range that doubles from the first to the second, nanoseconds.
 const BACKOFF_MIN: u64 = 1_000_000;
 const BACKOFF_MAX: u64 = 1_000_000_000;
-/// How long a connection stands before a new request of its peer replaces it, nanoseconds. Whoever asks all the time does not
-/// get one torn down and made for each request; and a request that was overtaken by the answer to ours does no harm.
+/// How long a connection stands before a new request of its peer replaces it, nanoseconds; it doubles with each replacement up to
+/// the second, and begins anew after the third without one. Whoever asks all the time does not get a connection torn down and
+/// made for each request; and a request that was overtaken by the answer to ours does no harm.
 const STANDS: u64 = 10_000_000;
+const STANDS_MAX: u64 = 1_000_000_000;
+const CALM: u64 = 4_000_000_000;
+/// Time between two requests of a peer that are accepted while nothing stands, nanoseconds.
+const ACCEPT_APART: u64 = 1_000_000;
+
+/// What to do with a peer's request.
+enum Admission {
+    /// The connection is ready for it.
+    Accept(usize),
+    /// Wait for what becomes of this side's own.
+    Hold(usize),
+    Refuse,
+}
 
 impl Rds<'_> {
-    /// The connection to a peer; a new one if there is room, perhaps in the entry of one that never came up.
-    pub(crate) fn connection_for(&mut self, foreign: u128) -> Option<usize> {
-        if let Some(index) =
-            self.connections.iter().position(|c| c.state != State::Free && c.foreign == foreign)
-        {
+    /// The connection to a peer with this type of service; a new one if there is room, perhaps in the entry of one that never came
+    /// up.
+    pub(crate) fn connection_for(&mut self, foreign: u128, tos: u8) -> Option<usize> {
+        if let Some(index) = self.connection_to(foreign, tos) {
             return Some(index);
         }
         let free = self.connections.iter().position(|c| c.state == State::Free);
@@ -43,12 +62,19 @@ impl Rds<'_> {
             state: State::Down,
             epoch: connection.epoch,
             foreign,
+            tos,
+            lmr_context: self.dat.lmr_context,
             ack_frame,
             next_tx: (u64::from(self.config.generation) << 24) + 1,
             ..Connection::EMPTY
         };
         self.forget_map(index);
         Some(index)
+    }
+
+    /// The connection to a peer with this type of service, if there is one.
+    pub(crate) fn connection_to(&self, foreign: u128, tos: u8) -> Option<usize> {
+        self.connections.iter().position(|c| c.state != State::Free && c.foreign == foreign && c.tos == tos)
     }
 
     /// What is due on a connection; gives its next deadline.
@@ -80,7 +106,7 @@ impl Rds<'_> {
     fn begin_connecting<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize, now: u64) {
         let Some(state) = self.connections.get(connection) else { return };
         let foreign = address(state.foreign);
-        let (data, len) = self.connect_data(state.foreign).encode();
+        let (data, len) = self.connect_data(connection, VERSION).encode();
         let attempt = self.new_endpoint(adapter, connection).and_then(|ep| {
             adapter.ep_connect(
                 ep,
@@ -94,12 +120,18 @@ impl Rds<'_> {
         });
         match attempt {
             Ok(()) => self.set_state(connection, State::Connecting),
-            Err(_) => self.connection_down(adapter, connection, now),
+            Err(_) => self.connection_down(adapter, connection, DownReason::NoResources, now),
         }
     }
 
-    fn connect_data(&self, foreign: u128) -> ConnectData {
-        ConnectData { source: address(self.local), destination: address(foreign), version: VERSION, tos: 0 }
+    fn connect_data(&self, connection: usize, version: (u8, u8)) -> ConnectData {
+        let (foreign, tos) = self.connections.get(connection).map_or((0, 0), |c| (c.foreign, c.tos));
+        ConnectData {
+            source: address(self.local),
+            destination: address(foreign),
+            tos,
+            ..ConnectData::proposal(version)
+        }
     }
 
     fn set_state(&mut self, connection: usize, to: State) {
@@ -114,6 +146,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         connection: usize,
     ) -> DatResult<EpHandle> {
+        let tos = self.connections.get(connection).map_or(0, |state| state.tos);
         let attributes = EpAttributes {
             max_recv_dtos: u32::from(self.limits.receive_depth),
             max_request_dtos: u32::from(self.limits.send_depth),
@@ -125,6 +158,9 @@ impl Rds<'_> {
             // Without end: a peer posts its first receives only when it knows that the connection is up.
             rnr_retry: 7,
             rnr_timer: 10,
+            // Without a type of service the subnet chooses the level.
+            sl: (tos != 0).then_some(service_level(tos)),
+            traffic_class: tos,
             ..EpAttributes::DEFAULT
         };
         let ep = adapter.ep_create(
@@ -149,66 +185,112 @@ impl Rds<'_> {
         cr: CrHandle,
         now: u64,
     ) {
-        if let Some(connection) = self.admit(adapter, cr, now) {
-            let (bytes, len) = self.connect_data(self.foreign_of(connection)).encode();
-            let accepted = self
-                .new_endpoint(adapter, connection)
-                .and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
-            match accepted {
-                Ok(()) => {
-                    self.set_state(connection, State::Accepting);
-                    return;
+        match self.admit(adapter, cr, now) {
+            Admission::Accept(connection) => self.accept(adapter, connection, cr, now),
+            Admission::Hold(connection) => {
+                let Some(state) = self.connections.get_mut(connection) else { return };
+                let before = core::mem::replace(&mut state.held_request, cr.bits());
+                if before != 0 {
+                    self.refuse(adapter, CrHandle::from_bits(before));
                 }
-                Err(_) => self.connection_down(adapter, connection, now),
+            }
+            Admission::Refuse => {
+                self.counters.connect_refused += 1;
+                self.refuse(adapter, cr);
             }
         }
+    }
+
+    fn refuse<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle) {
         // If the request is gone by now there is nobody left to answer.
         let _ = adapter.cr_reject_with(cr, &REJECT_DATA);
     }
 
-    fn foreign_of(&self, connection: usize) -> u128 {
-        self.connections.get(connection).map_or(0, |state| state.foreign)
+    /// Accepts a request for a connection that has no endpoint.
+    fn accept<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        connection: usize,
+        cr: CrHandle,
+        now: u64,
+    ) {
+        let Ok(request) = adapter.cr_query(cr) else { return };
+        let gid = request.remote_gid;
+        let version = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())
+            .and_then(|data| data.select_version())
+            .unwrap_or(VERSION);
+        if let Some(state) = self.connections.get_mut(connection) {
+            state.foreign_gid = gid;
+            let calm = now >= state.accepted_at.saturating_add(CALM);
+            state.stands = if calm { STANDS } else { (state.stands * 2).clamp(STANDS, STANDS_MAX) };
+            state.accepted_at = now.max(1);
+        }
+        let (bytes, len) = self.connect_data(connection, version).encode();
+        let accepted = self
+            .new_endpoint(adapter, connection)
+            .and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
+        match accepted {
+            Ok(()) => self.set_state(connection, State::Accepting),
+            Err(_) => {
+                self.connection_down(adapter, connection, DownReason::NoResources, now);
+                self.refuse(adapter, cr);
+            }
+        }
     }
 
-    /// The connection that a request is for, ready to be accepted; None to refuse it.
-    fn admit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: u64) -> Option<usize> {
-        let request = adapter.cr_query(cr).ok()?;
-        let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4());
-        let remote = key(request.remote_address);
-        let is_peer = remote != self.local && is_unicast(request.remote_address);
-        let acceptable = data.is_some_and(|data| {
-            // There is one connection to each peer, and it has no type of service: a second one with another would take its
-            // place again and again.
-            let agrees = key(data.source) == remote && key(data.destination) == self.local;
-            data.is_acceptable() && data.tos == 0 && agrees && is_peer
-        });
-        let connection = if acceptable { self.connection_for(remote) } else { None };
-        let Some((connection, state)) =
-            connection.and_then(|index| Some((index, self.connections.get(index)?)))
-        else {
-            self.counters.connect_refused += 1;
-            return None;
-        };
-        match state.state {
-            State::Free => return None,
-            State::Down => {}
-            // Both sides ask at once: the attempt of the lower address stands.
-            State::Connecting if self.local < remote => {
-                self.counters.connect_raced += 1;
-                return None;
+    /// What to do with a request.
+    fn admit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: u64) -> Admission {
+        let Some((remote, tos)) = self.requester(adapter, cr) else { return Admission::Refuse };
+        let known = self.connection_to(remote, tos);
+        if known.is_none() {
+            let others = self.connections.iter().filter(|c| c.state != State::Free && c.foreign == remote);
+            if others.count() >= usize::from(self.config.connections_per_peer.max(1)) {
+                return Admission::Refuse;
             }
+        }
+        let Some(connection) = known.or_else(|| self.connection_for(remote, tos)) else {
+            return Admission::Refuse;
+        };
+        let Some(state) = self.connections.get(connection) else { return Admission::Refuse };
+        let asked_at = |apart: u64| state.accepted_at != 0 && now < state.accepted_at.saturating_add(apart);
+        let too_often = match state.state {
+            State::Free | State::Connecting => false,
+            State::Down => asked_at(ACCEPT_APART),
+            State::Accepting => asked_at(state.stands),
+            State::Up => asked_at(state.stands) || now < state.up_at.saturating_add(STANDS),
+        };
+        if too_often {
+            self.counters.connect_too_often += 1;
+            return Admission::Refuse;
+        }
+        match state.state {
+            State::Free => return Admission::Refuse,
+            State::Down => {}
             State::Connecting => {
                 self.counters.connect_raced += 1;
+                if self.local < remote {
+                    return Admission::Hold(connection);
+                }
+                self.note_down(connection, DownReason::Raced);
                 self.drop_endpoint(adapter, connection);
             }
-            State::Up if now < state.up_at.saturating_add(STANDS) => {
-                self.counters.connect_refused += 1;
-                return None;
-            }
             // The peer has begun anew: what it knew of the old connection is gone.
-            State::Accepting | State::Up => self.connection_down(adapter, connection, now),
+            State::Accepting | State::Up => {
+                self.connection_down(adapter, connection, DownReason::Replaced, now);
+            }
         }
-        Some(connection)
+        Admission::Accept(connection)
+    }
+
+    /// Who asks, and for what type of service. None if the request is not one of a peer that speaks our protocol, or if what it says
+    /// of itself does not agree.
+    fn requester<P: Platform>(&self, adapter: &Adapter<'_, P>, cr: CrHandle) -> Option<(u128, u8)> {
+        let request = adapter.cr_query(cr).ok()?;
+        let remote = key(request.remote_address);
+        let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())?;
+        let agrees = key(data.source) == remote && key(data.destination) == self.local;
+        let is_peer = remote != self.local && is_unicast(request.remote_address);
+        (data.select_version().is_some() && agrees && is_peer).then_some((remote, data.tos))
     }
 
     /// The state of a connection changed.
@@ -220,32 +302,41 @@ impl Rds<'_> {
         now: u64,
     ) {
         let Some(connection) = self.connections.iter().position(|c| c.ep() == Some(ep)) else { return };
-        if event != ConnectionEvent::Established {
-            self.mark_broken(connection);
+        if let Some(reason) = DownReason::of_event(event) {
+            self.mark_broken(connection, reason);
             return;
         }
-        if self.connections.get(connection).is_some_and(|c| c.state == State::Connecting) {
-            let is_v4 = address(self.foreign_of(connection)).is_ipv4();
-            let agreed = adapter
-                .ep_private_data(ep)
-                .ok()
-                .and_then(|data| ConnectData::decode(data, is_v4))
-                .is_some_and(|data| data.is_acceptable());
-            if !agreed {
-                self.counters.connect_refused += 1;
-                self.connection_down(adapter, connection, now);
-                return;
-            }
+        if self.connections.get(connection).is_some_and(|c| c.state == State::Connecting)
+            && !self.reply_agrees(adapter, connection, ep)
+        {
+            self.counters.connect_refused += 1;
+            self.connection_down(adapter, connection, DownReason::BadReply, now);
+            return;
         }
-        if let Some(state) = self.connections.get_mut(connection) {
-            state.state = State::Up;
-            state.up_at = now.max(1);
-            state.backoff = 0;
-            state.maps_to_send = MAP_FRAGMENTS;
-            state.map_changed = false;
+        let gid = adapter.ep_query(ep).ok().and_then(|parameters| parameters.remote_gid);
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        state.state = State::Up;
+        state.up_at = now.max(1);
+        state.backoff = 0;
+        state.maps_to_send = MAP_FRAGMENTS;
+        state.map_changed = false;
+        state.foreign_gid = gid.unwrap_or(state.foreign_gid);
+        let held = core::mem::take(&mut state.held_request);
+        if held != 0 {
+            self.refuse(adapter, CrHandle::from_bits(held));
         }
         self.refill(adapter, connection);
         self.transmit(adapter, connection);
+    }
+
+    /// Whether a peer's reply has a version that we speak, 3.1 or more, and the connection's addresses.
+    fn reply_agrees<P: Platform>(&self, adapter: &Adapter<'_, P>, connection: usize, ep: EpHandle) -> bool {
+        let Some(state) = self.connections.get(connection) else { return false };
+        let is_v4 = address(state.foreign).is_ipv4();
+        let data = adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4));
+        data.is_some_and(|data| {
+            data.is_acceptable() && key(data.source) == state.foreign && key(data.destination) == self.local
+        })
     }
 
     fn drop_endpoint<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize) {
@@ -258,6 +349,7 @@ impl Rds<'_> {
         self.take_back(connection);
         if let Some(state) = self.connections.get_mut(connection) {
             state.broken = false;
+            state.broken_by = Slot::empty(DownReason::NoResources);
             state.epoch = state.epoch.wrapping_add(1);
             state.state = State::Down;
             state.posts = 0;
@@ -276,41 +368,73 @@ impl Rds<'_> {
         }
     }
 
-    /// The endpoint failed: the connection goes down at the end of this round.
-    pub(crate) fn mark_broken(&mut self, connection: usize) {
+    /// The endpoint failed: the connection goes down at the end of this round. What DAT tells of it counts for more than that
+    /// requests and receives were flushed.
+    pub(crate) fn mark_broken(&mut self, connection: usize, reason: DownReason) {
         if let Some(state) = self.connections.get_mut(connection) {
             state.broken = state.ep().is_some();
             self.some_broken |= state.broken;
+            let flushed = matches!(reason, DownReason::ReceiveFailed | DownReason::Broken);
+            if !flushed {
+                state.broken_by.set(reason);
+            }
+            state.broken_by.get_or_set(reason);
         }
     }
 
-    /// Takes down what was marked, after a last look at how its requests ended: an operation that the peer denied is told as
-    /// that, not as dropped with the connection.
+    /// Takes down what was marked, after a last look at how its requests ended and at what DAT tells of the connection: an
+    /// operation that the peer denied is told as that, not as dropped with the connection.
     pub(crate) fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) {
         while core::mem::take(&mut self.some_broken) {
             self.poll_requests(adapter, now);
+            self.poll_connections(adapter, now);
             for connection in 0..self.connections.len() {
-                if self.connections.get(connection).is_some_and(|state| state.broken) {
-                    self.connection_down(adapter, connection, now);
+                if let Some(state) = self.connections.get(connection)
+                    && state.broken
+                {
+                    let reason = state.broken_by.get().unwrap_or(DownReason::Broken);
+                    self.connection_down(adapter, connection, reason, now);
                 }
             }
         }
     }
 
-    /// The connection is lost: everything unacknowledged is kept for the next one, made after a random wait.
+    /// Remembers and counts why a connection ended.
+    fn note_down(&mut self, connection: usize, reason: DownReason) {
+        if let Some(count) = self.counters.downs.get_mut(reason as usize) {
+            *count += 1;
+        }
+        if let Some(state) = self.connections.get_mut(connection) {
+            state.downs += 1;
+            state.last_down.set(reason);
+        }
+    }
+
+    /// The connection is lost: everything unacknowledged is kept for the next one, made after a random wait, or at once if the
+    /// peer's request waited for what became of ours.
     pub(crate) fn connection_down<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         connection: usize,
+        reason: DownReason,
         now: u64,
     ) {
         self.drop_endpoint(adapter, connection);
         self.counters.conn_reset += 1;
+        self.note_down(connection, reason);
         let random = self.random();
-        if let Some(state) = self.connections.get_mut(connection) {
-            state.state = State::Down;
-            state.retry_at = now + if state.backoff == 0 { 0 } else { random % state.backoff };
-            state.backoff = (state.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        let Some(state) = self.connections.get_mut(connection) else { return };
+        state.state = State::Down;
+        state.retry_at = now + if state.backoff == 0 { 0 } else { random % state.backoff };
+        state.backoff = (state.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        let held = core::mem::take(&mut state.held_request);
+        if held != 0 {
+            self.accept(adapter, connection, CrHandle::from_bits(held), now);
         }
     }
+}
+
+/// The service level of a type of service.
+pub(crate) const fn service_level(tos: u8) -> u8 {
+    tos & 0xf
 }

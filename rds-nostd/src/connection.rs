@@ -1,8 +1,10 @@
-//! Connections: one for each peer address, shared by all sockets.
+//! Connections: one for each peer address and type of service, shared by all sockets.
 
 use dat_nostd::EpHandle;
 
 use crate::frames::{Link, Queue};
+use crate::reason::DownReason;
+use crate::slot::Slot;
 
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +27,16 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) state: State,
-    /// Its endpoint failed; it goes down as soon as all completions of requests were looked at.
+    /// Its endpoint failed, for this reason; it goes down as soon as all completions of requests were looked at.
     pub(crate) broken: bool,
+    pub(crate) broken_by: Slot<DownReason>,
     /// Distinguishes the connection's endpoints in cookies.
     pub(crate) epoch: u16,
-    /// The peer, IPv4 mapped.
+    /// The peer, IPv4 mapped, and the type of service: together they name the connection.
     pub(crate) foreign: u128,
+    pub(crate) tos: u8,
+    /// The frames' memory as its queue pair knows it.
+    pub(crate) lmr_context: u32,
     /// The endpoint's handle, 0 without one.
     pub(crate) ep_bits: u64,
 
@@ -83,6 +89,16 @@ pub(crate) struct Connection {
 
     /// When it last came up (nanoseconds); 0 if never.
     pub(crate) up_at: u64,
+    /// When a request of the peer was last accepted (nanoseconds), and how long from then on further ones are refused.
+    pub(crate) accepted_at: u64,
+    pub(crate) stands: u64,
+    /// A request of the peer that waits for what becomes of ours; 0 if none does.
+    pub(crate) held_request: u64,
+    /// Port GID of the peer, as of the last connection.
+    pub(crate) foreign_gid: [u8; 16],
+    /// How often it went down or an attempt ended, and why it last did.
+    pub(crate) downs: u64,
+    pub(crate) last_down: Slot<DownReason>,
     /// When to connect next (nanoseconds), and how long the wait was drawn from.
     pub(crate) retry_at: u64,
     pub(crate) backoff: u64,
@@ -92,8 +108,11 @@ impl Connection {
     pub(crate) const EMPTY: Self = Self {
         state: State::Free,
         broken: false,
+        broken_by: Slot::empty(DownReason::NoResources),
         epoch: 0,
         foreign: 0,
+        tos: 0,
+        lmr_context: 0,
         ep_bits: 0,
         next_tx: 0,
         next_rx: 0,
@@ -121,6 +140,12 @@ impl Connection {
         receives_posted: 0,
         map_begun: false,
         up_at: 0,
+        accepted_at: 0,
+        stands: 0,
+        held_request: 0,
+        foreign_gid: [0; 16],
+        downs: 0,
+        last_down: Slot::empty(DownReason::NoResources),
         retry_at: 0,
         backoff: 0,
     };

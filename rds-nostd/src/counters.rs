@@ -1,5 +1,7 @@
 //! Counters, named as `rds-info -c` names them where Linux has the same.
 
+use crate::reason::DownReason;
+
 /// What a node has seen since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -9,6 +11,10 @@ pub struct Counters {
     pub connect_raced: u64,
     /// Requests refused: other protocol version, addresses that disagree, no connection left.
     pub connect_refused: u64,
+    /// Of those, requests that came too soon after another of the same peer.
+    pub connect_too_often: u64,
+    /// Connections that went down and attempts given up, by the number of the [`DownReason`].
+    pub downs: [u64; DownReason::COUNT],
     /// Frames with a wrong checksum.
     pub recv_drop_bad_checksum: u64,
     /// Retransmitted messages that had been received before.

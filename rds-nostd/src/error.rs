@@ -32,6 +32,8 @@ pub enum RdsError {
     NotSupported,
     /// That transport is not here.
     NoTransport,
+    /// The socket's transport has no types of service, or it has no transport yet.
+    NoTypeOfService,
     /// All regions or RDMA operations of the node are in use.
     NoMemory,
     /// All sockets are in use.
@@ -57,6 +59,7 @@ impl RdsError {
             Self::NotConnected => 107,
             Self::NotSupported => 95,
             Self::NoTransport => 92,
+            Self::NoTypeOfService => 25,
             Self::TooManySockets => 23,
             Self::Dat(_) => 5,
         }
@@ -84,6 +87,7 @@ impl fmt::Display for RdsError {
             Self::NotConnected => "not bound, or no destination",
             Self::NotSupported => "not supported",
             Self::NoTransport => "no such transport here",
+            Self::NoTypeOfService => "no types of service here",
             Self::TooManySockets => "no socket left",
             Self::Dat(error) => return write!(f, "{error}"),
         })

@@ -63,6 +63,7 @@ mod node;
 mod operation;
 mod options;
 mod rdma;
+mod reason;
 mod receive;
 mod send;
 mod settle;
@@ -80,5 +81,6 @@ pub use operation::MAX_PIECES;
 pub use rdma::{
     AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
 };
+pub use reason::DownReason;
 pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -263,7 +263,7 @@ impl<'s> Rds<'s> {
         true
     }
 
-    fn poll_connections<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
+    pub(crate) fn poll_connections<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Ok(event) = adapter.evd_dequeue(self.dat.connect_evd) else { return count > 0 };
             if let EventData::Connection { event, ep, .. } = event.data {

@@ -161,6 +161,33 @@ impl Rds<'_> {
         Ok(self.open(handle)?.transport.get())
     }
 
+    /// Gives the socket a type of service, once and before it sends (`SIOCRDSSETTOS`): messages with it go over a connection of
+    /// their own, whose service level is `tos & 0xf` and whose traffic class is `tos`. Zero, which every socket begins with,
+    /// may be set any number of times.
+    ///
+    /// # Errors
+    /// [`RdsError::NoTypeOfService`]: not bound, or bound to a loopback address. [`RdsError::InvalidArgument`]: it has one, or
+    /// has sent. [`RdsError::BadSocket`].
+    pub fn set_type_of_service(&mut self, handle: SocketHandle, tos: u8) -> Result<(), RdsError> {
+        let socket = self.open(handle)?;
+        if socket.address == 0 || socket.transport.get() != Some(Transport::InfiniBand) {
+            return Err(RdsError::NoTypeOfService);
+        }
+        if socket.tos != 0 || socket.tos_used {
+            return Err(RdsError::InvalidArgument);
+        }
+        socket.tos = tos;
+        Ok(())
+    }
+
+    /// The socket's type of service (`SIOCRDSGETTOS`).
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn type_of_service(&mut self, handle: SocketHandle) -> Result<u8, RdsError> {
+        Ok(self.open(handle)?.tos)
+    }
+
     /// Chooses the rules of [`poll_mask`](Self::poll_mask).
     ///
     /// # Errors
@@ -220,7 +247,8 @@ impl Rds<'_> {
         if is_v4(foreign) != is_v4(socket.address) {
             return Err(RdsError::InvalidArgument);
         }
-        if let Some(connection) = self.connections.iter().position(|c| c.foreign == foreign) {
+        let tos = socket.tos;
+        if let Some(connection) = self.connections.iter().position(|c| c.foreign == foreign && c.tos == tos) {
             self.cancel(adapter, connection, handle, Some(to.port()));
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::error::RdsError;
 use crate::frames::{Link, Marks, Use};
 use crate::node::Rds;
 use crate::rdma::RdmaCookie;
+use crate::reason::DownReason;
 use crate::socket::{Arrival, Received, SocketHandle, address, open_socket};
 use crate::wire::{
     CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header,
@@ -25,7 +26,7 @@ enum Verdict {
     /// Became part of a message.
     Kept,
     /// The peer broke the protocol.
-    Violation,
+    Violation(DownReason),
 }
 
 impl Rds<'_> {
@@ -57,21 +58,21 @@ impl Rds<'_> {
             Some(length) if (HEADER_LEN as u64..=FRAME_LEN as u64).contains(&length) => {
                 Some(self.process(connection, frame, length as usize - HEADER_LEN))
             }
-            Some(_) => Some(Verdict::Violation),
+            Some(_) => Some(Verdict::Violation(DownReason::FrameLength)),
         };
         match verdict {
             Some(Verdict::Kept) => {}
             Some(Verdict::Consumed) => self.frames.give(frame),
-            Some(Verdict::Violation) => {
+            Some(Verdict::Violation(reason)) => {
                 self.counters.recv_protocol_errors += 1;
                 self.frames.give(frame);
-                self.connection_down(adapter, connection, now);
+                self.connection_down(adapter, connection, reason, now);
                 return;
             }
             None => {
                 // Why it broke may still be in the other queue.
                 self.frames.give(frame);
-                self.mark_broken(connection);
+                self.mark_broken(connection, DownReason::ReceiveFailed);
                 return;
             }
         }
@@ -85,11 +86,14 @@ impl Rds<'_> {
     fn process(&mut self, connection: usize, frame: usize, payload_len: usize) -> Verdict {
         let Ok(header) = Header::decode(&self.frames.read_header(frame)) else {
             self.counters.recv_drop_bad_checksum += 1;
-            return Verdict::Violation;
+            return Verdict::Violation(DownReason::BadChecksum);
         };
         self.acknowledged(connection, header.ack);
         if header.is_acknowledgement() {
-            return if payload_len == 0 { Verdict::Consumed } else { Verdict::Violation };
+            if payload_len != 0 {
+                return Verdict::Violation(DownReason::AcknowledgementPayload);
+            }
+            return Verdict::Consumed;
         }
         if header.is_congestion_map() {
             if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
@@ -107,10 +111,10 @@ impl Rds<'_> {
         header: &Header,
         payload_len: usize,
     ) -> Verdict {
-        let Some(state) = self.connections.get_mut(connection) else { return Verdict::Violation };
+        let Some(state) = self.connections.get_mut(connection) else { return Verdict::Consumed };
         let len = header.len as usize;
         if len > self.limits.longest_received {
-            return Verdict::Violation;
+            return Verdict::Violation(DownReason::MessageLength);
         }
         let first = match state.partial.get() {
             None => {
@@ -132,14 +136,14 @@ impl Rds<'_> {
                     && begun.sport == header.sport
                     && begun.dport == header.dport;
                 if !same {
-                    return Verdict::Violation;
+                    return Verdict::Violation(DownReason::FragmentMismatch);
                 }
                 first
             }
         };
         let index = usize::from(self.frames.at(first).frames);
         if payload_len != fragment_len(len, index) {
-            return Verdict::Violation;
+            return Verdict::Violation(DownReason::FragmentLength);
         }
         self.frames.append(first, frame);
         if index + 1 < header.fragments() {
@@ -248,7 +252,7 @@ impl Rds<'_> {
                 return;
             }
             let Some(state) = self.connections.get(connection) else { return };
-            let epoch = state.epoch;
+            let (epoch, lmr_context) = (state.epoch, state.lmr_context);
             let Some(frame) = self.frames.take(Use::Receive) else { return };
             let cookie = Cookie {
                 kind: CookieKind::Receive,
@@ -257,7 +261,7 @@ impl Rds<'_> {
                 number: frame as u32,
             };
             let address = self.frames.address(frame);
-            let segment = LmrTriplet::new(self.dat.lmr_context, address, FRAME_LEN as u64);
+            let segment = LmrTriplet::new(lmr_context, address, FRAME_LEN as u64);
             if adapter.ep_post_recv(ep, &[segment], cookie.encode(), CompletionFlags::empty()).is_err() {
                 self.frames.give(frame);
                 return;

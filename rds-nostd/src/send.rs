@@ -96,7 +96,7 @@ impl Rds<'_> {
         let remote = self.reachable(from, to)?;
         let socket = open_socket(self.sockets, from)?;
         let (sport, buffered, limit) = (socket.port, socket.send_bytes, socket.send_buffer);
-        let (source, monitor) = (socket.address, socket.monitor);
+        let (source, monitor, tos) = (socket.address, socket.monitor, socket.tos);
         let foreign = key(to.ip());
         let longest = if remote { self.limits.longest_sent } else { self.limits.longest_local };
         if payload.len() > limit.min(longest) {
@@ -117,7 +117,7 @@ impl Rds<'_> {
             self.send_to_self((source, sport), (foreign, to.port()), payload)?;
             return Ok(None);
         }
-        let connection = self.connection_for(foreign).ok_or(RdsError::NoBufferSpace)?;
+        let connection = self.connection_for(foreign, tos).ok_or(RdsError::NoBufferSpace)?;
         if self.port_is_congested(connection, to.port()) {
             // A connection that is down is made again, to hear how things stand now.
             if let Some(state) = self.connections.get_mut(connection) {
@@ -139,6 +139,7 @@ impl Rds<'_> {
         if let Ok(socket) = open_socket(self.sockets, from) {
             socket.send_bytes += payload.len();
             socket.send_messages += 1;
+            socket.tos_used = true;
         }
         // Half a send buffer outstanding: hurry the peer's acknowledgement.
         let hurry = buffered + payload.len() >= limit / 2;

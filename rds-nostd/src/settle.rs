@@ -7,6 +7,7 @@ use crate::frames::{Link, Marks, Queue};
 use crate::node::Rds;
 use crate::operation::Operation;
 use crate::rdma::RdmaStatus;
+use crate::reason::DownReason;
 use crate::send::NOBODY;
 use crate::socket::{SocketHandle, open_socket};
 use crate::wire::Flags;
@@ -30,7 +31,12 @@ impl Rds<'_> {
         let number = state.posts.saturating_sub(u64::from(behind));
         if status != DtoStatus::Success {
             self.operation_failed(connection, number, status);
-            self.connection_down(adapter, connection, now);
+            if status == DtoStatus::ErrFlushed {
+                // Why it was flushed is told elsewhere.
+                self.mark_broken(connection, DownReason::Broken);
+            } else {
+                self.connection_down(adapter, connection, DownReason::of_request(status), now);
+            }
             return;
         }
         state.completed = state.completed.max(number);

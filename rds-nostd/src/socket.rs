@@ -48,6 +48,9 @@ pub(crate) struct Socket {
     /// Where messages without a destination go: address (0: nowhere) and port.
     pub(crate) peer: u128,
     pub(crate) peer_port: u16,
+    /// Type of service, and whether it is that of a message sent already.
+    pub(crate) tos: u8,
+    pub(crate) tos_used: bool,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
@@ -115,6 +118,8 @@ impl Socket {
         polled_generation: 0,
         peer: 0,
         peer_port: 0,
+        tos: 0,
+        tos_used: false,
         transport: Slot::empty(Transport::InfiniBand),
         notifications: Link::NONE,
         notifications_last: Link::NONE,

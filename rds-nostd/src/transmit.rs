@@ -238,7 +238,7 @@ impl Rds<'_> {
         flags.set(CompletionFlags::BARRIER_FENCE, fence);
         let cookie = Cookie { kind, connection: connection as u8, epoch: state.epoch, number: number as u32 };
         let address = self.frames.address(frame);
-        let segment = LmrTriplet::new(self.dat.lmr_context, address, (HEADER_LEN + payload_len) as u64);
+        let segment = LmrTriplet::new(state.lmr_context, address, (HEADER_LEN + payload_len) as u64);
         adapter.ep_post_send(ep, &[segment], cookie.encode(), flags)?;
         state.posts = number;
         if signal {

@@ -254,6 +254,9 @@ impl Iterator for Extensions<'_> {
 /// Protocol version that this crate proposes and speaks.
 pub const VERSION: (u8, u8) = (3, 1);
 
+/// The minor versions that are spoken, one bit for each: 3.0's bit is in it as Linux has it, too.
+pub const MINOR_MASK: u16 = 0x0003;
+
 /// The consumer's private data of a connection request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectData {
@@ -263,6 +266,8 @@ pub struct ConnectData {
     pub destination: IpAddr,
     /// Protocol version.
     pub version: (u8, u8),
+    /// Minor versions that the sender speaks, one bit for each.
+    pub minor_mask: u16,
     /// Type of service: the connection's service level is its low four bits.
     pub tos: u8,
 }
@@ -291,8 +296,7 @@ impl ConnectData {
         };
         bytes[tail] = self.version.0;
         bytes[tail + 1] = self.version.1;
-        // The minor versions that the sender could speak too: 3.0 and 3.1.
-        bytes[tail + 2..tail + 4].copy_from_slice(&3u16.to_be_bytes());
+        bytes[tail + 2..tail + 4].copy_from_slice(&self.minor_mask.to_be_bytes());
         bytes[tail + 4] = self.tos;
         // Reserved, the outdated acknowledgement and the credits (no flow control) stay zero.
         (bytes, len)
@@ -315,10 +319,37 @@ impl ConnectData {
             };
             (at(0), at(16), 32)
         };
-        Some(Self { source, destination, version: (bytes[tail], bytes[tail + 1]), tos: bytes[tail + 4] })
+        Some(Self {
+            source,
+            destination,
+            version: (bytes[tail], bytes[tail + 1]),
+            minor_mask: u16::from_be_bytes([bytes[tail + 2], bytes[tail + 3]]),
+            tos: bytes[tail + 4],
+        })
     }
 
-    /// Whether this crate speaks the proposed version: 3.1, or 4.x, whose wire format is the same.
+    /// Between no addresses yet, for a version.
+    pub(crate) const fn proposal(version: (u8, u8)) -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self { source: nowhere, destination: nowhere, version, minor_mask: MINOR_MASK, tos: 0 }
+    }
+
+    /// The version that the two sides speak, by what a peer proposes in its request: 3.1 exactly; of 4.x the highest minor version
+    /// that both have; and 4.0 with a peer that names none (major 0), as Linux does. None: refuse it.
+    #[must_use]
+    pub const fn select_version(&self) -> Option<(u8, u8)> {
+        match self.version {
+            (3, 1) => Some((3, 1)),
+            (0, _) => Some((4, 0)),
+            (4, _) => match (self.minor_mask & MINOR_MASK).checked_ilog2() {
+                Some(minor) => Some((4, minor as u8)),
+                None => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether this crate speaks the version of a peer's reply: 3.1, or 4.x, whose wire format is the same.
     #[must_use]
     pub const fn is_acceptable(&self) -> bool {
         matches!(self.version, (3, 1) | (4, _))
@@ -454,11 +485,36 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_chosen_as_linux_does() {
+        let of = |version, minor_mask| ConnectData { minor_mask, ..ConnectData::proposal(version) };
+        let cases = [
+            ((3, 1), 0, Some((3, 1))),
+            ((3, 0), 3, None),
+            ((3, 2), 7, None),
+            ((4, 0), 1, Some((4, 0))),
+            ((4, 1), 3, Some((4, 1))),
+            ((4, 7), 0xff, Some((4, 1))),
+            ((4, 1), 0, None),
+            ((4, 2), 4, None),
+            ((0, 0), 0, Some((4, 0))),
+            ((0, 9), 3, Some((4, 0))),
+            ((1, 1), 3, None),
+            ((2, 1), 3, None),
+            ((5, 0), 3, None),
+            ((255, 255), 0xffff, None),
+        ];
+        for (version, minor_mask, expected) in cases {
+            assert_eq!(of(version, minor_mask).select_version(), expected, "{version:?} {minor_mask:#x}");
+        }
+    }
+
+    #[test]
     fn connect_data_equals_what_linux_sends() {
         let data = ConnectData {
             source: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
             destination: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)),
             version: VERSION,
+            minor_mask: MINOR_MASK,
             tos: 0,
         };
         let (bytes, len) = data.encode();

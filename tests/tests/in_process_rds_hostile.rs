@@ -133,6 +133,7 @@ const GOOD: ConnectData = ConnectData {
     source: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)),
     destination: std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)),
     version: (3, 1),
+    minor_mask: 3,
     tos: 0,
 };
 
@@ -234,11 +235,14 @@ fn requests_that_are_refused() {
     let free = hostile.rds.free_frames();
     let cases = [
         ConnectData { version: (3, 0), ..GOOD },
-        ConnectData { version: (0, 0), ..GOOD },
+        ConnectData { version: (2, 1), ..GOOD },
+        ConnectData { version: (5, 0), ..GOOD },
+        // 4.x, but no minor version in common.
+        ConnectData { version: (4, 1), minor_mask: 0xfffc, ..GOOD },
         ConnectData { source: address(7), ..GOOD },
         ConnectData { source: address(0), ..GOOD },
         ConnectData { destination: address(7), ..GOOD },
-        ConnectData { tos: 3, ..GOOD },
+        ConnectData { version: (0, 0), source: address(7), ..GOOD },
     ];
     for (number, case) in cases.iter().enumerate() {
         let (data, len) = case.encode();
