@@ -52,6 +52,20 @@ pub fn open_one(
     seed: u64,
     count: usize,
 ) -> Result<ModelAdapter, OpenError> {
+    boot(platform, region, seed, count, 1)
+}
+
+/// The same for boot number `generation` of a node.
+///
+/// # Errors
+/// Those of the adapter.
+pub fn boot(
+    platform: ModelPlatform,
+    region: DmaRegion,
+    seed: u64,
+    count: usize,
+    generation: u64,
+) -> Result<ModelAdapter, OpenError> {
     let node = platform.node();
     let neighbours: Vec<Neighbour> = (0..count)
         .filter(|&other| other != node)
@@ -59,7 +73,7 @@ pub fn open_one(
         .collect();
     let storage = Box::leak(Box::new(Tables::new()));
     let config = AdapterConfig {
-        generation: 1,
+        generation,
         hca: HCA,
         ..AdapterConfig::new("ib0", address(node), neighbours.leak(), node_seed(seed, node))
     };

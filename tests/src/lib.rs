@@ -10,6 +10,7 @@
 //! | [`dat`] | adapters: the full stack of a node |
 //! | [`net`] | any number of adapters with DAT objects |
 //! | [`pair`] | two adapters with their DAT objects, in a blocking style |
+//! | [`seeds`] | tests that are functions of a seed |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
 //! The tests themselves are the targets `in_process_*` (full stack on the model), `oracle_*` (judged by others' programs) and
@@ -22,6 +23,7 @@ pub mod node;
 pub mod pair;
 pub mod platform;
 pub mod rds;
+pub mod seeds;
 pub mod verbs;
 pub mod world;
 

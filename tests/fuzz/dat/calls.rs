@@ -3,14 +3,13 @@
 
 use crate::model::{Ep, Evd, Lmr, Model, Rmr, reachable};
 use crate::player::NODE_MEMORY;
-use crate::random::Random;
-use crate::{ci, in_processes, long, only_seed, with_seed};
 use ReturnType::*;
 use dat_nostd::*;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tests::WorldConfig;
 use tests::net::{Net, Node, address};
+use tests::seeds::{Random, ci, in_processes, long, only_seed, with_seed};
 
 /// Steps of one seed.
 const STEPS: u64 = 12_000;

@@ -2,11 +2,10 @@
 //! exactly one end, and what survives can be taken down without a trace.
 
 use crate::player::{Habits, NODE_MEMORY, Player, Tally};
-use crate::random::Random;
-use crate::{in_processes, long, only_seed, with_seed};
 use std::panic::AssertUnwindSafe;
 use tests::WorldConfig;
 use tests::net::Net;
+use tests::seeds::{Random, in_processes, long, only_seed, with_seed};
 
 /// What breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! A node's consumer, which keeps account of everything it has posted.
 
-use crate::random::Random;
 use dat_nostd::*;
 use std::collections::{BTreeMap, VecDeque};
 use tests::net::{Node, address};
+use tests::seeds::Random;
 
 /// What everybody listens on.
 pub const QUALIFIER: u64 = 7;
