@@ -12,7 +12,8 @@
 //! | `congestion` | which ports take no more, here and at the peers |
 //! | `rdma`, `operation` | memory offered to peers, operations on theirs |
 //! | `options` | addresses, buffers, options and readiness of sockets |
-//! | `connect` | connection management |
+//! | `connect`, `reason` | connection management, and why connections end |
+//! | `counters`, `info`, `info_binary`, `table` | what a node tells of itself: records, `rds-info`'s elements, tables |
 //!
 //! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`]. It occupies
 //! frames until the peer's RDS has acknowledged it; when a connection is lost, a new one is made and what was not
@@ -58,6 +59,8 @@ mod connection;
 mod counters;
 mod error;
 mod frames;
+mod info;
+mod info_binary;
 mod limits;
 mod node;
 mod operation;
@@ -70,12 +73,20 @@ mod settle;
 mod slot;
 mod socket;
 mod storage;
+mod table;
 mod transmit;
 pub mod wire;
 
 pub use congestion::port_mask;
-pub use counters::Counters;
+pub use counters::{Counter, Counters};
 pub use error::RdsError;
+pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
+pub use info_binary::{
+    InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS,
+    RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
+    RDS6_INFO_CONNECTIONS, RDS6_INFO_IB_CONNECTIONS, RDS6_INFO_RECV_MESSAGES, RDS6_INFO_RETRANS_MESSAGES,
+    RDS6_INFO_SEND_MESSAGES, RDS6_INFO_SOCKETS,
+};
 pub use node::Rds;
 pub use operation::MAX_PIECES;
 pub use rdma::{
@@ -84,3 +95,4 @@ pub use rdma::{
 pub use reason::DownReason;
 pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};
+pub use table::{Table, TableKind};

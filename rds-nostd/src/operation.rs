@@ -141,14 +141,11 @@ impl Rds<'_> {
             return Err(RdsError::MessageSize);
         }
         let remote = (args.cookie, args.remote_offset);
-        self.create_operation(
-            adapter,
-            owner,
-            Kind::Transfer,
-            remote,
-            args.local,
-            (args.flags, args.user_token),
-        )
+        let how = (args.flags, args.user_token);
+        let created = self.create_operation(adapter, owner, Kind::Transfer, remote, args.local, how)?;
+        self.counters.send_rdma += 1;
+        self.counters.send_rdma_bytes += total as u64;
+        Ok(created)
     }
 
     /// The same for an atomic operation.
@@ -167,7 +164,13 @@ impl Rds<'_> {
         }
         let remote = (args.cookie, args.remote_offset);
         let kind = Kind::from(args.op);
-        self.create_operation(adapter, owner, kind, remote, &[args.local], (args.flags, args.user_token))
+        let how = (args.flags, args.user_token);
+        let created = self.create_operation(adapter, owner, kind, remote, &[args.local], how)?;
+        match args.op {
+            AtomicOp::CompareSwap { .. } => self.counters.atomic_cswp += 1,
+            AtomicOp::FetchAdd { .. } => self.counters.atomic_fadd += 1,
+        }
+        Ok(created)
     }
 
     fn create_operation<P: Platform>(

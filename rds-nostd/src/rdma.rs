@@ -262,13 +262,21 @@ impl Rds<'_> {
         let Some(socket) = self.sockets.get(slot) else { return };
         let owner = SocketHandle { slot: slot as u16, generation: socket.generation };
         for extension in Extensions::of(header) {
-            let Extension::Rdma { rkey } = extension else { continue };
-            if let Some(region) =
-                self.regions.iter_mut().find(|region| region.is_of(owner) && region.rkey == rkey)
-                && region.use_once
-            {
-                region.spent = true;
-                self.regions_spent = true;
+            let rkey = match extension {
+                Extension::Rdma { rkey } => rkey,
+                Extension::RdmaBytes { bytes, .. } => {
+                    self.counters.recv_rdma_bytes += u64::from(bytes);
+                    continue;
+                }
+                _ => continue,
+            };
+            match self.regions.iter_mut().find(|region| region.is_of(owner) && region.rkey == rkey) {
+                Some(region) if region.use_once => {
+                    region.spent = true;
+                    self.regions_spent = true;
+                }
+                Some(_) => {}
+                None => self.counters.recv_bad_rkey += 1,
             }
         }
     }

@@ -93,11 +93,14 @@ impl Rds<'_> {
             if payload_len != 0 {
                 return Verdict::Violation(DownReason::AcknowledgementPayload);
             }
+            self.counters.ack_received += 1;
             return Verdict::Consumed;
         }
         if header.is_congestion_map() {
             if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
                 self.map_arrived(connection, frame);
+            } else {
+                self.counters.recv_bad_map += 1;
             }
             return Verdict::Consumed;
         }

@@ -320,6 +320,7 @@ impl Rds<'_> {
         if self.connections.get(connection).is_none_or(|state| state.pongs >= MAX_PONGS)
             || self.port_is_congested(connection, dport)
         {
+            self.counters.recv_ping_dropped += 1;
             return;
         }
         if let Ok(message) = self.compose(&[]) {

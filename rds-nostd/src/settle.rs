@@ -170,6 +170,7 @@ impl Rds<'_> {
                 if let Some(state) = self.connections.get_mut(connection) {
                     state.pongs -= u8::from(own);
                 }
+                self.counters.send_drop_acked += 1;
                 self.discard(adapter, connection, message);
                 continue;
             }

@@ -28,6 +28,7 @@ impl Rds<'_> {
             || state.highest_ack == 0 && state.unacked.is_empty()
         {
             descriptor.flags |= Flags::ACK_REQUIRED.bits();
+            self.counters.send_ack_required += 1;
             state.unasked_messages = 0;
             state.unasked_frames = 0;
         }

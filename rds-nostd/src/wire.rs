@@ -185,7 +185,14 @@ pub enum Extension {
         /// Offset of the region's first byte.
         offset: u32,
     },
-    /// A type that RDS over InfiniBand skips (version, transferred bytes, multipath, capabilities).
+    /// Type 4, behind type 2: how much the sender transferred.
+    RdmaBytes {
+        /// Bytes.
+        bytes: u32,
+        /// It wrote the receiver's memory; otherwise it read it.
+        is_write: bool,
+    },
+    /// A type that RDS over InfiniBand skips (version, multipath, capabilities).
     Other(u8),
 }
 
@@ -203,6 +210,11 @@ impl Extension {
                 bytes[0] = 3;
                 bytes[1..5].copy_from_slice(&rkey.to_be_bytes());
                 bytes[5..9].copy_from_slice(&offset.to_be_bytes());
+            }
+            Self::RdmaBytes { bytes: count, is_write } => {
+                bytes[0] = 4;
+                bytes[1..5].copy_from_slice(&count.to_be_bytes());
+                bytes[5] = if is_write { 1 } else { 2 };
             }
             Self::Other(_) => {}
         }
@@ -246,6 +258,7 @@ impl Iterator for Extensions<'_> {
         Some(match kind {
             2 => Extension::Rdma { rkey: be32(0) },
             3 => Extension::RdmaDest { rkey: be32(0), offset: be32(4) },
+            4 => Extension::RdmaBytes { bytes: be32(0), is_write: body.get(4) == Some(&1) },
             _ => Extension::Other(kind),
         })
     }
@@ -470,7 +483,7 @@ mod tests {
         assert_eq!(list("03 00000300 00000100"), [Extension::RdmaDest { rkey: 0x300, offset: 0x100 }]);
         assert_eq!(
             list("02 00000300 04 00010000 02 000000"),
-            [Extension::Rdma { rkey: 0x300 }, Extension::Other(4)],
+            [Extension::Rdma { rkey: 0x300 }, Extension::RdmaBytes { bytes: 65536, is_write: false }],
         );
         assert_eq!(
             list("02 00000300 20 02 00000400"),

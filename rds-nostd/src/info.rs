@@ -1,0 +1,247 @@
+//! What a node can tell of itself, as `rds-info` shows it on Linux: counters, connections, queues and sockets.
+//!
+//! The same in three forms: records, from iterators that need no memory; tables to be printed ([`Rds::table`]); and the elements
+//! that `getsockopt(SOL_RDS, 10000…)` gives, byte by byte ([`Rds::info`]). Linux `include/uapi/linux/rds.h`, `net/rds/info.c`.
+
+use core::iter::successors;
+use core::net::{IpAddr, SocketAddr};
+
+use dat_nostd::{Adapter, Platform};
+
+use crate::connect::service_level;
+use crate::connection::{Connection, State};
+use crate::frames::Queue;
+use crate::node::Rds;
+use crate::rdma::MAX_RDMA_LEN;
+use crate::reason::DownReason;
+use crate::socket::{Socket, Transport, address};
+
+bitflags::bitflags! {
+    /// State of a connection, with the values of `RDS_INFO_CONNECTION_FLAG_…`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ConnectionFlags: u8 {
+        /// A message is being posted.
+        const SENDING = 1;
+        /// An attempt is under way.
+        const CONNECTING = 2;
+        /// Messages flow.
+        const CONNECTED = 4;
+    }
+}
+
+/// A connection: `struct rds_info_connection`, and why it was last lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// Number of the next message to be sent.
+    pub next_tx: u64,
+    /// Number of the next message expected.
+    pub next_rx: u64,
+    /// This node.
+    pub local: IpAddr,
+    /// The peer.
+    pub foreign: IpAddr,
+    /// What carries it.
+    pub transport: Transport,
+    /// State.
+    pub flags: ConnectionFlags,
+    /// Type of service.
+    pub tos: u8,
+    /// How often it went down, or an attempt to make it was given up.
+    pub downs: u64,
+    /// Why it last did.
+    pub last_down: Option<DownReason>,
+}
+
+/// A message in a queue: `struct rds_info_message`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageInfo {
+    /// Its number on its connection.
+    pub sequence: u64,
+    /// Its bytes.
+    pub len: u32,
+    /// The socket of this node: its sender or its receiver.
+    pub local: SocketAddr,
+    /// The other one.
+    pub foreign: SocketAddr,
+    /// Type of service of its connection; 0 where it was received.
+    pub tos: u8,
+}
+
+/// A socket: `struct rds_info_socket`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketInfo {
+    /// Bytes that may wait for acknowledgement.
+    pub send_buffer: usize,
+    /// Unread bytes above which its port is congested.
+    pub receive_buffer: usize,
+    /// Where it is bound.
+    pub bound: Option<SocketAddr>,
+    /// Where messages without a destination go.
+    pub connected: Option<SocketAddr>,
+    /// Tells it from all other sockets of this node.
+    pub inode: u64,
+    /// Type of service.
+    pub tos: u8,
+    /// Bytes sent and not yet acknowledged.
+    pub unacknowledged: usize,
+    /// Bytes received and not yet read.
+    pub unread: usize,
+}
+
+/// The InfiniBand side of a connection: `struct rds_info_rdma_connection`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IbConnectionInfo {
+    /// This node.
+    pub local: IpAddr,
+    /// The peer.
+    pub foreign: IpAddr,
+    /// GID of this node's port.
+    pub local_gid: [u8; 16],
+    /// GID of the peer's port, as of the last connection; zeros before there was one.
+    pub foreign_gid: [u8; 16],
+    /// Sends in flight, at most.
+    pub max_send_wr: u32,
+    /// Receives posted, at most.
+    pub max_recv_wr: u32,
+    /// Segments of a send.
+    pub max_send_sge: u32,
+    /// Regions that can be offered to peers.
+    pub mr_max: u32,
+    /// The longest of them, pages of 4096 bytes.
+    pub mr_size: u32,
+    /// Type of service.
+    pub tos: u8,
+    /// Service level.
+    pub sl: u8,
+    /// Receives posted now.
+    pub cache_allocs: u32,
+}
+
+impl Rds<'_> {
+    /// All connections.
+    pub fn connections_info(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
+        self.known_connections().map(|connection| {
+            let mut flags = match connection.state {
+                State::Connecting | State::Accepting => ConnectionFlags::CONNECTING,
+                State::Up => ConnectionFlags::CONNECTED,
+                State::Free | State::Down => ConnectionFlags::empty(),
+            };
+            flags.set(ConnectionFlags::SENDING, !connection.cursor.is_none());
+            ConnectionInfo {
+                next_tx: connection.next_tx,
+                next_rx: connection.next_rx,
+                local: address(self.local),
+                foreign: address(connection.foreign),
+                transport: Transport::InfiniBand,
+                flags,
+                tos: connection.tos,
+                downs: connection.downs,
+                last_down: connection.last_down.get(),
+            }
+        })
+    }
+
+    fn known_connections(&self) -> impl Iterator<Item = &Connection> + '_ {
+        self.connections.iter().filter(|connection| connection.state != State::Free)
+    }
+
+    /// Messages that wait to be sent.
+    pub fn send_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
+        self.known_connections().flat_map(|connection| self.sent_messages(connection, connection.unsent))
+    }
+
+    /// Messages that were sent and are kept until the peer has acknowledged them.
+    pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
+        self.known_connections().flat_map(|connection| self.sent_messages(connection, connection.unacked))
+    }
+
+    /// Messages that arrived and wait to be read.
+    pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
+        self.sockets.iter().filter(|socket| socket.open).flat_map(|socket| {
+            self.queued(socket.received).map(|message| {
+                let frame = self.frames.at(message);
+                MessageInfo {
+                    sequence: frame.sequence,
+                    len: frame.len,
+                    local: SocketAddr::new(address(socket.address), frame.dport),
+                    foreign: SocketAddr::new(address(frame.source), frame.sport),
+                    tos: 0,
+                }
+            })
+        })
+    }
+
+    fn sent_messages(
+        &self,
+        connection: &Connection,
+        queue: Queue,
+    ) -> impl Iterator<Item = MessageInfo> + use<'_> {
+        let (foreign, tos) = (address(connection.foreign), connection.tos);
+        self.queued(queue).map(move |message| {
+            let frame = self.frames.at(message);
+            MessageInfo {
+                sequence: frame.sequence,
+                len: frame.len,
+                local: SocketAddr::new(address(self.local), frame.sport),
+                foreign: SocketAddr::new(foreign, frame.dport),
+                tos,
+            }
+        })
+    }
+
+    fn queued(&self, queue: Queue) -> impl Iterator<Item = usize> + use<'_> {
+        successors(queue.head().get(), |&message| self.frames.next_message(message).get())
+    }
+
+    /// All open sockets.
+    pub fn sockets_info(&self) -> impl Iterator<Item = SocketInfo> + '_ {
+        self.sockets
+            .iter()
+            .enumerate()
+            .filter(|(_, socket)| socket.open)
+            .map(|(slot, socket)| socket_info(slot, socket))
+    }
+
+    /// The InfiniBand side of all connections.
+    pub fn ib_connections_info<P: Platform>(
+        &self,
+        adapter: &Adapter<'_, P>,
+    ) -> impl Iterator<Item = IbConnectionInfo> + use<'_, P> {
+        let local_gid = adapter.port_info().gid.0;
+        self.ib_connections(local_gid)
+    }
+
+    pub(crate) fn ib_connections(
+        &self,
+        local_gid: [u8; 16],
+    ) -> impl Iterator<Item = IbConnectionInfo> + use<'_> {
+        self.known_connections().map(move |connection| IbConnectionInfo {
+            local: address(self.local),
+            foreign: address(connection.foreign),
+            local_gid,
+            foreign_gid: connection.foreign_gid,
+            max_send_wr: u32::from(self.limits.send_depth),
+            max_recv_wr: u32::from(self.limits.receive_depth),
+            max_send_sge: 1,
+            mr_max: self.regions.len() as u32,
+            mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
+            tos: connection.tos,
+            sl: service_level(connection.tos),
+            cache_allocs: u32::from(connection.receives_posted),
+        })
+    }
+}
+
+fn socket_info(slot: usize, socket: &Socket) -> SocketInfo {
+    let at = |key: u128, port: u16| (key != 0).then(|| SocketAddr::new(address(key), port));
+    SocketInfo {
+        send_buffer: socket.send_buffer,
+        receive_buffer: socket.receive_buffer,
+        bound: at(socket.address, socket.port),
+        connected: at(socket.peer, socket.peer_port),
+        inode: u64::from(socket.generation) << 16 | slot as u64,
+        tos: socket.tos,
+        unacknowledged: socket.send_bytes,
+        unread: socket.receive_bytes,
+    }
+}

@@ -1,0 +1,185 @@
+//! Tables of what a node tells of itself, in the manner of `rds-info`.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, Platform};
+
+use crate::info::{ConnectionFlags, MessageInfo};
+use crate::info_binary::transport_name;
+use crate::node::Rds;
+
+/// What to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableKind {
+    /// Counters, those that are not zero (`rds-info -c`).
+    Counters,
+    /// Connections with their last reason to go down (`-n`).
+    Connections,
+    /// Messages that wait to be sent (`-s`).
+    SendQueue,
+    /// Messages sent and not acknowledged (`-t`).
+    RetransmitQueue,
+    /// Messages that wait to be read (`-r`).
+    ReceiveQueue,
+    /// Sockets (`-k`).
+    Sockets,
+    /// InfiniBand connections (`-I`).
+    IbConnections,
+}
+
+impl TableKind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Counters,
+        Self::Sockets,
+        Self::Connections,
+        Self::ReceiveQueue,
+        Self::SendQueue,
+        Self::RetransmitQueue,
+        Self::IbConnections,
+    ];
+}
+
+/// A table that prints itself, one line for each entry below two of headings.
+pub struct Table<'a, 's> {
+    rds: &'a Rds<'s>,
+    kind: TableKind,
+    local_gid: [u8; 16],
+}
+
+impl<'s> Rds<'s> {
+    /// A table of what there is now, to be printed.
+    pub fn table<P: Platform>(&self, adapter: &Adapter<'_, P>, kind: TableKind) -> Table<'_, 's> {
+        Table { rds: self, kind, local_gid: adapter.port_info().gid.0 }
+    }
+}
+
+impl fmt::Display for Table<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            TableKind::Counters => self.counters(f),
+            TableKind::Connections => self.connections(f),
+            TableKind::SendQueue => messages(f, "Send queue", self.rds.send_queue_info()),
+            TableKind::RetransmitQueue => messages(f, "Retransmit queue", self.rds.retransmit_queue_info()),
+            TableKind::ReceiveQueue => messages(f, "Receive queue", self.rds.receive_queue_info()),
+            TableKind::Sockets => self.sockets(f),
+            TableKind::IbConnections => self.ib_connections(f),
+        }
+    }
+}
+
+impl Table<'_, '_> {
+    fn counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Counters:\n{:>32} {:>16}", "Name", "Value")?;
+        for counter in self.rds.counters().iter().filter(|counter| counter.value != 0) {
+            writeln!(f, "{:>32} {:>16}", counter.name, counter.value)?;
+        }
+        Ok(())
+    }
+
+    fn connections(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Connections:\n{:>15} {:>15} {:>3} {:>14} {:>14} {:>4} {:>10} {:>6} Last",
+            "LocalAddr", "RemoteAddr", "Tos", "NextTX", "NextRX", "Flgs", "Transport", "Downs"
+        )?;
+        for info in self.rds.connections_info() {
+            let flag = |flag, letter| if info.flags.contains(flag) { letter } else { '-' };
+            write!(
+                f,
+                "{:>15} {:>15} {:>3} {:>14} {:>14}  {}{}{} {:>10} {:>6} ",
+                info.local,
+                info.foreign,
+                info.tos,
+                info.next_tx,
+                info.next_rx,
+                flag(ConnectionFlags::SENDING, 's'),
+                flag(ConnectionFlags::CONNECTING, 'c'),
+                flag(ConnectionFlags::CONNECTED, 'C'),
+                transport_name(info.transport),
+                info.downs,
+            )?;
+            match info.last_down {
+                Some(reason) => writeln!(f, "{reason}")?,
+                None => writeln!(f, "-")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn sockets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Sockets:\n{:>15} {:>5} {:>15} {:>5} {:>3} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "BoundAddr",
+            "BPort",
+            "ConnAddr",
+            "CPort",
+            "Tos",
+            "SndBuf",
+            "RcvBuf",
+            "Unacked",
+            "Unread",
+            "Inode"
+        )?;
+        for info in self.rds.sockets_info() {
+            place(f, info.bound)?;
+            place(f, info.connected)?;
+            writeln!(
+                f,
+                "{:>3} {:>10} {:>10} {:>10} {:>10} {:>10}",
+                info.tos, info.send_buffer, info.receive_buffer, info.unacknowledged, info.unread, info.inode
+            )?;
+        }
+        Ok(())
+    }
+
+    fn ib_connections(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "InfiniBand connections:\n{:>15} {:>15} {:>3} {:>2} {:>32} {:>32} {:>6} {:>6}",
+            "LocalAddr", "RemoteAddr", "Tos", "SL", "LocalGid", "RemoteGid", "SendWr", "RecvWr"
+        )?;
+        for info in self.rds.ib_connections(self.local_gid) {
+            writeln!(
+                f,
+                "{:>15} {:>15} {:>3} {:>2} {:032x} {:032x} {:>6} {:>6}",
+                info.local,
+                info.foreign,
+                info.tos,
+                info.sl,
+                u128::from_be_bytes(info.local_gid),
+                u128::from_be_bytes(info.foreign_gid),
+                info.max_send_wr,
+                info.max_recv_wr
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn place(f: &mut fmt::Formatter<'_>, at: Option<SocketAddr>) -> fmt::Result {
+    match at {
+        Some(at) => write!(f, "{:>15} {:>5} ", at.ip(), at.port()),
+        None => write!(f, "{:>15} {:>5} ", "-", "-"),
+    }
+}
+
+fn messages(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    messages: impl Iterator<Item = MessageInfo>,
+) -> fmt::Result {
+    writeln!(
+        f,
+        "{title}:\n{:>15} {:>5} {:>15} {:>5} {:>3} {:>14} {:>10}",
+        "LocalAddr", "LPort", "RemoteAddr", "RPort", "Tos", "Seq", "Bytes"
+    )?;
+    for info in messages {
+        place(f, Some(info.local))?;
+        place(f, Some(info.foreign))?;
+        writeln!(f, "{:>3} {:>14} {:>10}", info.tos, info.sequence, info.len)?;
+    }
+    Ok(())
+}
