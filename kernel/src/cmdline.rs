@@ -2,23 +2,25 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo`, `verbs`, `ip`, `ping`, `tcp`, `rping` |
+//! | `app` | which application runs: `hello`, `fault`, `idle`, `msix`, `hca`, `demo`, `verbs`, `ip`, `ping`, `tcp`, `rping`, `rds` |
 //! | `ip` | the node's own IPv4 address, with `/` and the prefix length if it is not 24 |
 //! | `gateway` | the router to other subnets; without it there is none |
 //! | `peer` or `to` | the other node's IPv4 address |
 //! | `neighbours` | `address/GID` pairs with commas between them: who is where on the fabric; the GID as an IPv6 address |
-//! | `role` | with `app=demo`, `verbs`, `rping`: `server` or `client` |
-//! | `seed` | with `app=demo`: a number that varies payloads and sizes, the same on both nodes; default 1 |
+//! | `role` | with `app=demo`, `verbs`, `rping`, `rds mode=hash`: `server` or `client` |
+//! | `mode` | with `app=rds`: `ping`, `echo`, `hash` |
+//! | `seed` | with `app=demo`, `rds mode=hash`: a number that varies payloads and sizes, the same on both nodes; default 1 |
 //! | `divide` | with `app=demo`: the demonstration's volume is divided by this; default 1 |
 //! | `wait` | seconds to wait for the peer; default 60 |
 //! | `peer_qpn`, `peer_psn`, `peer_lid`, `peer_rkey`, `peer_addr` | with `app=verbs`: the peer's numbers, else they come as a line on COM1 |
-//! | `count` | with `app=ping`, `rping`: how many; default 100 |
+//! | `count` | with `app=ping`, `rping`, `rds`: how many; default 100 |
+//! | `interval` | with `app=rds mode=ping`: milliseconds from one ping to the next; default 1000 |
 //! | `size` | with `app=ping`, `rping`: payload bytes; default 64 |
 //! | `port` | with `app=tcp`, `rping`: the port to connect to or listen on |
 //! | `send` | with `app=tcp`: bytes to send, suffix `K`, `M` or `G`; default 0 |
 //! | `source` | with `app=ip`: bytes that its source service gives each client; default `16M` |
 //! | `sessions` | with `app=rping role=server`: clients to serve one after the other; default 1 |
-//! | `stall` | with `app=rping`: seconds that nothing may move; default 30 |
+//! | `stall` | with `app=rping`, `rds`: seconds that nothing may move; default 30 |
 //! | `verify` | with `app=rping`: `yes` (default) or `no`, whether both sides look at every byte |
 //! | `dma` | bytes of the DMA region; suffix `K`, `M` or `G`; default `64M` |
 //! | `kind` | with `app=fault`: which fault |
@@ -80,10 +82,23 @@ pub enum App {
     Tcp,
     /// A side of rdmacm-utils' `rping`.
     Rping,
+    /// Reliable Datagram Sockets: pings, an echo server, messages of all sizes.
+    Rds,
+}
+
+/// What `app=rds` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdsMode {
+    /// Pings the peer.
+    Ping,
+    /// Sends back whatever comes, until `@quit` comes on the console.
+    Echo,
+    /// Messages of all sizes from the client to the server, each checked.
+    Hash,
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 11] = [
+    const NAMES: [(&'static str, App); 12] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -95,6 +110,7 @@ impl App {
         ("ping", App::Ping),
         ("tcp", App::Tcp),
         ("rping", App::Rping),
+        ("rds", App::Rds),
     ];
 }
 
@@ -113,8 +129,10 @@ pub struct Options<'a> {
     pub peer: Option<Ipv4Addr>,
     /// Who is where on the fabric.
     pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
-    /// The side of `app=demo`, `app=verbs`, `app=rping`.
+    /// The side of `app=demo`, `app=verbs`, `app=rping`, `app=rds`.
     pub role: Option<Role>,
+    /// What `app=rds` does.
+    pub mode: Option<RdsMode>,
     /// Varies what `app=demo` sends.
     pub seed: u64,
     /// Divides the volume of `app=demo`; not 0.
@@ -123,8 +141,10 @@ pub struct Options<'a> {
     pub wait_seconds: u64,
     /// The words of `app=verbs`' peer, as `qpn=1`.
     pub peer_words: Vec<&'a str, MAX_PEER_WORDS>,
-    /// How many pings.
+    /// How many pings or messages.
     pub count: u32,
+    /// Milliseconds from one ping of `app=rds` to the next.
+    pub interval_millis: u64,
     /// Bytes of a ping.
     pub size: u32,
     /// The port of `app=tcp` and `app=rping`.
@@ -135,7 +155,7 @@ pub struct Options<'a> {
     pub source_bytes: u64,
     /// Clients that the server of `app=rping` serves.
     pub sessions: u32,
-    /// Seconds that nothing may move in `app=rping`.
+    /// Seconds that nothing may move in `app=rping` and `app=rds`.
     pub stall_seconds: u64,
     /// Whether `app=rping` compares.
     pub verify: bool,
@@ -198,9 +218,9 @@ impl fmt::Display for Error<'_> {
 
 impl core::error::Error for Error<'_> {}
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping";
-const KEYS: &str = "app, ip, gateway, peer, to, neighbours, role, seed, divide, wait, peer_qpn, peer_psn, peer_lid, \
-                    peer_rkey, peer_addr, count, size, port, send, source, sessions, stall, \
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds";
+const KEYS: &str = "app, ip, gateway, peer, to, neighbours, role, mode, seed, divide, wait, peer_qpn, peer_psn, peer_lid, \
+                    peer_rkey, peer_addr, count, interval, size, port, send, source, sessions, stall, \
                     verify, dma, kind";
 
 impl<'a> Options<'a> {
@@ -216,7 +236,7 @@ impl<'a> Options<'a> {
         let (mut neighbours, mut role, mut seed, mut divide, mut wait) = (None, None, None, None, None);
         let (mut gateway, mut count, mut size, mut port) = (None, None, None, None);
         let (mut send, mut source, mut verify, mut peer_words) = (None, None, None, Vec::new());
-        let (mut sessions, mut stall) = (None, None);
+        let (mut sessions, mut stall, mut mode, mut interval) = (None, None, None, None);
         for word in text.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
             match key {
@@ -226,6 +246,7 @@ impl<'a> Options<'a> {
                 "peer" | "to" => once(&mut peer, key, parse_ip(key, value))?,
                 "neighbours" => once(&mut neighbours, key, parse_neighbours(value))?,
                 "role" => once(&mut role, key, parse_role(value))?,
+                "mode" => once(&mut mode, key, parse_mode(value))?,
                 "seed" => once(&mut seed, key, parse_number(key, value, 0))?,
                 "divide" => once(&mut divide, key, parse_number(key, value, 1))?,
                 "wait" => once(&mut wait, key, parse_number(key, value, 1))?,
@@ -234,6 +255,7 @@ impl<'a> Options<'a> {
                     peer_words.push(word).map_err(|_| Error::Twice(key))?;
                 }
                 "count" => once(&mut count, key, parse_u32(key, value, 1))?,
+                "interval" => once(&mut interval, key, parse_number(key, value, 0))?,
                 "size" => once(&mut size, key, parse_u32(key, value, 0))?,
                 "port" => once(&mut port, key, parse_port(key, value))?,
                 "send" => once(&mut send, key, parse_bytes(key, value))?,
@@ -254,11 +276,13 @@ impl<'a> Options<'a> {
             peer,
             neighbours: neighbours.unwrap_or_default(),
             role,
+            mode,
             seed: seed.unwrap_or(1),
             divide: divide.unwrap_or(1),
             wait_seconds: wait.unwrap_or(60),
             peer_words,
             count: count.unwrap_or(100),
+            interval_millis: interval.unwrap_or(1000),
             size: size.unwrap_or(64),
             port,
             send_bytes: send.unwrap_or(0),
@@ -344,6 +368,15 @@ fn parse_role(value: &str) -> Result<Role, Error<'_>> {
     }
 }
 
+fn parse_mode(value: &str) -> Result<RdsMode, Error<'_>> {
+    match value {
+        "ping" => Ok(RdsMode::Ping),
+        "echo" => Ok(RdsMode::Echo),
+        "hash" => Ok(RdsMode::Hash),
+        _ => Err(Error::BadValue { key: "mode", value, expected: "ping, echo or hash" }),
+    }
+}
+
 fn parse_number<'a>(key: &'a str, value: &'a str, least: u64) -> Result<u64, Error<'a>> {
     let expected = if least == 0 { "a decimal number" } else { "a decimal number of 1 or more" };
     value.parse().ok().filter(|number| *number >= least).ok_or(Error::BadValue { key, value, expected })
@@ -404,11 +437,13 @@ mod tests {
                 peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
                 neighbours: Vec::new(),
                 role: None,
+                mode: None,
                 seed: 1,
                 divide: 1,
                 wait_seconds: 60,
                 peer_words: Vec::new(),
                 count: 100,
+                interval_millis: 1000,
                 size: 64,
                 port: None,
                 send_bytes: 0,
@@ -446,6 +481,15 @@ mod tests {
     }
 
     #[test]
+    fn reliable_datagram_sockets() {
+        let options = Options::parse("app=rds mode=ping to=10.0.0.2 count=1000 interval=5").unwrap();
+        assert_eq!((options.app, options.mode), (App::Rds, Some(RdsMode::Ping)));
+        assert_eq!((options.count, options.interval_millis), (1000, 5));
+        let options = Options::parse("app=rds mode=hash role=server seed=9").unwrap();
+        assert_eq!((options.mode, options.role, options.seed), (Some(RdsMode::Hash), Some(Role::Server), 9));
+    }
+
+    #[test]
     fn the_peer_of_verbs_keeps_its_words() {
         let options = Options::parse("app=verbs peer_qpn=41 peer_psn=0 peer_lid=3").unwrap();
         assert_eq!(options.peer_words, ["qpn=41", "psn=0", "lid=3"]);
@@ -465,12 +509,12 @@ mod tests {
             ("app", "`app` is not of the form key=value"),
             (
                 "app=hello colour=red",
-                "unknown key `colour`; known: app, ip, gateway, peer, to, neighbours, role,",
+                "unknown key `colour`; known: app, ip, gateway, peer, to, neighbours, role, mode,",
             ),
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
@@ -483,6 +527,8 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo or hash"),
+            ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),
             ("app=demo neighbours=10.0.0.1", "neighbours=10.0.0.1 is not address/GID pairs"),

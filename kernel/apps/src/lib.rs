@@ -4,6 +4,7 @@
 //! | module | application |
 //! |---|---|
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
+//! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server, messages of all sizes |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
 //!
@@ -16,6 +17,7 @@ extern crate std;
 
 pub mod connection;
 pub mod ip;
+pub mod rds;
 pub mod rping;
 pub mod verbs;
 

@@ -8,6 +8,7 @@ mod idle;
 mod ip;
 mod msix;
 mod node;
+mod rds;
 mod rping;
 mod verbs;
 
@@ -30,5 +31,6 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
         App::Ping => ip::ping(machine),
         App::Tcp => ip::tcp(machine),
         App::Rping => rping::run(machine),
+        App::Rds => rds::run(machine),
     }
 }

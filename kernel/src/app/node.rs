@@ -20,8 +20,8 @@ use crate::platform::{self, BareMetal, Hardware};
 pub const ADAPTER: &str = "ib0";
 /// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB.
 const BLOCKS: usize = 65_536;
-/// One RDS connection and one of our own, and room for what is still closing.
-type Tables = AdapterStorage<MmioBar, BLOCKS, 8, 16, 16, 256, 24>;
+/// Eight RDS connections and one of our own, memory offered to peers, and room for what is still closing.
+type Tables = AdapterStorage<MmioBar, BLOCKS, 12, 16, 96, 256, 32>;
 
 /// MSI-X vector 0 for asynchronous events, 1 for completions.
 const HCA: driver_mlx::Config =

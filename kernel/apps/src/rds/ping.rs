@@ -1,0 +1,135 @@
+//! `mode=ping`: empty messages to port 0, from 8 sockets in turn, as `rds-ping` sends them.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dat_nostd::{Adapter, Platform};
+use rds_nostd::{Rds, RdsError, SocketHandle};
+
+use super::run::{Move, bind_all};
+use super::{AppError, InCall, SOCKETS};
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PingReport {
+    /// Pings sent.
+    pub sent: u32,
+    /// Answers received.
+    pub received: u32,
+    /// Shortest, longest and summed round trip, nanoseconds.
+    pub min: u64,
+    /// See above.
+    pub max: u64,
+    /// See above.
+    pub sum: u64,
+}
+
+/// A pinger.
+pub(super) struct Ping {
+    peer: SocketAddr,
+    count: u32,
+    interval: u64,
+    sockets: [SocketHandle; SOCKETS],
+    /// When each socket's ping was sent, while it is not answered.
+    asked_at: [Option<u64>; SOCKETS],
+    next_at: u64,
+    report: PingReport,
+}
+
+impl Ping {
+    pub(super) fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        peer: IpAddr,
+        count: u32,
+        interval: u64,
+    ) -> Result<Self, AppError> {
+        Ok(Self {
+            peer: SocketAddr::new(peer, 0),
+            count,
+            interval,
+            sockets: bind_all(rds, adapter.address(), None)?,
+            asked_at: [None; SOCKETS],
+            next_at: 0,
+            report: PingReport::default(),
+        })
+    }
+
+    pub(super) fn report(&self) -> PingReport {
+        self.report
+    }
+
+    pub(super) fn moved(&self) -> u64 {
+        u64::from(self.report.sent) + u64::from(self.report.received)
+    }
+
+    pub(super) fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        now: u64,
+    ) -> Result<Move, AppError> {
+        self.receive(adapter, rds, now)?;
+        let Self { sockets, asked_at, report, .. } = self;
+        if report.sent == self.count {
+            return Ok(if report.received == self.count { Move::Done } else { Move::Wait(u64::MAX) });
+        }
+        // One that is not answered yet holds the next ping of its socket up, not that of another.
+        let turn = report.sent as usize % SOCKETS;
+        let (Some(socket), Some(asked_at)) = (sockets.get(turn), asked_at.get_mut(turn)) else {
+            return Ok(Move::Done);
+        };
+        if asked_at.is_some() {
+            return Ok(Move::Wait(u64::MAX));
+        }
+        if now < self.next_at {
+            return Ok(Move::Wait(self.next_at));
+        }
+        match rds.sendmsg(adapter, *socket, self.peer, &[]) {
+            Ok(_) => {}
+            Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
+                return Ok(Move::Wait(u64::MAX));
+            }
+            Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
+        }
+        *asked_at = Some(now);
+        report.sent += 1;
+        self.next_at = now.saturating_add(self.interval);
+        Ok(Move::Again)
+    }
+
+    fn receive<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        now: u64,
+    ) -> Result<(), AppError> {
+        for (index, (socket, asked_at)) in self.sockets.iter().zip(&mut self.asked_at).enumerate() {
+            let answer = match rds.recvmsg(adapter, *socket, &mut []) {
+                Ok(answer) => answer,
+                Err(RdsError::Again) => continue,
+                Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+            };
+            let Some(asked_at) = asked_at.take() else {
+                return Err(AppError::Unexpected { receiver: index });
+            };
+            if answer.from != self.peer || answer.message_len != 0 {
+                return Err(AppError::Unexpected { receiver: index });
+            }
+            let trip = now.saturating_sub(asked_at);
+            let report = &mut self.report;
+            report.min = if report.received == 0 { trip } else { report.min.min(trip) };
+            report.max = report.max.max(trip);
+            report.sum = report.sum.saturating_add(trip);
+            report.received += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn close<P: Platform>(
+        &self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<(), AppError> {
+        self.sockets.iter().try_for_each(|socket| rds.close(adapter, *socket).in_call("close"))
+    }
+}

@@ -1,0 +1,168 @@
+//! A node: RDS, and what its mode says.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dat_nostd::{Adapter, Platform};
+use rds_nostd::{Rds, RdsConfig, SocketHandle};
+
+use super::echo::Echo;
+use super::hash::{Receiver, Sender};
+use super::ping::Ping;
+use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, SOCKETS, Storage};
+use crate::{Role, Status};
+
+/// What a work says after each poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    /// Something moved: more may.
+    Again,
+    /// Nothing to do until something arrives or this time (nanoseconds) comes.
+    Wait(u64),
+    /// Everything was done.
+    Done,
+}
+
+enum Work {
+    Ping(Ping),
+    Echo(Echo),
+    Sender(Sender),
+    Receiver(Receiver),
+}
+
+/// 8 sockets: at the ports from `first` on, or at any.
+pub(super) fn bind_all(
+    rds: &mut Rds<'_>,
+    address: IpAddr,
+    first: Option<u16>,
+) -> Result<[SocketHandle; SOCKETS], AppError> {
+    let mut bind = |index: usize| {
+        let port = first.map_or(0, |first| first + index as u16);
+        rds.bind(SocketAddr::new(address, port)).in_call("bind")
+    };
+    let mut sockets = [bind(0)?; SOCKETS];
+    for (index, socket) in sockets.iter_mut().enumerate().skip(1) {
+        *socket = bind(index)?;
+    }
+    Ok(sockets)
+}
+
+/// A node in the middle of its work.
+pub struct RdsApp<'s> {
+    config: Config,
+    rds: Rds<'s>,
+    buffer: &'s mut [u8; MAX_LEN],
+    work: Work,
+    last_moved: u64,
+    last_moved_at: u64,
+}
+
+impl<'s> RdsApp<'s> {
+    /// Starts RDS and binds the sockets; peers may send from here on.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`] if the adapter lacks memory or objects.
+    pub fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        storage: &'s mut Storage,
+        config: Config,
+    ) -> Result<Self, AppError> {
+        let now = adapter.platform().now();
+        let settings = RdsConfig {
+            send_frames: 1024,
+            generation: config.generation,
+            seed: config.random,
+            ..RdsConfig::default()
+        };
+        let mut rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;
+        let peer = config.peer;
+        let work = match config.mode {
+            Mode::Ping { count, interval } => {
+                Ping::start(adapter, &mut rds, peer, count, interval).map(Work::Ping)
+            }
+            Mode::Echo => Echo::start(adapter, &mut rds).map(Work::Echo),
+            Mode::Hash { role: Role::Client, count, seed } => {
+                Sender::start(adapter, &mut rds, peer, (count, seed)).map(Work::Sender)
+            }
+            Mode::Hash { role: Role::Server, count, seed } => {
+                Receiver::start(adapter, &mut rds, peer, (count, seed)).map(Work::Receiver)
+            }
+        };
+        match work {
+            Ok(work) => {
+                Ok(Self { config, rds, buffer: &mut storage.buffer, work, last_moved: 0, last_moved_at: now })
+            }
+            Err(error) => {
+                // The reason is in `error`.
+                let _ = rds.stop(adapter);
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves on. The caller polls the adapter before.
+    ///
+    /// # Errors
+    /// [`AppError`]: over without success.
+    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Result<Status, AppError> {
+        let Self { rds, buffer, work, .. } = self;
+        let deadline = rds.poll(adapter, now).unwrap_or(u64::MAX);
+        // A server that nobody asks is no server that hangs.
+        let (next, moved) = match work {
+            Work::Ping(ping) => (ping.poll(adapter, rds, now)?, Some(ping.moved())),
+            Work::Echo(echo) => (echo.poll(adapter, rds, buffer)?, None),
+            Work::Sender(sender) => (sender.poll(adapter, rds, buffer, now)?, Some(sender.moved())),
+            Work::Receiver(receiver) => (receiver.poll(adapter, rds, buffer, now)?, Some(receiver.moved())),
+        };
+        let own = match next {
+            Move::Done => return Ok(Status::Done),
+            Move::Again => return Ok(Status::Working(now)),
+            Move::Wait(until) => until,
+        };
+        let Some(moved) = moved else { return Ok(Status::Working(deadline.min(own))) };
+        if moved != self.last_moved {
+            (self.last_moved, self.last_moved_at) = (moved, now);
+        }
+        let stalls_at = self.last_moved_at.saturating_add(self.config.stall_timeout);
+        // What waits for its own time does not hang.
+        if now >= stalls_at && own == u64::MAX {
+            let waited_ms = now.saturating_sub(self.last_moved_at) / 1_000_000;
+            return Err(AppError::Stalled { moved, waited_ms });
+        }
+        let stalls_at = if own == u64::MAX { stalls_at } else { u64::MAX };
+        Ok(Status::Working(deadline.min(own).min(stalls_at)))
+    }
+
+    /// How it went so far.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let report = match &self.work {
+            Work::Ping(ping) => Report::Ping(ping.report()),
+            Work::Echo(echo) => Report::Echo(echo.report()),
+            Work::Sender(sender) => Report::Hash(sender.report()),
+            Work::Receiver(receiver) => Report::Hash(receiver.report()),
+        };
+        Outcome { report, counters: *self.rds.counters() }
+    }
+
+    /// The node's RDS, for whatever it tells of itself.
+    #[must_use]
+    pub const fn rds(&mut self) -> &mut Rds<'s> {
+        &mut self.rds
+    }
+
+    /// Closes the sockets and ends RDS.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`] if something could not be freed.
+    pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), AppError> {
+        let rds = &mut self.rds;
+        let closed = match &self.work {
+            Work::Ping(ping) => ping.close(adapter, rds),
+            Work::Echo(echo) => echo.close(adapter, rds),
+            Work::Sender(sender) => sender.close(adapter, rds),
+            Work::Receiver(receiver) => receiver.close(adapter, rds),
+        };
+        let stopped = self.rds.stop(adapter).in_call("rds stop");
+        closed.and(stopped)
+    }
+}

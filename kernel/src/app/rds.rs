@@ -1,0 +1,116 @@
+//! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes.
+
+use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage};
+use apps::{Role, Status};
+use dat_nostd::Adapter;
+use kernel::cmdline::{self, RdsMode};
+use kernel::exit::ExitCode;
+use spin::Mutex;
+
+use crate::app::node::{self, Failure, Node, QuitLine, SECOND};
+use crate::console::println;
+use crate::machine::Machine;
+use crate::platform::BareMetal;
+
+static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
+
+fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
+    let options = &machine.options;
+    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo or hash"))? {
+        RdsMode::Ping => {
+            let interval = options.interval_millis.saturating_mul(SECOND / 1000);
+            Mode::Ping { count: options.count, interval }
+        }
+        RdsMode::Echo => Mode::Echo,
+        RdsMode::Hash => {
+            Mode::Hash { role: node::role(machine)?, count: options.count.into(), seed: options.seed }
+        }
+    };
+    let peer = match mode {
+        // Whoever comes.
+        Mode::Echo => core::net::Ipv4Addr::UNSPECIFIED,
+        _ => node::peer(machine)?,
+    };
+    Ok(Config {
+        mode,
+        peer: peer.into(),
+        random: machine.identity.seed as u64,
+        generation: machine.identity.boot_generation as u32,
+        stall_timeout: options.stall_seconds.saturating_mul(SECOND),
+    })
+}
+
+pub fn run(machine: &Machine<'_>) -> ExitCode {
+    let setup = Node::from(machine).and_then(|node| Ok((node, config(machine)?)));
+    node::run(machine, setup, work)
+}
+
+fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Failure> {
+    if adapter.ip().is_some() {
+        node::wait_ip_up(adapter)?;
+    }
+    let mut storage = STORAGE.lock();
+    let mut app = RdsApp::start(adapter, &mut storage, *config).map_err(Failure::app)?;
+    match config.mode {
+        Mode::Echo => println!("@rds listening port={ECHO_PORT}"),
+        Mode::Hash { role: Role::Server, .. } => println!("@rds listening port={RECEIVER_PORT}"),
+        _ => {}
+    }
+    let mut quit = QuitLine::new();
+    let driven = node::drive(adapter, |adapter, now| {
+        let status = app.poll(adapter, now).map_err(Failure::app)?;
+        Ok(match (status, quit.poll(now)) {
+            (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
+            _ => Status::Done,
+        })
+    });
+    tell(&mut app);
+    let closed = app.close(adapter).map_err(|error: AppError| Failure::app(error));
+    driven?;
+    closed?;
+    node::linger(adapter)
+}
+
+/// How it went, and what RDS counted, on the console.
+fn tell(app: &mut RdsApp<'_>) {
+    let outcome = app.outcome();
+    match outcome.report {
+        Report::Ping(ping) => println!(
+            "@rds ping sent={} received={} lost={} min_us={} avg_us={} max_us={}",
+            ping.sent,
+            ping.received,
+            ping.sent - ping.received,
+            ping.min / 1000,
+            ping.sum / u64::from(ping.received.max(1)) / 1000,
+            ping.max / 1000
+        ),
+        Report::Echo(echo) => {
+            println!("@rds echo messages={} bytes={} too_long={}", echo.messages, echo.bytes, echo.too_long)
+        }
+        Report::Hash(hash) => println!(
+            "@rds hash messages={} bytes={} sum={:016x} ns={}",
+            hash.sum.messages, hash.sum.bytes, hash.sum.value, hash.ns
+        ),
+    }
+    let counters = outcome.counters;
+    for (name, value) in [
+        ("conn_reset", counters.conn_reset),
+        ("connect_raced", counters.connect_raced),
+        ("connect_refused", counters.connect_refused),
+        ("recv_drop_old_seq", counters.recv_drop_old_seq),
+        ("recv_drop_no_sock", counters.recv_drop_no_sock),
+        ("recv_protocol_errors", counters.recv_protocol_errors),
+        ("recv_ping", counters.recv_ping),
+        ("send_pong", counters.send_pong),
+        ("send_retransmitted", counters.send_retransmitted),
+        ("cong_update_queued", counters.cong_update_queued),
+        ("cong_update_received", counters.cong_update_received),
+        ("cong_send_error", counters.cong_send_error),
+        ("ack_sent", counters.ack_sent),
+        ("rx_ring_starved", counters.rx_ring_starved),
+    ] {
+        if value != 0 {
+            println!("rds: {name} {value}");
+        }
+    }
+}
