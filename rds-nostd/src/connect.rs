@@ -51,8 +51,13 @@ impl Rds<'_> {
         let free = self.connections.iter().position(|c| c.state == State::Free);
         let index = match free {
             Some(index) => index,
-            None => self.connections.iter().position(Connection::is_unused)?,
+            None => {
+                let unused =
+                    |(index, state): (usize, &Connection)| state.is_unused() && self.zone_is_unused(index);
+                self.connections.iter().enumerate().position(unused)?
+            }
         };
+        let (zone, zone_lmr, lmr_context) = self.kept_zone(index);
         let connection = self.connections.get_mut(index)?;
         let ack_frame = match connection.ack_frame {
             Link::NONE => Link::to(self.frames.take(Use::Send)?),
@@ -63,7 +68,9 @@ impl Rds<'_> {
             epoch: connection.epoch,
             foreign,
             tos,
-            lmr_context: self.dat.lmr_context,
+            lmr_context,
+            zone,
+            zone_lmr,
             ack_frame,
             next_tx: (u64::from(self.config.generation) << 24) + 1,
             ..Connection::EMPTY
@@ -146,6 +153,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         connection: usize,
     ) -> DatResult<EpHandle> {
+        let zone = self.zone_of(adapter, connection)?;
         let tos = self.connections.get(connection).map_or(0, |state| state.tos);
         let attributes = EpAttributes {
             max_recv_dtos: u32::from(self.limits.receive_depth),
@@ -165,7 +173,7 @@ impl Rds<'_> {
         };
         let ep = adapter.ep_create(
             self.dat.ia,
-            Some(self.dat.pz),
+            Some(zone),
             Some(self.dat.receive_evd),
             Some(self.dat.request_evd),
             Some(self.dat.connect_evd),

@@ -37,6 +37,9 @@ pub(crate) struct Connection {
     pub(crate) tos: u8,
     /// The frames' memory as its queue pair knows it.
     pub(crate) lmr_context: u32,
+    /// Its peer's own protection zone and the frames' memory in it; 0 with the one of all peers.
+    pub(crate) zone: u64,
+    pub(crate) zone_lmr: u64,
     /// The endpoint's handle, 0 without one.
     pub(crate) ep_bits: u64,
 
@@ -113,6 +116,8 @@ impl Connection {
         foreign: 0,
         tos: 0,
         lmr_context: 0,
+        zone: 0,
+        zone_lmr: 0,
         ep_bits: 0,
         next_tx: 0,
         next_rx: 0,

@@ -11,6 +11,7 @@
 //! | `receive` | arrivals, delivery, `recvmsg` |
 //! | `congestion` | which ports take no more, here and at the peers |
 //! | `rdma`, `operation` | memory offered to peers, operations on theirs |
+//! | `zone` | whom offered memory is protected from |
 //! | `options` | addresses, buffers, options and readiness of sockets |
 //! | `connect`, `reason` | connection management, and why connections end |
 //! | `counters`, `info`, `info_binary`, `table` | what a node tells of itself: records, `rds-info`'s elements, tables |
@@ -76,6 +77,7 @@ mod storage;
 mod table;
 mod transmit;
 pub mod wire;
+mod zone;
 
 pub use congestion::port_mask;
 pub use counters::{Counter, Counters};

@@ -209,6 +209,9 @@ impl<'s> Rds<'s> {
             self.end_operation(adapter, Link::to(index), RdmaStatus::Canceled);
         }
         self.free_all_regions(adapter);
+        for index in 0..self.connections.len() {
+            note(self.free_zone_of(adapter, index));
+        }
         for evd in [self.dat.receive_evd, self.dat.request_evd, self.dat.connect_evd, self.dat.demand_evd] {
             note(adapter.evd_free(evd));
         }

@@ -127,7 +127,7 @@ impl Rds<'_> {
     pub(crate) fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        owner: SocketHandle,
+        (owner, connection): (SocketHandle, usize),
         args: &RdmaArgs<'_>,
     ) -> Result<Link, RdsError> {
         let total: usize = args.local.iter().map(|piece| piece.len()).sum();
@@ -142,7 +142,8 @@ impl Rds<'_> {
         }
         let remote = (args.cookie, args.remote_offset);
         let how = (args.flags, args.user_token);
-        let created = self.create_operation(adapter, owner, Kind::Transfer, remote, args.local, how)?;
+        let created =
+            self.create_operation(adapter, (owner, connection), Kind::Transfer, remote, args.local, how)?;
         self.counters.send_rdma += 1;
         self.counters.send_rdma_bytes += total as u64;
         Ok(created)
@@ -155,7 +156,7 @@ impl Rds<'_> {
     pub(crate) fn create_atomic<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        owner: SocketHandle,
+        (owner, connection): (SocketHandle, usize),
         args: &AtomicArgs,
     ) -> Result<Link, RdsError> {
         let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
@@ -165,7 +166,8 @@ impl Rds<'_> {
         let remote = (args.cookie, args.remote_offset);
         let kind = Kind::from(args.op);
         let how = (args.flags, args.user_token);
-        let created = self.create_operation(adapter, owner, kind, remote, &[args.local], how)?;
+        let created =
+            self.create_operation(adapter, (owner, connection), kind, remote, &[args.local], how)?;
         match args.op {
             AtomicOp::CompareSwap { .. } => self.counters.atomic_cswp += 1,
             AtomicOp::FetchAdd { .. } => self.counters.atomic_fadd += 1,
@@ -176,7 +178,7 @@ impl Rds<'_> {
     fn create_operation<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        owner: SocketHandle,
+        (owner, connection): (SocketHandle, usize),
         kind: Kind,
         (cookie, remote_offset): (RdmaCookie, u64),
         local: &[DmaSlice],
@@ -186,10 +188,11 @@ impl Rds<'_> {
             u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
         let notify_failure = open_socket(self.sockets, owner)?.receive_errors;
         let index = self.operations.iter().position(|op| !op.used).ok_or(RdsError::NoMemory)?;
+        let zone = self.zone_of(adapter, connection)?;
         let mut pieces = [NO_PIECE; MAX_PIECES];
         let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
         for (memory, piece) in local.iter().zip(0..) {
-            let created = match adapter.lmr_create(self.dat.ia, *memory, self.dat.pz, rights) {
+            let created = match adapter.lmr_create(self.dat.ia, *memory, zone, rights) {
                 Ok(created) => created,
                 Err(error) => {
                     free_pieces(adapter, &mut pieces);

@@ -6,15 +6,18 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DmaSlice, LmrHandle, MemPriv, Platform};
+use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform};
 
+use crate::counters::Counters;
 use crate::error::RdsError;
 use crate::node::Rds;
-use crate::socket::{SocketHandle, open_socket};
+use crate::socket::{SocketHandle, key, open_socket};
 use crate::wire::{Extension, Extensions, Header};
 
 /// The longest region, and the longest RDMA operation; bytes.
 pub const MAX_RDMA_LEN: usize = 1 << 20;
+/// Regions up to this are counted with those of 8 KiB, bytes.
+const SHORT: usize = 8192;
 
 /// Memory of a peer, as `rds_rdma_cookie_t`: the remote key in the low half, in the high half the offset of the region's
 /// first byte.
@@ -154,17 +157,41 @@ pub struct Control<'a> {
 pub(crate) struct Region {
     /// The LMR, 0 if the entry is free.
     lmr_bits: u64,
+    /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
+    zone: u64,
+    foreign: u128,
     rkey: u32,
     socket: u16,
     generation: u32,
     use_once: bool,
+    /// No longer than two pages.
+    short: bool,
     /// Its peer used it up: to be freed as soon as the adapter is at hand.
     spent: bool,
 }
 
 impl Region {
-    pub(crate) const EMPTY: Self =
-        Self { lmr_bits: 0, rkey: 0, socket: 0, generation: 0, use_once: false, spent: false };
+    pub(crate) const EMPTY: Self = Self {
+        lmr_bits: 0,
+        zone: 0,
+        foreign: 0,
+        rkey: 0,
+        socket: 0,
+        generation: 0,
+        use_once: false,
+        short: false,
+        spent: false,
+    };
+
+    /// Whether it is offered in this zone of one peer.
+    pub(crate) const fn is_in(&self, zone: u64) -> bool {
+        self.lmr_bits != 0 && self.zone == zone
+    }
+
+    /// Whether this peer may use it.
+    const fn is_for(&self, foreign: u128) -> bool {
+        self.foreign == 0 || self.foreign == foreign
+    }
 
     const fn is_of(&self, owner: SocketHandle) -> bool {
         self.lmr_bits != 0 && self.socket == owner.slot && self.generation == owner.generation
@@ -172,18 +199,55 @@ impl Region {
 }
 
 impl Rds<'_> {
-    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it, unless
-    /// the node isolates peers.
+    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than
-    /// [`MAX_RDMA_LEN`]. [`RdsError::NoMemory`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
+    /// bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`].
+    /// [`RdsError::NoMemory`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn get_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         memory: DmaSlice,
         flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        self.offer(adapter, handle, memory, flags, None)
+    }
+
+    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`): if the node isolates peers, no other one can use it.
+    ///
+    /// # Errors
+    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
+    /// that isolates peers for a destination on this node; [`RdsError::NoBufferSpace`]: no connection is left.
+    pub fn get_mr_for_dest<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+        memory: DmaSlice,
+        flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        let connection = if self.reachable(handle, to)? && self.config.isolate_peers {
+            let tos = open_socket(self.sockets, handle)?.tos;
+            Some(self.connection_for(key(to.ip()), tos).ok_or(RdsError::NoBufferSpace)?)
+        } else {
+            None
+        };
+        self.offer(adapter, handle, memory, flags, connection)
+    }
+
+    /// Registers memory for the peer of a connection, which matters only if peers are isolated.
+    ///
+    /// # Errors
+    /// As [`get_mr`](Self::get_mr).
+    pub(crate) fn offer<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        memory: DmaSlice,
+        flags: RdmaFlags,
+        connection: Option<usize>,
     ) -> Result<RdmaCookie, RdsError> {
         if open_socket(self.sockets, handle)?.address == 0 {
             return Err(RdsError::NotConnected);
@@ -194,34 +258,35 @@ impl Rds<'_> {
         if memory.len() > MAX_RDMA_LEN {
             return Err(RdsError::MessageSize);
         }
-        let free = self.regions.iter_mut().find(|region| region.lmr_bits == 0).ok_or(RdsError::NoMemory)?;
-        let rights = MemPriv::ALL | MemPriv::REMOTE_ATOMIC;
-        let created = adapter.lmr_create_zero_based(self.dat.ia, memory, self.dat.pz, rights)?;
-        *free = Region {
-            lmr_bits: created.lmr.bits(),
-            rkey: created.rmr_context,
-            socket: handle.slot,
-            generation: handle.generation,
-            use_once: flags.contains(RdmaFlags::USE_ONCE),
-            spent: false,
+        let short = memory.len() <= SHORT;
+        let Some(free) = self.regions.iter().position(|region| region.lmr_bits == 0) else {
+            *if short { &mut self.counters.mr_8k_depleted } else { &mut self.counters.mr_1m_depleted } += 1;
+            return Err(RdsError::NoMemory);
         };
+        let (pz, zone, foreign) = if self.config.isolate_peers {
+            let connection = connection.ok_or(RdsError::NotSupported)?;
+            let pz = self.zone_of(adapter, connection)?;
+            (pz, pz.bits(), self.connections.get(connection).map_or(0, |state| state.foreign))
+        } else {
+            (self.dat.pz, 0, 0)
+        };
+        let rights = MemPriv::ALL | MemPriv::REMOTE_ATOMIC;
+        let created = adapter.lmr_create_zero_based(self.dat.ia, memory, pz, rights)?;
+        if let Some(free) = self.regions.get_mut(free) {
+            *free = Region {
+                lmr_bits: created.lmr.bits(),
+                zone,
+                foreign,
+                rkey: created.rmr_context,
+                socket: handle.slot,
+                generation: handle.generation,
+                use_once: flags.contains(RdmaFlags::USE_ONCE),
+                short,
+                spent: false,
+            };
+        }
+        *if short { &mut self.counters.mr_8k_alloc } else { &mut self.counters.mr_1m_alloc } += 1;
         Ok(RdmaCookie::new(created.rmr_context, created.registered_address as u32))
-    }
-
-    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`).
-    ///
-    /// # Errors
-    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to.
-    pub fn get_mr_for_dest<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        to: SocketAddr,
-        memory: DmaSlice,
-        flags: RdmaFlags,
-    ) -> Result<RdmaCookie, RdsError> {
-        self.reachable(handle, to)?;
-        self.get_mr(adapter, handle, memory, flags)
     }
 
     /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`). Cookie 0 asks for the end of
@@ -241,24 +306,23 @@ impl Rds<'_> {
         if cookie.0 == 0 {
             return Ok(());
         }
-        let region = self
-            .regions
-            .iter_mut()
-            .find(|region| region.is_of(handle) && region.rkey == cookie.rkey())
-            .ok_or(RdsError::InvalidArgument)?;
-        let lmr = core::mem::replace(region, Region::EMPTY).lmr_bits;
-        adapter.lmr_free(LmrHandle::from_bits(lmr))?;
+        let owned = |region: &Region| region.is_of(handle) && region.rkey == cookie.rkey();
+        let region = self.regions.iter_mut().find(|region| owned(region)).ok_or(RdsError::InvalidArgument)?;
+        release(adapter, region, &mut self.counters)?;
         Ok(())
     }
 
-    /// Whether the socket has a region of this key.
-    pub(crate) fn owns_region(&self, handle: SocketHandle, cookie: RdmaCookie) -> bool {
-        self.regions.iter().any(|region| region.is_of(handle) && region.rkey == cookie.rkey())
+    /// Whether the socket has a region of this key that the peer of a connection may use.
+    pub(crate) fn may_offer(&self, handle: SocketHandle, cookie: RdmaCookie, connection: usize) -> bool {
+        let foreign = self.connections.get(connection).map_or(0, |state| state.foreign);
+        let found =
+            |region: &Region| region.is_of(handle) && region.rkey == cookie.rkey() && region.is_for(foreign);
+        self.regions.iter().any(found)
     }
 
     /// A message with an extension arrived for a socket: if the peer used a region that was to be used once, that one goes.
     #[cold]
-    pub(crate) fn regions_used(&mut self, header: &Header, slot: usize) {
+    pub(crate) fn regions_used(&mut self, header: &Header, slot: usize, foreign: u128) {
         let Some(socket) = self.sockets.get(slot) else { return };
         let owner = SocketHandle { slot: slot as u16, generation: socket.generation };
         for extension in Extensions::of(header) {
@@ -270,7 +334,9 @@ impl Rds<'_> {
                 }
                 _ => continue,
             };
-            match self.regions.iter_mut().find(|region| region.is_of(owner) && region.rkey == rkey) {
+            let named =
+                |region: &Region| region.is_of(owner) && region.rkey == rkey && region.is_for(foreign);
+            match self.regions.iter_mut().find(|region| named(region)) {
                 Some(region) if region.use_once => {
                     region.spent = true;
                     self.regions_spent = true;
@@ -300,9 +366,19 @@ impl Rds<'_> {
 
     fn free_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, which: impl Fn(&Region) -> bool) {
         for region in self.regions.iter_mut().filter(|region| region.lmr_bits != 0 && which(region)) {
-            let lmr = core::mem::replace(region, Region::EMPTY).lmr_bits;
             // It can only fail with the adapter itself, whose regions are gone then.
-            let _ = adapter.lmr_free(LmrHandle::from_bits(lmr));
+            let _ = release(adapter, region, &mut self.counters);
         }
     }
+}
+
+/// Revokes a region; its entry is free.
+fn release<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    region: &mut Region,
+    counters: &mut Counters,
+) -> DatResult<()> {
+    let region = core::mem::replace(region, Region::EMPTY);
+    *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
+    adapter.lmr_free(LmrHandle::from_bits(region.lmr_bits))
 }

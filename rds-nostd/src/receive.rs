@@ -194,8 +194,9 @@ impl Rds<'_> {
     #[cold]
     fn deliver_extended(&mut self, message: usize) {
         let header = Header::decode(&self.frames.read_header(message));
+        let foreign = self.frames.at(message).source;
         if let (Some(slot), Ok(header)) = (self.deliver(self.local, message), header) {
-            self.regions_used(&header, slot);
+            self.regions_used(&header, slot, foreign);
         }
     }
 

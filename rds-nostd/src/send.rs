@@ -128,7 +128,7 @@ impl Rds<'_> {
         let message = self.compose(payload)?;
         let cookie = match control {
             None => None,
-            Some(control) => match self.attach(adapter, from, message, control) {
+            Some(control) => match self.attach(adapter, (from, connection), message, control) {
                 Ok(cookie) => cookie,
                 Err(error) => {
                     self.frames.give_message(message);
@@ -159,18 +159,18 @@ impl Rds<'_> {
     fn attach<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
-        from: SocketHandle,
+        (from, connection): (SocketHandle, usize),
         message: usize,
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         let (mut cookie, mut operation) = (None, Link::NONE);
         let mut extension = None;
         if let Some(args) = &control.rdma {
-            operation = self.create_transfer(adapter, from, args)?;
+            operation = self.create_transfer(adapter, (from, connection), args)?;
             extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
         }
         if let Some(args) = &control.atomic {
-            match self.create_atomic(adapter, from, args) {
+            match self.create_atomic(adapter, (from, connection), args) {
                 Ok(atomic) if operation.is_none() => operation = atomic,
                 Ok(atomic) => self.follow(operation, atomic),
                 Err(error) => {
@@ -182,12 +182,12 @@ impl Rds<'_> {
         if operation.is_none() {
             let offered = match control.map {
                 Some((memory, flags)) => {
-                    cookie = Some(self.get_mr(adapter, from, memory, flags)?);
+                    cookie = Some(self.offer(adapter, from, memory, flags, Some(connection))?);
                     cookie
                 }
                 None => control.dest,
             };
-            if offered.is_some_and(|offered| !self.owns_region(from, offered)) {
+            if offered.is_some_and(|offered| !self.may_offer(from, offered, connection)) {
                 return Err(RdsError::InvalidArgument);
             }
             extension =

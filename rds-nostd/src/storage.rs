@@ -9,7 +9,7 @@ use crate::socket::Socket;
 
 /// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers and
 /// `OPERATIONS` RDMA operations under way. All zero bytes, so a static one takes no room in
-/// an image: 144 bytes a socket, 208 and a congestion map of 8192 a connection, 64 a frame, 24 a
+/// an image: 144 bytes a socket, 224 and a congestion map of 8192 a connection, 64 a frame, 48 a
 /// region, 608 an operation; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<
@@ -102,6 +102,9 @@ pub struct RdsConfig {
     /// How often the HCA sends a packet again before it gives the connection up (0 to 7; Linux: 1). What was not
     /// acknowledged is then sent again on a new connection.
     pub retry_count: u8,
+    /// Gives each peer a protection zone of its own, so that a key offered to one peer is of no use to another. Then memory is offered
+    /// only for a destination ([`get_mr`](crate::Rds::get_mr) names none). Costs a PZ and a registration of the frames for each peer.
+    pub isolate_peers: bool,
     /// Connections of different types of service that one peer may ask for. This node itself makes as many as its sockets have
     /// types.
     pub connections_per_peer: u8,
@@ -122,6 +125,7 @@ impl Default for RdsConfig {
             send_buffer: 106_496,
             receive_buffer: 106_496,
             retry_count: 7,
+            isolate_peers: false,
             connections_per_peer: 4,
             generation: 1,
             seed: 1,
@@ -136,8 +140,8 @@ mod tests {
     #[test]
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
-        assert_eq!(sizes, [144, 208, 64]);
-        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (24, 608));
+        assert_eq!(sizes, [144, 224, 64]);
+        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (48, 608));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 10 * 4160);
     }
 }

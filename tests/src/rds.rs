@@ -26,15 +26,23 @@ impl Nodes {
     /// If anything fails: nothing here may.
     #[must_use]
     pub fn new(seed: u64, faults: &str) -> Self {
+        Self::with(seed, faults, 2, RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::default() })
+    }
+
+    /// So many nodes with this configuration.
+    ///
+    /// # Panics
+    /// If anything fails: nothing here may.
+    #[must_use]
+    pub fn with(seed: u64, faults: &str, count: usize, settings: RdsConfig) -> Self {
         let mut config = WorldConfig::new(seed);
         config.fabric.faults = faults.parse().expect("a list of faults");
         let world = World::new(&config);
-        let mut adapters = dat::open(&world, seed, 2, 32 << 20).expect("opens");
+        let mut adapters = dat::open(&world, seed, count, 32 << 20).expect("opens");
         let rds = adapters
             .iter_mut()
             .map(|adapter| {
                 let storage = Box::leak(Box::new(RdsStorage::<4, 4, 1024>::new()));
-                let settings = RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::default() };
                 Rds::start(adapter, storage.parts(), settings).expect("starts")
             })
             .collect();
@@ -67,8 +75,10 @@ impl Nodes {
     pub fn step(&mut self) {
         let now = self.world.now();
         let mut next = u64::MAX;
-        for (adapter, rds) in self.adapters.iter_mut().zip(&mut self.rds) {
-            let deadlines = [adapter.poll(now), rds.poll(adapter, now)];
+        for (node, adapter) in self.adapters.iter_mut().enumerate() {
+            let own = adapter.poll(now);
+            // The last nodes' RDS may have stopped.
+            let deadlines = [own, self.rds.get_mut(node).and_then(|rds| rds.poll(adapter, now))];
             next = deadlines.into_iter().flatten().fold(next, u64::min);
         }
         self.world.idle(next.max(now + 1));
