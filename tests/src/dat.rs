@@ -11,7 +11,7 @@ use std::rc::Rc;
 /// An adapter of the world.
 pub type ModelAdapter = Adapter<'static, ModelPlatform>;
 /// Its tables: a DMA region of up to 64 MiB.
-type Tables = AdapterStorage<ModelBar, { 1 << 14 }, 64, 64, 128, 1024, 128>;
+type Tables = AdapterStorage<ModelBar, { 1 << 14 }, 80, 64, 128, 1024, 160>;
 
 /// Asynchronous events and completions on vectors of their own.
 pub const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };

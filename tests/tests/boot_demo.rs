@@ -38,6 +38,19 @@ fn check(report: &Report) {
         assert_eq!(verified(node, "rds"), 20_000 / 32 / 2, "{report:#?}");
         assert!(node.steps.iter().any(|step| step.name == "init_hca"), "{report:#?}");
     }
+    // What of DAT's objects either side judged: fixed numbers, except the messages over the shared queue.
+    let both = |operation| verified(server, operation) + verified(client, operation);
+    for (operation, count) in [
+        ("rmr_bind", 19),
+        ("srq", 64 * 4),
+        ("watermarks", 12),
+        ("cr_handoff", 3),
+        ("dup_connect", 4),
+        ("graceful", 16),
+        ("completions", 21),
+    ] {
+        assert_eq!(both(operation), count, "{operation}: {report:#?}");
+    }
     assert!(verified(server, "rdma_write") > 0 && verified(client, "rdma_read") > 0, "{report:#?}");
     for operation in ["rdma_write", "rdma_read"] {
         let moved: u64 =

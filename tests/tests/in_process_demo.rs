@@ -16,8 +16,19 @@ const LIMIT: u64 = 600 * SECOND;
 const STALL: u64 = 30 * SECOND;
 /// How long a node goes on after its end, so that a peer whose last message was lost gets its answer.
 const LINGER: u64 = 2 * SECOND;
-const OPERATIONS: [Operation; 4] =
-    [Operation::SendRecv, Operation::RdmaWrite, Operation::RdmaRead, Operation::Rds];
+const OPERATIONS: [Operation; 11] = [
+    Operation::SendRecv,
+    Operation::RdmaWrite,
+    Operation::RdmaRead,
+    Operation::Windows,
+    Operation::SharedQueue,
+    Operation::Watermarks,
+    Operation::Handoff,
+    Operation::Duplicate,
+    Operation::Graceful,
+    Operation::Completions,
+    Operation::Rds,
+];
 
 #[derive(Default)]
 struct Results(Vec<OperationResult>);
@@ -69,7 +80,7 @@ fn run(seed: u64, faults: &str, volume: Volume, meddle: impl FnMut(&World, u64) 
             let role = [Role::Server, Role::Client][node];
             let storage = Box::leak(Box::new(Storage::new()));
             let mut demo = Some(Demo::start(adapter, storage, config(role, volume, seed)).expect("starts"));
-            let (state, results) = (&state, &results[node]);
+            let (world, state, results) = (&world, &state, &results[node]);
             let mut done_at = None;
             tasks.push(Task::new(node, move |now| {
                 let deadline = adapter.poll(now);
@@ -92,6 +103,7 @@ fn run(seed: u64, faults: &str, volume: Volume, meddle: impl FnMut(&World, u64) 
                     Err(error) => {
                         println!("node {node}: {error}; {:?}", running.rds_counters());
                         println!("node {node}: {:?} {:?}", adapter.counters(), adapter.port_counters());
+                        println!("node {node}: refused by its HCA: {:#?}", world.refusals(node));
                         state.borrow_mut()[node] = Some(Err(error));
                         Next::Done
                     }
@@ -133,6 +145,14 @@ fn verify(run: Run, volume: Volume, seed: u64) {
             Operation::Rds => assert_eq!(messages, volume.datagrams),
             Operation::RdmaWrite => assert!(bytes >= volume.write_bytes, "{bytes} bytes written"),
             Operation::RdmaRead => assert!(bytes >= volume.read_bytes, "{bytes} bytes read"),
+            // Two accesses that are allowed and one that is not, and the owner's word on it; one of the five rounds only reads.
+            Operation::Windows => assert_eq!(messages, 5 * 4 - 1),
+            Operation::SharedQueue => assert_eq!(messages, 64 * (4 + volume.messages / 2000)),
+            Operation::Watermarks => assert_eq!(messages, 9 + 3),
+            Operation::Handoff => assert_eq!(messages, 2 + 1),
+            Operation::Duplicate => assert_eq!(messages, 4),
+            Operation::Graceful => assert_eq!(messages, 16),
+            Operation::Completions => assert_eq!(messages, 3 * 4 + 3 * 3),
             Operation::Connection => unreachable!("moves nothing"),
         }
         assert!(bytes > 0);
@@ -142,7 +162,10 @@ fn verify(run: Run, volume: Volume, seed: u64) {
         assert_eq!((counters.bad_completions, counters.overflows), (0, 0), "seed {seed}, node {node}");
         adapter.close().expect("closes");
         assert_eq!(run.world.census(node).total(), 0, "left behind: {}", run.world.census(node));
-        assert_eq!(run.world.refusals(node), [""; 0]);
+        // The server's HCA refuses one access to each window, for its key, its length or its rights.
+        let refusals = run.world.refusals(node);
+        assert_eq!(refusals.len(), [5, 0][node], "seed {seed}, node {node}: {refusals:#?}");
+        assert!(refusals.iter().all(|refusal| refusal.contains("mkc.")), "{refusals:#?}");
     }
 }
 

@@ -62,6 +62,13 @@ pub enum DemoError {
         /// What was going on.
         during: Operation,
     },
+    /// An object did not behave as it should.
+    Unexpected {
+        /// What was going on.
+        during: Operation,
+        /// What was not as it should be.
+        what: &'static str,
+    },
     /// Nothing moved for too long.
     Stalled {
         /// What was going on.
@@ -101,6 +108,7 @@ impl fmt::Display for DemoError {
             Self::Protocol { during } => {
                 write!(f, "the peer broke the demonstration's protocol during {}", during.name())
             }
+            Self::Unexpected { during, what } => write!(f, "{what}, during {}", during.name()),
             Self::Stalled { during, waited_ms } => {
                 write!(f, "nothing moved for {waited_ms} ms during {}", during.name())
             }

@@ -1,5 +1,5 @@
-//! The demonstration workload: two nodes move data by DAT send and receive, RDMA write, RDMA read and RDS datagrams, and check
-//! every byte. It is driven by polling and knows nothing of where it runs, so that the same code runs in the unikernel on
+//! The demonstration workload: two nodes move data by DAT send and receive, RDMA write, RDMA read and RDS datagrams, use the rest of
+//! DAT's objects between them, and check every byte. It is driven by polling and knows nothing of where it runs, so that the same code runs in the unikernel on
 //! QEMU and in one process on the emulated HCA.
 //!
 //! | module | subject |
@@ -7,6 +7,7 @@
 //! | `pattern`, `sizes` | what is sent: bytes of sender, sequence and position; sizes log-uniform with the edge cases first |
 //! | `link` | DAT objects, buffers, the connection, control messages |
 //! | `parts`, `datagrams` | the operations |
+//! | `objects` | windows, shared queues, watermarks, service points, the graceful end, notification |
 //! | `run` | the order of things |
 //! | `report`, `histogram`, `error` | what is told |
 #![no_std]
@@ -19,6 +20,7 @@ mod datagrams;
 mod error;
 mod histogram;
 mod link;
+mod objects;
 mod parts;
 mod pattern;
 mod report;

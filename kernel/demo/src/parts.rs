@@ -11,7 +11,8 @@ use crate::sizes::Sizes;
 /// Payloads are made and checked through a copy of this many bytes.
 const CHUNK: usize = 4096;
 
-fn fill(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) {
+/// Puts a message's bytes into memory.
+pub(crate) fn fill(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) {
     let mut chunk = [0; CHUNK];
     for position in (0..len).step_by(CHUNK) {
         let bytes = chunk.get_mut(..CHUNK.min(len - position)).unwrap_or_default();
@@ -21,7 +22,8 @@ fn fill(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) {
     }
 }
 
-fn check(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) -> Option<usize> {
+/// Position of the first byte that is not the message's.
+pub(crate) fn check(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) -> Option<usize> {
     let mut chunk = [0; CHUNK];
     (0..len).step_by(CHUNK).find_map(|position| {
         let bytes = chunk.get_mut(..CHUNK.min(len - position)).unwrap_or_default();
@@ -38,7 +40,7 @@ pub(crate) struct Plan {
     pub(crate) own: Stream,
     pub(crate) theirs: Stream,
     pub(crate) sizes: Sizes,
-    /// Messages of this side, or transfers.
+    /// Messages of this side (of each of its connections, if there are many), or transfers.
     pub(crate) count: u64,
 }
 

@@ -13,6 +13,20 @@ pub enum Operation {
     RdmaWrite,
     /// DAT RDMA reads by the client out of the server's memory.
     RdmaRead,
+    /// RMR binds: the peer reaches a window, and is refused outside its range, rights and time.
+    Windows,
+    /// 64 endpoints on one shared receive queue.
+    SharedQueue,
+    /// Watermarks of a shared receive queue and of its endpoint.
+    Watermarks,
+    /// A connection request handed on from service point to service point.
+    Handoff,
+    /// Connections made after the pattern of another.
+    Duplicate,
+    /// A graceful disconnect behind posted sends.
+    Graceful,
+    /// Suppressed, unsignalled and solicited completions.
+    Completions,
     /// RDS datagrams, both ways.
     Rds,
 }
@@ -26,6 +40,13 @@ impl Operation {
             Self::SendRecv => "send_recv",
             Self::RdmaWrite => "rdma_write",
             Self::RdmaRead => "rdma_read",
+            Self::Windows => "rmr_bind",
+            Self::SharedQueue => "srq",
+            Self::Watermarks => "watermarks",
+            Self::Handoff => "cr_handoff",
+            Self::Duplicate => "dup_connect",
+            Self::Graceful => "graceful",
+            Self::Completions => "completions",
             Self::Rds => "rds",
         }
     }
@@ -36,7 +57,7 @@ impl Operation {
 pub struct OperationResult {
     /// Which.
     pub operation: Operation,
-    /// Messages (or RDMA transfers) that this side began.
+    /// Messages (or RDMA transfers, or other things whose outcome is judged) that this side began.
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! The order of things: connect, send and receive, write, read, datagrams, disconnect.
+//! The order of things: connect, send and receive, write, read, DAT's other objects, datagrams, disconnect.
 
 use apps::connection::LinkState;
 use dat_nostd::{Adapter, ConnectionEvent, Platform};
@@ -6,7 +6,8 @@ use rds_nostd::{Rds, RdsConfig};
 
 use crate::datagrams::{Datagrams, MAX_DATAGRAM, Sockets};
 use crate::error::{DemoError, InCall};
-use crate::link::{Control, Link, MAX_MESSAGE, MAX_RDMA};
+use crate::link::{Control, Done, Link, MAX_MESSAGE, MAX_RDMA};
+use crate::objects::Objects;
 use crate::parts::{Part, Plan, transfers};
 use crate::pattern::Stream;
 use crate::report::{Operation, Reporter, Tally};
@@ -15,14 +16,30 @@ use crate::{Buffers, Config, Role, Status, Storage};
 
 /// Completions taken in one poll.
 const COMPLETIONS_PER_POLL: usize = 32;
+/// Messages of each of many connections: so many, and for each such share of the messages one more.
+const LEAST_EACH: u64 = 4;
+const SHARE: u64 = 2000;
 /// Progress is told every so many nanoseconds.
 const PROGRESS_EVERY: u64 = 500_000_000;
-const ORDER: [Operation; 4] =
-    [Operation::SendRecv, Operation::RdmaWrite, Operation::RdmaRead, Operation::Rds];
+const ORDER: [Operation; 11] = [
+    Operation::SendRecv,
+    Operation::RdmaWrite,
+    Operation::RdmaRead,
+    Operation::Windows,
+    Operation::SharedQueue,
+    Operation::Watermarks,
+    Operation::Handoff,
+    Operation::Duplicate,
+    Operation::Graceful,
+    Operation::Completions,
+    Operation::Rds,
+];
 
+#[allow(clippy::large_enum_variant)] // There is no heap to put the large one on, and only one at a time.
 enum Stage {
     Connecting,
     Dat(Part),
+    Objects(Objects),
     Datagrams(Datagrams),
     Closing,
 }
@@ -167,12 +184,22 @@ impl<'s> Demo<'s> {
                 part.advance(adapter, &mut self.link, &self.plan, &mut self.tally)?;
                 part.done() == self.plan.count
             }
+            Stage::Objects(objects) => {
+                while let Some(done) = self.link.completion(adapter, self.plan.operation)? {
+                    match take_control(adapter, &mut self.link, &self.plan, done)? {
+                        Some(Control::Ready(n)) => objects.told(n, &self.plan)?,
+                        control => self.finished_there |= finished(control, self.step, &self.plan)?,
+                    }
+                    if self.finished_here && self.finished_there {
+                        break;
+                    }
+                }
+                objects.poll(adapter, &mut self.link, &self.plan, &mut self.tally, now)?
+            }
             Stage::Datagrams(datagrams) => {
                 while let Some(done) = self.link.completion(adapter, Operation::Rds)? {
                     // Only the peer's last word comes this way.
-                    let mut none = Part::WRITTEN;
-                    let control =
-                        none.completed(adapter, &mut self.link, &self.plan, &mut self.tally, done)?;
+                    let control = take_control(adapter, &mut self.link, &self.plan, done)?;
                     self.finished_there |= finished(control, self.step, &self.plan)?;
                 }
                 datagrams.poll(adapter, &mut self.rds, self.buffers, &mut self.tally)?
@@ -196,8 +223,10 @@ impl<'s> Demo<'s> {
         step: usize,
         now: u64,
     ) -> Result<(), DemoError> {
-        if let Stage::Datagrams(datagrams) = core::mem::replace(&mut self.stage, Stage::Closing) {
-            datagrams.close(adapter, &mut self.rds)?;
+        match core::mem::replace(&mut self.stage, Stage::Closing) {
+            Stage::Datagrams(datagrams) => datagrams.close(adapter, &mut self.rds)?,
+            Stage::Objects(objects) => objects.close(adapter)?,
+            _ => {}
         }
         self.step = step;
         self.last_moved_at = now;
@@ -217,6 +246,16 @@ impl<'s> Demo<'s> {
             Operation::SendRecv => Stage::Dat(Part::MESSAGES),
             Operation::RdmaWrite => Stage::Dat(if client { Part::WRITER } else { Part::WRITTEN }),
             Operation::RdmaRead => Stage::Dat(if client { Part::READER } else { Part::READ }),
+            Operation::Windows
+            | Operation::SharedQueue
+            | Operation::Watermarks
+            | Operation::Handoff
+            | Operation::Duplicate
+            | Operation::Graceful
+            | Operation::Completions => {
+                let (link, config, plan, tally) = (&mut self.link, &self.config, &self.plan, &mut self.tally);
+                Stage::Objects(Objects::open(adapter, link, config, plan, tally, now)?)
+            }
             Operation::Connection | Operation::Rds => {
                 let (sockets, role) = (self.sockets, self.config.role);
                 Stage::Datagrams(Datagrams::new(sockets, self.config.peer, role, &self.plan))
@@ -230,6 +269,7 @@ impl<'s> Demo<'s> {
         let moved = match &self.stage {
             Stage::Connecting | Stage::Closing => 0,
             Stage::Dat(part) => part.moved(),
+            Stage::Objects(objects) => objects.moved(),
             Stage::Datagrams(datagrams) => datagrams.moved(),
         };
         if moved != self.last_moved {
@@ -251,7 +291,7 @@ impl<'s> Demo<'s> {
 
     fn tell(&self, reporter: &mut dyn Reporter) {
         match &self.stage {
-            Stage::Connecting | Stage::Closing => {}
+            Stage::Connecting | Stage::Closing | Stage::Objects(_) => {}
             Stage::Dat(part) => reporter.progress(self.plan.operation, part.done(), self.plan.count),
             Stage::Datagrams(datagrams) => {
                 reporter.progress(
@@ -273,6 +313,24 @@ impl<'s> Demo<'s> {
     }
 }
 
+/// The control message that a completion brings while nothing but control messages moves.
+fn take_control<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    link: &mut Link,
+    plan: &Plan,
+    done: Done,
+) -> Result<Option<Control>, DemoError> {
+    match done {
+        Done::Control => Ok(None),
+        Done::Arrived { buffer, len } => {
+            let control = link.control(buffer, len);
+            link.repost(adapter, buffer)?;
+            control.map(Some).ok_or(DemoError::Protocol { during: plan.operation })
+        }
+        Done::Sent(_) | Done::Transferred(_) => Err(DemoError::Protocol { during: plan.operation }),
+    }
+}
+
 /// Whether `control` is the peer's word that it has finished this step.
 fn finished(control: Option<Control>, step: usize, plan: &Plan) -> Result<bool, DemoError> {
     match control {
@@ -290,20 +348,32 @@ const fn role_number(role: Role) -> u64 {
 }
 
 fn plan(config: &Config, operation: Operation, mtu: u32) -> Plan {
+    let volume = &config.volume;
+    // What is moved, its longest piece, and a number that tells its bytes from all others.
     let (number, max) = match operation {
         Operation::Connection | Operation::SendRecv => (1, MAX_MESSAGE),
         Operation::RdmaWrite => (2, MAX_RDMA),
         Operation::RdmaRead => (3, MAX_RDMA),
         Operation::Rds => (4, MAX_DATAGRAM),
+        // These have lengths of their own.
+        Operation::Windows => (5, 0),
+        Operation::SharedQueue => (6, 0),
+        Operation::Watermarks => (7, 0),
+        Operation::Handoff => (8, 0),
+        Operation::Duplicate => (9, 0),
+        Operation::Graceful => (10, 0),
+        Operation::Completions => (11, 0),
     };
     let stream = |sender: u64| Stream { sender: sender as u8, operation: number, seed: config.seed };
     let own = role_number(config.role);
     let sizes = Sizes { max: max as u32, mtu: mtu.max(1), seed: config.seed ^ u64::from(number) };
     let count = match operation {
-        Operation::Connection | Operation::SendRecv => config.volume.messages / 2,
-        Operation::RdmaWrite => transfers(&sizes, config.volume.write_bytes),
-        Operation::RdmaRead => transfers(&sizes, config.volume.read_bytes),
-        Operation::Rds => config.volume.datagrams / 2,
+        Operation::Connection | Operation::SendRecv => volume.messages / 2,
+        Operation::RdmaWrite => transfers(&sizes, volume.write_bytes),
+        Operation::RdmaRead => transfers(&sizes, volume.read_bytes),
+        Operation::Rds => volume.datagrams / 2,
+        Operation::SharedQueue => LEAST_EACH + volume.messages / SHARE,
+        _ => 0,
     };
     Plan { operation, own: stream(own), theirs: stream(3 - own), sizes, count }
 }

@@ -20,8 +20,9 @@ use crate::platform::{self, BareMetal, Hardware};
 pub const ADAPTER: &str = "ib0";
 /// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB.
 const BLOCKS: usize = 65_536;
-/// Eight RDS connections and one of our own, memory offered to peers, and room for what is still closing.
-type Tables = AdapterStorage<MmioBar, BLOCKS, 12, 16, 96, 256, 32>;
+/// The demonstration's 64 endpoints on one queue and its own connection, or eight RDS connections; memory offered to peers, and room
+/// for what is still closing.
+type Tables = AdapterStorage<MmioBar, BLOCKS, 72, 24, 96, 256, 112>;
 
 /// MSI-X vector 0 for asynchronous events, 1 for completions.
 const HCA: driver_mlx::Config =

@@ -15,7 +15,7 @@ pub struct Step {
 /// What one operation achieved, as the unikernel measured it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// `send_recv`, `rdma_write`, `rdma_read`, `rds`.
+    /// `send_recv`, `rdma_write`, `rdma_read`, `rds`, and those of DAT's other objects (`rmr_bind`, `srq`, …).
     pub op: String,
     /// Messages carried.
     pub messages: u64,
