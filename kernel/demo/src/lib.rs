@@ -96,7 +96,7 @@ pub struct Buffers {
     pub(crate) incoming: [u8; datagrams::MAX_DATAGRAM],
 }
 
-/// The memory of a node: about 600 KiB, all zero bytes, and 9 MiB from the adapter's DMA region.
+/// The memory of a node: about 640 KiB, all zero bytes, and 9 MiB from the adapter's DMA region.
 pub struct Storage {
     buffers: Buffers,
     rds: RdsStorage<4, 4, 1280>,
