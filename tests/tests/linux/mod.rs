@@ -5,6 +5,8 @@
 // Each test program uses its part.
 #![allow(dead_code)]
 
+pub mod rds;
+
 use hca_model::hca::Census;
 use runner::linux::{Answer, KernelMessage, Lab, judge};
 use std::time::Duration;

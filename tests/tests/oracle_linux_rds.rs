@@ -1,0 +1,87 @@
+//! RDS between Linux's `rds_rdma` and a unikernel: pings, an echo server, messages of all sizes, each way.
+
+mod linux;
+
+use linux::rds::{Ground, LINUX, UNIKERNEL, number, result, word};
+use runner::levels;
+use runner::linux::{Kernel, judge};
+use std::time::Instant;
+
+/// Pings each way.
+const PINGS: u32 = 1000;
+
+fn linux_pings_the_unikernel(ground: &mut Ground) {
+    let mut node = ground.unikernel("app=rds mode=echo");
+    node.expect("@rds listening ");
+    let lines = ground.linux(&format!("rds ping {LINUX} {UNIKERNEL} {PINGS} 1"));
+    let line = result(&lines, "@rds ping ");
+    assert_eq!((number(line, "sent"), number(line, "received")), (PINGS.into(), PINGS.into()), "{line}");
+    println!("Linux to the unikernel: {line}");
+    node.quit();
+    let lines = node.finish();
+    println!("{}", lines.join("\n"));
+}
+
+fn the_unikernel_pings_linux(ground: &mut Ground) {
+    let mut node = ground.unikernel(&format!("app=rds mode=ping to={LINUX} count={PINGS} interval=1"));
+    let line = node.expect("@rds ping ");
+    assert_eq!((number(&line, "sent"), number(&line, "received")), (PINGS.into(), PINGS.into()), "{line}");
+    println!("the unikernel to Linux: {line}");
+    let lines = node.finish();
+    println!("{}", lines.join("\n"));
+}
+
+#[test]
+fn no_ping_between_linux_and_a_unikernel_is_lost() {
+    for kernel in Kernel::ALL {
+        let Some(mut ground) = Ground::new(kernel, &["rds.c"]) else { return };
+        linux_pings_the_unikernel(&mut ground);
+        the_unikernel_pings_linux(&mut ground);
+        ground.end();
+    }
+}
+
+/// Messages from Linux to the unikernel, or the other way.
+fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) {
+    let began = Instant::now();
+    let (here, there) = if from_linux {
+        let mut node = ground
+            .unikernel(&format!("app=rds mode=hash role=server peer={LINUX} count={count} seed={seed}"));
+        node.expect("@rds listening ");
+        let lines = ground.linux(&format!("rds send {LINUX} {UNIKERNEL} {count} {seed}"));
+        (result(&lines, "@rds hash ").to_owned(), node.finish())
+    } else {
+        ground.linux(&format!(
+            "background receive rds receive {LINUX} {UNIKERNEL} {count} {seed}\n\
+             until grep '^@rds listening' /tmp/receive.out; do sleep 0.05; done"
+        ));
+        let node =
+            ground.unikernel(&format!("app=rds mode=hash role=client to={LINUX} count={count} seed={seed}"));
+        let there = node.finish();
+        let lines = ground.linux("reap receive");
+        (result(&lines, "@rds hash ").to_owned(), there)
+    };
+    println!("{}", there.join("\n"));
+    let there = result(&there, "@rds hash ");
+    for key in ["messages", "bytes", "sum"] {
+        assert_eq!(word(&here, key), word(there, key), "{key}: {here}\n{there}");
+    }
+    assert_eq!(number(&here, "messages"), count);
+    println!(
+        "{} bytes {}: {:.1} s",
+        word(&here, "bytes"),
+        if from_linux { "from Linux" } else { "to Linux" },
+        began.elapsed().as_secs_f64()
+    );
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_once_and_in_order() {
+    let count = if levels::long() { 50_000 } else { 2000 };
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::new(*kernel, &["rds.c"]) else { return };
+        messages(&mut ground, true, count, 1);
+        messages(&mut ground, false, count, 2);
+        ground.end();
+    }
+}
