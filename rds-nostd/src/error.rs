@@ -4,93 +4,103 @@ use core::fmt;
 
 use dat_nostd::DatReturn;
 
-/// Why a call failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdsError {
-    /// The handle names no open socket.
-    BadSocket,
-    /// An address or port that cannot be used here: unspecified, broadcast or multicast, of another family than this node's,
-    /// a reserved port. Or a configuration with which nothing would move.
-    InvalidArgument,
-    /// Another socket is bound to this address and port.
-    AddressInUse,
-    /// The address is not this node's.
-    AddressNotAvailable,
-    /// Longer than the send buffer, than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), or than ever fits into the
-    /// frames: sending it again later is of no use.
-    MessageSize,
-    /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll).
-    Again,
-    /// The node's frames or connections are all in use: call again after [`Rds::poll`](crate::Rds::poll).
-    NoBufferSpace,
+use crate::profile::Profile;
+
+macro_rules! errors {
+    ($($(#[$doc:meta])* $name:ident = $linux:literal, $solaris:literal, $text:literal;)*) => {
+        /// Why a call failed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum RdsError {
+            $($(#[$doc])* $name,)*
+            /// The layer below refused. `EIO`.
+            Dat(DatReturn),
+        }
+
+        impl RdsError {
+            /// All but [`RdsError::Dat`].
+            pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
+
+            /// The `errno` that a program sees for it.
+            #[must_use]
+            pub const fn errno_for(self, profile: Profile) -> i32 {
+                let (linux, solaris) = match self {
+                    $(Self::$name => ($linux, $solaris),)*
+                    Self::Dat(_) => (5, 5),
+                };
+                match profile {
+                    Profile::Linux => linux,
+                    Profile::Solaris => solaris,
+                }
+            }
+        }
+
+        impl fmt::Display for RdsError {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$name => $text,)*
+                    Self::Dat(error) => return write!(f, "{error}"),
+                })
+            }
+        }
+    };
+}
+
+errors! {
+    /// The handle names no open socket. `EBADF`.
+    BadSocket = 9, 9, "no such socket";
+    /// An address or port that cannot be used here: unspecified, broadcast or multicast, of another family than this node's, a
+    /// reserved port. Or a configuration with which nothing would move. `EINVAL`.
+    InvalidArgument = 22, 22, "invalid address, port or configuration";
+    /// Another socket is bound to this address and port. `EADDRINUSE`.
+    AddressInUse = 98, 125, "address and port are in use";
+    /// The address is not this node's. `EADDRNOTAVAIL`.
+    AddressNotAvailable = 99, 126, "not an address of this node";
+    /// Longer than the send buffer (not in the Solaris profile), than [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN), or than
+    /// ever fits into the frames: sending it again later is of no use. `EMSGSIZE`.
+    MessageSize = 90, 97, "message longer than the send buffer or the frames take";
+    /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
+    Again = 11, 11, "would block";
+    /// The node's frames or connections are all in use: call again after [`Rds::poll`](crate::Rds::poll). `ENOBUFS` on Linux,
+    /// `EAGAIN` in rds(3SOCKET), which knows no other error that passes.
+    NoBufferSpace = 105, 11, "no frame or connection left";
     /// The destination's port is congested: call again when [`Rds::poll_mask`](crate::Rds::poll_mask) tells that it may be
     /// better. `ENOBUFS` on Linux, `EAGAIN` in rds(3SOCKET).
-    Congested,
-    /// The socket is not bound, or no destination was given.
-    NotConnected,
-    /// The call does not exist for these sockets, or not any more.
-    NotSupported,
-    /// That transport is not here.
-    NoTransport,
-    /// The socket's transport has no types of service, or it has no transport yet.
-    NoTypeOfService,
-    /// All regions or RDMA operations of the node are in use.
-    NoMemory,
-    /// All sockets are in use.
-    TooManySockets,
-    /// The layer below refused.
-    Dat(DatReturn),
+    Congested = 105, 11, "destination port is congested";
+    /// The socket is not bound, or no destination was given. `ENOTCONN`.
+    NotConnected = 107, 134, "not bound, or no destination";
+    /// The call, or a flag of it, does not exist for these sockets, or not any more. `EOPNOTSUPP`.
+    NotSupported = 95, 122, "not supported";
+    /// That transport is not here. `ENOPROTOOPT`.
+    NoTransport = 92, 99, "no such transport here";
+    /// The socket's transport has no types of service, or it has no transport yet. `ENOTTY`.
+    NoTypeOfService = 25, 25, "no types of service here";
+    /// All regions or RDMA operations of the node are in use. `ENOMEM`.
+    NoMemory = 12, 12, "no region or operation left";
+    /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).
+    TooManySockets = 23, 24, "no socket left";
+    /// A socket of another address family was asked for. `EAFNOSUPPORT`.
+    AddressFamily = 97, 124, "address family not supported";
+    /// A socket of another type than `SOCK_SEQPACKET` was asked for. `ESOCKTNOSUPPORT` on Linux, `EPROTOTYPE` in rds(3SOCKET).
+    SocketType = 94, 98, "socket type not supported";
+    /// A socket of a protocol other than 0 was asked for. `ESOCKTNOSUPPORT` on Linux, `EPROTONOSUPPORT` in rds(3SOCKET).
+    Protocol = 94, 120, "protocol not supported";
+    /// The adapter is gone. `ENODEV`.
+    NoDevice = 19, 19, "no adapter";
+    /// No interface has that name. `ENXIO`.
+    NoInterface = 6, 6, "no such interface";
 }
 
 impl RdsError {
     /// The `errno` of Linux's `AF_RDS` for the same case.
     #[must_use]
     pub const fn errno(self) -> i32 {
-        match self {
-            Self::BadSocket => 9,
-            Self::InvalidArgument => 22,
-            Self::AddressInUse => 98,
-            Self::AddressNotAvailable => 99,
-            Self::MessageSize => 90,
-            Self::Again => 11,
-            Self::NoBufferSpace => 105,
-            Self::NoMemory => 12,
-            Self::Congested => 105,
-            Self::NotConnected => 107,
-            Self::NotSupported => 95,
-            Self::NoTransport => 92,
-            Self::NoTypeOfService => 25,
-            Self::TooManySockets => 23,
-            Self::Dat(_) => 5,
-        }
+        self.errno_for(Profile::Linux)
     }
 }
 
 impl From<DatReturn> for RdsError {
     fn from(error: DatReturn) -> Self {
         Self::Dat(error)
-    }
-}
-
-impl fmt::Display for RdsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BadSocket => "no such socket",
-            Self::InvalidArgument => "invalid address, port or configuration",
-            Self::AddressInUse => "address and port are in use",
-            Self::AddressNotAvailable => "not an address of this node",
-            Self::MessageSize => "message longer than the send buffer or the frames take",
-            Self::Again => "would block",
-            Self::NoBufferSpace => "no frame or connection left",
-            Self::NoMemory => "no region or operation left",
-            Self::Congested => "destination port is congested",
-            Self::NotConnected => "not bound, or no destination",
-            Self::NotSupported => "not supported",
-            Self::NoTransport => "no such transport here",
-            Self::NoTypeOfService => "no types of service here",
-            Self::TooManySockets => "no socket left",
-            Self::Dat(error) => return write!(f, "{error}"),
-        })
     }
 }
 

@@ -12,7 +12,8 @@
 //! | `congestion` | which ports take no more, here and at the peers |
 //! | `rdma`, `operation` | memory offered to peers, operations on theirs |
 //! | `zone` | whom offered memory is protected from |
-//! | `options` | addresses, buffers, options and readiness of sockets |
+//! | `options`, `profile` | addresses, buffers, options and readiness of sockets; as Linux or rds(3SOCKET) has them |
+//! | `calls`, `interface` | what a C layer needs: flags of calls, interfaces |
 //! | `connect`, `reason` | connection management, and why connections end |
 //! | `counters`, `info`, `info_binary`, `table` | what a node tells of itself: records, `rds-info`'s elements, tables |
 //!
@@ -54,6 +55,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod calls;
 mod congestion;
 mod connect;
 mod connection;
@@ -62,10 +64,12 @@ mod error;
 mod frames;
 mod info;
 mod info_binary;
+mod interface;
 mod limits;
 mod node;
 mod operation;
 mod options;
+mod profile;
 mod rdma;
 mod reason;
 mod receive;
@@ -79,6 +83,7 @@ mod transmit;
 pub mod wire;
 mod zone;
 
+pub use calls::{MsgFlags, MsgReceived};
 pub use congestion::port_mask;
 pub use counters::{Counter, Counters};
 pub use error::RdsError;
@@ -89,8 +94,10 @@ pub use info_binary::{
     RDS6_INFO_CONNECTIONS, RDS6_INFO_IB_CONNECTIONS, RDS6_INFO_RECV_MESSAGES, RDS6_INFO_RETRANS_MESSAGES,
     RDS6_INFO_SEND_MESSAGES, RDS6_INFO_SOCKETS,
 };
+pub use interface::{Interface, InterfaceFlags};
 pub use node::Rds;
 pub use operation::MAX_PIECES;
+pub use profile::Profile;
 pub use rdma::{
     AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
 };

@@ -306,7 +306,7 @@ impl<'s> Rds<'s> {
     /// [`RdsError::TooManySockets`].
     pub fn socket(&mut self) -> Result<SocketHandle, RdsError> {
         let (send_buffer, receive_buffer) = (self.config.send_buffer, self.config.receive_buffer);
-        let polled_generation = self.map_generation;
+        let (polled_generation, profile) = (self.map_generation, self.config.profile);
         let (slot, socket) =
             self.sockets.iter_mut().enumerate().find(|(_, s)| !s.open).ok_or(RdsError::TooManySockets)?;
         let generation = socket.generation.wrapping_add(1);
@@ -316,6 +316,8 @@ impl<'s> Rds<'s> {
             send_buffer,
             receive_buffer,
             polled_generation,
+            profile,
+            poll_rule: profile.into(),
             ..Socket::EMPTY
         };
         Ok(SocketHandle { slot: slot as u16, generation })

@@ -46,15 +46,6 @@ enum Kind {
     },
 }
 
-impl From<AtomicOp> for Kind {
-    fn from(op: AtomicOp) -> Self {
-        match op {
-            AtomicOp::CompareSwap { compare, swap } => Self::CompareSwap { compare, swap },
-            AtomicOp::FetchAdd { add } => Self::FetchAdd { add },
-        }
-    }
-}
-
 /// The table entry of an operation or of its notification.
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -164,13 +155,18 @@ impl Rds<'_> {
             return Err(RdsError::InvalidArgument);
         }
         let remote = (args.cookie, args.remote_offset);
-        let kind = Kind::from(args.op);
+        let kind = match args.op.plain()? {
+            AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
+                Kind::CompareSwap { compare, swap }
+            }
+            AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
+        };
         let how = (args.flags, args.user_token);
         let created =
             self.create_operation(adapter, (owner, connection), kind, remote, &[args.local], how)?;
-        match args.op {
-            AtomicOp::CompareSwap { .. } => self.counters.atomic_cswp += 1,
-            AtomicOp::FetchAdd { .. } => self.counters.atomic_fadd += 1,
+        match kind {
+            Kind::CompareSwap { .. } => self.counters.atomic_cswp += 1,
+            _ => self.counters.atomic_fadd += 1,
         }
         Ok(created)
     }

@@ -120,6 +120,42 @@ pub enum AtomicOp {
         /// The number to add.
         add: u64,
     },
+    /// Compares and replaces some bits (`RDS_CMSG_MASKED_ATOMIC_CSWP`). Only with masks of all ones, which is the plain operation.
+    MaskedCompareSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is there afterwards.
+        swap: u64,
+        /// Bits that are compared.
+        compare_mask: u64,
+        /// Bits that are replaced.
+        swap_mask: u64,
+    },
+    /// Adds within fields (`RDS_CMSG_MASKED_ATOMIC_FADD`). Only with a mask of zero, which is the plain operation.
+    MaskedFetchAdd {
+        /// The number to add.
+        add: u64,
+        /// Bits that nothing is carried out of.
+        nocarry_mask: u64,
+    },
+}
+
+impl AtomicOp {
+    /// The operation without masks that does the same. HCAs of this family have masked ones, but neither the DAT layer nor the
+    /// emulated HCA offers them.
+    ///
+    /// # Errors
+    /// [`RdsError::NotSupported`]: there is none.
+    pub const fn plain(self) -> Result<Self, RdsError> {
+        match self {
+            Self::MaskedCompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
+                Ok(Self::CompareSwap { compare, swap })
+            }
+            Self::MaskedFetchAdd { add, nocarry_mask: 0 } => Ok(Self::FetchAdd { add }),
+            Self::MaskedCompareSwap { .. } | Self::MaskedFetchAdd { .. } => Err(RdsError::NotSupported),
+            plain => Ok(plain),
+        }
+    }
 }
 
 /// `struct rds_atomic_args`: an atomic operation on 8 bytes of a peer, aligned to 8.

@@ -329,6 +329,32 @@ impl Rds<'_> {
         Ok(Received { from, len: wanted, message_len, cookie })
     }
 
+    /// Copies the oldest message of a socket and leaves it there (`MSG_PEEK`).
+    ///
+    /// # Errors
+    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    pub fn peekmsg(&mut self, handle: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
+        let socket = open_socket(self.sockets, handle)?;
+        let message = socket.received.head().get().ok_or(RdsError::Again)?;
+        Ok(self.copy_out(message, buffer))
+    }
+
+    /// The beginning of a message, or all of it.
+    fn copy_out(&self, message: usize, buffer: &mut [u8]) -> Received {
+        let descriptor = self.frames.at(message);
+        let from = SocketAddr::new(address(descriptor.source), descriptor.sport);
+        let message_len = descriptor.len as usize;
+        let len = message_len.min(buffer.len());
+        let cookie = if descriptor.is(Marks::EXTENDED) { self.offered(message) } else { None };
+        let mut next = Link::to(message);
+        for chunk in buffer.get_mut(..len).unwrap_or_default().chunks_mut(FRAGMENT_LEN) {
+            let Some(index) = next.get() else { break };
+            self.frames.read_payload(index, chunk);
+            next = self.frames.at(index).next;
+        }
+        Received { from, len, message_len, cookie }
+    }
+
     #[cold]
     fn offered(&self, message: usize) -> Option<RdmaCookie> {
         let header = Header::decode(&self.frames.read_header(message)).ok()?;

@@ -9,6 +9,7 @@ use crate::connection::State;
 use crate::error::RdsError;
 use crate::frames::{Link, Marks, Use};
 use crate::node::{Rds, is_unicast};
+use crate::profile::Profile;
 use crate::rdma::{Control, RdmaCookie};
 use crate::socket::{SocketHandle, is_v4, key, open_socket};
 use crate::wire::{Extension, FRAGMENT_LEN, Flags, fragments};
@@ -27,8 +28,8 @@ impl Rds<'_> {
     /// [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the node's frames or connections
     /// are. Either may pass with [`poll`](Self::poll). [`RdsError::MessageSize`]: longer than the send buffer or than
     /// [`longest_message`](Self::longest_message). [`RdsError::Congested`]: the destination's port takes no more for now.
-    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address of the socket's family, or a loopback address
-    /// that this socket does not reach. [`RdsError::NotConnected`]: not bound. [`RdsError::BadSocket`].
+    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not
+    /// reach. [`RdsError::NotSupported`]: one of another family. [`RdsError::NotConnected`]: not bound. [`RdsError::BadSocket`].
     pub fn sendmsg<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -69,16 +70,19 @@ impl Rds<'_> {
     /// Where a message from this socket would go: over the wire, or not. See [`sendmsg`](Self::sendmsg) for the errors.
     pub(crate) fn reachable(&mut self, from: SocketHandle, to: SocketAddr) -> Result<bool, RdsError> {
         let source = open_socket(self.sockets, from)?.address;
+        if !is_unicast(to.ip()) {
+            return Err(RdsError::InvalidArgument);
+        }
         if source == 0 {
             return Err(RdsError::NotConnected);
         }
         let foreign = key(to.ip());
+        if is_v4(foreign) != is_v4(source) {
+            return Err(RdsError::NotSupported);
+        }
         // Loopback addresses are reached from loopback addresses alone, and nothing else is.
         let loopback = source != self.local;
-        if !is_unicast(to.ip())
-            || to.ip().to_canonical().is_loopback() != loopback
-            || is_v4(foreign) != is_v4(source)
-        {
+        if to.ip().to_canonical().is_loopback() != loopback {
             return Err(RdsError::InvalidArgument);
         }
         Ok(!loopback && foreign != self.local)
@@ -99,7 +103,8 @@ impl Rds<'_> {
         let (source, monitor, tos) = (socket.address, socket.monitor, socket.tos);
         let foreign = key(to.ip());
         let longest = if remote { self.limits.longest_sent } else { self.limits.longest_local };
-        if payload.len() > limit.min(longest) {
+        // Where buffers are as rds(3SOCKET) has them, only what waits already counts.
+        if payload.len() > longest || payload.len() > limit && socket.profile == Profile::Linux {
             return Err(RdsError::MessageSize);
         }
         // Without a send buffer there are still empty messages.

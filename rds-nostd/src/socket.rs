@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use crate::error::RdsError;
 use crate::frames::{Link, Queue};
+use crate::profile::Profile;
 use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
 
@@ -40,6 +41,8 @@ pub(crate) struct Socket {
     pub(crate) monitor: bool,
     pub(crate) receive_errors: bool,
     pub(crate) poll_rule: PollRule,
+    /// What its program expects.
+    pub(crate) profile: Profile,
     /// Ports that a message was refused for, and those of them that were cleared, folded by 64.
     pub(crate) refused: u64,
     pub(crate) cleared: u64,
@@ -113,6 +116,7 @@ impl Socket {
         monitor: false,
         receive_errors: false,
         poll_rule: PollRule::Linux,
+        profile: Profile::Linux,
         refused: 0,
         cleared: 0,
         polled_generation: 0,

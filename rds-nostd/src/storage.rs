@@ -4,6 +4,7 @@ use crate::congestion::Map;
 use crate::connection::Connection;
 use crate::frames::{Frame, STRIDE};
 use crate::operation::Operation;
+use crate::profile::Profile;
 use crate::rdma::Region;
 use crate::socket::Socket;
 
@@ -99,6 +100,12 @@ pub struct RdsConfig {
     pub send_buffer: usize,
     /// Receive buffer of a new socket, bytes: with more than this unread its port counts as congested.
     pub receive_buffer: usize,
+    /// The most that `SO_SNDBUF` and `SO_RCVBUF` may ask for in the Linux profile (`wmem_max`, `rmem_max`), bytes.
+    /// [`set_send_buffer`](crate::Rds::set_send_buffer) and
+    /// [`set_receive_buffer`](crate::Rds::set_receive_buffer) are not bound by it.
+    pub buffer_max: usize,
+    /// What programs of new sockets expect.
+    pub profile: Profile,
     /// How often the HCA sends a packet again before it gives the connection up (0 to 7; Linux: 1). What was not
     /// acknowledged is then sent again on a new connection.
     pub retry_count: u8,
@@ -124,6 +131,8 @@ impl Default for RdsConfig {
             send_frames: 512,
             send_buffer: 106_496,
             receive_buffer: 106_496,
+            buffer_max: 212_992,
+            profile: Profile::Linux,
             retry_count: 7,
             isolate_peers: false,
             connections_per_peer: 4,

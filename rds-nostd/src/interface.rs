@@ -1,0 +1,92 @@
+//! The interfaces that an RDS socket knows of, as rds(3SOCKET) lists them by `SIOCGIFCONF`, `SIOCGIFNUM`, `SIOCGIFMTU` and
+//! `SIOCGIFFLAGS`: the loopback interface and the one that RDS runs on.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use dat_nostd::{Adapter, Platform};
+
+use crate::error::RdsError;
+use crate::node::Rds;
+use crate::socket::address;
+
+/// MTU of the loopback interface, bytes.
+const LOOPBACK_MTU: u32 = 8232;
+/// Of each InfiniBand packet the encapsulation of IP takes so many bytes (RFC 4391).
+const ENCAPSULATION_LEN: u32 = 4;
+
+bitflags::bitflags! {
+    /// `SIOCGIFFLAGS`, with the values of rds(3SOCKET)'s system.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct InterfaceFlags: u64 {
+        /// It is configured.
+        const UP = 0x0001;
+        /// It can broadcast.
+        const BROADCAST = 0x0002;
+        /// It leads back to this node.
+        const LOOPBACK = 0x0008;
+        /// Its link is there.
+        const RUNNING = 0x0040;
+        /// It can multicast.
+        const MULTICAST = 0x0800;
+        /// It has an IPv4 address.
+        const IPV4 = 0x0100_0000;
+        /// It has an IPv6 address.
+        const IPV6 = 0x0200_0000;
+    }
+}
+
+/// An interface: what `SIOCGIFCONF` lists, with its MTU and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// `lifr_name`.
+    pub name: &'static str,
+    /// Its address.
+    pub address: IpAddr,
+    /// Longest IP packet, bytes. Messages of RDS are not bound by it.
+    pub mtu: u32,
+    /// What it is and can.
+    pub flags: InterfaceFlags,
+}
+
+impl Rds<'_> {
+    /// All interfaces (`SIOCGIFCONF`); how many they are is `SIOCGIFNUM`.
+    pub fn interfaces<P: Platform>(&self, adapter: &Adapter<'_, P>) -> [Interface; 2] {
+        let own = address(self.local);
+        let (loopback, family) = match own {
+            IpAddr::V4(_) => (IpAddr::V4(Ipv4Addr::LOCALHOST), InterfaceFlags::IPV4),
+            IpAddr::V6(_) => (IpAddr::V6(Ipv6Addr::LOCALHOST), InterfaceFlags::IPV6),
+        };
+        let up = InterfaceFlags::UP | InterfaceFlags::MULTICAST | family;
+        let mut flags = up | InterfaceFlags::BROADCAST;
+        flags.set(InterfaceFlags::RUNNING, adapter.is_up());
+        [
+            Interface {
+                name: "lo0",
+                address: loopback,
+                mtu: LOOPBACK_MTU,
+                flags: up | InterfaceFlags::LOOPBACK | InterfaceFlags::RUNNING,
+            },
+            Interface {
+                name: "ib0",
+                address: own,
+                mtu: adapter.mtu().saturating_sub(ENCAPSULATION_LEN),
+                flags,
+            },
+        ]
+    }
+
+    /// The interface of this name, for `SIOCGIFMTU` and `SIOCGIFFLAGS`.
+    ///
+    /// # Errors
+    /// [`RdsError::NoInterface`].
+    pub fn interface<P: Platform>(
+        &self,
+        adapter: &Adapter<'_, P>,
+        name: &str,
+    ) -> Result<Interface, RdsError> {
+        self.interfaces(adapter)
+            .into_iter()
+            .find(|interface| interface.name == name)
+            .ok_or(RdsError::NoInterface)
+    }
+}
