@@ -29,6 +29,8 @@ const BACKOFF_MAX: u64 = 1_000_000_000;
 const STANDS: u64 = 10_000_000;
 const STANDS_MAX: u64 = 1_000_000_000;
 const CALM: u64 = 4_000_000_000;
+/// Time between two looks at a peer whose congestion map holds a socket back, nanoseconds.
+const PROBE: u64 = 1_000_000_000;
 /// Time between two requests of a peer that are accepted while nothing stands, nanoseconds.
 const ACCEPT_APART: u64 = 1_000_000;
 
@@ -103,11 +105,23 @@ impl Rds<'_> {
             }
             State::Up => {
                 self.refill(adapter, connection);
+                let probe = self.probe_at(connection, now);
                 self.transmit(adapter, connection);
-                None
+                probe
             }
             _ => None,
         }
+    }
+
+    /// When to look next whether a peer is still there whose map holds a socket back. A peer that died with a port marked sends no
+    /// other map, and nothing that would notice its death is sent to it: an acknowledgement does that, from time to time.
+    fn probe_at(&mut self, connection: usize, now: u64) -> Option<u64> {
+        let state = self.connections.get_mut(connection).filter(|state| state.map_wanted)?;
+        if now >= state.retry_at {
+            state.ack_wanted |= state.retry_at >= state.up_at;
+            state.retry_at = now.saturating_add(PROBE);
+        }
+        Some(state.retry_at)
     }
 
     fn begin_connecting<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize, now: u64) {

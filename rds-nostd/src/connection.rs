@@ -102,7 +102,7 @@ pub(crate) struct Connection {
     /// How often it went down or an attempt ended, and why it last did.
     pub(crate) downs: u64,
     pub(crate) last_down: Slot<DownReason>,
-    /// When to connect next (nanoseconds), and how long the wait was drawn from.
+    /// When to connect next, or to see whether the peer is there (nanoseconds), and how long the wait was drawn from.
     pub(crate) retry_at: u64,
     pub(crate) backoff: u64,
 }
