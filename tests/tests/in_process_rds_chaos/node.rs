@@ -338,6 +338,23 @@ impl Node {
         posted / peers
     }
 
+    /// Prints what it has not done and what its connections are up to.
+    pub fn describe(&self) {
+        let index = self.index;
+        eprintln!("node {index}, incarnation {}:", self.incarnation);
+        for (port, sender) in (FIRST_PORT..).zip(&self.plan.senders) {
+            if let Some(job) = sender.jobs.front() {
+                eprintln!("  port {port}: {} messages left, next {job:?}", sender.jobs.len());
+            }
+        }
+        let Some(Life { rds, free_frames, .. }) = &self.life else { return };
+        eprintln!("  {} of {free_frames} frames are free; {:?}", rds.free_frames(), rds.counters());
+        rds.connections_info().for_each(|connection| eprintln!("  {connection:?}"));
+        rds.sockets_info().for_each(|socket| eprintln!("  {socket:?}"));
+        let waiting = rds.send_queue_info().chain(rds.retransmit_queue_info());
+        waiting.for_each(|message| eprintln!("  {message:?}"));
+    }
+
     pub fn counters(&self) -> Vec<Counters> {
         self.past.iter().copied().chain(self.life.as_ref().map(|life| *life.rds.counters())).collect()
     }

@@ -104,8 +104,8 @@ pub fn run(seed: u64) -> Tally {
     let outcome = world.run(&mut tasks, LIMIT);
     drop(tasks);
     if let Err(stalled) = outcome {
-        let counters: Vec<_> = nodes.iter().map(|node| node.borrow().counters()).collect();
-        panic!("{stalled} in {:?}; {counters:#?}", shared.stage.get());
+        nodes.iter().for_each(|node| node.borrow().describe());
+        panic!("{stalled} in stage {:?}", shared.stage.get());
     }
     let mut nodes: Vec<Node> = nodes.into_iter().map(RefCell::into_inner).collect();
     let incarnations: Vec<u32> = nodes.iter().map(|node| node.incarnation).collect();
