@@ -1,6 +1,6 @@
 //! The end of connections: everything outstanding is flushed, then comes exactly one terminal event. DAT 1.2, disconnect.
 
-use driver_mlx::{Bar, Platform, SendFlags, SendOp};
+use driver_mlx::{Bar, Platform, Qp, SendFlags, SendOp};
 
 use crate::adapter::Adapter;
 use crate::ep::Ep;
@@ -9,7 +9,7 @@ use crate::handle::{EpHandle, EvdHandle, Typed};
 use crate::ret::DatResult;
 use crate::states::{EpEvent, Transition};
 use crate::types::EpState;
-use crate::work::Cookie;
+use crate::work::Note;
 
 /// Far behind everything: events that follow what a dead device will never report.
 const AFTER_ALL: u32 = 1 << 30;
@@ -24,6 +24,8 @@ pub(crate) struct Closing {
     /// Requests and receives posted when it began.
     request_end: u32,
     receive_end: u32,
+    /// Where the send queue ended then.
+    send_end: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             phase: Phase::Flushing,
             request_end: ep.requests.head,
             receive_end: ep.receives.head,
+            send_end: ep.qp.as_ref().map(Qp::send_end),
         });
         self.progress = true;
         self.progress_closing(slot);
@@ -94,6 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             phase: Phase::Draining,
             request_end: ep.requests.head,
             receive_end: ep.receives.head,
+            send_end: ep.qp.as_ref().map(Qp::send_end),
         });
         self.closing += 1;
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
@@ -210,16 +214,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Whether all requests posted before the end are retired or their completions are in the CQ.
     fn requests_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
-        let last = closing.request_end.wrapping_sub(1);
         if (ep.requests.tail.wrapping_sub(closing.request_end) as i32) >= 0 {
             return true;
         }
-        if ep.qp.is_none() {
-            return true;
-        }
-        let block = ep.cookies.and_then(|cookies| ep.requests.block_of(&cookies, last));
+        let Some(qp) = &ep.qp else { return true };
         self.any_completion(ep.request_evd, |completion| {
-            ep.owns(completion) && completion.is_send() && Some(completion.wqe_counter()) == block
+            ep.owns(completion) && qp.end_of(completion).is_some_and(|end| Some(end) == closing.send_end)
         })
     }
 
@@ -260,7 +260,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
         let Ok(ep) = self.eps.get(handle) else { return };
         if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd)) {
-            evd.awaiting += 1;
+            evd.await_one();
         }
     }
 
@@ -288,7 +288,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let silent = self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
                 ep.owns(&completion)
                     && completion.kind() == driver_mlx::CompletionKind::Send
-                    && ep.marks_of(&completion).is_some_and(Cookie::is_silent)
+                    && ep.marks_of(&completion).is_some_and(Note::is_silent)
             });
             if !silent {
                 return;
@@ -303,16 +303,12 @@ fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
     if ep.marker.is_some() {
         return None;
     }
-    let cookies = ep.cookies?;
-    let index = ep.requests.keep(&cookies, 0, Cookie::MARKER);
-    let cookie = Cookie::new(0, index, DtoOperation::Send, Cookie::MARKER);
+    let note = Note::new(0, DtoOperation::Send, Note::MARKER);
     let qp = ep.qp.as_mut()?;
-    let before = qp.send_outstanding();
-    qp.post_send(SendOp::Nop, &[], cookie.0, SendFlags::SIGNALED).ok()?;
-    ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
+    qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
     qp.ring();
     ep.marker = Some(ep.requests.head);
-    ep.requests.head = ep.requests.head.wrapping_add(1);
+    ep.requests.posted();
     ep.suppressed = 0;
     Some(())
 }

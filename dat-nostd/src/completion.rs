@@ -1,6 +1,6 @@
 //! Completions: what they mean to the consumer and to the connection, in the CQ and out of it.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Platform, QpNumber};
+use driver_mlx::{Bar, Completion, CompletionKind, Platform, QpNumber, Retired};
 
 use crate::adapter::Adapter;
 use crate::adapter::Shared;
@@ -9,7 +9,7 @@ use crate::evd::{Notification, is_due};
 use crate::event::{AsyncError, DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
 use crate::handle::{EvdHandle, Handle, RmrHandle, Typed};
 use crate::types::DtoStatus;
-use crate::work::Cookie;
+use crate::work::Note;
 
 /// What a completion means.
 #[derive(Clone, Copy)]
@@ -42,20 +42,21 @@ pub(crate) fn deliver<B: Bar>(
     if ep.srq.is_some() && !completion.is_send() {
         return deliver_shared(ep, shared, completion);
     }
-    let cookie = Cookie(qp.retire(completion)?);
+    let retired = qp.retire_kept(completion)?;
+    let (user_cookie, note) = (retired.kept.cookie, Note(retired.kept.note));
     match completion.kind() {
-        CompletionKind::Send => deliver_sent(ep, shared, cookie),
+        CompletionKind::Send => deliver_sent(ep, shared, retired),
         CompletionKind::Receive
         | CompletionKind::ReceiveImm
         | CompletionKind::ReceiveInval
         | CompletionKind::ReceiveWriteImm => {
-            let user_cookie = ep.receives.retire(&ep.cookies, cookie.index())?;
+            ep.receives.retired(retired.count);
             let received = received(completion);
             // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
             let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
                 completion.byte_len()
             } else {
-                completion.byte_len().min(cookie.length())
+                completion.byte_len().min(note.length())
             };
             Some(EventData::Dto(DtoCompletion {
                 ep: ep.handle,
@@ -68,27 +69,24 @@ pub(crate) fn deliver<B: Bar>(
             }))
         }
         CompletionKind::SendError | CompletionKind::ReceiveError => {
-            deliver_error(ep, shared, completion, cookie)
+            deliver_error(ep, shared, completion, retired)
         }
     }
 }
 
 /// A request that is done and retired from its QP.
 #[inline(always)]
-pub(crate) fn deliver_sent<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    cookie: Cookie,
-) -> Option<EventData> {
-    if cookie.is_special() {
-        return deliver_special(ep, shared, cookie, DtoStatus::Success);
+fn deliver_sent<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, retired: Retired) -> Option<EventData> {
+    let note = Note(retired.kept.note);
+    if note.is_special() {
+        return deliver_special(ep, shared, retired, DtoStatus::Success);
     }
-    let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
+    ep.requests.retired(retired.count);
     Some(EventData::Dto(DtoCompletion {
         ep: ep.handle,
-        user_cookie,
-        transferred_length: u64::from(cookie.length()),
-        operation: cookie.operation(),
+        user_cookie: retired.kept.cookie,
+        transferred_length: u64::from(note.length()),
+        operation: note.operation(),
         status: DtoStatus::Success,
         received: Received::Plain,
         vendor_syndrome: 0,
@@ -100,23 +98,24 @@ fn deliver_error<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     completion: &Completion,
-    cookie: Cookie,
+    retired: Retired,
 ) -> Option<EventData> {
     let send = completion.is_send();
+    let note = Note(retired.kept.note);
     let error = completion.error()?;
-    if send && cookie.is_bind() {
-        return deliver_special(ep, shared, cookie, status_of(error.syndrome.0));
+    if send && note.is_bind() {
+        return deliver_special(ep, shared, retired, status_of(error.syndrome.0));
     }
     let work = if send { &mut ep.requests } else { &mut ep.receives };
-    let user_cookie = work.retire(&ep.cookies, cookie.index())?;
-    if cookie.is_marker() {
+    work.retired(retired.count);
+    if note.is_marker() {
         return None;
     }
     Some(EventData::Dto(DtoCompletion {
         ep: ep.handle,
-        user_cookie,
+        user_cookie: retired.kept.cookie,
         transferred_length: 0,
-        operation: if send { cookie.operation() } else { DtoOperation::Receive },
+        operation: if send { note.operation() } else { DtoOperation::Receive },
         status: status_of(error.syndrome.0),
         received: Received::Plain,
         vendor_syndrome: error.vendor,
@@ -138,20 +137,21 @@ fn received(completion: &Completion) -> Received {
 fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
-    cookie: Cookie,
+    retired: Retired,
     status: DtoStatus,
 ) -> Option<EventData> {
     let success = status == DtoStatus::Success;
-    let slot = ep.cookies.as_ref().and_then(|cookies| ep.requests.window_slot(cookies, cookie.index()));
-    let user_cookie = ep.requests.retire(&ep.cookies, cookie.index())?;
-    if !cookie.is_bind() {
+    let (user_cookie, note) = (retired.kept.cookie, Note(retired.kept.note));
+    ep.requests.retired(retired.count);
+    if !note.is_bind() {
         return None;
     }
-    let rmr = RmrHandle::make(ep.handle.any().adapter(), slot?, cookie.length());
+    let (generation, slot) = note.window();
+    let rmr = RmrHandle::make(ep.handle.any().adapter(), slot, generation);
     if let Ok(window) = shared.rmrs.get_mut(rmr) {
         window.bind_done(success);
     }
-    if success && cookie.is_silent() {
+    if success && note.is_silent() {
         return None;
     }
     Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }))
@@ -207,7 +207,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let Some(evd) = self.evds.at_mut(slot) else { return };
             let Some(cq) = &evd.cq else { return };
             let watched = evd.wait.is_some() || evd.cno.is_some();
-            let meaning = match cq.peek(evd.seen.wrapping_sub(evd.consumed)) {
+            let meaning = match cq.peek(evd.ahead) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
@@ -225,7 +225,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 Err(_) => (Meaning::Nothing, false),
             };
             let Some(evd) = self.evds.at_mut(slot) else { return };
-            evd.seen = evd.seen.wrapping_add(1);
+            evd.looked_at_one();
+            let seen = evd.position();
             self.progress = true;
             if let (Meaning::Deliver { unsignalled }, special) = meaning {
                 let notifies = match evd.notification {
@@ -235,9 +236,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 };
                 evd.seen_ready += 1;
                 evd.seen_notifying += u32::from(notifies);
-                let news = !is_due(evd.seen, evd.announced);
+                let news = !is_due(seen, evd.announced);
                 if news {
-                    evd.announced = evd.seen;
+                    evd.announced = seen;
                 }
                 if notifies
                     && news
@@ -298,9 +299,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         evd.announced = announced;
         evd.consumed = evd.consumed.wrapping_add(removed);
         // What was looked at is looked at again, which changes nothing.
-        evd.seen = evd.consumed;
-        evd.seen_ready = 0;
-        evd.seen_notifying = 0;
+        evd.look_again();
     }
 }
 

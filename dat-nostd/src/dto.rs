@@ -11,7 +11,7 @@ use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::EpCall;
 use crate::table::Table;
 use crate::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
-use crate::work::Cookie;
+use crate::work::Note;
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
 
@@ -184,7 +184,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The usual RDMA write, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing
     /// was posted, and [`Adapter::write_any`] says what is the matter.
-    // Everything is asked in the order in which it lies at hand, as the answer is the same: not here.
+    // Everything is asked in the order in which it lies at hand, as the answer is the same: not here. On a device that is gone nothing is
+    // connected any more.
     #[inline(always)]
     fn write_plain(
         &mut self,
@@ -194,7 +195,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
     ) -> Option<()> {
         let ep = self.eps.get_mut(handle).ok()?;
-        if ep.state != EpState::Connected || self.dead {
+        if ep.state != EpState::Connected {
             return None;
         }
         let lmr = self.lmrs.at((segment.lmr_context >> 16) as u16)?;
@@ -205,16 +206,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if segment.virtual_address.wrapping_sub(lmr.start) > lmr.length - length {
             return None;
         }
-        // The longest transfer is no more than 2^31 bytes.
-        if length > remote.segment_length || length > ep.max_rdma {
+        // The longest transfer is no more than 2^31 bytes, and the driver takes none of 0 bytes this way.
+        if length > remote.segment_length || length > ep.max_write {
+            return None;
+        }
+        if ep.requests.is_full() {
             return None;
         }
         let qp = ep.qp.as_mut()?;
-        let (cells, index, block) = ep.requests.next_place()?;
-        let cookie = Cookie::new(length as u32, index, DtoOperation::RdmaWrite, 0);
+        let kept = Note::new(length as u32, DtoOperation::RdmaWrite, 0).with(user_cookie);
         let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
         let target = || (remote.target_address, RKey::new(remote.rmr_context));
-        if !qp.write_plain(target, sge, cookie.0, (cells, index, [user_cookie, block])) {
+        if !qp.write_plain(target, sge, kept) {
             return None;
         }
         ep.requests.posted();
@@ -335,7 +338,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<()> {
         let mut ep = self.eps.get_mut(handle)?;
         may_request(ep.state)?;
-        if ep.requests.outstanding() >= ep.requests.limit {
+        if ep.requests.is_full() {
             self.reclaim(handle)?;
             ep = self.eps.get_mut(handle)?;
             may_request(ep.state)?;
@@ -371,10 +374,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
             send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
             if flags.contains(CompletionFlags::UNSIGNALLED) {
-                marks |= Cookie::UNSIGNALLED;
+                marks |= Note::UNSIGNALLED;
             }
             if flags.contains(CompletionFlags::SUPPRESS) {
-                marks |= Cookie::SUPPRESS;
+                marks |= Note::SUPPRESS;
                 // Every so often one completes visibly to us, so that the slots of those before it come back.
                 if ep.suppressed + 1 < ep.reclaim_every {
                     send_flags.remove(SendFlags::SIGNALED);
@@ -382,23 +385,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 }
             }
         }
-        let Some(cookies) = &ep.cookies else {
-            return Err(DatReturn::new(ReturnType::InsufficientResources));
-        };
-        // Only then the straight way need not ask whether a write may have a segment; other counts come with other places.
-        if ep.attributes.max_rdma_write_iov > 0 {
-            ep.requests.attach(cookies);
-        }
-        let index = ep.requests.keep(cookies, user_cookie, marks);
+        let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
+        let kept = Note::new(gather.total as u32, request.operation, marks).with(user_cookie);
+        qp.post_send(request.op, gather.slice(), kept, send_flags).map_err(post_error)?;
+        // A device that is gone flushes nothing: we do, what is in the queue.
         if !self.dead {
-            let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
-            let cookie = Cookie::new(gather.total as u32, index, request.operation, marks);
-            let before = qp.send_outstanding();
-            qp.post_send(request.op, gather.slice(), cookie.0, send_flags).map_err(post_error)?;
-            ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
             qp.ring();
         }
-        ep.requests.head = ep.requests.head.wrapping_add(1);
+        ep.requests.posted();
         ep.suppressed = suppressed;
         Ok(())
     }
@@ -437,7 +431,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
         }
         let gather = gather::<_, N>(&self.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
-        if ep.receives.outstanding() >= ep.receives.limit {
+        if ep.receives.is_full() {
             // Receives of an EP on an SRQ are posted there.
             return Err(match ep.srq {
                 Some(_) => ep.state.invalid(),
@@ -447,24 +441,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(qp) = &mut ep.qp else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         };
-        let Some(cookies) = &ep.cookies else {
-            return Err(DatReturn::new(ReturnType::InsufficientResources));
-        };
-        let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Cookie::UNSIGNALLED } else { 0 };
-        let index = ep.receives.keep(cookies, user_cookie, marks);
-        if !self.dead {
-            let length = gather.total.min(u64::from(u32::MAX)) as u32;
-            let cookie = Cookie::new(length, index, DtoOperation::Receive, marks);
-            qp.post_recv(gather.slice(), cookie.0).map_err(post_error)?;
-        }
-        ep.receives.head = ep.receives.head.wrapping_add(1);
+        let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Note::UNSIGNALLED } else { 0 };
+        let length = gather.total.min(u64::from(u32::MAX)) as u32;
+        let kept = Note::new(length, DtoOperation::Receive, marks).with(user_cookie);
+        qp.post_recv(gather.slice(), kept).map_err(post_error)?;
+        ep.receives.posted();
         Ok(())
     }
 
     /// Makes sure that one more request may be outstanding, or INSUFFICIENT_RESOURCES.
     pub(crate) fn make_request_room(&mut self, handle: EpHandle) -> DatResult<()> {
         let ep = self.eps.get(handle)?;
-        if ep.requests.outstanding() >= ep.requests.limit { self.reclaim(handle) } else { Ok(()) }
+        if ep.requests.is_full() { self.reclaim(handle) } else { Ok(()) }
     }
 
     /// Takes suppressed completions from the head of the request EVD's CQ, so that a run of suppressed requests goes on
@@ -476,7 +464,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let evd = ep.request_evd.ok_or(FULL)?;
         self.drop_silent(evd);
         let ep = self.eps.get(handle)?;
-        if ep.requests.outstanding() < ep.requests.limit {
+        if !ep.requests.is_full() {
             return Ok(());
         }
         // "Nothing yet" is an answer that drains events.
@@ -484,7 +472,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.poll(now);
         self.drop_silent(evd);
         let ep = self.eps.get(handle)?;
-        if ep.requests.outstanding() < ep.requests.limit { Ok(()) } else { Err(FULL) }
+        if ep.requests.is_full() { Err(FULL) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Endpoints: life, attributes, work queues. DAT 1.2, endpoint management.
 
-use driver_mlx::{Bar, Completion, CompletionKind, DmaSlice, Pd, Platform, Qp, QpNumber};
+use driver_mlx::{Bar, Completion, CompletionKind, Pd, Platform, Qp, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::attr::{EpAttributes, EpParameters, EpStatus, MAX_PRIVATE_DATA_ANY};
@@ -15,7 +15,7 @@ use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{Effect, EpCall, EpEvent};
 use crate::types::{CloseFlags, EpState, EvdFlags, IaAddress, WATERMARK_INFINITE};
 use crate::watermark::Watermarks;
-use crate::work::{Cookie, Work};
+use crate::work::{Note, Work};
 
 /// Segments that any post may have.
 pub(crate) const MAX_IOV: usize = 16;
@@ -41,7 +41,6 @@ pub struct Ep<B: Bar> {
     pub(crate) state: EpState,
     pub(crate) qp: Option<Qp<B>>,
     pub(crate) qpn: QpNumber,
-    pub(crate) cookies: Option<DmaSlice>,
     pub(crate) requests: Work,
     pub(crate) receives: Work,
     /// Requests since the last that asks for a completion.
@@ -51,6 +50,8 @@ pub struct Ep<B: Bar> {
     /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
     pub(crate) max_rdma: u64,
+    /// Bytes of the longest RDMA write of one segment: none if a write may have no segment.
+    pub(crate) max_write: u64,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: u32,
     pub(crate) attempt: Attempt,
@@ -67,6 +68,11 @@ pub struct Ep<B: Bar> {
 /// Requests in a row that may go without a completion.
 pub(crate) fn reclaim_every(attributes: &EpAttributes) -> u32 {
     (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED)
+}
+
+/// Bytes of the longest RDMA write of one segment.
+pub(crate) fn max_write(attributes: &EpAttributes, max_rdma: u64) -> u64 {
+    if attributes.max_rdma_write_iov > 0 { max_rdma } else { 0 }
 }
 
 impl<B: Bar> Ep<B> {
@@ -107,8 +113,8 @@ impl<B: Bar> Ep<B> {
     }
 
     /// What the operation that a completion, still in its queue, reports was posted with.
-    pub(crate) fn marks_of(&self, completion: &Completion) -> Option<Cookie> {
-        self.qp.as_ref()?.cookie(completion).map(Cookie)
+    pub(crate) fn marks_of(&self, completion: &Completion) -> Option<Note> {
+        self.qp.as_ref()?.kept(completion).map(|kept| Note(kept.note))
     }
 
     /// What a completion, still in its queue, will give the consumer.
@@ -116,31 +122,30 @@ impl<B: Bar> Ep<B> {
         if !completion.is_send() {
             // Receives of an SRQ carry no flags.
             let marks = if self.srq.is_some() { None } else { self.marks_of(completion) };
-            let unsignalled = marks.is_some_and(Cookie::is_unsignalled) && completion.error().is_none();
+            let unsignalled = marks.is_some_and(Note::is_unsignalled) && completion.error().is_none();
             return Meaning::Deliver { unsignalled };
         }
-        let Some(cookie) = self.marks_of(completion) else { return Meaning::Nothing };
+        let Some(note) = self.marks_of(completion) else { return Meaning::Nothing };
         let success = completion.kind() == CompletionKind::Send;
-        if cookie.is_marker() || success && cookie.is_silent() {
+        if note.is_marker() || success && note.is_silent() {
             return Meaning::Nothing;
         }
-        Meaning::Deliver { unsignalled: success && cookie.is_unsignalled() }
+        Meaning::Deliver { unsignalled: success && note.is_unsignalled() }
     }
 
     /// The consumer's cookie of the oldest operation that a dead device will never finish; with the slot of the window if it is
     /// a bind.
     pub(crate) fn take_unfinished(&mut self, receive: bool) -> Option<(u64, Option<u16>)> {
-        let marker = self.marker;
+        let qp = self.qp.as_mut()?;
         let work = if receive { &mut self.receives } else { &mut self.requests };
-        while work.outstanding() > 0 {
-            let index = work.tail;
-            work.tail = work.tail.wrapping_add(1);
-            if receive || marker != Some(index) {
-                let cookies = self.cookies?;
-                return Some((work.user_cookie(&cookies, index), work.window_slot(&cookies, index)));
+        loop {
+            let kept = if receive { qp.take_recv() } else { qp.take_send() }?;
+            work.retired(1);
+            let note = Note(kept.note);
+            if receive || !note.is_marker() {
+                return Some((kept.cookie, note.is_bind().then_some(note.window().1)));
             }
         }
-        None
     }
 }
 
@@ -221,7 +226,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let attributes = plan.attributes;
         let (requests, receives) = self.places_needed(None, plan.srq, &plan.streams, &attributes);
         self.make_room(&plan.streams, requests, receives)?;
-        let places = self.make_places(plan)?;
+        let (most_requests, most_receives) = plan.counts();
         let (max_message, max_rdma) = self.longest(&attributes);
         let ep = Ep {
             handle: EpHandle::from_bits(0),
@@ -239,13 +244,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             state,
             qp: None,
             qpn: QpNumber::default(),
-            cookies: places.cookies,
-            requests: places.requests,
-            receives: places.receives,
+            requests: Work::new(most_requests),
+            receives: Work::new(most_receives),
             suppressed: 0,
             reclaim_every: reclaim_every(&attributes),
             max_message,
             max_rdma,
+            max_write: max_write(&attributes, max_rdma),
             attributes,
             psn: 0,
             attempt: Attempt::None,
@@ -260,7 +265,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let handle = self.eps.insert(ep).map_err(|_| FULL)?;
         self.eps.get_mut(handle)?.handle = handle;
         if let Err(error) = self.make_qp(handle) {
-            self.discard_ep(handle);
+            // It was inserted just now.
+            let _ = self.eps.remove(handle);
             return Err(error);
         }
         self.attach(handle);
@@ -411,17 +417,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.forget_events(ep);
         let destroyed = self.destroy_ep_qp(ep);
         self.detach(ep);
-        self.discard_ep(ep);
-        destroyed
-    }
-
-    /// Takes an EP without QP out of its table.
-    fn discard_ep(&mut self, ep: EpHandle) {
-        if let Ok(ep) = self.eps.remove(ep)
-            && let Some(cookies) = ep.cookies
-        {
-            let _ = self.hca.free(cookies);
-        }
+        let removed = self.eps.remove(ep).map(drop);
+        destroyed.and(removed)
     }
 
     /// Drops queued connection events of an EP, so that no event carries a dead handle.

@@ -4,16 +4,15 @@ use driver_mlx::{LKey, Platform, Sge};
 
 use crate::adapter::Adapter;
 use crate::attr::{EpAttributes, EpParameters};
-use crate::ep::{MAX_IOV, reclaim_every};
+use crate::ep::{MAX_IOV, max_write, reclaim_every};
 use crate::ep_attr::Streams;
-use crate::ep_qp::{Places, Plan};
-use crate::event::DtoOperation;
+use crate::ep_qp::Plan;
 use crate::fields::EpFields;
 use crate::handle::{EpHandle, PzHandle, Typed};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::EpCall;
 use crate::types::EpState;
-use crate::work::Cookie;
+use crate::work::Work;
 
 /// What no call changes.
 const FIXED: EpFields = EpFields::IA_HANDLE
@@ -163,28 +162,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
         ep.connect_evd = plan.streams.connect;
         ep.attributes = plan.attributes;
         (ep.max_message, ep.max_rdma) = (max_message, max_rdma);
+        ep.max_write = max_write(&plan.attributes, max_rdma);
         ep.reclaim_every = reclaim_every(&plan.attributes);
         Ok(())
     }
 
-    /// Another QP and other places in the stead of the EP's; the receives move.
+    /// Another QP in the stead of the EP's; the receives move.
     fn rebuild(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
-        let mut places = self.make_places(plan)?;
+        let (most_requests, most_receives) = plan.counts();
+        let (requests, mut receives) = (Work::new(most_requests), Work::new(most_receives));
         let mut qp = match pz {
             None => None,
-            Some(_) => match self.build_qp(plan, handle.any().slot()) {
-                Ok(qp) => Some(qp),
-                Err(error) => {
-                    self.drop_places(&places);
-                    return Err(error);
-                }
-            },
+            Some(_) => Some(self.build_qp(plan, handle.any().slot())?),
         };
         if let Some(new) = &mut qp
-            && let Err(error) = self.move_receives(handle, new, &mut places)
+            && let Err(error) = self.move_receives(handle, new, &mut receives)
         {
             let _ = qp.map(|qp| self.hca.destroy_qp(qp));
-            self.drop_places(&places);
             return Err(error);
         }
         let qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
@@ -192,49 +186,33 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let streams = ep.streams();
         let old_qpn = core::mem::replace(&mut ep.qpn, qpn);
         let old_qp = core::mem::replace(&mut ep.qp, qp);
-        let old_cookies = core::mem::replace(&mut ep.cookies, places.cookies);
-        (ep.requests, ep.receives) = (places.requests, places.receives);
+        (ep.requests, ep.receives) = (requests, receives);
         if let Some(old) = old_qp {
             // The EP has its new QP whatever becomes of the old one.
             let _ = self.give_up_qp(old, old_qpn, &streams);
         }
-        if let Some(cookies) = old_cookies {
-            let _ = self.hca.free(cookies);
-        }
         Ok(())
-    }
-
-    fn drop_places(&mut self, places: &Places) {
-        if let Some(cookies) = places.cookies {
-            let _ = self.hca.free(cookies);
-        }
     }
 
     /// Posts the receives of the EP's QP on another one, in their order.
     fn move_receives(
-        &mut self,
+        &self,
         handle: EpHandle,
         new: &mut driver_mlx::Qp<P::Bar>,
-        places: &mut Places,
+        receives: &mut Work,
     ) -> DatResult<()> {
         const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
         let ep = self.eps.get(handle)?;
-        let (Some(old), Some(cookies)) = (&ep.qp, &ep.cookies) else { return Ok(()) };
+        let Some(old) = &ep.qp else { return Ok(()) };
         let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
         for nth in 0..ep.receives.outstanding() {
             let (count, kept) = old.posted_recv(nth as u16, &mut sges).ok_or(FAILED)?;
-            let kept = Cookie(kept);
-            let user_cookie = ep.receives.user_cookie(cookies, kept.index());
-            let to = places.cookies.as_ref().ok_or(FAILED)?;
-            let marks = kept.marks();
-            let index = places.receives.keep(to, user_cookie, marks);
-            let cookie = Cookie::new(kept.length(), index, DtoOperation::Receive, marks);
             let sges = sges.get(..count).ok_or(FAILED)?;
-            new.post_recv(sges, cookie.0).map_err(|error| match error {
+            new.post_recv(sges, kept).map_err(|error| match error {
                 driver_mlx::PostError::TooManySges => BAD_VALUE,
                 _ => FAILED,
             })?;
-            places.receives.head = places.receives.head.wrapping_add(1);
+            receives.posted();
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! What an endpoint has below it: the QP, the memory of its cookies, its places at EVDs and zone.
+//! What an endpoint has below it: the QP, its places at EVDs and zone.
 
-use driver_mlx::{Access, DmaSlice, InitParams, Pd, Platform, Qp, QpConfig, QpNumber};
+use driver_mlx::{Access, InitParams, Pd, Platform, Qp, QpConfig, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::attr::EpAttributes;
@@ -10,7 +10,6 @@ use crate::handle::{EpHandle, EvdHandle, SrqHandle, Typed};
 use crate::memory::creation_error;
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::types::EvdFlags;
-use crate::work::Work;
 
 /// What a QP is made by.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +18,6 @@ pub(crate) struct Plan {
     pub(crate) streams: Streams,
     pub(crate) srq: Option<SrqHandle>,
     pub(crate) attributes: EpAttributes,
-}
-
-/// The places of an EP's outstanding operations.
-pub(crate) struct Places {
-    pub(crate) cookies: Option<DmaSlice>,
-    pub(crate) requests: Work,
-    pub(crate) receives: Work,
 }
 
 impl Plan {
@@ -38,20 +30,6 @@ impl Plan {
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// Memory for the cookies of so many operations.
-    pub(crate) fn make_places(&mut self, plan: &Plan) -> DatResult<Places> {
-        let (requests, receives) = plan.counts();
-        let requests = Work::new(requests, 0);
-        let receives = Work::new(receives, requests.bytes());
-        let cookies = match requests.bytes() + receives.bytes() {
-            0 => None,
-            bytes => Some(
-                self.hca.alloc(bytes, 64).map_err(|error| creation_error(error, Subtype::ResourceMemory))?,
-            ),
-        };
-        Ok(Places { cookies, requests, receives })
-    }
-
     /// A QP ready for receives, for the EP in this slot.
     pub(crate) fn build_qp(&mut self, plan: &Plan, slot: u16) -> DatResult<Qp<P::Bar>> {
         let cq_of = |evd: Option<EvdHandle>| {

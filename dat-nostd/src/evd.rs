@@ -1,20 +1,17 @@
-//! Event dispatchers: streams, software queue, CQ, dequeue. DAT 1.2, event management.
+//! Event dispatchers: streams, software queue, CQ, life. DAT 1.2, event management.
 
-use driver_mlx::{Bar, Completion, Cq, CqConfig, Platform, SendCompletion};
+use driver_mlx::{Bar, Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
-use crate::completion::{Reaction, deliver, deliver_sent};
-use crate::ep::Ep;
-use crate::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
+use crate::event::{AsyncError, EventData};
 use crate::handle::{CnoHandle, EvdHandle, HandleType, IaHandle};
 use crate::memory::creation_error;
-use crate::queue::EventQueue;
+use crate::queue::{EventPool, EventQueue};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::states::{EvdCall, EvdCondition};
+use crate::states::EvdCondition;
 use crate::table::Table;
-use crate::types::{DtoStatus, EpState, EvdFlags};
+use crate::types::EvdFlags;
 use crate::wait::WaitState;
-use crate::work::Cookie;
 
 /// Software events that every EVD has room for; consumers ask for too few in practice.
 pub(crate) const LEAST_EVENTS: u32 = 8;
@@ -48,9 +45,9 @@ pub struct Evd<B: Bar> {
     pub(crate) reserved: u32,
     /// Completions taken from the CQ, circular.
     pub(crate) consumed: u32,
-    /// Completions looked at, never behind `consumed`.
-    pub(crate) seen: u32,
-    /// Completions between `consumed` and `seen` that will be delivered, and how many of them notify.
+    /// Completions looked at beyond those.
+    pub(crate) ahead: u32,
+    /// Of those `ahead`: how many will be delivered, and how many of these notify.
     pub(crate) seen_ready: u32,
     pub(crate) seen_notifying: u32,
     pub(crate) queue: EventQueue,
@@ -69,19 +66,57 @@ pub struct Evd<B: Bar> {
     pub(crate) cno: Option<CnoHandle>,
     /// Completions up to here have been told to the CNO, circular; may be behind `consumed`.
     pub(crate) announced: u32,
+    /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
+    plain: bool,
 }
 
 impl<B: Bar> Evd<B> {
-    /// Whether there is nothing to think of but completions.
+    /// Whether it is known that there is nothing to think of but completions.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
-        // One branch for what is a number.
-        (self.queue.len() | self.awaiting | u32::from(self.overflowed)) == 0 && self.wait.is_none()
+    pub(crate) fn is_plain(&self) -> bool {
+        debug_assert!(!self.plain || self.has_completions_only());
+        self.plain
+    }
+
+    /// Finds out whether there is nothing to think of but completions.
+    pub(crate) fn find_plain(&mut self) -> bool {
+        self.plain = self.has_completions_only();
+        self.plain
+    }
+
+    fn has_completions_only(&self) -> bool {
+        self.queue.is_empty() && self.awaiting == 0 && !self.overflowed && self.wait.is_none()
     }
 
     /// Where an event queued now belongs: behind everything looked at so far.
     pub(crate) fn position(&self) -> u32 {
-        self.seen
+        self.consumed.wrapping_add(self.ahead)
+    }
+
+    /// Queues an event; false if there is no room.
+    #[must_use]
+    pub(crate) fn push(&mut self, events: &mut EventPool<'_>, position: u32, data: EventData) -> bool {
+        self.plain = false;
+        events.push(&mut self.queue, position, data)
+    }
+
+    /// One more EP waits here for its peer's confirmation.
+    pub(crate) fn await_one(&mut self) {
+        self.plain = false;
+        self.awaiting += 1;
+    }
+
+    /// A wait is open from now on.
+    pub(crate) fn set_wait(&mut self, wait: WaitState) {
+        self.plain = false;
+        self.wait = Some(wait);
+    }
+
+    /// Events are lost from now on; false if they were already.
+    #[must_use]
+    pub(crate) fn overflow(&mut self) -> bool {
+        self.plain = false;
+        !core::mem::replace(&mut self.overflowed, true)
     }
 
     /// Completions that EPs can still reserve.
@@ -155,7 +190,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             cq,
             reserved: 0,
             consumed: 0,
-            seen: 0,
+            ahead: 0,
             seen_ready: 0,
             seen_notifying: 0,
             queue,
@@ -170,6 +205,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             wait: None,
             cno,
             announced: 0,
+            plain: false,
         };
         let evd = self.evds.insert(evd).map_err(|_| FULL)?;
         if let Some(Ok(cno)) = cno.map(|cno| self.cnos.get_mut(cno)) {
@@ -215,286 +251,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
-    ///
-    /// # Errors
-    /// QUEUE_EMPTY (without class bits, see [`DatReturn::QUEUE_EMPTY`]); INVALID_HANDLE; INVALID_STATE while a wait is open or
-    /// after an overflow.
-    #[inline]
-    pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        // The usual event where much is posted: a request of a connection in good order is done. Everything else goes elsewhere, without
-        // coming back here, so that this way keeps to registers.
-        let Ok(state) = self.evds.get_mut(evd) else { return self.dequeue_any(evd) };
-        if !state.is_plain() {
-            return self.dequeue_any(evd);
-        }
-        let Some(cq) = &mut state.cq else { return self.dequeue_any(evd) };
-        let Some(completion) = cq.poll_send() else { return self.dequeue_any(evd) };
-        // In good order is an EP that is connected; only then the completion is nothing but a completion.
-        let Some(ep) = self.eps.at_mut(completion.user_index() as u16) else {
-            return self.dequeue_sent(evd, completion);
-        };
-        if ep.state != EpState::Connected {
-            return self.dequeue_sent(evd, completion);
-        }
-        let Some(qp) = &mut ep.qp else { return self.dequeue_sent(evd, completion) };
-        let Some(cookie) = qp.retire_send(&completion) else {
-            let owned = ep.qpn == completion.qpn();
-            return self.dequeue_nothing(evd, owned);
-        };
-        let cookie = Cookie(cookie);
-        if cookie.is_special() {
-            let slot = ep.handle.handle().slot();
-            return self.dequeue_specially(evd, slot, cookie);
-        }
-        let Some(user_cookie) = ep.requests.retire_oldest(cookie.index()) else {
-            let slot = ep.handle.handle().slot();
-            return self.dequeue_specially(evd, slot, cookie);
-        };
-        state.count_plain();
-        let data = EventData::Dto(DtoCompletion {
-            ep: ep.handle,
-            user_cookie,
-            transferred_length: u64::from(cookie.length()),
-            operation: cookie.operation(),
-            status: DtoStatus::Success,
-            received: Received::Plain,
-            vendor_syndrome: 0,
-        });
-        Ok(Event { evd, data })
-    }
-
-    /// A success of a send queue, of an EP that is not simply connected.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_sent(&mut self, evd: EvdHandle, completion: SendCompletion) -> DatResult<Event> {
-        match self.dequeued(evd, completion.into()) {
-            Some(event) => Ok(event),
-            None => self.dequeue_any(evd),
-        }
-    }
-
-    /// A completion of a connected EP, or of a QP that it had, that names nothing outstanding.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_nothing(&mut self, evd: EvdHandle, owned: bool) -> DatResult<Event> {
-        if !owned {
-            self.counters.stale_completions += 1;
-        }
-        if let Ok(state) = self.evds.get_mut(evd) {
-            state.count_consumed(false);
-        }
-        self.dequeue_any(evd)
-    }
-
-    /// A request of a connected EP that is retired from its QP, and is suppressed, our own, a bind, or not the oldest.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_specially(&mut self, evd: EvdHandle, ep: u16, cookie: Cookie) -> DatResult<Event> {
-        let ep = self.eps.at_mut(ep);
-        let data = ep.and_then(|ep| deliver_sent(ep, &mut self.shared, cookie));
-        if let Ok(state) = self.evds.get_mut(evd) {
-            state.count_consumed(data.is_some());
-        }
-        match data {
-            Some(data) => Ok(Event { evd, data }),
-            None => self.dequeue_any(evd),
-        }
-    }
-
-    /// The event of a completion taken from the CQ, if it is one.
-    #[inline(never)]
-    fn dequeued(&mut self, evd: EvdHandle, completion: Completion) -> Option<Event> {
-        let index = completion.user_index() as u16;
-        let (delivered, reaction) = match self.eps.at_mut(index) {
-            Some(ep) if ep.owns(&completion) => {
-                let reaction = ep.reaction(&completion);
-                (deliver(ep, &mut self.shared, &completion), reaction)
-            }
-            _ => {
-                self.counters.stale_completions += 1;
-                (None, Reaction::None)
-            }
-        };
-        // Before the reaction, which asks how many completions there are.
-        if let Ok(state) = self.evds.get_mut(evd) {
-            state.count_consumed(delivered.is_some());
-        }
-        // Success on a connected EP: nothing but the event.
-        if reaction != Reaction::None {
-            self.react(index, reaction);
-        }
-        delivered.map(|data| Event { evd, data })
-    }
-
-    /// Anything at all, looked for in the CQ first.
-    #[inline(never)]
-    fn dequeue_any(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let state = self.evds.get_mut(evd)?;
-        if state.is_plain()
-            && let Some(cq) = &mut state.cq
-        {
-            match cq.poll() {
-                Ok(Some(completion)) => {
-                    if let Some(event) = self.dequeued(evd, completion) {
-                        return Ok(event);
-                    }
-                }
-                Ok(None) => {}
-                Err(_) => {
-                    state.count_consumed(false);
-                    self.bad_completion();
-                }
-            }
-        }
-        self.evd_dequeue_slow(evd)
-    }
-
-    #[inline(never)]
-    fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let state = self.evds.get(evd)?;
-        EvdCall::Dequeue.in_condition(state.condition())?;
-        let slot = evd.handle().slot();
-        if let Some(data) = self.take(slot) {
-            return Ok(Event { evd, data });
-        }
-        let now = self.hca.platform().now();
-        self.poll(now);
-        match self.take(slot) {
-            Some(data) => Ok(Event { evd, data }),
-            None => Err(DatReturn::QUEUE_EMPTY),
-        }
-    }
-
-    /// The oldest event of an EVD.
-    pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
-        loop {
-            let evd = self.evds.at_mut(slot)?;
-            if (!evd.queue.is_empty() || evd.awaiting != 0)
-                && let Some(data) = self.take_queued(slot)
-            {
-                return Some(data);
-            }
-            let evd = self.evds.at_mut(slot)?;
-            let Some(cq) = &mut evd.cq else { return None };
-            let completion = match cq.poll() {
-                Ok(Some(completion)) => completion,
-                Ok(None) => return self.take_without_cq(slot),
-                Err(_) => {
-                    evd.count_consumed(false);
-                    self.bad_completion();
-                    continue;
-                }
-            };
-            let index = completion.user_index() as u16;
-            let (delivered, reaction) = match self.eps.at_mut(index) {
-                Some(ep) if ep.owns(&completion) => {
-                    let reaction = ep.reaction(&completion);
-                    (deliver(ep, &mut self.shared, &completion), reaction)
-                }
-                _ => {
-                    self.counters.stale_completions += 1;
-                    (None, Reaction::None)
-                }
-            };
-            // Before the reaction, which asks how many completions there are.
-            evd.count_consumed(delivered.is_some());
-            if reaction != Reaction::None {
-                self.react(index, reaction);
-            }
-            if let Some(delivered) = delivered {
-                return Some(delivered);
-            }
-        }
-    }
-
-    /// Takes the completion at the head of a CQ, known to be suppressed.
-    pub(crate) fn consume_silent(&mut self, slot: u16) {
-        let Some(evd) = self.evds.at_mut(slot) else { return };
-        let Some(cq) = &mut evd.cq else { return };
-        if let Ok(Some(completion)) = cq.poll()
-            && let Some(ep) = self.eps.at_mut(completion.user_index() as u16)
-        {
-            deliver(ep, &mut self.shared, &completion);
-        }
-        evd.count_consumed(false);
-    }
-
-    /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
-    /// makes it established.
-    #[cold]
-    fn take_queued(&mut self, slot: u16) -> Option<EventData> {
-        let evd = self.evds.at_mut(slot)?;
-        if evd.awaiting != 0 && evd.seen == evd.consumed {
-            self.look_ahead(slot, 1);
-        }
-        let evd = self.evds.at_mut(slot)?;
-        let due = match self.events.follows(&evd.queue) {
-            Some(follows) => is_due(follows, evd.consumed),
-            None => false,
-        };
-        if due { self.events.pop(&mut evd.queue) } else { None }
-    }
-
-    /// With nothing in the CQ: what is queued comes now whatever it was to follow, and before that, if the device is dead,
-    /// what it will never flush.
-    #[cold]
-    fn take_without_cq(&mut self, slot: u16) -> Option<EventData> {
-        if self.is_dead()
-            && let Some(event) = self.take_dead(slot)
-        {
-            return Some(event);
-        }
-        let evd = self.evds.at_mut(slot)?;
-        self.events.pop(&mut evd.queue)
-    }
-
-    /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
-    fn take_dead(&mut self, slot: u16) -> Option<EventData> {
-        let evd = self.evds.handle_at(slot)?;
-        for index in 0..self.eps.end() {
-            let handle = self.eps.handle_at(index);
-            let (Some(handle), Some(ep)) = (handle, self.eps.at_mut(index)) else { continue };
-            for receive in [true, false] {
-                let of = if receive { ep.recv_evd } else { ep.request_evd };
-                if of != Some(evd) {
-                    continue;
-                }
-                if let Some((user_cookie, window)) = ep.take_unfinished(receive) {
-                    if let Some(rmr) = window.and_then(|slot| self.shared.rmrs.handle_at(slot)) {
-                        let status = DtoStatus::ErrFlushed;
-                        return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
-                    }
-                    return Some(EventData::Dto(DtoCompletion {
-                        ep: handle,
-                        user_cookie,
-                        status: DtoStatus::ErrFlushed,
-                        transferred_length: 0,
-                        operation: if receive { DtoOperation::Receive } else { DtoOperation::Send },
-                        received: Received::Plain,
-                        vendor_syndrome: 0,
-                    }));
-                }
-            }
-        }
-        None
-    }
-
-    /// Flushes that a dead device will not report on this EVD.
-    pub(crate) fn unfinished(&self, slot: u16) -> u32 {
-        let Some(evd) = self.evds.handle_at(slot) else { return 0 };
-        let of = |ep: &Ep<P::Bar>| {
-            let receives = if ep.recv_evd == Some(evd) { ep.receives.outstanding() } else { 0 };
-            let marker = u32::from(
-                ep.marker
-                    .is_some_and(|marker| marker.wrapping_sub(ep.requests.tail) < ep.requests.outstanding()),
-            );
-            let requests = ep.requests.outstanding().saturating_sub(marker);
-            receives + if ep.request_evd == Some(evd) { requests } else { 0 }
-        };
-        self.eps.iter().map(|(_, ep)| of(ep)).sum()
-    }
-
     /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
     pub(crate) fn post_event(&mut self, evd: EvdHandle, data: EventData) {
         let Ok(state) = self.evds.get(evd) else { return };
@@ -505,16 +261,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Queues an event at a position of its EVD.
     pub(crate) fn post_event_at(&mut self, evd: EvdHandle, position: u32, data: EventData) {
         let Ok(state) = self.evds.get_mut(evd) else { return };
-        if self.events.push(&mut state.queue, position, data) {
+        if state.push(&mut self.events, position, data) {
             self.progress = true;
             self.arrived(evd);
             return;
         }
-        if !state.overflowed {
-            state.overflowed = true;
+        if state.overflow() {
             self.counters.overflows += 1;
             let ia = state.ia;
-            self.async_error(Some(ia), crate::event::AsyncError::EvdOverflow, evd.into());
+            self.async_error(Some(ia), AsyncError::EvdOverflow, evd.into());
         }
     }
 }
@@ -546,29 +301,35 @@ impl<B: Bar> Evd<B> {
         software_events(self.flags, min_qlen)
     }
 
-    /// One more completion was taken and delivered, of an EVD where nothing is looked at ahead.
-    #[inline(always)]
-    fn count_plain(&mut self) {
-        if self.seen == self.consumed {
-            self.consumed = self.consumed.wrapping_add(1);
-            self.seen = self.consumed;
-        } else {
-            self.count_consumed(true);
-        }
-    }
-
     /// One more completion was taken.
     #[inline(always)]
     pub(crate) fn count_consumed(&mut self, delivered: bool) {
         self.consumed = self.consumed.wrapping_add(1);
-        if is_due(self.seen, self.consumed) {
-            self.seen = self.consumed;
-            self.seen_ready = 0;
-            self.seen_notifying = 0;
+        if self.ahead != 0 {
+            self.count_ahead(delivered);
+        }
+    }
+
+    /// The completion taken was looked at before.
+    #[inline(never)]
+    fn count_ahead(&mut self, delivered: bool) {
+        self.ahead -= 1;
+        if self.ahead == 0 {
+            self.look_again();
         } else if delivered {
             self.seen_ready = self.seen_ready.saturating_sub(1);
             self.seen_notifying = self.seen_notifying.min(self.seen_ready);
         }
+    }
+
+    /// One more completion was looked at.
+    pub(crate) fn looked_at_one(&mut self) {
+        self.ahead += 1;
+    }
+
+    /// Counts as if nothing had been looked at.
+    pub(crate) fn look_again(&mut self) {
+        (self.ahead, self.seen_ready, self.seen_notifying) = (0, 0, 0);
     }
 }
 

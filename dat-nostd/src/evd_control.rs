@@ -40,7 +40,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE (EVD, CNO).
     pub fn evd_modify_cno(&mut self, evd: EvdHandle, cno: Option<CnoHandle>) -> DatResult<()> {
         let state = self.evds.get(evd)?;
-        let (before, seen) = (state.cno, state.seen);
+        let (before, seen) = (state.cno, state.position());
         if let Some(cno) = cno {
             self.cnos.get(cno).and_then(|of| of.ia.check(state.ia, HandleType::Cno))?;
         }
@@ -110,7 +110,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
         let position = evd.position();
-        if !self.events.push(&mut evd.queue, position, EventData::Software { value }) {
+        if !evd.push(&mut self.events, position, EventData::Software { value }) {
             return Err(DatReturn::new(ReturnType::QueueFull));
         }
         self.progress = true;

@@ -88,6 +88,7 @@ mod ep_modify;
 mod ep_qp;
 mod evd;
 mod evd_control;
+mod evd_dequeue;
 mod event;
 mod fields;
 mod framing;

@@ -8,13 +8,12 @@ use driver_mlx::{MemoryWindow, MwBind, MwType, Pd, Platform, SendFlags};
 use crate::adapter::Adapter;
 use crate::attr::{RmrBinding, RmrParameters};
 use crate::dto::{RDMA_FLAGS, check_flags, post_error};
-use crate::event::DtoOperation;
 use crate::handle::{EpHandle, IaHandle, LmrHandle, PzHandle, RmrHandle, Typed};
 use crate::memory::{access, creation_error, lmr_of};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{Effect, EpCall};
 use crate::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
-use crate::work::Cookie;
+use crate::work::Note;
 
 /// A remote memory region.
 #[derive(Debug)]
@@ -191,33 +190,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<u32> {
-        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
         let dead = self.is_dead();
         let window = self.shared.rmrs.get_mut(rmr)?;
         let ep = self.eps.get_mut(ep)?;
         let any = rmr.any();
-        let mut marks = Cookie::BIND;
+        let mut marks = 0;
         let mut send_flags = SendFlags::SIGNALED;
         send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
         if flags.contains(CompletionFlags::UNSIGNALLED) {
-            marks |= Cookie::UNSIGNALLED;
+            marks |= Note::UNSIGNALLED;
         }
         // A suppressed bind completes visibly to us all the same: we learn what the window is bound to.
         if flags.contains(CompletionFlags::SUPPRESS) {
-            marks |= Cookie::SUPPRESS;
+            marks |= Note::SUPPRESS;
         }
-        let cookies = ep.cookies.as_ref().ok_or(FULL)?;
-        let index = ep.requests.keep_for(cookies, user_cookie, marks, any.slot());
         let mut next = window.window;
+        let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
+        let note = Note::bind(any.generation(), any.slot(), marks);
+        qp.post_bind(&mut next, bind, note.with(user_cookie), send_flags).map_err(post_error)?;
         if !dead {
-            let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
-            let cookie = Cookie::new(any.generation(), index, DtoOperation::Send, marks);
-            let before = qp.send_outstanding();
-            qp.post_bind(&mut next, bind, cookie.0, send_flags).map_err(post_error)?;
-            ep.requests.block = ep.requests.block.wrapping_add(qp.send_outstanding().wrapping_sub(before));
             qp.ring();
         }
-        ep.requests.head = ep.requests.head.wrapping_add(1);
+        ep.requests.posted();
         ep.suppressed = 0;
         if ep.state == crate::types::EpState::Connected {
             window.window = next;

@@ -68,10 +68,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             TIMEOUT_INFINITE => u64::MAX,
             timeout => now.saturating_add(u64::from(timeout) * 1000),
         };
-        evd.wait = Some(WaitState { deadline, threshold, first: true, interrupted: false });
+        evd.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
-        evd.seen = evd.consumed;
-        (evd.seen_ready, evd.seen_notifying) = (0, 0);
+        evd.look_again();
         Ok(())
     }
 

@@ -1,32 +1,44 @@
-//! What an endpoint keeps of its outstanding operations: the consumer's cookies, counters, marks.
+//! What an endpoint knows of its outstanding operations: counters, and what the driver keeps of each beside the consumer's cookie.
 
-use driver_mlx::{DmaCells, DmaSlice};
+use driver_mlx::Kept;
 
 use crate::event::DtoOperation;
 
-/// What the driver keeps for us beside a work request.
+/// What the driver keeps for us with a work request, beside the consumer's cookie.
 ///
 /// | bits | content |
 /// |---|---|
-/// | 63–32 | bytes |
-/// | 31–16 | place of the consumer's cookie |
-/// | 6–4 | operation |
-/// | 3 | a bind: bytes is the window's generation, its slot lies beside the consumer's cookie |
-/// | 2 | our own marker |
-/// | 1 | posted UNSIGNALLED |
-/// | 0 | posted SUPPRESS |
+/// | 63–32 | bytes; of a bind the generation of its window |
+/// | 31–16 | of a bind the slot of its window |
+/// | 15–13 | operation |
+/// | 11 | a bind |
+/// | 10 | our own marker |
+/// | 9 | posted UNSIGNALLED |
+/// | 8 | posted SUPPRESS |
+/// | 7–0 | the driver's own |
 #[derive(Clone, Copy)]
-pub(crate) struct Cookie(pub(crate) u64);
+pub(crate) struct Note(pub(crate) u64);
 
-impl Cookie {
-    pub(crate) const SUPPRESS: u64 = 1;
-    pub(crate) const UNSIGNALLED: u64 = 2;
-    pub(crate) const MARKER: u64 = 4;
-    pub(crate) const BIND: u64 = 8;
+impl Note {
+    pub(crate) const SUPPRESS: u64 = 1 << 8;
+    pub(crate) const UNSIGNALLED: u64 = 1 << 9;
+    pub(crate) const MARKER: u64 = 1 << 10;
+    pub(crate) const BIND: u64 = 1 << 11;
 
     #[inline(always)]
-    pub(crate) fn new(length: u32, index: u32, operation: DtoOperation, flags: u64) -> Self {
-        Self(u64::from(length) << 32 | u64::from(index as u16) << 16 | (operation as u64) << 4 | flags)
+    pub(crate) fn new(length: u32, operation: DtoOperation, marks: u64) -> Self {
+        Self(u64::from(length) << 32 | (operation as u64) << 13 | marks)
+    }
+
+    /// Of a bind.
+    pub(crate) fn bind(generation: u32, slot: u16, marks: u64) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(slot) << 16 | marks | Self::BIND)
+    }
+
+    /// With the consumer's cookie, as the driver takes it.
+    #[inline(always)]
+    pub(crate) fn with(self, cookie: u64) -> Kept {
+        Kept { cookie, note: self.0 }
     }
 
     #[inline(always)]
@@ -34,9 +46,9 @@ impl Cookie {
         (self.0 >> 32) as u32
     }
 
-    #[inline(always)]
-    pub(crate) fn index(self) -> u32 {
-        u32::from((self.0 >> 16) as u16)
+    /// The generation and slot of the window of a bind.
+    pub(crate) fn window(self) -> (u32, u16) {
+        ((self.0 >> 32) as u32, (self.0 >> 16) as u16)
     }
 
     #[inline(always)]
@@ -51,7 +63,7 @@ impl Cookie {
             DtoOperation::FetchAdd,
             DtoOperation::FetchAdd,
         ];
-        OPERATIONS[(self.0 >> 4 & 7) as usize]
+        OPERATIONS[(self.0 >> 13 & 7) as usize]
     }
 
     /// Whether success is not told.
@@ -70,11 +82,6 @@ impl Cookie {
         self.0 & Self::BIND != 0
     }
 
-    /// What it was posted with.
-    pub(crate) fn marks(self) -> u64 {
-        self.0 & (Self::SUPPRESS | Self::UNSIGNALLED | Self::MARKER | Self::BIND)
-    }
-
     pub(crate) fn is_marker(self) -> bool {
         self.0 & Self::MARKER != 0
     }
@@ -84,43 +91,24 @@ impl Cookie {
     }
 }
 
-/// One direction's outstanding operations: counters, and where what is kept of each lies.
-///
-/// | bytes of a place | content |
-/// |---|---|
-/// | 0–7 | the consumer's cookie |
-/// | 8–15 | slot of the window of a bind (bits 47–32), first block of the work request in the send queue (bits 31–16), marks of its [`Cookie`] (15–0) |
+/// One direction's operations: how many were posted, are done, may be outstanding.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// Operations posted, circular.
     pub(crate) head: u32,
     /// Operations retired.
     pub(crate) tail: u32,
-    /// Places less one; a power of two.
-    mask: u32,
     pub(crate) limit: u32,
-    /// Offset of the places in the EP's cookie memory.
-    base: usize,
-    /// Block of the send queue that the next request begins at, circular as the device counts.
-    pub(crate) block: u16,
-    /// The places once more, in the form that the hot path writes; None until something was posted.
-    cells: Option<DmaCells>,
 }
 
 impl Work {
-    pub(crate) fn new(limit: u32, base: usize) -> Self {
-        // One more for our marker.
-        let places = if limit == 0 { 0 } else { (limit + 1).next_power_of_two() };
-        Self { head: 0, tail: 0, mask: places.saturating_sub(1), limit, base, block: 0, cells: None }
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { head: 0, tail: 0, limit }
     }
 
     /// Forgets everything outstanding, as a fresh QP has.
     pub(crate) fn clear(&mut self) {
-        (self.head, self.tail, self.block) = (0, 0, 0);
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        if self.limit == 0 { 0 } else { (self.mask as usize + 1) * 16 }
+        (self.head, self.tail) = (0, 0);
     }
 
     #[inline(always)]
@@ -128,99 +116,22 @@ impl Work {
         self.head.wrapping_sub(self.tail)
     }
 
+    /// Whether no more may be outstanding.
     #[inline(always)]
-    fn place(&self, index: u32) -> usize {
-        self.base + (index & self.mask) as usize * 16
+    pub(crate) fn is_full(&self) -> bool {
+        self.outstanding() >= self.limit
     }
 
-    /// From now on [`Work::next_place`] can be used. Few places stay as they are.
-    pub(crate) fn attach(&mut self, cookies: &DmaSlice) {
-        if self.cells.is_none() {
-            self.cells = cookies.slice(self.base, self.bytes()).and_then(DmaCells::new);
-        }
-    }
-
-    /// Where the next operation is to be kept, its place, and what is kept beside the consumer's cookie if it has no marks. None if it
-    /// must be kept in the other way, or if no more may be outstanding.
-    #[inline(always)]
-    pub(crate) fn next_place(&self) -> Option<(&DmaCells, u32, u64)> {
-        let head = self.head;
-        let cells = self.cells.as_ref()?;
-        (head.wrapping_sub(self.tail) < self.limit).then_some((
-            cells,
-            head & self.mask,
-            u64::from(self.block) << 16,
-        ))
-    }
-
-    /// The operation at [`Work::next_place`] has been kept and posted, in one block.
+    /// One more has been posted.
     #[inline(always)]
     pub(crate) fn posted(&mut self) {
         self.head = self.head.wrapping_add(1);
-        self.block = self.block.wrapping_add(1);
     }
 
-    /// The consumer's cookie of the oldest operation, if it is the one at this place; it is done now. None if it must be asked for in
-    /// the other way.
+    /// So many more are done.
     #[inline(always)]
-    pub(crate) fn retire_oldest(&mut self, index: u32) -> Option<u64> {
-        let tail = self.tail;
-        if (tail ^ index) & self.mask != 0 || tail == self.head {
-            return None;
-        }
-        let user_cookie = self.cells.as_ref()?.first(index);
-        self.tail = tail.wrapping_add(1);
-        Some(user_cookie)
-    }
-
-    /// Keeps the consumer's cookie of the operation about to be posted; gives its place.
-    #[inline(always)]
-    pub(crate) fn keep(&self, cookies: &DmaSlice, user_cookie: u64, marks: u64) -> u32 {
-        // Inside the memory by construction; a failure would only lose the cookie.
-        let place = self.place(self.head);
-        let _ = cookies.store_be64(place, user_cookie);
-        let _ = cookies.store_be64(place + 8, u64::from(self.block) << 16 | marks);
-        self.head & self.mask
-    }
-
-    /// The same for an operation about the window in `slot`.
-    pub(crate) fn keep_for(&self, cookies: &DmaSlice, user_cookie: u64, marks: u64, slot: u16) -> u32 {
-        let index = self.keep(cookies, user_cookie, marks);
-        let kept = u64::from(slot) << 32 | u64::from(self.block) << 16 | marks;
-        let _ = cookies.store_be64(self.place(self.head) + 8, kept);
-        index
-    }
-
-    /// The slot of the window of the bind at this place.
-    pub(crate) fn window_slot(&self, cookies: &DmaSlice, index: u32) -> Option<u16> {
-        let kept = cookies.load_be64(self.place(index) + 8).ok()?;
-        Cookie(kept & 0xffff).is_bind().then_some((kept >> 32) as u16)
-    }
-
-    #[inline(always)]
-    pub(crate) fn user_cookie(&self, cookies: &DmaSlice, index: u32) -> u64 {
-        cookies.load_be64(self.place(index)).unwrap_or(0)
-    }
-
-    /// First block of the request of this number.
-    pub(crate) fn block_of(&self, cookies: &DmaSlice, number: u32) -> Option<u16> {
-        cookies.load_be64(self.place(number) + 8).ok().map(|kept| (kept >> 16) as u16)
-    }
-
-    /// The consumer's cookie of the operation at this place, which and all before which are done now. None if it is not
-    /// outstanding.
-    #[inline(always)]
-    pub(crate) fn retire(&mut self, cookies: &Option<DmaSlice>, index: u32) -> Option<u64> {
-        let ahead = index.wrapping_sub(self.tail) & self.mask;
-        if ahead >= self.outstanding() {
-            return None;
-        }
-        let user_cookie = match &self.cells {
-            Some(cells) => cells.first(index),
-            None => self.user_cookie(cookies.as_ref()?, index),
-        };
-        self.tail = self.tail.wrapping_add(ahead + 1);
-        Some(user_cookie)
+    pub(crate) fn retired(&mut self, count: u16) {
+        self.tail = self.tail.wrapping_add(u32::from(count));
     }
 }
 
@@ -229,12 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_carry_everything() {
-        let cookie =
-            Cookie::new(0x8000_0000, 0xabcd, DtoOperation::RdmaRead, Cookie::SUPPRESS | Cookie::UNSIGNALLED);
-        assert_eq!((cookie.length(), cookie.index()), (0x8000_0000, 0xabcd));
-        assert_eq!(cookie.operation(), DtoOperation::RdmaRead);
-        assert!(cookie.is_silent() && cookie.is_unsignalled() && !cookie.is_marker());
+    fn notes_carry_everything() {
+        let note = Note::new(0x8000_0000, DtoOperation::RdmaRead, Note::SUPPRESS | Note::UNSIGNALLED);
+        assert_eq!((note.length(), note.operation()), (0x8000_0000, DtoOperation::RdmaRead));
+        assert!(note.is_silent() && note.is_unsignalled() && !note.is_marker() && !note.is_bind());
+        assert_eq!(note.with(7), Kept { cookie: 7, note: note.0 });
         for operation in [
             DtoOperation::Send,
             DtoOperation::Receive,
@@ -243,17 +153,26 @@ mod tests {
             DtoOperation::CompareSwap,
             DtoOperation::FetchAdd,
         ] {
-            assert_eq!(Cookie::new(0, 0, operation, 0).operation(), operation);
+            let note = Note::new(u32::MAX, operation, 0);
+            assert_eq!((note.operation(), note.is_special(), note.0 & 0xff), (operation, false, 0));
         }
-        assert!(Cookie::new(0, 1, DtoOperation::Send, Cookie::MARKER).is_silent());
+        assert!(Note::new(0, DtoOperation::Send, Note::MARKER).is_silent());
+        let bind = Note::bind(0x8000_0001, 0xabcd, Note::UNSIGNALLED);
+        assert_eq!(bind.window(), (0x8000_0001, 0xabcd));
+        assert!(bind.is_bind() && bind.is_special() && bind.is_unsignalled() && !bind.is_silent());
+        assert_eq!(bind.0 & 0xff, 0);
     }
 
     #[test]
-    fn work_counts_and_places() {
-        let requests = Work::new(16, 0);
-        let receives = Work::new(3, requests.bytes());
-        assert_eq!((requests.bytes(), receives.bytes()), (512, 64));
-        assert_eq!((receives.place(0), receives.place(5)), (512, 528));
-        assert_eq!(Work::new(0, 8).bytes(), 0);
+    fn work_counts() {
+        let mut work = Work::new(2);
+        assert!(!work.is_full());
+        (work.head, work.tail) = (u32::MAX, u32::MAX);
+        work.posted();
+        work.posted();
+        assert_eq!((work.outstanding(), work.is_full()), (2, true));
+        work.retired(2);
+        assert_eq!((work.outstanding(), work.is_full()), (0, false));
+        assert!(Work::new(0).is_full());
     }
 }

@@ -8,7 +8,7 @@
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
 //! | [`cq`], [`qp`], [`srq`], [`wqe`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
-//! | [`caps`], [`cells`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
+//! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
 //!
@@ -54,7 +54,6 @@ extern crate std;
 mod barrier;
 mod buddy;
 pub mod caps;
-pub mod cells;
 mod cmd;
 pub mod config;
 pub mod cq;
@@ -78,7 +77,6 @@ pub mod types;
 pub mod wqe;
 
 pub use caps::Capabilities;
-pub use cells::DmaCells;
 pub use cmd::Ticket;
 pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
@@ -94,7 +92,7 @@ pub use hca::{
 pub use mmio::MmioBar;
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, MapError, Platform};
-pub use qp::{Qp, QpState};
+pub use qp::{Kept, Qp, QpState, Retired};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};

@@ -1,14 +1,15 @@
 //! Queue pairs: posting, ringing, retiring. The hot path.
 
 mod geometry;
+mod kept;
 mod queues;
 
 pub(crate) use geometry::QpGeometry;
+pub use kept::{Kept, Retired};
 
 use crate::barrier;
-use crate::cells::DmaCells;
 use crate::config::Service;
-use crate::cq::{CompletedWork, Completion, QpnInEntry, SendCompletion};
+use crate::cq::QpnInEntry;
 use crate::dma::DmaSlice;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
@@ -130,7 +131,7 @@ impl<B: Bar> Qp<B> {
             connected_limit: limit(!datagram),
             plain_limit: limit(!datagram && doorbell.blueflame == 0),
             write_base: 0,
-            blueflame: doorbell.blueflame != 0,
+            never_plain: doorbell.blueflame != 0,
             datagram_limit: limit(datagram),
             max_inline: limits.max_inline,
             reliable: service == Service::Rc,
@@ -231,10 +232,11 @@ impl<B: Bar> Qp<B> {
     #[must_use]
     #[inline]
     pub fn receive_outstanding(&self) -> u16 {
-        self.rq.as_ref().map_or(0, |rq| rq.head.wrapping_sub(rq.tail))
+        self.rq.as_ref().map_or(0, ReceiveQueue::outstanding)
     }
 
-    /// Posts a work request to the send queue; [`Qp::ring`] hands it to the device. Pieces of length 0 are left out.
+    /// Posts a work request to the send queue; [`Qp::ring`] hands it to the device. Pieces of length 0 are left out. `kept` is a cookie,
+    /// or [`Kept`].
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.
@@ -243,27 +245,27 @@ impl<B: Bar> Qp<B> {
         &mut self,
         op: SendOp,
         sges: &[Sge],
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<(), PostError> {
         if sges.len() >= usize::from(self.sq.connected_limit) {
-            return self.sq.post_fenced(op, sges, cookie, flags.bits());
+            return self.sq.post_fenced(op, sges, kept.into(), flags.bits());
         }
-        self.sq.post(op, sges, cookie, flags.bits())
+        self.sq.post(op, sges, kept.into(), flags.bits())
     }
 
     /// Posts a signalled RDMA write of one piece and rings at once, if there is nothing unusual about it; else does nothing and says
-    /// `false`: then [`Qp::post_send`] and [`Qp::ring`] tell why, or do it. What the owner keeps of it, `cell`, is written to its place.
+    /// `false`: then [`Qp::post_send`] and [`Qp::ring`] tell why, or do it.
     #[inline(always)]
     #[must_use]
-    pub fn write_plain(
-        &mut self,
-        remote: impl FnOnce() -> (u64, RKey),
-        sge: Sge,
-        cookie: u64,
-        cell: (&DmaCells, u32, [u64; 2]),
-    ) -> bool {
-        self.sq.write_plain(&mut self.record, &self.doorbell, remote, sge, cookie, cell)
+    pub fn write_plain(&mut self, remote: impl FnOnce() -> (u64, RKey), sge: Sge, kept: Kept) -> bool {
+        self.sq.write_plain(&mut self.record, &self.doorbell, remote, sge, kept)
+    }
+
+    /// From now on [`Qp::write_plain`] does nothing: for owners who know that the device is gone, and who look before they ring.
+    pub fn refuse_plain(&mut self) {
+        self.sq.never_plain = true;
+        self.sq.plain_limit = 0;
     }
 
     /// Posts a work request whose data is copied now, so that the caller may reuse it at once.
@@ -275,7 +277,7 @@ impl<B: Bar> Qp<B> {
         &mut self,
         op: SendOp,
         data: &[u8],
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<(), PostError> {
         let sq = &mut self.sq;
@@ -299,7 +301,7 @@ impl<B: Bar> Qp<B> {
         }
         unit = sq.put_inline(unit, data);
         let control = if fenced { small_fence(flags.bits()) } else { flags.bits() };
-        sq.finish(opcode, imm, unit - first, cookie, control);
+        sq.finish(opcode, imm, unit - first, kept.into(), control);
         if fenced {
             sq.unfence();
         }
@@ -316,7 +318,7 @@ impl<B: Bar> Qp<B> {
         to: &AddressVector,
         op: SendOp,
         sges: &[Sge],
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<(), PostError> {
         let sq = &mut self.sq;
@@ -335,7 +337,7 @@ impl<B: Bar> Qp<B> {
             unit += 1;
         }
         unit = sq.put_sges(unit, sges)?;
-        sq.finish(opcode, imm, unit - first, cookie, flags.bits());
+        sq.finish(opcode, imm, unit - first, kept.into(), flags.bits());
         Ok(())
     }
 
@@ -352,7 +354,7 @@ impl<B: Bar> Qp<B> {
         &mut self,
         window: &mut MemoryWindow,
         bind: &MwBind,
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<RKey, PostError> {
         if bind.length & INLINE_SEG != 0 {
@@ -361,7 +363,7 @@ impl<B: Bar> Qp<B> {
         let old = window.rkey.get();
         let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
         let bind = (bind.length > 0).then_some(bind);
-        self.post_umr(window.kind, old, new, bind, cookie, flags)?;
+        self.post_umr(window.kind, old, new, bind, kept, flags)?;
         window.rkey = new;
         Ok(new)
     }
@@ -374,10 +376,10 @@ impl<B: Bar> Qp<B> {
     pub fn post_local_invalidate(
         &mut self,
         rkey: RKey,
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        self.post_umr(MwType::Two, rkey.get(), rkey, None, cookie, flags)
+        self.post_umr(MwType::Two, rkey.get(), rkey, None, kept, flags)
     }
 
     fn post_umr(
@@ -386,7 +388,7 @@ impl<B: Bar> Qp<B> {
         old: u32,
         new: RKey,
         bind: Option<&MwBind>,
-        cookie: u64,
+        kept: impl Into<Kept>,
         flags: SendFlags,
     ) -> Result<(), PostError> {
         let qpn = self.number().get();
@@ -401,7 +403,7 @@ impl<B: Bar> Qp<B> {
             sq.ring.put(first + 1 + index, *high, *low);
         }
         let control = if sq.fenced != 0 { small_fence(flags.bits()) } else { flags.bits() };
-        sq.finish(SendOpcode::UMR, old, 1 + used, cookie, control);
+        sq.finish(SendOpcode::UMR, old, 1 + used, kept.into(), control);
         sq.fence_next();
         Ok(())
     }
@@ -411,12 +413,12 @@ impl<B: Bar> Qp<B> {
     /// # Errors
     /// [`PostError`]; nothing was posted.
     #[inline]
-    pub fn post_recv(&mut self, sges: &[Sge], cookie: u64) -> Result<(), PostError> {
+    pub fn post_recv(&mut self, sges: &[Sge], kept: impl Into<Kept>) -> Result<(), PostError> {
         let Some(rq) = &mut self.rq else { return Err(PostError::WrongService) };
         if sges.len() > usize::from(rq.max_sge) {
             return Err(PostError::TooManySges);
         }
-        if rq.head.wrapping_sub(rq.tail) >= rq.size {
+        if rq.outstanding() >= rq.size {
             return Err(PostError::Full);
         }
         let stride = 1usize << rq.log_stride;
@@ -435,23 +437,25 @@ impl<B: Bar> Qp<B> {
         if unit - first < stride {
             rq.ring.put(unit, u64::from(DATA_LKEY_TERMINATOR), 0);
         }
-        rq.slots.put_native(usize::from(rq.head), cookie, 0);
+        let Kept { cookie, note } = kept.into();
+        rq.slots.put_native(usize::from(rq.head), cookie, note);
         rq.head = rq.head.wrapping_add(1);
         barrier::publish();
         self.record.store_first(u32::from(rq.head));
         Ok(())
     }
 
-    /// The pieces of an outstanding receive (`nth` from 0, the oldest), read back from the ring into `out`: their number, and the cookie.
+    /// The pieces of an outstanding receive (`nth` from 0, the oldest), read back from the ring into `out`: their number, and what is
+    /// kept with it.
     /// `None` if fewer are outstanding; pieces beyond `out` are left out.
     #[must_use]
-    pub fn posted_recv(&self, nth: u16, out: &mut [Sge]) -> Option<(usize, u64)> {
+    pub fn posted_recv(&self, nth: u16, out: &mut [Sge]) -> Option<(usize, Kept)> {
         let rq = self.rq.as_ref()?;
         if nth >= self.receive_outstanding() {
             return None;
         }
-        let entry = usize::from(rq.tail.wrapping_add(nth));
-        let first = entry << rq.log_stride;
+        let index = rq.tail.wrapping_add(nth);
+        let first = usize::from(index) << rq.log_stride;
         let mut count = 0;
         for (slot, unit) in out.iter_mut().zip(first..first + (1 << rq.log_stride)) {
             let (head, address) = rq.ring.get(unit);
@@ -462,7 +466,7 @@ impl<B: Bar> Qp<B> {
             *slot = Sge { address, length, lkey };
             count += 1;
         }
-        Some((count, rq.slots.get_native(entry).0))
+        Some((count, rq.kept(index)))
     }
 
     /// Hands everything posted to the send queue to the device: once for any number of posts.
@@ -481,56 +485,6 @@ impl<B: Bar> Qp<B> {
             self.doorbell.bar.write64(self.doorbell.offset, u64::from_be(last));
         } else {
             sq.ring_blueflame(&mut self.doorbell);
-        }
-    }
-
-    /// Frees the slots that `completion` reports done and gives the cookie of its work request. In the send queue, earlier
-    /// work requests without a completion of their own are freed with it; in the receive queue completions come in order. Receives
-    /// from a shared queue are retired there: [`Srq::retire`](crate::Srq::retire).
-    ///
-    /// `None` (and a count in [`Qp::spurious_completions`]) if the completion names no outstanding work request of this queue
-    /// pair.
-    #[inline]
-    pub fn retire(&mut self, completion: &Completion) -> Option<u64> {
-        self.retire_work(completion.work())
-    }
-
-    /// [`Qp::retire`] for what [`Cq::poll_send`](crate::Cq::poll_send) gave.
-    #[inline(always)]
-    pub fn retire_send(&mut self, completion: &SendCompletion) -> Option<u64> {
-        let known = completion.is_of(self.qpn_in_entry);
-        let cookie = if known { self.sq.retire(completion.wqe_counter()) } else { None };
-        if cookie.is_none() {
-            self.spurious = self.spurious.saturating_add(1);
-        }
-        cookie
-    }
-
-    fn retire_work(&mut self, completion: CompletedWork) -> Option<u64> {
-        let cookie = if completion.qpn() != self.number() {
-            None
-        } else if completion.is_send() {
-            self.sq.retire(completion.wqe_counter())
-        } else {
-            self.rq.as_mut().and_then(|rq| rq.retire(completion))
-        };
-        if cookie.is_none() {
-            self.spurious = self.spurious.saturating_add(1);
-        }
-        cookie
-    }
-
-    /// The cookie of the work request that `completion` reports done, which stays outstanding: for completions that were only
-    /// [peeked](crate::Cq::peek) at.
-    #[must_use]
-    #[inline]
-    pub fn cookie(&self, completion: &Completion) -> Option<u64> {
-        if completion.qpn() != self.number() {
-            None
-        } else if completion.is_send() {
-            self.sq.find(completion.wqe_counter()).map(|(cookie, _)| cookie)
-        } else {
-            self.rq.as_ref().and_then(|rq| rq.find(completion.work())).map(|(cookie, _)| cookie)
         }
     }
 }

@@ -84,7 +84,7 @@ impl Bed {
         self.near.put(at, &filled(pair as u8, message, len));
         let sge = self.near.sge(at, len);
         self.senders[pair]
-            .post_send(SendOp::SendImm(message), &[sge], message.into(), SendFlags::SIGNALED)
+            .post_send(SendOp::SendImm(message), &[sge], u64::from(message), SendFlags::SIGNALED)
             .expect("room");
         self.senders[pair].ring();
     }

@@ -1,8 +1,7 @@
 //! Send and receive queue: what is outstanding, and the bytes of work requests.
 
-use super::Doorbell;
+use super::{Doorbell, Kept, Retired};
 use crate::barrier;
-use crate::cells::DmaCells;
 use crate::cq::CompletedWork;
 use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS, DoorbellRecord, Units};
@@ -14,8 +13,8 @@ use mlx5_prm::datapath::{FmCeSe, INLINE_SEG, SendOpcode};
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pub(super) ring: Units,
-    /// One unit for each basic block: cookie, and in the second quadword the index of this work request (bits 15:0) and of
-    /// the one after it (31:16).
+    /// One unit for each basic block: in that of a work request's first block what is [kept](Kept) with it, and in bits 7:0 of the
+    /// second quadword its number of blocks. Those bits are 0 for its other blocks.
     pub(super) slots: Units,
     /// QP number in the place the control segment has it.
     pub(super) qpn_shifted: u32,
@@ -38,8 +37,8 @@ pub(super) struct SendQueue {
     pub(super) max_inline: u16,
     /// First quadword of an RDMA write of one piece, without its index.
     pub(super) write_base: u64,
-    /// Whether small work requests are written straight to the device.
-    pub(super) blueflame: bool,
+    /// Whether `plain_limit` is 0 for good: small work requests are written straight to the device, or the device is gone.
+    pub(super) never_plain: bool,
     /// Whether the service has RDMA reads, atomics, invalidation.
     pub(super) reliable: bool,
     /// What `connected_limit` will be again after the next work request, which must wait for a change of memory keys; 0 if it need not.
@@ -59,6 +58,9 @@ pub(super) struct ReceiveQueue {
     pub(super) inline_receive: bool,
 }
 
+/// The bits of a slot's second quadword that have the number of blocks.
+const BLOCKS_MASK: u64 = 0xff;
+
 /// Basic blocks of so many units, without the overflow check of `div_ceil`: a work request has few.
 #[inline(always)]
 const fn blocks(units: usize) -> usize {
@@ -77,10 +79,16 @@ impl SendQueue {
         usize::from(self.head) * BLOCK_UNITS
     }
 
+    /// Index of the oldest work request, if one is outstanding.
+    #[inline(always)]
+    fn tail(&self) -> u16 {
+        self.end.wrapping_sub(self.size)
+    }
+
     /// Basic blocks posted and not yet retired.
     #[inline(always)]
     pub(super) fn outstanding(&self) -> u16 {
-        self.head.wrapping_add(self.size).wrapping_sub(self.end)
+        self.head.wrapping_sub(self.tail())
     }
 
     /// Whether a work request of so many units fits behind what is outstanding.
@@ -99,7 +107,7 @@ impl SendQueue {
         &mut self,
         op: SendOp,
         sges: &[Sge],
-        cookie: u64,
+        kept: Kept,
         control: u8,
     ) -> Result<(), PostError> {
         // Before anything is written: the next block may still belong to the device.
@@ -108,10 +116,10 @@ impl SendQueue {
         }
         match op {
             SendOp::Write { raddr, rkey } => {
-                self.post_piece(SendOpcode::RDMA_WRITE, Some((raddr, rkey)), op, sges, cookie, control)
+                self.post_piece(SendOpcode::RDMA_WRITE, Some((raddr, rkey)), op, sges, kept, control)
             }
-            SendOp::Send => self.post_piece(SendOpcode::SEND, None, op, sges, cookie, control),
-            _ => self.post_any(op, sges, cookie, control),
+            SendOp::Send => self.post_piece(SendOpcode::SEND, None, op, sges, kept, control),
+            _ => self.post_any(op, sges, kept, control),
         }
     }
 
@@ -124,12 +132,12 @@ impl SendQueue {
         remote: Option<(u64, RKey)>,
         op: SendOp,
         sges: &[Sge],
-        cookie: u64,
+        kept: Kept,
         control: u8,
     ) -> Result<(), PostError> {
-        let [sge] = sges else { return self.post_any(op, sges, cookie, control) };
+        let [sge] = sges else { return self.post_any(op, sges, kept, control) };
         if sge.length.wrapping_sub(1) >= INLINE_SEG - 1 {
-            return self.post_any(op, sges, cookie, control);
+            return self.post_any(op, sges, kept, control);
         }
         let head = self.head;
         let block = self.ring.block(usize::from(head));
@@ -146,9 +154,7 @@ impl SendQueue {
         block[0].store(first, Ordering::Relaxed);
         block[1].store(control_second(control, 0).to_be(), Ordering::Relaxed);
         let next = head.wrapping_add(1);
-        let slot = self.slots.unit(usize::from(head));
-        slot[0].store(cookie, Ordering::Relaxed);
-        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
+        self.keep(head, kept, 1);
         self.head = next;
         self.last = first;
         Ok(())
@@ -156,7 +162,7 @@ impl SendQueue {
 
     /// Any work request of a connected service, with any number of pieces. There is one block for it at least.
     #[inline(never)]
-    fn post_any(&mut self, op: SendOp, sges: &[Sge], cookie: u64, control: u8) -> Result<(), PostError> {
+    fn post_any(&mut self, op: SendOp, sges: &[Sge], kept: Kept, control: u8) -> Result<(), PostError> {
         let (opcode, imm, remote) = op.parts();
         if !self.reliable && (op.is_answered() || opcode == SendOpcode::SEND_INVAL) {
             return Err(PostError::WrongService);
@@ -185,7 +191,7 @@ impl SendQueue {
             unit += 1;
         }
         let end = self.put_sges(unit, sges)?;
-        self.finish(opcode, imm, end - first, cookie, control);
+        self.finish(opcode, imm, end - first, kept, control);
         Ok(())
     }
 
@@ -197,20 +203,19 @@ impl SendQueue {
         &mut self,
         op: SendOp,
         sges: &[Sge],
-        cookie: u64,
+        kept: Kept,
         control: u8,
     ) -> Result<(), PostError> {
         let limit = self.connected_limit.max(self.fenced);
         if sges.len() >= usize::from(limit) {
             return Err(too_many(limit));
         }
-        self.post(op, sges, cookie, small_fence(control))?;
+        self.post(op, sges, kept, small_fence(control))?;
         self.unfence();
         Ok(())
     }
 
-    /// An RDMA write of one piece, rung for at once. False, and nothing was done, if there is anything unusual about it. What the owner
-    /// keeps of it goes to its cell.
+    /// An RDMA write of one piece, rung for at once. False, and nothing was done, if there is anything unusual about it.
     // One way through without a call, so that registers need not be saved.
     #[inline(always)]
     pub(super) fn write_plain<B: Bar>(
@@ -219,18 +224,14 @@ impl SendQueue {
         doorbell: &Doorbell<B>,
         remote: impl FnOnce() -> (u64, RKey),
         sge: Sge,
-        cookie: u64,
-        (cells, place, kept): (&DmaCells, u32, [u64; 2]),
+        kept: Kept,
     ) -> bool {
         let head = self.head;
         if self.plain_limit < 2 || head == self.end || sge.length.wrapping_sub(1) >= INLINE_SEG - 1 {
             return false;
         }
-        cells.put(place, kept[0], kept[1]);
+        self.keep(head, kept, 1);
         let next = head.wrapping_add(1);
-        let slot = self.slots.unit(usize::from(head));
-        slot[0].store(cookie, Ordering::Relaxed);
-        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
         let block = self.ring.block(usize::from(head));
         block[4].store(data_first(&sge).to_be(), Ordering::Relaxed);
         block[5].store(sge.address.to_be(), Ordering::Relaxed);
@@ -258,7 +259,7 @@ impl SendQueue {
     pub(super) fn unfence(&mut self) {
         if self.fenced != 0 {
             (self.connected_limit, self.fenced) = (self.fenced, 0);
-            self.plain_limit = if self.blueflame { 0 } else { self.connected_limit };
+            self.plain_limit = if self.never_plain { 0 } else { self.connected_limit };
         }
     }
 
@@ -311,18 +312,27 @@ impl SendQueue {
 
     /// The control segment of a work request of `ds` units, the slot, the new head.
     #[inline(always)]
-    pub(super) fn finish(&mut self, opcode: SendOpcode, imm: u32, ds: usize, cookie: u64, control: u8) {
+    pub(super) fn finish(&mut self, opcode: SendOpcode, imm: u32, ds: usize, kept: Kept, control: u8) {
         let head = self.head;
         let first = control_first(head, opcode, self.qpn_shifted, ds).to_be();
         let block = self.ring.block(usize::from(head));
         block[0].store(first, Ordering::Relaxed);
         block[1].store(control_second(control, imm).to_be(), Ordering::Relaxed);
-        let next = head.wrapping_add(blocks(ds) as u16);
-        let slot = self.slots.unit(usize::from(head));
-        slot[0].store(cookie, Ordering::Relaxed);
-        slot[1].store(slot_meta(head, next), Ordering::Relaxed);
-        self.head = next;
+        let used = blocks(ds) as u16;
+        self.keep(head, kept, used);
+        for inner in 1..used {
+            self.keep(head.wrapping_add(inner), Kept::default(), 0);
+        }
+        self.head = head.wrapping_add(used);
         self.last = first;
+    }
+
+    /// Fills the slot of a block: of a work request of so many blocks, or 0 for one that none begins at.
+    #[inline(always)]
+    fn keep(&self, index: u16, kept: Kept, blocks: u16) {
+        let slot = self.slots.unit(usize::from(index));
+        slot[0].store(kept.cookie, Ordering::Relaxed);
+        slot[1].store(kept.note & !BLOCKS_MASK | u64::from(blocks), Ordering::Relaxed);
     }
 
     /// Writes a lone small work request to the register, else only its first quadword; then turns to the other half.
@@ -349,23 +359,58 @@ impl SendQueue {
         self.rung = self.head;
     }
 
-    /// The cookie of the outstanding work request at `index`, and the index after it.
+    /// What the slot of a block says: of the work request that begins there, its number of blocks too.
     #[inline(always)]
-    pub(super) fn find(&self, index: u16) -> Option<(u64, u16)> {
-        let (head, outstanding) = (self.head, self.outstanding());
+    fn slot(&self, index: u16) -> (Kept, u16) {
         let slot = self.slots.unit(usize::from(index));
-        let (cookie, meta) = (slot[0].load(Ordering::Relaxed), slot[1].load(Ordering::Relaxed));
-        let next = (meta >> 16) as u16;
-        // Outstanding are those that end behind the tail and not behind the head: fewer blocks are left after them than are now.
-        let left = head.wrapping_sub(next);
-        (meta as u16 == index && left < outstanding).then_some((cookie, next))
+        let (cookie, second) = (slot[0].load(Ordering::Relaxed), slot[1].load(Ordering::Relaxed));
+        (Kept { cookie, note: second & !BLOCKS_MASK }, (second & BLOCKS_MASK) as u16)
     }
 
-    #[inline(always)]
-    pub(super) fn retire(&mut self, index: u16) -> Option<u64> {
-        let (cookie, next) = self.find(index)?;
+    /// What is kept with the outstanding work request at `index`, and the index after it.
+    #[inline]
+    pub(super) fn find(&self, index: u16) -> Option<(Kept, u16)> {
+        let (outstanding, older) = (self.outstanding(), index.wrapping_sub(self.tail()));
+        let (kept, used) = self.slot(index);
+        (older < outstanding && used != 0 && used <= outstanding - older)
+            .then_some((kept, index.wrapping_add(used)))
+    }
+
+    /// Retires the work request at `index` and all before it.
+    pub(super) fn retire(&mut self, index: u16) -> Option<Retired> {
+        let (kept, next) = self.find(index)?;
+        let older = index.wrapping_sub(self.tail());
+        let (mut count, mut passed) = (1, 0);
+        while passed < older {
+            let (_, used) = self.slot(self.tail().wrapping_add(passed));
+            if used == 0 || used > older - passed {
+                return None;
+            }
+            passed += used;
+            count += 1;
+        }
         self.end = next.wrapping_add(self.size);
-        Some(cookie)
+        Some(Retired { kept, count })
+    }
+
+    /// Retires the work request at `index` if it is the oldest, and if `accept` takes what is kept with it.
+    #[inline(always)]
+    pub(super) fn retire_oldest(&mut self, index: u16, accept: impl FnOnce(Kept) -> bool) -> Option<Kept> {
+        // All that is outstanding was posted in order, so nothing but the oldest begins where the tail is.
+        if index.wrapping_add(self.size) != self.end || index == self.head {
+            return None;
+        }
+        let (kept, used) = self.slot(index);
+        if !accept(kept) {
+            return None;
+        }
+        self.end = self.end.wrapping_add(used);
+        Some(kept)
+    }
+
+    /// Retires the oldest work request.
+    pub(super) fn take_oldest(&mut self) -> Option<Kept> {
+        self.retire(self.tail()).map(|retired| retired.kept)
     }
 }
 
@@ -399,12 +444,6 @@ pub(super) fn data_first(sge: &Sge) -> u64 {
     u64::from(sge.length) << 32 | u64::from(sge.lkey.get())
 }
 
-/// What a slot says of its work request: see [`SendQueue::slots`].
-#[inline(always)]
-fn slot_meta(index: u16, next: u16) -> u64 {
-    u64::from(next) << 16 | u64::from(index)
-}
-
 /// The control byte of a work request that waits for a change of memory keys besides what it waits for already.
 pub(super) fn small_fence(control: u8) -> u8 {
     let mode = if control & FmCeSe::FENCE_MASK.bits() == 0 {
@@ -416,20 +455,41 @@ pub(super) fn small_fence(control: u8) -> u8 {
 }
 
 impl ReceiveQueue {
-    /// The cookie of the receive that `completion` reports, and how many are older.
+    /// Receives posted and not yet retired.
+    #[inline(always)]
+    pub(super) fn outstanding(&self) -> u16 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// What is kept with the receive at `index`.
+    #[inline(always)]
+    pub(super) fn kept(&self, index: u16) -> Kept {
+        let (cookie, note) = self.slots.get_native(usize::from(index));
+        Kept { cookie, note }
+    }
+
+    /// What is kept with the receive that `completion` reports, and how many are older.
     #[inline]
-    pub(super) fn find(&self, completion: CompletedWork) -> Option<(u64, u16)> {
+    pub(super) fn find(&self, completion: CompletedWork) -> Option<(Kept, u16)> {
         let older = completion.wqe_counter().wrapping_sub(self.tail) & (self.size - 1);
         let possible = self.inline_receive || !completion.is_inline();
-        let entry = self.tail.wrapping_add(older);
-        (older < self.head.wrapping_sub(self.tail) && possible)
-            .then(|| (self.slots.get_native(usize::from(entry)).0, older))
+        (older < self.outstanding() && possible).then(|| (self.kept(self.tail.wrapping_add(older)), older))
     }
 
     #[inline]
-    pub(super) fn retire(&mut self, completion: CompletedWork) -> Option<u64> {
-        let (cookie, 0) = self.find(completion)? else { return None };
+    pub(super) fn retire(&mut self, completion: CompletedWork) -> Option<Retired> {
+        let (kept, 0) = self.find(completion)? else { return None };
         self.tail = self.tail.wrapping_add(1);
-        Some(cookie)
+        Some(Retired { kept, count: 1 })
+    }
+
+    /// Retires the oldest receive.
+    pub(super) fn take_oldest(&mut self) -> Option<Kept> {
+        if self.outstanding() == 0 {
+            return None;
+        }
+        let kept = self.kept(self.tail);
+        self.tail = self.tail.wrapping_add(1);
+        Some(kept)
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::{Access, QpConfig};
-use crate::cq::Cq;
+use crate::cq::{Completion, Cq, SendCompletion};
 use crate::testing::{Recorder, bytes, memory};
 use crate::types::{CqNumber, LKey, Lid, Path, Pd, QKey, RKey};
 use mlx5_prm::datapath::wqe_ctrl_seg;
@@ -49,6 +49,17 @@ impl Bench {
 
     /// A completion as the device writes it, taken from the queue.
     fn completion(&mut self, opcode: u8, qpn: u32, wqe_counter: u16) -> Completion {
+        self.complete(opcode, qpn, wqe_counter);
+        self.cq.poll().expect("sound").expect("there")
+    }
+
+    /// The same for a success of the send queue, taken as what it is.
+    fn sent(&mut self, wqe_counter: u16) -> SendCompletion {
+        self.complete(0, QPN, wqe_counter);
+        self.cq.poll_send().expect("there")
+    }
+
+    fn complete(&mut self, opcode: u8, qpn: u32, wqe_counter: u16) {
         let at = (self.completions % 64) as usize * 64;
         let owner = (self.completions / 64) as u8 & 1;
         self.completions += 1;
@@ -57,7 +68,6 @@ impl Bench {
         cqe[0x3c..0x3e].copy_from_slice(&wqe_counter.to_be_bytes());
         cqe[0x3f] = opcode << 4 | owner;
         self.cq_memory.write(at, &cqe).expect("inside");
-        self.cq.poll().expect("sound").expect("there")
     }
 }
 
@@ -183,9 +193,9 @@ fn receives_end_with_a_terminator() {
     assert_eq!(bench.qp.post_recv(&[], 15), Err(PostError::Full));
     assert_eq!(bench.qp.post_recv(&[sge(1, 1); 4], 15), Err(PostError::TooManySges));
     let mut pieces = [sge(0, 0); 3];
-    assert_eq!(bench.qp.posted_recv(0, &mut pieces), Some((2, 11)));
+    assert_eq!(bench.qp.posted_recv(0, &mut pieces), Some((2, Kept::from(11))));
     assert_eq!(pieces, [sge(0x5000, 100), sge(0x6000, 50), sge(0, 0)]);
-    assert_eq!(bench.qp.posted_recv(3, &mut pieces), Some((1, 14)));
+    assert_eq!(bench.qp.posted_recv(3, &mut pieces), Some((1, Kept::from(14))));
     assert_eq!(bench.qp.posted_recv(4, &mut pieces), None);
     let first = bench.completion(2, QPN, 0);
     assert_eq!(bench.qp.retire(&first), Some(11));
@@ -244,6 +254,49 @@ fn impossible_completions_retire_nothing() {
 }
 
 #[test]
+fn what_is_kept_comes_back() {
+    let mut bench = Bench::new(Service::Rc, 8, 8, 0);
+    let kept = |n: u64| Kept { cookie: n, note: !n << 8 };
+    let five = [sge(1, 1); 4];
+    for n in 0..4 {
+        let pieces = if n % 2 == 0 { &five[..] } else { &five[..1] };
+        bench.qp.post_send(SendOp::Send, pieces, kept(n), SendFlags::empty()).expect("room");
+        bench.qp.post_recv(&five[..1], kept(100 + n)).expect("room");
+    }
+    // They begin at blocks 0, 2, 3, 5.
+    assert_eq!(bench.qp.send_end(), 6);
+    let third = bench.completion(0, QPN, 3);
+    assert_eq!((bench.qp.kept(&third), bench.qp.end_of(&third)), (Some(kept(2)), Some(5)));
+    let plain = bench.sent(3);
+    assert_eq!(bench.qp.retire_oldest(&plain, |_| true), None, "not the oldest");
+    assert_eq!(bench.qp.retire_kept(&third), Some(Retired { kept: kept(2), count: 3 }));
+    assert_eq!((bench.qp.kept(&third), bench.qp.end_of(&third)), (None, None));
+    let plain = bench.sent(5);
+    assert_eq!(bench.qp.retire_oldest(&plain, |at| at != kept(3)), None, "not wanted");
+    assert_eq!(bench.qp.retire_oldest(&plain, |at| at == kept(3)), Some(kept(3)));
+    assert_eq!(bench.qp.retire_oldest(&plain, |_| true), None, "only once");
+    assert_eq!((bench.qp.send_outstanding(), bench.qp.take_send()), (0, None));
+    bench.qp.post_send(SendOp::Send, &five, kept(4), SendFlags::empty()).expect("room");
+    assert_eq!((bench.qp.take_send(), bench.qp.take_send()), (Some(kept(4)), None));
+    let received = bench.completion(2, QPN, 0);
+    assert_eq!(bench.qp.retire_kept(&received), Some(Retired { kept: kept(100), count: 1 }));
+    assert_eq!((0..4).map(|_| bench.qp.take_recv()).last(), Some(None));
+    assert_eq!((bench.qp.receive_outstanding(), bench.qp.spurious_completions()), (0, 0));
+}
+
+#[test]
+fn a_device_that_is_gone_is_not_written_to_plainly() {
+    let mut bench = Bench::new(Service::Rc, 8, 0, 0);
+    let remote = || (0x100, RKey::new(5));
+    assert!(bench.qp.write_plain(remote, sge(0x10, 64), Kept::from(1)));
+    assert_eq!(bench.bar.take().len(), 1);
+    bench.qp.refuse_plain();
+    assert!(!bench.qp.write_plain(remote, sge(0x10, 64), Kept::from(2)));
+    assert!(bench.bar.take().is_empty());
+    assert_eq!((bench.qp.take_send(), bench.qp.take_send()), (Some(Kept::from(1)), None));
+}
+
+#[test]
 fn impossible_sizes_are_refused() {
     assert!(QpGeometry::new(1 << 16, 0, 6, 1).is_none());
     assert!(QpGeometry::new(1 << 14, 0, 16, 1).is_none(), "blocks, not requests, are counted in 16 bits");
@@ -290,8 +343,8 @@ proptest! {
                     let pick = pick % sends.len();
                     let (cookie, index) = sends[pick];
                     sends.drain(..=pick);
-                    let done = bench.completion(0, QPN, index);
-                    prop_assert_eq!(bench.qp.retire(&done), Some(cookie));
+                    let done = bench.sent(index);
+                    prop_assert_eq!(bench.qp.retire_send(&done), Some(cookie));
                     let tail = sends.front().map_or(head, |s| s.1);
                     free = blocks - usize::from(head.wrapping_sub(tail));
                     prop_assert_eq!(usize::from(bench.qp.send_outstanding()), blocks - free);
