@@ -1,11 +1,11 @@
-//! Post and dequeue of DAT: some connections of one adapter with another.
+//! Posts and dequeues of DAT: some connections of one adapter with another.
 
 use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaSlice, DtoStatus,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet, MemPriv,
-    Platform, PspFlags, Qos, RmrTriplet,
+    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaSlice, DtoOperation,
+    DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet,
+    MemPriv, Platform, PspFlags, Qos, RmrTriplet,
 };
 use hca_model::Profile;
 use tests::dat::address;
@@ -34,6 +34,32 @@ fn measured_dat_post_write(
 #[inline(never)]
 fn measured_dat_dequeue(adapter: &mut BenchAdapter, evd: EvdHandle) -> DatResult<Event> {
     adapter.evd_dequeue(evd)
+}
+
+#[inline(never)]
+fn measured_dat_post_send(
+    adapter: &mut BenchAdapter,
+    ep: EpHandle,
+    local: &LmrTriplet,
+    cookie: u64,
+) -> DatResult<()> {
+    adapter.ep_post_send(ep, std::slice::from_ref(local), cookie, CompletionFlags::empty())
+}
+
+#[inline(never)]
+fn measured_dat_post_recv(
+    adapter: &mut BenchAdapter,
+    ep: EpHandle,
+    local: &LmrTriplet,
+    cookie: u64,
+) -> DatResult<()> {
+    adapter.ep_post_recv(ep, std::slice::from_ref(local), cookie, CompletionFlags::empty())
+}
+
+// Not word for word as the one for requests, or the compiler makes one function of both.
+#[inline(never)]
+fn measured_dat_dequeue_recv(adapter: &mut BenchAdapter, evd: &EvdHandle) -> DatResult<Event> {
+    adapter.evd_dequeue(*evd)
 }
 
 /// Two adapters of one world.
@@ -118,6 +144,22 @@ impl Side {
     }
 }
 
+impl Side {
+    /// What a handle sends, writes or receives.
+    fn segment(&self, handle: usize) -> LmrTriplet {
+        let at = (self.memory.va() + handle * LEN) as u64;
+        LmrTriplet::new(self.lmr.lmr_context, at, LEN as u64)
+    }
+
+    /// The handle whose transfer an event says is done, and the cookie.
+    fn done(&self, event: Event, operation: DtoOperation) -> (usize, u64) {
+        let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
+        assert_eq!((dto.status, dto.transferred_length), (DtoStatus::Success, LEN as u64));
+        assert_eq!((event.evd, dto.operation), (self.transfers, operation));
+        (self.eps.iter().position(|ep| *ep == dto.ep).expect("one of them"), dto.user_cookie)
+    }
+}
+
 /// Makes and checks the operations.
 pub fn run(handles: usize) {
     let mut adapters = adapters(2);
@@ -136,14 +178,18 @@ pub fn run(handles: usize) {
         }
     }
 
+    writes(&mut adapters, &sides, handles);
+    sends(&mut adapters, &sides, handles);
+}
+
+fn writes(adapters: &mut [BenchAdapter; 2], [near, far]: &[Side; 2], handles: usize) {
     let mut done = 0;
     while done < OPERATIONS {
         let batch = handles.min(OPERATIONS - done);
         for handle in 0..batch {
             let word = (done + handle) as u64;
             near.memory.store_be64(handle * LEN, word).expect("inside");
-            let at = (near.memory.va() + handle * LEN) as u64;
-            let local = LmrTriplet::new(near.lmr.lmr_context, at, LEN as u64);
+            let local = near.segment(handle);
             let at = (far.memory.va() + handle * LEN) as u64;
             let remote = RmrTriplet::new(far.lmr.rmr_context, at, LEN as u64);
             measured_dat_post_write(&mut adapters[0], near.eps[handle], &local, word, &remote)
@@ -153,11 +199,36 @@ pub fn run(handles: usize) {
         adapters[0].platform().settle();
         for _ in 0..batch {
             let event = measured_dat_dequeue(&mut adapters[0], near.transfers).expect("an event");
-            let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
-            assert_eq!((dto.status, dto.transferred_length), (DtoStatus::Success, LEN as u64));
-            let handle = near.eps.iter().position(|ep| *ep == dto.ep).expect("one of them");
-            assert_eq!(dto.user_cookie, (done + handle) as u64);
-            assert_eq!(far.memory.load_be64(handle * LEN), Ok(dto.user_cookie));
+            let (handle, cookie) = near.done(event, DtoOperation::RdmaWrite);
+            assert_eq!(cookie, (done + handle) as u64);
+            assert_eq!(far.memory.load_be64(handle * LEN), Ok(cookie));
+        }
+        done += batch;
+    }
+}
+
+fn sends(adapters: &mut [BenchAdapter; 2], [near, far]: &[Side; 2], handles: usize) {
+    let mut done = 0;
+    while done < OPERATIONS {
+        let batch = handles.min(OPERATIONS - done);
+        for handle in 0..batch {
+            let word = !(done + handle) as u64;
+            near.memory.store_be64(handle * LEN, word).expect("inside");
+            measured_dat_post_recv(&mut adapters[1], far.eps[handle], &far.segment(handle), word)
+                .expect("posts");
+            measured_dat_post_send(&mut adapters[0], near.eps[handle], &near.segment(handle), word)
+                .expect("posts");
+            adapters[0].platform().ring();
+        }
+        adapters[0].platform().settle();
+        for _ in 0..batch {
+            let event = measured_dat_dequeue_recv(&mut adapters[1], &far.transfers).expect("an event");
+            let (handle, cookie) = far.done(event, DtoOperation::Receive);
+            assert_eq!(cookie, !(done + handle) as u64);
+            assert_eq!(far.memory.load_be64(handle * LEN), Ok(cookie));
+            let event = adapters[0].evd_dequeue(near.transfers).expect("an event");
+            let (handle, cookie) = near.done(event, DtoOperation::Send);
+            assert_eq!(cookie, !(done + handle) as u64);
         }
         done += batch;
     }

@@ -4,7 +4,7 @@
 //! starts itself under valgrind: there it makes [`OPERATIONS`] of each operation over [`HANDLES`] handles, so that all rings
 //! wrap, and only what happens inside the functions named `measured_*` is counted. The emulated HCAs run between them.
 //! Cookies, lengths and bytes are checked. Driver and DAT are counted again over [`MANY_HANDLES`]: what they do must not depend on
-//! how many there are.
+//! how many there are. The program fails if an operation takes more than its bar, or differs by more than 5 % over many handles.
 //!
 //! | operation | what is counted |
 //! |---|---|
@@ -12,6 +12,9 @@
 //! | `driver.poll` | `Cq::poll_send` with a completion, finding its QP by the user index, and `Qp::retire_send`; all QPs share the CQ |
 //! | `dat.post_write` | `ep_post_rdma_write` of one segment |
 //! | `dat.dequeue` | `evd_dequeue` with a completion; all EPs share the EVD |
+//! | `dat.post_send` | `ep_post_send` of one segment |
+//! | `dat.post_recv` | `ep_post_recv` of one segment |
+//! | `dat.dequeue_recv` | as `dat.dequeue`, of a receive |
 //! | `rds.send64` | `sendmsg` of 64 bytes |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg` |
 
@@ -32,17 +35,32 @@ pub const HANDLES: usize = 32;
 pub const MANY_HANDLES: usize = 1000;
 
 /// The functions that are counted, and the operation that they belong to.
-const MEASURED: [(&str, &str); 7] = [
+const MEASURED: [(&str, &str); 10] = [
     ("measured_driver_post_write", "driver.post_write"),
     ("measured_driver_poll", "driver.poll"),
     ("measured_dat_post_write", "dat.post_write"),
     ("measured_dat_dequeue", "dat.dequeue"),
+    ("measured_dat_post_send", "dat.post_send"),
+    ("measured_dat_post_recv", "dat.post_recv"),
+    ("measured_dat_dequeue_recv", "dat.dequeue_recv"),
     ("measured_rds_sendmsg", "rds.send64"),
     ("measured_rds_poll", "rds.recv64"),
     ("measured_rds_recvmsg", "rds.recv64"),
 ];
-const NAMES: [&str; 6] =
-    ["driver.post_write", "driver.poll", "dat.post_write", "dat.dequeue", "rds.send64", "rds.recv64"];
+/// The operations, and how many instructions each may take at most.
+const BARS: [(&str, Option<f64>); 9] = [
+    ("driver.post_write", Some(80.0)),
+    ("driver.poll", Some(60.0)),
+    ("dat.post_write", Some(130.0)),
+    ("dat.dequeue", Some(110.0)),
+    ("dat.post_send", None),
+    ("dat.post_recv", None),
+    ("dat.dequeue_recv", None),
+    ("rds.send64", None),
+    ("rds.recv64", None),
+];
+/// How much more or less an operation may take over many handles.
+const MOST_DIFFERENCE: f64 = 0.05;
 
 /// Set in the process that is counted, to the number of handles.
 const CHILD: &str = "MLX5_BENCH_COUNTED";
@@ -74,22 +92,33 @@ fn measure() -> Result<(), String> {
     let many = means(&callgrind::count(CHILD, MANY_HANDLES, "*measured_*")?);
     println!("instructions per operation, mean of {OPERATIONS} over {HANDLES} and {MANY_HANDLES} handles:");
     let mut items = vec![];
-    for name in NAMES {
+    let mut missed = vec![];
+    for (name, bar) in BARS {
         let mean = few.get(name).copied().ok_or(format!("callgrind saw nothing of {name}"))?;
         items.push(format!("\"{name}\": {mean:.2}"));
         match many.get(name) {
             Some(other) => {
                 println!("{name:<20} {mean:>8.1} {other:>8.1}");
                 items.push(format!("\"{name}_{MANY_HANDLES}\": {other:.2}"));
+                if (other / mean - 1.0).abs() > MOST_DIFFERENCE {
+                    missed.push(format!(
+                        "{name} takes {other:.1} over {MANY_HANDLES} handles, {mean:.1} over {HANDLES}"
+                    ));
+                }
             }
             None => println!("{name:<20} {mean:>8.1}"),
+        }
+        if let Some(bar) = bar
+            && mean > bar
+        {
+            missed.push(format!("{name} takes {mean:.1}, more than {bar}"));
         }
     }
     if let Some(path) = report {
         let text = format!("{{\"instructions\": {{{}}}}}\n", items.join(", "));
         std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    Ok(())
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("; ")) }
 }
 
 /// Instructions of one operation, by its name, of those that were counted.
