@@ -1,6 +1,7 @@
 //! Attributes and parameters of objects. DAT 1.2, sections on attributes; limits are this provider's.
 
 use crate::cno::ProxyAgent;
+use crate::event::ConnectionEvent;
 use crate::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PzHandle, SrqHandle};
 use crate::states::SrqState;
 use crate::types::{
@@ -119,6 +120,8 @@ pub struct EpParameters {
     pub attributes: EpAttributes,
     /// Extension: the peer's port GID, once its request came or ours was sent.
     pub remote_gid: Option<[u8; 16]>,
+    /// Extension: the event that its connection is ending with, until that is queued behind the last completion.
+    pub ending: Option<ConnectionEvent>,
 }
 
 /// What `ep_get_status` tells.

@@ -343,6 +343,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 .conn()
                 .and_then(|conn| self.port.cm_ref().info(conn))
                 .map(|info| info.path.dgid.0),
+            ending: ep.closing.map(|closing| closing.event),
         })
     }
 

@@ -23,6 +23,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.port.ip(now)
     }
 
+    /// Extension: the port GID that an address is known to have, without asking anybody: this port's own, that of the static table, or
+    /// one that ARP confirmed lately.
+    pub fn known_gid(&mut self, address: &IaAddress) -> Option<[u8; 16]> {
+        if *address == self.address {
+            return Some(self.port.info().gid.0);
+        }
+        if let Some(neighbour) = self.neighbours.iter().find(|neighbour| neighbour.0 == *address) {
+            return Some(neighbour.1.0);
+        }
+        let IaAddress::V4(address) = *address else { return None };
+        let now = self.hca.platform().now();
+        let ip = self.port.ip(now)?;
+        let known = ip.neighbours().find(|neighbour| neighbour.ip == address)?;
+        known.hw.filter(|_| known.state == NeighbourState::Reachable).map(|hw| hw.gid.0)
+    }
+
     /// The GID at an address: this port's own, that of the static table, or what ARP finds.
     pub(crate) fn resolve_address(&mut self, now: u64, address: &IaAddress) -> AddressResolution {
         if *address == self.address || address.is_loopback() {

@@ -306,13 +306,17 @@ impl Rds<'_> {
 
     /// Who asks, and for what type of service. None if the request is not one of a peer that speaks our protocol, or if what it says
     /// of itself does not agree.
-    fn requester<P: Platform>(&self, adapter: &Adapter<'_, P>, cr: CrHandle) -> Option<(u128, u8)> {
+    fn requester<P: Platform>(&self, adapter: &mut Adapter<'_, P>, cr: CrHandle) -> Option<(u128, u8)> {
         let request = adapter.cr_query(cr).ok()?;
+        let (source, gid) = (request.remote_address, request.remote_gid);
         let remote = key(request.remote_address);
         let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())?;
         let agrees = key(data.source) == remote && key(data.destination) == self.local;
         let is_peer = remote != self.local && is_unicast(request.remote_address);
-        (data.select_version().is_some() && agrees && is_peer).then_some((remote, data.tos))
+        let speaks = data.select_version().is_some();
+        // Whoever asks in another's name does so from another port than that one's.
+        let is_there = adapter.known_gid(&source).is_none_or(|known| known == gid);
+        (speaks && agrees && is_peer && is_there).then_some((remote, data.tos))
     }
 
     /// The state of a connection changed.
@@ -396,8 +400,7 @@ impl Rds<'_> {
         if let Some(state) = self.connections.get_mut(connection) {
             state.broken = state.ep().is_some();
             self.some_broken |= state.broken;
-            let flushed = matches!(reason, DownReason::ReceiveFailed | DownReason::Broken);
-            if !flushed {
+            if !reason.is_flush() {
                 state.broken_by.set(reason);
             }
             state.broken_by.get_or_set(reason);
@@ -414,7 +417,14 @@ impl Rds<'_> {
                 if let Some(state) = self.connections.get(connection)
                     && state.broken
                 {
-                    let reason = state.broken_by.get().unwrap_or(DownReason::Broken);
+                    let flushed = state.broken_by.get().unwrap_or(DownReason::Broken);
+                    let reason = if flushed.is_flush() {
+                        // Why is told by an event that may be still to come.
+                        let ending = state.ep().and_then(|ep| adapter.ep_query(ep).ok()?.ending);
+                        ending.and_then(DownReason::of_event).unwrap_or(flushed)
+                    } else {
+                        flushed
+                    };
                     self.connection_down(adapter, connection, reason, now);
                 }
             }

@@ -104,6 +104,11 @@ impl DownReason {
         )
     }
 
+    /// Whether it says only that requests or receives ended without being done.
+    pub(crate) const fn is_flush(self) -> bool {
+        matches!(self, Self::ReceiveFailed | Self::Broken)
+    }
+
     /// By what DAT tells of a connection. None: it came up.
     pub(crate) const fn of_event(event: ConnectionEvent) -> Option<Self> {
         Some(match event {
