@@ -372,9 +372,9 @@ fn enable(hca: &mut Hca) {
     hca.port.set_cable(true);
 }
 
-/// Whether the port's physical link could be up: the cable is in, and the port is not switched off.
-fn link_is_up(hca: &Hca) -> bool {
-    hca.port.cable && hca.port.admin_up
+/// Whether the port's physical link could be up: the cable is in, and neither end is switched off or cut off.
+fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
+    device.hca.port.cable && device.hca.port.admin_up && fabric.port_is_enabled(device.port)
 }
 
 impl State {
@@ -396,13 +396,15 @@ impl State {
                 || device.bar.0.port.has_work()
                 || device.hca.next_deadline().is_some_and(|at| at <= self.now)
                 || self.fabric.next_deadline().is_some_and(|at| at <= self.now)
-                || link_is_up(&device.hca) != self.fabric.link_is_up(device.port))
+                || link_is_up(device, &self.fabric) != self.fabric.link_is_up(device.port))
     }
 
     fn run_device(&mut self, index: usize) {
         let now = self.now;
         let device = &mut self.devices[index];
-        self.fabric.set_link(device.port, link_is_up(&device.hca), now);
+        device.hca.port.set_far_end(self.fabric.port_is_enabled(device.port));
+        let up = link_is_up(device, &self.fabric);
+        self.fabric.set_link(device.port, up, now);
         while let Some(packet) = self.fabric.receive(device.port, now) {
             device.hca.receive(packet);
         }

@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::cuts::Cuts;
+
 /// One million: 100 %.
 const ALL: u32 = 1_000_000;
 
 /// Rates of the injected faults, each in millionths of all packets, and the range of injected delays.
 ///
-/// Written as a list such as `loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms`; an empty string or `none` means no
-/// faults. [`Display`](fmt::Display) prints the same form.
+/// Written as a list such as `loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s`
+/// ([`Cuts`] explains the last); an empty string or `none` means no faults. [`Display`](fmt::Display) prints the same form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Packets that vanish.
@@ -23,6 +25,8 @@ pub struct Faults {
     pub corrupt: u32,
     /// Nanoseconds, shortest and longest, that each packet takes beyond the link's latency.
     pub delay: Option<(u64, u64)>,
+    /// Links that are cut.
+    pub cuts: Option<Cuts>,
 }
 
 impl Faults {
@@ -38,7 +42,7 @@ impl Faults {
 pub enum FaultsError {
     /// An item is not of the form `name=value`.
     NoValue(String),
-    /// The name is not `loss`, `dup`, `reorder`, `corrupt` or `delay`.
+    /// The name is not `loss`, `dup`, `reorder`, `corrupt`, `delay` or `cuts`.
     Unknown(String),
     /// The name was given before.
     Twice(String),
@@ -46,8 +50,10 @@ pub enum FaultsError {
     Percentage(String),
     /// The value is not a time or a range of times such as `10us..1ms`.
     Time(String),
-    /// The range of times ends before it begins.
+    /// The range ends before it begins.
     EmptyRange(String),
+    /// The value does not say how often links are cut, after how many packets, and for how long.
+    Cuts(String),
 }
 
 impl fmt::Display for FaultsError {
@@ -55,7 +61,7 @@ impl fmt::Display for FaultsError {
         match self {
             Self::NoValue(item) => write!(f, "fault `{item}`: expected `name=value`, as in `loss=1%`"),
             Self::Unknown(name) => {
-                write!(f, "unknown fault `{name}`: there are loss, dup, reorder, corrupt and delay")
+                write!(f, "unknown fault `{name}`: there are loss, dup, reorder, corrupt, delay and cuts")
             }
             Self::Twice(name) => write!(f, "fault `{name}` is given twice"),
             Self::Percentage(value) => {
@@ -67,7 +73,13 @@ impl fmt::Display for FaultsError {
                     "`{value}` is not a time of at most 10s such as `10us`, or a range such as `10us..1ms`"
                 )
             }
-            Self::EmptyRange(value) => write!(f, "the range of times `{value}` ends before it begins"),
+            Self::EmptyRange(value) => write!(f, "the range `{value}` ends before it begins"),
+            Self::Cuts(value) => {
+                write!(
+                    f,
+                    "`{value}` is not of the form `20/1000..5000/100ms..5s`: how many cuts, packets from one to the next, time of each"
+                )
+            }
         }
     }
 }
@@ -98,6 +110,7 @@ impl FromStr for Faults {
                 "reorder" => faults.reorder = percentage(value)?,
                 "corrupt" => faults.corrupt = percentage(value)?,
                 "delay" => faults.delay = Some(range(value)?),
+                "cuts" => faults.cuts = Some(cuts(value)?),
                 _ => return Err(FaultsError::Unknown(name.to_owned())),
             }
         }
@@ -137,6 +150,27 @@ fn range(value: &str) -> Result<(u64, u64), FaultsError> {
     Ok((low, high))
 }
 
+/// Cuts such as `20/1000..5000/100ms..5s`.
+fn cuts(value: &str) -> Result<Cuts, FaultsError> {
+    let wrong = || FaultsError::Cuts(value.to_owned());
+    let mut parts = value.split('/');
+    let (Some(count), Some(packets), Some(times), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(wrong());
+    };
+    let count = count.trim().parse().map_err(|_| wrong())?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
+    let packets = match packets.split_once("..") {
+        Some((least, most)) => (number(least)?, number(most)?),
+        None => (number(packets)?, number(packets)?),
+    };
+    if packets.0 > packets.1 {
+        return Err(FaultsError::EmptyRange(value.to_owned()));
+    }
+    Ok(Cuts { count, packets, time: range(times.trim())? })
+}
+
 /// Nanoseconds of a time such as `10us`; `None` when it is none, or longer than any link would hold a packet.
 fn time(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -171,13 +205,17 @@ impl fmt::Display for Faults {
             f.write_str("%")?;
             comma = ",";
         }
+        let show = |ns: u64| match ns {
+            ns if ns % 1_000 != 0 => format!("{ns}ns"),
+            ns if ns % 1_000_000 != 0 => format!("{}us", ns / 1_000),
+            ns => format!("{}ms", Duration::from_nanos(ns).as_millis()),
+        };
         if let Some((low, high)) = self.delay {
-            let show = |ns: u64| match ns {
-                ns if ns % 1_000 != 0 => format!("{ns}ns"),
-                ns if ns % 1_000_000 != 0 => format!("{}us", ns / 1_000),
-                ns => format!("{}ms", Duration::from_nanos(ns).as_millis()),
-            };
             write!(f, "{comma}delay={}..{}", show(low), show(high))?;
+            comma = ",";
+        }
+        if let Some(Cuts { count, packets: (least, most), time: (low, high) }) = self.cuts {
+            write!(f, "{comma}cuts={count}/{least}..{most}/{}..{}", show(low), show(high))?;
         }
         Ok(())
     }
@@ -189,13 +227,14 @@ mod tests {
 
     #[test]
     fn the_documented_form() {
-        let spec = "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms";
+        let spec = "loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5000ms";
         let faults = Faults {
             loss: 10_000,
             dup: 10_000,
             reorder: 10_000,
             corrupt: 1_000,
             delay: Some((10_000, 1_000_000)),
+            cuts: Some(Cuts { count: 20, packets: (1000, 5000), time: (100_000_000, 5_000_000_000) }),
         };
         assert_eq!(spec.parse(), Ok(faults));
         assert_eq!(faults.to_string(), spec);
@@ -213,7 +252,7 @@ mod tests {
     fn wrong_specifications_say_what_is_wrong() {
         for (spec, text) in [
             ("loss", "fault `loss`: expected `name=value`, as in `loss=1%`"),
-            ("los=1%", "unknown fault `los`: there are loss, dup, reorder, corrupt and delay"),
+            ("los=1%", "unknown fault `los`: there are loss, dup, reorder, corrupt, delay and cuts"),
             ("loss=1%,loss=2%", "fault `loss` is given twice"),
             ("loss=1", "`1` is not a percentage from 0% to 100% with at most four decimals"),
             ("loss=100.0001%", "`100.0001%` is not a percentage from 0% to 100% with at most four decimals"),
@@ -225,7 +264,13 @@ mod tests {
                 "delay=11s",
                 "`11s` is not a time of at most 10s such as `10us`, or a range such as `10us..1ms`",
             ),
-            ("delay=2ms..1ms", "the range of times `2ms..1ms` ends before it begins"),
+            ("delay=2ms..1ms", "the range `2ms..1ms` ends before it begins"),
+            ("cuts=1/2..1/1ms", "the range `1/2..1/1ms` ends before it begins"),
+            (
+                "cuts=1/2",
+                "`1/2` is not of the form `20/1000..5000/100ms..5s`: how many cuts, packets from one to the next, time of each",
+            ),
+            ("cuts=1/2/3", "`3` is not a time of at most 10s such as `10us`, or a range such as `10us..1ms`"),
             ("loss=1%,", "fault ``: expected `name=value`, as in `loss=1%`"),
         ] {
             assert_eq!(spec.parse::<Faults>().map_err(|e| e.to_string()), Err(text.to_owned()));

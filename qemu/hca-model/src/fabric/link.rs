@@ -25,6 +25,8 @@ pub struct FabricCounters {
     pub corrupted: u64,
     /// Dropped because a link on the way was down.
     pub link_down: u64,
+    /// Times that a link was cut.
+    pub cuts: u64,
     /// Dropped because no port has the destination LID.
     pub no_route: u64,
     /// Dropped because the destination's queue was full.

@@ -19,6 +19,7 @@ const REPLIES: usize = 256;
 impl Fabric {
     /// Lets the switch, the subnet manager and the administrator work. Call it between deliveries; it is bounded.
     pub fn poll(&mut self, now: u64) {
+        self.cutter.poll(self.counters.sent, now);
         for _ in 0..self.management.len() {
             if let Some((from, packet)) = self.management.pop_front() {
                 self.management_packet(from, &packet, now);
@@ -42,7 +43,7 @@ impl Fabric {
         }
         let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
         let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
-        arrivals.chain(managers).min()
+        arrivals.chain(managers).chain(self.cutter.deadline()).min()
     }
 
     fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {

@@ -7,7 +7,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`shape`] | where things are in a packet, ICRC |
-//! | [`faults`], [`random`] | what is injected, from which seed |
+//! | [`faults`], [`cuts`], [`random`] | what is injected, from which seed |
 //! | [`capture`] | pcapng |
 //! | [`losses`] | what was lost, by flow |
 //! | `link` | a link's queue |
@@ -19,6 +19,7 @@
 
 mod administrator;
 pub mod capture;
+pub mod cuts;
 pub mod faults;
 mod link;
 pub mod losses;
@@ -41,6 +42,7 @@ use ib_mgmt::mad::Mad;
 use ib_mgmt::wire::Lrh;
 
 pub use capture::{Capture, Encapsulation, PcapNg};
+pub use cuts::Cuts;
 pub use faults::{Faults, FaultsError};
 pub use link::FabricCounters;
 pub use losses::{Flow, Kind, LossTable, Losses};
@@ -50,6 +52,7 @@ pub use switch::SWITCH_GUID;
 
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
+use cuts::Cutter;
 use link::{Egress, Fate};
 use losses::Front;
 use manager::Manager;
@@ -98,6 +101,7 @@ struct Port {
 pub struct Fabric {
     config: FabricConfig,
     random: Random,
+    cutter: Cutter,
     ports: Vec<Port>,
     /// Port by LID, as the subnet manager programs it.
     routes: Vec<Option<PortIndex>>,
@@ -143,6 +147,7 @@ impl Fabric {
     pub fn new(config: FabricConfig) -> Self {
         Self {
             random: Random::new(config.seed),
+            cutter: Cutter::new(config.faults.cuts, config.seed, 0),
             config,
             ports: Vec::new(),
             routes: Vec::new(),
@@ -202,6 +207,7 @@ impl Fabric {
 
     /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.
     pub fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
+        let up = up && !self.cutter.cuts(index);
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return };
         if port.up == up {
             return;
@@ -244,11 +250,11 @@ impl Fabric {
         &self.losses
     }
 
-    /// Whether a port of the switch is switched on. One that is not has its link down, whatever is at the other end of
+    /// Whether a port of the switch is switched on and its link is not cut. One that is not has its link down, whatever is at the other end of
     /// the cable.
     #[must_use]
     pub fn port_is_enabled(&self, index: PortIndex) -> bool {
-        self.switch.is_enabled(index)
+        self.switch.is_enabled(index) && !self.cutter.cuts(index)
     }
 
     /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
@@ -272,12 +278,14 @@ impl Fabric {
     /// Changes the injected faults from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.config.faults = faults;
+        self.cutter = Cutter::new(faults.cuts, self.config.seed, self.counters.sent);
     }
 
     /// Starts the sequence of random numbers anew: what follows replays from `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.config.seed = seed;
         self.random = Random::new(seed);
+        self.cutter = Cutter::new(self.config.faults.cuts, seed, self.counters.sent);
     }
 
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
@@ -289,6 +297,10 @@ impl Fabric {
     /// Puts a packet on the wire at a port.
     pub fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
         self.counters.sent += 1;
+        if self.cutter.sent(from, self.counters.sent, now) {
+            self.counters.cuts += 1;
+            self.set_link(from, false, now);
+        }
         let (remark, copies) = self.route(from, &packet);
         if let Some(counters) = self.switch.counters(Some(from)) {
             counters.received(&packet.bytes);
