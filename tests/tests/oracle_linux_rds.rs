@@ -2,6 +2,7 @@
 
 mod linux;
 
+use hca_model::fabric::Faults;
 use linux::rds::{Ground, LINUX, UNIKERNEL, number, result, word};
 use runner::levels;
 use runner::linux::{Kernel, judge};
@@ -18,8 +19,7 @@ fn linux_pings_the_unikernel(ground: &mut Ground) {
     assert_eq!((number(line, "sent"), number(line, "received")), (PINGS.into(), PINGS.into()), "{line}");
     println!("Linux to the unikernel: {line}");
     node.quit();
-    let lines = node.finish();
-    println!("{}", lines.join("\n"));
+    node.finish();
 }
 
 fn the_unikernel_pings_linux(ground: &mut Ground) {
@@ -27,8 +27,7 @@ fn the_unikernel_pings_linux(ground: &mut Ground) {
     let line = node.expect("@rds ping ");
     assert_eq!((number(&line, "sent"), number(&line, "received")), (PINGS.into(), PINGS.into()), "{line}");
     println!("the unikernel to Linux: {line}");
-    let lines = node.finish();
-    println!("{}", lines.join("\n"));
+    node.finish();
 }
 
 #[test]
@@ -42,7 +41,8 @@ fn no_ping_between_linux_and_a_unikernel_is_lost() {
 }
 
 /// Messages from Linux to the unikernel, or the other way.
-fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) {
+/// Answers what the unikernel said.
+fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) -> Vec<String> {
     let began = Instant::now();
     let (here, there) = if from_linux {
         let mut node = ground
@@ -55,14 +55,15 @@ fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) {
             "background receive rds receive {LINUX} {UNIKERNEL} {count} {seed}\n\
              until grep '^@rds listening' /tmp/receive.out; do sleep 0.05; done"
         ));
-        let node =
-            ground.unikernel(&format!("app=rds mode=hash role=client to={LINUX} count={count} seed={seed}"));
+        let node = ground.unikernel(&format!(
+            "app=rds mode=hash role=client to={LINUX} count={count} seed={seed} stall=90"
+        ));
         let there = node.finish();
         let lines = ground.linux("reap receive");
         (result(&lines, "@rds hash ").to_owned(), there)
     };
-    println!("{}", there.join("\n"));
-    let there = result(&there, "@rds hash ");
+    let lines = there;
+    let there = result(&lines, "@rds hash ");
     for key in ["messages", "bytes", "sum"] {
         assert_eq!(word(&here, key), word(there, key), "{key}: {here}\n{there}");
     }
@@ -73,6 +74,7 @@ fn messages(ground: &mut Ground, from_linux: bool, count: u64, seed: u64) {
         if from_linux { "from Linux" } else { "to Linux" },
         began.elapsed().as_secs_f64()
     );
+    lines
 }
 
 #[test]
@@ -82,6 +84,34 @@ fn messages_of_all_sizes_arrive_once_and_in_order() {
         let Some(mut ground) = Ground::new(*kernel, &["rds.c"]) else { return };
         messages(&mut ground, true, count, 1);
         messages(&mut ground, false, count, 2);
+        ground.end();
+    }
+}
+
+/// A fabric that loses packets and has its links cut again and again.
+fn cut_and_lossy(ground: &mut Ground, from_linux: bool, (loss, cuts, count): (&str, u64, u64), seed: u64) {
+    let faults = format!("loss={loss},cuts={cuts}/300..900/100ms..5s");
+    let faults: Faults = faults.parse().expect("faults");
+    let before = ground.lab.served().counters().expect("the fabric");
+    ground.lab.served().set_faults(faults, seed).expect("the fabric");
+    let lines = messages(ground, from_linux, count, seed);
+    let after = ground.lab.served().counters().expect("the fabric");
+    ground.lab.served().set_faults(Faults::default(), seed).expect("the fabric");
+    assert_eq!(after.cuts - before.cuts, cuts, "cuts");
+    assert!(after.dropped > before.dropped, "lost packets");
+    // Those of two seconds and more outlast all of the HCA's attempts.
+    let resets = lines.iter().find_map(|line| line.strip_prefix("rds: conn_reset "));
+    assert!(resets.is_some_and(|resets| resets != "0"), "no connection was lost:\n{}", lines.join("\n"));
+}
+
+#[test]
+fn no_message_is_lost_on_a_fabric_that_loses_packets_and_links() {
+    // The share lasts too short for one of a thousand to be lost for certain.
+    let volume = if levels::long() { ("0.1%", 20, 4200) } else { ("1%", 3, 800) };
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::new(*kernel, &["rds.c"]) else { return };
+        cut_and_lossy(&mut ground, true, volume, 3);
+        cut_and_lossy(&mut ground, false, volume, 4);
         ground.end();
     }
 }
