@@ -267,10 +267,16 @@ impl QuitLine {
 
     /// Whether `@quit` has come; else when to look again.
     pub fn poll(&mut self, now: u64) -> Status {
+        self.poll_or(now, |_| false)
+    }
+
+    /// The same; other lines are shown to `known`, which says whether they mean something to it.
+    pub fn poll_or(&mut self, now: u64, mut known: impl FnMut(&str) -> bool) -> Status {
         if now >= self.next_look {
             self.next_look = now + INPUT_NANOS;
             let quit = self.input.poll(|line| match line {
                 Ok("@quit") => true,
+                Ok(line) if known(line) => false,
                 Ok(_) => {
                     println!("console input: not @quit");
                     false

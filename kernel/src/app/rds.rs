@@ -1,6 +1,7 @@
-//! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes.
+//! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
+//! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console; `@quit` ends it.
 
-use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage};
+use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage, TableKind};
 use apps::{Role, Status};
 use dat_nostd::Adapter;
 use kernel::cmdline::{self, RdsMode};
@@ -59,11 +60,19 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
     let mut quit = QuitLine::new();
     let driven = node::drive(adapter, |adapter, now| {
         let status = app.poll(adapter, now).map_err(Failure::app)?;
-        Ok(match (status, quit.poll(now)) {
+        let line = quit.poll_or(now, |line| {
+            let info = line == "@info";
+            if info {
+                list(&mut app, adapter);
+            }
+            info
+        });
+        Ok(match (status, line) {
             (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
             _ => Status::Done,
         })
     });
+    list(&mut app, adapter);
     tell(&mut app);
     let closed = app.close(adapter).map_err(|error: AppError| Failure::app(error));
     driven?;
@@ -71,10 +80,9 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
     node::linger(adapter)
 }
 
-/// How it went, and what RDS counted, on the console.
+/// How it went, on the console.
 fn tell(app: &mut RdsApp<'_>) {
-    let outcome = app.outcome();
-    match outcome.report {
+    match app.outcome().report {
         Report::Ping(ping) => println!(
             "@rds ping sent={} received={} lost={} min_us={} avg_us={} max_us={}",
             ping.sent,
@@ -92,25 +100,11 @@ fn tell(app: &mut RdsApp<'_>) {
             hash.sum.messages, hash.sum.bytes, hash.sum.value, hash.ns
         ),
     }
-    let counters = outcome.counters;
-    for (name, value) in [
-        ("conn_reset", counters.conn_reset),
-        ("connect_raced", counters.connect_raced),
-        ("connect_refused", counters.connect_refused),
-        ("recv_drop_old_seq", counters.recv_drop_old_seq),
-        ("recv_drop_no_sock", counters.recv_drop_no_sock),
-        ("recv_protocol_errors", counters.recv_protocol_errors),
-        ("recv_ping", counters.recv_ping),
-        ("send_pong", counters.send_pong),
-        ("send_retransmitted", counters.send_retransmitted),
-        ("cong_update_queued", counters.cong_update_queued),
-        ("cong_update_received", counters.cong_update_received),
-        ("cong_send_error", counters.cong_send_error),
-        ("ack_sent", counters.ack_sent),
-        ("rx_ring_starved", counters.rx_ring_starved),
-    ] {
-        if value != 0 {
-            println!("rds: {name} {value}");
-        }
+}
+
+/// Counters, sockets, connections and queues, as `rds-info` shows them.
+fn list(app: &mut RdsApp<'_>, adapter: &Adapter<'_, BareMetal>) {
+    for kind in TableKind::ALL {
+        println!("{}", app.rds().table(adapter, kind));
     }
 }

@@ -25,6 +25,7 @@ pub use echo::EchoReport;
 pub use hash::HashReport;
 pub use pattern::{MAX_LEN, Pattern, Sum};
 pub use ping::PingReport;
+pub use rds_nostd::TableKind;
 pub use run::RdsApp;
 
 /// Sockets of each side, in every mode.
