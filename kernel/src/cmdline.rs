@@ -7,8 +7,8 @@
 //! | `gateway` | the router to other subnets; without it there is none |
 //! | `peer` or `to` | the other node's IPv4 address |
 //! | `neighbours` | `address/GID` pairs with commas between them: who is where on the fabric; the GID as an IPv6 address |
-//! | `role` | with `app=demo`, `verbs`, `rping`, `rds mode=hash`: `server` or `client` |
-//! | `mode` | with `app=rds`: `ping`, `echo`, `hash` |
+//! | `role` | with `app=demo`, `verbs`, `rping`, `rds mode=hash`, `rdma`, `congestion`, `bulk`: `server` or `client` |
+//! | `mode` | with `app=rds`: `ping`, `echo`, `hash`, `rdma`, `congestion`, `bulk` |
 //! | `seed` | with `app=demo`, `rds mode=hash`: a number that varies payloads and sizes, the same on both nodes; default 1 |
 //! | `divide` | with `app=demo`: the demonstration's volume is divided by this; default 1 |
 //! | `wait` | seconds to wait for the peer; default 60 |
@@ -17,7 +17,7 @@
 //! | `interval` | with `app=rds mode=ping`: milliseconds from one ping to the next; default 1000 |
 //! | `size` | with `app=ping`, `rping`: payload bytes; default 64 |
 //! | `port` | with `app=tcp`, `rping`: the port to connect to or listen on |
-//! | `send` | with `app=tcp`: bytes to send, suffix `K`, `M` or `G`; default 0 |
+//! | `send` | with `app=tcp`, `rds mode=bulk`: bytes to send, suffix `K`, `M` or `G`; default 0 |
 //! | `source` | with `app=ip`: bytes that its source service gives each client; default `16M` |
 //! | `sessions` | with `app=rping role=server`: clients to serve one after the other; default 1 |
 //! | `stall` | with `app=rping`, `rds`: seconds that nothing may move; default 30 |
@@ -95,6 +95,12 @@ pub enum RdsMode {
     Echo,
     /// Messages of all sizes from the client to the server, each checked.
     Hash,
+    /// The client's operations on the server's memory.
+    Rdma,
+    /// The client fills a port that the server does not read.
+    Congestion,
+    /// The client writes many bytes into memory that the server offers.
+    Bulk,
 }
 
 impl App {
@@ -149,7 +155,7 @@ pub struct Options<'a> {
     pub size: u32,
     /// The port of `app=tcp` and `app=rping`.
     pub port: Option<u16>,
-    /// Bytes that `app=tcp` sends.
+    /// Bytes that `app=tcp` and `app=rds` send.
     pub send_bytes: u64,
     /// Bytes that `app=ip`'s source service gives.
     pub source_bytes: u64,
@@ -373,7 +379,14 @@ fn parse_mode(value: &str) -> Result<RdsMode, Error<'_>> {
         "ping" => Ok(RdsMode::Ping),
         "echo" => Ok(RdsMode::Echo),
         "hash" => Ok(RdsMode::Hash),
-        _ => Err(Error::BadValue { key: "mode", value, expected: "ping, echo or hash" }),
+        "rdma" => Ok(RdsMode::Rdma),
+        "congestion" => Ok(RdsMode::Congestion),
+        "bulk" => Ok(RdsMode::Bulk),
+        _ => Err(Error::BadValue {
+            key: "mode",
+            value,
+            expected: "ping, echo, hash, rdma, congestion or bulk",
+        }),
     }
 }
 
@@ -527,7 +540,7 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
-            ("app=rds mode=pong", "mode=pong is not ping, echo or hash"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion or bulk"),
             ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

@@ -1,7 +1,10 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
 //! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console; `@quit` ends it.
 
-use apps::rds::{AppError, Config, ECHO_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage, TableKind};
+use apps::rds::{
+    AppError, BULK_PORT, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage,
+    TableKind,
+};
 use apps::{Role, Status};
 use dat_nostd::Adapter;
 use kernel::cmdline::{self, RdsMode};
@@ -17,19 +20,30 @@ static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
     let options = &machine.options;
-    let mode = match options.mode.ok_or(node::missing("mode", "ping, echo or hash"))? {
-        RdsMode::Ping => {
-            let interval = options.interval_millis.saturating_mul(SECOND / 1000);
-            Mode::Ping { count: options.count, interval }
-        }
-        RdsMode::Echo => Mode::Echo,
-        RdsMode::Hash => {
-            Mode::Hash { role: node::role(machine)?, count: options.count.into(), seed: options.seed }
-        }
-    };
+    let mode =
+        match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))? {
+            RdsMode::Ping => {
+                let interval = options.interval_millis.saturating_mul(SECOND / 1000);
+                Mode::Ping { count: options.count, interval }
+            }
+            RdsMode::Echo => Mode::Echo,
+            RdsMode::Hash => {
+                Mode::Hash { role: node::role(machine)?, count: options.count.into(), seed: options.seed }
+            }
+            RdsMode::Rdma | RdsMode::Congestion if node::role(machine)? == Role::Server => Mode::Serve,
+            RdsMode::Bulk => {
+                let (role, bytes) = (node::role(machine)?, options.send_bytes);
+                if role == Role::Client && bytes == 0 {
+                    return Err(node::missing("send", "the number of bytes to write, as in 16M"));
+                }
+                Mode::Bulk { role, bytes }
+            }
+            RdsMode::Rdma => Mode::Rdma { rounds: options.count },
+            RdsMode::Congestion => Mode::Congestion { rounds: options.count },
+        };
     let peer = match mode {
         // Whoever comes.
-        Mode::Echo => core::net::Ipv4Addr::UNSPECIFIED,
+        Mode::Echo | Mode::Serve | Mode::Bulk { role: Role::Server, .. } => core::net::Ipv4Addr::UNSPECIFIED,
         _ => node::peer(machine)?,
     };
     Ok(Config {
@@ -55,6 +69,8 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
     match config.mode {
         Mode::Echo => println!("@rds listening port={ECHO_PORT}"),
         Mode::Hash { role: Role::Server, .. } => println!("@rds listening port={RECEIVER_PORT}"),
+        Mode::Serve => println!("@rds listening port={EXCHANGE_PORT}"),
+        Mode::Bulk { role: Role::Server, .. } => println!("@rds listening port={BULK_PORT}"),
         _ => {}
     }
     let mut quit = QuitLine::new();
@@ -98,6 +114,25 @@ fn tell(app: &mut RdsApp<'_>) {
         Report::Hash(hash) => println!(
             "@rds hash messages={} bytes={} sum={:016x} ns={}",
             hash.sum.messages, hash.sum.bytes, hash.sum.value, hash.ns
+        ),
+        Report::Serve(server) => println!(
+            "@rds server requests={} regions={} messages={} wrong={}",
+            server.requests, server.regions, server.messages, server.wrong
+        ),
+        Report::Rdma(rdma) => println!(
+            "@rds rdma done={} bytes={} failed={} atomics={}",
+            rdma.done, rdma.bytes, rdma.failed, rdma.atomics
+        ),
+        Report::Bulk(bulk) => println!(
+            "@rds bulk blocks={} bytes={} ns={} mib_per_s={}",
+            bulk.blocks,
+            bulk.bytes,
+            bulk.ns,
+            bulk.bytes.saturating_mul(SECOND) / bulk.ns.max(1) / (1 << 20)
+        ),
+        Report::Congestion(congestion) => println!(
+            "@rds congestion times={} messages={} refused={} updates={}",
+            congestion.times, congestion.messages, congestion.refused, congestion.updates
         ),
     }
 }

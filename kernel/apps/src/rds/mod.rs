@@ -7,12 +7,22 @@
 //! | `echo` | `mode=echo`: sends back whatever comes |
 //! | `hash` | `mode=hash`: messages of all sizes from 8 sockets to 8 sockets, each checked where it arrives, one sum over all |
 //! | `pattern` | what those messages hold |
+//! | `requester`, `server`, `cases` | `mode=rdma`: operations on memory that the server offers, with every switch |
+//! | `congestion`, `server` | `mode=congestion`: a port that is not read |
+//! | `bulk` | `mode=bulk`: many bytes into memory that the server offers again and again |
+//! | `exchange` | what these say to each other |
 
+mod bulk;
+mod cases;
+mod congestion;
 mod echo;
+mod exchange;
 mod hash;
 mod pattern;
 mod ping;
+mod requester;
 mod run;
+mod server;
 
 use core::fmt;
 use core::net::IpAddr;
@@ -21,12 +31,16 @@ use rds_nostd::{Counters, RdsError, RdsStorage};
 
 use crate::Role;
 
+pub use bulk::{BulkFault, BulkReport};
+pub use congestion::{CongestionFault, CongestionReport};
 pub use echo::EchoReport;
 pub use hash::HashReport;
 pub use pattern::{MAX_LEN, Pattern, Sum};
 pub use ping::PingReport;
 pub use rds_nostd::TableKind;
+pub use requester::{RdmaFault, RdmaReport};
 pub use run::RdsApp;
+pub use server::ServerReport;
 
 /// Sockets of each side, in every mode.
 pub const SOCKETS: usize = 8;
@@ -36,6 +50,14 @@ pub const ECHO_PORT: u16 = 4000;
 pub const RECEIVER_PORT: u16 = 4100;
 /// The hash sender's sockets are bound to this port and those behind it.
 pub const SENDER_PORT: u16 = 4200;
+
+/// The server of `mode=rdma` and `mode=congestion` is bound to this port.
+pub const EXCHANGE_PORT: u16 = 4300;
+/// Their clients are bound to this port and the one behind it.
+pub const EXCHANGE_CLIENT_PORT: u16 = 4301;
+
+/// The server of `mode=bulk` is bound to this port, its client to the one behind it.
+pub const BULK_PORT: u16 = 4320;
 
 /// Sockets: those of one mode, and some more.
 const SOCKET_SLOTS: usize = 16;
@@ -68,6 +90,25 @@ pub enum Mode {
         /// Varies sizes and contents; the same on both sides.
         seed: u64,
     },
+    /// Does what the clients of [`Mode::Rdma`] and [`Mode::Congestion`] ask for. Ends when its client does.
+    Serve,
+    /// RDMA on memory that a server offers: every length with every switch, and what has to fail.
+    Rdma {
+        /// How often all of it.
+        rounds: u32,
+    },
+    /// Bytes by RDMA, a MiB at a time, into memory that the server offers; bytes compared.
+    Bulk {
+        /// Who offers (server) and who writes (client).
+        role: Role,
+        /// How many bytes the client writes; not 0.
+        bytes: u64,
+    },
+    /// A port of a server that is not read, filled until it closes.
+    Congestion {
+        /// How often.
+        rounds: u32,
+    },
 }
 
 /// What a node is told.
@@ -94,6 +135,14 @@ pub enum Report {
     Echo(EchoReport),
     /// Of [`Mode::Hash`].
     Hash(HashReport),
+    /// Of [`Mode::Serve`].
+    Serve(ServerReport),
+    /// Of [`Mode::Rdma`].
+    Rdma(RdmaReport),
+    /// Of [`Mode::Bulk`].
+    Bulk(BulkReport),
+    /// Of [`Mode::Congestion`].
+    Congestion(CongestionReport),
 }
 
 /// What came of a run: how it went, and what RDS counted.
@@ -138,6 +187,27 @@ pub enum AppError {
         /// The other side's.
         other: u64,
     },
+    /// An operation, or what it left, is not as it should be.
+    Rdma {
+        /// In which case.
+        case: usize,
+        /// What it is.
+        fault: RdmaFault,
+    },
+    /// A block did not go or come as it should.
+    Bulk {
+        /// Which.
+        block: u64,
+        /// What it is.
+        fault: BulkFault,
+    },
+    /// A port was open or closed when it should not be, or messages are wrong.
+    Congestion {
+        /// In which round.
+        time: u64,
+        /// What it is.
+        fault: CongestionFault,
+    },
     /// Nothing moved for too long.
     Stalled {
         /// Messages moved until then.
@@ -161,6 +231,9 @@ impl fmt::Display for AppError {
             Self::WrongSum { own, other } => {
                 write!(f, "the sum over all messages is {own:016x} here and {other:016x} at the peer")
             }
+            Self::Rdma { case, fault } => write!(f, "RDMA case {case}: {fault:?}"),
+            Self::Bulk { block, fault } => write!(f, "block {block}: {fault:?}"),
+            Self::Congestion { time, fault } => write!(f, "congestion, round {time}: {fault:?}"),
             Self::Stalled { moved, waited_ms } => {
                 write!(f, "nothing moved for {waited_ms} ms after {moved} messages")
             }

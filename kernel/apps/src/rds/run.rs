@@ -5,9 +5,13 @@ use core::net::{IpAddr, SocketAddr};
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsConfig, SocketHandle};
 
+use super::bulk::{BulkClient, BulkServer};
+use super::congestion::Congestion;
 use super::echo::Echo;
 use super::hash::{Receiver, Sender};
 use super::ping::Ping;
+use super::requester::Requester;
+use super::server::Server;
 use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, SOCKETS, Storage};
 use crate::{Role, Status};
 
@@ -27,6 +31,11 @@ enum Work {
     Echo(Echo),
     Sender(Sender),
     Receiver(Receiver),
+    Server(Server),
+    Requester(Requester),
+    Congestion(Congestion),
+    BulkServer(BulkServer),
+    BulkClient(BulkClient),
 }
 
 /// 8 sockets: at the ports from `first` on, or at any.
@@ -86,6 +95,17 @@ impl<'s> RdsApp<'s> {
             Mode::Hash { role: Role::Server, count, seed } => {
                 Receiver::start(adapter, &mut rds, peer, (count, seed)).map(Work::Receiver)
             }
+            Mode::Serve => Server::start(adapter, &mut rds).map(Work::Server),
+            Mode::Rdma { rounds } => Requester::start(adapter, &mut rds, peer, rounds).map(Work::Requester),
+            Mode::Bulk { role: Role::Server, .. } => {
+                BulkServer::start(adapter, &mut rds).map(Work::BulkServer)
+            }
+            Mode::Bulk { role: Role::Client, bytes } => {
+                BulkClient::start(adapter, &mut rds, peer, bytes).map(Work::BulkClient)
+            }
+            Mode::Congestion { rounds } => {
+                Congestion::start(adapter, &mut rds, peer, rounds).map(Work::Congestion)
+            }
         };
         match work {
             Ok(work) => {
@@ -112,6 +132,11 @@ impl<'s> RdsApp<'s> {
             Work::Echo(echo) => (echo.poll(adapter, rds, buffer)?, None),
             Work::Sender(sender) => (sender.poll(adapter, rds, buffer, now)?, Some(sender.moved())),
             Work::Receiver(receiver) => (receiver.poll(adapter, rds, buffer, now)?, Some(receiver.moved())),
+            Work::Server(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),
+            Work::Requester(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
+            Work::Congestion(client) => (client.poll(adapter, rds, buffer)?, Some(client.moved())),
+            Work::BulkServer(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),
+            Work::BulkClient(client) => (client.poll(adapter, rds, buffer, now)?, Some(client.moved())),
         };
         let own = match next {
             Move::Done => return Ok(Status::Done),
@@ -140,6 +165,11 @@ impl<'s> RdsApp<'s> {
             Work::Echo(echo) => Report::Echo(echo.report()),
             Work::Sender(sender) => Report::Hash(sender.report()),
             Work::Receiver(receiver) => Report::Hash(receiver.report()),
+            Work::Server(server) => Report::Serve(server.report()),
+            Work::Requester(client) => Report::Rdma(client.report()),
+            Work::Congestion(client) => Report::Congestion(client.report()),
+            Work::BulkServer(server) => Report::Bulk(server.report()),
+            Work::BulkClient(client) => Report::Bulk(client.report()),
         };
         Outcome { report, counters: *self.rds.counters() }
     }
@@ -161,6 +191,11 @@ impl<'s> RdsApp<'s> {
             Work::Echo(echo) => echo.close(adapter, rds),
             Work::Sender(sender) => sender.close(adapter, rds),
             Work::Receiver(receiver) => receiver.close(adapter, rds),
+            Work::Server(server) => server.close(adapter, rds),
+            Work::Requester(client) => client.close(adapter, rds),
+            Work::Congestion(client) => client.close(adapter, rds),
+            Work::BulkServer(server) => server.close(adapter, rds),
+            Work::BulkClient(client) => client.close(adapter, rds),
         };
         let stopped = self.rds.stop(adapter).in_call("rds stop");
         closed.and(stopped)

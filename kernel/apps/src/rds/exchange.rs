@@ -1,0 +1,238 @@
+//! What the two sides of `mode=rdma`, `mode=congestion` and `mode=bulk` say to each other, the same in the unikernel and in Linux
+//! (`tests/guest/rds_rdma.c`), and what their memory holds.
+//!
+//! A message has 40 bytes: kind, the number it belongs to, four values; little-endian. The client asks, the server answers each
+//! request with the same kind.
+//!
+//! | kind | values asked | values answered |
+//! |---|---|---|
+//! | 1 offer | offset and length of the region in the server's memory, flags for the map, milliseconds of silence after which the server frees it (Linux's does, which makes a connection anew only when its regions are freed; 0: never) | errno, bytes that the region reaches from its first one on; with the cookie |
+//! | 2 check | offset and length of what the client wrote, by the client's pattern; 1 to overwrite it all after that | bytes that are not as they should be, the first of them |
+//! | 3 free | cookie, flags | errno |
+//! | 4 hold | port, receive buffer: a socket that is not read | errno |
+//! | 5 release | port, messages, their length, the first one's number: they are read and compared | messages that are wrong, whether there are more |
+//! | 6 close | port | errno |
+//! | 7 done | | |
+//! | 8 again | cookie: it is sent once more (`RDMA_DEST`) | errno; with the cookie |
+//! | 9 slot | (server to client) number of the slot, its length; with a cookie | (client to server) number of the slot, bytes written, 1 if they are the last |
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, DmaSlice, Platform};
+use rds_nostd::{Rds, RdsError, SocketHandle};
+
+/// Bytes of a message.
+pub(super) const LEN: usize = 40;
+/// The server's memory.
+pub(super) const ARENA: usize = (1 << 20) + (32 << 10);
+/// Before the region, and after it, so many bytes are compared, too.
+pub(super) const BEFORE: usize = 4096;
+/// See [`BEFORE`].
+pub(super) const AFTER: usize = 8192;
+/// The least offset of a region.
+pub(super) const FIRST_OFFSET: usize = 8192;
+
+/// Bytes handled at a time.
+const CHUNK: usize = 512;
+
+/// Who wrote some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Writer {
+    Server = 1,
+    Client = 2,
+    /// The server, after it was told to overwrite.
+    Overwritten = 3,
+}
+
+/// Byte `position` of what `writer` wrote for `number`.
+pub(super) const fn byte(writer: Writer, number: u32, position: usize) -> u8 {
+    let mixed = position.wrapping_mul(13).wrapping_add(position >> 8).wrapping_add(writer as usize * 57);
+    mixed.wrapping_add(number as usize * 101) as u8
+}
+
+/// Fills `len` bytes from `offset` on; the first is byte `first` of the pattern. Nothing is written outside `memory`.
+pub(super) fn fill(memory: &DmaSlice, offset: usize, len: usize, writer: Writer, number: u32, first: usize) {
+    let mut chunk = [0; CHUNK];
+    for start in (0..len).step_by(CHUNK) {
+        let part = CHUNK.min(len - start);
+        let bytes = chunk.get_mut(..part).unwrap_or_default();
+        let positions = first + start..;
+        bytes.iter_mut().zip(positions).for_each(|(to, position)| *to = byte(writer, number, position));
+        if memory.write(offset + start, bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// How many bytes are not as [`fill`] writes them, and where the first of them is, counted from `offset`. All are wrong that
+/// are outside `memory`.
+pub(super) fn wrong(
+    memory: &DmaSlice,
+    offset: usize,
+    len: usize,
+    writer: Writer,
+    number: u32,
+    first: usize,
+) -> Wrong {
+    let mut found = Wrong::default();
+    let mut chunk = [0; CHUNK];
+    for start in (0..len).step_by(CHUNK) {
+        let part = CHUNK.min(len - start);
+        let bytes = chunk.get_mut(..part).unwrap_or_default();
+        if memory.read(offset + start, bytes).is_err() {
+            return found.and(Wrong { count: len - start, first: start });
+        }
+        found = found.and(wrong_bytes(bytes, start, writer, number, first + start));
+    }
+    found
+}
+
+/// The same for bytes that are at hand; the first of them counts as `at`.
+pub(super) fn wrong_bytes(bytes: &[u8], at: usize, writer: Writer, number: u32, first: usize) -> Wrong {
+    let mut found = Wrong::default();
+    for (index, value) in bytes.iter().enumerate() {
+        if *value != byte(writer, number, first + index) {
+            found = found.and(Wrong { count: 1, first: at + index });
+        }
+    }
+    found
+}
+
+/// Bytes that are not as they should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wrong {
+    /// How many.
+    pub(super) count: usize,
+    /// The first one, if there is any.
+    pub(super) first: usize,
+}
+
+impl Wrong {
+    /// These, and then others.
+    pub(super) const fn and(self, later: Self) -> Self {
+        let first = if self.count > 0 { self.first } else { later.first };
+        Self { count: self.count + later.count, first }
+    }
+}
+
+/// The kinds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Kind {
+    Offer = 1,
+    Check = 2,
+    Free = 3,
+    Hold = 4,
+    Release = 5,
+    Close = 6,
+    Done = 7,
+    Again = 8,
+    Slot = 9,
+}
+
+impl Kind {
+    const ALL: [Self; 9] = [
+        Self::Offer,
+        Self::Check,
+        Self::Free,
+        Self::Hold,
+        Self::Release,
+        Self::Close,
+        Self::Done,
+        Self::Again,
+        Self::Slot,
+    ];
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) number: u32,
+    pub(super) values: [u64; 4],
+}
+
+impl Message {
+    pub(super) const fn new(kind: Kind, number: u32, values: [u64; 4]) -> Self {
+        Self { kind, number, values }
+    }
+
+    pub(super) fn encode(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        let words = [(self.number as u64) << 32 | self.kind as u64];
+        let words = words.into_iter().chain(self.values);
+        bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        bytes
+    }
+
+    /// Nothing for what is no message.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != LEN {
+            return None;
+        }
+        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let first = words.next()?;
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u32 == first as u32)?;
+        let values = [words.next()?, words.next()?, words.next()?, words.next()?];
+        Some(Self { kind, number: (first >> 32) as u32, values })
+    }
+
+    /// A value as a size; one that fits nowhere if it is too large.
+    pub(super) fn size(&self, index: usize) -> usize {
+        let value = self.values.get(index).copied().unwrap_or(0);
+        usize::try_from(value).unwrap_or(usize::MAX)
+    }
+}
+
+/// Sends a message behind which no other comes, so that its acknowledgement is asked for: that is when half of the send buffer
+/// or more waits for one.
+pub(super) fn send_last<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    rds: &mut Rds<'_>,
+    socket: SocketHandle,
+    to: SocketAddr,
+    message: &Message,
+) -> Result<(), RdsError> {
+    let before = rds.send_buffer(socket)?;
+    // What is too little for what waits already is half of the next.
+    for doubled in 0..16 {
+        rds.set_send_buffer(socket, LEN << doubled)?;
+        match rds.sendmsg(adapter, socket, to, &message.encode()) {
+            Err(RdsError::Again) => {}
+            result => return result.map(|_| ()),
+        }
+    }
+    rds.set_send_buffer(socket, before)?;
+    Err(RdsError::Again)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back() {
+        for kind in Kind::ALL {
+            let message = Message::new(kind, 0x0102_0304, [1, 2, u64::MAX, 4 << 40]);
+            assert_eq!(Message::decode(&message.encode()), Some(message));
+        }
+        let mut bytes = Message::new(Kind::Done, 0, [0; 4]).encode();
+        assert_eq!(Message::decode(&bytes[..LEN - 1]), None);
+        bytes[0] = 77;
+        assert_eq!(Message::decode(&bytes), None);
+    }
+
+    #[test]
+    fn patterns_differ_by_writer_number_and_position() {
+        let bytes = |writer, number| (0..2000).map(move |position| byte(writer, number, position));
+        let all = [bytes(Writer::Server, 1), bytes(Writer::Client, 1), bytes(Writer::Server, 2)];
+        for (index, one) in all.iter().enumerate() {
+            for other in &all[..index] {
+                assert!(one.clone().zip(other.clone()).all(|(a, b)| a != b));
+            }
+        }
+        let shifted = bytes(Writer::Server, 1).skip(256).zip(bytes(Writer::Server, 1));
+        assert!(shifted.filter(|(a, b)| a == b).count() < 100);
+    }
+}

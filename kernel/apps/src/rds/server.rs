@@ -1,0 +1,339 @@
+//! The server of `mode=rdma` and `mode=congestion`: offers memory, says what happened to it, and keeps sockets that it does not
+//! read until it is told to. `exchange` has what it is asked.
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, DmaSlice, Platform};
+use rds_nostd::{Control, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
+
+use super::exchange::{
+    AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, Writer, Wrong, fill, send_last, wrong, wrong_bytes,
+};
+use super::run::Move;
+use super::{AppError, EXCHANGE_PORT, InCall, MAX_LEN};
+
+/// Sockets that are not read.
+const HELD: usize = 4;
+/// How long the last answer's acknowledgement may take. Without it the client has ended already, or is out of reach and will
+/// say so itself; nanoseconds.
+const LAST_WAIT: u64 = 5_000_000_000;
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerReport {
+    /// Requests answered.
+    pub requests: u64,
+    /// Regions offered.
+    pub regions: u64,
+    /// Messages read from the sockets that were held.
+    pub messages: u64,
+    /// Bytes of memory that were looked at and are not as the client says; the client fails by them.
+    pub wrong: u64,
+}
+
+/// The region in question, and what was last offered.
+#[derive(Clone, Copy, Default)]
+struct Region {
+    number: u32,
+    offset: usize,
+    len: usize,
+}
+
+/// A socket that is read only when the client says so.
+#[derive(Clone, Copy)]
+struct Held {
+    port: u16,
+    socket: SocketHandle,
+}
+
+/// Messages still to be read.
+#[derive(Clone, Copy)]
+struct Releasing {
+    request: Message,
+    socket: SocketHandle,
+    left: u64,
+    wrong: u64,
+}
+
+/// What an answer carries beside its values.
+#[derive(Clone, Copy)]
+enum Carry {
+    Nothing,
+    Map(usize, usize, RdmaFlags),
+    Dest(RdmaCookie),
+}
+
+/// A server.
+pub(super) struct Server {
+    socket: SocketHandle,
+    arena: DmaSlice,
+    region: Region,
+    held: [Option<Held>; HELD],
+    releasing: Option<Releasing>,
+    /// An answer that could not be sent yet.
+    answer: Option<(SocketAddr, Message, Carry)>,
+    client: Option<SocketAddr>,
+    /// The last answer was sent by then.
+    done_at: Option<u64>,
+    report: ServerReport,
+}
+
+impl Server {
+    pub(super) fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<Self, AppError> {
+        let socket = rds.bind(SocketAddr::new(adapter.address(), EXCHANGE_PORT)).in_call("bind")?;
+        let arena = adapter.dma_alloc(ARENA, 4096).map_err(RdsError::Dat).in_call("dma_alloc")?;
+        Ok(Self {
+            socket,
+            arena,
+            region: Region::default(),
+            held: [None; HELD],
+            releasing: None,
+            answer: None,
+            client: None,
+            done_at: None,
+            report: ServerReport::default(),
+        })
+    }
+
+    pub(super) fn report(&self) -> ServerReport {
+        self.report
+    }
+
+    /// What it did; nothing before the first request, for a server that nobody asks does not hang.
+    pub(super) fn moved(&self) -> Option<u64> {
+        let moved = self.report.requests + self.report.messages;
+        (moved > 0).then_some(moved)
+    }
+
+    pub(super) fn poll<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        buffer: &mut [u8; MAX_LEN],
+        now: u64,
+    ) -> Result<Move, AppError> {
+        if !self.flush(adapter, rds, now)? {
+            return Ok(Move::Wait(u64::MAX));
+        }
+        if let Some(done_at) = self.done_at {
+            let until = done_at.saturating_add(LAST_WAIT);
+            let over = now >= until || rds.unacknowledged(self.socket).in_call("unacknowledged")? == 0;
+            return Ok(if over { Move::Done } else { Move::Wait(until) });
+        }
+        if self.releasing.is_some() {
+            return self.release(adapter, rds, buffer);
+        }
+        let received = match rds.recvmsg(adapter, self.socket, buffer) {
+            Ok(received) => received,
+            Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
+            Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+        };
+        let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
+            return Err(AppError::Unexpected { receiver: 0 });
+        };
+        self.client = Some(received.from);
+        self.report.requests += 1;
+        self.serve(adapter, rds, &request)?;
+        Ok(Move::Again)
+    }
+
+    fn serve<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        request: &Message,
+    ) -> Result<(), AppError> {
+        let values = &request.values;
+        let flags = RdmaFlags::from_bits_truncate;
+        let port = u16::try_from(values[0]).ok();
+        match request.kind {
+            Kind::Offer => {
+                let (offset, len) = (request.size(0), request.size(1));
+                let end = offset.checked_add(len).and_then(|end| end.checked_add(AFTER));
+                if offset < FIRST_OFFSET || end.is_none_or(|end| end > ARENA) {
+                    self.reply(request, [u64::MAX, 0, 0, 0], Carry::Nothing);
+                    return Ok(());
+                }
+                self.region = Region { number: request.number, offset, len };
+                self.prepare(Writer::Server);
+                // It reaches to its last byte and no farther.
+                self.reply(request, [0, values[1], 0, 0], Carry::Map(offset, len, flags(values[2])));
+            }
+            Kind::Again => self.reply(request, [0; 4], Carry::Dest(RdmaCookie(values[0]))),
+            Kind::Check => {
+                let found = self.check(request);
+                self.report.wrong += found.count as u64;
+                if values[2] != 0 {
+                    self.prepare(Writer::Overwritten);
+                }
+                self.reply(request, [found.count as u64, found.first as u64, 0, 0], Carry::Nothing);
+            }
+            Kind::Free => {
+                let freed = rds.free_mr(adapter, self.socket, RdmaCookie(values[0]));
+                self.reply(request, [errno(freed), 0, 0, 0], Carry::Nothing);
+            }
+            Kind::Hold => {
+                let held = self.hold(adapter, rds, port.unwrap_or(0), request.size(1));
+                self.reply(request, [errno(held), 0, 0, 0], Carry::Nothing);
+            }
+            Kind::Release => {
+                let held = self.held.iter().flatten().find(|held| Some(held.port) == port);
+                let Some(held) = held else {
+                    self.reply(request, [u64::MAX, 0, 0, 0], Carry::Nothing);
+                    return Ok(());
+                };
+                self.releasing =
+                    Some(Releasing { request: *request, socket: held.socket, left: values[1], wrong: 0 });
+            }
+            Kind::Close => {
+                let place = self.held.iter_mut().find(|held| held.map(|held| held.port) == port);
+                let held = place.and_then(Option::take);
+                let closed = held.map_or(Err(RdsError::BadSocket), |held| rds.close(adapter, held.socket));
+                self.reply(request, [errno(closed), 0, 0, 0], Carry::Nothing);
+            }
+            Kind::Done => self.reply(request, [0; 4], Carry::Nothing),
+            Kind::Slot => return Err(AppError::Unexpected { receiver: 0 }),
+        }
+        Ok(())
+    }
+
+    /// Fills the region and what is around it.
+    fn prepare(&self, writer: Writer) {
+        let Region { number, offset, len } = self.region;
+        let start = offset.saturating_sub(BEFORE);
+        fill(&self.arena, start, BEFORE + len + AFTER, writer, number, start);
+    }
+
+    /// What is not as the client says: the part that it wrote, and everything around, that it did not.
+    fn check(&self, request: &Message) -> Wrong {
+        let Region { number, offset, len } = self.region;
+        let (from, written) = (request.size(0), request.size(1));
+        let start = offset.saturating_sub(BEFORE);
+        let end = offset + len + AFTER;
+        let Some(written_end) = from.checked_add(written).filter(|after| from >= start && *after <= end)
+        else {
+            return Wrong { count: len, first: 0 };
+        };
+        let own = |from: usize, to: usize| {
+            wrong(&self.arena, from, to.saturating_sub(from), Writer::Server, number, from)
+        };
+        let theirs = wrong(&self.arena, from, written, Writer::Client, number, 0);
+        let at = |part: Wrong, from: usize| Wrong { count: part.count, first: part.first + from - start };
+        at(own(start, from), start).and(at(theirs, from)).and(at(own(written_end, end), written_end))
+    }
+
+    fn hold<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        port: u16,
+        receive_buffer: usize,
+    ) -> Result<(), RdsError> {
+        let place = self.held.iter_mut().find(|held| held.is_none()).ok_or(RdsError::TooManySockets)?;
+        let socket = rds.bind(SocketAddr::new(adapter.address(), port))?;
+        *place = Some(Held { port, socket });
+        rds.set_receive_buffer(adapter, socket, receive_buffer)
+    }
+
+    /// Reads what the client wants to be read.
+    fn release<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        buffer: &mut [u8; MAX_LEN],
+    ) -> Result<Move, AppError> {
+        let Some(mut releasing) = self.releasing else { return Ok(Move::Again) };
+        let request = releasing.request;
+        while releasing.left > 0 {
+            let received = match rds.recvmsg(adapter, releasing.socket, buffer) {
+                Ok(received) => received,
+                Err(RdsError::Again) => {
+                    self.releasing = Some(releasing);
+                    return Ok(Move::Wait(u64::MAX));
+                }
+                Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
+            };
+            let done = request.values[1] - releasing.left;
+            let number = request.values[3].wrapping_add(done) as u32;
+            let bytes = buffer.get(..received.len).unwrap_or_default();
+            let right = received.message_len == request.size(2)
+                && wrong_bytes(bytes, 0, Writer::Client, number, 0).count == 0;
+            releasing.wrong += u64::from(!right);
+            releasing.left -= 1;
+            self.report.messages += 1;
+        }
+        let more = rds.is_readable(releasing.socket).in_call("poll")?;
+        self.report.wrong += releasing.wrong;
+        self.releasing = None;
+        self.reply(&request, [releasing.wrong, u64::from(more), 0, 0], Carry::Nothing);
+        Ok(Move::Again)
+    }
+
+    fn reply(&mut self, request: &Message, values: [u64; 4], carry: Carry) {
+        let message = Message::new(request.kind, request.number, values);
+        self.answer = self.client.map(|client| (client, message, carry));
+    }
+
+    /// Sends the answer there is; false if it has to wait.
+    fn flush<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+        now: u64,
+    ) -> Result<bool, AppError> {
+        while let Some((client, message, carry)) = self.answer {
+            let control = match carry {
+                Carry::Nothing => Control::default(),
+                // A part of the arena, as was checked before.
+                Carry::Map(offset, len, flags) => Control {
+                    map: self.arena.slice(offset, len).map(|memory| (memory, flags)),
+                    ..Control::default()
+                },
+                Carry::Dest(cookie) => Control { dest: Some(cookie), ..Control::default() },
+            };
+            let sent = if message.kind == Kind::Done {
+                send_last(adapter, rds, self.socket, client, &message)
+            } else {
+                let sent = rds.sendmsg_control(adapter, self.socket, client, &message.encode(), &control);
+                sent.map(|_| ())
+            };
+            match sent {
+                Ok(()) => {
+                    self.answer = None;
+                    self.report.regions += u64::from(matches!(carry, Carry::Map(..)));
+                    if message.kind == Kind::Done {
+                        self.done_at = Some(now);
+                    }
+                }
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => return Ok(false),
+                // The memory, not the message: the client is to hear of it.
+                Err(error) if !matches!(carry, Carry::Nothing) => {
+                    let refused = Message::new(message.kind, message.number, [error.errno() as u64, 0, 0, 0]);
+                    self.answer = Some((client, refused, Carry::Nothing));
+                }
+                Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn close<P: Platform>(
+        &self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<(), AppError> {
+        for held in self.held.iter().flatten() {
+            rds.close(adapter, held.socket).in_call("close")?;
+        }
+        rds.close(adapter, self.socket).in_call("close")?;
+        adapter.dma_free(self.arena).map_err(RdsError::Dat).in_call("dma_free")
+    }
+}
+
+/// As a value of an answer.
+fn errno(result: Result<(), RdsError>) -> u64 {
+    result.map_or_else(|error| error.errno() as u64, |()| 0)
+}
