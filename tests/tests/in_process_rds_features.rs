@@ -472,6 +472,7 @@ fn atomics_by_cookie() {
             AtomicOp::CompareSwap { compare, swap } if compare == value => swap,
             AtomicOp::CompareSwap { .. } => value,
             AtomicOp::FetchAdd { add } => value.wrapping_add(add),
+            masked => unreachable!("{masked:?} is not asked for"),
         };
         assert_eq!(word(&ground, 1, 4096 + 48), value, "operation {number}: what is there");
     }
