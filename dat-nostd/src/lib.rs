@@ -59,7 +59,8 @@
 //! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
 //! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); atomics ([`Adapter::ep_post_compare_swap`],
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
-//! ([`Adapter::ip`]).
+//! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
+//! and the GID that an address is known to have ([`Adapter::known_gid`]).
 //!
 //! # Not supported yet
 //! Quality of service and multipath (MODEL_NOT_SUPPORTED); windows that a send with invalidate kills (those of [`Adapter::rmr_bind`]

@@ -108,7 +108,7 @@ counters! {
     connect_too_often = "connect_too_often",
     /// Frames that break the protocol: wrong lengths, mixed fragments. Each costs the connection.
     recv_protocol_errors = "recv_protocol_errors",
-    /// Congestion maps of a wrong length; ignored.
+    /// Congestion maps of a wrong length or with other flags beside; ignored.
     recv_bad_map = "recv_bad_map",
     /// RDMA extensions that name no region of the message's socket; ignored.
     recv_bad_rkey = "recv_bad_rkey",

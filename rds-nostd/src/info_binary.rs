@@ -10,7 +10,7 @@ use crate::info::{ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 use crate::node::Rds;
 use crate::socket::Transport;
 
-/// Counters: name[32], value u64.
+/// Counters: a name of 32 bytes, a value of 8.
 pub const RDS_INFO_COUNTERS: u32 = 10000;
 /// Connections between IPv4 addresses.
 pub const RDS_INFO_CONNECTIONS: u32 = 10001;

@@ -47,8 +47,8 @@
 //! }
 //! ```
 //!
-//! Not here yet: masked atomics, protection zones for each peer, types of service, information for `rds-info`; not tried against
-//! Linux.
+//! Not here: masked atomics (but for masks with which they are plain ones), time stamps, receive-path latency, zero-copy sends,
+//! flow control by credits, multipath, and the TCP transport.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -182,6 +182,8 @@ impl Rds<'_> {
                 self.counters.recv_ping += 1;
                 self.pong(connection, sport);
             }
+            // From RDS itself to RDS itself there are acknowledgements and maps; this is neither, whatever its flags say.
+            self.counters.recv_bad_map += u64::from(sport == 0);
             return;
         }
         if descriptor.is(Marks::EXTENDED) {
