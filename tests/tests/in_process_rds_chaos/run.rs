@@ -3,6 +3,7 @@
 use crate::model::Model;
 use crate::node::{Node, Shared, Stage};
 use crate::plan::{Break, Plan};
+use crate::tally::Tally;
 use crate::trace::{Event, Trace};
 use hca_model::Profile;
 use std::cell::{Cell, RefCell};
@@ -13,38 +14,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Virtual time that a run may take.
 const LIMIT: u64 = 300 * SECOND;
 /// DMA memory of a node, bytes.
-const MEMORY: usize = 16 << 20;
-
-/// What happened in all.
-#[derive(Debug, Default)]
-pub struct Tally {
-    pub sent: u64,
-    pub received: u64,
-    pub boots: u64,
-    pub cuts: u64,
-    pub resets: u64,
-    pub raced: u64,
-    pub again: u64,
-    pub old: u64,
-    pub congested: u64,
-    pub virtual_ms: u64,
-}
-
-impl Tally {
-    pub fn add(&mut self, other: &Self) {
-        let Self { sent, received, boots, cuts, resets, raced, again, old, congested, virtual_ms } = other;
-        self.sent += sent;
-        self.received += received;
-        self.boots += boots;
-        self.cuts += cuts;
-        self.resets += resets;
-        self.raced += raced;
-        self.again += again;
-        self.old += old;
-        self.congested += congested;
-        self.virtual_ms += virtual_ms;
-    }
-}
+const MEMORY: usize = 8 << 20;
 
 pub fn run(seed: u64) -> Tally {
     let Plan { settings, nodes, mut breaks } = Plan::new(seed);
@@ -88,7 +58,11 @@ pub fn run(seed: u64) -> Tally {
         }
         let next = match shared.stage.get() {
             Stage::Chaos if nodes.iter().all(|node| node.borrow().is_through()) => Stage::Last,
-            Stage::Last if nodes.iter().all(|node| node.borrow_mut().is_settled()) => Stage::VeryLast,
+            Stage::Last if nodes.iter().all(|node| node.borrow_mut().is_settled()) => {
+                // Where nothing is lost any more, connections stay.
+                break_it(&shared, now, &Break::Faults("none".to_owned()));
+                Stage::VeryLast
+            }
             Stage::VeryLast if nodes.iter().all(|node| node.borrow_mut().is_settled()) => {
                 quiet_until = now + 3 * SECOND;
                 Stage::Quiet
@@ -121,6 +95,7 @@ pub fn run(seed: u64) -> Tally {
     assert!(posted.iter().all(|each| *each == posted[0]), "frames are missing somewhere: {posted:?}");
     for node in &mut nodes {
         tally.boots += node.boots;
+        tally.deaths += node.boots - 1;
         for counters in node.counters() {
             assert_eq!(counters.recv_protocol_errors + counters.recv_drop_bad_checksum, 0, "{counters:?}");
             tally.resets += counters.conn_reset;
