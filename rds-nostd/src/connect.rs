@@ -29,7 +29,7 @@ const BACKOFF_MAX: u64 = 1_000_000_000;
 const STANDS: u64 = 10_000_000;
 const STANDS_MAX: u64 = 1_000_000_000;
 const CALM: u64 = 4_000_000_000;
-/// Time between two looks at a peer whose congestion map holds a socket back, nanoseconds.
+/// Time between two looks whether a peer is there that somebody waits for, nanoseconds.
 const PROBE: u64 = 1_000_000_000;
 /// Time between two requests of a peer that are accepted while nothing stands, nanoseconds.
 const ACCEPT_APART: u64 = 1_000_000;
@@ -113,10 +113,12 @@ impl Rds<'_> {
         }
     }
 
-    /// When to look next whether a peer is still there whose map holds a socket back. A peer that died with a port marked sends no
-    /// other map, and nothing that would notice its death is sent to it: an acknowledgement does that, from time to time.
+    /// When to look next whether a peer is still there that somebody waits for: one whose map holds a socket back, or one that has
+    /// not acknowledged all messages. If it died, it will do neither, and nothing that would notice its death may be sent to it
+    /// any more: an acknowledgement does that, from time to time.
     fn probe_at(&mut self, connection: usize, now: u64) -> Option<u64> {
-        let state = self.connections.get_mut(connection).filter(|state| state.map_wanted)?;
+        let waited_for = |state: &&mut Connection| state.map_wanted || !state.unacked.is_empty();
+        let state = self.connections.get_mut(connection).filter(waited_for)?;
         if now >= state.retry_at {
             state.ack_wanted |= state.retry_at >= state.up_at;
             state.retry_at = now.saturating_add(PROBE);
