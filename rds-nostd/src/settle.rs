@@ -196,10 +196,10 @@ impl Rds<'_> {
         self.counters.send_retransmitted += count;
     }
 
-    /// Whether a message that was sent is not to be sent again.
+    /// Whether a message that was sent is not to be sent again. One that is not sent at all is over with its operation.
     fn is_over(&self, message: usize) -> bool {
         let descriptor = self.frames.at(message);
-        descriptor.is(Marks::CANCELLED) || !descriptor.operation.is_none()
+        descriptor.is(Marks::CANCELLED) || descriptor.is(Marks::SILENT) || !descriptor.operation.is_none()
     }
 
     fn discard<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize, message: usize) {
