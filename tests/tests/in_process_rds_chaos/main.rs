@@ -8,6 +8,8 @@
 //!
 //! A failure prints its seed and what happened before it.
 
+mod desk;
+mod ledger;
 mod model;
 mod node;
 mod plan;

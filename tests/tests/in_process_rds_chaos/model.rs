@@ -4,6 +4,7 @@
 //! order and at most once, some of the stream. What it does not get, an earlier incarnation of the receiver has had, read or not,
 //! or it is lost with its sender.
 
+use crate::ledger::Ledger;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +19,8 @@ struct Sent {
     len: usize,
     /// The sender's incarnation.
     sender: u32,
+    /// An RDMA operation went with it: then it may be lost with it.
+    operation: bool,
     /// The receiver's incarnations that got it.
     got_by: Vec<u32>,
 }
@@ -67,10 +70,18 @@ impl Model {
         self.streams.get(&(from, to)).is_some_and(|stream| stream.sent.iter().any(|sent| sent.len == 0))
     }
 
-    /// RDS accepted the next message of a stream.
-    pub fn accepted(&mut self, from: SocketAddr, to: SocketAddr, sender: u32, len: usize) {
+    /// RDS accepted the next message of a stream, perhaps with an RDMA operation; gives its number.
+    pub fn accepted(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        sender: u32,
+        len: usize,
+        operation: bool,
+    ) -> usize {
         let stream = self.streams.entry((from, to)).or_default();
-        stream.sent.push(Sent { len, sender, got_by: Vec::new() });
+        stream.sent.push(Sent { len, sender, operation, got_by: Vec::new() });
+        stream.sent.len() - 1
     }
 
     pub fn pinged(&mut self, from: SocketAddr, to: SocketAddr) {
@@ -109,7 +120,7 @@ impl Model {
         for missing in stream.next..number {
             let sent = &stream.sent[missing];
             assert!(
-                sent.sender < sender || sent.got_by.iter().any(|before| *before < receiver),
+                sent.operation || sent.sender < sender || sent.got_by.iter().any(|before| *before < receiver),
                 "{from} to {to}: incarnation {receiver} got message {number} of incarnation {sender}, but nobody got {missing} before it"
             );
         }
@@ -118,13 +129,14 @@ impl Model {
         number
     }
 
-    /// At the end: whatever the living sent has arrived. `incarnations` are those that live, by node.
-    pub fn check_complete(&self, incarnations: &[u32]) {
+    /// At the end: whatever the living sent has arrived, but for messages whose operations failed. `incarnations` are those that
+    /// live, by node.
+    pub fn check_complete(&self, incarnations: &[u32], ledger: &Ledger) {
         for ((from, to), stream) in &self.streams {
             for (number, sent) in stream.sent.iter().enumerate() {
                 let sender_lives = sent.sender == incarnations[node_of(from.ip())];
                 assert!(
-                    !sent.got_by.is_empty() || !sender_lives,
+                    !sent.got_by.is_empty() || !sender_lives || !ledger.must_arrive(&(*from, *to, number)),
                     "{from} to {to}: message {number} of {} bytes from incarnation {} is lost",
                     sent.len,
                     sent.sender

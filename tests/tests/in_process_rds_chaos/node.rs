@@ -1,9 +1,11 @@
 //! A node that sends what the plan says, reads what comes, dies and boots.
 
+use crate::desk::{Desk, Hand};
+use crate::ledger::Ledger;
 use crate::model::{Model, content};
 use crate::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings};
 use crate::trace::{Event, Trace};
-use rds_nostd::{Counters, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{Counters, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,6 +18,10 @@ const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 /// The port of the socket that hurries acknowledgements at the end.
 const LAST_PORT: u16 = 3999;
+/// Regions of a node.
+const REGIONS: usize = 16;
+/// The longest message.
+const LONGEST: usize = 100_000;
 /// Longest time that a node sleeps, so that it hears of the next stage.
 const DOZE: u64 = SECOND;
 
@@ -43,6 +49,9 @@ pub struct Shared {
     /// When the story began, once all nodes had booted.
     pub began: Cell<u64>,
     pub model: RefCell<Model>,
+    pub ledger: RefCell<Ledger>,
+    /// Of each node, the one that lives or lived last.
+    pub incarnations: RefCell<Vec<u32>>,
     pub trace: Trace,
     pub stage: Cell<Stage>,
 }
@@ -55,6 +64,7 @@ struct Life {
     sockets: Vec<SocketHandle>,
     /// The socket of the last messages.
     last: SocketHandle,
+    desk: Desk,
     free_frames: usize,
     /// Lengths of what each socket sent and the peer may not have acknowledged.
     outstanding: Vec<VecDeque<usize>>,
@@ -139,12 +149,15 @@ impl Node {
             .map(|port| rds.bind(at(self.index, FIRST_PORT + port)).expect("binds"))
             .collect();
         let last = rds.bind(at(self.index, LAST_PORT)).expect("binds");
+        let desk = Desk::open(self.index, &mut adapter, &mut rds);
+        shared.incarnations.borrow_mut()[self.index] = generation;
         let outstanding = vec![VecDeque::new(); count];
         self.life = Some(Life {
             adapter,
             rds,
             sockets,
             last,
+            desk,
             free_frames,
             outstanding,
             last_jobs: (Stage::Chaos, VecDeque::new()),
@@ -158,9 +171,10 @@ impl Node {
         // Nothing leaves the HCA in between: this only tells what nobody will read.
         self.read(&mut life, true);
         self.past.push(*life.rds.counters());
-        let Life { mut adapter, rds, .. } = life;
+        let Life { mut adapter, rds, desk, .. } = life;
         if orderly {
             rds.stop(&mut adapter).expect("stops");
+            desk.close(&mut adapter);
             adapter.close().expect("closes");
             let census = self.shared.world.census(self.index);
             assert_eq!(census.total(), 0, "node {} left behind: {census}", self.index);
@@ -197,6 +211,7 @@ impl Node {
         if matches!(self.shared.stage.get(), Stage::Last | Stage::VeryLast) {
             moved |= self.send_last(&mut life);
         }
+        moved |= self.rdma(&mut life, time, &mut deadlines);
         match self.plan.pauses.iter().find(|(from, to)| (*from..*to).contains(&time)) {
             Some((_, to)) => deadlines.push(Some(to + self.shared.began.get())),
             None => moved |= self.read(&mut life, false),
@@ -240,7 +255,7 @@ impl Node {
                         match to.port() {
                             0 => model.pinged(from, to),
                             NOBODYS_PORT => {}
-                            _ => model.accepted(from, to, self.incarnation, len),
+                            _ => drop(model.accepted(from, to, self.incarnation, len, false)),
                         }
                         self.shared.trace.note(time, Event::Sent { from, to, number, len });
                     }
@@ -278,7 +293,7 @@ impl Node {
             let mut model = self.shared.model.borrow_mut();
             let number = model.next_number(from, to);
             match rds.sendmsg(adapter, *last, to, &content(from, to, number, len)) {
-                Ok(_) => model.accepted(from, to, self.incarnation, len),
+                Ok(_) => drop(model.accepted(from, to, self.incarnation, len, false)),
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{from} to {to}: {error}"),
             }
@@ -288,49 +303,84 @@ impl Node {
         moved
     }
 
+    /// Offers memory, uses what is offered, and hears what became of it; whether something happened.
+    fn rdma(&mut self, life: &mut Life, time: u64, deadlines: &mut Vec<Option<u64>>) -> bool {
+        let Life { adapter, rds, desk, .. } = life;
+        let (shared, index, incarnation) = (&*self.shared, self.index, self.incarnation);
+        let mut hand = Hand { shared, index, incarnation, time, adapter, rds };
+        desk.offer(&mut hand, &mut self.plan.rdma, deadlines)
+            | desk.hear(&mut hand)
+            | desk.use_offers(&mut hand)
+    }
+
     /// Reads all that there is; whether there was something.
     fn read(&mut self, life: &mut Life, dead: bool) -> bool {
         let mut moved = false;
-        let Life { adapter, rds, sockets, last, .. } = life;
-        let mut model = self.shared.model.borrow_mut();
-        for &socket in sockets.iter().chain([&*last]) {
+        let (time, shared, index, incarnation) = (self.now(), &*self.shared, self.index, self.incarnation);
+        let Life { adapter, rds, sockets, last, desk, .. } = life;
+        for socket in sockets.iter().copied().chain([*last, desk.socket]) {
             let to = rds.local_address(socket).expect("open");
+            let mut unread = 0;
             while let Ok(received) = rds.recvmsg(adapter, socket, &mut self.buffer) {
                 moved = true;
                 let (from, len) = (received.from, received.len);
                 assert_eq!(len, received.message_len, "the buffer is long enough");
-                let number = model.got(from, to, self.incarnation, &self.buffer[..len]);
+                unread += len;
+                let number = shared.model.borrow_mut().got(from, to, incarnation, &self.buffer[..len]);
                 let event = match dead {
                     true => Event::Unread { from, to, number, len },
                     false => Event::Received { from, to, number, len },
                 };
-                self.shared.trace.note(self.shared.world.now() - self.shared.began.get(), event);
+                shared.trace.note(time, event);
+                if socket == desk.socket && !dead {
+                    let mut hand = Hand { shared, index, incarnation, time, adapter, rds };
+                    desk.received(&mut hand, to, number, &received);
+                }
             }
+            // The limit is soft: what was under way when the peers heard that the port is full still comes. That is no more
+            // than each of their sockets may have outstanding, and the message that goes beyond it, once before and once after.
+            let senders = (shared.count - 1) * (self.plan.senders.len() + 2);
+            let most = shared.settings.receive_buffer + 2 * senders * (shared.settings.send_buffer + LONGEST);
+            assert!(unread <= most, "{to}: {unread} bytes were unread");
         }
         moved
     }
 
     /// Everything was sent, and it lives for good.
     pub fn is_through(&self) -> bool {
-        self.life.is_some()
+        self.life.as_ref().is_some_and(|life| life.desk.is_idle())
             && self.plan.deaths.is_empty()
+            && self.plan.rdma.is_empty()
             && self.plan.senders.iter().all(|sender| sender.jobs.is_empty())
     }
 
     /// Everything, the last messages included, was sent and acknowledged.
     pub fn is_settled(&mut self) -> bool {
-        let Some(Life { rds, sockets, last, last_jobs, .. }) = &mut self.life else { return false };
-        let acknowledged = sockets.iter().chain([&*last]).all(|socket| rds.unacknowledged(*socket) == Ok(0));
-        acknowledged && last_jobs.0 == self.shared.stage.get() && last_jobs.1.is_empty()
+        let stage = self.shared.stage.get();
+        let Some(Life { rds, sockets, last, desk, last_jobs, .. }) = &mut self.life else { return false };
+        // What the desk did since the last messages went is acknowledged with the very last ones.
+        let desks = (stage == Stage::VeryLast).then_some(desk.socket);
+        let mut waiting = sockets.iter().copied().chain([*last]).chain(desks);
+        let acknowledged = waiting.all(|socket| rds.unacknowledged(socket) == Ok(0));
+        let read = rds.is_readable(desk.socket) == Ok(false) && desk.is_idle();
+        acknowledged && read && last_jobs.0 == stage && last_jobs.1.is_empty()
     }
 
-    /// Nobody's messages wait. Gives the receives that are posted to each connection: all other frames are free but one for the
-    /// acknowledgements of each connection.
+    /// Nobody's messages wait, and what nobody uses can be had. Gives the receives that are posted to each connection: all other
+    /// frames are free but one for the acknowledgements of each connection.
     pub fn receives_posted(&mut self) -> usize {
-        let Some(Life { rds, sockets, free_frames, .. }) = &mut self.life else { panic!("it lives") };
+        let Some(Life { adapter, rds, sockets, desk, free_frames, .. }) = &mut self.life else {
+            panic!("it lives")
+        };
         for socket in sockets {
             assert_eq!(rds.is_readable(*socket), Ok(false), "everything was read");
         }
+        let memory = adapter.dma_alloc(64, 64).expect("a little");
+        let mut regions = desk.offers();
+        while rds.get_mr(adapter, desk.socket, memory, RdmaFlags::empty()).is_ok() {
+            regions += 1;
+        }
+        assert_eq!(regions, REGIONS, "node {}", self.index);
         let peers = self.shared.count - 1;
         assert_eq!(rds.connections_up(), peers, "node {}: everybody is connected to everybody", self.index);
         let posted = *free_frames - peers - rds.free_frames();
@@ -361,15 +411,22 @@ impl Node {
 
     /// Ends RDS and the adapter, and looks what stays behind.
     pub fn close(&mut self) {
-        let Some(Life { mut adapter, mut rds, sockets, last, .. }) = self.life.take() else { return };
-        for socket in sockets.into_iter().chain([last]) {
+        let Some(Life { mut adapter, mut rds, sockets, last, desk, .. }) = self.life.take() else { return };
+        for socket in sockets.into_iter().chain([last, desk.socket]) {
             rds.close(&mut adapter, socket).expect("closes");
         }
         rds.stop(&mut adapter).expect("stops");
+        desk.close(&mut adapter);
         adapter.close().expect("closes");
         let world = &self.shared.world;
         let census = world.census(self.index);
         assert_eq!(census.total(), 0, "node {} left behind: {census}", self.index);
-        assert_eq!(world.refusals(self.index), [""; 0], "node {}", self.index);
+        // Peers that used a key too late were denied, perhaps while the connection was being made.
+        let denied = |refusal: &String| {
+            ["rkey: Missing", "RemoteAccess", "is in error"].iter().any(|why| refusal.contains(why))
+        };
+        let other: Vec<String> =
+            world.refusals(self.index).into_iter().filter(|refusal| !denied(refusal)).collect();
+        assert!(other.is_empty(), "node {}: {other:?}", self.index);
     }
 }

@@ -1,5 +1,6 @@
 //! What a seed makes of a run: who sends what to whom and when, and what breaks when.
 
+use crate::ledger::Kind;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use tests::rds::at;
@@ -17,6 +18,21 @@ pub struct Job {
     pub at: u64,
     pub to: SocketAddr,
     pub len: usize,
+}
+
+/// Memory to offer to a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaJob {
+    pub at: u64,
+    pub to: usize,
+    /// Where in a page it begins, and its bytes.
+    pub offset: usize,
+    pub len: usize,
+    pub kind: Kind,
+    /// Registered by the message that offers it.
+    pub map: bool,
+    /// Freed before the peer can use it.
+    pub withheld: bool,
 }
 
 /// A node's end, and its next boot.
@@ -56,6 +72,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct NodePlan {
     pub senders: Vec<Sender>,
+    pub rdma: VecDeque<RdmaJob>,
     pub deaths: VecDeque<Death>,
     /// Times in which nothing is read.
     pub pauses: Vec<(u64, u64)>,
@@ -87,6 +104,7 @@ impl Plan {
                 senders: (0..sockets)
                     .map(|_| sender(&mut random, &settings, (node, count, sockets), span))
                     .collect(),
+                rdma: rdma(&mut random, (node, count), span),
                 deaths: if (node as u64) < mortal { deaths(&mut random, span) } else { VecDeque::new() },
                 pauses: (0..random.below(3))
                     .map(|_| {
@@ -111,10 +129,10 @@ fn sender(
         at(other + usize::from(other >= node), FIRST_PORT + random.below(sockets as u64) as u16)
     };
     let pinned = random.one_in(3).then(|| other(random));
-    let mut times: Vec<u64> = (0..10 + random.below(40)).map(|_| random.below(span)).collect();
+    let mut times: Vec<u64> = (0..20 + random.below(100)).map(|_| random.below(span)).collect();
     // Bursts fill buffers.
     let burst = random.below(span);
-    times.extend((0..random.below(30)).map(|_| burst));
+    times.extend((0..random.below(60)).map(|_| burst));
     times.sort_unstable();
     let job = |at| {
         let mut to = pinned.unwrap_or_else(|| other(random));
@@ -129,6 +147,24 @@ fn sender(
         Job { at, to, len }
     };
     Sender { jobs: times.into_iter().map(job).collect(), pinned: pinned.is_some() }
+}
+
+fn rdma(random: &mut Random, (node, count): (usize, usize), span: u64) -> VecDeque<RdmaJob> {
+    let mut times: Vec<u64> = (0..random.below(24)).map(|_| random.below(span)).collect();
+    times.sort_unstable();
+    let job = |at| {
+        let other = random.below(count as u64 - 1) as usize;
+        RdmaJob {
+            at,
+            to: other + usize::from(other >= node),
+            offset: random.below(400) as usize * 8,
+            len: 1 + random.below(4900) as usize,
+            kind: random.pick(&[Kind::Read, Kind::Write, Kind::Add]),
+            map: random.one_in(2),
+            withheld: random.one_in(25),
+        }
+    };
+    times.into_iter().map(job).collect()
 }
 
 /// Mostly a few fragments, now and then many.

@@ -1,5 +1,6 @@
 //! One run: nodes, what breaks, and the judgement.
 
+use crate::ledger::Ledger;
 use crate::model::Model;
 use crate::node::{Node, Shared, Stage};
 use crate::plan::{Break, Plan};
@@ -29,6 +30,8 @@ pub fn run(seed: u64) -> Tally {
         settings,
         began: Cell::new(world.now()),
         model: RefCell::new(Model::default()),
+        ledger: RefCell::new(Ledger::default()),
+        incarnations: RefCell::new(vec![0; count]),
         trace: Trace::default(),
         stage: Cell::new(Stage::Chaos),
     });
@@ -82,8 +85,7 @@ pub fn run(seed: u64) -> Tally {
         panic!("{stalled} in stage {:?}", shared.stage.get());
     }
     let mut nodes: Vec<Node> = nodes.into_iter().map(RefCell::into_inner).collect();
-    let incarnations: Vec<u32> = nodes.iter().map(|node| node.incarnation).collect();
-    shared.model.borrow().check_complete(&incarnations);
+    shared.model.borrow().check_complete(&shared.incarnations.borrow(), &shared.ledger.borrow());
     let mut tally = Tally {
         cuts: cuts as u64,
         virtual_ms: (world.now() - shared.began.get()) / 1_000_000,
@@ -91,6 +93,7 @@ pub fn run(seed: u64) -> Tally {
     };
     let (sent, received) = shared.model.borrow().counts();
     (tally.sent, tally.received) = (sent as u64, received as u64);
+    (tally.operations, tally.failed_operations) = shared.ledger.borrow().counts();
     let posted: Vec<usize> = nodes.iter_mut().map(Node::receives_posted).collect();
     assert!(posted.iter().all(|each| *each == posted[0]), "frames are missing somewhere: {posted:?}");
     for node in &mut nodes {

@@ -1,6 +1,8 @@
 //! What happened in a run, for whoever has to find out why it failed.
 
+use crate::ledger::Kind;
 use crate::node::Stage;
+use rds_nostd::{RdmaCookie, RdmaStatus};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,13 +14,58 @@ const KEPT: usize = 400;
 #[derive(Clone, Debug)]
 #[allow(dead_code)] // The fields are there to be printed.
 pub enum Event {
-    Booted { node: usize, incarnation: u32, free_frames: usize },
-    Died { node: usize, incarnation: u32, orderly: bool },
+    Booted {
+        node: usize,
+        incarnation: u32,
+        free_frames: usize,
+    },
+    Died {
+        node: usize,
+        incarnation: u32,
+        orderly: bool,
+    },
     Faults(String),
-    Cable { node: usize, plugged: bool },
-    Sent { from: SocketAddr, to: SocketAddr, number: usize, len: usize },
-    Received { from: SocketAddr, to: SocketAddr, number: usize, len: usize },
-    Unread { from: SocketAddr, to: SocketAddr, number: usize, len: usize },
+    Cable {
+        node: usize,
+        plugged: bool,
+    },
+    Sent {
+        from: SocketAddr,
+        to: SocketAddr,
+        number: usize,
+        len: usize,
+    },
+    Received {
+        from: SocketAddr,
+        to: SocketAddr,
+        number: usize,
+        len: usize,
+    },
+    Unread {
+        from: SocketAddr,
+        to: SocketAddr,
+        number: usize,
+        len: usize,
+    },
+    Offered {
+        number: usize,
+        from: SocketAddr,
+        to: SocketAddr,
+        cookie: RdmaCookie,
+        kind: Kind,
+        withheld: bool,
+    },
+    Operation {
+        number: usize,
+        offer: usize,
+        from: SocketAddr,
+        to: SocketAddr,
+        silent: bool,
+    },
+    Ended {
+        number: usize,
+        status: RdmaStatus,
+    },
     Stage(Stage),
 }
 
