@@ -19,6 +19,7 @@ fn run(capture: Option<PathBuf>, faults: &str, seed: u64) -> Report {
         accelerator: "tcg".into(),
         log: true,
         divide: 32,
+        with_linux: false,
         limit: Duration::from_secs(300),
     };
     demo::run_image(&qemu, &image, &options).unwrap_or_else(|error| panic!("{error}"))

@@ -4,8 +4,9 @@ mod linux;
 
 use hca_model::fabric::Faults;
 use linux::rds::{Ground, LINUX, UNIKERNEL, number, result, word};
-use runner::levels;
-use runner::linux::{Kernel, judge};
+use runner::linux::{Demo, Kernel, judge};
+use runner::report::Node;
+use runner::{Error, kernel_image, levels, setup};
 use std::time::Instant;
 
 /// Pings each way.
@@ -123,4 +124,36 @@ fn no_message_is_lost_on_a_fabric_that_loses_packets_and_links() {
         cut_and_lossy(&mut ground, false, volume, 4);
         ground.end();
     }
+}
+
+#[test]
+fn the_demonstration_with_linux_verifies_messages_and_rdma_both_ways() {
+    let qemu = match setup::qemu() {
+        Ok(qemu) => qemu,
+        Err(error) => {
+            assert!(!levels::required(), "QEMU is required here: {error}");
+            return levels::skip("no QEMU on this machine");
+        }
+    };
+    setup::rust_targets().expect("the bare-metal target");
+    let image = kernel_image::build().expect("the image builds");
+    let demo = Demo { qemu: &qemu, image: &image, lab: Demo::lab(), divide: 10, seed: 5 };
+    let (nodes, summary) = match demo.run() {
+        Ok(result) => result,
+        Err(error @ Error::Missing { .. }) if !levels::required() => return levels::skip(&error.to_string()),
+        Err(error) => panic!("{error}"),
+    };
+    let [linux, unikernel] = nodes.as_slice() else { panic!("{nodes:?}") };
+    let verified = |node: &Node, name: &str| -> Vec<u64> {
+        node.operations.iter().filter(|result| result.op == name).map(|result| result.verified).collect()
+    };
+    assert_eq!(verified(linux, "rds_ping"), [100]);
+    assert_eq!(verified(unikernel, "rds_ping")[1..], [100]);
+    for node in [linux, unikernel] {
+        assert!(node.verified);
+        assert_eq!(verified(node, "rds"), [500, 500]);
+        let rdma = verified(node, "rds_rdma");
+        assert!(rdma.len() == 2 && rdma.iter().all(|count| *count > 100), "{rdma:?}");
+    }
+    assert!(summary.fabric.delivered > 0 && summary.fabric.dropped == 0);
 }

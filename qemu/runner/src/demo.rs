@@ -4,6 +4,7 @@ use crate::console::Line;
 use crate::defmt_log::Decoder;
 use crate::error::{Error, IoContext, Result};
 use crate::kernel_image;
+use crate::linux;
 use crate::process::Temporary;
 use crate::qemu::Output;
 use crate::report::{Node, Packets, Report};
@@ -38,6 +39,8 @@ pub struct Options {
     pub log: bool,
     /// The volume is divided by this.
     pub divide: u64,
+    /// Afterwards a Linux guest and a unikernel exchange RDS messages and RDMA.
+    pub with_linux: bool,
     /// The whole run at most.
     pub limit: Duration,
 }
@@ -73,18 +76,70 @@ fn words(node: usize, options: &Options) -> String {
 /// One clear line for whatever kept it from ending with every byte verified.
 pub fn run(options: &Options) -> Result<()> {
     // What cannot be written is told before the work, not after it.
-    for path in options.report.iter().chain(&options.capture) {
+    let linux_capture = options.capture.as_deref().filter(|_| options.with_linux).map(linux_capture);
+    for path in options.report.iter().chain(&options.capture).chain(&linux_capture) {
         std::fs::File::create(path).context("cannot write", path)?;
     }
     let qemu = setup::all()?;
     println!("building the unikernel");
     let image = kernel_image::build()?;
-    let report = run_image(&qemu, &image, options)?;
+    let mut report = run_image(&qemu, &image, options)?;
+    if options.with_linux {
+        add_linux(&mut report, &qemu, &image, options, linux_capture)?;
+    }
     print!("{}", report.table());
     if let Some(path) = &options.report {
         report.write_json(path)?;
     }
     if report.verified { Ok(()) } else { Err(Error::Guest("the demo's data was not verified".into())) }
+}
+
+/// The file of the packets of the fabric with Linux, beside that of the two unikernels: `x.linux.pcapng` for `x.pcapng`.
+fn linux_capture(path: &Path) -> PathBuf {
+    match path.extension() {
+        Some(extension) => {
+            let mut linux = std::ffi::OsString::from("linux.");
+            linux.push(extension);
+            path.with_extension(linux)
+        }
+        None => path.with_extension("linux"),
+    }
+}
+
+/// Runs the half with Linux, and adds it to the report.
+fn add_linux(
+    report: &mut Report,
+    qemu: &Qemu,
+    image: &Path,
+    options: &Options,
+    capture: Option<PathBuf>,
+) -> Result<()> {
+    let lab = linux::Options {
+        capture,
+        faults: options.faults,
+        seed: options.seed,
+        accelerator: options.accelerator.clone(),
+        show: options.log,
+        ..linux::Demo::lab()
+    };
+    let demo = linux::Demo { qemu, image, lab, divide: options.divide, seed: options.seed };
+    let started = Instant::now();
+    let (nodes, summary) = demo.run()?;
+    if let Some(error) = summary.capture_error {
+        return Err(Error::Serve(format!("the capture is not complete: {error}")));
+    }
+    report.verified &= nodes.iter().all(|node| node.verified);
+    report.nodes.extend(nodes);
+    report.seconds += started.elapsed().as_secs_f64();
+    let (packets, fabric) = (&mut report.packets, summary.fabric);
+    packets.sent += fabric.sent;
+    packets.delivered += fabric.delivered;
+    packets.lost += fabric.dropped;
+    packets.duplicated += fabric.duplicated;
+    packets.reordered += fabric.reordered;
+    packets.corrupted += fabric.corrupted;
+    packets.retransmitted += summary.retransmitted;
+    Ok(())
 }
 
 /// Runs the demo with `image` and answers its report.
@@ -391,6 +446,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_fabric_with_linux_has_its_own_capture() {
+        for (path, linux) in
+            [("/a/x.pcapng", "/a/x.linux.pcapng"), ("x", "x.linux"), ("x.y.z", "x.y.linux.z")]
+        {
+            assert_eq!(linux_capture(Path::new(path)), Path::new(linux));
+        }
+    }
+
+    #[test]
     fn each_node_knows_the_other() {
         let options = Options {
             report: None,
@@ -400,6 +464,7 @@ mod tests {
             accelerator: "tcg".into(),
             log: false,
             divide: 8,
+            with_linux: false,
             limit: Duration::from_secs(1),
         };
         assert_eq!(

@@ -22,6 +22,7 @@ usage: cargo xtask COMMAND [OPTION]...
               --accel NAME    QEMU's accelerator (tcg)
               --log           the unikernels' logs as well
               --divide N      a Nth of the volume
+              --with-linux    afterwards Linux and a unikernel exchange RDS messages and RDMA (--pcap FILE.linux.pcapng)
               --limit SECONDS the whole run at most (600)
   serve     emulated HCAs on one fabric, for any QEMU
               --socket PATH   one HCA there; may be given many times
@@ -266,7 +267,7 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut fabric = FabricOptions::new();
     let mut report = None;
     let mut accelerator = "tcg".to_owned();
-    let mut log = false;
+    let (mut log, mut with_linux) = (false, false);
     let mut limit = 600;
     let mut divide = 1;
     while let Some(argument) = arguments.next().map_err(usage)? {
@@ -274,6 +275,7 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             Long("report") => report = Some(PathBuf::from(arguments.value().map_err(usage)?)),
             Long("accel") => accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?,
             Long("log") => log = true,
+            Long("with-linux") => with_linux = true,
             Long("divide") => divide = arguments.value().and_then(|value| value.parse()).map_err(usage)?,
             Long("limit") => limit = arguments.value().and_then(|value| value.parse()).map_err(usage)?,
             Long(name) => {
@@ -287,7 +289,9 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     }
     let FabricOptions { capture, faults, seed } = fabric;
     let limit = Duration::from_secs(limit);
-    demo::run(&demo::Options { report, capture, faults, seed, accelerator, log, divide, limit })?;
+    let options =
+        demo::Options { report, capture, faults, seed, accelerator, log, divide, with_linux, limit };
+    demo::run(&options)?;
     Ok(ExitCode::SUCCESS)
 }
 

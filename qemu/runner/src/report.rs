@@ -9,7 +9,7 @@ use std::path::Path;
 /// What one unikernel reported.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Node {
-    /// `server` or `client`.
+    /// `server` or `client`; `Linux` with its version and `unikernel` where those two worked together.
     pub role: String,
     /// Its own word that every byte was right; false until it says so.
     pub verified: bool,
@@ -55,7 +55,7 @@ pub struct Report {
     pub accelerator: String,
     /// QEMU's version.
     pub qemu: String,
-    /// Both unikernels.
+    /// Both unikernels; then Linux and the unikernel with it, if there was one.
     pub nodes: Vec<Node>,
     /// The fabric.
     pub packets: Packets,
@@ -71,7 +71,7 @@ impl Report {
     }
 
     fn write_table(&self, out: &mut String) -> std::fmt::Result {
-        for node in &self.nodes {
+        for node in self.nodes.iter().filter(|node| !node.steps.is_empty()) {
             writeln!(out, "\n{}: bring-up and tear-down", node.role)?;
             for step in &node.steps {
                 writeln!(out, "  {:<28} {:>10.3} ms", step.name, step.us as f64 / 1e3)?;
@@ -80,7 +80,7 @@ impl Report {
         if self.nodes.iter().any(|node| !node.operations.is_empty()) {
             writeln!(
                 out,
-                "\n{:<8} {:<11} {:>9} {:>12} {:>10} {:>9} {:>11} {:>11} {:>9}",
+                "\n{:<9} {:<11} {:>9} {:>12} {:>10} {:>9} {:>11} {:>11} {:>9}",
                 "node", "operation", "messages", "bytes", "msg/s", "MB/s", "median us", "p99 us", "verified"
             )?;
         }
@@ -95,7 +95,7 @@ impl Report {
                 };
                 writeln!(
                     out,
-                    "{:<8} {:<11} {:>9} {:>12} {:>10.0} {:>9.2} {:>11} {:>11} {:>9}",
+                    "{:<9} {:<11} {:>9} {:>12} {:>10.0} {:>9.2} {:>11} {:>11} {:>9}",
                     node.role,
                     operation.op,
                     operation.messages,

@@ -9,8 +9,10 @@
 //! | `lab` | several guests on one fabric |
 //! | `judge` | what tests with guests have in common |
 //! | `run` | `cargo xtask linux` |
+//! | `demo` | the half of `cargo xtask demo --with-linux` that is about Linux |
 
 mod cpio;
+mod demo;
 mod guest;
 mod image;
 pub mod judge;
@@ -21,6 +23,7 @@ mod program;
 mod recipe;
 mod run;
 
+pub use demo::Demo;
 pub use guest::{Answer, Guest, KernelMessage, Options as GuestOptions};
 pub use image::{Image, image};
 pub use lab::{Lab, Options};

@@ -1,0 +1,303 @@
+//! The demonstration's second half: Linux's RDS and a unikernel exchange messages and RDMA, each as server and as client.
+
+use super::lab::{Lab, Options};
+use super::recipe::Kernel;
+use crate::cache;
+use crate::console::Operation;
+use crate::error::{Error, Result};
+use crate::qemu::Output;
+use crate::report::Node;
+use crate::setup::Qemu;
+use crate::unikernel::{self, Running, Verdict};
+use crate::vfio::Summary;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Where Linux is, and where the unikernel is.
+const LINUX: &str = "172.16.0.1";
+const UNIKERNEL: &str = "172.16.0.9";
+/// The kernel.
+const KERNEL: Kernel = Kernel::V6_1;
+/// Programs of ours for the guest, in the folder `tests/guest`.
+const PROGRAMS: [&str; 2] = ["rds.c", "rds_rdma.c"];
+/// The longest that one exchange may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Pings, and messages of 0 bytes to 100 KiB, each way.
+const PINGS: u64 = 1000;
+const MESSAGES: u64 = 5000;
+
+/// IP over InfiniBand, and RDS above it.
+const SET_UP: &str = "hcas-up && modprobe ib_ipoib || exit 1\n\
+    ip link set lo up; ip address add 172.16.0.1/24 dev ib0 && ip link set ib0 up || exit 1\n\
+    for wait in $(seq 300); do [ \"$(cat /sys/class/net/ib0/carrier)\" = 1 ] && break; sleep 0.1; done\n\
+    modprobe rds_rdma";
+
+/// One exchange.
+struct Exchange {
+    /// What the report calls it.
+    name: &'static str,
+    /// The unikernel's command line.
+    words: String,
+    /// The guest's program; Linux's kernel itself answers pings.
+    program: String,
+    /// Who serves, and so is there first.
+    server: Side,
+    /// The server has to be told when it is over.
+    quit: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Linux,
+    Unikernel,
+}
+
+fn exchanges(divide: u64, seed: u64) -> [Exchange; 6] {
+    let (pings, messages) = ((PINGS / divide).max(1), (MESSAGES / divide).max(1));
+    [
+        Exchange {
+            name: "rds_ping",
+            words: "app=rds mode=echo".into(),
+            program: format!("rds ping {LINUX} {UNIKERNEL} {pings} 1"),
+            server: Side::Unikernel,
+            quit: true,
+        },
+        Exchange {
+            name: "rds_ping",
+            words: format!("app=rds mode=ping to={LINUX} count={pings} interval=1"),
+            program: String::new(),
+            server: Side::Linux,
+            quit: false,
+        },
+        Exchange {
+            name: "rds",
+            words: format!("app=rds mode=hash role=server peer={LINUX} count={messages} seed={seed}"),
+            program: format!("rds send {LINUX} {UNIKERNEL} {messages} {seed}"),
+            server: Side::Unikernel,
+            quit: false,
+        },
+        Exchange {
+            name: "rds",
+            words: format!("app=rds mode=hash role=client to={LINUX} count={messages} seed={seed}"),
+            program: format!("rds receive {LINUX} {UNIKERNEL} {messages} {seed}"),
+            server: Side::Linux,
+            quit: false,
+        },
+        Exchange {
+            name: "rds_rdma",
+            words: "app=rds mode=rdma role=server".into(),
+            program: format!("rds_rdma rdma {LINUX} {UNIKERNEL} 1"),
+            server: Side::Unikernel,
+            quit: false,
+        },
+        Exchange {
+            name: "rds_rdma",
+            words: format!("app=rds mode=rdma role=client to={LINUX} count=1"),
+            program: format!("rds_rdma server {LINUX}"),
+            server: Side::Linux,
+            quit: false,
+        },
+    ]
+}
+
+/// What a run needs.
+pub struct Demo<'a> {
+    /// QEMU.
+    pub qemu: &'a Qemu,
+    /// The unikernel.
+    pub image: &'a Path,
+    /// Guests, HCAs and fabric, where not as usual; guests and programs are set here.
+    pub lab: Options,
+    /// The volume is divided by this.
+    pub divide: u64,
+    /// Varies what messages hold.
+    pub seed: u64,
+}
+
+impl Demo<'_> {
+    /// The options of the lab of a demonstration.
+    pub fn lab() -> Options {
+        Options::new(KERNEL, 1)
+    }
+
+    /// Runs it; tells on standard output how it goes. Answers what Linux and the unikernel achieved, and what the fabric saw.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where no Linux guest can be had; [`Error::Guest`] for whatever did not end with everything verified.
+    pub fn run(&self) -> Result<(Vec<Node>, Summary)> {
+        let folder = cache::root().join("tests/guest");
+        let programs = PROGRAMS.iter().map(|name| folder.join(name)).collect();
+        let started = Instant::now();
+        let mut lab = Lab::start(self.qemu, Options { spare: 1, programs, ..self.lab.clone() })?;
+        println!("Linux {}, booted in {:.1} s", lab.version(), started.elapsed().as_secs_f64());
+        guest(&mut lab, SET_UP)?;
+        let mut nodes = [format!("Linux {KERNEL}"), "unikernel".into()].map(|role| Node {
+            role,
+            verified: true,
+            ..Node::default()
+        });
+        for exchange in exchanges(self.divide.max(1), self.seed) {
+            let operations = self.exchange(&mut lab, &exchange)?;
+            for (node, operation) in nodes.iter_mut().zip(operations) {
+                let Some(operation) = operation else { continue };
+                println!(
+                    "{}: {}: {} messages, {} bytes, {} verified",
+                    node.role, operation.op, operation.messages, operation.bytes, operation.verified
+                );
+                node.operations.push(operation);
+            }
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        nodes.iter_mut().for_each(|node| node.seconds = seconds);
+        Ok((nodes.into(), lab.stop()?))
+    }
+
+    /// What Linux and what the unikernel did.
+    fn exchange(&self, lab: &mut Lab, exchange: &Exchange) -> Result<[Option<Operation>; 2]> {
+        let mut lines = Vec::new();
+        if exchange.server == Side::Linux && !exchange.program.is_empty() {
+            guest(
+                lab,
+                &format!(
+                    "background rds-server timeout {} {}\n\
+                     until grep '^@rds' /tmp/rds-server.out; do\n\
+                     [ -f /tmp/rds-server.status ] && cat /tmp/rds-server.out && exit 1; sleep 0.05; done",
+                    LIMIT.as_secs(),
+                    exchange.program
+                ),
+            )?;
+        }
+        let words = format!("{} ip={UNIKERNEL}/24", exchange.words);
+        println!("unikernel: {words}");
+        let mut options = unikernel::Options::new(&words);
+        options.hcas = vec![lab.socket(lab.first_spare())?.to_path_buf()];
+        options.accelerator.clone_from(&self.lab.accelerator);
+        let mut running = unikernel::start(self.qemu, self.image, &options)?;
+        let linux = match exchange.server {
+            Side::Unikernel => {
+                follow(&mut running, &mut lines, Some("@rds listening "))?;
+                println!("Linux: {}", exchange.program);
+                let answer = guest(lab, &exchange.program)?;
+                if exchange.quit {
+                    running.write_line("@quit")?;
+                }
+                answer
+            }
+            Side::Linux => Vec::new(),
+        };
+        follow(&mut running, &mut lines, None)?;
+        let verdict = running.finish(None)?.verdict;
+        if verdict != Verdict::Success {
+            let reason =
+                lines.iter().find_map(|line| line.strip_prefix("error: ")).unwrap_or("it says nothing");
+            return Err(Error::Guest(format!("the unikernel with `{words}` {verdict}: {reason}")));
+        }
+        let linux = match exchange.server {
+            Side::Linux if !exchange.program.is_empty() => guest(lab, "reap rds-server")?,
+            _ => linux,
+        };
+        let own = result(&lines).ok_or_else(|| Error::Guest(format!("no result of `{words}`")))?;
+        let theirs = result(&linux);
+        if let Some(theirs) = theirs
+            && exchange.name == "rds"
+            && word(theirs, "sum") != word(own, "sum")
+        {
+            return Err(Error::Guest(format!("Linux and the unikernel disagree: `{theirs}` and `{own}`")));
+        }
+        Ok([theirs, Some(own)].map(|line| line.and_then(|line| operation(exchange.name, line))))
+    }
+}
+
+/// Runs a script in the guest, which has to succeed; its lines.
+fn guest(lab: &mut Lab, script: &str) -> Result<Vec<String>> {
+    let answer = lab.run(0, script, LIMIT)?;
+    if answer.success() {
+        return Ok(answer.lines);
+    }
+    let last = answer.lines.iter().rev().find(|line| !line.trim().is_empty());
+    let last = last.map_or("it printed nothing", String::as_str);
+    Err(Error::Guest(format!("the Linux guest's script ended with status {}: {last}", answer.status)))
+}
+
+/// Takes the unikernel's lines until one begins with `start`, or until its end.
+fn follow(running: &mut Running, lines: &mut Vec<String>, start: Option<&str>) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    while let Some(output) = running.next_line(deadline)? {
+        let Output::Console(line) = output else { continue };
+        let found = start.is_some_and(|start| line.starts_with(start));
+        lines.push(line);
+        if found {
+            return Ok(());
+        }
+    }
+    match start {
+        None => Ok(()),
+        Some(start) => {
+            let last = lines.last().map_or("nothing", String::as_str);
+            Err(Error::Guest(format!("the unikernel ended before `{}`; it said last: {last}", start.trim())))
+        }
+    }
+}
+
+/// The last line about a result.
+fn result(lines: &[String]) -> Option<&str> {
+    let told =
+        |line: &&String| line.starts_with('@') && NUMBERS.iter().any(|key| number(line, key).is_some());
+    lines.iter().rev().find(told).map(String::as_str)
+}
+
+/// What results are counted by.
+const NUMBERS: [&str; 4] = ["received", "messages", "done", "regions"];
+
+fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn number(line: &str, key: &str) -> Option<u64> {
+    word(line, key)?.parse().ok()
+}
+
+/// A program's line as an operation of the report. Each of them ends only with everything compared.
+fn operation(name: &str, line: &str) -> Option<Operation> {
+    let count = NUMBERS.iter().find_map(|key| number(line, key))?;
+    let average = number(line, "avg_us").map(|average| average * 1000);
+    Some(Operation {
+        op: name.into(),
+        messages: count,
+        bytes: number(line, "bytes").unwrap_or(0),
+        ns: number(line, "ns").or(average.map(|average| average * count)).unwrap_or(0),
+        lat_p50_ns: None,
+        lat_p99_ns: None,
+        verified: count,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_found_among_other_lines() {
+        let lines = [
+            "@step name=port us=3",
+            "@rds listening port=4100",
+            "@rds hash messages=5 bytes=9 sum=ab ns=4",
+            "x",
+        ];
+        let lines = lines.map(String::from);
+        let line = result(&lines).expect("a result");
+        let operation = operation("rds", line).expect("an operation");
+        assert_eq!((operation.messages, operation.bytes, operation.ns), (5, 9, 4));
+        assert_eq!(word(line, "sum"), Some("ab"));
+        assert_eq!(result(&lines[..2]), None);
+    }
+
+    #[test]
+    fn every_exchange_names_both_addresses_of_its_pair() {
+        for exchange in exchanges(1_000_000, 7) {
+            let to_linux = exchange.words.contains(LINUX);
+            assert!(to_linux || exchange.program.contains(UNIKERNEL), "{}", exchange.words);
+            assert!(!exchange.words.contains("count=0"), "{}", exchange.words);
+        }
+    }
+}
