@@ -19,12 +19,13 @@ const UNIKERNEL: &str = "172.16.0.9";
 /// The kernel.
 const KERNEL: Kernel = Kernel::V6_1;
 /// Programs of ours for the guest, in the folder `tests/guest`.
-const PROGRAMS: [&str; 2] = ["rds.c", "rds_rdma.c"];
+const PROGRAMS: [&str; 3] = ["rds.c", "rds_rdma.c", "rds_bulk.c"];
 /// The longest that one exchange may take.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Pings, and messages of 0 bytes to 100 KiB, each way.
+/// Pings, messages of 0 bytes to 100 KiB, and bytes by RDMA, each way.
 const PINGS: u64 = 1000;
 const MESSAGES: u64 = 5000;
+const BYTES: u64 = 64 << 20;
 
 /// IP over InfiniBand, and RDS above it.
 const SET_UP: &str = "hcas-up && modprobe ib_ipoib || exit 1\n\
@@ -52,8 +53,8 @@ enum Side {
     Unikernel,
 }
 
-fn exchanges(divide: u64, seed: u64) -> [Exchange; 6] {
-    let (pings, messages) = ((PINGS / divide).max(1), (MESSAGES / divide).max(1));
+fn exchanges(divide: u64, seed: u64) -> [Exchange; 7] {
+    let [pings, messages, bytes] = [PINGS, MESSAGES, BYTES].map(|volume| (volume / divide).max(1));
     [
         Exchange {
             name: "rds_ping",
@@ -91,9 +92,16 @@ fn exchanges(divide: u64, seed: u64) -> [Exchange; 6] {
             quit: false,
         },
         Exchange {
-            name: "rds_rdma",
-            words: format!("app=rds mode=rdma role=client to={LINUX} count=1"),
-            program: format!("rds_rdma server {LINUX}"),
+            name: "rds_bulk",
+            words: "app=rds mode=bulk role=server".into(),
+            program: format!("rds_bulk write {LINUX} {UNIKERNEL} {bytes}"),
+            server: Side::Unikernel,
+            quit: false,
+        },
+        Exchange {
+            name: "rds_bulk",
+            words: format!("app=rds mode=bulk role=client to={LINUX} send={bytes}"),
+            program: format!("rds_bulk sink {LINUX}"),
             server: Side::Linux,
             quit: false,
         },
@@ -139,7 +147,8 @@ impl Demo<'_> {
         for exchange in exchanges(self.divide.max(1), self.seed) {
             let operations = self.exchange(&mut lab, &exchange)?;
             for (node, operation) in nodes.iter_mut().zip(operations) {
-                let Some(operation) = operation else { continue };
+                // An echo server has nothing to do with pings.
+                let Some(operation) = operation.filter(|operation| operation.messages > 0) else { continue };
                 println!(
                     "{}: {}: {} messages, {} bytes, {} verified",
                     node.role, operation.op, operation.messages, operation.bytes, operation.verified
@@ -247,7 +256,7 @@ fn result(lines: &[String]) -> Option<&str> {
 }
 
 /// What results are counted by.
-const NUMBERS: [&str; 4] = ["received", "messages", "done", "regions"];
+const NUMBERS: [&str; 5] = ["received", "done", "regions", "blocks", "messages"];
 
 fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
@@ -260,12 +269,13 @@ fn number(line: &str, key: &str) -> Option<u64> {
 /// A program's line as an operation of the report. Each of them ends only with everything compared.
 fn operation(name: &str, line: &str) -> Option<Operation> {
     let count = NUMBERS.iter().find_map(|key| number(line, key))?;
-    let average = number(line, "avg_us").map(|average| average * 1000);
+    let average = number(line, "avg_us").map(|average| average.saturating_mul(1000).saturating_mul(count));
+    let milliseconds = number(line, "ms").map(|ms| ms.saturating_mul(1_000_000));
     Some(Operation {
         op: name.into(),
         messages: count,
         bytes: number(line, "bytes").unwrap_or(0),
-        ns: number(line, "ns").or(average.map(|average| average * count)).unwrap_or(0),
+        ns: number(line, "ns").or(milliseconds).or(average).unwrap_or(0),
         lat_p50_ns: None,
         lat_p99_ns: None,
         verified: count,
