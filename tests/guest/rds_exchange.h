@@ -103,8 +103,7 @@ static inline void set(int fd, int level, int option, int value) {
 static inline int try_send(int fd, struct sockaddr_in to, const void *data, size_t length, int type, const void *control,
                     size_t control_length) {
     union {
-        // Room for one status: Linux gives as many as fit.
-        char bytes[CMSG_SPACE(sizeof(struct rds_rdma_notify))];
+        char bytes[256];
         struct cmsghdr align;
     } space = {0};
     struct iovec part = {(void *)data, length};
