@@ -8,8 +8,10 @@ use dat_nostd::{
 };
 use driver_mlx::{DmaSlice, Gid};
 use hca_model::Profile;
-use rds_nostd::wire::{ConnectData, FRAME_LEN, REJECT_DATA, SERVICE_PORT, VERSION};
-use rds_nostd::{DownReason, Rds, RdsConfig, RdsStorage, SocketHandle};
+use rds_nostd::wire::{
+    ConnectData, Extension, FRAME_LEN, Flags, HEADER_LEN, Header, REJECT_DATA, SERVICE_PORT, VERSION,
+};
+use rds_nostd::{DownReason, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use tests::dat::{self, ModelAdapter, address};
@@ -20,6 +22,8 @@ const MS: u64 = 1_000_000;
 /// Virtual time in which something must happen, in nanoseconds.
 const LIMIT: u64 = 30_000 * MS;
 const RECEIVES: usize = 16;
+/// Places of the peer's memory behind them, for frames to send.
+const SENDS: usize = 8;
 
 /// A node with RDS and its peer.
 struct Pair {
@@ -41,14 +45,23 @@ struct Pair {
 
 impl Pair {
     fn new(seed: u64, own: usize) -> Self {
-        let world = World::new(&WorldConfig::new(seed));
-        let adapters = dat::open(&world, seed, 2, 32 << 20).expect("opens");
-        Self::on(world, adapters, own, 1 - own, seed)
+        Self::with(seed, own, RdsConfig { seed, ..RdsConfig::default() })
     }
 
-    fn on(world: Rc<World>, mut adapters: Vec<ModelAdapter>, own: usize, peer: usize, seed: u64) -> Self {
+    fn with(seed: u64, own: usize, config: RdsConfig) -> Self {
+        let world = World::new(&WorldConfig::new(seed));
+        let adapters = dat::open(&world, seed, 2, 32 << 20).expect("opens");
+        Self::on(world, adapters, own, 1 - own, config)
+    }
+
+    fn on(
+        world: Rc<World>,
+        mut adapters: Vec<ModelAdapter>,
+        own: usize,
+        peer: usize,
+        config: RdsConfig,
+    ) -> Self {
         let storage = Box::leak(Box::new(RdsStorage::<4, 4, 512>::new()));
-        let config = RdsConfig { seed, ..RdsConfig::default() };
         let mut rds = Rds::start(&mut adapters[own], storage.parts(), config).expect("starts");
         let socket = rds.bind(SocketAddr::new(address(own), 4000)).expect("binds");
         let other = &mut adapters[peer];
@@ -60,7 +73,7 @@ impl Pair {
         other
             .psp_create(ia, u64::from(SERVICE_PORT), demand, PspFlags::Consumer)
             .expect("nobody else listens");
-        let memory = other.dma_alloc(RECEIVES * 8192, 4096).expect("memory");
+        let memory = other.dma_alloc((RECEIVES + SENDS) * 8192, 4096).expect("memory");
         let registered =
             other.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE).expect("registers");
         Self { world, adapters, own, peer, rds, socket, ia, pz, dto, connect, demand, memory, registered }
@@ -146,6 +159,42 @@ impl Pair {
             EventData::ConnectionRequest { cr, .. } => Some(cr),
             _ => None,
         }
+    }
+
+    /// A connection that the peer asked for.
+    fn connected(&mut self) -> EpHandle {
+        let good = self.good();
+        let ep = self.ask(&good);
+        let up = self.until("a connection", |pair| pair.event());
+        assert_eq!(up, (ep, ConnectionEvent::Established));
+        ep
+    }
+
+    /// The peer sends headers without payload.
+    fn post(&mut self, ep: EpHandle, headers: &[Header]) {
+        for (number, header) in headers.iter().enumerate() {
+            let at = (RECEIVES + number) * 8192;
+            let bytes = header.encode();
+            self.memory.write(at, &bytes).expect("inside");
+            let address = (self.memory.va() + at) as u64;
+            let segment = LmrTriplet::new(self.registered.lmr_context, address, bytes.len() as u64);
+            self.adapters[self.peer]
+                .ep_post_send(ep, &[segment], 0, CompletionFlags::empty())
+                .expect("posts");
+        }
+    }
+
+    /// Headers of all frames of RDS at the peer but congestion maps.
+    fn headers(&self) -> Vec<Header> {
+        let at = |slot: usize| {
+            let mut bytes = [0; HEADER_LEN];
+            self.memory.read(slot * 8192, &mut bytes).expect("inside");
+            bytes
+        };
+        let came = (0..RECEIVES).map(at).filter(|bytes| bytes.iter().any(|&byte| byte != 0));
+        came.map(|bytes| Header::decode(&bytes).expect("whole"))
+            .filter(|header| !header.is_congestion_map())
+            .collect()
     }
 
     /// A data frame of RDS at the peer: the last four bytes of "hello", wherever it landed.
@@ -362,10 +411,96 @@ fn nobody_connects_in_anothers_name() {
         let config = AdapterConfig { hca: dat::HCA, ..AdapterConfig::new("ib0", address(1), neighbours, 7) };
         adapters.push(dat_nostd::Adapter::open(platform, region, storage.parts(), &config).expect("opens"));
     }
-    let mut pair = Pair::on(world, adapters, 0, 2, seed);
+    let mut pair = Pair::on(world, adapters, 0, 2, RdsConfig::default());
     let good = ConnectData { source: address(1), ..pair.good() };
     let asked = pair.ask(&good);
     let came = pair.until("an answer", |pair| pair.event());
     assert_eq!(came, (asked, ConnectionEvent::PeerRejected));
     assert_eq!((pair.rds.counters().connect_refused, pair.rds.connections_info().count()), (1, 0));
+}
+
+/// Heartbeats of Oracle's kernels and probes of another transport are passed over, and acknowledged where they ask for it; a ping
+/// is answered.
+#[test]
+fn frames_of_rds_itself() {
+    let mut pair = Pair::new(81, 0);
+    let ep = pair.connected();
+    let none = Header::acknowledgement(0);
+    let heartbeat = Flags::from_bits_retain(0x08 | 0x02);
+    let mut npaths = [0; 16];
+    npaths[..3].copy_from_slice(&[5, 0, 8]);
+    pair.post(
+        ep,
+        &[
+            Header { sequence: 1, flags: heartbeat, ..none },
+            Header {
+                sequence: 2,
+                sport: 1,
+                dport: 0,
+                flags: Flags::ACK_REQUIRED,
+                extensions: npaths,
+                ..none
+            },
+            Header { sequence: 3, sport: 7777, dport: 0, ..none },
+        ],
+    );
+    let pong = pair.until("a pong", |pair| pair.headers().into_iter().find(|header| header.dport != 0));
+    assert_eq!((pong.sport, pong.dport, pong.len, pong.ack), (0, 7777, 0, 3));
+    let headers = pair.headers();
+    assert!(headers.iter().all(|header| header.is_acknowledgement() || *header == pong), "{headers:?}");
+    assert!(headers.iter().all(|header| header.ack >= 2), "the probe was acknowledged: {headers:?}");
+    let counters = pair.rds.counters();
+    assert_eq!((counters.recv_ping, counters.send_pong, counters.conn_reset), (1, 1, 0));
+}
+
+/// Numbers of messages grow from boot to boot, so that a peer that remembers the last one takes none for old.
+#[test]
+fn messages_are_numbered_from_the_boot() {
+    for generation in [1, 2, u32::MAX] {
+        let mut pair = Pair::with(82, 0, RdsConfig { generation, ..RdsConfig::default() });
+        pair.connected();
+        pair.send();
+        let header =
+            pair.until("a message", |pair| pair.headers().into_iter().find(|header| header.len == 5));
+        assert_eq!(header.sequence, (u64::from(generation) << 24) + 1);
+    }
+}
+
+/// What a peer says to have done with keys: only what is the socket's, and with isolation only what is its own, is heeded.
+#[test]
+fn word_of_keys_is_heeded_of_those_they_are_for() {
+    let config = RdsConfig { isolate_peers: true, ..RdsConfig::default() };
+    let mut pair = Pair::with(83, 0, config);
+    let ep = pair.connected();
+    let memory = pair.adapters[0].dma_alloc(4096, 4096).expect("memory");
+    let to = |node| SocketAddr::new(address(node), 5000);
+    let offer = |pair: &mut Pair, socket, node| {
+        let flags = RdmaFlags::USE_ONCE;
+        pair.rds.get_mr_for_dest(&mut pair.adapters[0], socket, to(node), memory, flags).expect("offered")
+    };
+    let other = pair.rds.bind(SocketAddr::new(address(0), 4001)).expect("binds");
+    let (socket, none) = (pair.socket, Header::acknowledgement(0));
+    let theirs = offer(&mut pair, socket, 1);
+    let anothers = offer(&mut pair, socket, 2);
+    let of_another_socket = offer(&mut pair, other, 1);
+    let word = |sequence: u64, rkey: u32| {
+        let extensions = Extension::Rdma { rkey }.encode();
+        Header { sequence, sport: 5000, dport: 4000, extensions, ..none }
+    };
+    // The last says how much was written, too.
+    let mut last = word(4, theirs.rkey());
+    last.extensions[5..14]
+        .copy_from_slice(&Extension::RdmaBytes { bytes: 777, is_write: true }.encode()[..9]);
+    let words = [anothers.rkey(), of_another_socket.rkey(), 0xdead];
+    let mut headers: Vec<Header> = (1..).zip(words).map(|(sequence, rkey)| word(sequence, rkey)).collect();
+    headers.push(last);
+    pair.post(ep, &headers);
+    pair.until("all arrived", |pair| (pair.rds.counters().recv_queued == 4).then_some(()));
+    let counters = *pair.rds.counters();
+    assert_eq!((counters.recv_bad_rkey, counters.recv_rdma_bytes, counters.conn_reset), (3, 777, 0));
+    assert_eq!((counters.mr_8k_alloc, counters.mr_8k_free), (3, 1));
+    let mut free = |socket, cookie| pair.rds.free_mr(&mut pair.adapters[0], socket, cookie);
+    assert_eq!(free(socket, theirs), Err(RdsError::InvalidArgument), "used up");
+    assert_eq!(free(socket, anothers), Ok(()), "still there");
+    assert_eq!(free(other, of_another_socket), Ok(()), "still there");
 }
