@@ -8,6 +8,7 @@ use driver_mlx::{
 use ib_port::ib_mgmt::sa::ClientConfig;
 use ib_port::{IpConfig, Port, PortConfig, PortCounters, PortInfo};
 
+use crate::bind::Binds;
 use crate::cno::Cno;
 use crate::cr::Cr;
 use crate::ep::Ep;
@@ -159,6 +160,7 @@ pub struct AdapterCensus {
 pub(crate) struct Shared<'s> {
     pub(crate) srqs: Table<'s, SrqHandle, Srq>,
     pub(crate) rmrs: Table<'s, RmrHandle, Rmr>,
+    pub(crate) binds: Binds<'s>,
 }
 
 /// One HCA port with its DAT objects. Everything is called from one thread.
@@ -251,7 +253,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             psps: Table::new(id, parts.psps),
             rsps: Table::new(id, parts.rsps),
             cnos: Table::new(id, parts.cnos),
-            shared: Shared { srqs: Table::new(id, parts.srqs), rmrs: Table::new(id, parts.rmrs) },
+            shared: Shared {
+                srqs: Table::new(id, parts.srqs),
+                rmrs: Table::new(id, parts.rmrs),
+                binds: Binds::new(parts.binds),
+            },
             crs: Table::new(id, parts.crs),
             events: EventPool::new(parts.events),
             random,
@@ -316,14 +322,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         self.check_watermarks();
-        self.progress_all_closing();
+        let closing = self.progress_all_closing(now);
         // What the steps above made the connection manager say goes out now.
         if self.flush_port || self.port.cm_ref().poll_at() == Some(0) {
             self.flush_port = false;
             port_deadline = self.port.poll(now);
         }
         let more = self.port.cm_ref().has_event().then_some(now);
-        [Some(hca_deadline), port_deadline, resolving, self.wait_deadline(), more].into_iter().flatten().min()
+        [Some(hca_deadline), port_deadline, resolving, closing, self.wait_deadline(), more]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Completion events: whose CQ may be armed again.
@@ -390,6 +399,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             AsyncEvent::Qp { qpn, .. } if self.port.qp_failed(qpn) => {}
             AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
             AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::QpLastWqe(qpn) => self.last_receive(qpn),
             AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
             AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
             AsyncEvent::Fatal(_) => self.die(),
@@ -456,7 +466,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for slot in 0..self.eps.end() {
             self.end_ep(slot, EpEvent::DeviceGone);
         }
-        self.progress_all_closing();
+        self.progress_all_closing(0);
     }
 
     /// Whether the device is gone.

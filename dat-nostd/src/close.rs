@@ -1,6 +1,6 @@
 //! The end of connections: everything outstanding is flushed, then comes exactly one terminal event. DAT 1.2, disconnect.
 
-use driver_mlx::{Bar, Platform, Qp, SendFlags, SendOp};
+use driver_mlx::{Bar, Platform, Qp, QpNumber, SendFlags, SendOp};
 
 use crate::adapter::Adapter;
 use crate::ep::Ep;
@@ -11,6 +11,9 @@ use crate::states::{EpEvent, Transition};
 use crate::types::EpState;
 use crate::work::Note;
 
+/// How long the device may take to say that an EP takes nothing more from its SRQ, in [`ticks`]: about a second. It does so at once; the
+/// end must come even if it never does.
+const LAST_RECEIVE_WITHIN: u32 = 1000;
 /// Far behind everything: events that follow what a dead device will never report.
 const AFTER_ALL: u32 = 1 << 30;
 
@@ -23,9 +26,15 @@ pub(crate) struct Closing {
     phase: Phase,
     /// Requests and receives posted when it began.
     request_end: u32,
+    /// (On an SRQ: until when to wait for the device to say that nothing more is taken from it, in [`ticks`].)
     receive_end: u32,
     /// Where the send queue ended then.
     send_end: Option<u16>,
+}
+
+/// A time in units of 2^20 nanoseconds, circular.
+fn ticks(now: u64) -> u32 {
+    (now >> 20) as u32
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +68,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         {
             return;
         }
+        // A QP that never was ready for receives has taken nothing, and says nothing.
+        let has_received =
+            matches!(ep.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending);
+        let mut receive_end = ep.receives.head;
+        if ep.srq.is_some() {
+            ep.last_receive |= !has_received;
+            receive_end = ticks(self.hca.platform().now()).wrapping_add(LAST_RECEIVE_WITHIN);
+        }
         ep.state = meanwhile;
         if let Some(qp) = &mut ep.qp
             && !dead
@@ -77,7 +94,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             event,
             phase: Phase::Flushing,
             request_end: ep.requests.head,
-            receive_end: ep.receives.head,
+            receive_end,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
         self.progress = true;
@@ -136,13 +153,36 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
     }
 
-    /// Goes on with every EP that is closing.
-    pub(crate) fn progress_all_closing(&mut self) {
+    /// Goes on with every EP that is closing; gives the time at which one ends though the device has not said all.
+    pub(crate) fn progress_all_closing(&mut self, now: u64) -> Option<u64> {
         if self.closing == 0 {
-            return;
+            return None;
         }
+        let mut deadline = None;
         for slot in 0..self.eps.end() {
+            let Some(ep) = self.eps.at_mut(slot) else { continue };
+            if ep.srq.is_some()
+                && !ep.last_receive
+                && let Some(Closing { phase: Phase::Flushing, receive_end, .. }) = ep.closing
+            {
+                let left = receive_end.wrapping_sub(ticks(now)) as i32;
+                ep.last_receive = left <= 0;
+                let by = now.saturating_add((left.max(0) as u64) << 20);
+                deadline = Some(deadline.map_or(by, |other: u64| other.min(by)));
+            }
             self.progress_closing(slot);
+        }
+        deadline
+    }
+
+    /// The device says that a QP in error takes nothing more from its SRQ, and that it has told of all that it took.
+    pub(crate) fn last_receive(&mut self, qpn: QpNumber) {
+        for slot in 0..self.eps.end() {
+            let Some(ep) = self.eps.at_mut(slot) else { continue };
+            if ep.qpn == qpn && ep.srq.is_some() {
+                ep.last_receive = true;
+                return self.progress_closing(slot);
+            }
         }
     }
 
@@ -223,8 +263,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         })
     }
 
-    /// The same for receives, each of which has a completion of its own.
+    /// The same for receives, each of which has a completion of its own; those of an SRQ are done when the device says so.
     fn receives_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+        if ep.srq.is_some() {
+            return ep.last_receive || ep.qp.is_none();
+        }
         // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
         let end = if ep.state == EpState::DisconnectPending { ep.receives.head } else { closing.receive_end };
         let mut left = end.wrapping_sub(ep.receives.tail) as i32;

@@ -7,7 +7,7 @@ use crate::adapter::Shared;
 use crate::ep::Ep;
 use crate::evd::{Notification, is_due};
 use crate::event::{AsyncError, DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
-use crate::handle::{EvdHandle, Handle, RmrHandle, Typed};
+use crate::handle::{EvdHandle, Handle, SrqHandle};
 use crate::types::DtoStatus;
 use crate::work::Note;
 
@@ -146,11 +146,7 @@ fn deliver_special<B: Bar>(
     if !note.is_bind() {
         return None;
     }
-    let (generation, slot) = note.window();
-    let rmr = RmrHandle::make(ep.handle.any().adapter(), slot, generation);
-    if let Ok(window) = shared.rmrs.get_mut(rmr) {
-        window.bind_done(success);
-    }
+    let rmr = shared.bind_done(note.place(), success)?;
     if success && note.is_silent() {
         return None;
     }
@@ -270,10 +266,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
     }
 
-    /// Forgets the completions of a QP that is gone from the CQ of an EVD.
-    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: QpNumber) {
+    /// Forgets the completions of a QP that is gone from the CQ of an EVD. Those of receives give their buffers back to `srq`.
+    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: QpNumber, srq: Option<SrqHandle>) {
         let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) else { return };
         let Some(cq) = &mut evd.cq else { return };
+        if let Some(Ok(srq)) = srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            for ahead in 0..cq.capacity() {
+                match cq.peek(ahead) {
+                    Ok(Some(completion)) if completion.qpn() == qpn && !completion.is_send() => {
+                        srq.retire(&completion);
+                    }
+                    Ok(Some(_)) | Err(_) => {}
+                    Ok(None) => break,
+                }
+            }
+        }
         // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
         // as well.
         let queue = &evd.queue;

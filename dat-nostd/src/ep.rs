@@ -58,6 +58,8 @@ pub struct Ep<B: Bar> {
     pub(crate) closing: Option<Closing>,
     /// Our own last request, whose completion says that all before it are done.
     pub(crate) marker: Option<u32>,
+    /// On an SRQ: the device has said that no more of its buffers will complete here.
+    pub(crate) last_receive: bool,
     pub(crate) local_port: u64,
     pub(crate) remote_address: IaAddress,
     pub(crate) remote_port: u64,
@@ -133,8 +135,8 @@ impl<B: Bar> Ep<B> {
         Meaning::Deliver { unsignalled: success && note.is_unsignalled() }
     }
 
-    /// The consumer's cookie of the oldest operation that a dead device will never finish; with the slot of the window if it is
-    /// a bind.
+    /// The consumer's cookie of the oldest operation that a dead device will never finish; with its place among binds if it is
+    /// one.
     pub(crate) fn take_unfinished(&mut self, receive: bool) -> Option<(u64, Option<u16>)> {
         let qp = self.qp.as_mut()?;
         let work = if receive { &mut self.receives } else { &mut self.requests };
@@ -143,7 +145,7 @@ impl<B: Bar> Ep<B> {
             work.retired(1);
             let note = Note(kept.note);
             if receive || !note.is_marker() {
-                return Some((kept.cookie, note.is_bind().then_some(note.window().1)));
+                return Some((kept.cookie, note.is_bind().then_some(note.place())));
             }
         }
     }
@@ -256,6 +258,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             attempt: Attempt::None,
             closing: None,
             marker: None,
+            last_receive: false,
             local_port: 0,
             remote_address: self.unspecified(),
             remote_port: 0,

@@ -189,7 +189,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         (ep.requests, ep.receives) = (requests, receives);
         if let Some(old) = old_qp {
             // The EP has its new QP whatever becomes of the old one.
-            let _ = self.give_up_qp(old, old_qpn, &streams);
+            let _ = self.give_up_qp(old, old_qpn, &streams, plan.srq);
         }
         Ok(())
     }

@@ -99,6 +99,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         ep.psn = psn;
         ep.suppressed = 0;
         ep.marker = None;
+        ep.last_receive = false;
         ep.requests.clear();
         ep.receives.clear();
         Ok(())
@@ -106,19 +107,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Destroys the QP and forgets its completions.
     pub(crate) fn destroy_ep_qp(&mut self, handle: EpHandle) -> DatResult<()> {
+        self.settle_binds(handle);
         let ep = self.eps.get_mut(handle)?;
         let Some(qp) = ep.qp.take() else { return Ok(()) };
         let qpn = core::mem::take(&mut ep.qpn);
-        let streams = ep.streams();
-        self.give_up_qp(qp, qpn, &streams)
+        let (streams, srq) = (ep.streams(), ep.srq);
+        self.give_up_qp(qp, qpn, &streams, srq)
     }
 
-    /// Destroys a QP and takes its completions out of the CQs of these EVDs.
-    pub(crate) fn give_up_qp(&mut self, qp: Qp<P::Bar>, qpn: QpNumber, streams: &Streams) -> DatResult<()> {
+    /// Destroys a QP and takes its completions out of the CQs of these EVDs. Buffers of an SRQ that they report are free again.
+    pub(crate) fn give_up_qp(
+        &mut self,
+        qp: Qp<P::Bar>,
+        qpn: QpNumber,
+        streams: &Streams,
+        srq: Option<SrqHandle>,
+    ) -> DatResult<()> {
         let destroyed = if self.is_dead() { Ok(()) } else { self.hca.destroy_qp(qp) };
-        self.sweep(streams.request, qpn);
+        self.sweep(streams.request, qpn, srq);
         if streams.recv != streams.request {
-            self.sweep(streams.recv, qpn);
+            self.sweep(streams.recv, qpn, srq);
         }
         destroyed.map_err(|_| DatReturn::new(ReturnType::InternalError))
     }

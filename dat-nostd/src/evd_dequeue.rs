@@ -219,8 +219,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 if of != Some(evd) {
                     continue;
                 }
-                if let Some((user_cookie, window)) = ep.take_unfinished(receive) {
-                    if let Some(rmr) = window.and_then(|slot| self.shared.rmrs.handle_at(slot)) {
+                if let Some((user_cookie, bind)) = ep.take_unfinished(receive) {
+                    if let Some(rmr) = bind.and_then(|place| self.shared.bind_done(place, false)) {
                         let status = DtoStatus::ErrFlushed;
                         return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
                     }

@@ -74,6 +74,7 @@ extern crate std;
 
 mod adapter;
 mod attr;
+mod bind;
 mod close;
 mod cno;
 mod completion;
@@ -124,7 +125,8 @@ pub use memory::{LmrCookie, Region};
 pub use registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
 pub use ret::*;
 pub use storage::{
-    AdapterParts, AdapterStorage, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RMRS, MAX_RSPS, MAX_SRQS,
+    AdapterParts, AdapterStorage, MAX_BINDS, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RMRS,
+    MAX_RSPS, MAX_SRQS,
 };
 pub use types::*;
 pub use wait::Wait;

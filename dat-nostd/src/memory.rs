@@ -351,14 +351,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.is_bound(lmr) {
             return Err(IN_USE);
         }
+        let region = self.lmrs.get(lmr)?.region;
+        let freed = if self.is_dead() { Ok(()) } else { self.hca.deregister(region) };
+        // Firmware's "resource busy": only the device knows whether a bind that was flushed had been carried out, and in which order
+        // binds of several EPs were.
+        if let Err(Error::Command(refused)) = freed
+            && refused.status.0 == 0x06
+        {
+            return Err(IN_USE);
+        }
         let lmr = self.lmrs.remove(lmr)?;
         if let Ok(pz) = self.pzs.get_mut(lmr.pz) {
             pz.users = pz.users.saturating_sub(1);
         }
-        if !self.is_dead() {
-            self.hca.deregister(lmr.region).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
-        }
-        Ok(())
+        freed.map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
     /// `dat_lmr_sync_rdma_read`: local changes become visible to a peer's reads. DMA is coherent here, so this checks.

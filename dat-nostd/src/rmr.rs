@@ -3,17 +3,20 @@
 //! A bind is posted on an EP and executed in its order; what is posted behind it waits for it, so a message that carries the new
 //! context is safe. Windows are of type 1: any EP of the zone may bind them, and peers of all of these use them.
 
-use driver_mlx::{MemoryWindow, MwBind, MwType, Pd, Platform, SendFlags};
+use driver_mlx::{CompletionKind, MemoryWindow, MwBind, MwType, Pd, Platform, SendFlags};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Shared};
 use crate::attr::{RmrBinding, RmrParameters};
+use crate::bind::Bound;
 use crate::dto::{RDMA_FLAGS, check_flags, post_error};
-use crate::handle::{EpHandle, IaHandle, LmrHandle, PzHandle, RmrHandle, Typed};
+use crate::handle::{EpHandle, IaHandle, LmrHandle, PzHandle, RmrHandle};
 use crate::memory::{access, creation_error, lmr_of};
 use crate::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::states::{Effect, EpCall};
 use crate::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
 use crate::work::Note;
+
+const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
 
 /// A remote memory region.
 #[derive(Debug)]
@@ -22,37 +25,37 @@ pub struct Rmr {
     pz: PzHandle,
     pd: Pd,
     window: MemoryWindow,
-    /// As of the last bind posted.
-    bound: Option<Bound>,
-    /// As of the last bind that is known to have succeeded.
+    /// As of the newest bind that is known to have succeeded, and which one that was.
     confirmed: Option<Bound>,
-    /// Binds posted and not completed.
-    pending: u32,
+    order: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    lmr: LmrHandle,
-    binding: RmrBinding,
-}
-
-impl Rmr {
-    /// A bind has completed, or never will.
-    pub(crate) fn bind_done(&mut self, success: bool) {
-        self.pending = self.pending.saturating_sub(1);
-        if self.pending > 0 {
-            return;
+impl Shared<'_> {
+    /// A bind has completed; the window that it was of.
+    pub(crate) fn bind_done(&mut self, place: u16, success: bool) -> Option<RmrHandle> {
+        let bind = self.binds.take(place)?;
+        // Binds of several EPs complete in any order; they were posted in one.
+        if success
+            && let Ok(rmr) = self.rmrs.get_mut(bind.rmr)
+            && bind.order > rmr.order
+        {
+            (rmr.confirmed, rmr.order) = (bind.bound, bind.order);
         }
-        if success {
-            self.confirmed = self.bound;
-        } else {
-            // The device did not carry it out, so what was before still stands.
-            self.bound = self.confirmed;
+        Some(bind.rmr)
+    }
+
+    /// What a window is bound to as of the last bind posted, if all succeed.
+    fn bound(&self, handle: RmrHandle, rmr: &Rmr) -> Option<Bound> {
+        match self.binds.of(handle).max_by_key(|bind| bind.order) {
+            Some(last) if last.order > rmr.order => last.bound,
+            _ => rmr.confirmed,
         }
     }
 
-    fn holds(&self, lmr: LmrHandle) -> bool {
-        [self.bound, self.confirmed].into_iter().flatten().any(|bound| bound.lmr == lmr)
+    /// Whether a window is bound to an LMR, or may be.
+    fn holds(&self, handle: RmrHandle, rmr: &Rmr, lmr: LmrHandle) -> bool {
+        let pending = self.binds.of(handle).map(|bind| bind.bound);
+        pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)
     }
 }
 
@@ -76,7 +79,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
-        let rmr = Rmr { ia, pz, pd, window, bound: None, confirmed: None, pending: 0 };
+        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0 };
         let handle = self.shared.rmrs.insert(rmr).map_err(|_| FULL)?;
         self.pzs.get_mut(pz)?.users += 1;
         Ok(handle)
@@ -86,9 +89,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE.
-    pub fn rmr_query(&self, rmr: RmrHandle) -> DatResult<RmrParameters> {
-        let rmr = self.shared.rmrs.get(rmr)?;
-        Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding: rmr.bound.map(|bound| bound.binding) })
+    pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
+        let rmr = self.shared.rmrs.get(handle)?;
+        let binding = self.shared.bound(handle, rmr).map(|bound| bound.binding);
+        Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding })
     }
 
     /// `dat_rmr_free`, bound or not: the window's context is dead afterwards. A bind that is still on its way fails, and with it
@@ -115,7 +119,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), or if the request EVD takes no
     /// RMR-bind events (EP_EVD_REQUEST); INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
     /// flags; PRIVILEGES_VIOLATION for a context that names no LMR, or rights that the LMR does not have; PROTECTION_VIOLATION if
-    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding.
+    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding, or [`MAX_BINDS`](crate::MAX_BINDS) of
+    /// the adapter have not completed.
     pub fn rmr_bind(
         &mut self,
         rmr: RmrHandle,
@@ -164,6 +169,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Some((lmr.handle, sge))
         };
         self.make_request_room(ep)?;
+        let place = self.shared.binds.vacant().ok_or(FULL)?;
         let bind = MwBind {
             lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
             address: triplet.virtual_address,
@@ -171,17 +177,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
             access: access(mem_priv & !MemPriv::LOCAL_WRITE),
             zero_based: false,
         };
-        let rmr_context = self.post_bind(rmr, ep, &bind, user_cookie, flags)?;
-        let state = self.shared.rmrs.get_mut(rmr)?;
-        state.pending += 1;
-        if effect == Effect::Run {
-            let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
-            state.bound = bound.map(|(lmr, _)| Bound { lmr, binding });
-        }
+        let rmr_context = self.post_bind(rmr, ep, &bind, user_cookie, flags, place)?;
+        let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
+        let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
+        self.shared.binds.keep(place, rmr, ep, bound, effect == Effect::Flush);
         Ok(rmr_context)
     }
 
-    /// Posts the bind; the window has its new key then, unless the EP only flushes.
+    /// Posts the bind, which is kept at `place`; the window has its new key then, unless the EP only flushes.
     fn post_bind(
         &mut self,
         rmr: RmrHandle,
@@ -189,11 +192,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         bind: &MwBind,
         user_cookie: u64,
         flags: CompletionFlags,
+        place: u16,
     ) -> DatResult<u32> {
         let dead = self.is_dead();
         let window = self.shared.rmrs.get_mut(rmr)?;
         let ep = self.eps.get_mut(ep)?;
-        let any = rmr.any();
         let mut marks = 0;
         let mut send_flags = SendFlags::SIGNALED;
         send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -206,7 +209,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let mut next = window.window;
         let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
-        let note = Note::bind(any.generation(), any.slot(), marks);
+        let note = Note::bind(place, marks);
         qp.post_bind(&mut next, bind, note.with(user_cookie), send_flags).map_err(post_error)?;
         if !dead {
             qp.ring();
@@ -221,6 +224,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Whether an RMR is bound to an LMR, or may be.
     pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
-        self.shared.rmrs.iter().any(|(_, rmr)| rmr.holds(lmr))
+        self.shared.rmrs.iter().any(|(handle, rmr)| self.shared.holds(handle, rmr, lmr))
+    }
+
+    /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
+    pub(crate) fn settle_binds(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.request_evd.map(|evd| self.evds.get(evd))
+            && let Some(cq) = &evd.cq
+        {
+            for ahead in 0..cq.capacity() {
+                let completion = match cq.peek(ahead) {
+                    Ok(Some(completion)) => completion,
+                    Ok(None) => break,
+                    Err(_) => continue,
+                };
+                if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
+                    continue;
+                }
+                if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
+                    self.shared.bind_done(note.place(), true);
+                }
+            }
+        }
+        self.shared.binds.forget(handle);
     }
 }

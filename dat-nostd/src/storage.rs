@@ -3,6 +3,7 @@
 use driver_mlx::{Bar, HcaParts, HcaStorage};
 use ib_port::{PortParts, PortStorage};
 
+use crate::bind::BindSlot;
 use crate::cno::Cno;
 use crate::cr::Cr;
 use crate::ep::Ep;
@@ -29,6 +30,8 @@ pub const MAX_CNOS: usize = 32;
 pub const MAX_SRQS: usize = 32;
 /// Remote memory regions of one adapter.
 pub const MAX_RMRS: usize = 128;
+/// Binds of one adapter that have not completed.
+pub const MAX_BINDS: usize = 256;
 /// Connection requests waiting for an answer.
 pub const MAX_CRS: usize = 32;
 
@@ -65,6 +68,7 @@ pub struct AdapterStorage<
     cnos: [Slot<Cno>; MAX_CNOS],
     srqs: [Slot<Srq>; MAX_SRQS],
     rmrs: [Slot<Rmr>; MAX_RMRS],
+    binds: [BindSlot; MAX_BINDS],
     crs: [Slot<Cr>; MAX_CRS],
     events: [EventSlot; EVENTS],
 }
@@ -83,6 +87,7 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) cnos: &'s mut [Slot<Cno>],
     pub(crate) srqs: &'s mut [Slot<Srq>],
     pub(crate) rmrs: &'s mut [Slot<Rmr>],
+    pub(crate) binds: &'s mut [BindSlot],
     pub(crate) crs: &'s mut [Slot<Cr>],
     pub(crate) events: &'s mut [EventSlot],
 }
@@ -112,6 +117,7 @@ impl<
             cnos: [const { Slot::EMPTY }; MAX_CNOS],
             srqs: [const { Slot::EMPTY }; MAX_SRQS],
             rmrs: [const { Slot::EMPTY }; MAX_RMRS],
+            binds: [const { BindSlot::EMPTY }; MAX_BINDS],
             crs: [const { Slot::EMPTY }; MAX_CRS],
             events: [const { EventSlot::EMPTY }; EVENTS],
         }
@@ -132,6 +138,7 @@ impl<
             cnos: &mut self.cnos,
             srqs: &mut self.srqs,
             rmrs: &mut self.rmrs,
+            binds: &mut self.binds,
             crs: &mut self.crs,
             events: &mut self.events,
         }

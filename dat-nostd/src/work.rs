@@ -8,8 +8,8 @@ use crate::event::DtoOperation;
 ///
 /// | bits | content |
 /// |---|---|
-/// | 63–32 | bytes; of a bind the generation of its window |
-/// | 31–16 | of a bind the slot of its window |
+/// | 63–32 | bytes |
+/// | 31–16 | of a bind its place among those on their way |
 /// | 15–13 | operation |
 /// | 11 | a bind |
 /// | 10 | our own marker |
@@ -30,9 +30,9 @@ impl Note {
         Self(u64::from(length) << 32 | (operation as u64) << 13 | marks)
     }
 
-    /// Of a bind.
-    pub(crate) fn bind(generation: u32, slot: u16, marks: u64) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(slot) << 16 | marks | Self::BIND)
+    /// Of the bind at this place of those on their way.
+    pub(crate) fn bind(place: u16, marks: u64) -> Self {
+        Self(u64::from(place) << 16 | marks | Self::BIND)
     }
 
     /// With the consumer's cookie, as the driver takes it.
@@ -46,9 +46,9 @@ impl Note {
         (self.0 >> 32) as u32
     }
 
-    /// The generation and slot of the window of a bind.
-    pub(crate) fn window(self) -> (u32, u16) {
-        ((self.0 >> 32) as u32, (self.0 >> 16) as u16)
+    /// The place of a bind among those on their way.
+    pub(crate) fn place(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 
     #[inline(always)]
@@ -157,8 +157,8 @@ mod tests {
             assert_eq!((note.operation(), note.is_special(), note.0 & 0xff), (operation, false, 0));
         }
         assert!(Note::new(0, DtoOperation::Send, Note::MARKER).is_silent());
-        let bind = Note::bind(0x8000_0001, 0xabcd, Note::UNSIGNALLED);
-        assert_eq!(bind.window(), (0x8000_0001, 0xabcd));
+        let bind = Note::bind(0xabcd, Note::UNSIGNALLED);
+        assert_eq!(bind.place(), 0xabcd);
         assert!(bind.is_bind() && bind.is_special() && bind.is_unsignalled() && !bind.is_silent());
         assert_eq!(bind.0 & 0xff, 0);
     }

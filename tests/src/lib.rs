@@ -10,6 +10,7 @@
 //! | [`dat`] | adapters: the full stack of a node |
 //! | [`net`] | any number of adapters with DAT objects |
 //! | [`pair`] | two adapters with their DAT objects, in a blocking style |
+//! | [`player`] | a consumer that does random things and keeps account of all of them |
 //! | [`seeds`] | tests that are functions of a seed |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
@@ -22,6 +23,7 @@ pub mod net;
 pub mod node;
 pub mod pair;
 pub mod platform;
+pub mod player;
 pub mod rds;
 pub mod seeds;
 pub mod verbs;

@@ -1,10 +1,10 @@
 //! Faults in the middle of every kind of operation: whatever was posted completes exactly once, every attempt to connect has
 //! exactly one end, and what survives can be taken down without a trace.
 
-use crate::player::{Habits, NODE_MEMORY, Player, Tally};
 use std::panic::AssertUnwindSafe;
 use tests::WorldConfig;
 use tests::net::Net;
+use tests::player::{Habits, NODE_MEMORY, Player, Tally};
 use tests::seeds::{Random, in_processes, long, only_seed, with_seed};
 
 /// What breaks.
@@ -22,51 +22,80 @@ enum Fault {
 
 const FAULTS: [Fault; 4] = [Fault::Loss, Fault::LinkCut, Fault::PeerDeath, Fault::HcaError];
 
-const QUIET: Habits = Habits {
-    receive: 4,
+/// An operation in whose midst it breaks.
+struct Operation {
+    name: &'static str,
+    /// Endpoints with receives of their own, and on a shared receive queue.
+    endpoints: (usize, usize),
+    habits: Habits,
+}
+
+const fn operation(name: &'static str, endpoints: (usize, usize), habits: Habits) -> Operation {
+    Operation { name, endpoints, habits }
+}
+
+const NOTHING: Habits = Habits {
+    receive: 0,
     send: 0,
     write: 0,
     read: 0,
-    connect: 4,
+    atomic: 0,
+    immediate: 0,
+    invalidate: 0,
+    bind: 0,
+    connect: 0,
     disconnect: 0,
     graceful: 0,
-    reset: 2,
+    reset: 0,
     free: 0,
 };
+const QUIET: Habits = Habits { receive: 4, connect: 4, reset: 2, ..NOTHING };
+const ALL: Habits = Habits {
+    receive: 10,
+    send: 6,
+    write: 2,
+    read: 2,
+    atomic: 2,
+    immediate: 2,
+    invalidate: 1,
+    bind: 3,
+    connect: 3,
+    disconnect: 1,
+    graceful: 1,
+    reset: 3,
+    free: 1,
+};
 
-/// The operations in whose midst it breaks.
-const OPERATIONS: [(&str, Habits); 9] = [
-    ("connecting", Habits { connect: 8, disconnect: 2, reset: 8, ..QUIET }),
-    ("sending", Habits { send: 8, receive: 9, ..QUIET }),
-    ("sending without receives", Habits { send: 8, receive: 2, ..QUIET }),
-    ("writing", Habits { write: 9, ..QUIET }),
-    ("reading", Habits { read: 9, ..QUIET }),
-    ("disconnecting", Habits { send: 6, receive: 6, disconnect: 3, reset: 3, ..QUIET }),
-    ("disconnecting gracefully", Habits { send: 6, write: 2, receive: 6, graceful: 3, reset: 3, ..QUIET }),
-    ("freeing", Habits { send: 6, read: 3, receive: 6, free: 2, ..QUIET }),
-    (
-        "everything",
-        Habits {
-            receive: 8,
-            send: 6,
-            write: 2,
-            read: 2,
-            connect: 3,
-            disconnect: 1,
-            graceful: 1,
-            reset: 3,
-            free: 1,
-        },
+const OPERATIONS: [Operation; 15] = [
+    operation("connecting", (3, 0), Habits { connect: 8, disconnect: 2, reset: 8, ..QUIET }),
+    operation("sending", (3, 0), Habits { send: 8, receive: 9, ..QUIET }),
+    operation("sending without receives", (3, 0), Habits { send: 8, receive: 2, ..QUIET }),
+    operation("writing", (3, 0), Habits { write: 9, ..QUIET }),
+    operation("reading", (3, 0), Habits { read: 9, ..QUIET }),
+    operation("adding and swapping", (3, 0), Habits { atomic: 9, write: 2, ..QUIET }),
+    operation("sending and writing immediate data", (2, 1), Habits { immediate: 8, receive: 9, ..QUIET }),
+    operation("invalidating", (2, 1), Habits { invalidate: 3, send: 6, receive: 9, reset: 6, ..QUIET }),
+    operation("binding windows", (3, 0), Habits { bind: 8, send: 3, write: 3, ..QUIET }),
+    operation("receiving from a shared queue", (0, 3), Habits { send: 8, receive: 9, reset: 4, ..QUIET }),
+    operation("disconnecting", (2, 1), Habits { send: 6, receive: 6, disconnect: 3, reset: 3, ..QUIET }),
+    operation(
+        "disconnecting gracefully",
+        (2, 1),
+        Habits { send: 6, write: 2, receive: 6, graceful: 3, reset: 3, ..QUIET },
     ),
+    operation("freeing", (2, 1), Habits { send: 6, read: 3, bind: 2, receive: 6, free: 2, ..QUIET }),
+    operation("everything", (3, 0), ALL),
+    operation("everything, on a shared queue too", (2, 2), ALL),
 ];
 
 /// One run; the faults strike somewhere in its middle.
-fn run(seed: u64, habits: &Habits, fault: Fault, tally: &mut Tally) {
+fn run(seed: u64, operation: &Operation, fault: Fault, tally: &mut Tally) {
     const STEPS: u64 = 400;
     let mut random = Random::new(seed);
     let mut net = Net::with_memory(&WorldConfig::new(seed), 2, NODE_MEMORY);
-    let mut players: Vec<Player> =
-        net.nodes.iter_mut().enumerate().map(|(index, node)| Player::new(index, node)).collect();
+    let (own, shared) = operation.endpoints;
+    let make = |(index, node)| Player::new(index, node, own, shared);
+    let mut players: Vec<Player> = net.nodes.iter_mut().enumerate().map(make).collect();
     let keys: Vec<(u32, u64)> = players.iter().map(Player::key).collect();
     let strikes = STEPS / 4 + random.below(STEPS / 2);
     let heals = strikes + 1 + random.below(STEPS / 2);
@@ -107,7 +136,7 @@ fn run(seed: u64, habits: &Habits, fault: Fault, tally: &mut Tally) {
         if alive[index] {
             let node = &mut net.nodes[index];
             players[index].drain(node, tally);
-            players[index].act(node, habits, keys[1 - index], &mut random, tally);
+            players[index].act(node, &operation.habits, keys[1 - index], &mut random, tally);
         }
     }
     finish(net, players, alive, fault, tally);
@@ -181,7 +210,7 @@ fn every_operation_completes_exactly_once_whatever_breaks() {
     let runs = seeds.end - seeds.start;
     let mut all = Tally::default();
     for seed in seeds {
-        for (number, (name, habits)) in OPERATIONS.iter().enumerate() {
+        for (number, operation) in OPERATIONS.iter().enumerate() {
             for fault in FAULTS {
                 // Without --long each seed tries each operation with one fault, another one each time.
                 if !long()
@@ -191,16 +220,14 @@ fn every_operation_completes_exactly_once_whatever_breaks() {
                     continue;
                 }
                 let mut tally = Tally::default();
-                let work = AssertUnwindSafe(|| run(seed << 8 | number as u64, habits, fault, &mut tally));
-                with_seed(&format!("{fault:?} while {name}"), seed, work);
-                all.successes += tally.successes;
-                all.failures += tally.failures;
-                all.established += tally.established;
-                all.ends += tally.ends;
+                let work = AssertUnwindSafe(|| run(seed << 8 | number as u64, operation, fault, &mut tally));
+                with_seed(&format!("{fault:?} while {}", operation.name), seed, work);
+                all.add(&tally);
             }
         }
     }
     println!("{runs} seeds: {all:?}");
     assert!(all.successes > 20 * runs && all.failures > 20 * runs, "{all:?}");
+    assert!(all.shared > 10 * runs && all.binds > 10 * runs, "{all:?}");
     assert!(all.established > 5 * runs && all.ends > 5 * runs, "{all:?}");
 }

@@ -9,4 +9,3 @@
 mod calls;
 mod faults;
 mod model;
-mod player;
