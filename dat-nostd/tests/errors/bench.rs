@@ -45,6 +45,8 @@ pub struct Bench {
     /// Methods that succeeded in the row that is judged.
     pub succeeded: Vec<&'static str>,
     qualifier: u64,
+    /// What node 0's EPs take their receives from.
+    shared: Option<SrqHandle>,
 }
 
 impl Bench {
@@ -100,6 +102,7 @@ impl Bench {
             foreign,
             succeeded: Vec::new(),
             qualifier: 1000,
+            shared: None,
         };
         let (cr, _) = bench.request();
         let a = &mut bench.net.nodes[0];
@@ -109,6 +112,14 @@ impl Bench {
         bench.dead.cr = cr;
         bench.net.pass(1_000_000);
         bench.drain();
+        bench
+    }
+
+    /// The same, with a shared receive queue for node 0's EPs.
+    pub fn on_shared_queue() -> Self {
+        let mut bench = Self::new();
+        let h = bench.here;
+        bench.shared = Some(bench.a().srq_create(h.ia, h.pz, &SRQ).unwrap());
         bench
     }
 
@@ -164,8 +175,16 @@ impl Bench {
 
     /// An EP of node 0 on its usual EVDs.
     pub fn endpoint(&mut self) -> EpHandle {
-        let h = self.here;
-        self.a().ep_create(h.ia, Some(h.pz), Some(h.recv), Some(h.request), Some(h.connect), None).unwrap()
+        let (h, shared) = (self.here, self.shared);
+        let (recv, request, connect) = (Some(h.recv), Some(h.request), Some(h.connect));
+        let a = self.a();
+        match shared {
+            None => a.ep_create(h.ia, Some(h.pz), recv, request, connect, None),
+            Some(srq) => {
+                a.ep_create_with_srq(h.ia, h.pz, recv, request, connect, srq, &EpAttributes::DEFAULT)
+            }
+        }
+        .unwrap()
     }
 
     /// An SRQ of node 0's zone and an EP on it.

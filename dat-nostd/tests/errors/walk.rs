@@ -1,5 +1,5 @@
-//! Every call in every state of an endpoint: section 8.2 of the reference as it stands there, compared with what happens and
-//! with the crate's own table.
+//! Every call in every state of an endpoint: sections 8.2 and 8.3 of the reference as they stand there, compared with what happens and
+//! with the crate's own table. (An endpoint of the provider, TEN, is on no shared receive queue, so it takes no watermarks.)
 
 use crate::bench::{ALL_STATES, Bench, NONE};
 use crate::common::address;
@@ -21,9 +21,15 @@ const TABLE: &str = "
     | post_send                    | x     | x     | x     | x     | x     | x     | ok    | x     | flush |
     | rdma_read                    | x     | x     | x     | x     | x     | x     | ok    | x     | flush |
     | rdma_write                   | x     | x     | x     | x     | x     | x     | ok    | x     | flush |
+    | rmr_bind                     | x     | x     | x     | x     | x     | x     | ok    | x     | flush |
     | query                        | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
     | get_status                   | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
     | contexts                     | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
+    | recv_query                   | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
+    | set_watermark                | ok    | ok    | ok    | ok    | -     | ok    | ok    | ok    | ok    |
+    | modify PZ                    | ok    | x     | x     | x     | ok    | x     | x     | x     | x     |
+    | modify EVDs and attributes   | ok    | ok    | ok    | x     | ok    | x     | x     | x     | x     |
+    | modify specific attributes   | ok    | x     | x     | x     | x     | x     | x     | x     | x     |
 ";
 
 /// The columns' states, and the subtype by which INVALID_STATE names each.
@@ -62,13 +68,23 @@ fn walk(
     next: impl Fn(EpState) -> &'static [EpState],
     call: impl Fn(&mut Bench, EpHandle) -> DatResult<()>,
 ) {
+    walk_on(Bench::new, row, next, call);
+}
+
+/// The same on benches made so.
+fn walk_on(
+    bench: impl Fn() -> Bench,
+    row: &str,
+    next: impl Fn(EpState) -> &'static [EpState],
+    call: impl Fn(&mut Bench, EpHandle) -> DatResult<()>,
+) {
     let mut seen = 0;
     for state in ALL_STATES {
         let expected = cell(row, *state);
         if expected == "-" {
             continue;
         }
-        let mut b = Bench::new();
+        let mut b = bench();
         let ep = b.ep_in(*state);
         let what = format!("{row} in {state:?}");
         let outstanding = b.a().ep_get_status(ep).unwrap();
@@ -88,8 +104,12 @@ fn walk(
             "flush" => {
                 assert_eq!((result, after), (Ok(()), Ok(*state)), "{what}");
                 let evd = if row == "post_recv" { b.here.recv } else { b.here.request };
-                let flushed = b.net.dto(0, evd);
-                assert_eq!((flushed.status, flushed.user_cookie), (DtoStatus::ErrFlushed, 4711), "{what}");
+                let flushed = match b.net.event(0, evd) {
+                    EventData::Dto(done) => (done.status, done.user_cookie),
+                    EventData::RmrBind(done) => (done.status, done.user_cookie),
+                    other => panic!("{what}: {other:?}"),
+                };
+                assert_eq!(flushed, (DtoStatus::ErrFlushed, 4711), "{what}");
             }
             "queue" => {
                 assert_eq!((result, after), (Ok(()), Ok(*state)), "{what}");
@@ -128,8 +148,12 @@ fn the_crate_has_the_same_table() {
         ("post_send", EpCall::PostRequest),
         ("rdma_read", EpCall::PostRequest),
         ("rdma_write", EpCall::PostRequest),
-        ("post_send", EpCall::Bind),
+        ("rmr_bind", EpCall::Bind),
         ("query", EpCall::Query),
+        ("recv_query", EpCall::Query),
+        ("modify PZ", EpCall::ModifyPz),
+        ("modify EVDs and attributes", EpCall::ModifyAttributes),
+        ("modify specific attributes", EpCall::ModifySpecific),
     ];
     for (row, call) in rows {
         for (state, effect) in EP_STATES.into_iter().zip(EP_CALLS[call as usize]) {
@@ -258,6 +282,83 @@ fn rdma() {
         let (iov, remote) = ([b.here.segment(0, 64)], b.there.remote(0, 64));
         b.a().ep_post_rdma_read(ep, &iov, 4711, &remote, NONE)
     });
+}
+
+#[test]
+fn bind() {
+    walk("rmr_bind", same, |b, ep| {
+        let (pz, segment) = (b.here.pz, b.here.segment(0, 64));
+        let rmr = b.a().rmr_create(pz).unwrap();
+        b.a().rmr_bind(rmr, &segment, MemPriv::REMOTE_READ, ep, 4711, NONE).map(|_| ())
+    });
+}
+
+#[test]
+fn duplicate() {
+    // The pattern's connection runs the peer, so it is made before the states that the peer would end.
+    for state in ALL_STATES {
+        let mut b = Bench::new();
+        let (source, _) = b.connection();
+        let ep = b.ep_in(*state);
+        let result = b.a().ep_dup_connect(ep, source, 1_000_000, b"", Qos::BestEffort);
+        let after = b.a().ep_get_status(ep).unwrap().state;
+        // The passive side's remote qualifier is no service, but one may ask for it.
+        match cell("connect", *state) {
+            "ok" => assert_eq!((result, after), (Ok(()), ActiveConnectionPending)),
+            _ => assert_eq!((result, after), (Err(invalid(*state)), *state)),
+        }
+    }
+    for state in ALL_STATES {
+        let mut b = Bench::new();
+        let source = b.ep_in(*state);
+        let ep = b.endpoint();
+        let result = b.a().ep_dup_connect(ep, source, 1_000_000, b"", Qos::BestEffort);
+        match state {
+            Connected => assert_eq!(result, Ok(())),
+            _ => assert_eq!(result, Err(invalid(*state)), "the pattern is {state:?}"),
+        }
+        assert_eq!(b.a().ep_get_status(source).unwrap().state, *state);
+    }
+}
+
+#[test]
+fn modify() {
+    walk("modify PZ", same, |b, ep| {
+        let pz = b.here.pz;
+        let parameters = EpParameters { pz: Some(pz), ..b.a().ep_query(ep).unwrap() };
+        b.a().ep_modify(ep, EpFields::PZ_HANDLE, &parameters)?;
+        assert_eq!(b.a().ep_query(ep).unwrap().pz, Some(pz));
+        Ok(())
+    });
+    walk("modify EVDs and attributes", same, |b, ep| {
+        let connect = b.here.connect;
+        let before = b.a().ep_query(ep).unwrap();
+        let parameters = EpParameters { connect_evd: Some(connect), ..before };
+        b.a().ep_modify(ep, EpFields::CONNECT_EVD_HANDLE, &parameters)?;
+        assert_eq!(b.a().ep_query(ep).unwrap().connect_evd, Some(connect));
+        Ok(())
+    });
+    walk("modify EVDs and attributes", same, |b, ep| {
+        let before = b.a().ep_query(ep).unwrap();
+        let attributes = EpAttributes { max_message_size: 4000, ..before.attributes };
+        b.a().ep_modify(ep, EpFields::MAX_MESSAGE_SIZE, &EpParameters { attributes, ..before })?;
+        assert_eq!(b.a().ep_query(ep).unwrap().attributes.max_message_size, 4000);
+        Ok(())
+    });
+    walk("modify specific attributes", same, |b, ep| {
+        let before = b.a().ep_query(ep).unwrap();
+        let attributes = EpAttributes { retry_count: 3, ..before.attributes };
+        b.a().ep_modify(ep, EpFields::PROVIDER_SPECIFIC_ATTR, &EpParameters { attributes, ..before })?;
+        assert_eq!(b.a().ep_query(ep).unwrap().attributes.retry_count, 3);
+        Ok(())
+    });
+}
+
+#[test]
+fn watermarks() {
+    walk("recv_query", same, |b, ep| b.a().ep_recv_query(ep).map(|_| ()));
+    walk_on(Bench::on_shared_queue, "set_watermark", same, |b, ep| b.a().ep_set_watermark(ep, 3, 5));
+    walk_on(Bench::on_shared_queue, "recv_query", same, |b, ep| b.a().ep_recv_query(ep).map(|_| ()));
 }
 
 #[test]

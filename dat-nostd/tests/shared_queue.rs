@@ -1,0 +1,166 @@
+//! Shared receive queues when something ends: an endpoint with messages that nobody has taken, a connection in the middle of a message,
+//! the queue itself.
+
+mod common;
+
+use common::{Net, Options, Side};
+use dat_nostd::states::{Effect, SRQ_CALLS, SRQ_STATES, SrqCall, SrqState, TRANSFER_TO_ERROR};
+use dat_nostd::*;
+use hca_model::GuestMemory;
+
+const NONE: CompletionFlags = CompletionFlags::empty();
+const BUFFERS: u32 = 16;
+/// Bytes of a buffer: many packets.
+const LONG: usize = 60_000;
+
+/// Two sides, connected; node 1's EP is on the queue.
+fn pair(net: &mut Net, merged: bool) -> ([Side; 2], SrqHandle) {
+    let options = Options { merged, memory: 2 << 20, ..Options::default() };
+    let [active, mut passive] = [net.side(0, &options), net.side(1, &options)];
+    let node = &mut net.nodes[1];
+    node.ep_free(passive.ep).unwrap();
+    let attributes = SrqAttributes { max_recv_dtos: BUFFERS, max_recv_iov: 1, low_watermark: 0 };
+    let srq = node.srq_create(passive.ia, passive.pz, &attributes).unwrap();
+    passive.ep = on_queue(net, &passive, srq).unwrap();
+    net.connect(&[active, passive]);
+    ([active, passive], srq)
+}
+
+fn on_queue(net: &mut Net, side: &Side, srq: SrqHandle) -> DatResult<EpHandle> {
+    let (recv, request, connect) = (Some(side.recv), Some(side.request), Some(side.connect));
+    net.nodes[1].ep_create_with_srq(side.ia, side.pz, recv, request, connect, srq, &EpAttributes::DEFAULT)
+}
+
+fn post(net: &mut Net, side: &Side, srq: SrqHandle, cookie: u64) -> DatResult<()> {
+    net.nodes[1].srq_post_recv(srq, &[side.segment(cookie as usize % 32 * LONG, LONG)], cookie)
+}
+
+fn counts(net: &Net, srq: SrqHandle) -> (i32, i32) {
+    let found = net.nodes[1].srq_query(srq).unwrap();
+    (found.available_dto_count, found.outstanding_dto_count)
+}
+
+/// What an EP has taken and nobody has dequeued is lost with its reset or its end; the places in the queue are not.
+#[test]
+fn places_come_back_from_an_endpoint_that_is_reset_or_freed() {
+    let mut net = Net::new(61, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    for cookie in 0..16 {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    assert!(post(&mut net, &passive, srq, 16).unwrap_err().is(ReturnType::InsufficientResources));
+    for end in ["reset", "free"] {
+        for cookie in 0..5 {
+            net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 3000)], cookie, NONE).unwrap();
+            assert_eq!(net.dto(0, active.request).status, DtoStatus::Success);
+        }
+        assert_eq!(counts(&net, srq), (11, 16), "taken, and not dequeued");
+        net.nodes[1].ep_disconnect(passive.ep, CloseFlags::Abrupt).unwrap();
+        assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+        assert_eq!(net.connection(0, &active), ConnectionEvent::Disconnected);
+        if end == "reset" {
+            net.nodes[1].ep_reset(passive.ep).unwrap();
+        } else {
+            net.nodes[1].ep_free(passive.ep).unwrap();
+        }
+        assert_eq!(counts(&net, srq), (11, 11), "{end}");
+        net.empty(1, passive.recv);
+        for cookie in 20..25 {
+            post(&mut net, &passive, srq, cookie).unwrap();
+        }
+        assert!(post(&mut net, &passive, srq, 25).unwrap_err().is(ReturnType::InsufficientResources));
+        if end == "reset" {
+            net.nodes[0].ep_reset(active.ep).unwrap();
+            net.connect(&[active, passive]);
+        }
+    }
+    net.assert_no_refusals();
+}
+
+/// A buffer that a message has begun to fill is flushed before the end is told, and nothing comes behind it.
+#[test]
+fn the_end_waits_for_the_buffer_of_half_a_message() {
+    for (seed, connected) in [(62, true), (63, false)] {
+        let mut net = Net::new(seed, 2);
+        let ([active, passive], srq) = pair(&mut net, true);
+        post(&mut net, &passive, srq, 7).unwrap();
+        post(&mut net, &passive, srq, 8).unwrap();
+        // A packet of the message is lost, and the rest has to wait for it.
+        net.world.with_fabric(|fabric| fabric.set_faults("loss=20%".parse().unwrap()));
+        net.nodes[0].ep_post_send(active.ep, &[active.segment(0, LONG)], 1, NONE).unwrap();
+        net.until("the first packet", |net| {
+            net.world.with_hca(1, |hca| hca.srqs.iter().any(|(_, srq)| srq.taken == 1)).then_some(())
+        });
+        // The rest never comes.
+        if connected {
+            net.world.kill(0);
+        } else {
+            net.world.set_cable(0, false);
+        }
+        net.nodes[1].ep_disconnect(passive.ep, CloseFlags::Abrupt).unwrap();
+        match net.event(1, passive.connect) {
+            EventData::Dto(done) => {
+                assert_eq!((done.user_cookie, done.status), (7, DtoStatus::ErrFlushed));
+                assert_eq!((done.ep, done.operation), (passive.ep, DtoOperation::Receive));
+            }
+            other => panic!("{other:?} before the flush"),
+        }
+        assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+        assert_eq!(counts(&net, srq), (1, 1), "the other buffer stays in the queue");
+        net.pass(3_000_000_000);
+        net.empty(1, passive.connect);
+    }
+}
+
+/// The device fails a queue whose record claims more than fits: one event, and the calls of its error state.
+#[test]
+fn a_failed_queue_takes_what_its_state_table_says() {
+    let mut net = Net::new(64, 2);
+    let ([active, passive], srq) = pair(&mut net, false);
+    post(&mut net, &passive, srq, 1).unwrap();
+    net.nodes[1].srq_set_lw(srq, 1).unwrap();
+    let record = net.world.with_hca(1, |hca| hca.srqs.iter().next().expect("one queue").1.dbr_addr);
+    let memory = net.world.memory(1);
+    let posted = memory.load32(record).unwrap();
+    memory.store32(record, posted.wrapping_add(0x4000)).unwrap();
+    net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 64)], 1, NONE).unwrap();
+    assert_ne!(net.dto(0, active.request).status, DtoStatus::Success);
+    let told = net.until("word of the failure", |net| {
+        std::iter::from_fn(|| net.nodes[1].evd_dequeue(passive.asynchronous).ok()).find_map(|event| {
+            match event.data {
+                EventData::Async { handle, reason, .. } if handle == Handle::from(srq) => Some(reason),
+                _ => None,
+            }
+        })
+    });
+    assert_eq!(told, TRANSFER_TO_ERROR);
+    assert_eq!(net.nodes[1].srq_query(srq).unwrap().state, SrqState::Error);
+    assert_eq!(net.connection(0, &active), ConnectionEvent::Broken);
+    let refused = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqError);
+    for call in SrqCall::ALL {
+        let result = match call {
+            SrqCall::PostRecv => post(&mut net, &passive, srq, 2),
+            SrqCall::Query => net.nodes[1].srq_query(srq).map(|_| ()),
+            SrqCall::SetLowWatermark => net.nodes[1].srq_set_lw(srq, 2),
+            SrqCall::Resize => net.nodes[1].srq_resize(srq, 20),
+            SrqCall::Attach => on_queue(&mut net, &passive, srq).map(|_| ()),
+            // In use, whatever its state; tried below.
+            SrqCall::Free => continue,
+        };
+        let column = SRQ_STATES.iter().position(|state| *state == SrqState::Error).unwrap();
+        match SRQ_CALLS[*call as usize][column] {
+            Effect::Run => assert_eq!(result, Ok(()), "{call:?}"),
+            _ => assert_eq!(result, Err(refused), "{call:?}"),
+        }
+    }
+    // The EP on it comes to its end, and then the queue may go. Nothing more is told of it.
+    net.nodes[1].ep_disconnect(passive.ep, CloseFlags::Abrupt).unwrap();
+    net.connection(1, &passive);
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    net.nodes[1].srq_free(srq).unwrap();
+    net.pass(1_000_000_000);
+    while let Ok(event) = net.nodes[1].evd_dequeue(passive.asynchronous) {
+        let EventData::Async { handle, .. } = event.data else { panic!("{event:?}") };
+        assert_ne!(handle, Handle::from(srq), "{event:?}");
+    }
+}
