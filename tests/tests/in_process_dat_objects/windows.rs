@@ -153,3 +153,63 @@ fn a_send_behind_a_bind_may_carry_its_context() {
     }
     net.assert_no_refusals();
 }
+
+/// What a window is bound to is known however many binds are on their way, whatever becomes of them, and whether anybody hears of it.
+#[test]
+fn a_window_knows_what_it_is_bound_to() {
+    let mut net = Net::new(32, 2);
+    let [active, passive] = pair_with_binds(&mut net);
+    let node = &mut net.nodes[1];
+    let rmr = node.rmr_create(passive.pz).unwrap();
+    let regions: Vec<LmrCreated> = (0..5)
+        .map(|_| node.lmr_create(passive.ia, passive.memory, passive.pz, MemPriv::ALL).unwrap())
+        .collect();
+    let segment = |of: usize| LmrTriplet::new(regions[of].lmr_context, regions[of].registered_address, 64);
+    let post = |net: &mut Net, of: usize| {
+        let rights = MemPriv::REMOTE_WRITE;
+        net.nodes[1].rmr_bind(rmr, &segment(of), rights, passive.ep, of as u64, NONE).unwrap()
+    };
+    let bound = |net: &Net| {
+        let binding = net.nodes[1].rmr_query(rmr).unwrap().binding.expect("bound");
+        (binding.lmr_triplet, binding.rmr_context)
+    };
+    let in_use = |net: &mut Net, of: usize| {
+        let error = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateLmrInUse);
+        assert_eq!(net.nodes[1].lmr_free(regions[of].lmr), Err(error), "region {of}");
+    };
+    // Three at once: the last counts, and each may still be what it is.
+    let contexts: Vec<u32> = (0..3).map(|of| post(&mut net, of)).collect();
+    assert_eq!(bound(&net), (segment(2), contexts[2]));
+    (0..3).for_each(|of| in_use(&mut net, of));
+    for cookie in 0..3 {
+        let EventData::RmrBind(done) = net.event(1, passive.request) else { panic!("no bind") };
+        assert_eq!((done.user_cookie, done.status), (cookie, DtoStatus::Success));
+    }
+    assert_eq!(bound(&net), (segment(2), contexts[2]));
+    net.nodes[1].lmr_free(regions[0].lmr).unwrap();
+    net.nodes[1].lmr_free(regions[1].lmr).unwrap();
+    in_use(&mut net, 2);
+    // One whose completion nobody takes before the EP is reset.
+    let context = post(&mut net, 3);
+    net.pass(1_000_000);
+    net.nodes[1].ep_disconnect(passive.ep, CloseFlags::Abrupt).unwrap();
+    assert_eq!(net.connection(1, &passive), ConnectionEvent::Disconnected);
+    assert_eq!(net.connection(0, &active), ConnectionEvent::Disconnected);
+    // And one that is only flushed: nothing has changed, whatever context it was given.
+    post(&mut net, 4);
+    assert_eq!(bound(&net), (segment(3), context));
+    net.nodes[1].ep_reset(passive.ep).unwrap();
+    assert_eq!(bound(&net), (segment(3), context));
+    net.empty(1, passive.request);
+    net.nodes[1].lmr_free(regions[2].lmr).unwrap();
+    net.nodes[1].lmr_free(regions[4].lmr).unwrap();
+    in_use(&mut net, 3);
+    // The peer reaches it by its context, over the EP's next connection.
+    net.nodes[0].ep_reset(active.ep).unwrap();
+    net.connect(&[active, passive]);
+    let remote = RmrTriplet::new(context, regions[3].registered_address, 64);
+    assert_eq!(access(&mut net, &active, false, remote), DtoStatus::Success);
+    net.nodes[1].rmr_free(rmr).unwrap();
+    net.nodes[1].lmr_free(regions[3].lmr).unwrap();
+    net.assert_no_refusals();
+}
