@@ -167,3 +167,52 @@ fn without_isolation_one_key_is_for_all() {
     rds.get_mr(adapter, ground.sockets[0], region, RdmaFlags::empty()).expect("offered to all");
     ground.close();
 }
+
+/// A zone is the peer's: all its connections are in it, whatever their type of service.
+#[test]
+fn a_peers_types_of_service_share_its_zone() {
+    let mut ground = Ground::new(75, true);
+    let cookie = ground.offer(1, RdmaFlags::empty());
+    let urgent = ground.nodes.bind(1, 4100);
+    ground.nodes.rds[1].set_type_of_service(urgent, 5).expect("new");
+    ground.sockets[1] = urgent;
+    assert_eq!(ground.operate(1, cookie, false), RdmaStatus::Success);
+    assert!(ground.holds(1, 0, 0, 100), "read");
+    let types: Vec<u8> = ground.nodes.rds[0].connections_info().map(|info| info.tos).collect();
+    assert_eq!(types, [0, 5]);
+    // But another peer's is another, also with that type.
+    let others = ground.nodes.bind(2, 4100);
+    ground.nodes.rds[2].set_type_of_service(others, 5).expect("new");
+    ground.sockets[2] = others;
+    assert_eq!(ground.operate(2, cookie, false), RdmaStatus::RemoteError);
+    ground.close();
+}
+
+/// The place of a peer that never came up is another's only when nothing is offered to the first any more; then nothing of
+/// its zone is left to it.
+#[test]
+fn places_are_used_again_when_nothing_is_offered() {
+    let mut ground = Ground::new(76, true);
+    let (region, socket) = (ground.region(), ground.sockets[0]);
+    let none = RdmaFlags::empty();
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    // The node has room for four peers.
+    for node in 10..30 {
+        let cookie = rds.get_mr_for_dest(adapter, socket, at(node, 5000), region, none).expect("offered");
+        rds.free_mr(adapter, socket, cookie).expect("its own");
+    }
+    let mut offered = Vec::new();
+    for node in 40..44 {
+        offered.push(rds.get_mr_for_dest(adapter, socket, at(node, 5000), region, none).expect("offered"));
+    }
+    let full = rds.get_mr_for_dest(adapter, socket, at(44, 5000), region, none);
+    assert_eq!(full, Err(RdsError::NoBufferSpace));
+    assert_eq!(rds.sendmsg(adapter, socket, at(1, 4001), b"x"), Err(RdsError::NoBufferSpace));
+    rds.free_mr(adapter, socket, offered[2]).expect("its own");
+    // A peer that is there takes the place, and its own memory works.
+    let cookie = ground.offer(1, none);
+    assert_eq!(ground.operate(1, offered[0], false), RdmaStatus::RemoteError);
+    assert_eq!(ground.operate(1, cookie, false), RdmaStatus::Success);
+    assert!(ground.holds(1, 0, 0, 100), "read");
+    ground.close();
+}
