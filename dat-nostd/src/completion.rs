@@ -51,7 +51,7 @@ pub(crate) fn deliver<B: Bar>(
         | CompletionKind::ReceiveInval
         | CompletionKind::ReceiveWriteImm => {
             ep.receives.retired(retired.count);
-            let received = received(completion);
+            let received = received(shared, completion);
             // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
             let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
                 completion.byte_len()
@@ -124,10 +124,13 @@ fn deliver_error<B: Bar>(
 
 /// What came with a message.
 #[inline(always)]
-fn received(completion: &Completion) -> Received {
+fn received(shared: &mut Shared<'_>, completion: &Completion) -> Received {
     match completion.kind() {
         CompletionKind::ReceiveImm | CompletionKind::ReceiveWriteImm => Received::Immediate(completion.imm()),
-        CompletionKind::ReceiveInval => Received::Invalidated(completion.imm()),
+        CompletionKind::ReceiveInval => {
+            shared.invalidated(completion.imm());
+            Received::Invalidated(completion.imm())
+        }
         _ => Received::Plain,
     }
 }
@@ -168,13 +171,14 @@ fn deliver_shared<B: Bar>(
         (None, CompletionKind::ReceiveWriteImm) => completion.byte_len(),
         (None, _) => srq.bound(completion.byte_len()),
     };
+    let received = received(shared, completion);
     Some(EventData::Dto(DtoCompletion {
         ep: ep.handle,
         user_cookie,
         transferred_length: u64::from(length),
         operation: DtoOperation::Receive,
         status: error.map_or(DtoStatus::Success, |error| status_of(error.syndrome.0)),
-        received: received(completion),
+        received,
         vendor_syndrome: error.map_or(0, |error| error.vendor),
     }))
 }

@@ -1,7 +1,8 @@
 //! Remote memory regions: windows through which peers see a part of an LMR. DAT 1.2, RMR management.
 //!
 //! A bind is posted on an EP and executed in its order; what is posted behind it waits for it, so a message that carries the new
-//! context is safe. Windows are of type 1: any EP of the zone may bind them, and peers of all of these use them.
+//! context is safe. Windows are of type 1: any EP of the zone may bind them, and peers of all of these use them;
+//! those of [`Adapter::rmr_create_invalidatable`] are of type 2.
 
 use driver_mlx::{CompletionKind, MemoryWindow, MwBind, MwType, Pd, Platform, SendFlags};
 
@@ -44,6 +45,20 @@ impl Shared<'_> {
         Some(bind.rmr)
     }
 
+    /// A peer's send has ended this context: the window that had it is bound to nothing, whatever is still to be told of its bind.
+    #[cold]
+    pub(crate) fn invalidated(&mut self, rmr_context: u32) {
+        for slot in 0..self.rmrs.end() {
+            let Some(handle) = self.rmrs.handle_at(slot) else { continue };
+            let newest = self.binds.of(handle).map(|bind| bind.order).max().unwrap_or(0);
+            if let Ok(rmr) = self.rmrs.get_mut(handle)
+                && rmr.window.rkey.get() == rmr_context
+            {
+                (rmr.confirmed, rmr.order) = (None, rmr.order.max(newest));
+            }
+        }
+    }
+
     /// What a window is bound to as of the last bind posted, if all succeed.
     fn bound(&self, handle: RmrHandle, rmr: &Rmr) -> Option<Bound> {
         match self.binds.of(handle).max_by_key(|bind| bind.order) {
@@ -65,6 +80,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INSUFFICIENT_RESOURCES; MODEL_NOT_SUPPORTED if the device has no windows.
     pub fn rmr_create(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
+        self.create_rmr(pz, MwType::One)
+    }
+
+    /// Extension: a window whose context a peer can end by [`Adapter::ep_post_send_invalidate`], over the connection that it was bound
+    /// on; others cannot use it (IBTA's type 2B). While it is bound it cannot be bound to anything else: it is unbound first, by a bind of
+    /// length 0 or by the peer, of which [`Received::Invalidated`](crate::Received::Invalidated) tells.
+    ///
+    /// # Errors
+    /// As [`Adapter::rmr_create`].
+    pub fn rmr_create_invalidatable(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
+        self.create_rmr(pz, MwType::Two)
+    }
+
+    fn create_rmr(&mut self, pz: PzHandle, kind: MwType) -> DatResult<RmrHandle> {
         const FULL: DatReturn =
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
         let (ia, pd) = {
@@ -75,7 +104,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.shared.rmrs.len() >= self.shared.rmrs.capacity() {
             return Err(FULL);
         }
-        let window = self.hca.alloc_mw(pd, MwType::One).map_err(|error| match error {
+        let window = self.hca.alloc_mw(pd, kind).map_err(|error| match error {
             driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
             error => creation_error(error, Subtype::ResourceMemoryRegion),
         })?;
@@ -116,8 +145,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// then on. A triplet of length 0 binds to nothing; its context means nothing.
     ///
     /// # Errors
-    /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), or if the request EVD takes no
-    /// RMR-bind events (EP_EVD_REQUEST); INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
+    /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), if the request EVD takes no
+    /// RMR-bind events (EP_EVD_REQUEST), or for an invalidatable window that is bound; INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
     /// flags; PRIVILEGES_VIOLATION for a context that names no LMR, or rights that the LMR does not have; PROTECTION_VIOLATION if
     /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding, or [`MAX_BINDS`](crate::MAX_BINDS) of
     /// the adapter have not completed.
@@ -146,6 +175,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let bound = if triplet.segment_length == 0 {
             None
+        } else if window.window.kind == MwType::Two && self.shared.bound(rmr, window).is_some() {
+            return Err(DatReturn::new(ReturnType::InvalidState));
         } else {
             if triplet.segment_length >= 1 << 31 {
                 return Err(wrong(Subtype::InvalidArg2));

@@ -213,3 +213,48 @@ fn a_window_knows_what_it_is_bound_to() {
     net.nodes[1].lmr_free(regions[3].lmr).unwrap();
     net.assert_no_refusals();
 }
+
+/// Extension: a peer that has used a window ends its context by its answer.
+#[test]
+fn a_peer_ends_a_window_by_a_send() {
+    let mut net = Net::new(33, 2);
+    let [active, passive] = pair_with_binds(&mut net);
+    let rmr = net.nodes[1].rmr_create_invalidatable(passive.pz).unwrap();
+    let rights = MemPriv::REMOTE_WRITE;
+    let mut contexts = Vec::new();
+    for round in 0..4 {
+        let segment = passive.segment(4096 * round, 4096);
+        let context = net.nodes[1].rmr_bind(rmr, &segment, rights, passive.ep, 77, NONE).unwrap();
+        // What is bound cannot be bound to other bytes, whether word of the bind has been taken or not.
+        let other = passive.segment(60_000, 64);
+        let again = net.nodes[1].rmr_bind(rmr, &other, rights, passive.ep, 78, NONE);
+        assert_eq!(again, Err(DatReturn::new(ReturnType::InvalidState)));
+        if round % 2 == 0 {
+            assert!(matches!(net.event(1, passive.request), EventData::RmrBind(_)));
+        } else {
+            net.pass(1_000_000);
+        }
+        assert!(!contexts.contains(&context));
+        contexts.push(context);
+        let remote = RmrTriplet::new(context, segment.virtual_address, 4096);
+        active.fill(0, 4096, round as u64);
+        assert_eq!(access(&mut net, &active, false, remote), DtoStatus::Success);
+        net.nodes[1].ep_post_recv(passive.ep, &[passive.segment(100_000, 8)], 9, NONE).unwrap();
+        let iov = [active.segment(0, 8)];
+        net.nodes[0].ep_post_send_invalidate(active.ep, &iov, 1, context, NONE).unwrap();
+        assert_eq!(net.dto(0, active.request).status, DtoStatus::Success);
+        assert_eq!(net.dto(1, passive.recv).received, Received::Invalidated(context));
+        assert_eq!(net.nodes[1].rmr_query(rmr).unwrap().binding, None);
+        passive.check(4096 * round, 4096, round as u64);
+        if round % 2 == 1 {
+            assert!(matches!(net.event(1, passive.request), EventData::RmrBind(_)));
+            assert_eq!(net.nodes[1].rmr_query(rmr).unwrap().binding, None, "word of the bind comes late");
+        }
+    }
+    net.assert_no_refusals();
+    // Its time is over.
+    let late = RmrTriplet::new(contexts[3], passive.segment(3 * 4096, 0).virtual_address, 64);
+    assert_eq!(access(&mut net, &active, false, late), DtoStatus::ErrRemoteAccess);
+    // The region is free though the window lives.
+    net.nodes[1].lmr_free(passive.lmr.lmr).unwrap();
+}
