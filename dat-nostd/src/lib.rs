@@ -57,14 +57,13 @@
 //! Zero-based regions ([`Adapter::lmr_create_zero_based`]); private data on reject ([`Adapter::cr_reject_with`]); transport
 //! attributes ([`EpAttributes::retry_count`] and below); DMA memory ([`Adapter::dma_alloc`]); the adapter's address, MTU and
 //! state; immediate data and remote invalidation ([`Adapter::ep_post_rdma_write_immediate`],
-//! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`]); atomics ([`Adapter::ep_post_compare_swap`],
+//! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`] of windows by [`Adapter::rmr_create_invalidatable`]); atomics ([`Adapter::ep_post_compare_swap`],
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
 //! and the GID that an address is known to have ([`Adapter::known_gid`]).
 //!
 //! # Not supported yet
-//! Quality of service and multipath (MODEL_NOT_SUPPORTED); windows that a send with invalidate kills (those of [`Adapter::rmr_bind`]
-//! are of type 1); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
+//! Quality of service and multipath (MODEL_NOT_SUPPORTED); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
 //! endpoints or buffers are on it.
 #![no_std]
 #![forbid(unsafe_code)]
