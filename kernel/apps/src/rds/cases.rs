@@ -80,7 +80,7 @@ impl Case {
             chosen
         };
         // Any odd place in a page.
-        let offset = FIRST_OFFSET + ((index * 1187 + round * 331) % 4096 | 1);
+        let offset = FIRST_OFFSET + (((index * 1187 + round * 331) % 4096) | 1);
         let write = if take(2) == 0 { RdmaFlags::READWRITE } else { RdmaFlags::empty() };
         if index % ROUND >= GOOD {
             let aim = AIMS.get((index % ROUND - GOOD) / 2).copied().unwrap_or(Aim::OtherKey);
@@ -96,8 +96,9 @@ impl Case {
         let offer = OFFERS.get(take(OFFERS.len())).copied().unwrap_or_default();
         let len = LENGTHS.get(take(LENGTHS.len())).copied().unwrap_or(1);
         // All of it in turn with its middle.
-        let skip = if index % 3 == 0 { len / 3 } else { 0 };
-        let bytes = len - skip - if index % 3 == 0 { len / 5 } else { 0 };
+        let middle = index.is_multiple_of(3);
+        let skip = if middle { len / 3 } else { 0 };
+        let bytes = len - skip - if middle { len / 5 } else { 0 };
         Self { aim: Aim::Offered, offset, len, offer, flags: fenced(way | write, offer), skip, bytes }
     }
 
