@@ -65,7 +65,7 @@ fn rdma_by_cookie_with_every_switch_both_ways() {
         assert_eq!(number(&client, "done"), rounds * (DONE + 2), "{client}");
         assert_eq!(number(&client, "failed"), rounds * 2 * 2, "{client}");
         assert_eq!(number(&server, "regions"), rounds * (DONE + 8), "{server}");
-        ground.end();
+        ground.end_but_for(Some("RemoteAccess"));
     }
 }
 

@@ -133,12 +133,23 @@ impl Ground {
     }
 
     /// Takes Linux down; neither its kernel nor an HCA may have complained.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        self.end_but_for(None);
+    }
+
+    /// The same where HCAs were made to refuse something; they tell of that by lines with these words.
+    pub fn end_but_for(mut self, refusal: Option<&str>) {
         self.nothing_is_left_of_the_unikernel();
         self.linux("rmmod rds_rdma && rmmod rds && rmmod rdma_cm ib_ipoib");
         remove_drivers(&mut self.lab);
         kernels_are_content(&mut self.lab, 1);
-        hcas_are_content(&self.lab);
+        match refusal {
+            None => hcas_are_content(&self.lab),
+            Some(words) => {
+                let complaints = self.lab.complaints();
+                assert!(complaints.iter().all(|line| line.contains(words)), "{}", complaints.join("\n"));
+            }
+        }
         self.lab.stop().expect("it powers off");
     }
 }
