@@ -77,12 +77,11 @@ impl Ground {
         }
     }
 
-    /// All that the honest nodes sent each other has arrived and is acknowledged.
+    /// All that the honest nodes sent each other has arrived.
     fn settled(&mut self) -> bool {
         let nodes = &mut self.nodes;
         let pairs = || (0..HONEST).flat_map(|from| (0..HONEST).map(move |to| (from, to)));
-        let arrived = pairs().all(|(from, to)| nodes[from].sent[to] == nodes[to].received[from]);
-        arrived
+        pairs().all(|(from, to)| nodes[from].sent[to] == nodes[to].received[from])
     }
 }
 
