@@ -111,6 +111,22 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
+        if let [segment] = iov
+            && self.send_plain(ep, segment, user_cookie, flags).is_some()
+        {
+            return Ok(());
+        }
+        self.send_any(ep, iov, user_cookie, flags)
+    }
+
+    #[inline(never)]
+    fn send_any(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
         self.post_send_op(ep, iov, user_cookie, flags, SendOp::Send)
     }
 

@@ -310,6 +310,27 @@ impl<B: Bar> Evd<B> {
         }
     }
 
+    /// So many more completions were taken and delivered.
+    #[inline(always)]
+    pub(crate) fn count_taken(&mut self, count: usize) {
+        self.consumed = self.consumed.wrapping_add(count as u32);
+        if self.ahead != 0 {
+            self.count_many_ahead(count as u32);
+        }
+    }
+
+    /// Of the completions taken some or all were looked at before.
+    #[inline(never)]
+    fn count_many_ahead(&mut self, count: u32) {
+        self.ahead = self.ahead.saturating_sub(count);
+        if self.ahead == 0 {
+            self.look_again();
+        } else {
+            self.seen_ready = self.seen_ready.saturating_sub(count);
+            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
+        }
+    }
+
     /// The completion taken was looked at before.
     #[inline(never)]
     fn count_ahead(&mut self, delivered: bool) {

@@ -43,7 +43,7 @@
 //! | `adapter`, `ia`, `registry`, `context` | the owner of everything; instances of it; names; what all objects have |
 //! | `memory`, `rmr` | protection zones, local memory regions; windows |
 //! | `evd`, `evd_control`, `queue`, `wait`, `cno`, `completion` | events: queues, CQs, waits, notification, what completions mean |
-//! | `ep`, `ep_attr`, `ep_qp`, `ep_modify`, [`states`], `work`, `dto` | endpoints, attributes, states, outstanding operations, posts |
+//! | `ep`, `ep_attr`, `ep_qp`, `ep_modify`, [`states`], `work`, `dto`, `straight` | endpoints, attributes, states, outstanding operations, posts |
 //! | `srq`, `watermark` | shared receive queues; what endpoints hold of them |
 //! | `connect`, `duplicate`, `service`, `cr`, `framing`, `close` | connections: active side, service points, requests, private data, the end |
 //! | `ip` | IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
@@ -60,7 +60,9 @@
 //! [`Adapter::ep_post_send_immediate`], [`Adapter::ep_post_send_invalidate`] of windows by [`Adapter::rmr_create_invalidatable`]); atomics ([`Adapter::ep_post_compare_swap`],
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
-//! and the GID that an address is known to have ([`Adapter::known_gid`]).
+//! and the GID that an address is known to have ([`Adapter::known_gid`]); receives posted and taken many at a time
+//! ([`Adapter::ep_post_receives`], [`Adapter::evd_dequeue_receives`]), and a look at an EVD that polls nothing
+//! ([`Adapter::evd_is_quiet`]).
 //!
 //! # Not supported yet
 //! Quality of service and multipath (MODEL_NOT_SUPPORTED); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
@@ -106,6 +108,7 @@ mod service;
 mod srq;
 pub mod states;
 mod storage;
+mod straight;
 mod table;
 mod types;
 mod wait;
@@ -127,5 +130,6 @@ pub use storage::{
     AdapterParts, AdapterStorage, MAX_BINDS, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RMRS,
     MAX_RSPS, MAX_SRQS,
 };
+pub use straight::ReceivedDto;
 pub use types::*;
 pub use wait::Wait;

@@ -1,6 +1,7 @@
 //! Completion queues: polling, looking ahead, arming.
 
 mod completion;
+mod receive;
 
 pub(crate) use completion::{CompletedWork, QpnInEntry};
 pub use completion::{Completion, CompletionError, CompletionKind, CqError, SendCompletion};

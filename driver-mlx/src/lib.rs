@@ -52,6 +52,7 @@
 extern crate std;
 
 mod barrier;
+pub mod blocks;
 mod buddy;
 pub mod caps;
 mod cmd;
@@ -76,6 +77,7 @@ pub mod trace;
 pub mod types;
 pub mod wqe;
 
+pub use blocks::DmaBlocks;
 pub use caps::Capabilities;
 pub use cmd::Ticket;
 pub use config::{

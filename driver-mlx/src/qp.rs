@@ -3,6 +3,7 @@
 mod geometry;
 mod kept;
 mod queues;
+mod straight;
 
 pub(crate) use geometry::QpGeometry;
 pub use kept::{Kept, Retired};

@@ -23,7 +23,8 @@ pub(crate) struct Map([u64; WORDS]);
 impl Map {
     pub(crate) const EMPTY: Self = Self([0; WORDS]);
 
-    fn is_marked(&self, port: u16) -> bool {
+    #[inline(always)]
+    pub(crate) fn is_marked(&self, port: u16) -> bool {
         self.0.get(usize::from(port / 64)).is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
@@ -104,6 +105,7 @@ impl Rds<'_> {
     }
 
     /// What a socket's receive queue grew by.
+    #[inline(never)]
     pub(crate) fn charge(&mut self, slot: usize, bytes: usize, frames: usize) {
         self.unread_frames += frames;
         self.pool_short |= self.unread_frames > self.limits.congested_pool;
@@ -189,10 +191,13 @@ impl Rds<'_> {
         self.maps.get(connection).is_some_and(|map| map.is_marked(port))
     }
 
-    /// Forgets what a peer told, because the entry is another peer's from now on.
+    /// Forgets what a peer told and what is sent its way, because the entry is another peer's from now on.
     pub(crate) fn forget_map(&mut self, connection: usize) {
         if let Some(map) = self.maps.get_mut(connection) {
             *map = Map::EMPTY;
+        }
+        for socket in self.sockets.iter_mut().filter(|socket| usize::from(socket.route) == connection) {
+            socket.route_to = 0;
         }
     }
 }

@@ -10,7 +10,7 @@ use dat_nostd::{
 };
 
 use crate::congestion::MAP_FRAGMENTS;
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, NEVER_ASKED, State};
 use crate::frames::{Link, Use};
 use crate::node::{Rds, is_unicast};
 use crate::reason::DownReason;
@@ -348,6 +348,7 @@ impl Rds<'_> {
         state.backoff = 0;
         state.maps_to_send = MAP_FRAGMENTS;
         state.map_changed = false;
+        state.asked_post = NEVER_ASKED;
         state.foreign_gid = gid.unwrap_or(state.foreign_gid);
         let held = core::mem::take(&mut state.held_request);
         if held != 0 {
@@ -390,8 +391,7 @@ impl Rds<'_> {
             state.ack_wanted = false;
             state.ack_in_flight = false;
             state.highest_ack = 0;
-            state.unasked_messages = 0;
-            state.unasked_frames = 0;
+            state.asked = 0;
             state.map_begun = false;
         }
     }

@@ -6,6 +6,11 @@ use crate::frames::{Link, Queue};
 use crate::reason::DownReason;
 use crate::slot::Slot;
 
+/// After so many messages one asks for an acknowledgement, as Linux does.
+const MESSAGES_PER_ACK: u64 = 8;
+/// As the post that asked: so far behind any that the next one asks.
+pub(crate) const NEVER_ASKED: u64 = 1 << 63;
+
 /// Where a connection is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -76,9 +81,10 @@ pub(crate) struct Connection {
     pub(crate) ack_frame: Link,
     /// Highest acknowledgement seen on this endpoint.
     pub(crate) highest_ack: u64,
-    /// Messages and frames sent since one asked for an acknowledgement.
-    pub(crate) unasked_messages: u32,
-    pub(crate) unasked_frames: u32,
+    /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame;
+    /// [`NEVER_ASKED`] before the first.
+    pub(crate) asked: u64,
+    pub(crate) asked_post: u64,
     /// Messages with an operation that is not over.
     pub(crate) operations: u16,
     /// Answers to pings that the peer has not acknowledged.
@@ -87,6 +93,8 @@ pub(crate) struct Connection {
     /// First frame of a message that has arrived in part.
     pub(crate) partial: Link,
     pub(crate) receives_posted: u16,
+    /// Cookie of the receives posted, but for the frame; 0 without any.
+    pub(crate) receive_cookie: u64,
     /// A first fragment of a congestion map has arrived.
     pub(crate) map_begun: bool,
 
@@ -137,12 +145,13 @@ impl Connection {
         ack_in_flight: false,
         ack_frame: Link::NONE,
         highest_ack: 0,
-        unasked_messages: 0,
-        unasked_frames: 0,
+        asked: 0,
+        asked_post: 0,
         operations: 0,
         pongs: 0,
         partial: Link::NONE,
         receives_posted: 0,
+        receive_cookie: 0,
         map_begun: false,
         up_at: 0,
         accepted_at: 0,
@@ -155,6 +164,7 @@ impl Connection {
         backoff: 0,
     };
 
+    #[inline(always)]
     pub(crate) fn ep(&self) -> Option<EpHandle> {
         (self.ep_bits != 0).then(|| EpHandle::from_bits(self.ep_bits))
     }
@@ -168,6 +178,27 @@ impl Connection {
     /// Whether it never moved anything and has nothing to move, so that its entry may name another peer.
     pub(crate) fn is_unused(&self) -> bool {
         self.state == State::Down && self.up_at == 0 && self.unsent.is_empty()
+    }
+
+    /// Whether a socket with so many bytes outstanding of `buffer`, those of its new message included, hurries the peer's
+    /// acknowledgement: from half of it on, unless one is on its way and many more such messages fit.
+    #[inline(always)]
+    pub(crate) const fn hurries(&self, outstanding: usize, buffer: usize, len: usize) -> bool {
+        outstanding >= buffer / 2
+            && (self.asked <= self.highest_ack || outstanding >= buffer || len >= buffer / 8)
+    }
+
+    /// Whether neither messages nor maps nor an acknowledgement wait to be sent.
+    pub(crate) fn has_nothing_to_send(&self) -> bool {
+        self.unsent.is_empty() && self.maps_to_send == 0 && !self.map_changed && !self.ack_wanted
+    }
+
+    /// Whether the message `sequence`, whose last frame will be post `number`, asks for an acknowledgement: because enough went without,
+    /// or as the first one on its endpoint.
+    #[inline(always)]
+    pub(crate) const fn asks(&self, sequence: u64, number: u64, unasked_frames: u32) -> bool {
+        sequence.wrapping_sub(self.asked) > MESSAGES_PER_ACK
+            || number.wrapping_sub(self.asked_post) > unasked_frames as u64
     }
 
     pub(crate) fn set_ep(&mut self, ep: Option<EpHandle>) {
@@ -194,6 +225,7 @@ pub(crate) enum CookieKind {
 }
 
 impl Cookie {
+    #[inline(always)]
     pub(crate) const fn encode(self) -> u64 {
         ((self.kind as u64) << 56)
             | ((self.connection as u64) << 48)
@@ -201,6 +233,7 @@ impl Cookie {
             | self.number as u64
     }
 
+    #[inline(always)]
     pub(crate) const fn decode(bits: u64) -> Option<Self> {
         let kind = match bits >> 56 {
             1 => CookieKind::Message,

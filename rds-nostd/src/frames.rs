@@ -4,15 +4,20 @@
 //! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
 //! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
 
-use driver_mlx::DmaSlice;
+use core::sync::atomic::AtomicU64;
+
+use driver_mlx::{DmaBlocks, DmaSlice};
 
 use crate::socket::SocketHandle;
 use crate::wire::{FRAME_LEN, HEADER_LEN};
+use crate::words::{self, HEADER_WORDS, Plain};
 
 /// As many frames as a [`Link`] can tell apart.
 pub(crate) const MAX_FRAMES: usize = u16::MAX as usize;
 /// Distance between frames: whole cache lines.
 pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
+/// The same in quadwords.
+const WORDS: usize = STRIDE / 8;
 
 /// An index into a table, or nothing, which is all zero bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,31 +86,31 @@ bitflags::bitflags! {
     }
 }
 
-/// The table entry of a frame; everything but the first two members is the descriptor of the message that starts here.
+/// The table entry of a frame; everything but `next`, `used` and `posted_to` is the descriptor of the message that starts here. What
+/// is mostly the same lies side by side.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
     /// The next frame of the message, or of the free list.
     pub(crate) next: Link,
+    /// The next message of its queue.
+    pub(crate) next_message: Link,
+    /// Its RDMA operation, while that is not over.
+    pub(crate) operation: Link,
+    /// Frames posted so far, on the sending side.
+    pub(crate) posted: u16,
+    /// Frames linked so far.
+    pub(crate) frames: u16,
+    /// Last frame of the message.
+    pub(crate) last: Link,
+    pub(crate) dport: u16,
+    pub(crate) sport: u16,
+    /// The sending socket; its generation tells whether it is still the one.
+    pub(crate) socket: u16,
     pub(crate) used: Use,
     /// While posted to receive: the connection, plus 1.
     pub(crate) posted_to: u8,
-
-    /// The next message of its queue.
-    next_message: Link,
-    /// Last frame of the message.
-    pub(crate) last: Link,
-    /// Frames linked so far.
-    pub(crate) frames: u16,
-    /// Frames posted so far, on the sending side.
-    pub(crate) posted: u16,
-    pub(crate) sport: u16,
-    pub(crate) dport: u16,
-    pub(crate) flags: u8,
     pub(crate) marks: Marks,
-    /// Its RDMA operation, while that is not over.
-    pub(crate) operation: Link,
-    /// The sending socket; its generation tells whether it is still the one.
-    pub(crate) socket: u16,
+    pub(crate) flags: u8,
     pub(crate) generation: u32,
     pub(crate) len: u32,
     pub(crate) sequence: u64,
@@ -153,6 +158,9 @@ pub(crate) struct Frames<'s> {
     table: &'s mut [Frame],
     /// None only where the lists are tested alone.
     memory: Option<DmaSlice>,
+    /// The same memory, frame by frame; and the virtual address of the first.
+    blocks: Option<DmaBlocks<WORDS>>,
+    start: u64,
     free: Link,
     free_count: usize,
     send_count: usize,
@@ -162,7 +170,8 @@ impl<'s> Frames<'s> {
     /// As many frames as the table has entries and the memory has room for.
     pub(crate) fn new(table: &'s mut [Frame], memory: DmaSlice) -> Self {
         let room = memory.len() / STRIDE;
-        Self { memory: Some(memory), ..Self::lists(table, room) }
+        let blocks = DmaBlocks::new(memory);
+        Self { memory: Some(memory), blocks, start: memory.va() as u64, ..Self::lists(table, room) }
     }
 
     fn lists(table: &'s mut [Frame], room: usize) -> Self {
@@ -173,7 +182,7 @@ impl<'s> Frames<'s> {
             frame.next = if index + 1 < count { Link::to(index + 1) } else { Link::NONE };
         }
         let free = if count == 0 { Link::NONE } else { Link::to(0) };
-        Self { table, memory: None, free, free_count: count, send_count: 0 }
+        Self { table, memory: None, blocks: None, start: 0, free, free_count: count, send_count: 0 }
     }
 
     pub(crate) const fn memory(&self) -> Option<DmaSlice> {
@@ -182,7 +191,7 @@ impl<'s> Frames<'s> {
 
     /// Virtual address of frame `index`.
     pub(crate) fn address(&self, index: usize) -> u64 {
-        self.memory.map_or(0, |memory| memory.va() as u64) + (index * STRIDE) as u64
+        self.start + (index * STRIDE) as u64
     }
 
     pub(crate) const fn free_count(&self) -> usize {
@@ -217,6 +226,114 @@ impl<'s> Frames<'s> {
         self.free_count -= 1;
         self.send_count += usize::from(used == Use::Send);
         Some(index)
+    }
+
+    /// The frame that [`Frames::take`] would give.
+    #[inline(always)]
+    pub(crate) const fn next_free(&self) -> Option<usize> {
+        self.free.get()
+    }
+
+    /// Takes the next free frame for a message of ours that fits into it and is posted, and puts it at the end of a queue. `describe`
+    /// fills in what the message is; what is there of an older one stays otherwise, where nobody asks for it on the sending side.
+    #[inline(always)]
+    pub(crate) fn take_posted(&mut self, queue: &mut Queue, describe: impl FnOnce(&mut Frame)) -> Option<()> {
+        let link = self.free;
+        let frame = self.table.get_mut(link.get()?)?;
+        self.free = frame.next;
+        (frame.next, frame.used, frame.posted_to, frame.next_message) =
+            (Link::NONE, Use::Send, 0, Link::NONE);
+        (frame.last, frame.frames, frame.posted) = (link, 1, 1);
+        (frame.marks, frame.operation) = (Marks::empty(), Link::NONE);
+        describe(frame);
+        self.free_count -= 1;
+        self.send_count += 1;
+        self.link(queue, link);
+        Some(())
+    }
+
+    /// A message that arrived in one frame, if it was posted to the connection with this number (counted from 1): describes it and puts it
+    /// at the end of a queue.
+    #[inline(always)]
+    pub(crate) fn arrived(
+        &mut self,
+        queue: &mut Queue,
+        (index, posted_to): (usize, u8),
+        describe: impl FnOnce(&mut Frame),
+    ) -> Option<()> {
+        let link = Link::to(index);
+        let frame = self.table.get_mut(index)?;
+        if frame.posted_to != posted_to {
+            return None;
+        }
+        (frame.next, frame.next_message, frame.operation, frame.posted) =
+            (Link::NONE, Link::NONE, Link::NONE, 0);
+        (frame.frames, frame.last) = (1, link);
+        (frame.used, frame.posted_to, frame.marks) = (Use::Receive, 0, Marks::empty());
+        describe(frame);
+        self.link(queue, link);
+        Some(())
+    }
+
+    /// Puts a message that nothing follows at the end of a queue.
+    #[inline(always)]
+    fn link(&mut self, queue: &mut Queue, link: Link) {
+        match queue.tail.get().and_then(|tail| self.table.get_mut(tail)) {
+            Some(tail) => tail.next_message = link,
+            None => queue.head = link,
+        }
+        queue.tail = link;
+    }
+
+    /// Takes frames from the free list to be posted as receives of the connection with this number (counted from 1), as many as there
+    /// are and `out` has room for; gives their number, and puts down where each is, and its index added to `cookie`. What they held
+    /// stays in their entries until something arrives there.
+    #[inline(always)]
+    pub(crate) fn take_receives(&mut self, posted_to: u8, cookie: u64, out: &mut [(u64, u64)]) -> usize {
+        let mut free = self.free;
+        let mut count = 0;
+        for place in out {
+            let Some(index) = free.get() else { break };
+            let Some(frame) = self.table.get_mut(index) else { break };
+            free = frame.next;
+            (frame.used, frame.posted_to) = (Use::Receive, posted_to);
+            *place = (self.start + (index * STRIDE) as u64, cookie | index as u64);
+            count += 1;
+        }
+        self.free = free;
+        self.free_count -= count;
+        count
+    }
+
+    /// Something arrived in a frame: what its entry says of older messages goes.
+    pub(crate) fn begin(&mut self, index: usize) {
+        if let Some(frame) = self.table.get_mut(index) {
+            *frame = Frame { used: frame.used, ..Frame::EMPTY };
+        }
+    }
+
+    /// Takes the oldest message of a queue of received ones, if it is of one frame, without extensions, and fits `buffer`: copies it there,
+    /// gives the frame back, and says who sent it and how long it is.
+    #[inline(always)]
+    pub(crate) fn read_short(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<(u128, u16, usize)> {
+        let link = queue.head;
+        let index = link.get()?;
+        let frame = self.table.get_mut(index)?;
+        let len = frame.len as usize;
+        if frame.frames != 1 || frame.marks.contains(Marks::EXTENDED) || len > buffer.len() {
+            return None;
+        }
+        let (_, payload) = self.blocks.as_ref()?.block(index)?.split_first_chunk::<HEADER_WORDS>()?;
+        let (buffer, _) = buffer.split_at_mut(len);
+        words::get(payload, buffer);
+        queue.head = frame.next_message;
+        if queue.head.is_none() {
+            queue.tail = Link::NONE;
+        }
+        (frame.next, frame.used) = (self.free, Use::Free);
+        self.free = link;
+        self.free_count += 1;
+        Some((frame.source, frame.sport, len))
     }
 
     /// Gives one frame back.
@@ -255,17 +372,15 @@ impl<'s> Frames<'s> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, queue: &mut Queue, message: usize) {
         if let Some(frame) = self.table.get_mut(message) {
             frame.next_message = Link::NONE;
         }
-        match queue.tail.get().and_then(|tail| self.table.get_mut(tail)) {
-            Some(tail) => tail.next_message = Link::to(message),
-            None => queue.head = Link::to(message),
-        }
-        queue.tail = Link::to(message);
+        self.link(queue, Link::to(message));
     }
 
+    #[inline(always)]
     pub(crate) fn pop_front(&mut self, queue: &mut Queue) -> Option<usize> {
         let message = queue.head.get()?;
         queue.head = self.at(message).next_message;
@@ -289,6 +404,25 @@ impl<'s> Frames<'s> {
         queue.head = front.head;
         if queue.tail.is_none() {
             queue.tail = front.tail;
+        }
+    }
+
+    /// A frame's memory as quadwords: the header's six, then the payload's.
+    #[inline(always)]
+    pub(crate) fn words(&self, index: usize) -> Option<&[AtomicU64; WORDS]> {
+        self.blocks.as_ref()?.block(index)
+    }
+
+    /// The header of a frame, if it is a plain one.
+    #[inline(always)]
+    pub(crate) fn header(&self, index: usize) -> Option<Plain> {
+        Plain::read(self.words(index)?.first_chunk()?)
+    }
+
+    /// Writes the header of an acknowledgement that carries nothing else.
+    pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) {
+        if let Some(header) = self.words(index).and_then(|words| words.first_chunk()) {
+            Plain { sequence: 0, ack, len: 0, sport: 0, dport: 0, flags: 0 }.write(header);
         }
     }
 

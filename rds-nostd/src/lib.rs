@@ -78,9 +78,11 @@ mod settle;
 mod slot;
 mod socket;
 mod storage;
+mod straight;
 mod table;
 mod transmit;
 pub mod wire;
+mod words;
 mod zone;
 
 pub use calls::{MsgFlags, MsgReceived};

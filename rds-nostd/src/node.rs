@@ -3,8 +3,8 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{
-    Adapter, CloseFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EvdFlags, EvdHandle, EventData, IaHandle,
-    LmrHandle, MemPriv, Platform, PspFlags, PspHandle, PzHandle,
+    Adapter, CloseFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EvdFlags, EvdHandle, Event, EventData,
+    IaHandle, LmrHandle, MemPriv, Platform, PspFlags, PspHandle, PzHandle, ReceivedDto,
 };
 
 use crate::congestion::{MAP_FRAGMENTS, Map};
@@ -15,8 +15,10 @@ use crate::frames::{Frames, Link, MAX_FRAMES, Queue, STRIDE};
 use crate::limits::Limits;
 use crate::operation::Operation;
 use crate::rdma::{RdmaStatus, Region};
+use crate::receive::BURST;
 use crate::socket::{Socket, SocketHandle, Transport, key, open_socket};
 use crate::storage::{RdsConfig, RdsParts};
+use crate::straight::Ports;
 use crate::wire::SERVICE_PORT;
 
 /// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
@@ -113,8 +115,8 @@ pub struct Rds<'s> {
     pub(crate) reserve_of: usize,
     /// Where the next round over all connections begins.
     turn: usize,
-    /// Where the last message was delivered: the next is likely for the same socket or one near it.
-    pub(crate) delivered_to: usize,
+    /// Where messages were delivered.
+    pub(crate) ports: Ports,
 }
 
 impl<'s> Rds<'s> {
@@ -180,7 +182,7 @@ impl<'s> Rds<'s> {
             starved: false,
             reserve_of: 0,
             turn: 0,
-            delivered_to: 0,
+            ports: Ports::EMPTY,
         };
         rds.create_map();
         Ok(rds)
@@ -231,10 +233,14 @@ impl<'s> Rds<'s> {
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Option<u64> {
         let mut moved = self.poll_receives(adapter, now);
         moved |= self.poll_requests(adapter, now);
+        if !moved {
+            // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
+            adapter.poll(now);
+        }
         if self.some_broken {
             self.take_down_broken(adapter, now);
         }
-        while adapter.evd_dequeue(self.dat.async_evd).is_ok() {
+        while next_event(adapter, self.dat.async_evd).is_some() {
             moved = true;
         }
         let mut deadline = None;
@@ -258,7 +264,7 @@ impl<'s> Rds<'s> {
     /// True if there was something, as with the others.
     fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.demand_evd) else { return count > 0 };
+            let Some(event) = next_event(adapter, self.dat.demand_evd) else { return count > 0 };
             if let EventData::ConnectionRequest { cr, .. } = event.data {
                 self.connection_requested(adapter, cr, now);
             }
@@ -268,7 +274,7 @@ impl<'s> Rds<'s> {
 
     pub(crate) fn poll_connections<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.connect_evd) else { return count > 0 };
+            let Some(event) = next_event(adapter, self.dat.connect_evd) else { return count > 0 };
             if let EventData::Connection { event, ep, .. } = event.data {
                 self.connection_changed(adapter, event, ep, now);
             }
@@ -277,19 +283,28 @@ impl<'s> Rds<'s> {
     }
 
     fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
-        for count in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.receive_evd) else { return count > 0 };
+        let mut arrivals = [ReceivedDto::default(); BURST];
+        let mut count = 0;
+        while count < EVENTS_PER_POLL {
+            let taken = adapter.evd_dequeue_receives(self.dat.receive_evd, &mut arrivals);
+            if taken > 0 {
+                count += taken;
+                self.frames_arrived(adapter, arrivals.get(..taken).unwrap_or_default(), now);
+                continue;
+            }
+            let Some(event) = next_event(adapter, self.dat.receive_evd) else { break };
+            count += 1;
             let EventData::Dto(dto) = event.data else { continue };
             let Some(cookie) = Cookie::decode(dto.user_cookie) else { continue };
             let length = (dto.status == DtoStatus::Success).then_some(dto.transferred_length);
             self.frame_arrived(adapter, cookie, length, now);
         }
-        true
+        count > 0
     }
 
     pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Ok(event) = adapter.evd_dequeue(self.dat.request_evd) else { return count > 0 };
+            let Some(event) = next_event(adapter, self.dat.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
             if let Some(cookie) = Cookie::decode(dto.user_cookie)
                 && cookie.kind != CookieKind::Receive
@@ -351,6 +366,7 @@ impl<'s> Rds<'s> {
         let socket = open_socket(self.sockets, handle)?;
         socket.address = wanted;
         socket.port = port;
+        socket.peers_port = if transport == Transport::InfiniBand { port } else { 0 };
         socket.transport.set(transport);
         Ok(())
     }
@@ -378,11 +394,11 @@ impl<'s> Rds<'s> {
 
     pub(crate) fn bound_to(&self, address: u128, port: u16) -> Option<usize> {
         let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
-        let (before, from) = self.sockets.split_at_checked(self.delivered_to)?;
-        match from.iter().position(bound) {
-            Some(index) => Some(before.len() + index),
-            None => before.iter().position(bound),
+        let likely = self.ports.of(port);
+        if self.sockets.get(likely).is_some_and(bound) {
+            return Some(likely);
         }
+        self.sockets.iter().position(bound)
     }
 
     pub(crate) fn open(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
@@ -404,6 +420,7 @@ impl<'s> Rds<'s> {
         let mut received = core::mem::replace(&mut socket.received, Queue::EMPTY);
         let (bytes, frames) = (socket.receive_bytes, socket.receive_frames);
         socket.open = false;
+        socket.peers_port = 0;
         while let Some(message) = self.frames.pop_front(&mut received) {
             self.frames.give_message(message);
         }
@@ -473,6 +490,12 @@ impl<'s> Rds<'s> {
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
+}
+
+/// The next event of a dispatcher. Where there is none the adapter is not polled for one: that is its owner's.
+#[inline]
+fn next_event<P: Platform>(adapter: &mut Adapter<'_, P>, evd: EvdHandle) -> Option<Event> {
+    if adapter.evd_is_quiet(evd) { None } else { adapter.evd_dequeue(evd).ok() }
 }
 
 pub(crate) fn is_unicast(address: IpAddr) -> bool {

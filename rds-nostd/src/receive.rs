@@ -5,7 +5,7 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, CompletionFlags, LmrTriplet, Platform};
+use dat_nostd::{Adapter, CompletionFlags, EpHandle, LmrTriplet, Platform, ReceivedDto};
 
 use crate::connection::{Cookie, CookieKind};
 use crate::error::RdsError;
@@ -19,6 +19,9 @@ use crate::wire::{
     fragment_len, fragments,
 };
 
+/// Completions of receives taken at once, and receives posted at once, at most.
+pub(crate) const BURST: usize = 32;
+
 /// What is left to do with a frame after its header was looked at.
 enum Verdict {
     /// Consumed: post the frame again.
@@ -30,6 +33,31 @@ enum Verdict {
 }
 
 impl Rds<'_> {
+    /// Frames that came one after the other.
+    pub(crate) fn frames_arrived<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        arrivals: &[ReceivedDto],
+        now: u64,
+    ) {
+        let mut rest = arrivals;
+        while let Some((arrival, others)) = rest.split_first() {
+            let Some(cookie) = Cookie::decode(arrival.user_cookie) else {
+                rest = others;
+                continue;
+            };
+            let taken = self.arrived_straight(rest);
+            if taken == 0 {
+                self.frame_arrived(adapter, cookie, Some(u64::from(arrival.length)), now);
+                rest = others;
+                continue;
+            }
+            rest = rest.get(taken..).unwrap_or_default();
+            self.refill(adapter, usize::from(cookie.connection));
+            self.transmit(adapter, usize::from(cookie.connection));
+        }
+    }
+
     /// A posted receive ended: with a frame of `length` bytes, or with None in failure.
     pub(crate) fn frame_arrived<P: Platform>(
         &mut self,
@@ -119,6 +147,7 @@ impl Rds<'_> {
         if len > self.limits.longest_received {
             return Verdict::Violation(DownReason::MessageLength);
         }
+        self.frames.begin(frame);
         let first = match state.partial.get() {
             None => {
                 if let Some(entry) = self.frames.at_mut(frame) {
@@ -212,8 +241,9 @@ impl Rds<'_> {
             Some(socket) => {
                 self.frames.push_back(&mut socket.received, message);
                 self.counters.recv_queued += 1;
-                self.delivered_to = slot.unwrap_or(0);
-                self.charge(self.delivered_to, bytes, frames);
+                let slot = slot.unwrap_or(0);
+                self.ports.found(port, slot);
+                self.charge(slot, bytes, frames);
             }
             None => {
                 self.counters.recv_drop_no_sock += 1;
@@ -252,6 +282,9 @@ impl Rds<'_> {
             if state.receives_posted >= self.limits.receive_depth {
                 return;
             }
+            if self.refill_straight(adapter, connection, ep) {
+                continue;
+            }
             if !self.may_receive(self.limits.reserve + 1) && !self.may_use_reserve(connection) {
                 self.starved = true;
                 self.counters.rx_ring_starved += 1;
@@ -281,6 +314,32 @@ impl Rds<'_> {
         }
     }
 
+    /// Posts as many receives at once as are missing and may be taken without the reserve. False if that is none.
+    fn refill_straight<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        connection: usize,
+        ep: EpHandle,
+    ) -> bool {
+        let kept = self.limits.send_frames.saturating_sub(self.frames.send_count()) + self.limits.reserve;
+        let spare = self.frames.free_count().saturating_sub(kept);
+        let Some(state) = self.connections.get_mut(connection) else { return false };
+        let missing = usize::from(self.limits.receive_depth.saturating_sub(state.receives_posted));
+        let (kind, number) = (CookieKind::Receive, connection as u8);
+        let receive = Cookie { kind, connection: number, epoch: state.epoch, number: 0 }.encode();
+        state.receive_cookie = receive;
+        let mut receives = [(0, 0); BURST];
+        let (room, _) = receives.split_at_mut(missing.min(spare).min(BURST));
+        let count = self.frames.take_receives(number + 1, receive, room);
+        let taken = receives.get(..count).unwrap_or_default();
+        let posted = adapter.ep_post_receives(ep, state.lmr_context, FRAME_LEN as u32, taken).unwrap_or(0);
+        state.receives_posted += posted as u16;
+        for (_, cookie) in taken.get(posted..).unwrap_or_default() {
+            self.frames.give(*cookie as u32 as usize);
+        }
+        posted > 0
+    }
+
     /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message.
     pub(crate) fn take_back(&mut self, connection: usize) {
         for frame in 0..self.frames.count() {
@@ -290,6 +349,7 @@ impl Rds<'_> {
         }
         if let Some(state) = self.connections.get_mut(connection) {
             state.receives_posted = 0;
+            state.receive_cookie = 0;
             if let Some(message) = core::mem::replace(&mut state.partial, Link::NONE).get() {
                 self.frames.give_message(message);
             }
@@ -306,9 +366,36 @@ impl Rds<'_> {
         handle: SocketHandle,
         buffer: &mut [u8],
     ) -> Result<Received, RdsError> {
+        match self.receive_straight(handle, buffer) {
+            Some((received, false)) => Ok(received),
+            Some((received, true)) => self.frame_is_free(adapter, handle, received),
+            None => {
+                let received = self.receive_any(handle, buffer)?;
+                self.frame_is_free(adapter, handle, received)
+            }
+        }
+    }
+
+    /// A message was read: a port may be free again, and a connection may get receives.
+    #[inline(never)]
+    fn frame_is_free<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        received: Received,
+    ) -> Result<Received, RdsError> {
+        self.discharge(usize::from(handle.slot), 0, 0);
+        self.send_changed_maps(adapter);
+        if self.starved {
+            self.refill_starved(adapter);
+        }
+        Ok(received)
+    }
+
+    #[inline(never)]
+    fn receive_any(&mut self, handle: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
         let socket = open_socket(self.sockets, handle)?;
         let message = self.frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
-
         let descriptor = self.frames.at(message);
         let from = SocketAddr::new(address(descriptor.source), descriptor.sport);
         let message_len = descriptor.len as usize;
@@ -324,10 +411,6 @@ impl Rds<'_> {
         self.frames.give_message(message);
         self.counters.recv_delivered += 1;
         self.discharge(usize::from(handle.slot), message_len, frames);
-        self.send_changed_maps(adapter);
-        if self.starved {
-            self.refill_starved(adapter);
-        }
         Ok(Received { from, len: wanted, message_len, cookie })
     }
 

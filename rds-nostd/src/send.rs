@@ -37,7 +37,9 @@ impl Rds<'_> {
         to: SocketAddr,
         payload: &[u8],
     ) -> Result<usize, RdsError> {
-        self.send_message(adapter, from, to, payload, None)?;
+        if self.send_straight(adapter, from, &to, payload).is_none() {
+            self.send_message(adapter, from, to, payload, None)?;
+        }
         Ok(payload.len())
     }
 
@@ -88,7 +90,7 @@ impl Rds<'_> {
         Ok(!loopback && foreign != self.local)
     }
 
-    #[inline]
+    #[inline(never)]
     fn send_message<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -145,9 +147,12 @@ impl Rds<'_> {
             socket.send_bytes += payload.len();
             socket.send_messages += 1;
             socket.tos_used = true;
+            (socket.route_to, socket.route) = (foreign, connection as u8);
         }
-        // Half a send buffer outstanding: hurry the peer's acknowledgement.
-        let hurry = buffered + payload.len() >= limit / 2;
+        let hurry = self
+            .connections
+            .get(connection)
+            .is_some_and(|state| state.hurries(buffered + payload.len(), limit, payload.len()));
         self.enqueue(connection, message, (sport, to.port()), payload.len(), Some(from), hurry);
         self.counters.send_queued += 1;
         if self.connections.get(connection).is_some_and(|state| state.state == State::Down) {

@@ -1,6 +1,6 @@
 //! Sockets: what an application holds.
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::RdsError;
 use crate::frames::{Link, Queue};
@@ -22,6 +22,8 @@ pub(crate) struct Socket {
     pub(crate) generation: u32,
     /// Bound port; 0 while unbound.
     pub(crate) port: u16,
+    /// The same while it is open and bound to the address that peers send to; else 0.
+    pub(crate) peers_port: u16,
     /// Bound address, IPv4 mapped; 0 while unbound.
     pub(crate) address: u128,
     pub(crate) send_buffer: usize,
@@ -54,6 +56,9 @@ pub(crate) struct Socket {
     /// Type of service, and whether it is that of a message sent already.
     pub(crate) tos: u8,
     pub(crate) tos_used: bool,
+    /// Where its last message to a peer went: the peer's address (0: nowhere), and the connection's entry.
+    pub(crate) route_to: u128,
+    pub(crate) route: u8,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
@@ -104,6 +109,7 @@ impl Socket {
         open: false,
         generation: 0,
         port: 0,
+        peers_port: 0,
         address: 0,
         send_buffer: 0,
         send_bytes: 0,
@@ -124,6 +130,8 @@ impl Socket {
         peer_port: 0,
         tos: 0,
         tos_used: false,
+        route_to: 0,
+        route: 0,
         transport: Slot::empty(Transport::InfiniBand),
         notifications: Link::NONE,
         notifications_last: Link::NONE,
@@ -163,6 +171,7 @@ pub enum Arrival {
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.
+#[inline(always)]
 pub(crate) const fn key(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -176,6 +185,11 @@ pub(crate) const fn is_v4(key: u128) -> bool {
 }
 
 /// The address that [`key`] was made from.
-pub(crate) fn address(key: u128) -> IpAddr {
-    Ipv6Addr::from_bits(key).to_canonical()
+#[inline(always)]
+pub(crate) const fn address(key: u128) -> IpAddr {
+    if key >> 32 == 0xffff {
+        IpAddr::V4(Ipv4Addr::from_bits(key as u32))
+    } else {
+        IpAddr::V6(Ipv6Addr::from_bits(key))
+    }
 }

@@ -3,15 +3,12 @@
 use dat_nostd::{Adapter, CompletionFlags, DatResult, LmrTriplet, Platform};
 
 use crate::congestion::MAP_FRAGMENTS;
-use crate::connection::{Cookie, CookieKind, State};
+use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::frames::{Link, Marks};
 use crate::node::Rds;
 use crate::operation::Progress;
 use crate::rdma::RdmaStatus;
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len, fragments};
-
-/// After so many messages one asks for an acknowledgement, as Linux does.
-const MESSAGES_PER_ACK: u32 = 8;
 
 impl Rds<'_> {
     /// Whether a message that is about to be sent asks for an acknowledgement: because its socket is in a hurry, because
@@ -19,24 +16,22 @@ impl Rds<'_> {
     fn asks(&mut self, connection: usize, message: usize) {
         let Some(state) = self.connections.get_mut(connection) else { return };
         let Some(descriptor) = self.frames.at_mut(message) else { return };
-        state.unasked_messages += 1;
-        state.unasked_frames += u32::from(descriptor.frames);
         let hurry = descriptor.flags & Flags::ACK_REQUIRED.bits() != 0;
-        if hurry
-            || state.unasked_messages > MESSAGES_PER_ACK
-            || state.unasked_frames > self.limits.unasked_frames
-            || state.highest_ack == 0 && state.unacked.is_empty()
-        {
+        let number = state.posts + u64::from(descriptor.frames);
+        if hurry || state.asks(descriptor.sequence, number, self.limits.unasked_frames) {
             descriptor.flags |= Flags::ACK_REQUIRED.bits();
             self.counters.send_ack_required += 1;
-            state.unasked_messages = 0;
-            state.unasked_frames = 0;
+            state.asked = descriptor.sequence;
+            state.asked_post = number;
         }
     }
 
     /// Posts as much as the send queue takes: the congestion map, messages in order, and an acknowledgement if one is wanted
     /// and no message carried it.
     pub(crate) fn transmit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, connection: usize) {
+        if self.connections.get(connection).is_none_or(Connection::has_nothing_to_send) {
+            return;
+        }
         while let Some(state) = self.connections.get(connection) {
             // One post is kept for acknowledgements: without them the peer's queue would not move.
             if state.state != State::Up
@@ -275,7 +270,7 @@ impl Rds<'_> {
         {
             return;
         }
-        self.frames.write_header(frame, &Header::acknowledgement(state.ack_value).encode());
+        self.frames.write_acknowledgement(frame, state.ack_value);
         if self.post(adapter, connection, CookieKind::Acknowledgement, frame, 0, true, true, false).is_ok() {
             self.counters.ack_sent += 1;
             if let Some(state) = self.connections.get_mut(connection) {

@@ -106,11 +106,11 @@ impl fmt::Debug for SendCompletion {
 }
 
 /// The QP number in the quadword of an entry that has it, as in memory.
-const QPN_MASK: u64 = 0x00ff_ffff_0000_0000u64.to_be();
+pub(super) const QPN_MASK: u64 = 0x00ff_ffff_0000_0000u64.to_be();
 
 /// A QP number in its place in an entry.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QpnInEntry(u64);
+pub(crate) struct QpnInEntry(pub(super) u64);
 
 impl QpnInEntry {
     pub(crate) fn new(qpn: QpNumber) -> Self {

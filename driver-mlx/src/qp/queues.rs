@@ -329,7 +329,7 @@ impl SendQueue {
 
     /// Fills the slot of a block: of a work request of so many blocks, or 0 for one that none begins at.
     #[inline(always)]
-    fn keep(&self, index: u16, kept: Kept, blocks: u16) {
+    pub(super) fn keep(&self, index: u16, kept: Kept, blocks: u16) {
         let slot = self.slots.unit(usize::from(index));
         slot[0].store(kept.cookie, Ordering::Relaxed);
         slot[1].store(kept.note & !BLOCKS_MASK | u64::from(blocks), Ordering::Relaxed);
@@ -423,7 +423,7 @@ pub(super) fn put_remote(block: &[AtomicU64; 8], raddr: u64, rkey: RKey) {
 
 /// First quadword of a control segment: index, opcode, QP number, units.
 #[inline(always)]
-fn control_first(head: u16, opcode: SendOpcode, qpn_shifted: u32, ds: usize) -> u64 {
+pub(super) fn control_first(head: u16, opcode: SendOpcode, qpn_shifted: u32, ds: usize) -> u64 {
     (u64::from(head) << 8 | u64::from(opcode.0)) << 32 | u64::from(qpn_shifted) | ds as u64
 }
 
