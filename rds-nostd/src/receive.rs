@@ -216,15 +216,24 @@ impl Rds<'_> {
             return;
         }
         if descriptor.is(Marks::EXTENDED) {
-            self.deliver_extended(message);
+            self.deliver_extended(connection, message);
         } else {
             self.deliver(self.local, message);
         }
     }
 
     #[cold]
-    fn deliver_extended(&mut self, message: usize) {
+    fn deliver_extended(&mut self, connection: usize, message: usize) {
         let header = Header::decode(&self.frames.read_header(message));
+        let offers =
+            |header: &Header| Extensions::of(header).any(|e| matches!(e, Extension::RdmaDest { .. }));
+        // Linux keeps the memory that it offers until the offer is acknowledged, and a connection that breaks is not made anew before
+        // that memory is freed: then it would be too late.
+        if header.as_ref().is_ok_and(offers)
+            && let Some(state) = self.connections.get_mut(connection)
+        {
+            state.ack_wanted = true;
+        }
         let foreign = self.frames.at(message).source;
         if let (Some(slot), Ok(header)) = (self.deliver(self.local, message), header) {
             self.regions_used(&header, slot, foreign);

@@ -240,12 +240,6 @@ impl Requester {
         }
     }
 
-    /// Whether the operation is to fail while the region is there. Linux makes no new connection before its regions are freed, so
-    /// that is not tried there.
-    fn keeps_its_region(&self) -> bool {
-        matches!(self.case.aim, Aim::BeyondEnd | Aim::OtherKey | Aim::Atomic)
-    }
-
     /// How long a server of Linux keeps a region that is tried in vain, milliseconds.
     fn patience(&self) -> u64 {
         match self.case.aim {
@@ -497,12 +491,7 @@ impl Requester {
                 }
                 // Every fourth region is offered twice.
                 let again = self.stage == Stage::Offer && self.index % 4 == 1;
-                let tried = self.is_exact() || !self.keeps_its_region();
-                self.enter(match again {
-                    true => Stage::Again,
-                    false if tried => Stage::Operate,
-                    false => Stage::Free,
-                });
+                self.enter(if again { Stage::Again } else { Stage::Operate });
             }
             Stage::Wait { told, .. } => {
                 self.stage = Stage::Wait { told, answered: true };
