@@ -113,7 +113,8 @@ pub struct RdsConfig {
     /// only for a destination ([`get_mr`](crate::Rds::get_mr) names none). Costs a PZ and a registration of the frames for each peer.
     pub isolate_peers: bool,
     /// Connections of different types of service that one peer may ask for. This node itself makes as many as its sockets have
-    /// types.
+    /// types. A peer that is not trusted may take them all and keep them: the table of connections has room for the others beside
+    /// them, or this is 1.
     pub connections_per_peer: u8,
     /// Grows from boot to boot (for example the boot time in seconds): messages are numbered from here, so that a peer that
     /// knew this node before does not take new messages for old ones.

@@ -37,7 +37,8 @@ fn len(from: usize, to: usize, number: usize) -> usize {
 
 impl Honest {
     pub fn new(seed: u64, index: usize, mut adapter: ModelAdapter, count: usize) -> Self {
-        let storage = Box::leak(Box::new(RdsStorage::<4, 5, 320>::new()));
+        // Two honest peers, and as many connections as the hostile one may have.
+        let storage = Box::leak(Box::new(RdsStorage::<4, 6, 320>::new()));
         let config = RdsConfig {
             seed: seed << 8 | index as u64,
             send_buffer: SEND_BUFFER,
@@ -59,6 +60,19 @@ impl Honest {
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
             Err(error) => panic!("{} to {to}: {error}", self.index),
         }
+    }
+
+    /// Prints what it is up to.
+    pub fn describe(&self) {
+        let Self { index, adapter, rds, sent, received, free_frames, .. } = self;
+        eprintln!("node {index}: sent {sent:?}, received {received:?}");
+        eprintln!("  {} of {free_frames} frames are free; {:?}", rds.free_frames(), rds.counters());
+        rds.connections_info().for_each(|connection| eprintln!("  {connection:?}"));
+        rds.ib_connections_info(adapter).for_each(|connection| eprintln!("  {connection:?}"));
+        rds.sockets_info().for_each(|socket| eprintln!("  {socket:?}"));
+        let waiting =
+            rds.send_queue_info().chain(rds.retransmit_queue_info()).chain(rds.receive_queue_info());
+        waiting.for_each(|message| eprintln!("  {message:?}"));
     }
 
     /// Reads all that there is. `hostile` is the address of the one node from which anything may come.

@@ -72,7 +72,10 @@ impl Ground {
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let end = self.world.now() + LIMIT;
         while !done(self) {
-            assert!(self.world.now() < end, "in vain: {what}; {:#?}", self.nodes[VICTIM].rds.counters());
+            if self.world.now() >= end {
+                self.nodes.iter().for_each(Honest::describe);
+                panic!("in vain: {what}");
+            }
             self.step();
         }
     }
