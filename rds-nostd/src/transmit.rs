@@ -151,6 +151,9 @@ impl Rds<'_> {
         }
         if let Some(state) = self.connections.get_mut(connection) {
             state.maps_to_send -= 1;
+            // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
+            // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
+            state.ack_wanted |= last && state.ack_value != 0;
         }
         Ok(())
     }
