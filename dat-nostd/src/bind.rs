@@ -18,21 +18,25 @@ pub(crate) struct Bound {
 pub(crate) struct Bind {
     pub(crate) rmr: RmrHandle,
     pub(crate) ep: EpHandle,
-    /// Grows from bind to bind.
+    /// Grows from bind to bind; 0 if it was posted to an EP that only flushes, and so is never carried out.
     pub(crate) order: u64,
     /// None if it unbinds.
     pub(crate) bound: Option<Bound>,
-    /// Posted to an EP that only flushes: never carried out.
-    pub(crate) flushes: bool,
 }
 
-/// A place for a bind.
+/// A place for a bind; an empty one is all zero bytes.
 #[derive(Debug)]
-pub struct BindSlot(Option<Bind>);
+pub struct BindSlot {
+    taken: bool,
+    bind: Bind,
+}
 
 impl BindSlot {
     /// Nothing in it.
-    pub const EMPTY: Self = Self(None);
+    pub const EMPTY: Self = Self {
+        taken: false,
+        bind: Bind { rmr: RmrHandle::from_bits(0), ep: EpHandle::from_bits(0), order: 0, bound: None },
+    };
 }
 
 /// All binds on their way.
@@ -49,7 +53,7 @@ impl<'s> Binds<'s> {
 
     /// A place that nobody uses; a new bind keeps it by [`Binds::keep`].
     pub(crate) fn vacant(&self) -> Option<u16> {
-        self.slots.iter().position(|slot| slot.0.is_none()).map(|place| place as u16)
+        self.slots.iter().position(|slot| !slot.taken).map(|place| place as u16)
     }
 
     /// A bind was posted.
@@ -62,28 +66,28 @@ impl<'s> Binds<'s> {
         flushes: bool,
     ) {
         self.posted += 1;
+        let order = if flushes { 0 } else { self.posted };
         if let Some(slot) = self.slots.get_mut(usize::from(place)) {
-            slot.0 = Some(Bind { rmr, ep, order: self.posted, bound, flushes });
+            *slot = BindSlot { taken: true, bind: Bind { rmr, ep, order, bound } };
         }
     }
 
     /// The bind at this place has completed.
     pub(crate) fn take(&mut self, place: u16) -> Option<Bind> {
-        self.slots.get_mut(usize::from(place))?.0.take()
+        let slot = self.slots.get_mut(usize::from(place))?;
+        core::mem::take(&mut slot.taken).then_some(slot.bind)
     }
 
     /// Forgets the binds of an EP: they will not complete.
     pub(crate) fn forget(&mut self, ep: EpHandle) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.0.is_some_and(|bind| bind.ep == ep)) {
-            slot.0 = None;
+        for slot in self.slots.iter_mut().filter(|slot| slot.bind.ep == ep) {
+            slot.taken = false;
         }
     }
 
     /// Those of a window that may be carried out.
     pub(crate) fn of(&self, rmr: RmrHandle) -> impl Iterator<Item = &Bind> {
-        self.slots
-            .iter()
-            .filter_map(|slot| slot.0.as_ref())
-            .filter(move |bind| bind.rmr == rmr && !bind.flushes)
+        let taken = self.slots.iter().filter(|slot| slot.taken).map(|slot| &slot.bind);
+        taken.filter(move |bind| bind.rmr == rmr && bind.order > 0)
     }
 }
