@@ -25,9 +25,10 @@ fn measured_rds_poll(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: u64) ->
     rds.poll(adapter, now)
 }
 
+// Not word for word as the one of the receiver, or the compiler makes one function of both.
 #[inline(never)]
-fn measured_rds_sender(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: u64) -> Option<u64> {
-    rds.poll(adapter, now)
+fn measured_rds_sender(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: &u64) -> Option<u64> {
+    rds.poll(adapter, *now)
 }
 
 #[inline(never)]
@@ -98,7 +99,7 @@ pub fn run() {
         adapters[1].platform().settle();
         let now = adapters[0].platform().now();
         adapters[0].poll(now);
-        measured_rds_sender(&mut nodes[0], &mut adapters[0], now);
+        measured_rds_sender(&mut nodes[0], &mut adapters[0], &now);
         adapters[0].platform().idle(now + 100_000);
         done += batch;
     }
