@@ -37,7 +37,8 @@ fn the_unikernel_asks(ground: &mut Ground, mode: &str, rounds: u64) -> [String; 
     [result(&lines, &format!("@rds {mode} ")).to_owned(), result(&server, "@server ").to_owned()]
 }
 
-/// `mlx5_ib` tells of each of Linux's operations that a peer denied, once, with the completion; nothing else is told of.
+/// `mlx5_ib` of 6.1 tells of each of Linux's operations that a peer denied, once, with the completion; that of 6.12 does not. Nothing
+/// else is told of.
 fn linux_tells_of_denied_operations(ground: &mut Ground, expected: u64) {
     let guest = ground.lab.guest(0).expect("the guest");
     let complaints = judge::complaints(&guest.take_kernel_log().expect("the kernel's log"));
@@ -46,7 +47,7 @@ fn linux_tells_of_denied_operations(ground: &mut Ground, expected: u64) {
     let others = complaints.iter().filter(|line| !of_denied(line) && !line.ends_with("dump error cqe"));
     let others: Vec<_> = others.collect();
     assert!(others.is_empty(), "{others:?}");
-    assert_eq!(denied, expected);
+    assert!(denied == expected || denied == 0, "{denied} of {expected}");
 }
 
 #[test]
