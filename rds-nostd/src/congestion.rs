@@ -1,4 +1,4 @@
-//! Congestion maps: which ports of a node take no more messages for now. Linux `net/rds/cong.c`.
+//! Congestion maps: which ports of a node take no more messages. Linux `net/rds/cong.c`.
 //!
 //! A port whose socket has received more than its receive buffer, or more than its part of the frames, is marked in this
 //! node's map; every peer gets the map whenever it changes, and sends nothing more to a marked port. A port is cleared when

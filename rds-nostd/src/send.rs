@@ -27,7 +27,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the node's frames or connections
     /// are. Either may pass with [`poll`](Self::poll). [`RdsError::MessageSize`]: longer than the send buffer or than
-    /// [`longest_message`](Self::longest_message). [`RdsError::Congested`]: the destination's port takes no more for now.
+    /// [`longest_message`](Self::longest_message). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
     /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not
     /// reach. [`RdsError::NotSupported`]: one of another family. [`RdsError::NotConnected`]: not bound. [`RdsError::BadSocket`].
     pub fn sendmsg<P: Platform>(

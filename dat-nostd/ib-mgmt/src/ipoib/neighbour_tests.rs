@@ -150,7 +150,7 @@ fn the_neighbour_unused_for_longest_makes_room() {
     assert_eq!(table.lookup(6, ip(3)), NeighbourLookup::Pending);
     assert_eq!(table.peek(ip(2)), None);
     assert_eq!(table.lookup(7, ip(4)), NeighbourLookup::Pending);
-    // Both are being asked for now.
+    // Both are asked for at this point.
     assert_eq!(table.lookup(8, ip(5)), NeighbourLookup::Full);
     assert_eq!(table.counters().evicted, 2);
 }
