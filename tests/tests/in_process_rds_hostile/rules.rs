@@ -61,6 +61,8 @@ fn an_acknowledgement_that_goes_back_changes_nothing() {
 fn whoever_asks_is_answered_at_once() {
     let mut hostile = Hostile::new(32);
     let ep = hostile.connect();
+    // The map leaves first: an acknowledgement follows it if anything came before.
+    hostile.pass(5);
     hostile.say(ep, data(7, 10));
     assert!(hostile.frames().iter().all(|header| !header.is_acknowledgement()), "nobody asked");
     hostile.say(ep, flagged(data(9, 10), ACK));
@@ -120,10 +122,29 @@ fn the_map_comes_first_and_what_was_not_acknowledged_comes_again() {
     assert_eq!(again, [(sent[1], AGAIN), (sent[2], AGAIN)], "the same numbers, in order, marked");
 }
 
+/// Linux takes several frames at once and believes the acknowledgement of the last; a map's frames have none.
+#[test]
+fn what_was_acknowledged_is_said_again_behind_a_map() {
+    let mut hostile = Hostile::new(44);
+    hostile.rds.set_receive_buffer(&mut hostile.adapters[0], hostile.socket, 100).expect("open");
+    let ep = hostile.connect();
+    hostile.pass(5);
+    hostile.frames();
+    hostile.say(ep, flagged(data(7, 200), ACK));
+    hostile.pass(5);
+    let frames = hostile.frames();
+    let map = frames.iter().rposition(Header::is_congestion_map).expect("the port is congested");
+    assert_eq!(frames.last().map(|header| header.ack), Some(7), "{frames:?}");
+    assert!(map + 1 < frames.len(), "{frames:?}");
+    assert_stands(&hostile);
+}
+
 #[test]
 fn old_numbers_are_dropped_if_they_say_that_they_come_again() {
     let mut hostile = Hostile::new(35);
     let ep = hostile.connect();
+    // The map leaves first: an acknowledgement follows it if anything came before.
+    hostile.pass(5);
     hostile.say(ep, data(100, 10));
     // Gaps are legal, and so is beginning anew.
     hostile.say(ep, data(200, 20));
