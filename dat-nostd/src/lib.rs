@@ -38,16 +38,17 @@
 //! }
 //! ```
 //!
-//! | module | subject |
+//! | folder | subject |
 //! |---|---|
-//! | `adapter`, `ia`, `registry`, `context` | the owner of everything; instances of it; names; what all objects have |
-//! | `memory`, `rmr` | protection zones, local memory regions; windows |
-//! | `evd`, `evd_control`, `queue`, `wait`, `cno`, `completion` | events: queues, CQs, waits, notification, what completions mean |
-//! | `ep`, `ep_attr`, `ep_qp`, `ep_modify`, [`states`], `work`, `dto`, `straight` | endpoints, attributes, states, outstanding operations, posts |
-//! | `srq`, `watermark` | shared receive queues; what endpoints hold of them |
-//! | `connect`, `duplicate`, `service`, `cr`, `framing`, `close` | connections: active side, service points, requests, private data, the end |
-//! | `ip` | IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
-//! | `fields` | attribute masks |
+//! | `base` | what every object is stated in: handles, tables, return codes, [`states`], types, attributes |
+//! | `adapter` | the facade, and its parts: the device, the tables of objects, what is due; storage |
+//! | `ia` | interface adapter instances, the registry |
+//! | `mem` | protection zones, local memory regions, windows |
+//! | `evd` | event dispatchers: queues, CQs, waits, notification, what completions mean |
+//! | `ep`, `srq` | endpoints: attributes, queue pairs, posts, outstanding operations; shared receive queues |
+//! | `conn` | connections: active side, service points, requests, private data, the end; IP over InfiniBand ([`Adapter::ip`]), addresses by ARP |
+//!
+//! In each folder the objects (`ep/endpoint.rs`, `evd/dispatcher.rs`, …) know nothing of the adapter; the calls on them are beside them.
 //!
 //! All 72 functions of uDAPL 1.2 are here. `dat_evd_wait` and `dat_cno_wait` are begin, poll and end, so that nobody blocks; the
 //! registry's calls are methods of [`Registry`], and a provider is an [`Adapter`]. Memory types: virtual, LMR, shared virtual (one
@@ -74,62 +75,32 @@
 extern crate std;
 
 mod adapter;
-mod attr;
-mod bind;
-mod close;
-mod cno;
-mod completion;
-mod connect;
-mod context;
-mod cr;
-mod dto;
-mod dto_ext;
-mod duplicate;
+mod base;
+mod conn;
 mod ep;
-mod ep_attr;
-mod ep_modify;
-mod ep_qp;
 mod evd;
-mod evd_control;
-mod evd_dequeue;
-mod event;
-mod fields;
-mod framing;
-mod handle;
 mod ia;
-mod ip;
-mod memory;
-mod queue;
-mod random;
-mod registry;
-mod ret;
-mod rmr;
-mod service;
+mod mem;
 mod srq;
-pub mod states;
-mod storage;
-mod straight;
-mod table;
-mod types;
-mod wait;
-mod watermark;
-mod work;
 
-pub use adapter::{Adapter, AdapterCensus, AdapterConfig, AdapterCounters, Neighbour, OpenError};
-pub use attr::*;
-pub use cno::{CnoWait, ProxyAgent};
-pub use driver_mlx::{Bar, DmaRegion, DmaSlice, Gid, Platform};
-pub use event::*;
-pub use fields::*;
-pub use handle::*;
-pub use ip::*;
-pub use memory::{LmrCookie, Region};
-pub use registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
-pub use ret::*;
-pub use storage::{
+pub use adapter::Adapter;
+pub use adapter::census::{AdapterCensus, AdapterCounters};
+pub use adapter::config::{AdapterConfig, Neighbour, OpenError};
+pub use adapter::storage::{
     AdapterParts, AdapterStorage, MAX_BINDS, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RMRS,
     MAX_RSPS, MAX_SRQS,
 };
-pub use straight::ReceivedDto;
-pub use types::*;
-pub use wait::Wait;
+pub use base::attr::*;
+pub use base::event::*;
+pub use base::fields::*;
+pub use base::handle::*;
+pub use base::ret::*;
+pub use base::states;
+pub use base::types::*;
+pub use conn::ip::*;
+pub use driver_mlx::{Bar, DmaRegion, DmaSlice, Gid, Platform};
+pub use ep::straight::ReceivedDto;
+pub use evd::cno::{CnoWait, ProxyAgent};
+pub use evd::wait_state::Wait;
+pub use ia::registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
+pub use mem::lmr::{LmrCookie, Region};

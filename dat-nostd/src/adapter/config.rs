@@ -1,0 +1,87 @@
+//! What an embedder chooses, and why an adapter could not be opened.
+
+use core::fmt;
+use driver_mlx::{Config, Error, Gid};
+use ib_port::IpConfig;
+use ib_port::ib_mgmt::sa::ClientConfig;
+
+use crate::base::types::IaAddress;
+
+/// An address and the port that has it.
+pub type Neighbour = (IaAddress, Gid);
+
+/// What the embedder chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterConfig<'s> {
+    /// The adapter's name: that of its IAs with RDMA-CM framing, and with `-dat` behind it of those with our own.
+    pub name: &'s str,
+    /// This port's address.
+    pub address: IaAddress,
+    /// Other ports' addresses that are not asked for by ARP. Without IP, the only ones that can be connected to.
+    pub neighbours: &'s [Neighbour],
+    /// IP over InfiniBand at this port's address, which then must be an IPv4 one; `None` for none.
+    pub ip: Option<IpConfig>,
+    /// Tells adapters of one node apart in handles.
+    pub id: u8,
+    /// Source of all randomness.
+    pub seed: u128,
+    /// Differs from boot to boot.
+    pub generation: u64,
+    /// The HCA's settings.
+    pub hca: Config,
+    /// How long to wait for the port to become active, nanoseconds; 0 not at all.
+    pub activation_timeout: u64,
+    /// Questions to the subnet administrator.
+    pub sa: ClientConfig,
+}
+
+impl<'s> AdapterConfig<'s> {
+    /// Defaults beside what has none: half a minute for the port, one second and three tries for the subnet administrator; IP
+    /// unless there is a static table of neighbours.
+    pub fn new(name: &'s str, address: IaAddress, neighbours: &'s [Neighbour], seed: u128) -> Self {
+        Self {
+            name,
+            address,
+            neighbours,
+            ip: (neighbours.is_empty() && address.is_ipv4()).then_some(IpConfig::DEFAULT),
+            id: 0,
+            seed,
+            generation: 0,
+            hca: Config::DEFAULT,
+            activation_timeout: 30_000_000_000,
+            sa: ClientConfig::default(),
+        }
+    }
+}
+
+/// Why an adapter could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The HCA.
+    Hca(Error),
+    /// The port did not become active.
+    PortNotActive {
+        /// How long was waited, milliseconds.
+        waited_ms: u64,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Hca(error) => error.fmt(f),
+            OpenError::PortNotActive { waited_ms } => write!(
+                f,
+                "the port did not become active in {waited_ms} ms: no link, or no subnet manager on the fabric"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        OpenError::Hca(error)
+    }
+}

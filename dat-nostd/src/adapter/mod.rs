@@ -1,0 +1,440 @@
+//! The adapter: one per port, owner of everything. Progress, and the end of the device.
+
+pub(crate) mod census;
+pub(crate) mod config;
+pub(crate) mod device;
+pub(crate) mod objects;
+pub(crate) mod progress;
+pub(crate) mod shared;
+pub(crate) mod storage;
+
+use crate::base::states::{EpEvent, SrqEvent};
+use driver_mlx::{AsyncEvent, CqConfig, CqNumber, DmaRegion, Error, Hca, Platform, QpNumber};
+use ib_port::{Port, PortConfig, PortCounters, PortInfo};
+
+use crate::adapter::census::{AdapterCensus, AdapterCounters};
+use crate::adapter::config::{AdapterConfig, OpenError};
+use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
+use crate::adapter::progress::Progress;
+use crate::adapter::shared::Shared;
+use crate::adapter::storage::AdapterParts;
+use crate::base::event::AsyncError;
+use crate::base::handle::Handle;
+use crate::base::random::Random;
+use crate::base::ret::{DatResult, DatReturn, ReturnType};
+use crate::base::table::Table;
+use crate::base::types::{EpState, IaAddress};
+use crate::evd::dispatcher::Notification;
+use crate::evd::queue::EventPool;
+use crate::mem::bind::Binds;
+
+/// Completions of one EVD looked at in one poll.
+const LOOK_AHEAD: u32 = 256;
+
+/// Distance of looks at the port while waiting for it to become active, nanoseconds.
+const ACTIVATION_STEP: u64 = 10_000_000;
+
+/// Event of a QP that got its first packet before its confirmation (PRM, event types).
+const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+
+/// Port change by which the subnet manager asks its clients to come again (PRM, port state change event).
+const CLIENT_REREGISTER: u8 = 0x09;
+
+/// One HCA port with its DAT objects. Everything is called from one thread.
+///
+/// A facade: the calls of the specification check their arguments and delegate to these parts.
+pub struct Adapter<'s, P: Platform> {
+    /// The HCA and its port.
+    pub(crate) device: Device<'s, P>,
+    /// What consumers have made.
+    pub(crate) objects: Objects<'s, P::Bar>,
+    /// What is due, and what happened.
+    pub(crate) progress: Progress,
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Brings the HCA up, starts QP1 and waits for the port to become active.
+    ///
+    /// # Errors
+    /// [`OpenError`]; what was begun is undone as far as the device lets it.
+    pub fn open(
+        platform: P,
+        region: DmaRegion,
+        parts: AdapterParts<'s, P::Bar>,
+        config: &AdapterConfig<'s>,
+    ) -> Result<Self, OpenError> {
+        let mut hca = Hca::bring_up(platform, region, parts.hca, &config.hca)?;
+        let mut random = Random::new(config.seed, config.generation);
+        let ip = match config.address {
+            IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),
+            IaAddress::V6(_) => None,
+        };
+        let port_config = PortConfig { seed: random.next_u64(), sa: config.sa, ip };
+        let opened = Port::open(&mut hca, parts.port, &port_config);
+        let mut port = match opened {
+            Ok(port) => port,
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = hca.tear_down();
+                return Err(error.into());
+            }
+        };
+        let result = wait_active(&mut hca, &mut port, config.activation_timeout)
+            .and_then(|()| hca.create_cq(&CqConfig { entries: 1, eq: 0 }).map_err(OpenError::Hca));
+        let null_cq = match result {
+            Ok(cq) => cq,
+            Err(error) => {
+                let _ = port.close(&mut hca);
+                let _ = hca.tear_down();
+                return Err(error);
+            }
+        };
+        let id = config.id;
+        let local_port = random.next_u32() as u16;
+        let device = Device {
+            hca,
+            port,
+            null_cq,
+            name: config.name,
+            address: config.address,
+            neighbours: config.neighbours,
+            random,
+            local_port,
+            flush_port: false,
+            dead: false,
+            id,
+        };
+        let objects = Objects {
+            ias: Table::new(id, parts.ias),
+            pzs: Table::new(id, parts.pzs),
+            lmrs: Table::new(id, parts.lmrs),
+            evds: Table::new(id, parts.evds),
+            eps: Table::new(id, parts.eps),
+            psps: Table::new(id, parts.psps),
+            rsps: Table::new(id, parts.rsps),
+            cnos: Table::new(id, parts.cnos),
+            shared: Shared {
+                srqs: Table::new(id, parts.srqs),
+                rmrs: Table::new(id, parts.rmrs),
+                binds: Binds::new(parts.binds),
+            },
+            crs: Table::new(id, parts.crs),
+            events: EventPool::new(parts.events),
+        };
+        Ok(Self { device, objects, progress: Progress::default() })
+    }
+
+    /// Closes every IA abruptly and takes the HCA down. Peers are told as far as one datagram each goes.
+    ///
+    /// # Errors
+    /// The driver's first; the rest is done all the same.
+    pub fn close(mut self) -> Result<(), Error> {
+        for slot in 0..self.objects.ias.end() {
+            if let Some(ia) = self.objects.ias.handle_at(slot) {
+                let _ = self.ia_close(ia, crate::base::types::CloseFlags::Abrupt);
+            }
+        }
+        if !self.device.dead {
+            let now = self.device.hca.platform().now();
+            self.device.port.poll(now);
+        }
+        let Device { mut hca, port, null_cq, .. } = self.device;
+        let port = port.close(&mut hca);
+        let cq = hca.destroy_cq(null_cq);
+        let down = hca.tear_down();
+        port.and(cq).and(down)
+    }
+
+    /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Gives the
+    /// time by which it wants to be called again (nanoseconds; not after `now` if there is more to do at once).
+    pub fn poll(&mut self, now: u64) -> Option<u64> {
+        let hca_deadline = self.device.hca.poll(now);
+        while let Some(event) = self.device.hca.next_event() {
+            self.progress.happened = true;
+            self.device_event(event);
+        }
+        if self.device.hca.fatal().is_some() {
+            self.die();
+        }
+        if self.device.dead {
+            return self.wait_deadline();
+        }
+        self.notifications();
+        let mut port_deadline = self.device.port.poll(now);
+        self.device.port.service(&mut self.device.hca, now);
+        if self.device.port.take_ip_news() {
+            self.progress.happened = true;
+        }
+        self.process_cm(now);
+        let resolving = self.advance_all_resolving(now);
+        for slot in 0..self.objects.evds.end() {
+            if self.objects.evds.at(slot).is_some_and(|evd| evd.reserved > 0) {
+                self.look_ahead(slot, LOOK_AHEAD);
+            }
+        }
+        self.check_watermarks();
+        let closing = self.progress_all_closing(now);
+        // What the steps above made the connection manager say goes out now.
+        if self.device.flush_port || self.device.port.cm_ref().poll_at() == Some(0) {
+            self.device.flush_port = false;
+            port_deadline = self.device.port.poll(now);
+        }
+        let more = self.device.port.cm_ref().has_event().then_some(now);
+        [Some(hca_deadline), port_deadline, resolving, closing, self.wait_deadline(), more]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Completion events: whose CQ may be armed again.
+    fn notifications(&mut self) {
+        let Device { hca, port, .. } = &mut self.device;
+        let evds = &mut self.objects.evds;
+        let count = hca.poll_completions(|number: CqNumber| {
+            if port.notified(number) {
+                return;
+            }
+            for slot in 0..evds.end() {
+                if let Some(evd) = evds.at_mut(slot)
+                    && let Some(cq) = &mut evd.cq
+                    && cq.number() == number
+                {
+                    cq.notified();
+                    evd.armed = false;
+                }
+            }
+        });
+        if count > 0 {
+            self.progress.happened = true;
+        }
+    }
+
+    /// Arms the interrupts of the event queues, of QP1 and of every EVD that takes completions, polls once more, and says
+    /// whether the loop may idle until the next interrupt or deadline.
+    pub fn prepare_idle(&mut self, now: u64) -> bool {
+        if !self.device.dead {
+            self.device.port.arm();
+            for slot in 0..self.objects.evds.end() {
+                if let Some(evd) = self.objects.evds.at_mut(slot)
+                    && evd.reserved > 0
+                    && !evd.armed
+                    && let Some(cq) = &mut evd.cq
+                {
+                    cq.arm(evd.notification == Notification::Solicited);
+                    evd.armed = true;
+                }
+            }
+            self.device.hca.arm_events();
+        }
+        let deadline = self.poll(now);
+        // What happened since the last look counts too: another consumer's call may have queued an event for this one.
+        !core::mem::take(&mut self.progress.happened)
+            && (self.device.dead || !self.device.port.has_work())
+            && deadline.is_none_or(|deadline| deadline > now)
+    }
+
+    /// Sends what the connection manager has to say, if it has.
+    pub(crate) fn run_port(&mut self) {
+        if self.device.flush_port && !self.device.dead {
+            self.device.flush_port = false;
+            let now = self.device.hca.platform().now();
+            self.device.port.poll(now);
+        }
+    }
+
+    fn device_event(&mut self, event: AsyncEvent) {
+        match event {
+            AsyncEvent::Port { change, .. } => {
+                // If it cannot be read now, a later event or the health check tells more.
+                let _ = self.device.port.refresh(&mut self.device.hca, change.0 == CLIENT_REREGISTER);
+            }
+            AsyncEvent::Qp { qpn, .. } if self.device.port.qp_failed(qpn) => {}
+            AsyncEvent::Qp { qpn, event } => self.qp_event(qpn, event.0 == COMMUNICATION_ESTABLISHED),
+            AsyncEvent::CqError { cqn, .. } => self.cq_error(cqn),
+            AsyncEvent::QpLastWqe(qpn) => self.last_receive(qpn),
+            AsyncEvent::SrqLimit(number) => self.srq_told(number, SrqEvent::Low),
+            AsyncEvent::SrqError(number) => self.srq_told(number, SrqEvent::Failed),
+            AsyncEvent::Fatal(_) => self.die(),
+            AsyncEvent::PagesRefused { .. } => {
+                self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
+            }
+            _ => {}
+        }
+    }
+
+    /// An event of a QP: the first data before the confirmation, or an error that no completion tells of.
+    fn qp_event(&mut self, qpn: QpNumber, established: bool) {
+        for slot in 0..self.objects.eps.end() {
+            let Some(ep) = self.objects.eps.at(slot) else { continue };
+            if ep.qpn != qpn || ep.qp.is_none() {
+                continue;
+            }
+            if established {
+                self.establish_passive(slot);
+            } else {
+                let alive = matches!(ep.state, EpState::Connected | EpState::DisconnectPending);
+                let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
+                self.fail_ep(slot);
+                if alive && let Some(handle) = handle {
+                    self.async_error(Some(ia), AsyncError::EpBroken, handle.into());
+                }
+            }
+            return;
+        }
+    }
+
+    /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
+    fn cq_error(&mut self, number: CqNumber) {
+        for slot in 0..self.objects.evds.end() {
+            let Some(evd) = self.objects.evds.at_mut(slot) else { continue };
+            if evd.cq.as_ref().is_none_or(|cq| cq.number() != number) || evd.overflowed {
+                continue;
+            }
+            evd.overflowed = true;
+            self.progress.counters.overflows += 1;
+            let ia = evd.ia;
+            let Some(handle) = self.objects.evds.handle_at(slot) else { continue };
+            self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
+            for ep in 0..self.objects.eps.end() {
+                if self
+                    .objects
+                    .eps
+                    .at(ep)
+                    .is_some_and(|ep| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle))
+                {
+                    self.fail_ep(ep);
+                }
+            }
+        }
+    }
+
+    /// The device is gone: IA_CATASTROPHIC, every connection ends, everything outstanding counts as flushed.
+    fn die(&mut self) {
+        if self.device.dead {
+            return;
+        }
+        self.device.dead = true;
+        self.progress.happened = true;
+        self.async_error(None, AsyncError::IaCatastrophic, Handle::from_bits(0));
+        for slot in 0..self.objects.eps.end() {
+            self.end_ep(slot, EpEvent::DeviceGone);
+        }
+        self.progress_all_closing(0);
+    }
+
+    /// Whether the device is gone.
+    pub fn is_dead(&self) -> bool {
+        self.device.dead
+    }
+
+    /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
+    pub(crate) fn usable(&self) -> DatResult<()> {
+        if self.device.dead { Err(DatReturn::new(ReturnType::InternalError)) } else { Ok(()) }
+    }
+
+    /// The address that is none, of this port's family.
+    pub(crate) fn unspecified(&self) -> IaAddress {
+        match self.device.address {
+            IaAddress::V4(_) => core::net::Ipv4Addr::UNSPECIFIED.into(),
+            IaAddress::V6(_) => core::net::Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &P {
+        self.device.hca.platform()
+    }
+
+    /// The HCA, to look at: capabilities, bring-up times, counters, trace.
+    pub fn hca(&self) -> &Hca<'s, P> {
+        &self.device.hca
+    }
+
+    /// What tells it apart: [`AdapterConfig::id`].
+    pub fn id(&self) -> u8 {
+        self.device.id
+    }
+
+    /// Extension: this port's address.
+    pub fn address(&self) -> IaAddress {
+        self.device.address
+    }
+
+    /// Extension: the port's MTU, bytes.
+    pub fn mtu(&self) -> u32 {
+        self.device.port.info().mtu.bytes()
+    }
+
+    /// Extension: whether the port is active.
+    pub fn is_up(&self) -> bool {
+        !self.device.dead && self.device.port.info().active
+    }
+
+    /// How the port stands.
+    pub fn port_info(&self) -> &PortInfo {
+        self.device.port.info()
+    }
+
+    /// The port's counters.
+    pub fn port_counters(&self) -> PortCounters {
+        self.device.port.counters()
+    }
+
+    /// What exists now.
+    pub fn census(&self) -> AdapterCensus {
+        AdapterCensus {
+            ias: self.objects.ias.len(),
+            pzs: self.objects.pzs.len(),
+            lmrs: self.objects.lmrs.len(),
+            evds: self.objects.evds.len(),
+            eps: self.objects.eps.len(),
+            psps: self.objects.psps.len(),
+            rsps: self.objects.rsps.len(),
+            crs: self.objects.crs.len(),
+            cnos: self.objects.cnos.len(),
+            srqs: self.objects.shared.srqs.len(),
+            rmrs: self.objects.shared.rmrs.len(),
+            events: self.objects.events.used(),
+            events_reserved: self.objects.events.reserved(),
+            closing: self.progress.closing,
+            resolving: self.progress.resolving,
+            connections: self.device.port.cm_ref().slots_in_use(),
+            free_bytes: self.device.hca.free_bytes(),
+        }
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> AdapterCounters {
+        self.progress.counters
+    }
+}
+
+/// Waits until the port is active.
+fn wait_active<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    port: &mut Port<'_, P::Bar>,
+    timeout: u64,
+) -> Result<(), OpenError> {
+    let start = hca.platform().now();
+    let end = start.saturating_add(timeout);
+    loop {
+        let now = hca.platform().now();
+        if port.info().active || timeout == 0 {
+            return Ok(());
+        }
+        if now >= end {
+            return Err(OpenError::PortNotActive { waited_ms: now.saturating_sub(start) / 1_000_000 });
+        }
+        hca.poll(now);
+        while hca.next_event().is_some() {}
+        if let Some(syndrome) = hca.fatal() {
+            return Err(OpenError::Hca(Error::Fatal(syndrome)));
+        }
+        port.refresh(hca, false)?;
+        if !port.info().active {
+            hca.arm_events();
+            hca.platform().idle(now.saturating_add(ACTIVATION_STEP).min(end));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The tables of an adapter: everything that consumers have made.
+
+use crate::adapter::shared::Shared;
+use driver_mlx::Bar;
+
+use crate::base::handle::{
+    CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
+};
+use crate::base::table::Table;
+use crate::conn::request::Cr;
+use crate::conn::service_point::{Psp, Rsp};
+use crate::ep::endpoint::Ep;
+use crate::evd::cno::Cno;
+use crate::evd::dispatcher::Evd;
+use crate::evd::queue::EventPool;
+use crate::ia::instance::Ia;
+use crate::mem::lmr::{Lmr, Pz};
+
+/// The tables of an adapter.
+pub(crate) struct Objects<'s, B: Bar> {
+    pub(crate) ias: Table<'s, IaHandle, Ia>,
+    pub(crate) pzs: Table<'s, PzHandle, Pz>,
+    pub(crate) lmrs: Table<'s, LmrHandle, Lmr>,
+    pub(crate) evds: Table<'s, EvdHandle, Evd<B>>,
+    pub(crate) eps: Table<'s, EpHandle, Ep<B>>,
+    pub(crate) psps: Table<'s, PspHandle, Psp>,
+    pub(crate) rsps: Table<'s, RspHandle, Rsp>,
+    pub(crate) cnos: Table<'s, CnoHandle, Cno>,
+    pub(crate) shared: Shared<'s>,
+    pub(crate) crs: Table<'s, CrHandle, Cr>,
+    /// Events queued in software.
+    pub(crate) events: EventPool<'s>,
+}

@@ -1,0 +1,326 @@
+//! The end of connections: graceful and abrupt disconnects, what outlives them. DAT 1.2, `dat_ep_disconnect`.
+
+use driver_mlx::{Bar, Platform, Qp, QpNumber, SendFlags, SendOp};
+
+use crate::adapter::Adapter;
+use crate::base::event::{ConnectionEvent, DtoOperation};
+use crate::base::handle::{EpHandle, EvdHandle, Typed};
+use crate::base::ret::DatResult;
+use crate::base::states::{EpEvent, Transition};
+use crate::base::types::EpState;
+use crate::conn::closing::{Closing, Phase, ticks};
+use crate::ep::endpoint::Ep;
+use crate::ep::work::Note;
+
+/// How long the device may take to say that an EP takes nothing more from its SRQ, in [`ticks`]: about a second. It does so at once; the
+/// end must come even if it never does.
+const LAST_RECEIVE_WITHIN: u32 = 1000;
+
+/// Far behind everything: events that follow what a dead device will never report.
+const AFTER_ALL: u32 = 1 << 30;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Ends an EP's connection or attempt now: QP to error, flush, then `event`. Until the event is queued the EP shows
+    /// `meanwhile`. Nothing happens if the end has begun already, except that a graceful one turns abrupt.
+    pub(crate) fn begin_close(&mut self, slot: u16, event: ConnectionEvent, meanwhile: EpState) {
+        let Some(handle) = self.objects.eps.handle_at(slot) else { return };
+        self.leave_awaiting(handle);
+        self.abandon_attempt(handle);
+        let dead = self.is_dead();
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        if ep.closing.as_ref().is_some_and(|closing| !closing.is_alive())
+            || matches!(ep.state, EpState::Disconnected | EpState::Unconnected)
+        {
+            return;
+        }
+        // A QP that never was ready for receives has taken nothing, and says nothing.
+        let has_received =
+            matches!(ep.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending);
+        let mut receive_end = ep.receives.head;
+        if ep.srq.is_some() {
+            ep.last_receive |= !has_received;
+            receive_end = ticks(self.device.hca.platform().now()).wrapping_add(LAST_RECEIVE_WITHIN);
+        }
+        ep.state = meanwhile;
+        if let Some(qp) = &mut ep.qp
+            && !dead
+        {
+            // The device may have come here by itself; then the command changes nothing.
+            let _ = self.device.hca.modify_to_error(qp);
+        }
+        // A suppressed request that had succeeded would leave no completion to tell the end by.
+        if ep.suppressed > 0 && !dead {
+            post_marker(ep);
+        }
+        if ep.closing.is_none() {
+            self.progress.closing += 1;
+        }
+        ep.closing = Some(Closing {
+            event,
+            phase: Phase::Flushing,
+            request_end: ep.requests.head,
+            receive_end,
+            send_end: ep.qp.as_ref().map(Qp::send_end),
+        });
+        self.progress.happened = true;
+        self.progress_closing(slot);
+    }
+
+    /// `dat_ep_disconnect`, graceful: outstanding requests finish first, new ones are refused.
+    pub(crate) fn begin_graceful(&mut self, handle: EpHandle) -> DatResult<()> {
+        let dead = self.is_dead();
+        let ep = self.objects.eps.get_mut(handle)?;
+        ep.state = EpState::DisconnectPending;
+        if !dead && ep.requests.outstanding() > 0 {
+            post_marker(ep);
+        }
+        ep.closing = Some(Closing {
+            event: ConnectionEvent::Disconnected,
+            phase: Phase::Draining,
+            request_end: ep.requests.head,
+            receive_end: ep.receives.head,
+            send_end: ep.qp.as_ref().map(Qp::send_end),
+        });
+        self.progress.closing += 1;
+        // Should the peer leave meanwhile, it waits for our answer until we are done too.
+        if let Some(conn) = ep.attempt.conn() {
+            self.device.port.cm().defer_disconnect(conn);
+        }
+        self.progress_closing(handle.any().slot());
+        self.run_port();
+        Ok(())
+    }
+
+    /// `dat_ep_disconnect`, abrupt, or of a set-up that is under way.
+    pub(crate) fn disconnect_now(&mut self, handle: EpHandle) -> DatResult<()> {
+        let meanwhile = match self.objects.eps.get(handle)?.state {
+            EpState::Connected | EpState::DisconnectPending => EpState::DisconnectPending,
+            _ => EpState::Disconnected,
+        };
+        self.begin_close(handle.any().slot(), ConnectionEvent::Disconnected, meanwhile);
+        self.run_port();
+        Ok(())
+    }
+
+    /// The connection is broken, or its set-up failed on this, the passive side.
+    pub(crate) fn fail_ep(&mut self, slot: u16) {
+        // A peer that has left takes nothing any more: then that is why.
+        let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let left = conn.is_some_and(|conn| self.device.port.cm_ref().peer_left(conn));
+        self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
+    }
+
+    /// Ends an EP's connection or attempt by an event, if that means anything in its state.
+    pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
+        let transition = self.objects.eps.at(slot).and_then(|ep| event.in_state(ep.state));
+        if let Some(Transition { to: EpState::Disconnected, event: Some(event) }) = transition {
+            self.begin_close(slot, event, EpState::Disconnected);
+        }
+    }
+
+    /// Goes on with every EP that is closing; gives the time at which one ends though the device has not said all.
+    pub(crate) fn progress_all_closing(&mut self, now: u64) -> Option<u64> {
+        if self.progress.closing == 0 {
+            return None;
+        }
+        let mut deadline = None;
+        for slot in 0..self.objects.eps.end() {
+            let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
+            if ep.srq.is_some()
+                && !ep.last_receive
+                && let Some(Closing { phase: Phase::Flushing, receive_end, .. }) = ep.closing
+            {
+                let left = receive_end.wrapping_sub(ticks(now)) as i32;
+                ep.last_receive = left <= 0;
+                let by = now.saturating_add((left.max(0) as u64) << 20);
+                deadline = Some(deadline.map_or(by, |other: u64| other.min(by)));
+            }
+            self.progress_closing(slot);
+        }
+        deadline
+    }
+
+    /// The device says that a QP in error takes nothing more from its SRQ, and that it has told of all that it took.
+    pub(crate) fn last_receive(&mut self, qpn: QpNumber) {
+        for slot in 0..self.objects.eps.end() {
+            let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
+            if ep.qpn == qpn && ep.srq.is_some() {
+                ep.last_receive = true;
+                return self.progress_closing(slot);
+            }
+        }
+    }
+
+    /// If everything of a closing EP has been flushed (though perhaps not dequeued), queues its terminal event behind it.
+    fn progress_closing(&mut self, slot: u16) {
+        let dead = self.is_dead();
+        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let Some(closing) = ep.closing else { return };
+        let requests_done = dead || self.requests_done(ep, &closing);
+        match closing.phase {
+            Phase::Draining if requests_done => return self.leave(slot),
+            Phase::Draining | Phase::Leaving => return,
+            Phase::Flushing => {}
+        }
+        if !requests_done || !dead && !self.receives_done(ep, &closing) {
+            return;
+        }
+        self.finish_closing(slot);
+    }
+
+    /// Everything of ours is done: tells the peer, who may still have something on its way to us.
+    fn leave(&mut self, slot: u16) {
+        let now = self.device.hca.platform().now();
+        let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
+        let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
+        if !told || self.is_dead() {
+            self.begin_close(slot, ConnectionEvent::Disconnected, EpState::DisconnectPending);
+            return;
+        }
+        self.device.flush_port = true;
+        if let Some(closing) = self.objects.eps.at_mut(slot).and_then(|ep| ep.closing.as_mut()) {
+            closing.phase = Phase::Leaving;
+        }
+    }
+
+    /// Whether an EP has told its peer that it leaves, and waits for the answer.
+    pub(crate) fn is_leaving(&self, slot: u16) -> bool {
+        self.objects
+            .eps
+            .at(slot)
+            .and_then(|ep| ep.closing)
+            .is_some_and(|closing| closing.phase == Phase::Leaving)
+    }
+
+    /// Queues the terminal event.
+    fn finish_closing(&mut self, slot: u16) {
+        let dead = self.is_dead();
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(closing) = ep.closing else { return };
+        ep.state = EpState::Disconnected;
+        ep.closing = None;
+        self.progress.closing = self.progress.closing.saturating_sub(1);
+        let position = self.terminal_position(slot, dead);
+        self.post_connection_event(slot, closing.event, position);
+    }
+
+    /// Where the terminal event belongs in the connect EVD: behind all completions that are there.
+    fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
+        let ep = self.objects.eps.at(slot)?;
+        let evd = self.objects.evds.get(ep.connect_evd?).ok()?;
+        evd.cq.as_ref()?;
+        let end = evd.consumed.wrapping_add(evd.completions());
+        Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
+    }
+
+    /// Ends the closing of an EP at once; its flushes will be forgotten.
+    pub(crate) fn end_closing(&mut self, handle: EpHandle) {
+        let slot = handle.any().slot();
+        if self.objects.eps.at(slot).is_some_and(|ep| ep.closing.is_some()) {
+            self.finish_closing(slot);
+        }
+    }
+
+    /// Whether all requests posted before the end are retired or their completions are in the CQ.
+    fn requests_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+        if (ep.requests.tail.wrapping_sub(closing.request_end) as i32) >= 0 {
+            return true;
+        }
+        let Some(qp) = &ep.qp else { return true };
+        self.any_completion(ep.request_evd, |completion| {
+            ep.owns(completion) && qp.end_of(completion).is_some_and(|end| Some(end) == closing.send_end)
+        })
+    }
+
+    /// The same for receives, each of which has a completion of its own; those of an SRQ are done when the device says so.
+    fn receives_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+        if ep.srq.is_some() {
+            return ep.last_receive || ep.qp.is_none();
+        }
+        // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
+        let end = if ep.state == EpState::DisconnectPending { ep.receives.head } else { closing.receive_end };
+        let mut left = end.wrapping_sub(ep.receives.tail) as i32;
+        if left <= 0 || ep.qp.is_none() {
+            return true;
+        }
+        self.any_completion(ep.recv_evd, |completion| {
+            if ep.owns(completion) && !completion.is_send() {
+                left -= 1;
+            }
+            left == 0
+        })
+    }
+
+    fn any_completion(
+        &self,
+        evd: Option<EvdHandle>,
+        mut found: impl FnMut(&driver_mlx::Completion) -> bool,
+    ) -> bool {
+        let Some(Ok(evd)) = evd.map(|evd| self.objects.evds.get(evd)) else { return true };
+        let Some(cq) = &evd.cq else { return true };
+        for ahead in 0..=cq.capacity().saturating_mul(2) {
+            match cq.peek(ahead) {
+                Ok(Some(completion)) if found(&completion) => return true,
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => return false,
+            }
+        }
+        false
+    }
+
+    /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
+    pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.objects.evds.get_mut(evd)) {
+            evd.await_one();
+        }
+    }
+
+    /// The EP, if it waits for its peer's confirmation, does so no more.
+    pub(crate) fn leave_awaiting(&mut self, handle: EpHandle) {
+        if self.objects.eps.get(handle).is_ok_and(|ep| ep.state == EpState::CompletionPending) {
+            self.leave_awaiting_of(handle);
+        }
+    }
+
+    pub(crate) fn leave_awaiting_of(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.objects.evds.get_mut(evd)) {
+            evd.awaiting = evd.awaiting.saturating_sub(1);
+        }
+    }
+
+    /// Consumes suppressed completions at the head of an EVD's CQ.
+    pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
+        let slot = evd.any().slot();
+        loop {
+            let Some(state) = self.objects.evds.at(slot) else { return };
+            let Some(cq) = &state.cq else { return };
+            let Ok(Some(completion)) = cq.peek(0) else { return };
+            let silent = self.objects.eps.at(completion.user_index() as u16).is_some_and(|ep| {
+                ep.owns(&completion)
+                    && completion.kind() == driver_mlx::CompletionKind::Send
+                    && ep.marks_of(&completion).is_some_and(Note::is_silent)
+            });
+            if !silent {
+                return;
+            }
+            self.consume_silent(slot);
+        }
+    }
+}
+
+/// Posts a request of ours that moves nothing and completes after all before it. There is always room for one.
+fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
+    if ep.marker.is_some() {
+        return None;
+    }
+    let note = Note::new(0, DtoOperation::Send, Note::MARKER);
+    let qp = ep.qp.as_mut()?;
+    qp.post_send(SendOp::Nop, &[], note.with(0), SendFlags::SIGNALED).ok()?;
+    qp.ring();
+    ep.marker = Some(ep.requests.head);
+    ep.requests.posted();
+    ep.suppressed = 0;
+    Some(())
+}

@@ -1,0 +1,40 @@
+//! How far the end of a connection has come.
+
+use crate::base::event::ConnectionEvent;
+
+/// An EP on its way to DISCONNECTED.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// The terminal event.
+    pub(crate) event: ConnectionEvent,
+    /// How far it is.
+    pub(crate) phase: Phase,
+    /// Requests and receives posted when it began.
+    pub(crate) request_end: u32,
+    /// (On an SRQ: until when to wait for the device to say that nothing more is taken from it, in [`ticks`].)
+    pub(crate) receive_end: u32,
+    /// Where the send queue ended then.
+    pub(crate) send_end: Option<u16>,
+}
+
+/// A time in units of 2^20 nanoseconds, circular.
+pub(crate) fn ticks(now: u64) -> u32 {
+    (now >> 20) as u32
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Graceful: requests are still being finished.
+    Draining,
+    /// Graceful: ours are done, the peer has been told, and what it still sends is received until it answers.
+    Leaving,
+    /// The QP is in error; flushes come.
+    Flushing,
+}
+
+impl Closing {
+    /// Graceful, and not yet flushing: the connection still works.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.phase != Phase::Flushing
+    }
+}

@@ -1,0 +1,402 @@
+//! The active side of connections, and what both sides share. DAT 1.2, `dat_ep_connect`.
+
+use crate::base::states::{EpCall, EpEvent};
+use crate::states::ConnectionInput;
+use driver_mlx::{Mtu, Platform, Psn, QpNumber, RtrParams, RtsParams};
+use ib_port::ib_mgmt::cm::{CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason, Stage};
+use ib_port::ib_mgmt::path::Path;
+use ib_port::ib_mgmt::sa::QueryError;
+use ib_port::ib_mgmt::units::{exponent_for_ns, exponent_ns};
+use ib_port::{AddressResolution, Resolution, driver_path};
+
+use crate::adapter::Adapter;
+use crate::base::attr::EpAttributes;
+use crate::base::event::{ConnectionEvent, EventData};
+use crate::base::handle::{EpHandle, IaHandle, Typed};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
+use crate::conn::attempt::{Attempt, OWNER_PSP};
+use crate::conn::framing::Framing;
+
+/// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
+/// RDMA-CM's 4.3 s make one lost datagram cost that much.
+const PROCESSING: u64 = 1_000_000_000;
+
+/// Exponent of the time in which a CM message should be answered along a path: the way there and back, and the peer's own
+/// time (IBA volume 1, section 12.7.4).
+fn response_timeout(path: &Path) -> u8 {
+    exponent_for_ns(PROCESSING + 2 * exponent_ns(path.packet_life_time))
+}
+
+/// RTR by the connection manager's attributes.
+pub(crate) fn rtr_params(
+    attributes: &EpAttributes,
+    from: &QpAttributes,
+    rq_psn: u32,
+    responder_resources: u8,
+) -> Option<RtrParams> {
+    Some(RtrParams {
+        path: driver_path(&from.path, attributes.sl, attributes.traffic_class),
+        mtu: Mtu::from_code(from.path.mtu)?,
+        remote_qpn: QpNumber::new(from.remote_qpn),
+        rq_psn: Psn::new(rq_psn),
+        responder_resources,
+        min_rnr_timer: attributes.rnr_timer,
+    })
+}
+
+/// RTS by the connection manager's attributes.
+pub(crate) fn rts_params(from: &QpAttributes) -> RtsParams {
+    RtsParams {
+        sq_psn: Psn::new(from.sq_psn),
+        ack_timeout: from.ack_timeout,
+        retry_count: from.retry_count,
+        rnr_retry: from.rnr_retry_count,
+        initiator_depth: from.initiator_depth,
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_ep_connect`. `timeout_us` above 0, [`TIMEOUT_INFINITE`] for none. The outcome is one event on the connect EVD.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE unless unconnected, or (EP_NOTREADY) without protection zone or connect EVD;
+    /// INVALID_ADDRESS for an address that no host can have or of another family than this IA's; INVALID_PARAMETER
+    /// (qualifier, time-out, private data); MODEL_NOT_SUPPORTED (quality of service, multipath).
+    #[allow(clippy::too_many_arguments)]
+    pub fn ep_connect(
+        &mut self,
+        handle: EpHandle,
+        remote: &IaAddress,
+        conn_qual: u64,
+        timeout_us: u32,
+        private_data: &[u8],
+        qos: Qos,
+        flags: ConnectFlags,
+    ) -> DatResult<()> {
+        let ep = self.objects.eps.get(handle)?;
+        EpCall::Connect.in_state(ep.state)?;
+        if ep.qp.is_none() || ep.connect_evd.is_none() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
+        }
+        let framing = self.framing(ep.ia)?;
+        let bad = |argument| Err(DatReturn::error(ReturnType::InvalidParameter, argument));
+        if remote.is_unspecified() || remote.is_multicast() {
+            return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressMalformed));
+        }
+        if remote.is_ipv4() != self.device.address.is_ipv4() {
+            return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressUnsupported));
+        }
+        let Some(service_id) = framing.service_id(conn_qual) else { return bad(Subtype::InvalidArg3) };
+        if timeout_us == 0 {
+            return bad(Subtype::InvalidArg4);
+        }
+        if private_data.len() > framing.max_private_data() {
+            return bad(Subtype::InvalidArg5);
+        }
+        if qos != Qos::BestEffort || flags != ConnectFlags::Default {
+            return Err(DatReturn::new(ReturnType::ModelNotSupported));
+        }
+        self.usable()?;
+        let now = self.device.hca.platform().now();
+        let deadline = match timeout_us {
+            TIMEOUT_INFINITE => u64::MAX,
+            timeout => now.saturating_add(u64::from(timeout) * 1000),
+        };
+        let found = self.resolve_address(now, remote);
+        let local_port = self.next_local_port();
+        self.move_ep(handle, EpEvent::Connecting);
+        let ep = self.objects.eps.get_mut(handle)?;
+        ep.remote_address = *remote;
+        ep.remote_port = conn_qual;
+        ep.local_port = u64::from(local_port);
+        ep.private_data_size = 0;
+        if found == AddressResolution::Failed {
+            self.end_ep(handle.any().slot(), EpEvent::Unreachable);
+            return Ok(());
+        }
+        for (to, from) in ep.private_data.iter_mut().zip(private_data) {
+            *to = *from;
+        }
+        let private_data_size = private_data.len() as u8;
+        ep.attempt = Attempt::Resolving { address: *remote, service_id, deadline, private_data_size };
+        self.progress.resolving += 1;
+        self.advance_resolving(handle.any().slot(), now);
+        Ok(())
+    }
+
+    /// The IA's form of CM messages.
+    pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
+        Ok(self.objects.ias.get(ia)?.framing)
+    }
+
+    fn next_local_port(&mut self) -> u16 {
+        // The dynamic range, from a place that differs from boot to boot.
+        self.device.local_port = self.device.local_port.wrapping_add(1);
+        0xc000 | self.device.local_port & 0x3fff
+    }
+
+    /// Goes on with every attempt that waits for its path; gives the earliest time-out.
+    pub(crate) fn advance_all_resolving(&mut self, now: u64) -> Option<u64> {
+        let mut next = None;
+        if self.progress.resolving == 0 {
+            return None;
+        }
+        for slot in 0..self.objects.eps.end() {
+            self.advance_resolving(slot, now);
+            if let Some(ep) = self.objects.eps.at(slot)
+                && let Attempt::Resolving { deadline, .. } = ep.attempt
+            {
+                next = Some(next.map_or(deadline, |next: u64| next.min(deadline)));
+            }
+        }
+        next
+    }
+
+    fn advance_resolving(&mut self, slot: u16, now: u64) {
+        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let Attempt::Resolving { address, service_id, deadline, private_data_size } = ep.attempt else {
+            return;
+        };
+        let resolution = match self.resolve_address(now, &address) {
+            AddressResolution::Known(gid) => self.device.port.resolve(now, gid),
+            AddressResolution::Pending => Resolution::Pending,
+            AddressResolution::Failed => Resolution::Failed(QueryError::Timeout),
+        };
+        let failure = match resolution {
+            Resolution::Pending if now < deadline => return,
+            Resolution::Pending => ConnectionInput::Deadline,
+            Resolution::Failed(_) => ConnectionInput::PathFailed,
+            Resolution::Known(path) => {
+                match self.send_request(slot, now, &path, service_id, deadline, private_data_size) {
+                    Some(conn) => {
+                        self.progress.resolving = self.progress.resolving.saturating_sub(1);
+                        if let Some(ep) = self.objects.eps.at_mut(slot) {
+                            ep.attempt = Attempt::Requested { conn, deadline };
+                        }
+                        return;
+                    }
+                    // The CM is full: a resource error.
+                    None => ConnectionInput::NoRoom,
+                }
+            }
+        };
+        self.connection_input(slot, failure);
+    }
+
+    /// What an input means at the stage of an EP's attempt: perhaps its end.
+    fn connection_input(&mut self, slot: u16, input: ConnectionInput) {
+        let stage = self.objects.eps.at(slot).map(|ep| ep.attempt.stage());
+        if let Some((_, Some(event))) = stage.and_then(|stage| input.at(stage)) {
+            self.end_ep(slot, event);
+        }
+    }
+
+    fn send_request(
+        &mut self,
+        slot: u16,
+        now: u64,
+        path: &Path,
+        service_id: u64,
+        deadline: u64,
+        private_data_size: u8,
+    ) -> Option<ConnId> {
+        let ep = self.objects.eps.at(slot)?;
+        let framing = self.objects.ias.get(ep.ia).ok()?.framing;
+        let data = ep.private_data.get(..usize::from(private_data_size))?;
+        let private_data =
+            framing.request(self.device.address, ep.local_port as u16, ep.remote_address, data)?;
+        let port_mtu = self.device.port.info().mtu.code();
+        let path = Path { mtu: path.mtu.min(port_mtu), sl: ep.attributes.sl.unwrap_or(path.sl), ..*path };
+        let mut params = ConnectParams::new(path, service_id, ep.qpn.get(), ep.psn);
+        params.responder_resources = ep.attributes.max_rdma_read_in as u8;
+        params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
+        params.retry_count = ep.attributes.retry_count;
+        params.rnr_retry_count = ep.attributes.rnr_retry;
+        params.response_timeout = response_timeout(&path);
+        params.deadline = (deadline != u64::MAX).then_some(deadline);
+        self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
+    }
+
+    /// Takes everything the connection manager has to say.
+    pub(crate) fn process_cm(&mut self, now: u64) {
+        while let Some(event) = self.device.port.cm().poll_event() {
+            self.progress.happened = true;
+            match event {
+                CmEvent::ConnectRequest { id, listener } => self.request_arrived(now, id, listener),
+                CmEvent::Reply { id, owner } => self.reply_arrived(now, id, owner),
+                CmEvent::Established { id, owner } => {
+                    if let Some(slot) = self.ep_of(id, owner) {
+                        self.establish_passive(slot);
+                    }
+                }
+                CmEvent::Rejected { id, owner, reason } => self.rejected(id, owner, reason),
+                CmEvent::TimedOut { id, owner, stage } => self.timed_out(now, id, owner, stage),
+                CmEvent::Disconnected { id, owner, cause } => self.disconnected(id, owner, cause),
+                // Fresh QPs get fresh numbers and sequences, so nobody waits for this.
+                CmEvent::TimeWaitExit { .. } => {}
+                // DAT has no datagram services: nobody listens for them, nobody asks.
+                CmEvent::DatagramRequest { id, .. } => _ = self.device.port.cm().abandon(now, id, &[]),
+                CmEvent::DatagramReply { .. } => {}
+            }
+        }
+    }
+
+    /// The EP whose connection this is. A request that nobody has accepted belongs to none: its CR is told.
+    fn ep_of(&mut self, id: ConnId, owner: u32) -> Option<u16> {
+        if owner & OWNER_PSP != 0 {
+            self.request_withdrawn(id);
+            return None;
+        }
+        let slot = owner as u16;
+        let ep = self.objects.eps.at(slot)?;
+        (ep.attempt.conn() == Some(id)).then_some(slot)
+    }
+
+    fn reply_arrived(&mut self, now: u64, id: ConnId, owner: u32) {
+        let slot = self.ep_of(id, owner);
+        let connected = slot.and_then(|slot| self.connect_qp(slot, id));
+        match (slot, connected) {
+            (Some(_), Some(())) => {}
+            (slot, _) => {
+                // Nobody waits for it any more, or the QP could not follow.
+                let _ = self.device.port.cm().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
+                if let Some(slot) = slot {
+                    self.connection_input(slot, ConnectionInput::UnusableReply);
+                }
+            }
+        }
+    }
+
+    /// Active side: QP to RTR and RTS, RTU, ESTABLISHED.
+    fn connect_qp(&mut self, slot: u16, id: ConnId) -> Option<()> {
+        let from = self.device.port.cm_ref().qp_attributes(id)?;
+        let ep = self.objects.eps.at_mut(slot)?;
+        let rtr = rtr_params(&ep.attributes, &from, from.rq_psn, from.responder_resources)?;
+        let qp = ep.qp.as_mut()?;
+        self.device.hca.modify_to_rtr(qp, &rtr).ok()?;
+        self.device.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
+        self.device.port.cm().rtu(id, &[]).ok()?;
+        self.keep_private_data(slot, id);
+        self.stands(slot, id);
+        Some(())
+    }
+
+    /// The connection stands: ESTABLISHED.
+    fn stands(&mut self, slot: u16, conn: ConnId) {
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some(transition) = EpEvent::Established.in_state(ep.state) else { return };
+        ep.state = transition.to;
+        ep.attempt = Attempt::Up { conn };
+        if let Some(event) = transition.event {
+            self.post_connection_event(slot, event, None);
+        }
+    }
+
+    /// The consumer's part of what came with a REP or REJ.
+    fn keep_private_data(&mut self, slot: u16, id: ConnId) {
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Ok(ia) = self.objects.ias.get(ep.ia) else { return };
+        let data = ia.framing.parse_reply(self.device.port.cm_ref().private_data(id));
+        for (to, from) in ep.private_data.iter_mut().zip(data) {
+            *to = *from;
+        }
+        ep.private_data_size = data.len().min(ep.private_data.len()) as u8;
+    }
+
+    /// Passive side: the peer has confirmed, by RTU or by its first data. QP to RTS, ESTABLISHED.
+    pub(crate) fn establish_passive(&mut self, slot: u16) {
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let (EpState::CompletionPending, Attempt::Accepted { conn }) = (ep.state, ep.attempt) else { return };
+        let from = self.device.port.cm_ref().qp_attributes(conn);
+        let moved = match (from, &mut ep.qp) {
+            (Some(from), Some(qp)) => self.device.hca.modify_to_rts(qp, &rts_params(&from)).is_ok(),
+            _ => false,
+        };
+        if !moved {
+            self.fail_ep(slot);
+            return;
+        }
+        ep.private_data_size = 0;
+        // It may know already; then nothing happens.
+        let _ = self.device.port.cm().communication_established(conn);
+        if let Some(handle) = self.objects.eps.handle_at(slot) {
+            self.leave_awaiting_of(handle);
+        }
+        self.stands(slot, conn);
+    }
+
+    fn rejected(&mut self, id: ConnId, owner: u32, reason: RejReason) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let input = if reason == RejReason::CONSUMER_DEFINED {
+            if ep.state == EpState::ActiveConnectionPending {
+                self.keep_private_data(slot, id);
+            }
+            ConnectionInput::RejectedByConsumer
+        } else {
+            ConnectionInput::RejectedOtherwise
+        };
+        self.connection_input(slot, input);
+    }
+
+    fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: Stage) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        let Some(ep) = self.objects.eps.at(slot) else { return };
+        let mut input = ConnectionInput::Unanswered;
+        if let (Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
+            if let Some(info) = self.device.port.cm_ref().info(id) {
+                self.device.port.forget_path(info.path.dgid);
+            }
+            if now >= deadline {
+                input = ConnectionInput::Deadline;
+            }
+        }
+        self.connection_input(slot, input);
+    }
+
+    fn disconnected(&mut self, id: ConnId, owner: u32, cause: DisconnectCause) {
+        let Some(slot) = self.ep_of(id, owner) else { return };
+        let input = match cause {
+            DisconnectCause::Peer | DisconnectCause::Local => ConnectionInput::Disconnected,
+            // Everything of ours was done before the DREQ went out, whatever became of the peer.
+            DisconnectCause::LocalUnanswered if self.is_leaving(slot) => ConnectionInput::Disconnected,
+            DisconnectCause::LocalUnanswered | DisconnectCause::Rejected(_) | DisconnectCause::Stale => {
+                ConnectionInput::Lost
+            }
+        };
+        self.connection_input(slot, input);
+    }
+
+    /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.
+    pub(crate) fn post_connection_event(&mut self, slot: u16, event: ConnectionEvent, position: Option<u32>) {
+        let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
+            return;
+        };
+        let Some(evd) = ep.connect_evd else { return };
+        let private_data_size = match event {
+            ConnectionEvent::Established | ConnectionEvent::PeerRejected => usize::from(ep.private_data_size),
+            _ => 0,
+        };
+        let data = EventData::Connection { event, ep: handle, private_data_size };
+        match position {
+            Some(position) => self.post_event_at(evd, position, data),
+            None => self.post_event(evd, data),
+        }
+    }
+
+    /// Gives up whatever connects this EP, without further events.
+    pub(crate) fn abandon_attempt(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.objects.eps.get_mut(handle) else { return };
+        let attempt = core::mem::replace(&mut ep.attempt, Attempt::None);
+        if matches!(attempt, Attempt::Resolving { .. }) {
+            self.progress.resolving = self.progress.resolving.saturating_sub(1);
+        }
+        if let Some(conn) = attempt.conn() {
+            let now = self.device.hca.platform().now();
+            // Over already, or void: nothing to give up.
+            let _ = self.device.port.cm().abandon(now, conn, &[]);
+            self.device.flush_port = true;
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Connection requests: query, accept, reject, hand-off. DAT 1.2, connection management.
+
+use crate::base::states::{EpCall, EpEvent};
+use driver_mlx::Platform;
+use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, RejReason};
+
+use crate::adapter::Adapter;
+use crate::base::attr::CrParameters;
+use crate::base::event::{ConnectionEvent, EventData};
+use crate::base::handle::{CrHandle, EpHandle, HandleType, Typed};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::EpState;
+use crate::conn::attempt::Attempt;
+use crate::conn::connect::rtr_params;
+use crate::conn::framing::REQ_LEN;
+use crate::conn::request::Cr;
+use crate::conn::service::Target;
+use crate::conn::service_point::EpSource;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// A REQ for one of our service points.
+    pub(crate) fn request_arrived(&mut self, now: u64, conn: ConnId, listener: u32) {
+        if let Err(reason) = self.take_request(conn, listener) {
+            let _ = self.device.port.cm().reject(now, conn, reason, &[], &[]);
+        }
+    }
+
+    fn take_request(&mut self, conn: ConnId, listener: u32) -> Result<(), RejReason> {
+        let gone = RejReason::INVALID_SERVICE_ID;
+        let target = self.target_of(listener).ok_or(gone)?;
+        let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing;
+        let info = self.device.port.cm_ref().info(conn).ok_or(gone)?;
+        if info.service_id != target.service_id {
+            return Err(gone);
+        }
+        let request = framing.parse_request(self.device.port.cm_ref().private_data(conn));
+        let request = request.ok_or(RejReason::UNSUPPORTED)?;
+        if request
+            .destination
+            .is_some_and(|destination| destination != self.device.address && !destination.is_loopback())
+        {
+            return Err(gone);
+        }
+        let mut cr = Cr {
+            ia: target.ia,
+            framing,
+            conn,
+            withdrawn: false,
+            remote_address: request.source,
+            remote_port: u64::from(request.source_port),
+            remote_gid: info.path.dgid.0,
+            conn_qual: target.conn_qual,
+            sp: target.sp,
+            ep: None,
+            reads: (info.peer_initiator_depth, info.peer_responder_resources),
+            private_data: [0; REQ_LEN],
+            private_data_size: request.data.len().min(REQ_LEN) as u8,
+        };
+        for (to, from) in cr.private_data.iter_mut().zip(request.data) {
+            *to = *from;
+        }
+        self.deliver_request(cr, &target)
+    }
+
+    /// Gives a request to a service point's consumer.
+    fn deliver_request(&mut self, mut cr: Cr, target: &Target) -> Result<(), RejReason> {
+        const FULL: RejReason = RejReason::NO_RESOURCES;
+        let evd = self.objects.evds.get(target.evd).map_err(|_| FULL)?;
+        if evd.queue.is_full() || evd.overflowed || self.objects.crs.len() >= self.objects.crs.capacity() {
+            return Err(FULL);
+        }
+        cr.ep = match target.source {
+            EpSource::Consumer => None,
+            EpSource::Reserved(ep) => Some(ep),
+            EpSource::Provider => Some(self.make_tentative_ep(target.ia, cr.reads).map_err(|_| FULL)?),
+        };
+        (cr.sp, cr.conn_qual) = (target.sp, target.conn_qual);
+        let remote = (cr.remote_address, cr.remote_port);
+        let ep = cr.ep;
+        let cr = self.objects.crs.insert(cr).map_err(|_| FULL)?;
+        self.target_used(target);
+        if let Some(ep) = ep {
+            self.move_ep(ep, EpEvent::RequestArrived);
+            if let Ok(ep) = self.objects.eps.get_mut(ep) {
+                (ep.remote_address, ep.remote_port) = remote;
+                ep.local_port = target.conn_qual;
+            }
+        }
+        let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.device.address);
+        self.post_event(target.evd, EventData::ConnectionRequest { sp, local_address, conn_qual, cr });
+        Ok(())
+    }
+
+    /// The peer of a request that nobody has answered gave up.
+    pub(crate) fn request_withdrawn(&mut self, conn: ConnId) {
+        for slot in 0..self.objects.crs.end() {
+            if let Some(cr) = self.objects.crs.at_mut(slot)
+                && cr.conn == conn
+            {
+                cr.withdrawn = true;
+            }
+        }
+    }
+
+    /// `dat_cr_query`. What it lends lives until the request is answered.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn cr_query(&self, cr: CrHandle) -> DatResult<CrParameters<'_>> {
+        let cr = self.objects.crs.get(cr)?;
+        Ok(CrParameters {
+            remote_address: cr.remote_address,
+            remote_port: cr.remote_port,
+            private_data: cr.private_data.get(..usize::from(cr.private_data_size)).unwrap_or_default(),
+            local_ep: cr.ep,
+            remote_gid: cr.remote_gid,
+        })
+    }
+
+    /// `dat_cr_accept`. `ep` must be unconnected, and be given exactly if the request brings none of its own; the EP then waits
+    /// for the peer's confirmation. On failure nothing changes.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (CR; EP missing, given though the request has one, or without protection zone or connect EVD);
+    /// INVALID_STATE of the EP; INVALID_PARAMETER for too much private data.
+    pub fn cr_accept(
+        &mut self,
+        handle: CrHandle,
+        ep: Option<EpHandle>,
+        private_data: &[u8],
+    ) -> DatResult<()> {
+        let cr = self.objects.crs.get(handle)?;
+        let (ep_handle, call) = match (ep, cr.ep) {
+            (Some(ep), None) => (ep, EpCall::Accept),
+            (None, Some(ep)) => (ep, EpCall::Answer),
+            _ => return Err(HandleType::Ep.invalid()),
+        };
+        let ep = self.objects.eps.get(ep_handle)?;
+        ep.ia.check(cr.ia, HandleType::Ep)?;
+        call.in_state(ep.state)?;
+        if ep.qp.is_none() || ep.connect_evd.is_none() {
+            return Err(HandleType::Ep.invalid());
+        }
+        let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
+        if private_data.len() > cr.framing.max_private_data() {
+            return Err(too_long);
+        }
+        let (bytes, len) = cr.framing.reply(private_data).ok_or(too_long)?;
+        self.usable()?;
+        let conn = cr.conn;
+        let peer = if cr.withdrawn { None } else { self.device.port.cm_ref().info(conn) };
+        let remote = (cr.remote_address, cr.remote_port, cr.conn_qual);
+        let accepted = match peer {
+            Some(info) => {
+                let attributes = &ep.attributes;
+                let mut params = AcceptParams::new(ep.qpn.get(), ep.psn);
+                params.responder_resources =
+                    info.peer_initiator_depth.min(attributes.max_rdma_read_in.min(255) as u8);
+                params.initiator_depth =
+                    info.peer_responder_resources.min(attributes.max_rdma_read_out.min(255) as u8);
+                params.rnr_retry_count = attributes.rnr_retry;
+                params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
+                params.srq = ep.srq.is_some();
+                self.ready_to_receive(ep_handle, conn, &params)?;
+                let now = self.device.hca.platform().now();
+                let owner = u32::from(ep_handle.any().slot());
+                let reply = bytes.get(..len).unwrap_or_default();
+                self.device.port.cm().accept(now, conn, &params, reply, owner).is_ok()
+            }
+            None => false,
+        };
+        self.objects.crs.remove(handle)?;
+        self.move_ep(ep_handle, EpEvent::Accepted);
+        let ep = self.objects.eps.get_mut(ep_handle)?;
+        (ep.remote_address, ep.remote_port, ep.local_port) = remote;
+        ep.private_data_size = 0;
+        if accepted {
+            ep.attempt = Attempt::Accepted { conn };
+            self.enter_awaiting(ep_handle);
+            self.device.flush_port = true;
+            self.run_port();
+        } else {
+            // The peer is gone: the accept succeeds and ends in its event.
+            self.enter_awaiting(ep_handle);
+            let slot = ep_handle.any().slot();
+            self.begin_close(slot, ConnectionEvent::AcceptCompletionError, EpState::Disconnected);
+        }
+        Ok(())
+    }
+
+    /// INIT to RTR before the peer is told.
+    fn ready_to_receive(&mut self, ep: EpHandle, conn: ConnId, params: &AcceptParams) -> DatResult<()> {
+        const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
+        let from = self.device.port.cm_ref().qp_attributes(conn).ok_or(FAILED)?;
+        let ep = self.objects.eps.get_mut(ep)?;
+        let rtr = rtr_params(&ep.attributes, &from, params.starting_psn, params.responder_resources);
+        let rtr = rtr.ok_or(FAILED)?;
+        let qp = ep.qp.as_mut().ok_or(FAILED)?;
+        self.device.hca.modify_to_rtr(qp, &rtr).map_err(|_| FAILED)
+    }
+
+    /// `dat_cr_reject`: the peer gets PEER_REJECTED. A reserved EP is unconnected again, one of the provider's is gone.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn cr_reject(&mut self, cr: CrHandle) -> DatResult<()> {
+        self.cr_reject_with(cr, &[])
+    }
+
+    /// Extension: reject with private data, which the peer finds by `ep_private_data` after PEER_REJECTED. At most 148 bytes,
+    /// 140 under a `…-dat` name.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for too much private data.
+    pub fn cr_reject_with(&mut self, cr: CrHandle, private_data: &[u8]) -> DatResult<()> {
+        let framing = self.objects.crs.get(cr)?.framing;
+        let too_long = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
+        if private_data.len() > framing.max_reject_data() {
+            return Err(too_long);
+        }
+        let (bytes, len) = framing.reply(private_data).ok_or(too_long)?;
+        let cr = self.objects.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        self.refuse(cr.conn, RejReason::CONSUMER_DEFINED, bytes.get(..len).unwrap_or_default());
+        Ok(())
+    }
+
+    /// `dat_cr_handoff`: the request appears anew, its private data with it, at the service point of the same IA that owns
+    /// `conn_qual`. If that one cannot take it, the peer is refused. This CR is gone either way.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
+    pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
+        let ia = self.objects.crs.get(cr)?.ia;
+        let Some(target) = self.target_for(ia, conn_qual) else {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        };
+        let cr = self.objects.crs.remove(cr)?;
+        self.release_request_ep(&cr);
+        if let Err(reason) = self.deliver_request(cr, &target) {
+            self.refuse(cr.conn, reason, &[]);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, conn: ConnId, reason: RejReason, private_data: &[u8]) {
+        let now = self.device.hca.platform().now();
+        // A peer that has given up needs no answer.
+        let _ = self.device.port.cm().reject(now, conn, reason, &[], private_data);
+        self.device.flush_port = true;
+        self.run_port();
+    }
+
+    /// The EP that a request brought goes back to where it came from.
+    fn release_request_ep(&mut self, cr: &Cr) {
+        let Some(handle) = cr.ep else { return };
+        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        if ep.state == EpState::TentativeConnectionPending {
+            let _ = self.remove_ep(handle);
+            return;
+        }
+        self.move_ep(handle, EpEvent::RequestAnswered);
+        let unspecified = self.unspecified();
+        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+            ep.remote_address = unspecified;
+            (ep.remote_port, ep.local_port) = (0, 0);
+        }
+    }
+}

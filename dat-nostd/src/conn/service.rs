@@ -1,0 +1,254 @@
+//! Service points: create, query, free. DAT 1.2, connection management.
+
+use crate::base::states::{EpCall, EpEvent};
+use driver_mlx::Platform;
+use ib_port::ib_mgmt::cm::ListenError;
+
+use crate::adapter::Adapter;
+use crate::base::attr::{PspParameters, RspParameters};
+use crate::base::event::ServicePoint;
+use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, RspHandle, Typed};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::{EvdFlags, PspFlags};
+use crate::conn::attempt::OWNER_PSP;
+use crate::conn::service_point::{EpSource, Psp, Rsp};
+use crate::evd::dispatcher::check_stream;
+
+/// Bit of the CM's owner cookie that tells reserved service points from public ones.
+const OWNER_RSP: u32 = 1 << 30;
+
+/// Qualifiers that `psp_create_any` picks from: the dynamic ports.
+const ANY_FIRST: u64 = 0xc000;
+
+const ANY_COUNT: u64 = 0x4000;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) sp: ServicePoint,
+    pub(crate) ia: IaHandle,
+    pub(crate) conn_qual: u64,
+    pub(crate) service_id: u64,
+    pub(crate) evd: EvdHandle,
+    pub(crate) source: EpSource,
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_psp_create`. Requests arrive on `evd` until the service point is freed; when the EVD is full, they are refused.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (IA, EVD without the CR stream); INVALID_PARAMETER for a qualifier that names no service (0; under
+    /// RDMA-CM names also above 65535); CONN_QUAL_IN_USE; INSUFFICIENT_RESOURCES.
+    pub fn psp_create(
+        &mut self,
+        ia: IaHandle,
+        conn_qual: u64,
+        evd: EvdHandle,
+        flags: PspFlags,
+    ) -> DatResult<PspHandle> {
+        let service_id = self.check_service(ia, conn_qual, evd)?;
+        self.make_psp(ia, conn_qual, service_id, evd, flags)
+    }
+
+    /// `dat_psp_create_any`: the provider picks a qualifier among the dynamic ports, 49152 to 65535.
+    ///
+    /// # Errors
+    /// As [`Adapter::psp_create`], with CONN_QUAL_UNAVAILABLE if all are taken.
+    pub fn psp_create_any(
+        &mut self,
+        ia: IaHandle,
+        evd: EvdHandle,
+        flags: PspFlags,
+    ) -> DatResult<(u64, PspHandle)> {
+        let framing = self.framing(ia)?;
+        check_stream(&self.objects.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
+        self.usable()?;
+        let first = self.device.random.next_u64();
+        // Fewer listeners than qualifiers exist, so a free one comes soon or there is no room for a listener either.
+        for step in 0..ANY_COUNT {
+            let conn_qual = ANY_FIRST + first.wrapping_add(step) % ANY_COUNT;
+            if let Some(service_id) = framing.service_id(conn_qual)
+                && !self.device.port.cm_ref().is_listening(service_id)
+            {
+                let psp = self.make_psp(ia, conn_qual, service_id, evd, flags)?;
+                return Ok((conn_qual, psp));
+            }
+        }
+        Err(DatReturn::new(ReturnType::ConnQualUnavailable))
+    }
+
+    /// What all service points ask; gives the service id.
+    fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
+        let framing = self.framing(ia)?;
+        check_stream(&self.objects.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
+        let Some(service_id) = framing.service_id(conn_qual) else {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        };
+        if self.device.port.cm_ref().is_listening(service_id) {
+            return Err(DatReturn::new(ReturnType::ConnQualInUse));
+        }
+        self.usable()?;
+        Ok(service_id)
+    }
+
+    fn make_psp(
+        &mut self,
+        ia: IaHandle,
+        conn_qual: u64,
+        service_id: u64,
+        evd: EvdHandle,
+        flags: PspFlags,
+    ) -> DatResult<PspHandle> {
+        const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
+        let backlog = self.objects.evds.get(evd)?.queue.limit().min(u32::from(u16::MAX)) as u16;
+        let psp =
+            self.objects.psps.insert(Psp { ia, conn_qual, service_id, evd, flags }).map_err(|_| FULL)?;
+        if let Err(error) = self.listen(service_id, OWNER_PSP | u32::from(psp.any().slot()), backlog) {
+            let _ = self.objects.psps.remove(psp);
+            return Err(error);
+        }
+        self.objects.evds.get_mut(evd)?.users += 1;
+        Ok(psp)
+    }
+
+    fn listen(&mut self, service_id: u64, owner: u32, backlog: u16) -> DatResult<()> {
+        self.device.port.cm().listen(service_id, owner, backlog).map_err(|error| match error {
+            ListenError::InUse => DatReturn::new(ReturnType::ConnQualInUse),
+            ListenError::Full => DatReturn::new(ReturnType::InsufficientResources),
+        })
+    }
+
+    /// `dat_psp_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn psp_query(&self, psp: PspHandle) -> DatResult<PspParameters> {
+        let psp = self.objects.psps.get(psp)?;
+        Ok(PspParameters { ia: psp.ia, conn_qual: psp.conn_qual, evd: psp.evd, psp_flags: psp.flags })
+    }
+
+    /// `dat_psp_free`. Requests already delivered stay valid and must be answered.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn psp_free(&mut self, psp: PspHandle) -> DatResult<()> {
+        let psp = self.objects.psps.remove(psp)?;
+        self.device.port.cm().unlisten(psp.service_id);
+        if let Ok(evd) = self.objects.evds.get_mut(psp.evd) {
+            evd.users = evd.users.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// `dat_rsp_create`: a service point for one request, which finds `ep` reserved for it. Without an EP the provider makes one
+    /// when the request comes.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (IA, EP, EVD without the CR stream); INVALID_PARAMETER for a qualifier that names no service;
+    /// INVALID_STATE unless the EP is unconnected; CONN_QUAL_IN_USE; INSUFFICIENT_RESOURCES.
+    pub fn rsp_create(
+        &mut self,
+        ia: IaHandle,
+        conn_qual: u64,
+        ep: Option<EpHandle>,
+        evd: EvdHandle,
+    ) -> DatResult<RspHandle> {
+        self.objects.ias.get(ia)?;
+        if let Some(ep) = ep {
+            self.objects.eps.get(ep).and_then(|ep| ep.ia.check(ia, HandleType::Ep))?;
+        }
+        let service_id = self.check_service(ia, conn_qual, evd)?;
+        if let Some(ep) = ep {
+            EpCall::Reserve.in_state(self.objects.eps.get(ep)?.state)?;
+        }
+        let rsp = Rsp { ia, conn_qual, service_id, evd, ep, used: false };
+        let rsp =
+            self.objects.rsps.insert(rsp).map_err(|_| DatReturn::new(ReturnType::InsufficientResources))?;
+        let owner = OWNER_PSP | OWNER_RSP | u32::from(rsp.any().slot());
+        if let Err(error) = self.listen(service_id, owner, 1) {
+            let _ = self.objects.rsps.remove(rsp);
+            return Err(error);
+        }
+        self.objects.evds.get_mut(evd)?.users += 1;
+        if let Some(ep) = ep {
+            self.move_ep(ep, EpEvent::Reserved);
+        }
+        Ok(rsp)
+    }
+
+    /// `dat_rsp_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rsp_query(&self, rsp: RspHandle) -> DatResult<RspParameters> {
+        let rsp = self.objects.rsps.get(rsp)?;
+        Ok(RspParameters { ia: rsp.ia, conn_qual: rsp.conn_qual, evd: rsp.evd, ep: rsp.ep })
+    }
+
+    /// `dat_rsp_free`: the EP is unconnected again, unless its request has come: that must still be answered.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rsp_free(&mut self, rsp: RspHandle) -> DatResult<()> {
+        let rsp = self.objects.rsps.remove(rsp)?;
+        if !rsp.used {
+            self.device.port.cm().unlisten(rsp.service_id);
+            if let Some(ep) = rsp.ep {
+                self.move_ep(ep, EpEvent::Released);
+            }
+        }
+        if let Ok(evd) = self.objects.evds.get_mut(rsp.evd) {
+            evd.users = evd.users.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// The service point that the CM's owner cookie names, if it takes requests.
+    pub(crate) fn target_of(&self, owner: u32) -> Option<Target> {
+        let slot = owner as u16;
+        if owner & OWNER_RSP != 0 { self.rsp_target(slot) } else { self.psp_target(slot) }
+    }
+
+    fn psp_target(&self, slot: u16) -> Option<Target> {
+        let psp = self.objects.psps.at(slot)?;
+        Some(Target {
+            sp: ServicePoint::Psp(self.objects.psps.handle_at(slot)?),
+            ia: psp.ia,
+            conn_qual: psp.conn_qual,
+            service_id: psp.service_id,
+            evd: psp.evd,
+            source: match psp.flags {
+                PspFlags::Consumer => EpSource::Consumer,
+                PspFlags::Provider => EpSource::Provider,
+            },
+        })
+    }
+
+    fn rsp_target(&self, slot: u16) -> Option<Target> {
+        let rsp = self.objects.rsps.at(slot).filter(|rsp| !rsp.used)?;
+        Some(Target {
+            sp: ServicePoint::Rsp(self.objects.rsps.handle_at(slot)?),
+            ia: rsp.ia,
+            conn_qual: rsp.conn_qual,
+            service_id: rsp.service_id,
+            evd: rsp.evd,
+            source: rsp.ep.map_or(EpSource::Provider, EpSource::Reserved),
+        })
+    }
+
+    /// The service point of an IA that owns a qualifier and takes requests.
+    pub(crate) fn target_for(&self, ia: IaHandle, conn_qual: u64) -> Option<Target> {
+        let psps = (0..self.objects.psps.end()).filter_map(|slot| self.psp_target(slot));
+        let rsps = (0..self.objects.rsps.end()).filter_map(|slot| self.rsp_target(slot));
+        psps.chain(rsps).find(|target| target.ia == ia && target.conn_qual == conn_qual)
+    }
+
+    /// A service point has given a request to its consumer: a reserved one has done its duty.
+    pub(crate) fn target_used(&mut self, target: &Target) {
+        let ServicePoint::Rsp(rsp) = target.sp else { return };
+        if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
+            rsp.used = true;
+            self.device.port.cm().unlisten(target.service_id);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Extension: atomic operations on the peer's memory. Not of DAT 1.2; the rules of posts hold for them.
+
+use driver_mlx::{Platform, RKey, SendOp};
+
+use crate::adapter::Adapter;
+use crate::base::event::DtoOperation;
+use crate::base::handle::EpHandle;
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet};
+use crate::ep::dto::{RDMA_FLAGS, Request};
+
+/// Bytes that an atomic operation is about.
+const ATOMIC: u64 = 8;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Extension: if the peer's 8 bytes are `compare`, they become `swap`; what they were comes into `local`. The numbers are in
+    /// the byte order of the peer's processor.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_rdma_read`]; LENGTH_ERROR unless both buffers are of 8 bytes; INVALID_PARAMETER for a target that is
+    /// no multiple of 8; MODEL_NOT_SUPPORTED if the device has no atomics.
+    #[allow(clippy::too_many_arguments)]
+    pub fn ep_post_compare_swap(
+        &mut self,
+        ep: EpHandle,
+        local: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        compare: u64,
+        swap: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let rkey = RKey::new(remote.rmr_context);
+        let op = SendOp::CompareSwap { raddr: remote.target_address, rkey, compare, swap };
+        self.post_atomic(ep, local, user_cookie, remote, flags, op, DtoOperation::CompareSwap)
+    }
+
+    /// Extension: adds to the peer's 8 bytes; what they were before comes into `local`. The numbers are in the byte order of the
+    /// peer's processor.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_compare_swap`].
+    pub fn ep_post_fetch_add(
+        &mut self,
+        ep: EpHandle,
+        local: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        add: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let rkey = RKey::new(remote.rmr_context);
+        let op = SendOp::FetchAdd { raddr: remote.target_address, rkey, add };
+        self.post_atomic(ep, local, user_cookie, remote, flags, op, DtoOperation::FetchAdd)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn post_atomic(
+        &mut self,
+        ep: EpHandle,
+        local: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+        op: SendOp,
+        operation: DtoOperation,
+    ) -> DatResult<()> {
+        self.objects.eps.get(ep)?;
+        if !self.device.hca.caps().atomic {
+            return Err(DatReturn::new(ReturnType::ModelNotSupported));
+        }
+        if local.segment_length != ATOMIC || remote.segment_length != ATOMIC {
+            return Err(DatReturn::new(ReturnType::LengthError));
+        }
+        if !remote.target_address.is_multiple_of(ATOMIC) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
+        }
+        let request = Request { op, operation, allowed: RDMA_FLAGS, remote_length: Some(ATOMIC) };
+        self.post_request(ep, core::slice::from_ref(local), user_cookie, flags, request)
+    }
+}

@@ -1,0 +1,219 @@
+//! `dat_ep_modify`: what may be changed, in which states, and how. DAT 1.2, endpoint management.
+
+use crate::base::fields::EpFields;
+use crate::base::states::EpCall;
+use driver_mlx::{LKey, Platform, Sge};
+
+use crate::adapter::Adapter;
+use crate::base::attr::{EpAttributes, EpParameters};
+use crate::base::handle::{EpHandle, PzHandle, Typed};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::EpState;
+use crate::ep::endpoint::{MAX_IOV, max_write, reclaim_every};
+use crate::ep::plan::Plan;
+use crate::ep::streams::Streams;
+use crate::ep::work::Work;
+
+/// What no call changes.
+const FIXED: EpFields = EpFields::IA_HANDLE
+    .union(EpFields::EP_STATE)
+    .union(EpFields::LOCAL_IA_ADDRESS_PTR)
+    .union(EpFields::LOCAL_PORT_QUAL)
+    .union(EpFields::REMOTE_IA_ADDRESS_PTR)
+    .union(EpFields::REMOTE_PORT_QUAL)
+    .union(EpFields::SRQ_HANDLE)
+    .union(EpFields::SRQ_SOFT_HW);
+/// What only an unconnected EP takes: our extensions are the provider's own attributes.
+const SPECIFIC: EpFields = EpFields::NUM_TRANSPORT_ATTR
+    .union(EpFields::TRANSPORT_SPECIFIC_ATTR)
+    .union(EpFields::NUM_PROVIDER_ATTR)
+    .union(EpFields::PROVIDER_SPECIFIC_ATTR);
+
+const BAD_VALUE: DatReturn = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3);
+
+/// The attributes with what the mask names taken from `from`.
+fn merge(mask: EpFields, into: &EpAttributes, from: &EpAttributes) -> EpAttributes {
+    let mut out = *into;
+    let has = |field| mask.contains(field);
+    macro_rules! take {
+        ($($field:ident $member:ident),*) => { $(if has(EpFields::$field) { out.$member = from.$member; })* };
+    }
+    take!(
+        MAX_MESSAGE_SIZE max_message_size,
+        MAX_RDMA_SIZE max_rdma_size,
+        QOS qos,
+        RECV_COMPLETION_FLAGS recv_completion_flags,
+        REQUEST_COMPLETION_FLAGS request_completion_flags,
+        MAX_RECV_DTOS max_recv_dtos,
+        MAX_REQUEST_DTOS max_request_dtos,
+        MAX_RECV_IOV max_recv_iov,
+        MAX_REQUEST_IOV max_request_iov,
+        MAX_RDMA_READ_IN max_rdma_read_in,
+        MAX_RDMA_READ_OUT max_rdma_read_out,
+        MAX_RDMA_READ_IOV max_rdma_read_iov,
+        MAX_RDMA_WRITE_IOV max_rdma_write_iov
+    );
+    if has(EpFields::PROVIDER_SPECIFIC_ATTR) {
+        (out.retry_count, out.rnr_retry, out.rnr_timer) = (from.retry_count, from.rnr_retry, from.rnr_timer);
+        (out.sl, out.traffic_class) = (from.sl, from.traffic_class);
+    }
+    out
+}
+
+/// Whether two sets of attributes ask for different queues.
+fn other_queues(a: &EpAttributes, b: &EpAttributes) -> bool {
+    let shape = |of: &EpAttributes| {
+        (
+            (of.max_recv_dtos, of.max_request_dtos, of.max_recv_iov, of.max_request_iov),
+            (of.max_rdma_read_iov, of.max_rdma_write_iov),
+        )
+    };
+    shape(a) != shape(b)
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_ep_modify`: takes what `mask` names from `parameters`. Receives already posted stay; those that do not fit a new
+    /// protection zone will end with a protection error. An EP that the provider made gets zone and EVDs here.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for a field that cannot be changed (ARG2) or a value that cannot be (ARG3);
+    /// INVALID_STATE if the state forbids the change, or receives are posted and their completion flags or number would not
+    /// fit; INSUFFICIENT_RESOURCES. Nothing has changed then.
+    pub fn ep_modify(
+        &mut self,
+        handle: EpHandle,
+        mask: EpFields,
+        parameters: &EpParameters,
+    ) -> DatResult<()> {
+        let ep = self.objects.eps.get(handle)?;
+        if mask.intersects(FIXED) || !EpFields::all().contains(mask) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        }
+        let attributes = !(FIXED | SPECIFIC | EpFields::PZ_HANDLE);
+        for (fields, call) in [
+            (SPECIFIC, EpCall::ModifySpecific),
+            (EpFields::PZ_HANDLE, EpCall::ModifyPz),
+            (attributes, EpCall::ModifyAttributes),
+        ] {
+            if mask.intersects(fields) {
+                call.in_state(ep.state)?;
+            }
+        }
+        let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
+        let pd = match pz {
+            Some(pz) => self.zone(pz, ep.ia).map_err(|_| BAD_VALUE)?,
+            None => Default::default(),
+        };
+        let old = ep.streams();
+        let streams = Streams {
+            recv: if mask.contains(EpFields::RECV_EVD_HANDLE) { parameters.recv_evd } else { old.recv },
+            request: if mask.contains(EpFields::REQUEST_EVD_HANDLE) {
+                parameters.request_evd
+            } else {
+                old.request
+            },
+            connect: if mask.contains(EpFields::CONNECT_EVD_HANDLE) {
+                parameters.connect_evd
+            } else {
+                old.connect
+            },
+        };
+        self.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
+        let merged = merge(mask, &ep.attributes, &parameters.attributes);
+        let lenient = ep.state == EpState::TentativeConnectionPending;
+        let attributes = self.check_attributes(&streams, Some(&merged), lenient, BAD_VALUE)?;
+        let posted = ep.receives.outstanding();
+        if posted > 0 {
+            let loses = streams.recv.is_none() || pz.is_none() || attributes.max_recv_dtos < posted;
+            let flags = attributes.recv_completion_flags != ep.attributes.recv_completion_flags;
+            if loses || flags {
+                return Err(ep.state.invalid());
+            }
+        }
+        let plan = Plan { pd, streams, srq: ep.srq, attributes };
+        if let (Some(srq), true) = (ep.srq, mask.contains(EpFields::PZ_HANDLE)) {
+            self.check_srq_zone(srq, pd)?;
+        }
+        self.usable()?;
+        // The EP's own places do not stand in its way.
+        self.detach(handle);
+        let result = self.apply(handle, pz, &plan);
+        self.attach(handle);
+        result
+    }
+
+    /// Carries a change out, or leaves everything as it is. The EP is counted in nowhere meanwhile.
+    fn apply(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
+        self.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
+        let (requests, receives) =
+            self.places_needed(Some(handle), plan.srq, &plan.streams, &plan.attributes);
+        self.make_room(&plan.streams, requests, receives)?;
+        let ep = self.objects.eps.get(handle)?;
+        let same_queues = ep.pz == pz
+            && (ep.recv_evd, ep.request_evd) == (plan.streams.recv, plan.streams.request)
+            && !other_queues(&ep.attributes, &plan.attributes);
+        if !same_queues {
+            self.rebuild(handle, pz, plan)?;
+        }
+        let (max_message, max_rdma) = self.longest(&plan.attributes);
+        let ep = self.objects.eps.get_mut(handle)?;
+        (ep.pz, ep.pd) = (pz, plan.pd);
+        (ep.recv_evd, ep.request_evd) = (plan.streams.recv, plan.streams.request);
+        ep.connect_evd = plan.streams.connect;
+        ep.attributes = plan.attributes;
+        (ep.max_message, ep.max_rdma) = (max_message, max_rdma);
+        ep.max_write = max_write(&plan.attributes, max_rdma);
+        ep.reclaim_every = reclaim_every(&plan.attributes);
+        Ok(())
+    }
+
+    /// Another QP in the stead of the EP's; the receives move.
+    fn rebuild(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
+        let (most_requests, most_receives) = plan.counts();
+        let (requests, mut receives) = (Work::new(most_requests), Work::new(most_receives));
+        let mut qp = match pz {
+            None => None,
+            Some(_) => Some(self.build_qp(plan, handle.any().slot())?),
+        };
+        if let Some(new) = &mut qp
+            && let Err(error) = self.move_receives(handle, new, &mut receives)
+        {
+            let _ = qp.map(|qp| self.device.hca.destroy_qp(qp));
+            return Err(error);
+        }
+        let qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
+        let ep = self.objects.eps.get_mut(handle)?;
+        let streams = ep.streams();
+        let old_qpn = core::mem::replace(&mut ep.qpn, qpn);
+        let old_qp = core::mem::replace(&mut ep.qp, qp);
+        (ep.requests, ep.receives) = (requests, receives);
+        if let Some(old) = old_qp {
+            // The EP has its new QP whatever becomes of the old one.
+            let _ = self.give_up_qp(old, old_qpn, &streams, plan.srq);
+        }
+        Ok(())
+    }
+
+    /// Posts the receives of the EP's QP on another one, in their order.
+    fn move_receives(
+        &self,
+        handle: EpHandle,
+        new: &mut driver_mlx::Qp<P::Bar>,
+        receives: &mut Work,
+    ) -> DatResult<()> {
+        const FAILED: DatReturn = DatReturn::new(ReturnType::InternalError);
+        let ep = self.objects.eps.get(handle)?;
+        let Some(old) = &ep.qp else { return Ok(()) };
+        let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
+        for nth in 0..ep.receives.outstanding() {
+            let (count, kept) = old.posted_recv(nth as u16, &mut sges).ok_or(FAILED)?;
+            let sges = sges.get(..count).ok_or(FAILED)?;
+            new.post_recv(sges, kept).map_err(|error| match error {
+                driver_mlx::PostError::TooManySges => BAD_VALUE,
+                _ => FAILED,
+            })?;
+            receives.posted();
+        }
+        Ok(())
+    }
+}

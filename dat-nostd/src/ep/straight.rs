@@ -1,0 +1,151 @@
+//! Messages on connections in good order: sends of one segment, and receives taken and posted many at a time. The hot path of a
+//! consumer that exchanges short messages.
+
+use crate::base::states::EpCall;
+use driver_mlx::{Platform, SendFlags, Sge};
+
+use crate::adapter::Adapter;
+use crate::base::event::DtoOperation;
+use crate::base::handle::{EpHandle, EvdHandle};
+use crate::base::ret::DatResult;
+use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv};
+use crate::ep::work::Note;
+use crate::mem::lmr::lmr_of;
+
+/// A receive that ended well: what [`Adapter::evd_dequeue_receives`] takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceivedDto {
+    /// The consumer's cookie of the receive.
+    pub user_cookie: u64,
+    /// Bytes that arrived.
+    pub length: u32,
+}
+
+/// Flags of a send that goes straight.
+const STRAIGHT: CompletionFlags = CompletionFlags::SUPPRESS.union(CompletionFlags::SOLICITED_WAIT);
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// The usual send, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing was
+    /// posted, and the general way says what is the matter.
+    #[inline(always)]
+    pub(crate) fn send_plain(
+        &mut self,
+        handle: EpHandle,
+        segment: &LmrTriplet,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> Option<()> {
+        let ep = self.objects.eps.get_mut(handle).ok()?;
+        // On a device that is gone nothing is connected any more.
+        if ep.state != EpState::Connected || !STRAIGHT.contains(flags) || ep.requests.is_full() {
+            return None;
+        }
+        let lmr = self.objects.lmrs.at((segment.lmr_context >> 16) as u16)?;
+        let length = segment.segment_length;
+        if lmr.context != segment.lmr_context || lmr.pd != ep.pd || length > lmr.length {
+            return None;
+        }
+        let outside = segment.virtual_address.wrapping_sub(lmr.start) > lmr.length - length;
+        if outside || length > ep.max_message || ep.attributes.max_request_iov == 0 {
+            return None;
+        }
+        let mut marks = 0;
+        let mut suppressed = 0;
+        let mut send_flags = SendFlags::SIGNALED;
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            marks = Note::SUPPRESS;
+            // Every so often one completes visibly to us, so that the slots of those before it come back.
+            if ep.suppressed + 1 < ep.reclaim_every {
+                send_flags = SendFlags::empty();
+                suppressed = ep.suppressed + 1;
+            }
+        }
+        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
+            send_flags |= SendFlags::SOLICITED;
+        }
+        let qp = ep.qp.as_mut()?;
+        let kept = Note::new(length as u32, DtoOperation::Send, marks).with(user_cookie);
+        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
+        if !qp.send_plain(sge, kept, send_flags) {
+            return None;
+        }
+        ep.requests.posted();
+        ep.suppressed = suppressed;
+        Some(())
+    }
+
+    /// Extension: posts a receive of one segment of `length` bytes for each address and cookie, and tells the device of all of them at
+    /// once. Gives how many were posted, the first so many: those after them, if any, are for [`Adapter::ep_post_recv`], which does the
+    /// same one by one, or says why not.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE as for [`Adapter::ep_post_recv`]; PRIVILEGES_VIOLATION for a context that names no LMR.
+    #[inline]
+    pub fn ep_post_receives(
+        &mut self,
+        handle: EpHandle,
+        lmr_context: u32,
+        length: u32,
+        receives: &[(u64, u64)],
+    ) -> DatResult<usize> {
+        let ep = self.objects.eps.get_mut(handle)?;
+        EpCall::PostRecv.in_state(ep.state)?;
+        let lmr = lmr_of(&self.objects.lmrs, lmr_context)?;
+        let writable = lmr.pd == ep.pd && lmr.privileges.contains(MemPriv::LOCAL_WRITE);
+        if self.device.dead || !writable || u64::from(length) > lmr.length || ep.attributes.max_recv_iov == 0
+        {
+            return Ok(0);
+        }
+        let Some(qp) = &mut ep.qp else { return Ok(0) };
+        let room = ep.receives.limit.saturating_sub(ep.receives.outstanding());
+        let receives = receives.get(..room as usize).unwrap_or(receives);
+        let (start, last) = (lmr.start, lmr.length - u64::from(length));
+        let note = Note::new(length, DtoOperation::Receive, 0).0;
+        let inside = |address: u64| address.wrapping_sub(start) <= last;
+        let posted = qp.post_receives((length, lmr.region.lkey), note, receives, inside);
+        ep.receives.head = ep.receives.head.wrapping_add(u32::from(posted));
+        Ok(usize::from(posted))
+    }
+
+    /// Extension: whether there is nothing in an EVD, as far as is known without polling the adapter, which
+    /// [`Adapter::evd_dequeue`] does then. False also if the EVD is not an ordinary one now: the other call tells.
+    #[inline]
+    #[must_use]
+    pub fn evd_is_quiet(&mut self, evd: EvdHandle) -> bool {
+        let Ok(state) = self.objects.evds.get_mut(evd) else { return false };
+        let plain = state.is_plain() || state.find_plain();
+        plain && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
+    }
+
+    /// Extension: takes arrivals of messages from the head of an EVD: receives of connected EPs that ended well, without immediate data,
+    /// as many as there are and `out` has room for. Gives their number. 0 if the next event is any other or there is none:
+    /// [`Adapter::evd_dequeue`] tells.
+    #[inline]
+    pub fn evd_dequeue_receives(&mut self, evd: EvdHandle, out: &mut [ReceivedDto]) -> usize {
+        let Ok(state) = self.objects.evds.get_mut(evd) else { return 0 };
+        let plain = state.is_plain() || state.find_plain();
+        let Some(cq) = state.cq.as_mut().filter(|_| plain) else { return 0 };
+        let mut count = 0;
+        while let Some(out) = out.get_mut(count..)
+            && let Some(index) = cq.next_message()
+            && let Some(ep) = self.objects.eps.at_mut(index as u16)
+            && let Some(qp) = &mut ep.qp
+        {
+            // Only then the completion is nothing but a completion.
+            if ep.state != EpState::Connected {
+                break;
+            }
+            let taken = cq.take_messages(qp, out, |kept, length| {
+                // The device's claim is bounded by what was posted.
+                ReceivedDto { user_cookie: kept.cookie, length: length.min(Note(kept.note).length()) }
+            });
+            if taken == 0 {
+                break;
+            }
+            ep.receives.retired(taken);
+            count += usize::from(taken);
+        }
+        state.count_taken(count);
+        count
+    }
+}

@@ -1,0 +1,22 @@
+//! Watermarks of an endpoint: how many receive buffers it may hold.
+
+use crate::base::types::WATERMARK_INFINITE;
+
+/// An EP's high watermarks; [`WATERMARK_INFINITE`] is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watermarks {
+    /// Told once, then forgotten.
+    pub(crate) soft: i32,
+    pub(crate) hard: i32,
+}
+
+impl Watermarks {
+    /// Whether there is one.
+    pub(crate) fn any(&self) -> bool {
+        self.soft != WATERMARK_INFINITE || self.hard != WATERMARK_INFINITE
+    }
+}
+
+pub(crate) fn exceeds(held: u32, mark: i32) -> bool {
+    mark != WATERMARK_INFINITE && i64::from(held) > i64::from(mark)
+}

@@ -1,0 +1,178 @@
+//! What an endpoint knows of its outstanding operations: counters, and what the driver keeps of each beside the consumer's cookie.
+
+use driver_mlx::Kept;
+
+use crate::base::event::DtoOperation;
+
+/// What the driver keeps for us with a work request, beside the consumer's cookie.
+///
+/// | bits | content |
+/// |---|---|
+/// | 63–32 | bytes |
+/// | 31–16 | of a bind its place among those on their way |
+/// | 15–13 | operation |
+/// | 11 | a bind |
+/// | 10 | our own marker |
+/// | 9 | posted UNSIGNALLED |
+/// | 8 | posted SUPPRESS |
+/// | 7–0 | the driver's own |
+#[derive(Clone, Copy)]
+pub(crate) struct Note(pub(crate) u64);
+
+impl Note {
+    pub(crate) const SUPPRESS: u64 = 1 << 8;
+    pub(crate) const UNSIGNALLED: u64 = 1 << 9;
+    pub(crate) const MARKER: u64 = 1 << 10;
+    pub(crate) const BIND: u64 = 1 << 11;
+
+    #[inline(always)]
+    pub(crate) fn new(length: u32, operation: DtoOperation, marks: u64) -> Self {
+        Self(u64::from(length) << 32 | (operation as u64) << 13 | marks)
+    }
+
+    /// Of the bind at this place of those on their way.
+    pub(crate) fn bind(place: u16, marks: u64) -> Self {
+        Self(u64::from(place) << 16 | marks | Self::BIND)
+    }
+
+    /// With the consumer's cookie, as the driver takes it.
+    #[inline(always)]
+    pub(crate) fn with(self, cookie: u64) -> Kept {
+        Kept { cookie, note: self.0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn length(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The place of a bind among those on their way.
+    pub(crate) fn place(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    #[inline(always)]
+    pub(crate) fn operation(self) -> DtoOperation {
+        const OPERATIONS: [DtoOperation; 8] = [
+            DtoOperation::Send,
+            DtoOperation::Receive,
+            DtoOperation::RdmaWrite,
+            DtoOperation::RdmaRead,
+            DtoOperation::CompareSwap,
+            DtoOperation::FetchAdd,
+            DtoOperation::FetchAdd,
+            DtoOperation::FetchAdd,
+        ];
+        OPERATIONS[(self.0 >> 13 & 7) as usize]
+    }
+
+    /// Whether success is not told.
+    #[inline(always)]
+    pub(crate) fn is_silent(self) -> bool {
+        self.0 & (Self::SUPPRESS | Self::MARKER) != 0
+    }
+
+    /// Whether there is more to it than a transfer that is told.
+    #[inline(always)]
+    pub(crate) fn is_special(self) -> bool {
+        self.0 & (Self::SUPPRESS | Self::MARKER | Self::BIND) != 0
+    }
+
+    pub(crate) fn is_bind(self) -> bool {
+        self.0 & Self::BIND != 0
+    }
+
+    pub(crate) fn is_marker(self) -> bool {
+        self.0 & Self::MARKER != 0
+    }
+
+    pub(crate) fn is_unsignalled(self) -> bool {
+        self.0 & Self::UNSIGNALLED != 0
+    }
+}
+
+/// One direction's operations: how many were posted, are done, may be outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Operations posted, circular.
+    pub(crate) head: u32,
+    /// Operations retired.
+    pub(crate) tail: u32,
+    pub(crate) limit: u32,
+}
+
+impl Work {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { head: 0, tail: 0, limit }
+    }
+
+    /// Forgets everything outstanding, as a fresh QP has.
+    pub(crate) fn clear(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    #[inline(always)]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// Whether no more may be outstanding.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.outstanding() >= self.limit
+    }
+
+    /// One more has been posted.
+    #[inline(always)]
+    pub(crate) fn posted(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
+    /// So many more are done.
+    #[inline(always)]
+    pub(crate) fn retired(&mut self, count: u16) {
+        self.tail = self.tail.wrapping_add(u32::from(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_carry_everything() {
+        let note = Note::new(0x8000_0000, DtoOperation::RdmaRead, Note::SUPPRESS | Note::UNSIGNALLED);
+        assert_eq!((note.length(), note.operation()), (0x8000_0000, DtoOperation::RdmaRead));
+        assert!(note.is_silent() && note.is_unsignalled() && !note.is_marker() && !note.is_bind());
+        assert_eq!(note.with(7), Kept { cookie: 7, note: note.0 });
+        for operation in [
+            DtoOperation::Send,
+            DtoOperation::Receive,
+            DtoOperation::RdmaWrite,
+            DtoOperation::RdmaRead,
+            DtoOperation::CompareSwap,
+            DtoOperation::FetchAdd,
+        ] {
+            let note = Note::new(u32::MAX, operation, 0);
+            assert_eq!((note.operation(), note.is_special(), note.0 & 0xff), (operation, false, 0));
+        }
+        assert!(Note::new(0, DtoOperation::Send, Note::MARKER).is_silent());
+        let bind = Note::bind(0xabcd, Note::UNSIGNALLED);
+        assert_eq!(bind.place(), 0xabcd);
+        assert!(bind.is_bind() && bind.is_special() && bind.is_unsignalled() && !bind.is_silent());
+        assert_eq!(bind.0 & 0xff, 0);
+    }
+
+    #[test]
+    fn work_counts() {
+        let mut work = Work::new(2);
+        assert!(!work.is_full());
+        (work.head, work.tail) = (u32::MAX, u32::MAX);
+        work.posted();
+        work.posted();
+        assert_eq!((work.outstanding(), work.is_full()), (2, true));
+        work.retired(2);
+        assert_eq!((work.outstanding(), work.is_full()), (0, false));
+        assert!(Work::new(0).is_full());
+    }
+}

@@ -1,0 +1,172 @@
+//! Event dispatchers: query, notification, size, software events. DAT 1.2, event management.
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::base::attr::EvdParameters;
+use crate::base::event::EventData;
+use crate::base::handle::{CnoHandle, EvdHandle, HandleType};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::{EvdFlags, EvdState};
+use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification};
+use crate::mem::lmr::creation_error;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_evd_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_query(&self, evd: EvdHandle) -> DatResult<EvdParameters> {
+        let evd = self.objects.evds.get(evd)?;
+        let mut state = if evd.enabled { EvdState::ENABLED } else { EvdState::DISABLED };
+        state |= if evd.waitable { EvdState::WAITABLE } else { EvdState::UNWAITABLE };
+        state |= match evd.notification {
+            Notification::Threshold => EvdState::CONFIG_THRESHOLD,
+            Notification::Unsignalled => EvdState::CONFIG_NOTIFY,
+            Notification::Solicited => EvdState::CONFIG_SOLICITED,
+        };
+        Ok(EvdParameters {
+            ia: evd.ia,
+            evd_qlen: evd.qlen,
+            evd_state: state,
+            cno: evd.cno,
+            evd_flags: evd.flags,
+        })
+    }
+
+    /// `dat_evd_modify_cno`: from now on notifying arrivals trigger this CNO, or none.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (EVD, CNO).
+    pub fn evd_modify_cno(&mut self, evd: EvdHandle, cno: Option<CnoHandle>) -> DatResult<()> {
+        let state = self.objects.evds.get(evd)?;
+        let (before, seen) = (state.cno, state.position());
+        if let Some(cno) = cno {
+            self.objects.cnos.get(cno).and_then(|of| of.ia.check(state.ia, HandleType::Cno))?;
+        }
+        if before == cno {
+            return Ok(());
+        }
+        let state = self.objects.evds.get_mut(evd)?;
+        state.cno = cno;
+        // What was looked at before belongs to the CNO of that time.
+        state.announced = seen;
+        if let Some(Ok(cno)) = cno.map(|cno| self.objects.cnos.get_mut(cno)) {
+            cno.users += 1;
+        }
+        if let Some(before) = before {
+            self.detach_from_cno(before);
+        }
+        Ok(())
+    }
+
+    /// `dat_evd_enable`: arrivals trigger the CNO.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_enable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.objects.evds.get_mut(evd)?.enabled = true;
+        Ok(())
+    }
+
+    /// `dat_evd_disable`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_disable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.objects.evds.get_mut(evd)?.enabled = false;
+        Ok(())
+    }
+
+    /// `dat_evd_set_unwaitable`: an open wait ends with INVALID_STATE, and so do later ones.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        let evd = self.objects.evds.get_mut(evd)?;
+        evd.waitable = false;
+        if let Some(wait) = &mut evd.wait {
+            wait.interrupted = true;
+        }
+        Ok(())
+    }
+
+    /// `dat_evd_clear_unwaitable`. A wait that `evd_set_unwaitable` has ended stays ended.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn evd_clear_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.objects.evds.get_mut(evd)?.waitable = true;
+        Ok(())
+    }
+
+    /// `dat_evd_post_se`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER if the EVD takes no software events; QUEUE_FULL, and the event is not queued.
+    pub fn evd_post_se(&mut self, handle: EvdHandle, value: u64) -> DatResult<()> {
+        let evd = self.objects.evds.get_mut(handle)?;
+        if !evd.flags.contains(EvdFlags::SOFTWARE) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
+        }
+        let position = evd.position();
+        if !evd.push(&mut self.objects.events, position, EventData::Software { value }) {
+            return Err(DatReturn::new(ReturnType::QueueFull));
+        }
+        self.progress.happened = true;
+        self.arrived(handle);
+        Ok(())
+    }
+
+    /// `dat_evd_resize`. At least `min_qlen` events fit afterwards; events queued or on their way are kept. What attached EPs
+    /// may cause at once stays possible, so a CQ does not become smaller than that.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for a length of 0; INVALID_STATE if more events than that are queued;
+    /// INSUFFICIENT_RESOURCES.
+    pub fn evd_resize(&mut self, handle: EvdHandle, min_qlen: u32) -> DatResult<()> {
+        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceTevd);
+        let evd = self.objects.evds.get(handle)?;
+        if min_qlen == 0 || min_qlen > i32::MAX as u32 {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        }
+        if min_qlen > MAX_QLEN {
+            return Err(FULL);
+        }
+        if evd.completions() + evd.queue.len() > min_qlen {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
+        }
+        self.usable()?;
+        let software = evd.software_events(min_qlen);
+        let before = evd.queue.limit();
+        let evd = self.objects.evds.get_mut(handle)?;
+        if !self.objects.events.resize(&mut evd.queue, software.max(LEAST_EVENTS)) {
+            return Err(FULL);
+        }
+        if let Err(error) = self.resize_cq(handle, min_qlen) {
+            let evd = self.objects.evds.get_mut(handle)?;
+            // Going back asks for no more than there was.
+            let _ = self.objects.events.resize(&mut evd.queue, before);
+            return Err(error);
+        }
+        let evd = self.objects.evds.get_mut(handle)?;
+        evd.qlen = evd.cq.as_ref().map_or(evd.queue.limit(), driver_mlx::Cq::capacity);
+        Ok(())
+    }
+
+    /// Makes the CQ of an EVD hold so many completions, and all that attached EPs may cause.
+    pub(crate) fn resize_cq(&mut self, handle: EvdHandle, entries: u32) -> DatResult<()> {
+        let evd = self.objects.evds.get_mut(handle)?;
+        let entries = entries.max(evd.reserved);
+        let Some(cq) = &mut evd.cq else { return Ok(()) };
+        if cq.capacity() >= entries {
+            return Ok(());
+        }
+        self.device
+            .hca
+            .resize_cq(cq, entries)
+            .map_err(|error| creation_error(error, Subtype::ResourceTevd))?;
+        evd.qlen = cq.capacity();
+        Ok(())
+    }
+}

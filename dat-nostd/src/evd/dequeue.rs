@@ -1,0 +1,257 @@
+//! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
+
+use crate::base::states::EvdCall;
+use driver_mlx::{Completion, Platform, SendCompletion};
+
+use crate::adapter::Adapter;
+use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
+use crate::base::handle::EvdHandle;
+use crate::base::ret::{DatResult, DatReturn};
+use crate::base::types::DtoStatus;
+use crate::ep::endpoint::Ep;
+use crate::ep::work::Note;
+use crate::evd::completion::deliver;
+use crate::evd::dispatcher::is_due;
+use crate::evd::reaction::Reaction;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
+    ///
+    /// # Errors
+    /// QUEUE_EMPTY (without class bits, see [`DatReturn::QUEUE_EMPTY`]); INVALID_HANDLE; INVALID_STATE while a wait is open or
+    /// after an overflow.
+    #[inline]
+    pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        // The usual event where much is posted: a request is done. Everything else goes elsewhere, without coming back here, so that this
+        // way keeps to registers.
+        let Ok(state) = self.objects.evds.get_mut(evd) else { return self.dequeue_any(evd) };
+        if !state.is_plain() {
+            return self.dequeue_any(evd);
+        }
+        let Some(cq) = &mut state.cq else { return self.dequeue_any(evd) };
+        let Some(completion) = cq.poll_send() else { return self.dequeue_any(evd) };
+        // Whatever the state of its EP, a success of a request is nothing but a completion.
+        let Some(ep) = self.objects.eps.at_mut(completion.user_index() as u16) else {
+            return self.dequeue_sent(evd, completion);
+        };
+        let Some(qp) = &mut ep.qp else { return self.dequeue_sent(evd, completion) };
+        let Some(kept) = qp.retire_oldest(&completion, |kept| !Note(kept.note).is_special()) else {
+            return self.dequeue_sent(evd, completion);
+        };
+        ep.requests.retired(1);
+        state.count_consumed(true);
+        let note = Note(kept.note);
+        let data = EventData::Dto(DtoCompletion {
+            ep: ep.handle,
+            user_cookie: kept.cookie,
+            transferred_length: u64::from(note.length()),
+            operation: note.operation(),
+            status: DtoStatus::Success,
+            received: Received::Plain,
+            vendor_syndrome: 0,
+        });
+        Ok(Event { evd, data })
+    }
+
+    /// A success of a send queue that is not simply that of its oldest request.
+    #[inline(never)]
+    fn dequeue_sent(&mut self, evd: EvdHandle, completion: SendCompletion) -> DatResult<Event> {
+        match self.dequeued(evd, completion.into()) {
+            Some(event) => Ok(event),
+            None => self.dequeue_any(evd),
+        }
+    }
+
+    /// The event of a completion taken from the CQ, if it is one.
+    #[inline(never)]
+    fn dequeued(&mut self, evd: EvdHandle, completion: Completion) -> Option<Event> {
+        let index = completion.user_index() as u16;
+        let (delivered, reaction) = match self.objects.eps.at_mut(index) {
+            Some(ep) if ep.owns(&completion) => {
+                let reaction = ep.reaction(&completion);
+                (deliver(ep, &mut self.objects.shared, &completion), reaction)
+            }
+            _ => {
+                self.progress.counters.stale_completions += 1;
+                (None, Reaction::None)
+            }
+        };
+        // Before the reaction, which asks how many completions there are.
+        if let Ok(state) = self.objects.evds.get_mut(evd) {
+            state.count_consumed(delivered.is_some());
+        }
+        // Success on a connected EP: nothing but the event.
+        if reaction != Reaction::None {
+            self.react(index, reaction);
+        }
+        delivered.map(|data| Event { evd, data })
+    }
+
+    /// Anything at all, looked for in the CQ first.
+    #[inline(never)]
+    fn dequeue_any(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        let state = self.objects.evds.get_mut(evd)?;
+        if state.find_plain()
+            && let Some(cq) = &mut state.cq
+        {
+            match cq.poll() {
+                Ok(Some(completion)) => {
+                    if let Some(event) = self.dequeued(evd, completion) {
+                        return Ok(event);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    state.count_consumed(false);
+                    self.bad_completion();
+                }
+            }
+        }
+        self.evd_dequeue_slow(evd)
+    }
+
+    #[inline(never)]
+    fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        let state = self.objects.evds.get(evd)?;
+        EvdCall::Dequeue.in_condition(state.condition())?;
+        let slot = evd.handle().slot();
+        if let Some(data) = self.take(slot) {
+            return Ok(Event { evd, data });
+        }
+        let now = self.device.hca.platform().now();
+        self.poll(now);
+        match self.take(slot) {
+            Some(data) => Ok(Event { evd, data }),
+            None => Err(DatReturn::QUEUE_EMPTY),
+        }
+    }
+
+    /// The oldest event of an EVD.
+    pub(crate) fn take(&mut self, slot: u16) -> Option<EventData> {
+        loop {
+            let evd = self.objects.evds.at_mut(slot)?;
+            if (!evd.queue.is_empty() || evd.awaiting != 0)
+                && let Some(data) = self.take_queued(slot)
+            {
+                return Some(data);
+            }
+            let evd = self.objects.evds.at_mut(slot)?;
+            let Some(cq) = &mut evd.cq else { return None };
+            let completion = match cq.poll() {
+                Ok(Some(completion)) => completion,
+                Ok(None) => return self.take_without_cq(slot),
+                Err(_) => {
+                    evd.count_consumed(false);
+                    self.bad_completion();
+                    continue;
+                }
+            };
+            let index = completion.user_index() as u16;
+            let (delivered, reaction) = match self.objects.eps.at_mut(index) {
+                Some(ep) if ep.owns(&completion) => {
+                    let reaction = ep.reaction(&completion);
+                    (deliver(ep, &mut self.objects.shared, &completion), reaction)
+                }
+                _ => {
+                    self.progress.counters.stale_completions += 1;
+                    (None, Reaction::None)
+                }
+            };
+            // Before the reaction, which asks how many completions there are.
+            evd.count_consumed(delivered.is_some());
+            if reaction != Reaction::None {
+                self.react(index, reaction);
+            }
+            if let Some(delivered) = delivered {
+                return Some(delivered);
+            }
+        }
+    }
+
+    /// Takes the completion at the head of a CQ, known to be suppressed.
+    pub(crate) fn consume_silent(&mut self, slot: u16) {
+        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+        let Some(cq) = &mut evd.cq else { return };
+        if let Ok(Some(completion)) = cq.poll()
+            && let Some(ep) = self.objects.eps.at_mut(completion.user_index() as u16)
+        {
+            deliver(ep, &mut self.objects.shared, &completion);
+        }
+        evd.count_consumed(false);
+    }
+
+    /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
+    /// makes it established.
+    #[cold]
+    fn take_queued(&mut self, slot: u16) -> Option<EventData> {
+        let evd = self.objects.evds.at_mut(slot)?;
+        if evd.awaiting != 0 && evd.ahead == 0 {
+            self.look_ahead(slot, 1);
+        }
+        let evd = self.objects.evds.at_mut(slot)?;
+        let due = match self.objects.events.follows(&evd.queue) {
+            Some(follows) => is_due(follows, evd.consumed),
+            None => false,
+        };
+        if due { self.objects.events.pop(&mut evd.queue) } else { None }
+    }
+
+    /// With nothing in the CQ: what is queued comes now whatever it was to follow, and before that, if the device is dead,
+    /// what it will never flush.
+    #[cold]
+    fn take_without_cq(&mut self, slot: u16) -> Option<EventData> {
+        if self.is_dead()
+            && let Some(event) = self.take_dead(slot)
+        {
+            return Some(event);
+        }
+        let evd = self.objects.evds.at_mut(slot)?;
+        self.objects.events.pop(&mut evd.queue)
+    }
+
+    /// The next flush that a dead device will not report, of any EP whose completions go to this EVD.
+    fn take_dead(&mut self, slot: u16) -> Option<EventData> {
+        let evd = self.objects.evds.handle_at(slot)?;
+        for index in 0..self.objects.eps.end() {
+            let handle = self.objects.eps.handle_at(index);
+            let (Some(handle), Some(ep)) = (handle, self.objects.eps.at_mut(index)) else { continue };
+            for receive in [true, false] {
+                let of = if receive { ep.recv_evd } else { ep.request_evd };
+                if of != Some(evd) {
+                    continue;
+                }
+                if let Some((user_cookie, bind)) = ep.take_unfinished(receive) {
+                    if let Some(rmr) = bind.and_then(|place| self.objects.shared.bind_done(place, false)) {
+                        let status = DtoStatus::ErrFlushed;
+                        return Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }));
+                    }
+                    return Some(EventData::Dto(DtoCompletion {
+                        ep: handle,
+                        user_cookie,
+                        status: DtoStatus::ErrFlushed,
+                        transferred_length: 0,
+                        operation: if receive { DtoOperation::Receive } else { DtoOperation::Send },
+                        received: Received::Plain,
+                        vendor_syndrome: 0,
+                    }));
+                }
+            }
+        }
+        None
+    }
+
+    /// Flushes that a dead device will not report on this EVD.
+    pub(crate) fn unfinished(&self, slot: u16) -> u32 {
+        let Some(evd) = self.objects.evds.handle_at(slot) else { return 0 };
+        let of = |ep: &Ep<P::Bar>| {
+            let receives = if ep.recv_evd == Some(evd) { ep.receives.outstanding() } else { 0 };
+            let marker = u32::from(
+                ep.marker
+                    .is_some_and(|marker| marker.wrapping_sub(ep.requests.tail) < ep.requests.outstanding()),
+            );
+            let requests = ep.requests.outstanding().saturating_sub(marker);
+            receives + if ep.request_evd == Some(evd) { requests } else { 0 }
+        };
+        self.objects.eps.iter().map(|(_, ep)| of(ep)).sum()
+    }
+}

@@ -1,0 +1,245 @@
+//! An event dispatcher: streams, software queue, CQ.
+
+use driver_mlx::{Bar, Cq};
+
+use crate::base::event::EventData;
+use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
+use crate::base::ret::{DatReturn, ReturnType, Subtype};
+use crate::base::states::EvdCondition;
+use crate::base::table::Table;
+use crate::base::types::EvdFlags;
+use crate::evd::queue::{EventPool, EventQueue};
+use crate::evd::wait_state::WaitState;
+
+/// Software events that every EVD has room for; consumers ask for too few in practice.
+pub(crate) const LEAST_EVENTS: u32 = 8;
+
+/// Completions that every CQ has room for at least (beside what EPs reserve, which may be more than the consumer asked for).
+pub(crate) const LEAST_COMPLETIONS: u32 = 512;
+
+/// Longest queue that may be asked for.
+pub(crate) const MAX_QLEN: u32 = 1 << 17;
+
+/// Streams that bring completions and so need a CQ.
+pub(crate) const CQ_STREAMS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
+
+/// How arrivals of DTO completions notify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notification {
+    /// Every completion.
+    Threshold,
+    /// Those not posted UNSIGNALLED.
+    Unsignalled,
+    /// Receives whose sender asked for it, and errors.
+    Solicited,
+}
+
+/// An event dispatcher.
+#[derive(Debug)]
+pub struct Evd<B: Bar> {
+    pub(crate) ia: IaHandle,
+    pub(crate) flags: EvdFlags,
+    pub(crate) qlen: u32,
+    pub(crate) cq: Option<Cq<B>>,
+    /// Completions that attached EPs may cause at once.
+    pub(crate) reserved: u32,
+    /// Completions taken from the CQ, circular.
+    pub(crate) consumed: u32,
+    /// Completions looked at beyond those.
+    pub(crate) ahead: u32,
+    /// Of those `ahead`: how many will be delivered, and how many of these notify.
+    pub(crate) seen_ready: u32,
+    pub(crate) seen_notifying: u32,
+    pub(crate) queue: EventQueue,
+    /// EPs (each stream), service points and IAs that feed it.
+    pub(crate) users: u32,
+    /// EPs attached here that wait for the peer's confirmation: a receive completion of theirs establishes.
+    pub(crate) awaiting: u32,
+    pub(crate) enabled: bool,
+    pub(crate) waitable: bool,
+    pub(crate) overflowed: bool,
+    /// The CQ was armed and has not notified since.
+    pub(crate) armed: bool,
+    pub(crate) notification: Notification,
+    pub(crate) dto_streams: u32,
+    pub(crate) wait: Option<WaitState>,
+    pub(crate) cno: Option<CnoHandle>,
+    /// Completions up to here have been told to the CNO, circular; may be behind `consumed`.
+    pub(crate) announced: u32,
+    /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
+    pub(crate) plain: bool,
+}
+
+impl<B: Bar> Evd<B> {
+    /// Whether it is known that there is nothing to think of but completions.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        debug_assert!(!self.plain || self.has_completions_only());
+        self.plain
+    }
+
+    /// Finds out whether there is nothing to think of but completions.
+    pub(crate) fn find_plain(&mut self) -> bool {
+        self.plain = self.has_completions_only();
+        self.plain
+    }
+
+    pub(crate) fn has_completions_only(&self) -> bool {
+        self.queue.is_empty() && self.awaiting == 0 && !self.overflowed && self.wait.is_none()
+    }
+
+    /// Where an event queued now belongs: behind everything looked at so far.
+    pub(crate) fn position(&self) -> u32 {
+        self.consumed.wrapping_add(self.ahead)
+    }
+
+    /// Queues an event; false if there is no room.
+    #[must_use]
+    pub(crate) fn push(&mut self, events: &mut EventPool<'_>, position: u32, data: EventData) -> bool {
+        self.plain = false;
+        events.push(&mut self.queue, position, data)
+    }
+
+    /// One more EP waits here for its peer's confirmation.
+    pub(crate) fn await_one(&mut self) {
+        self.plain = false;
+        self.awaiting += 1;
+    }
+
+    /// A wait is open from now on.
+    pub(crate) fn set_wait(&mut self, wait: WaitState) {
+        self.plain = false;
+        self.wait = Some(wait);
+    }
+
+    /// Events are lost from now on; false if they were already.
+    #[must_use]
+    pub(crate) fn overflow(&mut self) -> bool {
+        self.plain = false;
+        !core::mem::replace(&mut self.overflowed, true)
+    }
+
+    /// Completions that EPs can still reserve.
+    pub(crate) fn unreserved(&self) -> u32 {
+        self.cq.as_ref().map_or(0, |cq| cq.capacity().saturating_sub(self.reserved))
+    }
+}
+
+/// Bit of the index difference that says "before".
+pub(crate) fn is_due(follows: u32, consumed: u32) -> bool {
+    consumed.wrapping_sub(follows) as i32 >= 0
+}
+
+impl<B: Bar> Evd<B> {
+    /// How it stands toward who waits.
+    pub(crate) fn condition(&self) -> EvdCondition {
+        match &self.wait {
+            _ if self.overflowed => EvdCondition::Overflowed,
+            Some(wait) if wait.interrupted => EvdCondition::Interrupted,
+            Some(_) => EvdCondition::Waited,
+            None if self.waitable => EvdCondition::Open,
+            None => EvdCondition::Unwaitable,
+        }
+    }
+
+    /// Completions in the CQ, looked at or not.
+    pub(crate) fn completions(&self) -> u32 {
+        let Some(cq) = &self.cq else { return 0 };
+        let mut count = 0;
+        while count <= cq.capacity().saturating_mul(2) && !matches!(cq.peek(count), Ok(None)) {
+            count += 1;
+        }
+        count
+    }
+
+    /// Places that its software queue needs if `min_qlen` events shall fit.
+    pub(crate) fn software_events(&self, min_qlen: u32) -> u32 {
+        software_events(self.flags, min_qlen)
+    }
+
+    /// One more completion was taken.
+    #[inline(always)]
+    pub(crate) fn count_consumed(&mut self, delivered: bool) {
+        self.consumed = self.consumed.wrapping_add(1);
+        if self.ahead != 0 {
+            self.count_ahead(delivered);
+        }
+    }
+
+    /// So many more completions were taken and delivered.
+    #[inline(always)]
+    pub(crate) fn count_taken(&mut self, count: usize) {
+        self.consumed = self.consumed.wrapping_add(count as u32);
+        if self.ahead != 0 {
+            self.count_many_ahead(count as u32);
+        }
+    }
+
+    /// Of the completions taken some or all were looked at before.
+    #[inline(never)]
+    pub(crate) fn count_many_ahead(&mut self, count: u32) {
+        self.ahead = self.ahead.saturating_sub(count);
+        if self.ahead == 0 {
+            self.look_again();
+        } else {
+            self.seen_ready = self.seen_ready.saturating_sub(count);
+            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
+        }
+    }
+
+    /// The completion taken was looked at before.
+    #[inline(never)]
+    pub(crate) fn count_ahead(&mut self, delivered: bool) {
+        self.ahead -= 1;
+        if self.ahead == 0 {
+            self.look_again();
+        } else if delivered {
+            self.seen_ready = self.seen_ready.saturating_sub(1);
+            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
+        }
+    }
+
+    /// One more completion was looked at.
+    pub(crate) fn looked_at_one(&mut self) {
+        self.ahead += 1;
+    }
+
+    /// Counts as if nothing had been looked at.
+    pub(crate) fn look_again(&mut self) {
+        (self.ahead, self.seen_ready, self.seen_notifying) = (0, 0, 0);
+    }
+}
+
+/// An EVD for completions alone needs little room for other events.
+pub(crate) fn software_events(flags: EvdFlags, min_qlen: u32) -> u32 {
+    if CQ_STREAMS.contains(flags) { LEAST_EVENTS } else { min_qlen.max(LEAST_EVENTS) }
+}
+
+/// The EVD that a stream needs: alive, of this IA if one is given, with the stream's flag.
+pub(crate) fn check_stream<B: Bar>(
+    evds: &Table<'_, EvdHandle, Evd<B>>,
+    ia: Option<IaHandle>,
+    evd: Option<EvdHandle>,
+    flag: EvdFlags,
+    subtype: Subtype,
+) -> Result<(), DatReturn> {
+    let bad = DatReturn::error(ReturnType::InvalidHandle, subtype);
+    match evd {
+        None => Ok(()),
+        Some(evd) => match evds.get(evd) {
+            Ok(evd) if evd.flags.contains(flag) && ia.is_none_or(|ia| ia == evd.ia) => Ok(()),
+            _ => Err(bad),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_circular() {
+        assert!(is_due(5, 5) && is_due(5, 6) && !is_due(6, 5));
+        assert!(is_due(u32::MAX, 0) && !is_due(0, u32::MAX));
+    }
+}

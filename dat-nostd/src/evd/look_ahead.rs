@@ -1,0 +1,123 @@
+//! Completions looked at before the consumer takes them: notification, failures, confirmations.
+
+use driver_mlx::{Platform, QpNumber};
+
+use crate::adapter::Adapter;
+use crate::base::event::AsyncError;
+use crate::base::handle::{EvdHandle, Handle, SrqHandle};
+use crate::evd::dispatcher::{Notification, is_due};
+use crate::evd::reaction::{Meaning, Reaction};
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// Looks at completions not yet looked at, at most `limit`: failures take effect, deliverable ones are counted.
+    pub(crate) fn look_ahead(&mut self, slot: u16, limit: u32) {
+        for _ in 0..limit {
+            let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+            let Some(cq) = &evd.cq else { return };
+            let watched = evd.wait.is_some() || evd.cno.is_some();
+            let meaning = match cq.peek(evd.ahead) {
+                Ok(None) => return,
+                Ok(Some(completion)) => {
+                    let index = completion.user_index() as u16;
+                    let (meaning, act) = match self.objects.eps.at(index) {
+                        Some(ep) if ep.owns(&completion) => {
+                            // Only a wait or a CNO asks; without one the marks need not be looked up.
+                            let meaning = if watched { ep.meaning(&completion) } else { Meaning::Nothing };
+                            (meaning, ep.reaction(&completion))
+                        }
+                        _ => (Meaning::Nothing, Reaction::None),
+                    };
+                    self.react(index, act);
+                    (meaning, completion.solicited() || completion.error().is_some())
+                }
+                Err(_) => (Meaning::Nothing, false),
+            };
+            let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+            evd.looked_at_one();
+            let seen = evd.position();
+            self.progress.happened = true;
+            if let (Meaning::Deliver { unsignalled }, special) = meaning {
+                let notifies = match evd.notification {
+                    Notification::Threshold => true,
+                    Notification::Unsignalled => !unsignalled,
+                    Notification::Solicited => special,
+                };
+                evd.seen_ready += 1;
+                evd.seen_notifying += u32::from(notifies);
+                let news = !is_due(seen, evd.announced);
+                if news {
+                    evd.announced = seen;
+                }
+                if notifies
+                    && news
+                    && evd.cno.is_some()
+                    && let Some(handle) = self.objects.evds.handle_at(slot)
+                {
+                    self.arrived(handle);
+                }
+            }
+        }
+    }
+
+    /// A completion that the device cannot have meant: counted, and told once.
+    #[cold]
+    pub(crate) fn bad_completion(&mut self) {
+        self.progress.counters.bad_completions += 1;
+        if self.progress.counters.bad_completions == 1 {
+            self.async_error(None, AsyncError::ProviderInternalError, Handle::from_bits(0));
+        }
+    }
+
+    /// Carries out what a completion makes necessary.
+    #[cold]
+    pub(crate) fn react(&mut self, ep: u16, reaction: Reaction) {
+        match reaction {
+            Reaction::None => {}
+            Reaction::Establish => self.establish_passive(ep),
+            Reaction::Fail => self.fail_ep(ep),
+        }
+    }
+
+    /// Forgets the completions of a QP that is gone from the CQ of an EVD. Those of receives give their buffers back to `srq`.
+    pub(crate) fn sweep(&mut self, evd: Option<EvdHandle>, qpn: QpNumber, srq: Option<SrqHandle>) {
+        let Some(Ok(evd)) = evd.map(|evd| self.objects.evds.get_mut(evd)) else { return };
+        let Some(cq) = &mut evd.cq else { return };
+        if let Some(Ok(srq)) = srq.map(|srq| self.objects.shared.srqs.get_mut(srq)) {
+            for ahead in 0..cq.capacity() {
+                match cq.peek(ahead) {
+                    Ok(Some(completion)) if completion.qpn() == qpn && !completion.is_send() => {
+                        srq.retire(&completion);
+                    }
+                    Ok(Some(_)) | Err(_) => {}
+                    Ok(None) => break,
+                }
+            }
+        }
+        // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
+        // as well.
+        let queue = &evd.queue;
+        let (consumed, events) = (evd.consumed, &mut self.objects.events);
+        let gone_from = |position: u32| {
+            let mut gone = 0;
+            let mut ahead = position.wrapping_sub(consumed);
+            if ahead as i32 > 0 || position == consumed {
+                while let Ok(Some(completion)) = cq.peek(ahead) {
+                    gone += u32::from(completion.qpn() == qpn);
+                    ahead += 1;
+                }
+            }
+            gone
+        };
+        let all = gone_from(consumed);
+        if all == 0 {
+            return;
+        }
+        events.reposition(queue, |follows| follows.wrapping_add(gone_from(follows)));
+        let announced = evd.announced.wrapping_add(gone_from(evd.announced));
+        let removed = cq.sweep(qpn);
+        evd.announced = announced;
+        evd.consumed = evd.consumed.wrapping_add(removed);
+        // What was looked at is looked at again, which changes nothing.
+        evd.look_again();
+    }
+}

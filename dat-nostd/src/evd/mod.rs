@@ -1,0 +1,14 @@
+//! Events: dispatchers, waits, consumer notification. DAT 1.2, event management.
+
+pub(crate) mod cno;
+pub(crate) mod completion;
+pub(crate) mod control;
+pub(crate) mod dequeue;
+pub(crate) mod dispatcher;
+pub(crate) mod life;
+pub(crate) mod look_ahead;
+pub(crate) mod notify;
+pub(crate) mod queue;
+pub(crate) mod reaction;
+pub(crate) mod wait;
+pub(crate) mod wait_state;

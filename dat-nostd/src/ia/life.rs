@@ -1,0 +1,324 @@
+//! Interface adapter instances: open, query, close. DAT 1.2, IA management.
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
+use crate::base::event::{AsyncError, EventData};
+use crate::base::handle::{EvdHandle, Handle, IaHandle};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::{
+    CloseFlags, CompletionFlags, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
+};
+use crate::conn::framing::Framing;
+use crate::ep::endpoint::MAX_IOV;
+use crate::evd::dispatcher::{MAX_QLEN, check_stream};
+use crate::ia::instance::Ia;
+use crate::ia::registry::{VERSION_MAJOR, VERSION_MINOR, check_version};
+
+/// What an adapter's own-framing IAs are called: its name and this.
+const DAT_SUFFIX: &str = "-dat";
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_ia_open`. `name` is the adapter's (RDMA-CM framing) or that with `-dat` (own framing). Without `async_evd` one is
+    /// made, which the close destroys. Each open gives an IA of its own.
+    ///
+    /// # Errors
+    /// INVALID_PARAMETER (name empty or too long, length 0); PROVIDER_NOT_FOUND; INVALID_HANDLE (EVD_ASYNC);
+    /// INSUFFICIENT_RESOURCES.
+    pub fn ia_open(
+        &mut self,
+        name: &str,
+        async_evd_min_qlen: u32,
+        async_evd: Option<EvdHandle>,
+    ) -> DatResult<(IaHandle, EvdHandle)> {
+        self.ia_openv(name, async_evd_min_qlen, async_evd, VERSION_MAJOR, VERSION_MINOR, false)
+    }
+
+    /// `dat_ia_openv`: as [`Adapter::ia_open`], with the version of the interface that the consumer was written for.
+    ///
+    /// # Errors
+    /// As [`Adapter::ia_open`]; PROVIDER_NOT_FOUND for another major or a larger minor version, or if thread safety is asked for.
+    pub fn ia_openv(
+        &mut self,
+        name: &str,
+        async_evd_min_qlen: u32,
+        async_evd: Option<EvdHandle>,
+        major: u32,
+        minor: u32,
+        thread_safe: bool,
+    ) -> DatResult<(IaHandle, EvdHandle)> {
+        if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
+        }
+        let Some(framing) = self.framing_of(name) else {
+            return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
+        };
+        check_version(major, minor, thread_safe)?;
+        if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
+            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
+        }
+        check_stream(&self.objects.evds, None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
+        self.usable()?;
+        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
+        // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.
+        let placeholder = async_evd.unwrap_or(EvdHandle::from_bits(0));
+        let ia =
+            Ia { framing, async_evd: placeholder, own_async_evd: async_evd.is_none(), async_alive: true };
+        let handle = self.objects.ias.insert(ia).map_err(|_| FULL)?;
+        let evd = match async_evd {
+            Some(evd) => evd,
+            None => match self.make_evd(handle, async_evd_min_qlen, None, EvdFlags::ASYNC) {
+                Ok(evd) => evd,
+                Err(error) => {
+                    let _ = self.objects.ias.remove(handle);
+                    return Err(error);
+                }
+            },
+        };
+        self.objects.ias.get_mut(handle)?.async_evd = evd;
+        Ok((handle, evd))
+    }
+
+    /// The form of CM messages that a name stands for.
+    fn framing_of(&self, name: &str) -> Option<Framing> {
+        if name == self.device.name {
+            Some(Framing::RdmaCm)
+        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.device.name) {
+            Some(Framing::Dat)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a name is one of this adapter's.
+    pub(crate) fn answers_to(&self, name: &str) -> bool {
+        self.framing_of(name).is_some()
+    }
+
+    /// Whether an IA of this name is open.
+    pub(crate) fn is_open(&self, name: &str) -> bool {
+        let framing = self.framing_of(name);
+        framing.is_some() && self.objects.ias.iter().any(|(_, ia)| Some(ia.framing) == framing)
+    }
+
+    /// `dat_ia_query`: asynchronous EVD, IA attributes, provider attributes.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn ia_query(&self, ia: IaHandle) -> DatResult<(EvdHandle, IaAttributes<'_>, ProviderAttributes)> {
+        let ia = self.objects.ias.get(ia)?;
+        Ok((ia.async_evd, self.ia_attributes(), provider_attributes(ia.framing)))
+    }
+
+    fn ia_attributes(&self) -> IaAttributes<'_> {
+        let caps = self.device.hca.caps();
+        let (major, minor, sub_minor) = self.device.hca.firmware_version();
+        let longest = 1u64 << caps.log_max_msg.clamp(12, 31);
+        let count = |count: usize| count.min(i32::MAX as usize) as u32;
+        let reads_in = 1u32 << caps.log_max_ra_res_qp.min(7);
+        let reads_out = 1u32 << caps.log_max_ra_req_qp.min(7);
+        let eps = count(self.objects.eps.capacity());
+        IaAttributes {
+            adapter_name: self.device.name,
+            vendor_name: "Mellanox",
+            hardware_version_major: 0,
+            hardware_version_minor: 0,
+            firmware_version_major: u32::from(major),
+            firmware_version_minor: u32::from(minor) * 10_000 + u32::from(sub_minor),
+            ia_address: self.device.address,
+            max_eps: eps,
+            max_dto_per_ep: self.max_dtos(),
+            max_rdma_read_per_ep_in: reads_in,
+            max_rdma_read_per_ep_out: reads_out,
+            max_evds: count(self.objects.evds.capacity()),
+            max_evd_qlen: MAX_QLEN,
+            max_iov_segments_per_dto: MAX_IOV as u32,
+            max_lmrs: count(self.objects.lmrs.capacity()),
+            max_lmr_block_size: u64::MAX,
+            max_lmr_virtual_address: u64::MAX,
+            max_pzs: count(self.objects.pzs.capacity()),
+            max_message_size: longest,
+            max_rdma_size: longest,
+            max_rmrs: count(self.objects.shared.rmrs.capacity()),
+            max_rmr_target_address: u64::MAX,
+            max_srqs: count(self.objects.shared.srqs.capacity()),
+            max_ep_per_srq: eps,
+            max_recv_per_srq: self.max_srq_dtos(),
+            max_iov_segments_per_rdma_read: MAX_IOV as u32,
+            max_iov_segments_per_rdma_write: MAX_IOV as u32,
+            max_rdma_read_in: reads_in.saturating_mul(eps),
+            max_rdma_read_out: reads_out.saturating_mul(eps),
+            max_rdma_read_per_ep_in_guaranteed: true,
+            max_rdma_read_per_ep_out_guaranteed: true,
+        }
+    }
+
+    /// `dat_ia_close`. Abrupt destroys everything of this IA; waits on its EVDs end with ABORT.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE (IA_IN_USE): graceful, and something besides the asynchronous EVD is left.
+    pub fn ia_close(&mut self, handle: IaHandle, flags: CloseFlags) -> DatResult<()> {
+        let ia = self.objects.ias.get(handle)?;
+        let (async_evd, own) = (ia.async_evd, ia.own_async_evd && ia.async_alive);
+        if flags == CloseFlags::Graceful {
+            let used = self.objects.eps.iter().any(|(_, ep)| ep.ia == handle)
+                || self.objects.lmrs.iter().any(|(_, lmr)| lmr.ia == handle)
+                || self.objects.psps.iter().any(|(_, psp)| psp.ia == handle)
+                || self.objects.rsps.iter().any(|(_, rsp)| rsp.ia == handle)
+                || self.objects.crs.iter().any(|(_, cr)| cr.ia == handle)
+                || self.objects.shared.srqs.iter().any(|(_, srq)| srq.ia == handle)
+                || self.objects.shared.rmrs.iter().any(|(_, rmr)| rmr.ia == handle)
+                || self.objects.cnos.iter().any(|(_, cno)| cno.ia == handle)
+                || self.objects.pzs.iter().any(|(_, pz)| pz.ia == handle)
+                || self.objects.evds.iter().any(|(evd, state)| state.ia == handle && evd != async_evd);
+            if used {
+                return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateIaInUse));
+            }
+        }
+        self.close_objects(handle, async_evd);
+        if own {
+            let _ = self.drop_evd(async_evd);
+        }
+        self.objects.ias.remove(handle)?;
+        self.run_port();
+        Ok(())
+    }
+
+    /// Destroys what belongs to an IA, whatever its state: requests, RMRs, reserved service points, EPs, SRQs, LMRs, public
+    /// service points, zones, EVDs, CNOs: each before what it refers to.
+    fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
+        for slot in 0..self.objects.crs.end() {
+            if self.objects.crs.at(slot).is_some_and(|cr| cr.ia == ia)
+                && let Some(cr) = self.objects.crs.handle_at(slot)
+            {
+                let _ = self.cr_reject(cr);
+            }
+        }
+        for slot in 0..self.objects.shared.rmrs.end() {
+            if self.objects.shared.rmrs.at(slot).is_some_and(|rmr| rmr.ia == ia)
+                && let Some(rmr) = self.objects.shared.rmrs.handle_at(slot)
+            {
+                let _ = self.rmr_free(rmr);
+            }
+        }
+        for slot in 0..self.objects.rsps.end() {
+            if self.objects.rsps.at(slot).is_some_and(|rsp| rsp.ia == ia)
+                && let Some(rsp) = self.objects.rsps.handle_at(slot)
+            {
+                let _ = self.rsp_free(rsp);
+            }
+        }
+        for slot in 0..self.objects.eps.end() {
+            if self.objects.eps.at(slot).is_some_and(|ep| ep.ia == ia)
+                && let Some(ep) = self.objects.eps.handle_at(slot)
+            {
+                let _ = self.remove_ep(ep);
+            }
+        }
+        for slot in 0..self.objects.shared.srqs.end() {
+            if self.objects.shared.srqs.at(slot).is_some_and(|srq| srq.ia == ia)
+                && let Some(srq) = self.objects.shared.srqs.handle_at(slot)
+            {
+                let _ = self.srq_free(srq);
+            }
+        }
+        for slot in 0..self.objects.lmrs.end() {
+            if self.objects.lmrs.at(slot).is_some_and(|lmr| lmr.ia == ia)
+                && let Some(lmr) = self.objects.lmrs.handle_at(slot)
+            {
+                let _ = self.lmr_free(lmr);
+            }
+        }
+        for slot in 0..self.objects.psps.end() {
+            if self.objects.psps.at(slot).is_some_and(|psp| psp.ia == ia)
+                && let Some(psp) = self.objects.psps.handle_at(slot)
+            {
+                let _ = self.psp_free(psp);
+            }
+        }
+        for slot in 0..self.objects.pzs.end() {
+            if self.objects.pzs.at(slot).is_some_and(|pz| pz.ia == ia)
+                && let Some(pz) = self.objects.pzs.handle_at(slot)
+            {
+                let _ = self.pz_free(pz);
+            }
+        }
+        for slot in 0..self.objects.evds.end() {
+            if let (Some(evd), Some(state)) = (self.objects.evds.handle_at(slot), self.objects.evds.at(slot))
+                && state.ia == ia
+                && evd != async_evd
+            {
+                let _ = self.drop_evd(evd);
+            }
+        }
+        self.close_cnos(ia);
+    }
+
+    /// Queues an asynchronous error on the EVD of one IA, or of all.
+    pub(crate) fn async_error(&mut self, only: Option<IaHandle>, error: AsyncError, about: Handle) {
+        self.async_event(only, error, about, 0);
+    }
+
+    /// The same with a reason.
+    pub(crate) fn async_event(
+        &mut self,
+        only: Option<IaHandle>,
+        error: AsyncError,
+        about: Handle,
+        reason: i32,
+    ) {
+        for slot in 0..self.objects.ias.end() {
+            let (Some(handle), Some(ia)) = (self.objects.ias.handle_at(slot), self.objects.ias.at(slot))
+            else {
+                continue;
+            };
+            if only.is_some_and(|only| only != handle) || !ia.async_alive {
+                continue;
+            }
+            let evd = ia.async_evd;
+            // What concerns the whole adapter names the IA that hears of it.
+            let about = if about.bits() == 0 { handle.handle() } else { about };
+            if Handle::from(evd) == about {
+                continue;
+            }
+            self.post_event(evd, EventData::Async { error, handle: about, reason });
+        }
+    }
+}
+
+fn provider_attributes(framing: Framing) -> ProviderAttributes {
+    // All streams merge except asynchronous errors with anything.
+    let mut merging = [[true; 6]; 6];
+    for (row, cells) in merging.iter_mut().enumerate() {
+        for (column, cell) in cells.iter_mut().enumerate() {
+            *cell = (row == 5) == (column == 5);
+        }
+    }
+    ProviderAttributes {
+        provider_name: "mlx5",
+        provider_version_major: 0,
+        provider_version_minor: 1,
+        dapl_version_major: 1,
+        dapl_version_minor: 2,
+        lmr_mem_types_supported: MemType::Lmr as u32 | MemType::SharedVirtual as u32,
+        iov_ownership_on_return: IovOwnership::Consumer,
+        dat_qos_supported: 0,
+        completion_flags_supported: CompletionFlags::all(),
+        is_thread_safe: false,
+        max_private_data_size: framing.max_private_data() as u32,
+        supports_multipath: false,
+        ep_creator: EpCreator::IfAsked,
+        pz_support: 0,
+        optimal_buffer_alignment: OPTIMAL_ALIGNMENT as u32,
+        evd_stream_merging_supported: merging,
+        srq_supported: true,
+        srq_watermarks_supported: 0x111,
+        srq_ep_pz_difference_supported: false,
+        srq_info_supported: 0x11,
+        ep_recv_info_supported: 0x11,
+        lmr_sync_req: false,
+        dto_async_return_guaranteed: false,
+        rdma_write_for_rdma_read_req: false,
+    }
+}

@@ -1,0 +1,21 @@
+//! Remote memory regions as objects.
+
+use driver_mlx::{MemoryWindow, Pd};
+
+use crate::base::handle::{IaHandle, PzHandle};
+use crate::base::ret::{DatReturn, ReturnType};
+use crate::mem::bind::Bound;
+
+pub(crate) const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
+
+/// A remote memory region.
+#[derive(Debug)]
+pub struct Rmr {
+    pub(crate) ia: IaHandle,
+    pub(crate) pz: PzHandle,
+    pub(crate) pd: Pd,
+    pub(crate) window: MemoryWindow,
+    /// As of the newest bind that is known to have succeeded, and which one that was.
+    pub(crate) confirmed: Option<Bound>,
+    pub(crate) order: u64,
+}

@@ -1,0 +1,223 @@
+//! Remote memory regions: create, bind, query, free. DAT 1.2, memory management.
+
+use driver_mlx::{CompletionKind, MwBind, MwType, Platform, SendFlags};
+
+use crate::adapter::Adapter;
+use crate::base::attr::{RmrBinding, RmrParameters};
+use crate::base::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::states::{Effect, EpCall};
+use crate::base::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
+use crate::ep::dto::{RDMA_FLAGS, check_flags, post_error};
+use crate::ep::work::Note;
+use crate::mem::bind::Bound;
+use crate::mem::lmr::{access, creation_error, lmr_of};
+use crate::mem::rmr::{FULL, Rmr};
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_rmr_create`: a window, bound to nothing.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INSUFFICIENT_RESOURCES; MODEL_NOT_SUPPORTED if the device has no windows.
+    pub fn rmr_create(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
+        self.create_rmr(pz, MwType::One)
+    }
+
+    /// Extension: a window whose context a peer can end by [`Adapter::ep_post_send_invalidate`], over the connection that it was bound
+    /// on; others cannot use it (IBTA's type 2B). While it is bound it cannot be bound to anything else: it is unbound first, by a bind of
+    /// length 0 or by the peer, of which [`Received::Invalidated`](crate::Received::Invalidated) tells.
+    ///
+    /// # Errors
+    /// As [`Adapter::rmr_create`].
+    pub fn rmr_create_invalidatable(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
+        self.create_rmr(pz, MwType::Two)
+    }
+
+    fn create_rmr(&mut self, pz: PzHandle, kind: MwType) -> DatResult<RmrHandle> {
+        const FULL: DatReturn =
+            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
+        let (ia, pd) = {
+            let pz = self.objects.pzs.get(pz)?;
+            (pz.ia, pz.pd)
+        };
+        self.usable()?;
+        if self.objects.shared.rmrs.len() >= self.objects.shared.rmrs.capacity() {
+            return Err(FULL);
+        }
+        let window = self.device.hca.alloc_mw(pd, kind).map_err(|error| match error {
+            driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
+            error => creation_error(error, Subtype::ResourceMemoryRegion),
+        })?;
+        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0 };
+        let handle = self.objects.shared.rmrs.insert(rmr).map_err(|_| FULL)?;
+        self.objects.pzs.get_mut(pz)?.users += 1;
+        Ok(handle)
+    }
+
+    /// `dat_rmr_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rmr_query(&self, handle: RmrHandle) -> DatResult<RmrParameters> {
+        let rmr = self.objects.shared.rmrs.get(handle)?;
+        let binding = self.objects.shared.bound(handle, rmr).map(|bound| bound.binding);
+        Ok(RmrParameters { ia: rmr.ia, pz: rmr.pz, binding })
+    }
+
+    /// `dat_rmr_free`, bound or not: the window's context is dead afterwards. A bind that is still on its way fails, and with it
+    /// its connection.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn rmr_free(&mut self, rmr: RmrHandle) -> DatResult<()> {
+        let rmr = self.objects.shared.rmrs.remove(rmr)?;
+        if let Ok(pz) = self.objects.pzs.get_mut(rmr.pz) {
+            pz.users = pz.users.saturating_sub(1);
+        }
+        if !self.is_dead() {
+            self.device.hca.dealloc_mw(rmr.window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        }
+        Ok(())
+    }
+
+    /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's
+    /// request EVD (which needs that stream) has come, or what was posted behind this. The context of the last bind is dead from
+    /// then on. A triplet of length 0 binds to nothing; its context means nothing.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), if the request EVD takes no
+    /// RMR-bind events (EP_EVD_REQUEST), or for an invalidatable window that is bound; INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
+    /// flags; PRIVILEGES_VIOLATION for a context that names no LMR, or rights that the LMR does not have; PROTECTION_VIOLATION if
+    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding, or [`MAX_BINDS`](crate::MAX_BINDS) of
+    /// the adapter have not completed.
+    pub fn rmr_bind(
+        &mut self,
+        rmr: RmrHandle,
+        triplet: &LmrTriplet,
+        mem_priv: MemPriv,
+        ep: EpHandle,
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<u32> {
+        let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
+        let window = self.objects.shared.rmrs.get(rmr)?;
+        let endpoint = self.objects.eps.get(ep)?;
+        let effect = EpCall::Bind.in_state(endpoint.state)?;
+        check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags)?;
+        let takes_binds = endpoint.request_evd.is_some_and(|evd| {
+            self.objects.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND))
+        });
+        if !takes_binds {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpEvdRequest));
+        }
+        if window.pd != endpoint.pd {
+            return Err(DatReturn::error(ReturnType::ProtectionViolation, Subtype::NoSubtype));
+        }
+        let bound = if triplet.segment_length == 0 {
+            None
+        } else if window.window.kind == MwType::Two && self.objects.shared.bound(rmr, window).is_some() {
+            return Err(DatReturn::new(ReturnType::InvalidState));
+        } else {
+            if triplet.segment_length >= 1 << 31 {
+                return Err(wrong(Subtype::InvalidArg2));
+            }
+            let lmr = lmr_of(&self.objects.lmrs, triplet.lmr_context)?;
+            let sge = lmr.sge(triplet, window.pd, false).map_err(|error| {
+                if error.is(ReturnType::InvalidParameter) { wrong(Subtype::InvalidArg2) } else { error }
+            })?;
+            if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
+                return Err(wrong(Subtype::InvalidArg3));
+            }
+            for (right, needs, subtype) in [
+                (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ, Subtype::PrivilegesRead),
+                (MemPriv::REMOTE_WRITE, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+                (MemPriv::REMOTE_ATOMIC, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+            ] {
+                if mem_priv.contains(right) && !lmr.privileges.contains(needs) {
+                    return Err(DatReturn::error(ReturnType::PrivilegesViolation, subtype));
+                }
+            }
+            Some((lmr.handle, sge))
+        };
+        self.make_request_room(ep)?;
+        let place = self.objects.shared.binds.vacant().ok_or(FULL)?;
+        let bind = MwBind {
+            lkey: bound.map(|(_, sge)| sge.lkey).unwrap_or_default(),
+            address: triplet.virtual_address,
+            length: triplet.segment_length as u32,
+            access: access(mem_priv & !MemPriv::LOCAL_WRITE),
+            zero_based: false,
+        };
+        let rmr_context = self.post_bind(rmr, ep, &bind, user_cookie, flags, place)?;
+        let binding = RmrBinding { lmr_triplet: *triplet, mem_priv, rmr_context };
+        let bound = bound.map(|(lmr, _)| Bound { lmr, binding });
+        self.objects.shared.binds.keep(place, rmr, ep, bound, effect == Effect::Flush);
+        Ok(rmr_context)
+    }
+
+    /// Posts the bind, which is kept at `place`; the window has its new key then, unless the EP only flushes.
+    fn post_bind(
+        &mut self,
+        rmr: RmrHandle,
+        ep: EpHandle,
+        bind: &MwBind,
+        user_cookie: u64,
+        flags: CompletionFlags,
+        place: u16,
+    ) -> DatResult<u32> {
+        let dead = self.is_dead();
+        let window = self.objects.shared.rmrs.get_mut(rmr)?;
+        let ep = self.objects.eps.get_mut(ep)?;
+        let mut marks = 0;
+        let mut send_flags = SendFlags::SIGNALED;
+        send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
+        if flags.contains(CompletionFlags::UNSIGNALLED) {
+            marks |= Note::UNSIGNALLED;
+        }
+        // A suppressed bind completes visibly to us all the same: we learn what the window is bound to.
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            marks |= Note::SUPPRESS;
+        }
+        let mut next = window.window;
+        let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
+        let note = Note::bind(place, marks);
+        qp.post_bind(&mut next, bind, note.with(user_cookie), send_flags).map_err(post_error)?;
+        if !dead {
+            qp.ring();
+        }
+        ep.requests.posted();
+        ep.suppressed = 0;
+        if ep.state == crate::base::types::EpState::Connected {
+            window.window = next;
+        }
+        Ok(next.rkey.get())
+    }
+
+    /// Whether an RMR is bound to an LMR, or may be.
+    pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
+        self.objects.shared.rmrs.iter().any(|(handle, rmr)| self.objects.shared.holds(handle, rmr, lmr))
+    }
+
+    /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.
+    pub(crate) fn settle_binds(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.objects.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.request_evd.map(|evd| self.objects.evds.get(evd))
+            && let Some(cq) = &evd.cq
+        {
+            for ahead in 0..cq.capacity() {
+                let completion = match cq.peek(ahead) {
+                    Ok(Some(completion)) => completion,
+                    Ok(None) => break,
+                    Err(_) => continue,
+                };
+                if completion.kind() != CompletionKind::Send || !ep.owns(&completion) {
+                    continue;
+                }
+                if let Some(note) = ep.marks_of(&completion).filter(|note| note.is_bind()) {
+                    self.objects.shared.bind_done(note.place(), true);
+                }
+            }
+        }
+        self.objects.shared.binds.forget(handle);
+    }
+}

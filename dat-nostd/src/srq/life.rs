@@ -1,0 +1,307 @@
+//! Shared receive queues: create, post, resize, query, free. DAT 1.2, SRQ management.
+
+use driver_mlx::{LKey, Pd, Platform, Sge, SrqConfig, SrqNumber};
+
+use crate::adapter::Adapter;
+use crate::base::attr::{EpAttributes, SrqAttributes, SrqParameters};
+use crate::base::event::AsyncError;
+use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::states::{SrqCall, SrqEvent, SrqState};
+use crate::base::types::{EpState, LmrTriplet};
+use crate::ep::dto::post_error;
+use crate::ep::endpoint::MAX_IOV;
+use crate::ep::plan::Plan;
+use crate::ep::streams::Streams;
+use crate::mem::lmr::{creation_error, lmr_of};
+use crate::srq::queue::{LEAST_DTOS, MAX_SRQ_DTOS, Srq, bad, bad_attributes};
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_srq_create`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (IA, PZ); INVALID_PARAMETER for counts of 0 or above the limits, or a low watermark that is not
+    /// `DAT_SRQ_LW_DEFAULT` (0); INSUFFICIENT_RESOURCES.
+    pub fn srq_create(
+        &mut self,
+        ia: IaHandle,
+        pz: PzHandle,
+        attributes: &SrqAttributes,
+    ) -> DatResult<SrqHandle> {
+        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
+        self.objects.ias.get(ia)?;
+        let pd = self.zone(pz, ia)?;
+        let wrong = attributes.max_recv_dtos == 0
+            || attributes.max_recv_dtos > self.max_srq_dtos()
+            || attributes.max_recv_iov == 0
+            || attributes.max_recv_iov > MAX_IOV as u32
+            || attributes.low_watermark != 0;
+        if wrong {
+            return Err(bad(Subtype::InvalidArg3));
+        }
+        self.usable()?;
+        if self.objects.shared.srqs.len() >= self.objects.shared.srqs.capacity() {
+            return Err(FULL);
+        }
+        let config = SrqConfig {
+            pd,
+            max_wr: attributes.max_recv_dtos.max(LEAST_DTOS).min(self.max_srq_dtos()),
+            max_sge: attributes.max_recv_iov,
+        };
+        let queue = self
+            .device
+            .hca
+            .create_srq(&config)
+            .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
+        let srq = Srq {
+            ia,
+            pz,
+            pd,
+            state: SrqState::Operational,
+            queue,
+            max_recv_dtos: attributes.max_recv_dtos,
+            max_recv_iov: attributes.max_recv_iov,
+            low_watermark: 0,
+            armed: false,
+            longest: 0,
+            users: 0,
+        };
+        let handle = self.objects.shared.srqs.insert(srq).map_err(|_| FULL)?;
+        self.objects.pzs.get_mut(pz)?.users += 1;
+        Ok(handle)
+    }
+
+    /// Buffers that an SRQ may be asked to hold.
+    pub(crate) fn max_srq_dtos(&self) -> u32 {
+        MAX_SRQ_DTOS.min((1 << self.device.hca.caps().log_max_srq_sz.min(15)) - 1)
+    }
+
+    /// `dat_srq_query`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE.
+    pub fn srq_query(&self, handle: SrqHandle) -> DatResult<SrqParameters> {
+        let srq = self.objects.shared.srqs.get(handle)?;
+        let outstanding = u32::from(srq.queue.outstanding());
+        let available = outstanding.saturating_sub(self.taken_of_srq(handle));
+        Ok(SrqParameters {
+            ia: srq.ia,
+            state: srq.state,
+            pz: srq.pz,
+            max_recv_dtos: srq.max_recv_dtos,
+            max_recv_iov: srq.max_recv_iov,
+            low_watermark: srq.low_watermark,
+            available_dto_count: available as i32,
+            outstanding_dto_count: outstanding as i32,
+        })
+    }
+
+    /// `dat_srq_resize`: so many buffers fit afterwards, at least.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER for 0 or beyond the IA's limit; INVALID_STATE if more are outstanding, or the low
+    /// watermark is higher, or the queue failed; INSUFFICIENT_RESOURCES: beyond the ring (the next power of two less one, 63 at
+    /// least) the device cannot go while EPs or buffers are on it.
+    pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
+        const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
+        let srq = self.objects.shared.srqs.get(handle)?;
+        if max_recv_dtos == 0 || max_recv_dtos > self.max_srq_dtos() {
+            return Err(bad(Subtype::InvalidArg2));
+        }
+        SrqCall::Resize.in_state(srq.state)?;
+        if max_recv_dtos < u32::from(srq.queue.outstanding()) || max_recv_dtos < srq.low_watermark {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
+        }
+        self.usable()?;
+        let fits = max_recv_dtos <= u32::from(srq.queue.capacity());
+        if !fits && (srq.users > 0 || srq.queue.outstanding() > 0) {
+            return Err(FULL);
+        }
+        if !fits {
+            let config = SrqConfig { pd: srq.pd, max_wr: max_recv_dtos, max_sge: srq.max_recv_iov };
+            let queue = self
+                .device
+                .hca
+                .create_srq(&config)
+                .map_err(|error| creation_error(error, Subtype::ResourceSrq))?;
+            let srq = self.objects.shared.srqs.get_mut(handle)?;
+            let old = core::mem::replace(&mut srq.queue, queue);
+            srq.armed = false;
+            // Nothing uses the old one.
+            let _ = self.device.hca.destroy_srq(old);
+        }
+        self.reserve_for_srq(handle, max_recv_dtos)?;
+        self.objects.shared.srqs.get_mut(handle)?.max_recv_dtos = max_recv_dtos;
+        Ok(())
+    }
+
+    /// Makes every CQ that takes completions of this SRQ hold so many of them.
+    fn reserve_for_srq(&mut self, handle: SrqHandle, count: u32) -> DatResult<()> {
+        let before = self.objects.shared.srqs.get(handle)?.completions();
+        let more = count.saturating_sub(before);
+        for change in [false, true] {
+            for slot in 0..self.objects.evds.end() {
+                let Some(evd) = self.objects.evds.handle_at(slot) else { continue };
+                if !self.objects.eps.iter().any(|(_, ep)| ep.srq == Some(handle) && ep.recv_evd == Some(evd))
+                {
+                    continue;
+                }
+                let streams = Streams { recv: Some(evd), request: None, connect: None };
+                if !change {
+                    self.make_room(&streams, 0, more)?;
+                } else if let Some(evd) = self.objects.evds.at_mut(slot) {
+                    evd.reserved = evd.reserved.saturating_sub(before) + count;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `dat_srq_set_lw`: one asynchronous event with the reason [`SRQ_LOW_WATERMARK_EVENT`] when fewer buffers than this are left,
+    /// at once if that is so already; then none until it is set anew. 0 asks for none.
+    ///
+    /// [`SRQ_LOW_WATERMARK_EVENT`]: crate::base::states::SRQ_LOW_WATERMARK_EVENT
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER above the queue's size; INVALID_STATE if the queue failed.
+    pub fn srq_set_lw(&mut self, handle: SrqHandle, low_watermark: u32) -> DatResult<()> {
+        let srq = self.objects.shared.srqs.get(handle)?;
+        if low_watermark > srq.max_recv_dtos {
+            return Err(bad(Subtype::InvalidArg2));
+        }
+        SrqCall::SetLowWatermark.in_state(srq.state)?;
+        self.usable()?;
+        let below = (self.srq_query(handle)?.available_dto_count as u32) < low_watermark;
+        let srq = self.objects.shared.srqs.get_mut(handle)?;
+        // The device would tell when the next one is taken, and we know now.
+        let limit = if below { 0 } else { low_watermark as u16 };
+        self.device.hca.arm_srq(&srq.queue, limit).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        srq.low_watermark = low_watermark;
+        srq.armed = low_watermark > 0;
+        if below {
+            self.srq_event(handle, SrqEvent::Low);
+        }
+        Ok(())
+    }
+
+    /// `dat_srq_free`.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_STATE (SRQ_IN_USE) while an EP is on it.
+    pub fn srq_free(&mut self, handle: SrqHandle) -> DatResult<()> {
+        if self.objects.shared.srqs.get(handle)?.users > 0 {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
+        }
+        let srq = self.objects.shared.srqs.remove(handle)?;
+        if let Ok(pz) = self.objects.pzs.get_mut(srq.pz) {
+            pz.users = pz.users.saturating_sub(1);
+        }
+        if !self.is_dead() {
+            self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        }
+        Ok(())
+    }
+
+    /// `dat_srq_post_recv`: a buffer for whichever EP of the queue gets the next message. Legal in every state.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE; INVALID_PARAMETER (too many segments, a segment outside its LMR); PROTECTION_VIOLATION;
+    /// PRIVILEGES_VIOLATION without local write; INSUFFICIENT_RESOURCES if `max_recv_dtos` are outstanding.
+    pub fn srq_post_recv(
+        &mut self,
+        handle: SrqHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+    ) -> DatResult<()> {
+        let srq = self.objects.shared.srqs.get_mut(handle)?;
+        if iov.len() > srq.max_recv_iov as usize {
+            return Err(bad(Subtype::InvalidArg2));
+        }
+        let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
+        let mut total = 0u64;
+        for (sge, triplet) in sges.iter_mut().zip(iov) {
+            *sge = lmr_of(&self.objects.lmrs, triplet.lmr_context)?.sge(triplet, srq.pd, true)?;
+            total = total.saturating_add(triplet.segment_length);
+        }
+        if u32::from(srq.queue.outstanding()) >= srq.max_recv_dtos {
+            return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq));
+        }
+        srq.queue.post_recv(sges.get(..iov.len()).unwrap_or_default(), user_cookie).map_err(post_error)?;
+        srq.queue.ring();
+        srq.longest = srq.longest.max(total.min(u64::from(u32::MAX)) as u32);
+        Ok(())
+    }
+
+    /// `dat_ep_create_with_srq`: an EP whose receives come from an SRQ; `ep_post_recv` on it is INVALID_STATE. `max_recv_dtos` and
+    /// `max_recv_iov` of the attributes mean nothing then; `srq_soft_hw` is the first soft high watermark.
+    ///
+    /// # Errors
+    /// As `ep_create`; INVALID_HANDLE (SRQ; EVD_RECV if there is none); INVALID_PARAMETER if the EP's protection zone is not the
+    /// SRQ's (ARG2).
+    #[allow(clippy::too_many_arguments)]
+    pub fn ep_create_with_srq(
+        &mut self,
+        ia: IaHandle,
+        pz: PzHandle,
+        recv_evd: Option<EvdHandle>,
+        request_evd: Option<EvdHandle>,
+        connect_evd: Option<EvdHandle>,
+        srq: SrqHandle,
+        attributes: &EpAttributes,
+    ) -> DatResult<EpHandle> {
+        const BAD: DatReturn = bad_attributes();
+        self.objects.ias.get(ia)?;
+        let pd = self.zone(pz, ia)?;
+        let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
+        self.check_streams(ia, &streams)?;
+        let state = self.objects.shared.srqs.get(srq)?.state;
+        self.objects.shared.srqs.get(srq)?.ia.check(ia, HandleType::Srq)?;
+        if recv_evd.is_none() {
+            return Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandleEvdRecv));
+        }
+        self.check_srq_zone(srq, pd)?;
+        let attributes = EpAttributes { max_recv_dtos: attributes.max_recv_dtos.max(1), ..*attributes };
+        let attributes = self.check_attributes(&streams, Some(&attributes), false, BAD)?;
+        self.check_notification(&streams, &attributes, BAD)?;
+        SrqCall::Attach.in_state(state)?;
+        let plan = Plan { pd, streams, srq: Some(srq), attributes };
+        self.create_ep(ia, Some(pz), &plan, EpState::Unconnected)
+    }
+
+    /// Whether EPs of this protection domain may be on an SRQ.
+    pub(crate) fn check_srq_zone(&self, srq: SrqHandle, pd: Pd) -> DatResult<()> {
+        if self.objects.shared.srqs.get(srq)?.pd == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
+    }
+
+    /// Buffers of an SRQ whose completions have come and have not been dequeued.
+    fn taken_of_srq(&self, handle: SrqHandle) -> u32 {
+        self.objects
+            .eps
+            .iter()
+            .filter(|(_, ep)| ep.srq == Some(handle))
+            .map(|(_, ep)| self.buffers_held(ep))
+            .sum()
+    }
+
+    /// What the device tells of an SRQ.
+    pub(crate) fn srq_told(&mut self, number: SrqNumber, event: SrqEvent) {
+        for slot in 0..self.objects.shared.srqs.end() {
+            if self.objects.shared.srqs.at(slot).is_some_and(|srq| srq.number() == number)
+                && let Some(handle) = self.objects.shared.srqs.handle_at(slot)
+            {
+                self.srq_event(handle, event);
+            }
+        }
+    }
+
+    fn srq_event(&mut self, handle: SrqHandle, event: SrqEvent) {
+        let Ok(srq) = self.objects.shared.srqs.get_mut(handle) else { return };
+        let Some((state, reason)) = event.in_state(srq.state) else { return };
+        if event == SrqEvent::Low && !core::mem::take(&mut srq.armed) {
+            return;
+        }
+        srq.state = state;
+        let ia = srq.ia;
+        self.async_event(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
+    }
+}

@@ -1,0 +1,4 @@
+//! Shared receive queues. DAT 1.2, SRQ management.
+
+pub(crate) mod life;
+pub(crate) mod queue;
