@@ -63,6 +63,7 @@ mod eq;
 pub mod error;
 pub mod event;
 pub mod hca;
+mod log;
 pub mod mmio;
 pub mod mw;
 pub mod pci;

@@ -1,6 +1,7 @@
 //! Counters, and a ring of what happened last, for looking at after something went wrong.
 
 use crate::error::{FatalCause, Step};
+use crate::log::log;
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
@@ -55,6 +56,50 @@ pub enum TraceKind {
     Health(FatalCause),
 }
 
+impl TraceKind {
+    /// Failures are errors and warnings, steps and events information, and what goes well is for debugging.
+    fn log(&self) {
+        match *self {
+            Self::Empty => {}
+            Self::Command { opcode, op_mod, delivery, status, syndrome, took } => {
+                let (opcode, delivery, status) = (Shown(opcode), Shown(delivery), Shown(status));
+                if delivery.0 == DeliveryStatus::OK && status.0 == CmdStatus::OK {
+                    log!(debug, "hca: {} op_mod {=u16} answered after {=u64} ns", opcode, op_mod, took);
+                } else {
+                    log!(
+                        warn,
+                        "hca: {} op_mod {=u16} refused: delivery {}, status {}, syndrome {=u32:#x}",
+                        opcode,
+                        op_mod,
+                        delivery,
+                        status,
+                        syndrome
+                    );
+                }
+            }
+            Self::CommandTimeout { opcode, took } => {
+                log!(error, "hca: {} not answered in {=u64} ns", Shown(opcode), took);
+            }
+            Self::Event { event, sub_type } => {
+                log!(info, "hca: event {}, sub-type {=u8}", Shown(event), sub_type);
+            }
+            Self::Pages(pages) => log!(debug, "hca: {=i32} pages to firmware", pages),
+            Self::Step(step) => log!(info, "hca: {=str}", step.name()),
+            Self::Health(cause) => log!(error, "hca: {}", cause),
+        }
+    }
+}
+
+/// A value of the PRM in the log, by its name.
+struct Shown<T>(T);
+
+#[cfg(feature = "defmt")]
+impl<T: core::fmt::Debug> defmt::Format for Shown<T> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "{}", defmt::Debug2Format(&self.0));
+    }
+}
+
 /// An entry of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -77,7 +122,9 @@ impl<'s> Trace<'s> {
         Self { entries, written: 0 }
     }
 
+    /// Everything that the trace takes also goes to the log: one place, so that the two never disagree.
     pub(crate) fn push(&mut self, time: u64, kind: TraceKind) {
+        kind.log();
         if let Some(slot) = self.written.checked_rem(self.entries.len()).and_then(|i| self.entries.get_mut(i))
         {
             *slot = TraceEntry { time, kind };

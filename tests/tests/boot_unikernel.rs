@@ -5,6 +5,7 @@ mod boot;
 
 use boot::{Fabric, Ground, LIMIT, ground, serve, skip};
 use hca_model::Profile;
+use runner::defmt_log::{Decoded, Decoder};
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::time::Instant;
@@ -28,6 +29,15 @@ fn demo(role: &str, fabric: &Fabric, more: &str) -> Options {
 
 fn text(transcript: &Transcript) -> String {
     transcript.console.join("\n")
+}
+
+/// Looks for all of these in the log, in this order.
+fn assert_logged(log: &Decoded, expected: &[&str]) {
+    let mut lines = log.lines.iter();
+    for words in expected {
+        assert!(lines.any(|line| line.contains(words)), "{words:?} is not in its place in {:#?}", log.lines);
+    }
+    assert_eq!(log.lost_bytes, 0);
 }
 
 /// The one line that says what was wrong.
@@ -126,6 +136,8 @@ fn the_hca_comes_up_and_goes_down_again_and_again() {
         let transcript = ground.boot(&options);
         assert_eq!(transcript.verdict, Some(Verdict::Success), "round {round}: {}", text(&transcript));
         assert!(text(&transcript).contains("Active"), "{}", text(&transcript));
+        let steps = ["hca: enable_hca", "hca: init_hca", "hca: port", "hca: running", "hca: tear_down"];
+        assert_logged(&transcript.log, &steps);
     }
 }
 
@@ -154,6 +166,10 @@ fn an_hca_without_a_needed_capability_is_refused_by_its_name() {
     let transcript = ground.boot(&Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca") });
     assert_eq!(transcript.verdict, Some(Verdict::Failed), "{}", text(&transcript));
     assert!(error_line(&transcript).contains("rc"), "{}", text(&transcript));
+    assert_logged(
+        &transcript.log,
+        &["hca: capabilities", "bring-up ends in step capabilities: MissingCapability"],
+    );
 }
 
 #[test]
@@ -172,6 +188,14 @@ fn two_nodes_move_verified_data() {
     for transcript in &transcripts {
         assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(transcript));
         assert_eq!(transcript.console.last().map(String::as_str), Some("@done verified=true"));
+        let life = [
+            "hca: running",
+            "dat: ib0 open: port active true",
+            "Established",
+            "Disconnected",
+            "hca: tear_down",
+        ];
+        assert_logged(&transcript.log, &life);
     }
     // Whatever one side sent the other has verified.
     for operation in ["send_recv", "rdma_write", "rdma_read", "rds"] {
@@ -230,8 +254,13 @@ fn a_server_of_hcas_killed_in_the_middle_is_reported_in_bounded_time() {
         assert_eq!(errors, 1, "one line says what is wrong");
         assert_eq!(last.as_deref(), Some("@done verified=false"));
     }
+    let decoder = Decoder::for_image(&ground.image).expect("the image's log table").expect("it logs");
     for node in running {
-        let verdict = node.finish(None).expect("it ended").verdict;
+        let ended = node.finish(Some(&decoder)).expect("it ended");
+        let verdict = ended.verdict;
         assert!(matches!(verdict, Verdict::DeviceLost | Verdict::Failed), "{verdict}");
+        if verdict == Verdict::DeviceLost {
+            assert_logged(&ended.log, &["Established", "ERROR hca:", "IaCatastrophic", "Broken"]);
+        }
     }
 }

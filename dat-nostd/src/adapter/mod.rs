@@ -21,6 +21,7 @@ use crate::adapter::shared::Shared;
 use crate::adapter::storage::AdapterParts;
 use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
+use crate::base::log::log;
 use crate::base::random::Random;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::table::Table;
@@ -90,6 +91,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 return Err(error);
             }
         };
+        let info = port.info();
+        log!(
+            info,
+            "dat: {=str} open: port active {=bool}, LID {=u16}, SM LID {=u16}, MTU {=u32}",
+            config.name,
+            info.active,
+            info.lid.get(),
+            info.sm_lid.get(),
+            info.mtu.bytes()
+        );
         let id = config.id;
         let local_port = random.next_u32() as u16;
         let device = Device {

@@ -105,6 +105,7 @@ pub struct RmrCompletion {
 
 /// How a connection attempt or a connection changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum ConnectionEvent {
     /// Up.
@@ -129,6 +130,7 @@ pub enum ConnectionEvent {
 /// [`states`](crate::base::states)): the soft high watermark of an EP comes as EP_BROKEN, though it is not, because that is the number
 /// which shares its reasons; what concerns an SRQ comes as PROVIDER_INTERNAL_ERROR, as no number is reserved for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum AsyncError {
     /// An EVD lost events.

@@ -13,6 +13,7 @@ use crate::adapter::Adapter;
 use crate::base::attr::EpAttributes;
 use crate::base::event::{ConnectionEvent, EventData};
 use crate::base::handle::{EpHandle, IaHandle, Typed};
+use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
 use crate::conn::attempt::{Attempt, OWNER_PSP};
@@ -373,6 +374,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
             return;
         };
+        log!(info, "dat: EP {=u16} QP {=u32:#x}: {}", slot, ep.qpn.get(), event);
         let Some(evd) = ep.connect_evd else { return };
         let private_data_size = match event {
             ConnectionEvent::Established | ConnectionEvent::PeerRejected => usize::from(ep.private_data_size),

@@ -8,6 +8,7 @@ use crate::adapter::Adapter;
 use crate::base::attr::CrParameters;
 use crate::base::event::{ConnectionEvent, EventData};
 use crate::base::handle::{CrHandle, EpHandle, HandleType, Typed};
+use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
 use crate::conn::attempt::Attempt;
@@ -86,6 +87,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 ep.local_port = target.conn_qual;
             }
         }
+        log!(info, "dat: connection request {=u64:#x} for port {=u64}", cr.bits(), target.conn_qual);
         let (sp, conn_qual, local_address) = (target.sp, target.conn_qual, self.device.address);
         self.post_event(target.evd, EventData::ConnectionRequest { sp, local_address, conn_qual, cr });
         Ok(())

@@ -6,6 +6,7 @@ use crate::adapter::Adapter;
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
 use crate::base::event::{AsyncError, EventData};
 use crate::base::handle::{EvdHandle, Handle, IaHandle};
+use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{
     CloseFlags, CompletionFlags, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
@@ -268,6 +269,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         about: Handle,
         reason: i32,
     ) {
+        log!(warn, "dat: asynchronous {} of {=u64:#x}, reason {=i32}", error, about.bits(), reason);
         for slot in 0..self.objects.ias.end() {
             let (Some(handle), Some(ia)) = (self.objects.ias.handle_at(slot), self.objects.ias.at(slot))
             else {

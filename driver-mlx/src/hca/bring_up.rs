@@ -10,6 +10,7 @@ use crate::config::{Config, MAX_COMPLETION_EQS};
 use crate::dma::DmaRegion;
 use crate::eq::Eq;
 use crate::error::{Error, Step};
+use crate::log::log;
 use crate::platform::{Bar, Platform};
 use crate::storage::HcaParts;
 use crate::trace::{Counters, Trace, TraceKind};
@@ -145,6 +146,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         match hca.start() {
             Ok(()) => Ok(hca),
             Err(error) => {
+                log!(error, "hca: bring-up ends in step {=str}: {}", hca.step.name(), error);
                 // The error that stopped bring-up is the one to tell; what undoing meets is in the trace.
                 let _ = hca.stop();
                 Err(error)

@@ -216,7 +216,9 @@ fn commands(level: Level, targets: &[String]) -> Vec<Vec<String>> {
             words("clippy --package kernel --lib --tests -- -D warnings"),
             words("clippy --package kernel --target x86_64-unknown-none -- -D warnings"),
             words("clippy --package freestanding --target x86_64-unknown-none -- -D warnings"),
-            words("clippy --package driver-mlx --features defmt --target x86_64-unknown-none -- -D warnings"),
+            words(
+                "clippy --package driver-mlx --package dat-nostd --features driver-mlx/defmt,dat-nostd/defmt --target x86_64-unknown-none -- -D warnings",
+            ),
             words("doc --workspace --exclude kernel --no-deps"),
         ],
         Level::NoStd => setup::TARGETS
