@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
+use crate::graph::Graph;
 use crate::linux::{self, Kernel};
 use crate::process::Supervised;
 use crate::setup;
@@ -202,7 +203,25 @@ fn run_level(level: Level, targets: &[String], long: bool) -> Result<Count> {
         println!("level {}: cargo {}", level.name(), words.join(" "));
         total.add(cargo(&words, long)?);
     }
+    if level == Level::Lint && JUDGE_CIRCLES {
+        total.add(import_circles());
+    }
     Ok(total)
+}
+
+/// Whether import circles are a failure of the level `lint`; `cargo xtask graph` shows them in any case.
+const JUDGE_CIRCLES: bool = false;
+
+/// The step of `lint` that judges import circles.
+fn import_circles() -> Count {
+    println!("level lint: import circles");
+    match Graph::of_project().and_then(|graph| graph.judge()) {
+        Ok(()) => Count { passed: 1, ..Count::default() },
+        Err(error) => {
+            eprintln!("{error}");
+            Count { failed: 1, ..Count::default() }
+        }
+    }
 }
 
 /// The calls of cargo that make up a level.
@@ -265,7 +284,11 @@ fn test_targets() -> Result<Vec<String>> {
     Ok(targets.collect())
 }
 
-fn metadata() -> Result<serde_json::Value> {
+/// What `cargo metadata` says of this workspace.
+///
+/// # Errors
+/// Cargo fails.
+pub(crate) fn metadata() -> Result<serde_json::Value> {
     let output = cargo_command()
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .stderr(Stdio::inherit())

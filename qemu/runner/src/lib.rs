@@ -14,6 +14,7 @@
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`] | `cargo xtask test` and `bench` |
+//! | [`graph`] | which source files use which, and the circles among them |
 
 pub mod cache;
 pub mod console;
@@ -21,6 +22,7 @@ pub mod debian;
 pub mod defmt_log;
 pub mod demo;
 pub mod error;
+pub mod graph;
 pub mod kernel_image;
 pub mod levels;
 pub mod linux;

@@ -32,6 +32,8 @@ usage: cargo xtask COMMAND [OPTION]...
               --long          full lengths
   bench     instructions per operation
               --report FILE   as JSON
+  graph     the import circles among the source files of the driver and of DAT
+              [FILE]...       in place of that what these files use and are used by, as in ep/mod.rs
   boot      one unikernel without HCA, or with one
               [WORD]...       its command line, as in app=hello
               --hca           with an emulated HCA
@@ -95,6 +97,7 @@ fn run() -> Result<ExitCode> {
         "demo" => run_demo(arguments),
         "test" => test(arguments),
         "bench" => bench(arguments),
+        "graph" => graph(arguments),
         _ => Err(Error::Usage(format!("unknown command {command}"))),
     }
 }
@@ -308,6 +311,18 @@ fn test(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         levels.extend(levels::DEFAULT);
     }
     levels::test(&levels, long)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn graph(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let mut files = Vec::new();
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Value(name) => files.push(name.string().map_err(usage)?),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    runner::graph::print(&files)?;
     Ok(ExitCode::SUCCESS)
 }
 

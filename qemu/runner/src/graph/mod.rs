@@ -1,0 +1,216 @@
+//! Which source files of the driver and of DAT use which others, and the circles among them.
+//!
+//! A file uses another one if a path in it (of a `use`, a type, a call, a macro) leads to an item that the other one defines.
+//! Paths are followed through re-exports; re-exports in `lib.rs` and `mod.rs` are not uses themselves. Tests are left out.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`modules`] | the tree of modules of some crates, from their source files |
+//! | [`references`] | the paths that a file's code names |
+//! | [`names`] | from a path to the file that defines its item |
+//! | [`components`] | the strongly connected components of a graph |
+
+mod components;
+mod modules;
+mod names;
+mod references;
+#[cfg(test)]
+mod tests;
+
+use crate::cache;
+use crate::error::{Error, Result};
+pub use modules::Root;
+use modules::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// How many files a circle may have.
+pub const MOST_FILES: usize = 3;
+
+/// The folders whose crates are judged.
+const FOLDERS: [&str; 2] = ["driver-mlx", "dat-nostd"];
+
+/// One place where a file names an item of another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// The line, from 1.
+    pub line: usize,
+    /// The path as it is written there.
+    pub path: String,
+}
+
+/// The files and who uses whom.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// From the using file and the used file to the places.
+    uses: BTreeMap<(PathBuf, PathBuf), BTreeSet<Use>>,
+    files: BTreeSet<PathBuf>,
+}
+
+impl Graph {
+    /// The graph of the crates in `roots`; `read` answers a file's text if there is such a file.
+    ///
+    /// # Errors
+    /// A file is missing or is no Rust.
+    pub fn of(roots: &[Root], read: &dyn Fn(&Path) -> Option<String>) -> Result<Self> {
+        let tree = Tree::load(roots, read)?;
+        let mut graph = Self::default();
+        for module in &tree.modules {
+            graph.files.insert(module.file.clone());
+        }
+        for (at, module) in tree.modules.iter().enumerate() {
+            for reference in &module.references {
+                let Some(used) = names::defining_file(&tree, at, reference) else { continue };
+                if *used != module.file {
+                    let place = Use { line: reference.line, path: reference.path.join("::") };
+                    graph.uses.entry((module.file.clone(), used.clone())).or_default().insert(place);
+                }
+            }
+        }
+        Ok(graph)
+    }
+
+    /// The graph of the project's driver and DAT.
+    ///
+    /// # Errors
+    /// As [`Graph::of`]; cargo fails.
+    pub fn of_project() -> Result<Self> {
+        let workspace = cache::root();
+        let roots = project_roots(&workspace)?;
+        Self::of(&roots, &|path| std::fs::read_to_string(workspace.join(path)).ok())
+    }
+
+    /// The circles: groups of at least two files of which each uses each other, directly or through others of the group. The
+    /// largest come first.
+    #[must_use]
+    pub fn circles(&self) -> Vec<Vec<&Path>> {
+        let files: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        let index: BTreeMap<&Path, usize> = files.iter().enumerate().map(|(at, file)| (*file, at)).collect();
+        let mut edges = vec![Vec::new(); files.len()];
+        for (from, to) in self.uses.keys() {
+            edges[index[from.as_path()]].push(index[to.as_path()]);
+        }
+        let mut circles: Vec<Vec<&Path>> = components::strongly_connected(&edges)
+            .into_iter()
+            .filter(|component| component.len() > 1)
+            .map(|component| component.into_iter().map(|at| files[at]).collect())
+            .collect();
+        circles.iter_mut().for_each(|circle: &mut Vec<&Path>| circle.sort());
+        circles.sort_by_key(|circle| (std::cmp::Reverse(circle.len()), circle.first().copied()));
+        circles
+    }
+
+    /// A circle's files, and the uses among them.
+    #[must_use]
+    pub fn describe(&self, circle: &[&Path]) -> String {
+        let mut text = format!("circle of {} files\n", circle.len());
+        for file in circle {
+            let _ = writeln!(text, "  {}", file.display());
+            for ((_, used), places) in self.uses.iter().filter(|((from, _), _)| from == file) {
+                if circle.contains(&used.as_path()) {
+                    let _ = writeln!(text, "    uses {}: {}", used.display(), listed(places));
+                }
+            }
+        }
+        text
+    }
+
+    /// What the files that end with `name` use, and what uses them.
+    #[must_use]
+    pub fn neighbours(&self, name: &str) -> String {
+        let mut text = String::new();
+        for ((from, to), places) in self.uses.iter().filter(|((from, _), _)| from.ends_with(name)) {
+            let _ = writeln!(text, "{} uses {}: {}", from.display(), to.display(), listed(places));
+        }
+        for ((from, to), places) in self.uses.iter().filter(|((_, to), _)| to.ends_with(name)) {
+            let _ = writeln!(text, "{} is used by {}: {}", to.display(), from.display(), listed(places));
+        }
+        text
+    }
+
+    /// Fails if there is a circle of more than [`MOST_FILES`] files, and prints each of those.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn judge(&self) -> Result<()> {
+        let circles = self.circles();
+        let too_large: Vec<_> = circles.iter().filter(|circle| circle.len() > MOST_FILES).collect();
+        for circle in &too_large {
+            print!("{}", self.describe(circle));
+        }
+        if too_large.is_empty() {
+            return Ok(());
+        }
+        let number = too_large.len();
+        Err(Error::Program(format!(
+            "{number} import circles have more than {MOST_FILES} files (`cargo xtask graph`)"
+        )))
+    }
+}
+
+/// The first places of a use: those where the other file's path is written, if there are any.
+fn listed(places: &BTreeSet<Use>) -> String {
+    let written: Vec<&Use> = places.iter().filter(|place| place.path.contains("::")).collect();
+    let chosen = if written.is_empty() { places.iter().collect() } else { written };
+    let first: Vec<String> =
+        chosen.iter().take(4).map(|place| format!("{} (line {})", place.path, place.line)).collect();
+    let more = if chosen.len() > first.len() { ", ..." } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+/// The library crates of [`FOLDERS`], with paths from the workspace's root.
+fn project_roots(workspace: &Path) -> Result<Vec<Root>> {
+    let metadata = crate::levels::metadata()?;
+    let mut roots = Vec::new();
+    for target in metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|package| package["targets"].as_array().into_iter().flatten())
+        .filter(|target| {
+            target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "lib"))
+        })
+    {
+        let (Some(name), Some(path)) = (target["name"].as_str(), target["src_path"].as_str()) else {
+            continue;
+        };
+        let path = Path::new(path);
+        let file = path.strip_prefix(workspace).unwrap_or(path);
+        if FOLDERS.iter().any(|folder| file.starts_with(folder)) {
+            roots.push(Root { name: name.replace('-', "_"), file: file.to_path_buf() });
+        }
+    }
+    if roots.is_empty() {
+        return Err(Error::Format("cargo names no library under driver-mlx or dat-nostd".into()));
+    }
+    Ok(roots)
+}
+
+/// Prints the project's circles, or what the files that end with one of `names` use and are used by.
+///
+/// # Errors
+/// As [`Graph::of_project`]; no use has to do with one of `names`.
+pub fn print(names: &[String]) -> Result<()> {
+    let graph = Graph::of_project()?;
+    for name in names {
+        let text = graph.neighbours(name);
+        if text.is_empty() {
+            return Err(Error::Usage(format!("no file {name} uses another one or is used")));
+        }
+        print!("{text}");
+    }
+    if names.is_empty() {
+        let circles = graph.circles();
+        circles.iter().for_each(|circle| print!("{}", graph.describe(circle)));
+        let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
+        println!(
+            "{} files, {} uses between them, {} circles of two files or more ({}); at most {MOST_FILES} files are allowed in each",
+            graph.files.len(),
+            graph.uses.len(),
+            circles.len(),
+            sizes.join(", ")
+        );
+    }
+    Ok(())
+}
