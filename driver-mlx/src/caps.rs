@@ -121,7 +121,7 @@ impl Capabilities {
         }
     }
 
-    /// The manual's name of the first capability that this driver cannot do without and that is not there.
+    /// The PRM's name of the first capability that this driver cannot do without and that is not there.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         [
             (self.rc, "rc"),

@@ -35,7 +35,7 @@ pub struct Config {
 pub const MAX_COMPLETION_EQS: u8 = 8;
 
 impl Config {
-    /// One vector for everything, 2^14 QPs, the time-outs of the reference driver.
+    /// One vector for everything, 2^14 QPs, the time-outs of mlx5_core.
     pub const DEFAULT: Self = Self {
         async_vector: 0,
         completion_vector: 0,

@@ -191,11 +191,11 @@ pub enum Error {
         /// Blocks that the map can hold.
         available: usize,
     },
-    /// The HCA lacks a capability without which this driver cannot work; the manual's name of the field.
+    /// The HCA lacks a capability without which this driver cannot work; the PRM's name of the field.
     MissingCapability(&'static str),
     /// More was asked for than the HCA can do.
     Limit {
-        /// The manual's name of the limiting field.
+        /// The PRM's name of the limiting field.
         what: &'static str,
         /// What was asked for.
         asked: u64,
@@ -210,7 +210,7 @@ pub enum Error {
     BadAnswer {
         /// Where.
         step: Step,
-        /// The manual's name of the field.
+        /// The PRM's name of the field.
         field: &'static str,
         /// Its value.
         value: u64,

@@ -1,4 +1,4 @@
-//! Consumer notification objects: section 7.3 of the reference.
+//! Consumer notification objects (uDAPL 1.2, `dat_cno_*`).
 
 use crate::bench::Bench;
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

@@ -1,4 +1,4 @@
-//! Connections, the active side and the end: section 7.6 of the reference.
+//! Connections, the active side and the end (uDAPL 1.2, `dat_ep_connect`, `dat_ep_disconnect`).
 
 use crate::bench::NONE;
 use crate::common::address;

@@ -1,4 +1,4 @@
-//! Consumer contexts, handle types, names of codes: section 7.2 of the reference.
+//! Consumer contexts, handle types, names of codes (uDAPL 1.2, `dat_set_consumer_context`, `dat_strerror`).
 
 use crate::bench::Bench;
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, succeeds};

@@ -1,4 +1,4 @@
-//! Connection requests: section 7.6 of the reference.
+//! Connection requests (uDAPL 1.2, `dat_cr_*`).
 
 use crate::bench::Bench;
 use crate::common::address;

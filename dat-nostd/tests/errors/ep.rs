@@ -1,4 +1,4 @@
-//! Endpoints, their life: section 7.5 of the reference.
+//! Endpoints, their life (uDAPL 1.2, `dat_ep_*`).
 
 use crate::bench::{Bench, NONE};
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

@@ -1,4 +1,4 @@
-//! What can be changed of an endpoint, and the buffers that it holds: sections 7.5 and 8.3 of the reference.
+//! What can be changed of an endpoint, and the buffers that it holds (uDAPL 1.2, `dat_ep_modify`, `dat_ep_recv_query`).
 
 use crate::bench::{ALL_STATES, Bench, NONE};
 use crate::ep::no_eps;

@@ -1,4 +1,4 @@
-//! Event dispatchers: section 7.4 of the reference.
+//! Event dispatchers (uDAPL 1.2, `dat_evd_*`).
 
 use crate::bench::{Bench, NONE};
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

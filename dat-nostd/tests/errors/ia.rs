@@ -1,4 +1,4 @@
-//! Interface adapters: section 7.1 of the reference.
+//! Interface adapters (uDAPL 1.2, `dat_ia_*`).
 
 use crate::bench::Bench;
 use crate::registry::{AN_ENUM, BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

@@ -1,4 +1,4 @@
-//! Protection zones and memory regions: section 7.9 of the reference.
+//! Protection zones and memory regions (uDAPL 1.2, `dat_pz_*`, `dat_lmr_*`).
 
 use crate::bench::Bench;
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

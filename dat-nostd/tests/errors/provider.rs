@@ -1,4 +1,4 @@
-//! The registry: section 7.10 of the reference. It is no part of an adapter, so its own state is compared here, and the adapter's
+//! The registry (uDAPL 1.2, DAT registry). It is no part of an adapter, so its own state is compared here, and the adapter's
 //! by the runner.
 
 use crate::bench::Bench;

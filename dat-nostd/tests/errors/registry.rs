@@ -160,7 +160,7 @@ pub const fn refused(
     Row { function, condition, judgement: Judgement::Refused(error, None, setup) }
 }
 
-/// Refused with the subtype that the reference suggests.
+/// Refused with the subtype that OFA and illumos implementations use.
 pub const fn refused_as(
     function: &'static str,
     error: ReturnType,

@@ -1,4 +1,4 @@
-//! Remote memory regions: sections 7.7 and 7.9 of the reference.
+//! Remote memory regions (uDAPL 1.2, `dat_rmr_*`).
 
 use crate::bench::{Bench, NONE};
 use crate::ep::no_eps;

@@ -1,4 +1,4 @@
-//! Service points: section 7.6 of the reference.
+//! Service points (uDAPL 1.2, `dat_psp_*`, `dat_rsp_*`).
 
 use crate::bench::Bench;
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

@@ -1,4 +1,4 @@
-//! Shared receive queues: sections 7.5, 7.7 and 7.8 of the reference.
+//! Shared receive queues (uDAPL 1.2, `dat_srq_*`).
 
 use crate::bench::{Bench, NONE, SRQ};
 use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};

@@ -1,4 +1,4 @@
-//! Posts: section 7.7 of the reference.
+//! Posts (uDAPL 1.2, `dat_ep_post_*`).
 
 use crate::bench::{Bench, NONE};
 use crate::ep::no_eps;

@@ -1,4 +1,4 @@
-//! Every call in every state of an endpoint: sections 8.2 and 8.3 of the reference as they stand there, compared with what happens and
+//! Every call in every state of an endpoint (uDAPL 1.2, the state tables of each call), compared with what happens and
 //! with the crate's own table. (An endpoint of the provider, TEN, is on no shared receive queue, so it takes no watermarks.)
 
 use crate::bench::{ALL_STATES, Bench, NONE};

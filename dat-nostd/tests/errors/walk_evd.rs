@@ -1,4 +1,4 @@
-//! Every call on an event dispatcher however somebody waits on it: section 9 of the reference.
+//! Every call on an event dispatcher however somebody waits on it (uDAPL 1.2, dat_evd_wait).
 
 use crate::bench::Bench;
 use dat_nostd::states::{EVD_CALLS, EVD_CONDITIONS, Effect, EvdCall, EvdCondition, triggers};

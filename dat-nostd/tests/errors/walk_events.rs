@@ -1,4 +1,4 @@
-//! What the peer, a timer, the fabric and the device do to an endpoint in every state: section 8.1 of the reference.
+//! What the peer, a timer, the fabric and the device do to an endpoint in every state (uDAPL 1.2, endpoint state diagram).
 
 use crate::bench::{ALL_STATES, Bench, NONE};
 use crate::common::address;

@@ -1,4 +1,4 @@
-//! From registers to a usable device and back (reference manual, "Bring-up"; order as in the vendor's driver).
+//! From registers to a usable device and back (PRM, "Driver Start-Up"; in the order of Linux's mlx5_core).
 
 use super::exec::input;
 use super::health::health_syndrome;
@@ -162,7 +162,7 @@ impl<'s, P: Platform> Hca<'s, P> {
     /// Everything that goes by commands.
     fn start(&mut self) -> Result<(), Error> {
         self.enter(Step::EnableHca);
-        // Real firmware accepts 16 bytes of output, though the manual's structure has 12.
+        // Real firmware accepts 16 bytes of output, though the PRM's structure has 12.
         self.exec(&input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0), &mut [0; 16])?;
         self.enabled = true;
         self.enter(Step::Issi);

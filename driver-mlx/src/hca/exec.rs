@@ -25,7 +25,7 @@ pub(crate) fn input<const N: usize>(opcode: Opcode, op_mod: u16) -> [u8; N] {
 }
 
 impl<P: Platform> Hca<'_, P> {
-    /// Issues a firmware command: `input` as the manual lays it out, `out_len` bytes of output wanted. For commands that this
+    /// Issues a firmware command: `input` as the PRM lays it out, `out_len` bytes of output wanted. For commands that this
     /// driver has no method for; [`Hca::poll_command`] fetches the answer.
     ///
     /// # Errors

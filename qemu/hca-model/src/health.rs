@@ -1,4 +1,4 @@
-//! The health of the device (bring-up reference section 7).
+//! The health of the device (PRM, health buffer).
 
 use crate::log::{Log, Subject};
 use mlx5_prm::status::HealthSyndrome;

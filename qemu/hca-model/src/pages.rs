@@ -1,4 +1,4 @@
-//! Host pages that the device keeps its own state in: given, counted, asked for, given back (bring-up reference section 5).
+//! Host pages that the device keeps its own state in: given, counted, asked for, given back (PRM, MANAGE_PAGES).
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ pub struct Misbehaviour {
 pub enum Strictness {
     /// As far as is known of firmware, and what Linux does is accepted.
     Lenient,
-    /// Everything that the reference manual calls reserved or illegal is refused.
+    /// Everything that the PRM calls reserved or illegal is refused.
     Strict,
 }
 

@@ -1,4 +1,4 @@
-//! The vendor-specific capability: a gateway with a lock, behind which lie numbered spaces (bring-up reference section 1).
+//! The vendor-specific capability: a gateway with a lock, behind which lie numbered spaces (PRM, vendor-specific capability).
 //!
 //! Only the space of semaphores exists here; with it a driver guards a software reset. Crash-dump spaces answer
 //! "not supported".

@@ -7,7 +7,7 @@ use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::{Kind, Layout};
 
-/// Commands that the device carries out between ENABLE_HCA and INIT_HCA (bring-up reference section 9).
+/// Commands that the device carries out between ENABLE_HCA and INIT_HCA (PRM, driver start-up).
 fn before_init(opcode: Opcode) -> bool {
     matches!(
         opcode,

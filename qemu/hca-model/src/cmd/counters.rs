@@ -1,4 +1,4 @@
-//! Q counters and vport counters (commands reference section 10).
+//! Q counters and vport counters (PRM, command reference).
 
 use super::{Outcome, Refusal};
 use crate::hca::Hca;

@@ -1,4 +1,4 @@
-//! Completion queue commands (commands reference section 5).
+//! Completion queue commands (PRM, command reference).
 
 use super::dispatch::bad_op_mod;
 use super::eq::{OWNERS_CHECKED, Ring};

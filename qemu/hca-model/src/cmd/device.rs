@@ -1,4 +1,4 @@
-//! Life cycle, pages and capabilities (commands reference section 1).
+//! Life cycle, pages and capabilities (PRM, command reference).
 
 use super::dispatch::bad_op_mod;
 use super::{Outcome, Refusal};

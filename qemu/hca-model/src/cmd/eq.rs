@@ -1,4 +1,4 @@
-//! Event queue commands (commands reference section 3).
+//! Event queue commands (PRM, command reference).
 
 use super::dispatch::bad_op_mod;
 use super::{Outcome, Refusal};

@@ -1,4 +1,4 @@
-//! Memory key commands (commands reference section 4).
+//! Memory key commands (PRM, command reference).
 
 use super::{Outcome, Refusal};
 use crate::caps::LOG_MAX_MKEY;

@@ -1,4 +1,4 @@
-//! The command interface (bring-up reference section 4): queue entries, mailbox chains, ownership, delivery status.
+//! The command interface (PRM, command interface): queue entries, mailbox chains, ownership, delivery status.
 
 mod check;
 mod counters;

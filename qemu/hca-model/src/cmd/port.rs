@@ -1,4 +1,4 @@
-//! Ports, vports and management datagrams (commands reference sections 8 and 9).
+//! Ports, vports and management datagrams (PRM, command reference).
 
 use super::dispatch::bad_op_mod;
 use super::{Outcome, Refusal};

@@ -1,4 +1,4 @@
-//! Queue pair commands (commands reference section 6).
+//! Queue pair commands (PRM, command reference).
 
 use super::eq::Ring;
 use super::{Outcome, Refusal};
@@ -245,7 +245,7 @@ fn transition(opcode: Opcode, old: QpState) -> Option<QpState> {
     from.contains(&old).then_some(to)
 }
 
-/// Optional parameters that a transition takes, by service (commands reference section 6).
+/// Optional parameters that a transition takes, by service (PRM, command reference).
 fn optional(opcode: Opcode, service: ServiceType) -> u32 {
     let bits: &[u32] = match (opcode, service) {
         (Opcode::INIT2INIT_QP, ServiceType::RC | ServiceType::XRC) => &[1, 2, 3, 4, 15, 16],

@@ -1,4 +1,4 @@
-//! Access registers (contexts reference section 10).
+//! Access registers (PRM, software context formats).
 
 use super::dispatch::bad_op_mod;
 use super::{Outcome, Refusal};

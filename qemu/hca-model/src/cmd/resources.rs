@@ -1,4 +1,4 @@
-//! UAR pages, protection, transport and XRC domains (commands reference section 2).
+//! UAR pages, protection, transport and XRC domains (PRM, command reference).
 
 use super::{Outcome, Refusal};
 use crate::hca::Hca;

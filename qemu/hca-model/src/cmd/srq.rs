@@ -1,4 +1,4 @@
-//! Shared receive queue commands: SRQ, XRC SRQ, RMP (commands reference section 7).
+//! Shared receive queue commands: SRQ, XRC SRQ, RMP (PRM, command reference).
 
 use super::dispatch::bad_op_mod;
 use super::eq::Ring;

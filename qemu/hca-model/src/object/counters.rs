@@ -1,4 +1,4 @@
-//! Q counter sets (commands reference section 10).
+//! Q counter sets (PRM, command reference).
 
 use super::table::Table;
 use mlx5_prm::Field;

@@ -1,4 +1,4 @@
-//! Completion queues (data path reference section 7).
+//! Completion queues (PRM, work requests and completions).
 
 use super::distance24;
 use super::pages::PageList;

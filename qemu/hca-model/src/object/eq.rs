@@ -1,4 +1,4 @@
-//! Event queues (data path reference section 8).
+//! Event queues (PRM, work requests and completions).
 
 use super::distance24;
 use super::pages::PageList;

@@ -1,4 +1,4 @@
-//! Memory keys (contexts reference section 5).
+//! Memory keys (PRM, software context formats).
 
 use super::table::Table;
 use mlx5_prm::value::AccessFlags;
@@ -230,7 +230,7 @@ impl Mkeys {
         if mkey.qpn.is_some_and(|qpn| qpn != user.qpn) {
             return Err(MkeyError::Qp);
         }
-        // Local read is always possible on hardware (contexts reference section 5, "should always be 1").
+        // Local read is always possible on hardware (PRM, software context formats, "should always be 1").
         if !(mkey.access | AccessFlags::LOCAL_READ).contains(need) {
             return Err(MkeyError::Access);
         }

@@ -1,4 +1,4 @@
-//! Queue pairs: the context (contexts reference sections 3 and 4), parsed.
+//! Queue pairs: the context (PRM, software context formats), parsed.
 
 use super::pages::PageList;
 use super::table::Table;

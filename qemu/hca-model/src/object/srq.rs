@@ -1,4 +1,4 @@
-//! Shared receive queues: SRQ, XRC SRQ and RMP (contexts reference section 6, data path reference section 6).
+//! Shared receive queues: SRQ, XRC SRQ and RMP (PRM, SRQ and RMP contexts).
 
 use super::pages::PageList;
 use crate::seams::{DmaFault, GuestMemory};

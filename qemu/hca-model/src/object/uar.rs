@@ -1,4 +1,4 @@
-//! User access regions: doorbell pages (bring-up reference section 2).
+//! User access regions: doorbell pages (PRM, UAR page format).
 
 use std::collections::{BTreeMap, BTreeSet};
 

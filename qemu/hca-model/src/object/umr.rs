@@ -1,4 +1,4 @@
-//! Changing a memory key from a work queue: what a UMR may do to it (data path reference sections 3.2 and 3.4).
+//! Changing a memory key from a work queue: what a UMR may do to it (PRM, work requests and completions).
 //!
 //! The same operation registers memory (`REG_MR`), binds and unbinds windows, and invalidates keys.
 

@@ -275,7 +275,7 @@ impl Guest {
         }
     }
 
-    /// One command in slot 0, polled for, with the output length the manual gives.
+    /// One command in slot 0, polled for, with the PRM's output length.
     pub fn command(&mut self, input: &Input) -> Answer {
         let len = Opcode::of(&input.0).output_layout().unwrap().size;
         self.command_len(input, len)

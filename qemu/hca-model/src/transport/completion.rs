@@ -1,4 +1,4 @@
-//! Completions, errors, and what an error does to the rest of a QP's work (data path reference sections 7 and 9).
+//! Completions, errors, and what an error does to the rest of a QP's work (PRM, work requests and completions).
 
 use mlx5_prm::Field;
 use mlx5_prm::commands::query_q_counter_out as q;
@@ -12,7 +12,7 @@ use super::state::{Current, Failure, QpTransport, ReceiveWqe, SharedOwner};
 use crate::hca::Hca;
 use crate::object::qp::Qp;
 
-/// Vendor syndromes in the style of hardware's (data path reference section 7.4): informative only.
+/// Vendor syndromes in the style of hardware's (PRM, work requests and completions): informative only.
 pub(super) mod vendor {
     pub(in super::super) const RETRY_EXCEEDED: u8 = 0x81;
     pub(in super::super) const RNR_RETRY_EXCEEDED: u8 = 0x87;

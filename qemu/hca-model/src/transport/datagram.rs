@@ -163,7 +163,7 @@ impl Context<'_, '_> {
         let mut received = Received {
             opcode: CqeOpcode::RESP_SEND,
             byte_count: 0,
-            // Without immediate data the P_Key stands in its place (data path reference section 7.3).
+            // Without immediate data the P_Key stands in its place (PRM, work requests and completions).
             immediate: u32::from(shape.bth.pkey),
             solicited: shape.bth.solicited,
             slid: shape.lrh.slid,

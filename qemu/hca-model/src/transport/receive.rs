@@ -1,4 +1,4 @@
-//! Receive queues: a QP's own and shared ones (data path reference sections 2 and 6).
+//! Receive queues: a QP's own and shared ones (PRM, work requests and completions).
 
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, DBR_RECEIVE, DS_SIZE, wqe_data_seg, wqe_srq_next_seg};
 use mlx5_prm::event::{EventQueueType, EventType};

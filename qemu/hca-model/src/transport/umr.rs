@@ -1,4 +1,4 @@
-//! UMR work requests: fetching them from the send queue and carrying them out (data path reference sections 3.2, 3.4).
+//! UMR work requests: fetching them from the send queue and carrying them out (PRM, work requests and completions).
 
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{DS_SIZE, MkeyMask, UmrFlags, wqe_data_seg, wqe_umr_ctrl_seg};

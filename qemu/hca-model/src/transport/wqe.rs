@@ -1,4 +1,4 @@
-//! Fetching and checking send WQEs (data path reference section 3).
+//! Fetching and checking send WQEs (PRM, work requests and completions).
 
 use mlx5_prm::Layout;
 use mlx5_prm::datapath::{
@@ -18,7 +18,7 @@ use crate::seams::DmaFault;
 
 /// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
 const MAX_WQE: usize = 1024;
-/// Longest RDMA READ WQE (data path reference section 1).
+/// Longest RDMA READ WQE (PRM, work requests and completions).
 const MAX_READ_WQE: usize = 512;
 
 /// A bad WQE: the field at fault, what is wrong, and what the completion says.
