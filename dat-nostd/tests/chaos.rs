@@ -5,9 +5,9 @@ mod common;
 
 use common::Net;
 use dat_nostd::AdapterCounters;
-use tests::WorldConfig;
-use tests::player::{Habits, Player, Tally};
-use tests::seeds::Random;
+use harness::WorldConfig;
+use harness::player::{Habits, Player, Tally};
+use harness::seeds::Random;
 
 const HABITS: Habits = Habits {
     receive: 8,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Net, Options, Side};
 use dat_nostd::*;
-use tests::WorldConfig;
+use harness::WorldConfig;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 

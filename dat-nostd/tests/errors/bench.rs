@@ -2,7 +2,7 @@
 
 use crate::common::{Net, Node, Options, Side, address};
 use dat_nostd::*;
-use tests::WorldConfig;
+use harness::WorldConfig;
 
 pub const NONE: CompletionFlags = CompletionFlags::empty();
 

@@ -21,13 +21,13 @@ pub enum Level {
     NoStd,
     /// The tests beside the code, in every package.
     Unit,
-    /// The full stack on the model in one process: targets `in_process*` of the package `tests`.
+    /// The full stack on the model in one process: the target `in_process` of the package `tests`.
     InProcess,
-    /// The unikernel under QEMU: targets `boot*`.
+    /// The unikernel under QEMU: the target `boot`.
     Boot,
-    /// Captures read by tshark: targets `oracle*` but those of the next level.
+    /// Captures read by tshark: the target `oracle`.
     Oracle,
-    /// Unmodified Linux guests: targets `oracle_linux*`.
+    /// Unmodified Linux guests: the target `linux`.
     Linux,
     /// Parts under Miri; needs the nightly toolchain with that component.
     Miri,
@@ -54,15 +54,14 @@ impl Level {
         NAMES.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether the test target `name` belongs to the level.
-    fn has_target(self, name: &str) -> bool {
-        let linux = name.starts_with("oracle_linux");
+    /// The level's test target in the package `tests`, if it has one.
+    fn target(self) -> Option<&'static str> {
         match self {
-            Self::InProcess => name.starts_with("in_process"),
-            Self::Boot => name.starts_with("boot"),
-            Self::Oracle => name.starts_with("oracle") && !linux,
-            Self::Linux => linux,
-            _ => false,
+            Self::InProcess => Some("in_process"),
+            Self::Boot => Some("boot"),
+            Self::Oracle => Some("oracle"),
+            Self::Linux => Some("linux"),
+            Self::Lint | Self::NoStd | Self::Unit | Self::Miri => None,
         }
     }
 
@@ -172,7 +171,6 @@ impl Count {
 /// Something failed; everything else has still run.
 pub fn test(levels: &[Level], long: bool) -> Result<()> {
     let started = Instant::now();
-    let targets = test_targets()?;
     let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint];
     if levels.iter().any(|level| bare_metal.contains(level)) {
         setup::rust_targets()?;
@@ -181,7 +179,7 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
     for &level in levels {
         let began = Instant::now();
         let count = match level.prepare() {
-            Ok(()) => run_level(level, &targets, long)?,
+            Ok(()) => run_level(level, long)?,
             Err(error @ Error::Missing { .. }) if !required() => {
                 skip(&format!("level {}: {error}", level.name()));
                 Count { skipped: 1, ..Count::default() }
@@ -196,9 +194,9 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
     if total.failed == 0 { Ok(()) } else { Err(Error::Program("there were failures".into())) }
 }
 
-fn run_level(level: Level, targets: &[String], long: bool) -> Result<Count> {
+fn run_level(level: Level, long: bool) -> Result<Count> {
     let mut total = Count::default();
-    for arguments in commands(level, targets) {
+    for arguments in commands(level) {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         println!("level {}: cargo {}", level.name(), words.join(" "));
         total.add(cargo(&words, long)?);
@@ -225,7 +223,7 @@ fn import_circles() -> Count {
 }
 
 /// The calls of cargo that make up a level.
-fn commands(level: Level, targets: &[String]) -> Vec<Vec<String>> {
+fn commands(level: Level) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
     let libraries = LIBRARIES.map(|name| format!("--package {name}")).join(" ");
     match level {
@@ -248,40 +246,17 @@ fn commands(level: Level, targets: &[String]) -> Vec<Vec<String>> {
         Level::Unit => vec![
             words("test --workspace --exclude kernel --exclude tests"),
             words("test --package kernel --lib"),
-            words("test --package tests --lib"),
         ],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
-            let chosen: Vec<String> = targets
-                .iter()
-                .filter(|name| level.has_target(name))
-                .flat_map(|name| ["--test".to_owned(), name.clone()])
-                .collect();
-            if chosen.is_empty() {
-                return Vec::new();
-            }
+            let target = level.target().unwrap_or_default();
             // QEMU guests share two cores badly: those tests run one after the other.
-            let serial = if level == Level::InProcess { "" } else { "-- --test-threads=1" };
-            vec![[words("test --package tests"), chosen, words(serial)].concat()]
+            let serial = if level == Level::InProcess { "" } else { " -- --test-threads=1" };
+            vec![words(&format!("test --package tests --test {target}{serial}"))]
         }
         Level::Miri => {
             vec![words("+nightly miri test --package mlx5-prm --package ib-mgmt --package driver-mlx --lib")]
         }
     }
-}
-
-/// The names of the test targets of the package `tests`.
-fn test_targets() -> Result<Vec<String>> {
-    let metadata = metadata()?;
-    let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
-    let targets = packages
-        .iter()
-        .filter(|package| package["name"] == "tests")
-        .flat_map(|package| package["targets"].as_array().cloned().unwrap_or_default())
-        .filter(|target| {
-            target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "test"))
-        })
-        .filter_map(|target| target["name"].as_str().map(str::to_owned));
-    Ok(targets.collect())
 }
 
 /// What `cargo metadata` says of this workspace.
@@ -414,25 +389,33 @@ mod tests {
 
     #[test]
     fn levels_choose_their_targets_and_unknown_ones_are_named() {
-        let targets =
-            ["boot_hello", "in_process_rc", "oracle_tshark", "oracle_linux_probe"].map(str::to_owned);
-        let boot = commands(Level::Boot, &targets);
-        assert_eq!(boot, [["test", "--package", "tests", "--test", "boot_hello", "--", "--test-threads=1"]]);
-        assert_eq!(commands(Level::Boot, &[]), Vec::<Vec<String>>::new());
-        for (level, chosen, left) in [
-            (Level::Linux, "oracle_linux_probe", "oracle_tshark"),
-            (Level::Oracle, "oracle_tshark", "oracle_linux_probe"),
-        ] {
-            let words = commands(level, &targets).concat();
-            assert!(
-                words.iter().any(|word| word == chosen) && !words.iter().any(|word| word == left),
-                "{words:?}"
-            );
-        }
+        let boot = ["test", "--package", "tests", "--test", "boot", "--", "--test-threads=1"];
+        assert_eq!(commands(Level::Boot), [boot]);
+        assert_eq!(commands(Level::InProcess), [&["test", "--package", "tests", "--test", "in_process"]]);
         for (name, level) in NAMES {
             assert_eq!(name.parse::<Level>().ok(), Some(level));
         }
         let refused = "quick".parse::<Level>().expect_err("unknown").to_string();
         assert!(refused.contains("unknown test level quick") && refused.contains("in-process"), "{refused}");
+    }
+
+    #[test]
+    fn each_target_of_the_package_of_tests_is_a_levels() {
+        let metadata = metadata().expect("cargo metadata");
+        let tests = metadata["packages"]
+            .as_array()
+            .and_then(|packages| packages.iter().find(|package| package["name"] == "tests"))
+            .expect("the package of tests");
+        let mut targets: Vec<&str> = tests["targets"]
+            .as_array()
+            .expect("targets")
+            .iter()
+            .filter(|target| target["kind"][0] == "test")
+            .filter_map(|target| target["name"].as_str())
+            .collect();
+        targets.sort_unstable();
+        let mut levels: Vec<&str> = NAMES.iter().filter_map(|(_, level)| level.target()).collect();
+        levels.sort_unstable();
+        assert_eq!(targets, levels);
     }
 }

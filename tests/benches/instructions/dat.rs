@@ -7,9 +7,9 @@ use dat_nostd::{
     DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet,
     MemPriv, Platform, PspFlags, Qos, RmrTriplet,
 };
+use harness::dat::address;
+use harness::{World, WorldConfig};
 use hca_model::Profile;
-use tests::dat::address;
-use tests::{World, WorldConfig};
 
 const LEN: usize = 64;
 const PORT: u64 = 7000;

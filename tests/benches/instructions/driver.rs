@@ -6,8 +6,8 @@ use driver_mlx::{
     Access, Base, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion, Mtu, Path,
     PostError, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
 };
+use harness::{World, WorldConfig};
 use hca_model::Profile;
-use tests::{World, WorldConfig};
 
 const LEN: usize = 64;
 /// Blocks of 4 KiB of a node's memory: for a thousand queue pairs.

@@ -2,11 +2,11 @@
 //! they are carried to the emulated HCA.
 
 use driver_mlx::{Bar, MapError, MmioBar, Platform};
+use harness::{ModelBar, ModelPlatform};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
 use std::alloc::{Layout, alloc_zeroed};
 use std::ptr::NonNull;
-use tests::{ModelBar, ModelPlatform};
 
 /// Bytes of a UAR page.
 const PAGE: usize = 4096;

@@ -3,9 +3,9 @@
 use crate::dat::{BenchAdapter, adapters, step};
 use crate::{HANDLES, OPERATIONS};
 use dat_nostd::Platform;
+use harness::dat::address;
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
-use tests::dat::address;
 
 const LEN: usize = 64;
 

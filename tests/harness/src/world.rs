@@ -1,0 +1,430 @@
+//! The world: a virtual clock, the devices, the fabric, and a scheduler that a seed decides for.
+//!
+//! Whatever runs costs a little virtual time, so that time goes on even when everybody is busy; when nobody has anything to
+//! do, the clock jumps to the next deadline. A run that does not come to an end therefore always meets its limit in virtual
+//! time, and a wall clock is never asked.
+
+use crate::memory::Memory;
+use crate::platform::{ModelBar, ModelPlatform};
+use driver_mlx::DmaRegion;
+use hca_model::fabric::random::Random;
+use hca_model::fabric::{Capture, Fabric, FabricConfig, FabricCounters, PortIndex};
+use hca_model::hca::Census;
+use hca_model::log::{Entry, Level};
+use hca_model::{Hca, Interrupts, Profile};
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct WorldConfig {
+    /// Decides who runs when, and what the fabric does to packets.
+    pub seed: u64,
+    /// The fabric's faults and latency; its own seed is set from `seed`.
+    pub fabric: FabricConfig,
+    /// The most virtual nanoseconds that a turn of a device or a node's software costs.
+    pub turn: u64,
+}
+
+impl WorldConfig {
+    /// A fabric without faults, 1 us from port to port.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, fabric: FabricConfig { seed, latency: 1_000, ..FabricConfig::default() }, turn: 1_000 }
+    }
+}
+
+/// When a task wants its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// As soon as possible.
+    Again,
+    /// At this time, or when its node's HCA raises an interrupt.
+    At(u64),
+    /// Never.
+    Done,
+}
+
+/// A node's software, as the scheduler sees it.
+pub struct Task<'a> {
+    node: usize,
+    poll: Box<dyn FnMut(u64) -> Next + 'a>,
+}
+
+impl<'a> Task<'a> {
+    /// `poll` is called with the time whenever it is the task's turn. Interrupts of `node` wake it.
+    pub fn new(node: usize, poll: impl FnMut(u64) -> Next + 'a) -> Self {
+        Self { node, poll: Box::new(poll) }
+    }
+}
+
+/// The tasks did not end within their limit of virtual time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// When it was given up, in virtual nanoseconds.
+    pub at: u64,
+    /// The nodes whose tasks were not done.
+    pub unfinished: Vec<usize>,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nodes {:?} were not done after {} us of virtual time", self.unfinished, self.at / 1_000)
+    }
+}
+
+impl std::error::Error for Stalled {}
+
+/// Interrupts counted.
+#[derive(Debug)]
+struct Vectors(Vec<u64>);
+
+impl Interrupts for Vectors {
+    fn raise(&mut self, vector: u16) {
+        if let Some(count) = self.0.get_mut(usize::from(vector)) {
+            *count += 1;
+        } else {
+            panic!("the device raised vector {vector} of {}", self.0.len());
+        }
+    }
+}
+
+struct Device {
+    hca: Hca,
+    port: PortIndex,
+    memory: Memory,
+    vectors: Vectors,
+    bar: ModelBar,
+    /// Has power.
+    alive: bool,
+    /// The last poll said that there is more.
+    more: bool,
+}
+
+struct State {
+    now: u64,
+    turn: u64,
+    random: Random,
+    fabric: Fabric,
+    devices: Vec<Device>,
+    turns: u64,
+}
+
+/// See the [module](self).
+pub struct World {
+    state: RefCell<State>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "World at {} ns", self.now())
+    }
+}
+
+impl World {
+    /// A world with a fabric and no nodes.
+    #[must_use]
+    pub fn new(config: &WorldConfig) -> Rc<Self> {
+        let fabric = FabricConfig { seed: config.seed, ..config.fabric.clone() };
+        Rc::new(Self {
+            state: RefCell::new(State {
+                // Not zero, so that a forgotten time shows.
+                now: 1_000_000_000,
+                turn: config.turn.max(1),
+                random: Random::new(config.seed ^ 0x7365_6564),
+                fabric: Fabric::new(fabric),
+                devices: Vec::new(),
+                turns: 0,
+            }),
+        })
+    }
+
+    /// Adds an HCA with its cable plugged in, and memory of `memory` bytes for its node. PCI is set up as a machine's
+    /// firmware and kernel would: memory decoding and bus mastering are on.
+    ///
+    /// # Panics
+    /// If the switch has no port left.
+    pub fn attach(self: &Rc<Self>, profile: Profile, memory: usize) -> (ModelPlatform, DmaRegion) {
+        let mut state = self.state.borrow_mut();
+        let node = state.devices.len();
+        let port = state.fabric.attach(&format!("node {node}")).expect("the switch has a port left");
+        let (memory, region) = Memory::new(node, memory);
+        let vectors = Vectors(vec![0; usize::from(profile.vectors)]);
+        let mut hca = Hca::new(profile);
+        enable(&mut hca);
+        let bar = ModelBar::new(hca.bar());
+        state.devices.push(Device { hca, port, memory, vectors, bar, alive: true, more: false });
+        (ModelPlatform { world: Rc::clone(self), node, bar }, region)
+    }
+
+    /// Virtual time in nanoseconds.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.state.borrow().now
+    }
+
+    /// How many turns were taken so far, of devices and of tasks.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.state.borrow().turns
+    }
+
+    /// Lets each device that has something to do have one turn, in an order of the seed's; if none has, the clock goes to
+    /// `deadline` or to the devices' next deadline, whichever is earlier.
+    pub fn idle(&self, deadline: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let first = state.random.below(state.devices.len() as u64) as usize;
+        let mut ran = false;
+        for step in 0..state.devices.len() {
+            let index = (first + step) % state.devices.len();
+            if state.device_is_due(index) {
+                state.run_device(index);
+                ran = true;
+            }
+        }
+        if !ran {
+            // The fabric has work of its own, and where no device has power nobody else sees to it.
+            state.fabric.poll(state.now);
+            let next = state.next_deadline().filter(|at| *at > state.now);
+            state.now = state.now.max(next.map_or(deadline, |at| at.min(deadline)));
+        }
+    }
+
+    /// Gives devices and tasks turns until all tasks are done.
+    ///
+    /// # Errors
+    /// [`Stalled`] after `limit` nanoseconds of virtual time.
+    pub fn run(&self, tasks: &mut [Task<'_>], limit: u64) -> Result<(), Stalled> {
+        /// Asleep until a time, or until there were more interrupts than this.
+        #[derive(Clone, Copy)]
+        struct Sleep {
+            until: u64,
+            interrupts: u64,
+        }
+        let end = self.now().saturating_add(limit);
+        let mut sleeping = vec![Some(Sleep { until: 0, interrupts: 0 }); tasks.len()];
+        let mut due = Vec::new();
+        loop {
+            let (now, interrupts) = {
+                let state = &mut *self.state.borrow_mut();
+                if sleeping.iter().all(Option::is_none) {
+                    return Ok(());
+                }
+                if state.now >= end {
+                    let unfinished = tasks.iter().zip(&sleeping).filter(|(_, s)| s.is_some());
+                    return Err(Stalled { at: limit, unfinished: unfinished.map(|(t, _)| t.node).collect() });
+                }
+                due.clear();
+                let devices = state.devices.len();
+                due.extend((0..devices).filter(|&index| state.device_is_due(index)));
+                for (index, (task, sleep)) in tasks.iter().zip(&sleeping).enumerate() {
+                    if sleep
+                        .is_some_and(|s| s.until <= state.now || s.interrupts != state.interrupts(task.node))
+                    {
+                        due.push(devices + index);
+                    }
+                }
+                let Some(&chosen) = due.get(state.random.below(due.len() as u64) as usize) else {
+                    let wakes = sleeping.iter().flatten().map(|sleep| sleep.until);
+                    state.fabric.poll(state.now);
+                    let work = state.next_deadline().filter(|at| *at > state.now);
+                    let next = work.into_iter().chain(wakes).min().unwrap_or(u64::MAX);
+                    state.now = next.min(end).max(state.now + 1);
+                    continue;
+                };
+                if chosen < devices {
+                    state.run_device(chosen);
+                    continue;
+                }
+                due.clear();
+                due.push(chosen - devices);
+                state.spend();
+                (state.now, state.interrupts(tasks[chosen - devices].node))
+            };
+            // The world is not borrowed here: the software calls back into it.
+            let index = due[0];
+            sleeping[index] = match (tasks[index].poll)(now) {
+                Next::Again => Some(Sleep { until: 0, interrupts }),
+                Next::At(until) => Some(Sleep { until, interrupts }),
+                Next::Done => None,
+            };
+        }
+    }
+
+    /// Lets the devices run alone until nothing more happens within `window` nanoseconds.
+    pub fn settle(&self, window: u64) {
+        loop {
+            let state = &mut *self.state.borrow_mut();
+            let due: Vec<usize> =
+                (0..state.devices.len()).filter(|&index| state.device_is_due(index)).collect();
+            if let Some(&index) = due.get(state.random.below(due.len() as u64) as usize) {
+                state.run_device(index);
+                continue;
+            }
+            state.fabric.poll(state.now);
+            match state.next_deadline().filter(|at| *at > state.now) {
+                Some(at) if at <= state.now.saturating_add(window) => state.now = state.now.max(at),
+                _ => return,
+            }
+        }
+    }
+
+    /// Lets the devices run alone for `duration` nanoseconds.
+    pub fn pass(&self, duration: u64) {
+        let end = self.now().saturating_add(duration);
+        while self.now() < end {
+            self.idle(end);
+        }
+    }
+
+    /// What happened to packets so far.
+    #[must_use]
+    pub fn fabric_counters(&self) -> FabricCounters {
+        self.state.borrow().fabric.counters()
+    }
+
+    /// Request packets that all HCAs together sent again.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        let state = self.state.borrow();
+        state.devices.iter().map(|device| device.hca.transport.counters.retransmitted).sum()
+    }
+
+    /// Does something with the fabric: faults, links.
+    pub fn with_fabric<R>(&self, work: impl FnOnce(&mut Fabric) -> R) -> R {
+        work(&mut self.state.borrow_mut().fabric)
+    }
+
+    /// Does something with node `node`'s HCA behind its driver's back.
+    pub fn with_hca<R>(&self, node: usize, work: impl FnOnce(&mut Hca) -> R) -> R {
+        work(&mut self.state.borrow_mut().devices[node].hca)
+    }
+
+    /// Records all packets from now on.
+    pub fn capture(&self, capture: Box<dyn Capture + Send>) {
+        self.state.borrow_mut().fabric.set_capture(capture);
+    }
+
+    /// Pulls or plugs in a node's cable.
+    pub fn set_cable(&self, node: usize, plugged: bool) {
+        self.state.borrow_mut().devices[node].hca.port.set_cable(plugged);
+    }
+
+    /// Takes power from a node: its HCA does nothing more, and its link is down.
+    pub fn kill(&self, node: usize) {
+        let state = &mut *self.state.borrow_mut();
+        let device = &mut state.devices[node];
+        device.alive = false;
+        state.fabric.set_link(device.port, false, state.now);
+    }
+
+    /// Takes a node's HCA off the bus: reads give all ones, writes and interrupts get lost, the link is down.
+    pub fn unplug(&self, node: usize) {
+        self.state.borrow().devices[node].bar.0.gone.set(true);
+        self.kill(node);
+    }
+
+    /// Function-level reset of a node's HCA, and PCI set up again.
+    pub fn reset(&self, node: usize) {
+        let device = &mut self.state.borrow_mut().devices[node];
+        device.hca.reset();
+        enable(&mut device.hca);
+    }
+
+    /// Node `node`'s memory.
+    #[must_use]
+    pub fn memory(&self, node: usize) -> Memory {
+        self.state.borrow().devices[node].memory
+    }
+
+    /// How often a node's HCA raised each vector.
+    #[must_use]
+    pub fn interrupts(&self, node: usize) -> Vec<u64> {
+        self.state.borrow().devices[node].vectors.0.clone()
+    }
+
+    /// What a node's HCA refused so far, as text.
+    #[must_use]
+    pub fn refusals(&self, node: usize) -> Vec<String> {
+        let state = self.state.borrow();
+        let refused = |entry: &&Entry| entry.level == Level::Refusal;
+        state.devices[node].hca.log.entries().filter(refused).map(ToString::to_string).collect()
+    }
+
+    /// The objects that a node's HCA holds; equal before and after whatever cleans up behind itself.
+    #[must_use]
+    pub fn census(&self, node: usize) -> Census {
+        self.with_hca(node, |hca| hca.census())
+    }
+
+    /// Pages of 4 KiB that a node's HCA holds.
+    #[must_use]
+    pub fn firmware_pages(&self, node: usize) -> u32 {
+        self.with_hca(node, |hca| hca.pages.given())
+    }
+}
+
+/// Memory decoding and bus mastering on.
+fn enable(hca: &mut Hca) {
+    const COMMAND: usize = 4;
+    hca.config_write(COMMAND, &[0x06, 0x04]);
+    hca.port.set_cable(true);
+}
+
+/// Whether the port's physical link could be up: the cable is in, and neither end is switched off or cut off.
+fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
+    device.hca.port.cable && device.hca.port.admin_up && fabric.port_is_enabled(device.port)
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.devices.iter().for_each(|device| device.memory.discard());
+    }
+}
+
+impl State {
+    fn interrupts(&self, node: usize) -> u64 {
+        self.devices.get(node).map_or(0, |device| device.vectors.0.iter().sum())
+    }
+
+    /// A turn costs from 1 ns to its full price.
+    fn spend(&mut self) {
+        self.turns += 1;
+        self.now += 1 + self.random.below(self.turn);
+    }
+
+    fn device_is_due(&self, index: usize) -> bool {
+        let device = &self.devices[index];
+        // The first device also stands for the fabric's own work, which is done in every turn.
+        device.alive
+            && (device.more
+                || device.bar.0.port.has_work()
+                || device.hca.next_deadline().is_some_and(|at| at <= self.now)
+                || self.fabric.next_deadline().is_some_and(|at| at <= self.now)
+                || link_is_up(device, &self.fabric) != self.fabric.link_is_up(device.port))
+    }
+
+    fn run_device(&mut self, index: usize) {
+        let now = self.now;
+        let device = &mut self.devices[index];
+        device.hca.port.set_far_end(self.fabric.port_is_enabled(device.port));
+        let up = link_is_up(device, &self.fabric);
+        self.fabric.set_link(device.port, up, now);
+        while let Some(packet) = self.fabric.receive(device.port, now) {
+            device.hca.receive(packet);
+        }
+        // A port without credit waits: its peers first have to take what is on its way.
+        device.more = !self.fabric.ready(device.port) || {
+            let mut wire = self.fabric.wire(device.port, now);
+            device.hca.poll(now, &device.memory, &mut device.vectors, &mut wire)
+        };
+        self.fabric.poll(now);
+        self.spend();
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let alive = self.devices.iter().filter(|device| device.alive);
+        alive.filter_map(|device| device.hca.next_deadline()).chain(self.fabric.next_deadline()).min()
+    }
+}

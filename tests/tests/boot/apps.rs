@@ -1,0 +1,162 @@
+//! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping. Where no QEMU can be
+//! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
+
+use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use hca_model::Profile;
+use runner::qemu::Output;
+use runner::unikernel::{self, Options, Running, Verdict};
+use std::time::Instant;
+
+/// Two HCAs.
+fn two() -> Fabric {
+    serve(vec![Profile::node(0), Profile::node(1)])
+}
+
+/// A unikernel and what it has said.
+struct Node {
+    running: Running,
+    console: Vec<String>,
+    deadline: Instant,
+}
+
+impl Node {
+    fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
+        let options = Options { hcas: vec![fabric.sockets[node].clone()], ..Options::new(words) };
+        let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
+    }
+
+    fn text(&self) -> String {
+        self.console.join("\n")
+    }
+
+    /// The next line that begins with `prefix`, without it.
+    fn expect(&mut self, prefix: &str) -> String {
+        loop {
+            match self.running.next_line(self.deadline) {
+                Ok(Some(Output::Console(line))) => {
+                    self.console.push(line.clone());
+                    if let Some(rest) = line.strip_prefix(prefix) {
+                        return rest.to_string();
+                    }
+                }
+                Ok(Some(Output::Qemu(line))) => self.console.push(line),
+                Ok(None) => panic!("it ended without {prefix:?}:\n{}", self.text()),
+                Err(error) => panic!("no {prefix:?}: {error}:\n{}", self.text()),
+            }
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        self.running.write_line(line).expect("the console takes a line");
+    }
+
+    /// Its end, with success; all that it said.
+    fn finish(mut self) -> Vec<String> {
+        while let Some(line) = self.running.next_line(self.deadline).expect("it ends in time") {
+            if let Output::Console(line) = line {
+                self.console.push(line);
+            }
+        }
+        let text = self.text();
+        let verdict = self.running.finish(None).expect("it ended").verdict;
+        assert_eq!(verdict, Verdict::Success, "{text}");
+        assert_eq!(self.console.last().map(String::as_str), Some("@done verified=true"), "{text}");
+        self.console
+    }
+}
+
+/// The number behind `key=` in the only line that begins with `prefix`.
+fn number(console: &[String], prefix: &str, key: &str) -> u64 {
+    let line = console.iter().find(|line| line.starts_with(prefix));
+    let line = line.unwrap_or_else(|| panic!("no {prefix:?} in:\n{}", console.join("\n")));
+    let value = word(line, key).unwrap_or_else(|| panic!("no {key}= in {line}"));
+    value.parse().unwrap_or_else(|_| panic!("{key}={value}"))
+}
+
+fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+#[test]
+fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let mut nodes = [(0, "server"), (1, "client")]
+        .map(|(node, role)| Node::start(ground, &fabric, node, &format!("app=verbs role={role}")));
+    let lines = nodes.each_mut().map(|node| node.expect("@verbs "));
+    // What is no line of a peer is said to be none, and does no harm.
+    let [server, client] = &mut nodes;
+    server.write("hello");
+    server.expect("console input: not a @peer line");
+    server.write("@peer qpn=zz");
+    server.expect("console input: @peer: `qpn=zz` is none of");
+    server.write(&"x".repeat(100_000));
+    server.expect("console input: a line longer than");
+    server.write(&format!("@peer {}", lines[1]));
+    client.write(&format!("@peer {}", lines[0]));
+    for console in nodes.map(Node::finish) {
+        for (operation, count) in
+            [("send", 100), ("write", 100), ("read", 100), ("compare_swap", 50), ("fetch_add", 50)]
+        {
+            let prefix = format!("@result op={operation} ");
+            assert_eq!(number(&console, &prefix, "messages"), count);
+            assert_eq!(number(&console, &prefix, "verified"), count);
+        }
+    }
+    fabric.assert_empty();
+}
+
+/// The words of a node at 10.0.0.`host`.
+fn at(host: u8, app: &str) -> String {
+    format!("{app} ip=10.0.0.{host}/24 seed=1")
+}
+
+#[test]
+fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=ip source=16M"));
+    server.expect("@ip address=10.0.0.1/24 ");
+    let ping = Node::start(ground, &fabric, 1, &at(2, "app=ping to=10.0.0.1 count=100 size=1000")).finish();
+    assert_eq!(number(&ping, "@ping ", "received"), 100);
+    assert_eq!(number(&ping, "@ping ", "lost"), 0);
+    for (service, port, words, sent, received) in [
+        ("hash", 256, "port=256 send=16M", 16 << 20, 68),
+        ("source", 19, "port=19", 0, 16 << 20),
+        ("echo", 7, "port=7 send=1M", 1 << 20, 1 << 20),
+    ] {
+        // The client compares what comes back with what the service at that port answers.
+        let client =
+            Node::start(ground, &fabric, 1, &at(2, &format!("app=tcp to=10.0.0.1 {words}"))).finish();
+        assert_eq!(number(&client, "@tcp ", "sent"), sent, "{port}");
+        assert_eq!(number(&client, "@tcp ", "received"), received, "{port}");
+        println!("{service}: {} ms", number(&client, "@tcp ", "ns") / 1_000_000);
+        let served = server.expect(&format!("@served service={service} "));
+        let line = client.iter().find(|line| line.starts_with("@tcp ")).expect("the report");
+        let side = if sent == 0 { "received_sha256" } else { "sent_sha256" };
+        assert_eq!(word(&served, "sha256"), word(line, side), "{served}\n{line}");
+        assert_eq!(word(&served, "peer"), Some("10.0.0.2"));
+    }
+    server.write("@quit");
+    server.finish();
+    fabric.assert_empty();
+}
+
+#[test]
+fn rping_runs_in_both_roles_at_all_sizes() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rping role=server sessions=3"));
+    for (size, count) in [(64, 1000), (4096, 200), (65_535, 200)] {
+        server.expect("@rping listening port=7174");
+        let words = format!("app=rping role=client peer=10.0.0.1 size={size} count={count}");
+        let client = Node::start(ground, &fabric, 1, &at(2, &words)).finish();
+        assert_eq!(number(&client, "@rping iterations", "iterations"), count);
+        assert_eq!(number(&client, "@rping iterations", "bytes"), count * size);
+        let ended = server.expect("@rping iterations=");
+        assert_eq!(ended.split(' ').next(), Some(count.to_string().as_str()), "{ended}");
+    }
+    server.finish();
+    fabric.assert_empty();
+}

@@ -1,0 +1,6 @@
+//! Unikernels under QEMU.
+
+mod apps;
+mod demo;
+mod ground;
+mod unikernel;

@@ -1,0 +1,264 @@
+//! The unikernel under stock QEMU: the image, its exceptions, interrupts and clock, the emulated HCA over vfio-user, and what it
+//! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
+
+use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use hca_model::Profile;
+use runner::defmt_log::{Decoded, Decoder};
+use runner::qemu::Output;
+use runner::unikernel::{self, Options, Transcript, Verdict};
+use std::time::Instant;
+
+impl Ground {
+    fn boot(&self, options: &Options) -> Transcript {
+        unikernel::boot(&self.qemu, &self.image, options, LIMIT, |_| {}).expect("QEMU starts")
+    }
+
+    fn run(&self, words: &str) -> Transcript {
+        self.boot(&Options::new(words))
+    }
+}
+
+fn demo(role: &str, fabric: &Fabric, more: &str) -> Options {
+    let (own, other): (u16, u16) = if role == "server" { (0, 1) } else { (1, 0) };
+    // The other is found by its IP address.
+    let words = format!("app=demo role={role} ip=10.0.0.{} peer=10.0.0.{} {more}", own + 1, other + 1);
+    Options { hcas: vec![fabric.sockets[usize::from(own)].clone()], ..Options::new(&words) }
+}
+
+fn text(transcript: &Transcript) -> String {
+    transcript.console.join("\n")
+}
+
+/// Looks for all of these in the log, in this order.
+fn assert_logged(log: &Decoded, expected: &[&str]) {
+    let mut lines = log.lines.iter();
+    for words in expected {
+        assert!(lines.any(|line| line.contains(words)), "{words:?} is not in its place in {:#?}", log.lines);
+    }
+    assert_eq!(log.lost_bytes, 0);
+}
+
+/// The one line that says what was wrong.
+fn error_line(transcript: &Transcript) -> &str {
+    let errors: Vec<&String> = transcript.console.iter().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "one line says what is wrong:\n{}", text(transcript));
+    errors[0]
+}
+
+#[test]
+fn it_boots_with_little_and_much_memory() {
+    let Some(ground) = ground() else { return skip() };
+    for memory_mib in [256, 3072] {
+        let transcript = ground.boot(&Options { memory_mib, ..Options::new("app=hello") });
+        assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+    }
+}
+
+#[test]
+fn the_image_is_small() {
+    let Some(ground) = ground() else { return skip() };
+    // The sections that are loaded are what a stripped image has.
+    let bytes = std::fs::read(&ground.image).expect("the image");
+    let field =
+        |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0u64, |n, b| (n << 8) | u64::from(*b));
+    let (headers, size, count) = (field(0x20, 8) as usize, field(0x36, 2) as usize, field(0x38, 2) as usize);
+    let loaded: u64 = (0..count)
+        .map(|i| headers + i * size)
+        .filter(|at| field(*at, 4) == 1)
+        .map(|at| field(at + 0x20, 8))
+        .sum();
+    println!("{loaded} bytes are loaded from the image");
+    assert!((50_000..1 << 20).contains(&loaded), "{loaded} bytes");
+}
+
+#[test]
+fn wrong_command_lines_are_one_line_and_a_status() {
+    let Some(ground) = ground() else { return skip() };
+    for (words, expected) in [
+        ("app=nonsense", "app=nonsense is not one of"),
+        ("app=hello colour=red", "unknown key `colour`"),
+        ("", "app= is missing"),
+        ("app=demo ip=10.0.0.1 peer=10.0.0.2", "role= is missing"),
+    ] {
+        let transcript = ground.run(words);
+        assert_eq!(transcript.verdict, Some(Verdict::Usage), "{words}: {}", text(&transcript));
+        assert!(error_line(&transcript).contains(expected), "{words}: {}", text(&transcript));
+    }
+}
+
+#[test]
+fn exceptions_and_panics_are_reported() {
+    let Some(ground) = ground() else { return skip() };
+    for (kind, expected) in [
+        ("divide", "#DE"),
+        ("opcode", "#UD"),
+        ("protection", "#GP"),
+        ("page-write", "#PF"),
+        ("execute", "#PF"),
+        ("stack", "#DF"),
+    ] {
+        let transcript = ground.run(&format!("app=fault kind={kind}"));
+        assert_eq!(transcript.verdict, Some(Verdict::Fault), "{kind}: {}", text(&transcript));
+        let text = text(&transcript);
+        assert!(text.contains(expected) && text.contains("rip"), "{kind}: {text}");
+    }
+    let transcript = ground.run("app=fault kind=panic");
+    assert_eq!(transcript.verdict, Some(Verdict::Panic), "{}", text(&transcript));
+    assert!(text(&transcript).contains(".rs:"), "file and line: {}", text(&transcript));
+}
+
+#[test]
+fn timer_and_message_signalled_interrupts_wake_it() {
+    let Some(ground) = ground() else { return skip() };
+    let transcript = ground.run("app=idle");
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+    let options = Options { devices: vec!["e1000e,romfile=".into()], ..Options::new("app=msix") };
+    let transcript = ground.boot(&options);
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+}
+
+#[test]
+fn without_an_hca_it_says_so() {
+    let Some(ground) = ground() else { return skip() };
+    let transcript = ground.run("app=hca");
+    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{}", text(&transcript));
+    assert!(error_line(&transcript).contains("no HCA"), "{}", text(&transcript));
+}
+
+#[test]
+fn the_hca_comes_up_and_goes_down_again_and_again() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0)]);
+    for round in 0..3 {
+        let options = Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca") };
+        let transcript = ground.boot(&options);
+        assert_eq!(transcript.verdict, Some(Verdict::Success), "round {round}: {}", text(&transcript));
+        assert!(text(&transcript).contains("Active"), "{}", text(&transcript));
+        let steps = ["hca: enable_hca", "hca: init_hca", "hca: port", "hca: running", "hca: tear_down"];
+        assert_logged(&transcript.log, &steps);
+    }
+}
+
+#[test]
+fn firmware_that_wants_more_pages_than_there_are_is_refused_with_both_numbers() {
+    let Some(ground) = ground() else { return skip() };
+    let mut profile = Profile::node(0);
+    profile.misbehaviour.starve_pages = Some(1_000_000);
+    let fabric = serve(vec![profile]);
+    let transcript = ground.boot(&Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca") });
+    assert_eq!(transcript.verdict, Some(Verdict::Failed), "{}", text(&transcript));
+    let line = error_line(&transcript);
+    let numbers: Vec<u64> =
+        line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers.contains(&1_000_000), "what is asked for: {line}");
+    assert!(numbers.iter().any(|n| (1000..20_000).contains(n)), "what is there: {line}");
+}
+
+#[test]
+fn an_hca_without_a_needed_capability_is_refused_by_its_name() {
+    let Some(ground) = ground() else { return skip() };
+    let mut profile = Profile::node(0);
+    let bit = mlx5_prm::caps::cmd_hca_cap::rc.bit_offset;
+    profile.misbehaviour.hidden_capabilities.push((bit as usize / 32 * 4, 0x8000_0000 >> (bit % 32)));
+    let fabric = serve(vec![profile]);
+    let transcript = ground.boot(&Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca") });
+    assert_eq!(transcript.verdict, Some(Verdict::Failed), "{}", text(&transcript));
+    assert!(error_line(&transcript).contains("rc"), "{}", text(&transcript));
+    assert_logged(
+        &transcript.log,
+        &["hca: capabilities", "bring-up ends in step capabilities: MissingCapability"],
+    );
+}
+
+#[test]
+fn two_nodes_move_verified_data() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    let transcripts: Vec<Transcript> = std::thread::scope(|scope| {
+        ["server", "client"]
+            .map(|role| {
+                let options = demo(role, &fabric, "divide=200 seed=3");
+                scope.spawn(move || ground.boot(&options))
+            })
+            .map(|thread| thread.join().expect("the thread"))
+            .into()
+    });
+    for transcript in &transcripts {
+        assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(transcript));
+        assert_eq!(transcript.console.last().map(String::as_str), Some("@done verified=true"));
+        let life = [
+            "hca: running",
+            "dat: ib0 open: port active true",
+            "Established",
+            "Disconnected",
+            "hca: tear_down",
+        ];
+        assert_logged(&transcript.log, &life);
+    }
+    // Whatever one side sent the other has verified.
+    for operation in ["send_recv", "rdma_write", "rdma_read", "rds"] {
+        let sum = |name: &str| -> u64 {
+            let prefix = format!("@result op={operation} ");
+            let lines = transcripts.iter().flat_map(|t| &t.console).filter(|line| line.starts_with(&prefix));
+            lines
+                .flat_map(|line| line.split(' '))
+                .filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
+                .sum()
+        };
+        assert!(sum("messages") > 0, "{operation} moved something");
+        assert_eq!(sum("messages"), sum("verified"), "{operation}");
+    }
+    fabric.assert_empty();
+}
+
+#[test]
+fn a_peer_that_never_comes_is_reported() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    let transcript = ground.boot(&demo("client", &fabric, "wait=3"));
+    assert_eq!(transcript.verdict, Some(Verdict::Failed), "{}", text(&transcript));
+    assert!(error_line(&transcript).contains("the peer never came up"), "{}", text(&transcript));
+}
+
+#[test]
+fn a_server_of_hcas_killed_in_the_middle_is_reported_in_bounded_time() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    let sockets = fabric.sockets.clone();
+    let options = ["server", "client"].map(|role| demo(role, &fabric, "divide=1 seed=3"));
+    let mut running =
+        options.map(|options| unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts"));
+    let deadline = Instant::now() + LIMIT;
+    let [server, client] = &mut running;
+    // Data is moving.
+    loop {
+        match client.next_line(deadline).expect("a line in time") {
+            Some(Output::Console(line)) if line.starts_with("@progress") => break,
+            Some(_) => {}
+            None => panic!("the client ended before anything was to be lost"),
+        }
+    }
+    drop(fabric);
+    assert!(sockets.iter().all(|socket| !socket.exists()), "stopping leaves no socket");
+    for node in [server, client] {
+        let mut errors = 0;
+        let mut last = None;
+        while let Some(line) = node.next_line(deadline).expect("it stops in bounded time") {
+            if let Output::Console(line) = line {
+                errors += usize::from(line.starts_with("error: "));
+                last = Some(line);
+            }
+        }
+        assert_eq!(errors, 1, "one line says what is wrong");
+        assert_eq!(last.as_deref(), Some("@done verified=false"));
+    }
+    let decoder = Decoder::for_image(&ground.image).expect("the image's log table").expect("it logs");
+    for node in running {
+        let ended = node.finish(Some(&decoder)).expect("it ended");
+        let verdict = ended.verdict;
+        assert!(matches!(verdict, Verdict::DeviceLost | Verdict::Failed), "{verdict}");
+        if verdict == Verdict::DeviceLost {
+            assert_logged(&ended.log, &["Established", "ERROR hca:", "IaCatastrophic", "Broken"]);
+        }
+    }
+}

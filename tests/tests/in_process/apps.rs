@@ -1,0 +1,407 @@
+//! The unikernel's applications in one process: what runs in the image, on the model, under the seeded scheduler.
+
+use apps::ip::{
+    AdapterLink, Client, ClientConfig, ClientReport, ClientStorage, Expect, Host, HostConfig, PacketBuffers,
+    Ping, PingConfig, PingStorage, Served, Service, Services, ServicesSlots, ServicesStorage, SocketSlot,
+};
+use apps::rping::{self, Rping, RpingError};
+use apps::verbs::{self, Operation, OperationResult, Verbs};
+use apps::{Role, Status};
+use dat_nostd::{AdapterConfig, AdapterStorage, IpConfig};
+use driver_mlx::{Config, Psn};
+use harness::dat::{ModelAdapter, address, sleep};
+use harness::{ModelBar, ModelPlatform, Next, Node, Task, World, WorldConfig, dat};
+use hca_model::Profile;
+use hca_model::fabric::{FabricConfig, Faults};
+use hca_model::hca::Census;
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+
+const MEMORY: usize = 16 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+fn world(seed: u64, faults: &str) -> Rc<World> {
+    let faults: Faults = faults.parse().expect("faults");
+    let config = WorldConfig::new(seed);
+    World::new(&WorldConfig { fabric: FabricConfig { faults, ..config.fabric.clone() }, ..config })
+}
+
+struct Side {
+    node: Node,
+    verbs: Option<Verbs<ModelPlatform>>,
+    results: Vec<OperationResult>,
+    /// What the HCA held before.
+    census: Census,
+}
+
+fn side(world: &Rc<World>, role: Role) -> Side {
+    let index = if role == Role::Server { 0 } else { 1 };
+    let mut node = Node::bring_up(world, Profile::node(index), MEMORY, &Config::DEFAULT).expect("up");
+    node.wait_active().expect("active");
+    let config = verbs::Config {
+        role,
+        psn: Psn::new(0xff_fff0),
+        connect_timeout: 60 * SECOND,
+        stall_timeout: 60 * SECOND,
+    };
+    let census = world.census(index as usize);
+    let verbs = Verbs::new(&mut node.hca, config).expect("objects");
+    Side { node, verbs: Some(verbs), results: Vec::new(), census }
+}
+
+impl Side {
+    fn turn(&mut self, now: u64) -> Next {
+        let Self { node, verbs, results, .. } = self;
+        let Some(running) = verbs else { return Next::Done };
+        let hca_deadline = node.hca.poll(now);
+        let status = running.poll(&mut node.hca, now).unwrap_or_else(|error| panic!("{error}"));
+        results.extend(running.take_result());
+        match status {
+            Status::Done => {
+                verbs.take().expect("running").close(&mut node.hca).expect("closed");
+                Next::Done
+            }
+            Status::Working(at) if at > now && running.prepare_idle(&mut node.hca) => {
+                Next::At(at.min(hca_deadline))
+            }
+            Status::Working(_) => Next::Again,
+        }
+    }
+}
+
+/// Both roles from their addresses' exchange, by text, to the end.
+fn run_verbs(seed: u64, faults: &str) -> (Rc<World>, [Side; 2]) {
+    let world = world(seed, faults);
+    let mut sides = [Role::Server, Role::Client].map(|role| side(&world, role));
+    let lines = sides.each_mut().map(|side| {
+        let verbs = side.verbs.as_ref().expect("running");
+        verbs.address(&mut side.node.hca).expect("address").to_string()
+    });
+    for (side, line) in sides.iter_mut().zip([&lines[1], &lines[0]]) {
+        let peer = verbs::Address::parse(line).expect("the peer's line");
+        side.verbs.as_mut().expect("running").connect(&mut side.node.hca, &peer).expect("connected");
+    }
+    let cells = sides.map(RefCell::new);
+    {
+        let mut tasks: Vec<Task<'_>> = cells
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| Task::new(index, move |now| cell.borrow_mut().turn(now)))
+            .collect();
+        world.run(&mut tasks, 600 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+    }
+    let sides = cells.map(RefCell::into_inner);
+    for (node, side) in sides.iter().enumerate() {
+        assert_eq!(world.census(node), side.census, "nothing is left of node {node}");
+    }
+    (world, sides)
+}
+
+fn check(side: &Side) {
+    let counted: Vec<_> = side.results.iter().map(|r| (r.operation, r.messages, r.verified)).collect();
+    let expected = Operation::ALL.map(|operation| {
+        let count = if (operation as u32) < 3 { 100 } else { 50 };
+        (operation, count, count)
+    });
+    assert_eq!(counted, expected);
+    let moved: usize = (0..100).map(verbs::size).sum();
+    assert!(side.results[..3].iter().all(|result| result.bytes == moved as u64), "{:?}", side.results);
+}
+
+#[test]
+fn verbs_moves_data_by_every_operation_both_ways() {
+    for seed in 1..4 {
+        let (world, sides) = run_verbs(seed, "none");
+        sides.iter().for_each(check);
+        assert_eq!(world.retransmissions(), 0);
+    }
+}
+
+#[test]
+fn verbs_moves_data_on_a_fabric_that_loses_duplicates_and_reorders() {
+    let (world, sides) = run_verbs(5, "loss=1%,dup=1%,reorder=1%");
+    sides.iter().for_each(check);
+    assert!(world.retransmissions() > 0);
+}
+
+fn rping_config(role: Role, size: u32, count: u32) -> rping::Config {
+    rping::Config {
+        role,
+        ia: "ib0",
+        peer: address(0),
+        port: rping::DEFAULT_PORT,
+        size,
+        count,
+        verify: true,
+        connect_timeout: 60 * SECOND,
+        stall_timeout: 60 * SECOND,
+    }
+}
+
+/// A side of rping on its adapter, and how it ended.
+struct Pinger {
+    adapter: ModelAdapter,
+    rping: Option<Rping>,
+    outcome: Option<Result<rping::Report, RpingError>>,
+}
+
+impl Pinger {
+    fn start(mut adapter: ModelAdapter, config: rping::Config) -> Self {
+        let rping = Rping::start(&mut adapter, config).expect("objects");
+        Self { adapter, rping: Some(rping), outcome: None }
+    }
+
+    fn turn(&mut self, now: u64) -> Next {
+        let Self { adapter, rping, outcome } = self;
+        let deadline = adapter.poll(now);
+        let Some(running) = rping else { return Next::Done };
+        let ended = match running.poll(adapter, now) {
+            Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
+            Ok(Status::Done) => Ok(running.report()),
+            Err(error) => Err(error),
+        };
+        *outcome = Some(ended);
+        rping.take().expect("running").close(adapter).expect("closed");
+        Next::Done
+    }
+}
+
+fn run_rping(seed: u64, faults: &str, server: rping::Config, client: rping::Config) -> [Pinger; 2] {
+    let world = world(seed, faults);
+    let mut adapters = dat::open(&world, seed, 2, MEMORY).expect("adapters");
+    let free = adapters.iter().map(|adapter| adapter.hca().free_bytes()).collect::<Vec<_>>();
+    let other = adapters.remove(1);
+    let cells = [Pinger::start(adapters.remove(0), server), Pinger::start(other, client)].map(RefCell::new);
+    {
+        let mut tasks: Vec<Task<'_>> = cells
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| Task::new(index, move |now| cell.borrow_mut().turn(now)))
+            .collect();
+        world.run(&mut tasks, 600 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+    }
+    let pingers = cells.map(RefCell::into_inner);
+    for (pinger, free) in pingers.iter().zip(free) {
+        assert_eq!(pinger.adapter.hca().free_bytes(), free, "all memory was given back");
+    }
+    pingers
+}
+
+#[test]
+fn rping_goes_round_at_all_sizes_also_on_a_bad_fabric() {
+    for (seed, size, faults) in
+        [(1, 26, "none"), (2, 64, "none"), (3, 65_535, "none"), (4, 5000, "loss=1%,dup=1%,reorder=1%")]
+    {
+        let config = |role| rping_config(role, size, 100);
+        // The server is told another size: it takes what the client says.
+        let server = rping::Config { size: 64, ..config(Role::Server) };
+        for pinger in run_rping(seed, faults, server, config(Role::Client)) {
+            let report = pinger.outcome.expect("ended").expect("success");
+            assert_eq!((report.iterations, report.bytes), (100, 100 * u64::from(size)));
+        }
+    }
+}
+
+#[test]
+fn rping_without_a_server_says_so() {
+    let elsewhere = rping::Config { port: 7175, ..rping_config(Role::Server, 64, 1) };
+    let elsewhere = rping::Config { connect_timeout: 3 * SECOND, ..elsewhere };
+    let client = rping::Config { connect_timeout: 3 * SECOND, ..rping_config(Role::Client, 64, 1) };
+    let [server, client] = run_rping(6, "none", elsewhere, client);
+    assert!(matches!(server.outcome, Some(Err(RpingError::NotConnected { last: None, .. }))));
+    let Some(Err(RpingError::NotConnected { last: Some(last), .. })) = client.outcome else {
+        panic!("{:?}", client.outcome)
+    };
+    assert_eq!(last, dat_nostd::ConnectionEvent::NonPeerRejected);
+}
+
+/// A server of rping sees twenty clients die in the middle, one after the other; nothing of them is left with it.
+#[test]
+fn rping_outlives_clients_that_are_killed() {
+    const CLIENTS: usize = 20;
+    /// What a turn costs in virtual time.
+    const TURN: u64 = 1000;
+    let world = world(7, "none");
+    let mut adapters = dat::open(&world, 7, CLIENTS + 1, MEMORY).expect("adapters");
+    let mut clients = adapters.split_off(1);
+    let mut server = adapters.remove(0);
+    let before = (world.census(0), server.hca().free_bytes());
+    for (index, client) in clients.drain(..).enumerate() {
+        let config = rping::Config { stall_timeout: SECOND / 30, ..rping_config(Role::Server, 64, 1) };
+        let mut running = Pinger::start(server, config);
+        let mut doomed = Pinger::start(client, rping_config(Role::Client, 9000, 1_000_000));
+        let last = 5 + index as u32;
+        let mut alive = true;
+        while running.outcome.is_none() {
+            let now = world.now();
+            let mut next = match running.turn(now) {
+                Next::At(at) => at,
+                Next::Again => now + TURN,
+                Next::Done => break,
+            };
+            if alive && doomed.rping.as_ref().is_some_and(|rping| rping.report().iterations >= last) {
+                world.kill(index + 1);
+                alive = false;
+            }
+            if alive {
+                next = match doomed.turn(now) {
+                    Next::At(at) => next.min(at),
+                    Next::Again => now + TURN,
+                    Next::Done => panic!("{:?}", doomed.outcome),
+                };
+            }
+            world.idle(next.max(now + TURN));
+        }
+        let ended = running.outcome.expect("ended");
+        assert!(
+            matches!(
+                ended,
+                Err(RpingError::Stalled { .. }
+                    | RpingError::Transfer { .. }
+                    | RpingError::ConnectionLost { .. })
+            ),
+            "{ended:?}"
+        );
+        server = running.adapter;
+        // What the server says to the dead takes its time.
+        let end = world.now() + 300 * SECOND;
+        while (world.census(0), server.hca().free_bytes()) != before {
+            let now = world.now();
+            assert!(now < end, "client {index} left something: {before:?}, {:?}", world.census(0));
+            let next = server.poll(now).unwrap_or(end);
+            world.idle(next.max(now + TURN));
+        }
+    }
+}
+
+type IpTables = AdapterStorage<ModelBar, { 1 << 12 }, 8, 32, 16, 128, 32>;
+
+fn ip_of(node: usize) -> Ipv4Addr {
+    match address(node) {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(_) => unreachable!("the world's addresses are IPv4"),
+    }
+}
+
+/// Two adapters that know nobody's GID, with IP up, and their hosts.
+fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
+    let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::node(node), MEMORY)).collect();
+    let open = attached.into_iter().map(|(platform, region)| {
+        let node = platform.node();
+        let storage = Box::leak(Box::new(IpTables::new()));
+        let config = AdapterConfig {
+            generation: 1,
+            hca: dat::HCA,
+            ip: Some(IpConfig::DEFAULT),
+            ..AdapterConfig::new("ib0", address(node), &[], 0x0a0a + node as u128)
+        };
+        ModelAdapter::open(platform, region, storage.parts(), &config).expect("opens")
+    });
+    let mut adapters: Vec<ModelAdapter> = open.collect();
+    let end = world.now() + 60 * SECOND;
+    while !adapters.iter_mut().all(|adapter| adapter.ip().is_some_and(|ip| ip.is_up())) {
+        let now = world.now();
+        assert!(now < end, "IP is up within a minute");
+        let deadlines = adapters.iter_mut().filter_map(|adapter| adapter.poll(now));
+        let next = deadlines.min().unwrap_or(end);
+        world.idle(next.max(now + 1000));
+    }
+    let host = |(node, mut adapter): (usize, ModelAdapter)| {
+        let config = HostConfig { address: ip_of(node), prefix_len: 24, gateway: None, seed: node as u64 };
+        let buffers = Box::leak(Box::new(PacketBuffers::new()));
+        let host = Host::new(&mut AdapterLink(&mut adapter), buffers, &config, world.now());
+        (adapter, host)
+    };
+    adapters.into_iter().enumerate().map(host).collect()
+}
+
+/// Services on one node; on the other whatever `client` does, until it says that it is done.
+fn run_ip(
+    seed: u64,
+    faults: &str,
+    mut client: impl FnMut(&mut Host<'static>, &mut ModelAdapter, u64) -> Status,
+) -> Vec<Served> {
+    let world = world(seed, faults);
+    let mut hosts = hosts(&world);
+    let (mut other, mut other_host) = hosts.remove(1);
+    let (mut server, mut server_host) = hosts.remove(0);
+    let slots = Box::leak(Box::new(ServicesSlots::new()));
+    let mut services = Services::new(Box::leak(Box::new(ServicesStorage::new())), slots, 1 << 20);
+    let mut served = Vec::new();
+    let done = RefCell::new(false);
+    let mut tasks = [
+        Task::new(0, |now| {
+            if *done.borrow() {
+                return Next::Done;
+            }
+            let deadline = server.poll(now);
+            let at = services.poll(&mut server_host, &mut AdapterLink(&mut server), now, &mut |client| {
+                served.push(*client);
+            });
+            sleep(&mut server, now, [deadline, at, Some(now + SECOND)])
+        }),
+        Task::new(1, |now| {
+            let deadline = other.poll(now);
+            match client(&mut other_host, &mut other, now) {
+                Status::Working(at) => sleep(&mut other, now, [deadline, Some(at)]),
+                Status::Done => {
+                    *done.borrow_mut() = true;
+                    Next::Done
+                }
+            }
+        }),
+    ];
+    world.run(&mut tasks, 3600 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+    drop(tasks);
+    served
+}
+
+fn transfer(seed: u64, faults: &str, service: Service, send: u64) -> (ClientReport, Vec<Served>) {
+    let config = ClientConfig {
+        to: ip_of(0),
+        port: service.port(),
+        send,
+        seed,
+        connect_timeout: 60 * SECOND,
+        stall_timeout: 300 * SECOND,
+    };
+    let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+    let mut client = Client::new(Box::leak(Box::new(ClientStorage::new())), slot, config, SECOND);
+    let served = run_ip(seed, faults, |host, adapter, now| {
+        client.poll(host, &mut AdapterLink(adapter), now).unwrap_or_else(|error| panic!("{error}"))
+    });
+    (client.report(), served)
+}
+
+#[test]
+fn tcp_moves_a_mebibyte_each_way_with_the_right_hash() {
+    for (seed, faults) in [(1, "none"), (2, "loss=1%"), (3, "loss=1%,dup=1%,reorder=1%")] {
+        for (service, send) in [(Service::Hash, 1 << 20), (Service::Source, 0)] {
+            let (report, served) = transfer(seed, faults, service, send);
+            assert!(report.is(Expect::of_port(service.port())), "{faults} {service:?}: {report:?}");
+            let [served] = served.as_slice() else { panic!("{faults} {service:?}: {served:?}") };
+            assert_eq!((served.service, served.bytes, served.peer), (service, 1 << 20, ip_of(1)));
+        }
+    }
+}
+
+#[test]
+fn no_ping_is_lost_on_a_good_fabric_and_losses_are_counted_on_a_bad_one() {
+    for (seed, faults) in [(1, "none"), (2, "loss=5%")] {
+        let config = PingConfig {
+            to: ip_of(0),
+            count: 100,
+            size: 1472,
+            ident: 9,
+            interval: 1_000_000,
+            timeout: SECOND,
+        };
+        let slot = Box::leak(Box::new(SocketSlot::EMPTY));
+        let mut ping = Ping::new(Box::leak(Box::new(PingStorage::new())), slot, config);
+        run_ip(seed, faults, |host, adapter, now| ping.poll(host, &mut AdapterLink(adapter), now));
+        let report = *ping.report();
+        assert_eq!((report.sent, report.received + report.lost, report.wrong), (100, 100, 0), "{report:?}");
+        assert_eq!(report.lost > 0, faults != "none", "{report:?}");
+    }
+}

@@ -1,0 +1,108 @@
+//! DAT's extensions for many short messages: receives posted and taken at once, looks that poll nothing.
+
+use dat_nostd::{
+    CompletionFlags, DtoStatus, EpAttributes, EpHandle, EventData, Received, ReceivedDto, ReturnType,
+};
+use harness::WorldConfig;
+use harness::pair::Pair;
+
+/// Bytes of each receive, and receives that may be outstanding.
+const LEN: usize = 256;
+const RECEIVES: usize = 16;
+
+/// Length and bytes of message `n`.
+fn message(n: usize) -> Vec<u8> {
+    (0..10 + 7 * n).map(|i| (i * 5 + n * 31 + 3) as u8).collect()
+}
+
+#[test]
+fn receives_are_posted_and_taken_many_at_a_time() {
+    let mut pair = Pair::new(&WorldConfig::new(11), "ib0");
+    let attributes =
+        EpAttributes { max_recv_dtos: RECEIVES as u32, max_request_dtos: 32, ..EpAttributes::DEFAULT };
+    let eps = pair.connect(7001, &attributes, |_, _| {});
+    let side = &mut pair.sides[1];
+    let (context, start) = (side.lmr.lmr_context, side.memory.va() as u64);
+    let at = |n: usize| (start + (n * LEN) as u64, 500 + n as u64);
+
+    // What is outside the region ends it, and so does the endpoint's limit.
+    let outside = (start + side.memory.len() as u64 - LEN as u64 + 1, 1);
+    let posted = side.adapter.ep_post_receives(eps[1], context, LEN as u32, &[at(0), at(1), outside, at(2)]);
+    assert_eq!(posted, Ok(2));
+    let rest: Vec<_> = (2..RECEIVES + 4).map(at).collect();
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &rest), Ok(RECEIVES - 2));
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &rest), Ok(0));
+    let refused = side.adapter.ep_post_receives(eps[1], context + 1, LEN as u32, &rest);
+    assert!(refused.expect_err("no such LMR").is(ReturnType::PrivilegesViolation));
+    assert!(side.adapter.evd_is_quiet(side.receive_evd));
+
+    // The straight way takes what is plain and stops before anything else: here, immediate data.
+    const ODD: usize = 6;
+    const MESSAGES: usize = 14;
+    for n in 0..MESSAGES {
+        let (bytes, offset) = (message(n), n * LEN);
+        let side = &mut pair.sides[0];
+        side.memory.write(offset, &bytes).expect("inside");
+        let segment = side.local(offset, bytes.len());
+        let flags = match n % 3 {
+            0 => CompletionFlags::empty(),
+            1 => CompletionFlags::SUPPRESS,
+            _ => CompletionFlags::SUPPRESS | CompletionFlags::SOLICITED_WAIT,
+        };
+        let cookie = n as u64;
+        if n == ODD {
+            side.adapter.ep_post_send_immediate(eps[0], &[segment], cookie, 0xabcd, flags).expect("posts");
+        } else {
+            side.adapter.ep_post_send(eps[0], &[segment], cookie, flags).expect("posts");
+        }
+    }
+    pair.pass(10_000_000);
+    let side = &mut pair.sides[1];
+    assert!(!side.adapter.evd_is_quiet(side.receive_evd));
+    let mut taken = vec![];
+    let mut out = [ReceivedDto::default(); 4];
+    loop {
+        let count = side.adapter.evd_dequeue_receives(side.receive_evd, &mut out);
+        taken.extend_from_slice(&out[..count]);
+        if count == 0 && taken.len() == ODD {
+            let event = side.adapter.evd_dequeue(side.receive_evd).expect("there");
+            let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
+            assert_eq!((dto.status, dto.received), (DtoStatus::Success, Received::Immediate(0xabcd)));
+            taken.push(ReceivedDto { user_cookie: dto.user_cookie, length: dto.transferred_length as u32 });
+        } else if count == 0 {
+            break;
+        }
+    }
+    assert!(side.adapter.evd_is_quiet(side.receive_evd));
+    assert_eq!(taken.len(), MESSAGES);
+    for (n, arrival) in taken.iter().enumerate() {
+        let expected = message(n);
+        assert_eq!((arrival.user_cookie, arrival.length as usize), (500 + n as u64, expected.len()));
+        let mut bytes = vec![0; expected.len()];
+        side.memory.read(n * LEN, &mut bytes).expect("inside");
+        assert!(bytes == expected, "message {n}");
+    }
+    // Their places are free again, in turn with those posted one by one.
+    side.receive(eps[1], 0, LEN, 900).expect("room");
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &[at(1)]), Ok(1));
+
+    // Of the requests, those not suppressed are told.
+    for n in (0..MESSAGES).step_by(3) {
+        pair.success(0, false, n as u64);
+    }
+    let side = &mut pair.sides[0];
+    assert!(side.adapter.evd_dequeue(side.request_evd).is_err());
+
+    // The receives that are left are flushed, which is nothing plain.
+    pair.disconnect(eps);
+    let side = &mut pair.sides[1];
+    assert_eq!(side.adapter.evd_dequeue_receives(side.receive_evd, &mut out), 0);
+    for cookie in [514, 515, 900, 501] {
+        let dto = pair.completion(1, true);
+        assert_eq!((dto.status, dto.user_cookie), (DtoStatus::ErrFlushed, cookie));
+    }
+    assert!(
+        pair.sides[1].adapter.ep_post_receives(EpHandle::from_bits(0), context, LEN as u32, &rest).is_err()
+    );
+    pair.finish(&[eps]);
+}

@@ -1,0 +1,6 @@
+//! DAT between nodes.
+
+mod batches;
+mod fuzz;
+mod objects;
+mod transfer;

@@ -1,0 +1,11 @@
+//! The full stack on the model, in one process: every run is a function of its seed.
+
+mod apps;
+mod bring_up;
+mod cm;
+mod dat;
+mod demo;
+mod ip;
+mod programs;
+mod rds;
+mod verbs;

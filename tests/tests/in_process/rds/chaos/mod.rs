@@ -1,0 +1,43 @@
+//! RDS in chaos: three to eight nodes whose packets get lost, doubled and reordered, whose cables are pulled, and which die and
+//! boot again, all as a seed says. A model judges what arrives.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `MLX5_TESTS_LONG=1` | 1000 seeds instead of 50 |
+//! | `MLX5_TESTS_SEED=n` | this seed alone |
+//!
+//! A failure prints its seed and what happened before it.
+
+mod desk;
+mod ledger;
+mod model;
+mod node;
+mod plan;
+mod run;
+mod tally;
+mod trace;
+
+use harness::seeds::{self, long, only_seed, with_seed};
+use tally::Tally;
+
+#[test]
+fn messages_survive_chaos() {
+    if let Some(seed) = only_seed() {
+        println!("\n{}", with_seed("RDS in chaos", seed, || run::run(seed)));
+        return;
+    }
+    let mut all = Tally::default();
+    let seeds = 1..if long() { 1001 } else { 51 };
+    seeds.clone().for_each(|seed| all.add(&in_process(seed)));
+    println!("{} seeds: {all}", seeds.count());
+    // That it was chaos.
+    assert!(all.boots > 200 && all.deaths > 20 && all.cuts > 25 && all.resets > 500, "{all}");
+    assert!(all.raced > 50 && all.again > 500 && all.old > 50 && all.congested > 50, "{all}");
+}
+
+/// One seed in a process of its own: fifty worlds are gigabytes.
+fn in_process(seed: u64) -> Tally {
+    const NAME: &str = concat!(module_path!(), "::messages_survive_chaos");
+    let text = seeds::in_process(NAME, seed);
+    text.lines().find_map(Tally::parse).unwrap_or_else(|| panic!("no account of seed {seed}:\n{text}"))
+}

@@ -1,0 +1,337 @@
+//! IP over InfiniBand and RDMA-CM between Linux and Linux, and between Linux and a unikernel, each as server and as client:
+//! pings, TCP, rdmacm-utils' programs; clients that are killed; a fabric that loses packets.
+
+use crate::guests::{
+    census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
+};
+use hca_model::fabric::Faults;
+use hca_model::hca::Census;
+use runner::kernel_image;
+use runner::linux::{Kernel, Lab, Options, judge};
+use runner::qemu::Output;
+use runner::setup;
+use runner::unikernel::{self, Running, Verdict};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The longest that one thing may take, on a machine that is busy with others.
+const LIMIT: Duration = Duration::from_secs(180);
+/// Addresses of the guests are 172.16.0.1 and 172.16.0.2, that of the unikernel:
+const UNIKERNEL: &str = "172.16.0.9";
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+/// Sizes of rping, bytes.
+const SIZES: [u32; 4] = [64, 1000, 4096, 65_535];
+const KILLS: usize = 20;
+/// The SHA-256 service of a unikernel, and its source of bytes.
+const HASH_PORT: u16 = 256;
+const SOURCE_PORT: u16 = 19;
+const SINK_PORT: u16 = 5001;
+
+/// IPoIB and RDMA-CM in every guest.
+fn ip_up(lab: &mut Lab) {
+    run_everywhere(
+        lab,
+        "dmesg -c > /dev/null; hcas-up && modprobe ib_ipoib && modprobe rdma_ucm || exit 1\n\
+         ip address add 172.16.0.$((GUEST + 1))/24 dev ib0 && ip link set ib0 up || exit 1\n\
+         mkfifo /tmp/hold\n\
+         for wait in $(seq 300); do [ \"$(cat /sys/class/net/ib0/carrier 2> /dev/null)\" = 1 ] && exit 0; sleep 0.1; done\n\
+         exit 1",
+    );
+    run(lab, 1, "ping -c 3 172.16.0.1 > /dev/null");
+    // Neighbour discovery and the like come to rest.
+    run(lab, 0, "sleep 2");
+}
+
+/// What the kernel says that programs hold.
+fn resources(lab: &mut Lab, guests: usize) -> Vec<String> {
+    (0..guests).map(|guest| run(lab, guest, "rdma resource show").text()).collect()
+}
+
+/// Pings, none of which may be lost. The first, which has to find the way, does not count: Linux keeps but three packets
+/// while it asks for a path. Busybox's own ping has room for a few answers only, and loses more when it is not run in time.
+fn none_lost(lab: &mut Lab, guest: usize, to: &str, count: u32) {
+    let script = format!(
+        "ping=/bin/ping; [ -x $ping ] || ping=ping\n\
+         $ping -c 2 -i 0.5 -W 10 {to} > /dev/null; $ping -c {count} -i 0.05 -W 10 {to}"
+    );
+    let answer = run(lab, guest, &script).text();
+    let all = [format!("{count} packets transmitted, {count} "), " 0% packet loss".to_owned()];
+    assert!(all.iter().all(|words| answer.contains(words.as_str())), "{answer}");
+}
+
+/// The hexadecimal word of a line of `sha256sum`'s.
+fn hash(lines: &[String], number: usize) -> String {
+    let mut hashes = lines.iter().filter_map(|line| {
+        let word = line.split_whitespace().next()?;
+        (word.len() == 64 && word.bytes().all(|b| b.is_ascii_hexdigit())).then(|| word.to_owned())
+    });
+    hashes.nth(number).unwrap_or_else(|| panic!("no hash {number} in:\n{}", lines.join("\n")))
+}
+
+/// Starts what takes a TCP connection in a guest and hashes what comes.
+fn sink(lab: &mut Lab, guest: usize) {
+    let nc = format!("nc -l -p {SINK_PORT} 0<>/tmp/hold | sha256sum");
+    run(lab, guest, &format!("background sink sh -c '{nc}' && listening sink {SINK_PORT}"));
+}
+
+/// Makes `bytes` bytes in a guest; their hash.
+fn blob(lab: &mut Lab, guest: usize, bytes: u64) -> String {
+    let answer =
+        run(lab, guest, &format!("head -c {bytes} /dev/urandom > /tmp/blob && sha256sum < /tmp/blob"));
+    hash(&answer.lines, 0)
+}
+
+fn tcp_between_guests(lab: &mut Lab, bytes: u64) {
+    sink(lab, 0);
+    let sent = blob(lab, 1, bytes);
+    let answer = run(lab, 1, &format!("nc 172.16.0.1 {SINK_PORT} < /tmp/blob"));
+    let received = run(lab, 0, "reap sink");
+    assert_eq!(hash(&received.lines, 0), sent, "{bytes} bytes by TCP");
+    println!("TCP, {bytes} bytes between two Linux: {:.1} s", answer.time.as_secs_f64());
+}
+
+fn linux_to_linux(lab: &mut Lab) {
+    none_lost(lab, 1, "172.16.0.1", 100);
+    none_lost(lab, 0, "172.16.0.2", 100);
+    tcp_between_guests(lab, 64 << 20);
+    let line = "rping -V -C 1000 -a 172.16.0.1";
+    pair(lab, 0, &format!("{line} -s"), &format!("{line} -c"));
+    for program in ["ucmatose", "udaddy"] {
+        for answer in pair(lab, 0, program, &format!("{program} -s 172.16.0.1")) {
+            assert!(answer.text().contains("return status 0"), "{program}:\n{}", answer.text());
+        }
+    }
+}
+
+/// A unikernel and what it has said.
+struct Node {
+    running: Running,
+    lines: Vec<String>,
+}
+
+impl Node {
+    fn start(lab: &Lab, image: &Path, words: &str) -> Self {
+        let mut options = unikernel::Options::new(&format!("{words} ip={UNIKERNEL}/24"));
+        options.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
+        let running = unikernel::start(lab.qemu(), image, &options).expect("QEMU starts");
+        Self { running, lines: Vec::new() }
+    }
+
+    fn text(&self) -> String {
+        self.lines.join("\n")
+    }
+
+    /// The next line; `None` at the end.
+    fn line(&mut self) -> Option<String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match self.running.next_line(deadline) {
+                Ok(Some(Output::Console(line))) => {
+                    self.lines.push(line.clone());
+                    return Some(line);
+                }
+                Ok(Some(Output::Qemu(line))) => eprintln!("qemu: {line}"),
+                Ok(None) => return None,
+                Err(error) => panic!("{error}; the unikernel printed:\n{}", self.text()),
+            }
+        }
+    }
+
+    /// The next line that begins with `start`.
+    fn expect(&mut self, start: &str) -> String {
+        while let Some(line) = self.line() {
+            if line.starts_with(start) {
+                return line;
+            }
+        }
+        panic!("the unikernel ended before {start:?}:\n{}", self.text());
+    }
+
+    /// Its end, with success.
+    fn finish(mut self) -> Vec<String> {
+        while self.line().is_some() {}
+        let text = self.text();
+        let finished = self.running.finish(None).expect("it ends");
+        assert_eq!(finished.verdict, Verdict::Success, "{text}");
+        assert!(self.lines.iter().any(|line| line == "@done verified=true"), "{text}");
+        self.lines
+    }
+}
+
+/// The value behind `key=` in a line.
+fn word(line: &str, key: &str) -> String {
+    let found = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("no {key}= in {line}")).to_owned()
+}
+
+/// The unikernel as an IP host: pings, and TCP both ways.
+fn unikernel_serves_ip(lab: &mut Lab, image: &Path, pings: u32, bytes: u64) {
+    let mut host = Node::start(lab, image, &format!("app=ip source={bytes}"));
+    host.expect("@ip ");
+    if pings > 0 {
+        none_lost(lab, 0, UNIKERNEL, pings);
+    }
+    let sent = blob(lab, 0, bytes);
+    let answer = run(lab, 0, &format!("nc {UNIKERNEL} {HASH_PORT} < /tmp/blob"));
+    assert_eq!(hash(&answer.lines, 0), sent, "{bytes} bytes by TCP to the unikernel");
+    println!("TCP, {bytes} bytes to the unikernel: {:.1} s", answer.time.as_secs_f64());
+    let answer = run(lab, 0, &format!("nc {UNIKERNEL} {SOURCE_PORT} 0<>/tmp/hold | sha256sum"));
+    println!("TCP, {bytes} bytes from the unikernel: {:.1} s", answer.time.as_secs_f64());
+    let served = host.expect("@served service=source ");
+    assert_eq!(word(&served, "bytes"), bytes.to_string());
+    assert_eq!(hash(&answer.lines, 0), word(&served, "sha256"));
+    host.running.write_line("@quit").expect("it reads");
+    host.finish();
+}
+
+/// The unikernel as a client of Linux: pings, TCP.
+fn unikernel_uses_ip(lab: &mut Lab, image: &Path) {
+    let mut ping = Node::start(lab, image, "app=ping to=172.16.0.1 count=100 size=56");
+    let line = ping.expect("@ping ");
+    assert_eq!((word(&line, "received"), word(&line, "lost")), ("100".to_owned(), "0".to_owned()));
+    ping.finish();
+    sink(lab, 0);
+    let mut client = Node::start(lab, image, &format!("app=tcp to=172.16.0.1 port={SINK_PORT} send=16M"));
+    let line = client.expect("@tcp ");
+    let received = run(lab, 0, "reap sink");
+    assert_eq!(word(&line, "sent"), (16 << 20).to_string());
+    assert_eq!(hash(&received.lines, 0), word(&line, "sent_sha256"));
+    client.finish();
+}
+
+fn rping_client(lab: &mut Lab, size: u32, iterations: u32) {
+    let began = Instant::now();
+    run(lab, 0, &format!("timeout 170 rping -c -V -S {size} -C {iterations} -a {UNIKERNEL}"));
+    println!(
+        "rping to the unikernel, {iterations} times {size} bytes: {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+}
+
+/// rping's server in the unikernel: clients of all sizes, clients that are killed, and one more.
+fn unikernel_serves_rping(lab: &mut Lab, image: &Path) {
+    let sessions = SIZES.len() + KILLS + 1;
+    let mut server = Node::start(lab, image, &format!("app=rping role=server sessions={sessions} stall=10"));
+    for size in SIZES {
+        server.expect("@rping listening ");
+        rping_client(lab, size, 1000);
+        let line = server.expect("@rping iterations=");
+        assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
+    }
+    for kill in 0..KILLS {
+        server.expect("@rping listening ");
+        // Some die while they connect, others in the middle of a transfer.
+        let script = format!(
+            "rping -c -V -S {} -C 1000000 -a {UNIKERNEL} > /tmp/killed.out 2>&1 &\n\
+             sleep 0.{}; kill -9 $! || cat /tmp/killed.out; wait $!; [ $? = 137 ]",
+            SIZES[kill % SIZES.len()],
+            15 + kill * 4,
+        );
+        run(lab, 0, &script);
+        server.expect("@rping iterations=");
+    }
+    server.expect("@rping listening ");
+    rping_client(lab, 64, 100);
+    server.finish();
+}
+
+/// rping's client in the unikernel.
+fn unikernel_uses_rping(lab: &mut Lab, image: &Path) {
+    for size in SIZES {
+        run(
+            lab,
+            0,
+            &format!(
+                "background server timeout 170 rping -s -V -S {size} -C 1000 -a 172.16.0.1 && sleep 0.5"
+            ),
+        );
+        let words = format!("app=rping role=client peer=172.16.0.1 size={size} count=1000");
+        let mut client = Node::start(lab, image, &words);
+        let line = client.expect("@rping iterations=");
+        assert_eq!(word(&line, "iterations"), "1000", "{size} bytes");
+        println!("rping from the unikernel: {line}");
+        client.finish();
+        run(lab, 0, "reap server");
+    }
+}
+
+/// The same on a fabric that loses one packet of a hundred.
+fn lossy(lab: &mut Lab, image: &Path) {
+    let faults: Faults = "loss=1%".parse().expect("faults");
+    for seed in SEEDS {
+        let began = Instant::now();
+        lab.served().set_faults(faults, seed).expect("the fabric");
+        let line = "rping -V -C 50 -a 172.16.0.1";
+        pair(lab, 0, &format!("{line} -s"), &format!("{line} -c"));
+        tcp_between_guests(lab, 1 << 20);
+        let mut server = Node::start(lab, image, "app=rping role=server wait=120");
+        server.expect("@rping listening ");
+        rping_client(lab, 4096, 50);
+        server.finish();
+        unikernel_serves_ip(lab, image, 0, 256 << 10);
+        lab.served().set_faults(Faults::default(), seed).expect("the fabric");
+        println!("seed {seed} with 1 % lost: {:.1} s", began.elapsed().as_secs_f64());
+    }
+}
+
+/// Guests with IP on InfiniBand, and the unikernel's image.
+struct Ground {
+    lab: Lab,
+    image: PathBuf,
+    /// Objects in the HCAs, and what the kernels hold, before anything else.
+    before: (Vec<Census>, Vec<String>),
+    began: Instant,
+}
+
+impl Ground {
+    /// `None` where there can be none.
+    fn new(kernel: Kernel) -> Option<Self> {
+        let mut lab = judge::lab_or_skip(Options { spare: 1, ..Options::new(kernel, 2) })?;
+        println!("Linux {}", lab.version());
+        setup::rust_targets().expect("the bare-metal target");
+        let image = kernel_image::build().expect("the image builds");
+        ip_up(&mut lab);
+        let before = (census_without_keys(&lab), resources(&mut lab, 2));
+        Some(Self { lab, image, before, began: Instant::now() })
+    }
+
+    /// Runs a part; afterwards nobody may hold more than before.
+    fn part(&mut self, name: &str, part: fn(&mut Lab, &Path)) {
+        part(&mut self.lab, &self.image);
+        println!("{name}: done after {:.1} s", self.began.elapsed().as_secs_f64());
+        let census = census_without_keys(&self.lab);
+        assert_eq!(census, self.before.0, "objects in the HCAs before and after: {name}");
+        let resources = resources(&mut self.lab, 2);
+        assert_eq!(resources, self.before.1, "what the kernels hold before and after: {name}");
+    }
+
+    fn end(mut self) {
+        run_everywhere(&mut self.lab, "rmmod rdma_ucm rdma_cm ib_ipoib");
+        remove_drivers(&mut self.lab);
+        kernels_are_content(&mut self.lab, 2);
+        hcas_are_content(&self.lab);
+        self.lab.stop().expect("they power off");
+    }
+}
+
+#[test]
+fn linux_and_a_unikernel_speak_ip_and_rdma_cm() {
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::new(*kernel) else { return };
+        ground.part("Linux to Linux", |lab, _| linux_to_linux(lab));
+        ground.part("the unikernel serves IP", |lab, image| unikernel_serves_ip(lab, image, 100, 16 << 20));
+        ground.part("the unikernel uses IP", unikernel_uses_ip);
+        ground.part("the unikernel serves rping", unikernel_serves_rping);
+        ground.part("the unikernel uses rping", unikernel_uses_rping);
+        ground.end();
+    }
+}
+
+#[test]
+fn a_fabric_that_loses_packets_makes_ip_and_rdma_cm_slower_and_nothing_else() {
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::new(*kernel) else { return };
+        ground.part("one of a hundred packets lost", lossy);
+        ground.end();
+    }
+}

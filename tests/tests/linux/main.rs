@@ -1,0 +1,11 @@
+//! Unmodified Linux guests on emulated HCAs.
+
+mod diags;
+mod faults;
+mod guests;
+mod ip;
+mod objects;
+mod probe;
+mod rds;
+mod unikernel;
+mod verbs;

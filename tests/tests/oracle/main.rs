@@ -1,0 +1,3 @@
+//! What programs that are not ours say of the model's packets.
+
+mod tshark;
