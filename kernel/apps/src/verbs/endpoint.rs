@@ -2,8 +2,7 @@
 
 use driver_mlx::{
     Access, Base, Completion, Cq, CqConfig, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd, Platform, Psn,
-    Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
-};
+    Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge, ServiceLevel};
 
 use super::address::Address;
 use super::agreement::{CONTROL_LEN, Control, EXPOSED_LEN, MAX_MESSAGE, SOURCE, WORD};
@@ -108,7 +107,7 @@ impl<P: Platform> Endpoint<P> {
         peer: &Address,
         psn: Psn,
     ) -> Result<(), VerbsError> {
-        let path = Path::InfiniBand { dlid: peer.lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None };
+        let path = Path::InfiniBand { dlid: peer.lid, sl: ServiceLevel::default(), src_path_bits: 0, static_rate: 0, grh: None };
         let rtr = RtrParams {
             path,
             mtu: hca.port()?.mtu,
