@@ -88,6 +88,3 @@ pub mod units;
 mod view;
 
 pub use ib_types::Gid;
-
-#[cfg(test)]
-mod testing;

@@ -344,12 +344,18 @@ mod tests {
 
     fn granted(mgid: Gid) -> McMemberRecord {
         let mut record = McMemberRecord::zeroed();
-        record.set_mgid(mgid).set_mlid(0xc001).set_mtu(4).set_qkey(QKEY).set_rate(3).set_hop_limit(1);
+        record
+            .set_mgid(mgid)
+            .set_mlid(Lid::new(0xc001))
+            .set_mtu(4)
+            .set_qkey(QKEY)
+            .set_rate(3)
+            .set_hop_limit(1);
         record
     }
 
     fn ask(groups: &mut Groups<'_>, now: u64) -> Option<Question> {
-        groups.question(now, Gid::new(1, 2), 0xffff)
+        groups.question(now, Gid::new(1, 2), PKey::new(0xffff))
     }
 
     #[test]
@@ -398,7 +404,7 @@ mod tests {
         }
         // An answer that leads nowhere counts as a refusal.
         let question = ask(&mut groups, now).expect("due");
-        groups.answer(now, question.index, Ok(*granted(all).set_mlid(7)));
+        groups.answer(now, question.index, Ok(*granted(all).set_mlid(Lid::new(7))));
         assert!(groups.broadcast().is_none());
     }
 

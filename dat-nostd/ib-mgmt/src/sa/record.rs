@@ -546,8 +546,13 @@ mod tests {
     #[test]
     fn mc_member_record_literal() {
         let mut r = McMemberRecord::zeroed();
-        r.set_qkey(0x0b1b).set_mlid(0xc001).set_mtu_selector(2).set_mtu(4).set_pkey(0xffff).set_rate(3);
-        r.set_sl(2)
+        r.set_qkey(QKey::new(0x0b1b))
+            .set_mlid(Lid::new(0xc001))
+            .set_mtu_selector(2)
+            .set_mtu(4)
+            .set_pkey(PKey::new(0xffff))
+            .set_rate(3);
+        r.set_sl(ServiceLevel::new(2))
             .set_flow_label(0x54321)
             .set_hop_limit(9)
             .set_scope(2)

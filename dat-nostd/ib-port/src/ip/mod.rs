@@ -441,6 +441,7 @@ fn own_path(info: &PortInfo) -> driver_mlx::Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ib_types::Lid;
 
     #[test]
     fn only_whole_ipv4_packets_have_a_destination() {
@@ -465,7 +466,13 @@ mod tests {
     fn multicast_packets_carry_the_group() {
         let mut record = McMemberRecord::zeroed();
         let mgid = broadcast_mgid(PKey::DEFAULT);
-        record.set_mgid(mgid).set_mlid(0xc000).set_sl(3).set_rate(3).set_hop_limit(9).set_traffic_class(5);
+        record
+            .set_mgid(mgid)
+            .set_mlid(Lid::new(0xc000))
+            .set_sl(ServiceLevel::new(3))
+            .set_rate(3)
+            .set_hop_limit(9)
+            .set_traffic_class(5);
         let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = group_path(&record) else { panic!() };
         assert_eq!((dlid.get(), sl.get()), (0xc000, 3));
         let grh = grh.expect("a GRH");

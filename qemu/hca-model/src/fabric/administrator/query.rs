@@ -227,6 +227,7 @@ pub(super) fn by_rate(code: u8) -> u32 {
 mod tests {
     use super::*;
     use ib_mgmt::sa::{McMemberRecord, PathRecord, PortInfoRecord};
+    use ib_types::ServiceLevel;
 
     #[test]
     fn components_are_in_order_and_fill_their_records() {

@@ -1,6 +1,6 @@
 //! Subnet administration as its clients see it: tables in segments, groups, subscriptions, services, partitions.
 
-use ib_types::{Lid, PKey};
+use ib_types::{Lid, PKey, QKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ib_mgmt::rmpp::{Received, Receiver, Sender, SenderConfig, Step};
@@ -392,9 +392,9 @@ fn paths_keep_to_partitions() {
         let found = PathRecord::from_slice(reply.record_data()).unwrap();
         if reply.status() == 0 { Ok(found.pkey()) } else { Err(reply.status()) }
     };
-    assert_eq!(path(&mut fabric, 0, 1, None), Ok(0xffff));
-    assert_eq!(path(&mut fabric, 0, 1, Some(0x8001)), Ok(0x8001));
-    assert_eq!(path(&mut fabric, 1, 0, Some(0x8001)), Ok(0x0001), "the source's own");
+    assert_eq!(path(&mut fabric, 0, 1, None), Ok(PKey::new(0xffff)));
+    assert_eq!(path(&mut fabric, 0, 1, Some(0x8001)), Ok(PKey::new(0x8001)));
+    assert_eq!(path(&mut fabric, 1, 0, Some(0x8001)), Ok(PKey::new(0x0001)), "the source's own");
     assert_eq!(path(&mut fabric, 0, 2, Some(0x8001)), Err(status::SA_NO_RECORDS));
     assert_eq!(path(&mut fabric, 1, 2, None), Err(status::SA_NO_RECORDS), "both are limited members");
     let mut join = member(method::SET, CREATE, Gid::ZERO, agents[2].gid(), 1);
