@@ -100,7 +100,7 @@ pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};
 pub use types::{
-    CounterSet, CqNumber, EqNumber, Gid, Grh, LKey, Lid, Mtu, PKey, Path, Pd, Psn, QKey, QpNumber, RKey, Sge,
-    SrqNumber, UarPage,
+    CounterSet, CqNumber, Duration, EqNumber, Gid, Grh, Guid, Instant, LKey, Lid, Mtu, PKey, Path, Pd, Psn,
+    QKey, QpNumber, RKey, ServiceLevel, Sge, SrqNumber, UarPage, Wake,
 };
 pub use wqe::{AddressVector, PostError, SendFlags, SendOp};

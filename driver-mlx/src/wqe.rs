@@ -156,7 +156,7 @@ impl AddressVector {
             u64::from(q_key.get()) << 32,
             u64::from(EXTENDED_UD_AV | qpn.get()) << 32
                 | u64::from(rate) << 28
-                | u64::from(sl & 0xf) << 24
+                | u64::from(sl.get()) << 24
                 | u64::from(src_path_bits & 0x7f) << 16
                 | u64::from(dlid.get()),
             0,
@@ -171,7 +171,7 @@ impl AddressVector {
                 | u64::from(grh.source_gid_index) << 20
                 | u64::from(grh.flow_label & 0xf_ffff);
             words[4] = grh.dgid.prefix();
-            words[5] = grh.dgid.guid();
+            words[5] = grh.dgid.interface_id();
         }
         Self { words }
     }
@@ -186,7 +186,7 @@ pub(crate) fn stat_rate(rate: u8, supported: u16) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{Gid, Grh, Lid};
+    use crate::types::{Gid, Grh, Lid, ServiceLevel};
     use mlx5_prm::datapath::av;
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         let grh = Grh { dgid, source_gid_index: 3, flow_label: 0xabcde, hop_limit: 64, traffic_class: 0x5a };
         let path = Path::InfiniBand {
             dlid: Lid::new(0x1234),
-            sl: 7,
+            sl: ServiceLevel::new(7),
             src_path_bits: 0x15,
             static_rate: 0,
             grh: Some(grh),

@@ -52,10 +52,10 @@ fn the_port_becomes_active_and_says_so() {
     let port = hca.port().expect("a port");
     assert_eq!(port.state, LinkState::Active);
     assert!(port.lid.get() != 0 && port.sm_lid.get() != 0);
-    assert_eq!(port.port_guid, Profile::port_guid_of(1));
+    assert_eq!(port.port_guid.get(), Profile::port_guid_of(1));
     assert_eq!(port.mtu.bytes(), 4096);
     let gid = hca.gid(0).expect("a GID");
-    assert_eq!((gid.prefix(), gid.guid()), (port.gid_prefix, Profile::port_guid_of(1)));
+    assert_eq!((gid.prefix(), gid.interface_id()), (port.gid_prefix, Profile::port_guid_of(1)));
     assert_eq!(hca.pkey(0).expect("a P_Key").get(), 0xffff);
     assert!(matches!(hca.gid(u16::MAX), Err(Error::Limit { what: "gid_table_size", .. })));
     while hca.next_event().is_some() {}

@@ -6,7 +6,7 @@ use common::World;
 use common::node::{ALL, Node, connected, filled, path, sound, world};
 use driver_mlx::{
     Access, AddressVector, Base, CompletionKind, CounterSet, Error, Gid, Grh, InitParams, Lid, Path,
-    PostError, Psn, QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service,
+    PostError, Psn, QKey, QpConfig, QpNumber, RKey, SendFlags, SendOp, Service, ServiceLevel,
 };
 use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
@@ -140,7 +140,13 @@ fn multicast_reaches_the_attached() {
     // To this node itself: the device gives its own multicasts to those attached here.
     let (_, lid) = (path(&mut b.hca), Lid::new(0xc000));
     let grh = Grh { dgid: group, source_gid_index: 0, flow_label: 0, hop_limit: 0, traffic_class: 0 };
-    let to = Path::InfiniBand { dlid: lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: Some(grh) };
+    let to = Path::InfiniBand {
+        dlid: lid,
+        sl: ServiceLevel::default(),
+        src_path_bits: 0,
+        static_rate: 0,
+        grh: Some(grh),
+    };
     let vector = AddressVector::new(&to, QpNumber::new(0xff_ffff), q_key, b.hca.caps().stat_rate_support);
     b.qp.post_recv(&[b.sge(0, 4096)], 9).expect("room");
     b.put(10_000, &filled(2, 1, 500));

@@ -4,7 +4,7 @@ mod neighbour;
 
 use core::net::Ipv4Addr;
 
-use crate::gid::Gid;
+use ib_types::{Gid, PKey, QpNumber};
 
 pub use neighbour::{
     Neighbour, NeighbourAction, NeighbourConfig, NeighbourCounters, NeighbourLookup, NeighbourSlot,
@@ -44,7 +44,7 @@ pub struct HwAddr {
     /// Flags; the top bit says that the interface can do connected mode over RC, the next one over UC.
     pub flags: u8,
     /// QP number, 24 bits.
-    pub qpn: u32,
+    pub qpn: QpNumber,
     /// Port GID.
     pub gid: Gid,
 }
@@ -53,13 +53,13 @@ impl HwAddr {
     /// From the wire bytes.
     pub fn from_bytes(bytes: &[u8; HW_ADDR_LEN]) -> HwAddr {
         let [flags, q0, q1, q2, gid @ ..] = *bytes;
-        HwAddr { flags, qpn: u32::from_be_bytes([0, q0, q1, q2]), gid: Gid(gid) }
+        HwAddr { flags, qpn: QpNumber::new(u32::from_be_bytes([0, q0, q1, q2])), gid: Gid(gid) }
     }
 
     /// The wire bytes.
     pub fn to_bytes(&self) -> [u8; HW_ADDR_LEN] {
         let mut b = [0; HW_ADDR_LEN];
-        b[0..4].copy_from_slice(&(self.qpn & 0xff_ffff).to_be_bytes());
+        b[0..4].copy_from_slice(&self.qpn.get().to_be_bytes());
         b[0] = self.flags;
         b[4..20].copy_from_slice(&self.gid.0);
         b
@@ -68,14 +68,14 @@ impl HwAddr {
 
 /// The multicast GID of a partition's IPv4 broadcast group, link-local scope: ff12:401b:pkey::ffff:ffff.
 /// The partition key always has its full-member bit set here.
-pub const fn broadcast_mgid(pkey: u16) -> Gid {
-    let prefix = 0xff12_401b_0000_0000 | ((pkey | 0x8000) as u64) << 16;
+pub const fn broadcast_mgid(pkey: PKey) -> Gid {
+    let prefix = 0xff12_401b_0000_0000 | (pkey.full_member().get() as u64) << 16;
     Gid::new(prefix, 0xffff_ffff)
 }
 
 /// The multicast GID of an IPv4 multicast group: the group's low 28 bits below the partition key (RFC 4391, section 4).
-pub const fn multicast_mgid(pkey: u16, group: Ipv4Addr) -> Gid {
-    let prefix = 0xff12_401b_0000_0000 | ((pkey | 0x8000) as u64) << 16;
+pub const fn multicast_mgid(pkey: PKey, group: Ipv4Addr) -> Gid {
+    let prefix = 0xff12_401b_0000_0000 | (pkey.full_member().get() as u64) << 16;
     Gid::new(prefix, group.to_bits() as u64 & 0x0fff_ffff)
 }
 
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn broadcast_group() {
-        assert_eq!(broadcast_mgid(0x7fff).to_string(), "ff12:401b:ffff::ffff:ffff");
-        assert!(broadcast_mgid(0x8001).is_multicast());
-        assert_eq!(broadcast_mgid(1).0[4..6], [0x80, 0x01]);
-        let all_hosts = multicast_mgid(0xffff, Ipv4Addr::new(224, 0, 0, 1));
+        assert_eq!(broadcast_mgid(PKey::new(0x7fff)).to_string(), "ff12:401b:ffff::ffff:ffff");
+        assert!(broadcast_mgid(PKey::new(0x8001)).is_multicast());
+        assert_eq!(broadcast_mgid(PKey::new(1)).0[4..6], [0x80, 0x01]);
+        let all_hosts = multicast_mgid(PKey::DEFAULT, Ipv4Addr::new(224, 0, 0, 1));
         assert_eq!(all_hosts.to_string(), "ff12:401b:ffff::1");
-        let group = multicast_mgid(0x8001, Ipv4Addr::new(239, 1, 2, 3));
+        let group = multicast_mgid(PKey::new(0x8001), Ipv4Addr::new(239, 1, 2, 3));
         assert_eq!(group.to_string(), "ff12:401b:8001::f01:203");
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn request_literal() {
         let arp = Arp {
             operation: ArpOperation::Request,
-            sender_hw: HwAddr { flags: 0x80, qpn: 0x010203, gid: Gid([0xfe; 16]) },
+            sender_hw: HwAddr { flags: 0x80, qpn: QpNumber::new(0x010203), gid: Gid([0xfe; 16]) },
             sender_ip: Ipv4Addr::new(10, 0, 0, 1),
             target_hw: None,
             target_ip: Ipv4Addr::new(10, 0, 0, 2),

@@ -1,15 +1,14 @@
 //! InfiniBand management as pure protocol: wire formats and state machines without I/O, clock, heap or panics.
 //!
 //! The crate is `no_std` and allocates nothing. Its users are a port's management agent (`ib-port`), which moves MADs between
-//! these state machines and QP1, and an emulated HCA, which builds and takes apart the packets. Whatever comes from the wire
-//! is an answer or an error, never a panic; time is a `u64` of nanoseconds that the caller brings along as `now`.
+//! these state machines and QP1, and an emulated HCA with its subnet manager. Whatever comes from the wire is an answer or an
+//! error, never a panic; time is a `u64` of nanoseconds that the caller brings along as `now`.
 //!
 //! # Layers
 //!
 //! | module | what | source |
 //! |---|---|---|
-//! | [`gid`], [`units`], [`path`] | GIDs; MTU, rate and time codes; a path between two ports | IBA volume 1, chapters 4, 12, 15 |
-//! | [`wire`] | LRH to VCRC: packet headers, ICRC and VCRC, whole packets | chapters 6 to 9, RoCE annexes |
+//! | [`units`] | rate and time codes | IBA volume 1, chapters 4, 12, 15 |
 //! | [`mad`] | the 256-byte management datagram: header, classes, methods, statuses, attribute ids | chapter 13 |
 //! | [`smp`] | subnet management: NodeInfo, PortInfo, tables, directed routes | chapter 14 |
 //! | [`sa`] | subnet administration: records, component masks, and a [`sa::Client`] with retries | chapter 15 |
@@ -26,32 +25,33 @@
 //! ```
 //! use ib_mgmt::cm::{AcceptParams, Cm, CmConfig, CmEvent, CmSlot, ConnectParams, Listener};
 //! use ib_mgmt::mad::MadAddress;
-//! use ib_mgmt::path::Path;
 //! use ib_mgmt::rdma_cm::{PortSpace, service_id};
+//! use ib_mgmt::sa::PathRecord;
+//! use ib_types::{Guid, Lid, PKey, Psn, QpNumber};
 //!
 //! let (mut slots_a, mut slots_b) = ([CmSlot::EMPTY; 4], [CmSlot::EMPTY; 4]);
 //! let (mut listen_a, mut listen_b) = ([Listener::EMPTY; 1], [Listener::EMPTY; 1]);
-//! let mut a = Cm::new(&mut slots_a, &mut listen_a, CmConfig::new(0xa, 1));
-//! let mut b = Cm::new(&mut slots_b, &mut listen_b, CmConfig::new(0xb, 2));
+//! let mut a = Cm::new(&mut slots_a, &mut listen_a, CmConfig::new(Guid::new(0xa), 1));
+//! let mut b = Cm::new(&mut slots_b, &mut listen_b, CmConfig::new(Guid::new(0xb), 2));
 //! let service = service_id(PortSpace::Tcp, 18634);
 //! b.listen(service, 7, 0)?;
 //!
-//! let path = Path { slid: 1, dlid: 2, pkey: 0xffff, mtu: 5, ..Path::ZERO };
-//! a.connect(0, &ConnectParams::new(path, service, 0x41, 100), b"hello", 1)?;
+//! let path = *PathRecord::zeroed().set_slid(Lid::new(1)).set_dlid(Lid::new(2)).set_pkey(PKey::DEFAULT).set_mtu(5);
+//! a.connect(0, &ConnectParams::new(path, service, QpNumber::new(0x41), Psn::new(100)), b"hello", 1)?;
 //! let mut connected = false;
 //! for now in 0..4 {
 //!     while let Some(out) = a.dispatch(now) {
-//!         b.process(now, &MadAddress::local(1), &out.mad);
+//!         b.process(now, &MadAddress::local(Lid::new(1)), &out.mad);
 //!     }
 //!     while let Some(out) = b.dispatch(now) {
-//!         a.process(now, &MadAddress::local(2), &out.mad);
+//!         a.process(now, &MadAddress::local(Lid::new(2)), &out.mad);
 //!     }
 //!     while let Some(event) = b.poll_event() {
 //!         match event {
 //!             CmEvent::ConnectRequest { id, listener } => {
 //!                 assert_eq!((listener, &b.private_data(id)[..5]), (7, &b"hello"[..]));
 //!                 // Here the QP goes to RTR by `b.qp_attributes(id)`.
-//!                 b.accept(now, id, &AcceptParams::new(0x42, 200), b"welcome", 2)?;
+//!                 b.accept(now, id, &AcceptParams::new(QpNumber::new(0x42), Psn::new(200)), b"welcome", 2)?;
 //!             }
 //!             CmEvent::Established { owner, .. } => connected = owner == 2,
 //!             other => panic!("{other:?}"),
@@ -59,7 +59,7 @@
 //!     }
 //!     while let Some(CmEvent::Reply { id, .. }) = a.poll_event() {
 //!         let qp = a.qp_attributes(id).expect("known from the reply on");
-//!         assert_eq!((qp.remote_qpn, qp.rq_psn, qp.sq_psn), (0x42, 100, 200));
+//!         assert_eq!((qp.remote_qpn.get(), qp.rq_psn.get(), qp.sq_psn.get()), (0x42, 100, 200));
 //!         a.rtu(id, b"")?;
 //!     }
 //! }
@@ -77,10 +77,8 @@
 #![forbid(unsafe_code)]
 
 pub mod cm;
-pub mod gid;
 pub mod ipoib;
 pub mod mad;
-pub mod path;
 pub mod pma;
 pub mod rdma_cm;
 pub mod rmpp;
@@ -88,9 +86,5 @@ pub mod sa;
 pub mod smp;
 pub mod units;
 mod view;
-pub mod wire;
 
-pub use gid::Gid;
-
-#[cfg(test)]
-mod testing;
+pub use ib_types::Gid;

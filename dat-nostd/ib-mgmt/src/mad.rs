@@ -1,16 +1,12 @@
 //! Management datagrams: the common header, classes, methods, statuses, attribute ids.
 //! (IBA volume 1, section 13.4.)
 
+use ib_types::{Gid, Lid, PKey, QpNumber, ServiceLevel};
+
 use crate::view::record;
 
 /// Every MAD has this size in bytes.
 pub const MAD_LEN: usize = 256;
-/// Q_Key of all general services traffic (QP1).
-pub const GSI_QKEY: u32 = 0x8001_0000;
-/// QP number of the subnet management interface.
-pub const QP0: u32 = 0;
-/// QP number of the general services interface.
-pub const QP1: u32 = 1;
 /// `base_version` of every MAD.
 pub const BASE_VERSION: u8 = 1;
 
@@ -267,7 +263,7 @@ record! {
         /// Response time exponent: 4.096 µs · 2^n.
         resp_time_value, set_resp_time_value: u8 = 4, 4 [4:0];
         /// Redirect GID.
-        redirect_gid, set_redirect_gid: crate::Gid = 8, 16;
+        redirect_gid, set_redirect_gid: Gid = 8, 16;
         /// Redirect traffic class.
         redirect_tclass, set_redirect_tclass: u8 = 24, 4 [31:24];
         /// Redirect service level.
@@ -283,7 +279,7 @@ record! {
         /// Redirect Q_Key.
         redirect_qkey, set_redirect_qkey: u32 = 36, 4;
         /// Trap GID.
-        trap_gid, set_trap_gid: crate::Gid = 40, 16;
+        trap_gid, set_trap_gid: Gid = 40, 16;
         /// Trap traffic class.
         trap_tclass, set_trap_tclass: u8 = 56, 4 [31:24];
         /// Trap service level.
@@ -307,23 +303,30 @@ record! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadAddress {
     /// The other port's LID (source of a received MAD, destination of one to send).
-    pub lid: u16,
+    pub lid: Lid,
     /// The other side's QP number, 1 for general services.
-    pub qpn: u32,
+    pub qpn: QpNumber,
     /// Service level.
-    pub sl: u8,
+    pub sl: ServiceLevel,
     /// Low LID bits of the own port, below its LMC.
     pub path_bits: u8,
     /// Partition key.
-    pub pkey: u16,
+    pub pkey: PKey,
     /// Global route, when the packet has or needs a GRH.
     pub grh: Option<GrhAddress>,
 }
 
 impl MadAddress {
     /// QP1 of a port on the own subnet, service level 0, default partition.
-    pub const fn local(lid: u16) -> MadAddress {
-        MadAddress { lid, qpn: QP1, sl: 0, path_bits: 0, pkey: 0xffff, grh: None }
+    pub const fn local(lid: Lid) -> MadAddress {
+        MadAddress {
+            lid,
+            qpn: QpNumber::GSI,
+            sl: ServiceLevel::new(0),
+            path_bits: 0,
+            pkey: PKey::DEFAULT,
+            grh: None,
+        }
     }
 }
 
@@ -331,9 +334,9 @@ impl MadAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrhAddress {
     /// The own port's GID.
-    pub local_gid: crate::Gid,
+    pub local_gid: Gid,
     /// The other port's GID.
-    pub remote_gid: crate::Gid,
+    pub remote_gid: Gid,
     /// Hop limit.
     pub hop_limit: u8,
     /// Traffic class.

@@ -2,9 +2,9 @@
 //!
 //! The same views serve a subnet management agent (which fills them in) and a client (which reads them).
 
-use crate::gid::Gid;
 use crate::mad::{Mad, class, method};
 use crate::view::record;
+use ib_types::Gid;
 
 record! {
     /// A subnet management packet: a MAD of class 0x01 (LID routed) or 0x81 (directed route).

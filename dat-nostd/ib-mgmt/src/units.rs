@@ -1,4 +1,4 @@
-//! The encoded quantities of management messages: MTU and rate codes, time exponents.
+//! The encoded quantities of management messages: rate codes, time exponents.
 
 /// 4.096 µs · 2^n in nanoseconds: the unit of every time exponent in management messages. Only the low 5 bits count.
 pub const fn exponent_ns(n: u8) -> u64 {
@@ -12,26 +12,6 @@ pub const fn exponent_for_ns(ns: u64) -> u8 {
         n += 1;
     }
     n
-}
-
-/// Bytes of an MTU code: 1 256, 2 512, 3 1024, 4 2048, 5 4096.
-pub const fn mtu_bytes(code: u8) -> Option<u16> {
-    match code {
-        1..=5 => Some(128 << code),
-        _ => None,
-    }
-}
-
-/// The code of an MTU in bytes.
-pub const fn mtu_code(bytes: u16) -> Option<u8> {
-    match bytes {
-        256 => Some(1),
-        512 => Some(2),
-        1024 => Some(3),
-        2048 => Some(4),
-        4096 => Some(5),
-        _ => None,
-    }
 }
 
 /// Mbit/s of a static rate code (IBA volume 1, table 224 and its extensions).
@@ -93,11 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn mtus_and_rates() {
-        for code in 1..=5 {
-            assert_eq!(mtu_code(mtu_bytes(code).unwrap()), Some(code));
-        }
-        assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_bytes(255), mtu_code(1500)), (None, None, None, None));
+    fn rates() {
         assert_eq!((rate_mbps(16), rate_mbps(1)), (Some(100_000), None));
     }
 

@@ -3,7 +3,7 @@
 //! One macro makes every MAD, attribute and message type from lines that read like the standard's tables:
 //! byte offset, bytes of the word, and the bits within it (most significant first).
 
-use crate::gid::Gid;
+use ib_types::{Gid, Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
 /// A type that a bit field of up to 128 bits can hold.
 pub(crate) trait Field: Copy {
@@ -26,6 +26,22 @@ macro_rules! field {
     )*};
 }
 field!(u8, u16, u32, u64);
+
+macro_rules! typed_field {
+    ($($number:ident($int:ty)),*) => {$(
+        impl Field for $number {
+            #[inline]
+            fn from_bits(bits: u128) -> Self {
+                Self::new(bits as $int)
+            }
+            #[inline]
+            fn to_bits(self) -> u128 {
+                u128::from(self.get())
+            }
+        }
+    )*};
+}
+typed_field!(Guid(u64), Lid(u16), PKey(u16), Psn(u32), QKey(u32), QpNumber(u32), ServiceLevel(u8));
 
 impl Field for bool {
     #[inline]

@@ -2,9 +2,9 @@
 //! (IBA volume 1, section 15.2.5.17; RFC 4391, sections 4 and 5).
 
 use driver_mlx::Lid;
-use ib_mgmt::Gid;
 use ib_mgmt::mad::method;
 use ib_mgmt::sa::{McMemberMask, McMemberRecord, QueryError, join_state, selector};
+use ib_types::{Gid, Mtu, PKey, QKey};
 
 /// First wait after a refusal, nanoseconds; doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: u64 = 1_000_000_000;
@@ -12,7 +12,7 @@ const LONGEST_WAIT: u64 = 16_000_000_000;
 /// Refusals after which the broadcast group is taken for one that nobody has made yet.
 const REFUSALS: u8 = 2;
 /// Q_Key, MTU code (2048), and rate code (10 Gb/s) of a broadcast group that this port makes: what subnet managers choose.
-const QKEY: u32 = 0x0b1b;
+const QKEY: QKey = QKey::new(0x0b1b);
 const MTU: u8 = 4;
 const RATE: u8 = 3;
 
@@ -181,7 +181,7 @@ impl<'s> Groups<'s> {
 
     /// The broadcast group's parameters, once it was joined.
     pub(crate) fn broadcast(&self) -> Option<&McMemberRecord> {
-        self.broadcast_slot().map(|slot| &slot.record).filter(|record| record.mlid() != 0)
+        self.broadcast_slot().map(|slot| &slot.record).filter(|record| record.mlid() != Lid::new(0))
     }
 
     /// Whether the broadcast group's packets arrive.
@@ -194,14 +194,14 @@ impl<'s> Groups<'s> {
         let slot = self.slots.iter_mut().find(|slot| slot.is_live() && slot.mgid == mgid).ok_or(())?;
         slot.used = now;
         match slot.state {
-            _ if slot.record.mlid() != 0 => Ok(Some(&slot.record)),
+            _ if slot.record.mlid() != Lid::new(0) => Ok(Some(&slot.record)),
             State::Wanted { .. } if slot.refusals > 0 => Err(()),
             _ => Ok(None),
         }
     }
 
     /// The next question that is due.
-    pub(crate) fn question(&mut self, now: u64, port_gid: Gid, pkey: u16) -> Option<Question> {
+    pub(crate) fn question(&mut self, now: u64, port_gid: Gid, pkey: PKey) -> Option<Question> {
         let pattern = self.broadcast().copied();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let index = index as u32;
@@ -217,7 +217,7 @@ impl<'s> Groups<'s> {
                 continue;
             }
             slot.state = State::Asked;
-            record.set_pkey(pkey | 0x8000);
+            record.set_pkey(pkey.full_member());
             let mut mask = named | McMemberMask::PKEY;
             let creation = McMemberMask::QKEY
                 | McMemberMask::MTU_SELECTOR
@@ -324,15 +324,14 @@ impl<'s> Groups<'s> {
 impl GroupSlot {
     fn leave(&mut self) {
         // What the administrator does not know of need not be left.
-        let known = self.record.mlid() != 0 || self.state == State::Asked;
+        let known = self.record.mlid() != Lid::new(0) || self.state == State::Asked;
         *self = if known { GroupSlot { state: State::Leaving, ..*self } } else { GroupSlot::EMPTY };
     }
 }
 
 /// An answer that cannot be sent to is refused: no multicast LID, no MTU.
 fn is_usable(record: &McMemberRecord) -> bool {
-    let lid = record.mlid();
-    (0xc000..0xffff).contains(&lid) && (1..=5).contains(&record.mtu()) && Lid::new(lid) != Lid::new(0)
+    record.mlid().is_multicast() && Mtu::from_code(record.mtu()).is_some()
 }
 
 #[cfg(test)]
@@ -345,19 +344,25 @@ mod tests {
 
     fn granted(mgid: Gid) -> McMemberRecord {
         let mut record = McMemberRecord::zeroed();
-        record.set_mgid(mgid).set_mlid(0xc001).set_mtu(4).set_qkey(QKEY).set_rate(3).set_hop_limit(1);
+        record
+            .set_mgid(mgid)
+            .set_mlid(Lid::new(0xc001))
+            .set_mtu(4)
+            .set_qkey(QKEY)
+            .set_rate(3)
+            .set_hop_limit(1);
         record
     }
 
     fn ask(groups: &mut Groups<'_>, now: u64) -> Option<Question> {
-        groups.question(now, Gid::new(1, 2), 0xffff)
+        groups.question(now, Gid::new(1, 2), PKey::new(0xffff))
     }
 
     #[test]
     fn the_broadcast_group_comes_first_and_sets_the_pattern() {
         let mut slots = [GroupSlot::EMPTY; 3];
         let mut groups = Groups::new(&mut slots);
-        let (all, some) = (broadcast_mgid(0xffff), Gid::new(0xff12_401b_ffff_0000, 5));
+        let (all, some) = (broadcast_mgid(PKey::DEFAULT), Gid::new(0xff12_401b_ffff_0000, 5));
         assert!(groups.want(0, some, Kind::Member));
         assert!(groups.want(0, all, Kind::Broadcast));
         let question = ask(&mut groups, 0).expect("a join");
@@ -384,7 +389,7 @@ mod tests {
     fn refusals_wait_longer_each_time_and_make_the_group_at_last() {
         let mut slots = [GroupSlot::EMPTY; 1];
         let mut groups = Groups::new(&mut slots);
-        let all = broadcast_mgid(0xffff);
+        let all = broadcast_mgid(PKey::DEFAULT);
         groups.want(0, all, Kind::Broadcast);
         let mut now = 0;
         for wait in [1, 2, 4, 8, 16, 16] {
@@ -399,7 +404,7 @@ mod tests {
         }
         // An answer that leads nowhere counts as a refusal.
         let question = ask(&mut groups, now).expect("due");
-        groups.answer(now, question.index, Ok(*granted(all).set_mlid(7)));
+        groups.answer(now, question.index, Ok(*granted(all).set_mlid(Lid::new(7))));
         assert!(groups.broadcast().is_none());
     }
 
@@ -407,7 +412,7 @@ mod tests {
     fn leaving_detaches_first_and_frees_the_entry() {
         let mut slots = [GroupSlot::EMPTY; 2];
         let mut groups = Groups::new(&mut slots);
-        let (all, some) = (broadcast_mgid(0xffff), Gid::new(0xff12_401b_ffff_0000, 5));
+        let (all, some) = (broadcast_mgid(PKey::DEFAULT), Gid::new(0xff12_401b_ffff_0000, 5));
         groups.want(0, all, Kind::Broadcast);
         let question = ask(&mut groups, 0).expect("a join");
         groups.answer(0, question.index, Ok(granted(all)));

@@ -4,12 +4,12 @@
 //! sends under number 1, as Linux does; otherwise the QP1 object sends too.
 
 use driver_mlx::{
-    AddressVector, CompletionKind, CqNumber, Error, Grh, Hca, Lid, Path, Pd, Platform, QKey, Qp, QpConfig,
+    AddressVector, CompletionKind, CqNumber, Error, Grh, Hca, Path, Pd, Platform, QKey, Qp, QpConfig,
     QpNumber, SendFlags, SendOp, Service,
 };
 use driver_mlx::{Bar, Gid as DriverGid};
-use ib_mgmt::Gid;
 use ib_mgmt::mad::{GrhAddress, MAD_LEN, Mad, MadAddress};
+use ib_types::{Gid, ServiceLevel};
 
 use crate::queue::{Buffers, start_qp};
 
@@ -139,14 +139,9 @@ impl<B: Bar> Gsi<B> {
             hop_limit: grh.hop_limit,
             traffic_class: grh.traffic_class,
         });
-        let path = Path::InfiniBand {
-            dlid: Lid::new(to.lid),
-            sl: to.sl,
-            src_path_bits: to.path_bits,
-            static_rate: 0,
-            grh,
-        };
-        let vector = AddressVector::new(&path, QpNumber::new(to.qpn), QKey::GSI, self.queue.rate_supported);
+        let path =
+            Path::InfiniBand { dlid: to.lid, sl: to.sl, src_path_bits: to.path_bits, static_rate: 0, grh };
+        let vector = AddressVector::new(&path, to.qpn, QKey::GSI, self.queue.rate_supported);
         let sge = self.queue.sge(offset, MAD_LEN);
         let written = self.queue.memory.write(offset, mad.as_bytes()).is_ok();
         let qp = self.sender.as_mut().unwrap_or(&mut self.receiver);
@@ -204,11 +199,11 @@ impl<B: Bar> Gsi<B> {
             }
             self.counters.received += 1;
             let from = MadAddress {
-                lid: completion.slid().get(),
-                qpn: completion.src_qpn().get(),
-                sl: completion.sl(),
+                lid: completion.slid(),
+                qpn: completion.src_qpn(),
+                sl: ServiceLevel::new(completion.sl()),
                 path_bits: completion.path_bits(),
-                pkey: completion.pkey().get(),
+                pkey: completion.pkey(),
                 grh: completion.has_grh().then(|| parse_grh(&grh)),
             };
             return Some((mad, from));

@@ -5,8 +5,8 @@ use driver_mlx::{
     AddressVector, Bar, CompletionKind, Error, Hca, Platform, QKey, Qp, QpConfig, QpNumber, SendFlags,
     SendOp, Service,
 };
-use ib_mgmt::Gid;
 use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
+use ib_types::{Gid, Lid};
 
 use core::net::Ipv4Addr;
 
@@ -106,7 +106,7 @@ pub(crate) struct FrameQueue<'s, B: Bar> {
     queue: Buffers<B>,
     /// Made when the broadcast group's Q_Key is known.
     qp: Option<Qp<B>>,
-    qkey: u32,
+    qkey: QKey,
     tx: &'s mut [TxSlot],
     sequence: u64,
     waiting: usize,
@@ -132,7 +132,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         Ok(Self {
             queue,
             qp: None,
-            qkey: 0,
+            qkey: QKey::new(0),
             tx,
             sequence: 0,
             waiting: 0,
@@ -158,7 +158,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     }
 
     /// Whether a queue pair with this Q_Key is at work.
-    pub(crate) fn serves(&self, qkey: u32) -> bool {
+    pub(crate) fn serves(&self, qkey: QKey) -> bool {
         self.qp.is_some() && self.qkey == qkey && !self.broken
     }
 
@@ -176,7 +176,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     pub(crate) fn make_qp<P: Platform<Bar = B>>(
         &mut self,
         hca: &mut Hca<'_, P>,
-        qkey: u32,
+        qkey: QKey,
     ) -> Result<(), Error> {
         if let Some(qp) = self.qp.take() {
             let number = qp.number();
@@ -188,7 +188,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             });
         }
         let config = QpConfig {
-            service: Service::Ud { q_key: QKey::new(qkey) },
+            service: Service::Ud { q_key: qkey },
             max_send_wr: IP_SENDS as u32,
             max_recv_wr: RECEIVES as u32,
             max_send_sge: 1,
@@ -278,13 +278,12 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
     }
 
     /// Hands a waiting frame to the HCA. False if its queue is full: the frame goes on waiting.
-    pub(crate) fn post(&mut self, slot: usize, path: &driver_mlx::Path, qpn: u32) -> bool {
+    pub(crate) fn post(&mut self, slot: usize, path: &driver_mlx::Path, qpn: QpNumber) -> bool {
         let (Some(entry), Some(qp)) = (self.tx.get_mut(slot), &mut self.qp) else { return false };
         if entry.state != TxState::Waiting {
             return false;
         }
-        let vector =
-            AddressVector::new(path, QpNumber::new(qpn), QKey::new(self.qkey), self.queue.rate_supported);
+        let vector = AddressVector::new(path, qpn, self.qkey, self.queue.rate_supported);
         let offset = RECEIVES * RECEIVE_STRIDE + slot * FRAME_LEN;
         let sge = self.queue.sge(offset, usize::from(entry.len));
         if qp.post_ud(&vector, SendOp::Send, &[sge], SEND | slot as u64, SendFlags::SIGNALED).is_err() {
@@ -299,7 +298,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
 
     /// Takes the next completion. A frame that is no IPv4 packet comes out at once: its type and length, its bytes in `out`.
     /// IPv4 packets wait for [`FrameQueue::read`].
-    pub(crate) fn receive(&mut self, own: (u16, u32), out: &mut [u8]) -> Option<(u16, usize)> {
+    pub(crate) fn receive(&mut self, own: (Lid, QpNumber), out: &mut [u8]) -> Option<(u16, usize)> {
         for _ in 0..2 * (RECEIVES + IP_SENDS) {
             let completion = match self.queue.cq.poll() {
                 Ok(Some(completion)) => completion,
@@ -327,7 +326,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
             }
             let buffer = cookie as usize % RECEIVES;
             let len = (completion.byte_len() as usize).saturating_sub(GRH_LEN);
-            let own_echo = (completion.slid().get(), completion.src_qpn().get()) == own;
+            let own_echo = (completion.slid(), completion.src_qpn()) == own;
             let whole =
                 completion.kind() == CompletionKind::Receive && (ENCAP_LEN..=FRAME_LEN).contains(&len);
             if !whole || own_echo {

@@ -40,12 +40,13 @@ pub use storage::{GROUPS, LISTENERS, NEIGHBOURS, PATHS, PortParts, PortStorage, 
 
 use core::net::Ipv4Addr;
 
-use driver_mlx::{Bar, CqNumber, Error, Grh, Hca, Lid, Mtu, Platform, QpNumber};
+use driver_mlx::{
+    Bar, CqNumber, Error, Gid, Grh, Guid, Hca, Lid, Mtu, PKey, Platform, QpNumber, ServiceLevel,
+};
 use gsi::Gsi;
-use ib_mgmt::Gid;
 use ib_mgmt::cm::{Cm, CmConfig};
-use ib_mgmt::mad::{MadAddress, QP1, attr, class};
-use ib_mgmt::path::Path;
+use ib_mgmt::mad::{MadAddress, attr, class};
+use ib_mgmt::sa::PathRecord;
 use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
 use ip::Interface;
 use path::{PathCache, Resolver};
@@ -80,15 +81,15 @@ pub struct PortInfo {
     /// The subnet manager's LID.
     pub sm_lid: Lid,
     /// Service level to it.
-    pub sm_sl: u8,
+    pub sm_sl: ServiceLevel,
     /// MTU of the link.
     pub mtu: Mtu,
     /// GID 0.
     pub gid: Gid,
     /// P_Key at index 0.
-    pub pkey: u16,
+    pub pkey: PKey,
     /// GUID of the HCA, which names it in connection management.
-    pub node_guid: u64,
+    pub node_guid: Guid,
     /// Capability mask (IBTA 1.3, table 156).
     pub capability_mask: u32,
 }
@@ -293,7 +294,7 @@ impl<'s, B: Bar> Port<'s, B> {
                             self.group_answered(now, response.owner, Ok(response));
                             continue;
                         }
-                        let result = response.path().map(|record| Path::from_record(&record));
+                        let result = response.path();
                         self.paths.answer(now, response.owner, result.and_then(check_path));
                     }
                 }
@@ -325,8 +326,8 @@ impl<'s, B: Bar> Port<'s, B> {
         match *action {
             Action::Send { ref mad, .. } => {
                 let to = MadAddress {
-                    lid: self.info.sm_lid.get(),
-                    qpn: QP1,
+                    lid: Lid::new(self.info.sm_lid.get()),
+                    qpn: QpNumber::GSI,
                     sl: self.info.sm_sl,
                     path_bits: 0,
                     pkey: self.info.pkey,
@@ -392,15 +393,15 @@ impl<'s, B: Bar> Port<'s, B> {
 }
 
 /// An answer that leads nowhere is refused: LID 0, a multicast LID, or no MTU.
-fn check_path(path: Path) -> Result<Path, QueryError> {
-    let usable = path.dlid != 0 && path.dlid < 0xc000 && (1..=5).contains(&path.mtu);
+fn check_path(path: PathRecord) -> Result<PathRecord, QueryError> {
+    let usable = path.dlid().is_unicast() && Mtu::from_code(path.mtu()).is_some();
     if usable { Ok(path) } else { Err(QueryError::Mismatch) }
 }
 
 fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
     let port = hca.port()?;
-    let gid = Gid(hca.gid(0)?.0);
-    let pkey = hca.pkey(0)?.get();
+    let gid = hca.gid(0)?;
+    let pkey = hca.pkey(0)?;
     let active = port.state == driver_mlx::LinkState::Active && port.lid != Lid::new(0);
     Ok(PortInfo {
         active,
@@ -416,19 +417,19 @@ fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
 }
 
 /// A path in the driver's form, with another service level or traffic class if given.
-pub fn driver_path(path: &Path, sl: Option<u8>, traffic_class: u8) -> driver_mlx::Path {
-    let grh = path.is_routed().then_some(Grh {
-        dgid: driver_mlx::Gid(path.dgid.0),
+pub fn driver_path(path: &PathRecord, sl: Option<ServiceLevel>, traffic_class: u8) -> driver_mlx::Path {
+    let grh = path.is_routed().then(|| Grh {
+        dgid: path.dgid(),
         source_gid_index: 0,
-        flow_label: path.flow_label,
-        hop_limit: path.hop_limit,
-        traffic_class: if traffic_class == 0 { path.traffic_class } else { traffic_class },
+        flow_label: path.flow_label(),
+        hop_limit: path.hop_limit(),
+        traffic_class: if traffic_class == 0 { path.traffic_class() } else { traffic_class },
     });
     driver_mlx::Path::InfiniBand {
-        dlid: Lid::new(path.dlid),
-        sl: sl.unwrap_or(path.sl),
+        dlid: path.dlid(),
+        sl: sl.unwrap_or(path.sl()),
         src_path_bits: 0,
-        static_rate: path.rate,
+        static_rate: path.rate(),
         grh,
     }
 }
@@ -439,28 +440,30 @@ mod tests {
 
     #[test]
     fn paths_that_lead_nowhere_are_refused() {
-        let good = Path { dlid: 3, mtu: 5, ..Path::ZERO };
-        assert_eq!(check_path(good), Ok(good));
-        for bad in [
-            Path { dlid: 0, ..good },
-            Path { dlid: 0xc000, ..good },
-            Path { mtu: 0, ..good },
-            Path { mtu: 6, ..good },
-        ] {
+        let path = |dlid, mtu| *PathRecord::zeroed().set_dlid(Lid::new(dlid)).set_mtu(mtu);
+        assert_eq!(check_path(path(3, 5)), Ok(path(3, 5)));
+        for bad in [path(0, 5), path(0xc000, 5), path(3, 0), path(3, 6)] {
             assert_eq!(check_path(bad), Err(QueryError::Mismatch));
         }
     }
 
     #[test]
     fn routed_paths_carry_a_grh() {
-        let local = Path { dlid: 3, sl: 2, rate: 16, mtu: 5, ..Path::ZERO };
-        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&local, None, 9) else {
+        let mut path = PathRecord::zeroed();
+        path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
+        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&path, None, 9) else {
             panic!()
         };
-        assert_eq!((dlid.get(), sl, grh), (3, 2, None));
-        let routed = Path { hop_limit: 64, dgid: Gid::new(1, 2), traffic_class: 5, ..local };
-        let driver_mlx::Path::InfiniBand { sl, grh, .. } = driver_path(&routed, Some(7), 9) else { panic!() };
-        assert_eq!(sl, 7);
-        assert_eq!(grh.map(|grh| (grh.traffic_class, grh.hop_limit, grh.dgid.guid())), Some((9, 64, 2)));
+        assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
+        path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
+        let driver_mlx::Path::InfiniBand { sl, grh, .. } = driver_path(&path, Some(ServiceLevel::new(7)), 9)
+        else {
+            panic!()
+        };
+        assert_eq!(sl.get(), 7);
+        assert_eq!(
+            grh.map(|grh| (grh.traffic_class, grh.hop_limit, grh.dgid.interface_id())),
+            Some((9, 64, 2))
+        );
     }
 }

@@ -1,8 +1,7 @@
 //! Paths to other ports: asked of the subnet administrator, remembered for a while.
 
-use ib_mgmt::Gid;
-use ib_mgmt::path::Path;
-use ib_mgmt::sa::{Client, PathQuery, QueryError};
+use ib_mgmt::sa::{Client, PathQuery, PathRecord, QueryError};
+use ib_types::Gid;
 
 use crate::PortInfo;
 
@@ -17,7 +16,7 @@ const FAILED_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The path.
-    Known(Path),
+    Known(PathRecord),
     /// The subnet administrator was asked; ask again when [`Port::poll`](crate::Port::poll) has run.
     Pending,
     /// It does not know, or does not answer.
@@ -29,9 +28,9 @@ pub enum Resolution {
 enum State {
     Empty = 0,
     Asked,
-    Known(Path),
+    Known(PathRecord),
     /// Known for long, and asked for again; the old path serves until the answer comes.
-    Refreshing(Path),
+    Refreshing(PathRecord),
     Failed(QueryError),
 }
 
@@ -94,7 +93,7 @@ pub(crate) enum Lookup {
     /// Nothing; this entry is reserved for the answer.
     Ask(u32),
     /// A path that should be asked for again, in this entry, and serves meanwhile.
-    Refresh(u32, Path),
+    Refresh(u32, PathRecord),
     /// Nothing, and every entry waits for an answer.
     Full,
 }
@@ -142,7 +141,7 @@ impl<'s> PathCache<'s> {
     }
 
     /// The answer for an entry that was asked for.
-    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<Path, QueryError>) {
+    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<PathRecord, QueryError>) {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
         if !entry.is_asked() {
             return;
@@ -196,6 +195,7 @@ impl PathEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ib_types::Lid;
 
     fn gid(number: u64) -> Gid {
         Gid::new(Gid::DEFAULT_PREFIX, number)
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(cache.lookup(0, gid(1)), Lookup::Found(Resolution::Pending));
         assert_eq!(cache.lookup(0, gid(2)), Lookup::Ask(1));
         assert_eq!(cache.lookup(0, gid(3)), Lookup::Full);
-        let path = Path { dlid: 7, ..Path::ZERO };
+        let path = *PathRecord::zeroed().set_dlid(Lid::new(7));
         cache.answer(10, 0, Ok(path));
         assert_eq!(cache.lookup(11, gid(1)), Lookup::Found(Resolution::Known(path)));
         // After a while it is asked for again, and serves meanwhile; silence is no reason to give it up.
@@ -236,9 +236,9 @@ mod tests {
         let mut cache = PathCache::new(&mut entries);
         for (number, now) in [(1, 0), (2, 5)] {
             let Lookup::Ask(index) = cache.lookup(now, gid(number)) else { panic!() };
-            cache.answer(now, index, Ok(Path::ZERO));
+            cache.answer(now, index, Ok(PathRecord::zeroed()));
         }
         assert_eq!(cache.lookup(6, gid(3)), Lookup::Ask(0));
-        assert_eq!(cache.lookup(6, gid(2)), Lookup::Found(Resolution::Known(Path::ZERO)));
+        assert_eq!(cache.lookup(6, gid(2)), Lookup::Found(Resolution::Known(PathRecord::zeroed())));
     }
 }

@@ -2,10 +2,9 @@
 
 use crate::base::states::{EpCall, EpEvent};
 use crate::states::ConnectionInput;
-use driver_mlx::{Mtu, Platform, Psn, QpNumber, RtrParams, RtsParams};
+use driver_mlx::{Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel};
 use ib_port::ib_mgmt::cm::{CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason, Stage};
-use ib_port::ib_mgmt::path::Path;
-use ib_port::ib_mgmt::sa::QueryError;
+use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
 use ib_port::ib_mgmt::units::{exponent_for_ns, exponent_ns};
 use ib_port::{AddressResolution, Resolution, driver_path};
 
@@ -25,22 +24,22 @@ const PROCESSING: u64 = 1_000_000_000;
 
 /// Exponent of the time in which a CM message should be answered along a path: the way there and back, and the peer's own
 /// time (IBA volume 1, section 12.7.4).
-fn response_timeout(path: &Path) -> u8 {
-    exponent_for_ns(PROCESSING + 2 * exponent_ns(path.packet_life_time))
+fn response_timeout(path: &PathRecord) -> u8 {
+    exponent_for_ns(PROCESSING + 2 * exponent_ns(path.packet_life_time()))
 }
 
 /// RTR by the connection manager's attributes.
 pub(crate) fn rtr_params(
     attributes: &EpAttributes,
     from: &QpAttributes,
-    rq_psn: u32,
+    rq_psn: Psn,
     responder_resources: u8,
 ) -> Option<RtrParams> {
     Some(RtrParams {
-        path: driver_path(&from.path, attributes.sl, attributes.traffic_class),
-        mtu: Mtu::from_code(from.path.mtu)?,
-        remote_qpn: QpNumber::new(from.remote_qpn),
-        rq_psn: Psn::new(rq_psn),
+        path: driver_path(&from.path, attributes.sl.map(ServiceLevel::new), attributes.traffic_class),
+        mtu: Mtu::from_code(from.path.mtu())?,
+        remote_qpn: from.remote_qpn,
+        rq_psn,
         responder_resources,
         min_rnr_timer: attributes.rnr_timer,
     })
@@ -49,7 +48,7 @@ pub(crate) fn rtr_params(
 /// RTS by the connection manager's attributes.
 pub(crate) fn rts_params(from: &QpAttributes) -> RtsParams {
     RtsParams {
-        sq_psn: Psn::new(from.sq_psn),
+        sq_psn: from.sq_psn,
         ack_timeout: from.ack_timeout,
         retry_count: from.retry_count,
         rnr_retry: from.rnr_retry_count,
@@ -197,7 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         &mut self,
         slot: u16,
         now: u64,
-        path: &Path,
+        path: &PathRecord,
         service_id: u64,
         deadline: u64,
         private_data_size: u8,
@@ -208,8 +207,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let private_data =
             framing.request(self.device.address, ep.local_port as u16, ep.remote_address, data)?;
         let port_mtu = self.device.port.info().mtu.code();
-        let path = Path { mtu: path.mtu.min(port_mtu), sl: ep.attributes.sl.unwrap_or(path.sl), ..*path };
-        let mut params = ConnectParams::new(path, service_id, ep.qpn.get(), ep.psn);
+        let mut path = *path;
+        path.set_mtu(path.mtu().min(port_mtu));
+        if let Some(sl) = ep.attributes.sl {
+            path.set_sl(ServiceLevel::new(sl));
+        }
+        let mut params = ConnectParams::new(path, service_id, ep.qpn, ep.psn);
         params.responder_resources = ep.attributes.max_rdma_read_in as u8;
         params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
         params.retry_count = ep.attributes.retry_count;
@@ -347,7 +350,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut input = ConnectionInput::Unanswered;
         if let (Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
             if let Some(info) = self.device.port.cm_ref().info(id) {
-                self.device.port.forget_path(info.path.dgid);
+                self.device.port.forget_path(info.path.dgid());
             }
             if now >= deadline {
                 input = ConnectionInput::Deadline;

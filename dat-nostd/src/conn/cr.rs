@@ -49,7 +49,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             withdrawn: false,
             remote_address: request.source,
             remote_port: u64::from(request.source_port),
-            remote_gid: info.path.dgid.0,
+            remote_gid: info.path.dgid().0,
             conn_qual: target.conn_qual,
             sp: target.sp,
             ep: None,
@@ -155,7 +155,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let accepted = match peer {
             Some(info) => {
                 let attributes = &ep.attributes;
-                let mut params = AcceptParams::new(ep.qpn.get(), ep.psn);
+                let mut params = AcceptParams::new(ep.qpn, ep.psn);
                 params.responder_resources =
                     info.peer_initiator_depth.min(attributes.max_rdma_read_in.min(255) as u8);
                 params.initiator_depth =

@@ -1,7 +1,6 @@
 //! IP over InfiniBand on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
 
 use driver_mlx::Platform;
-use ib_port::ib_mgmt::Gid;
 
 use crate::adapter::Adapter;
 use crate::base::types::IaAddress;
@@ -45,7 +44,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return AddressResolution::Known(self.device.port.info().gid);
         }
         if let Some(neighbour) = self.device.neighbours.iter().find(|neighbour| neighbour.0 == *address) {
-            return AddressResolution::Known(Gid(neighbour.1.0));
+            return AddressResolution::Known(neighbour.1);
         }
         match address {
             IaAddress::V4(address) => self.device.port.resolve_address(now, *address),

@@ -1,6 +1,6 @@
 //! An endpoint: its attributes, its queue pair, what is outstanding.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Pd, Qp, QpNumber};
+use driver_mlx::{Bar, Completion, CompletionKind, Pd, Psn, Qp, QpNumber};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
@@ -50,7 +50,7 @@ pub struct Ep<B: Bar> {
     /// Bytes of the longest RDMA write of one segment: none if a write may have no segment.
     pub(crate) max_write: u64,
     /// Starting PSN of this side, new for every attempt.
-    pub(crate) psn: u32,
+    pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
     pub(crate) closing: Option<Closing>,
     /// Our own last request, whose completion says that all before it are done.

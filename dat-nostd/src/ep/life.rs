@@ -1,6 +1,6 @@
 //! Endpoints: create, query, reset, disconnect, free. DAT 1.2, endpoint management.
 
-use driver_mlx::{Pd, Platform, QpNumber};
+use driver_mlx::{Pd, Platform, Psn, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::base::attr::{EpAttributes, EpParameters, EpStatus, MAX_PRIVATE_DATA_ANY};
@@ -131,7 +131,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             max_rdma,
             max_write: max_write(&attributes, max_rdma),
             attributes,
-            psn: 0,
+            psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
             marker: None,
@@ -222,7 +222,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 .attempt
                 .conn()
                 .and_then(|conn| self.device.port.cm_ref().info(conn))
-                .map(|info| info.path.dgid.0),
+                .map(|info| info.path.dgid().0),
             ending: ep.closing.map(|closing| closing.event),
         })
     }

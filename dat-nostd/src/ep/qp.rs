@@ -1,6 +1,6 @@
 //! The queue pair of an endpoint: make, replace, destroy.
 
-use driver_mlx::{Access, InitParams, Platform, Qp, QpConfig, QpNumber};
+use driver_mlx::{Access, InitParams, Platform, Psn, Qp, QpConfig, QpNumber};
 
 use crate::adapter::Adapter;
 use crate::base::attr::EpAttributes;
@@ -74,7 +74,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Gives an EP without QP a fresh one, with nothing outstanding.
     pub(crate) fn install_qp(&mut self, handle: EpHandle, qp: Option<Qp<P::Bar>>) -> DatResult<()> {
-        let psn = self.device.random.next_u32() & 0xff_ffff;
+        let psn = Psn::new(self.device.random.next_u32());
         let ep = self.objects.eps.get_mut(handle)?;
         ep.qpn = qp.as_ref().map(|qp| qp.number()).unwrap_or_default();
         ep.qp = qp;

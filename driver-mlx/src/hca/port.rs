@@ -5,6 +5,7 @@ use super::exec::input;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::types::{Gid, Lid, Mtu, PKey};
+use ib_types::{Guid, ServiceLevel};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::hca_vport_context as vport;
 use mlx5_prm::opcode::Opcode;
@@ -37,7 +38,7 @@ pub struct PortState {
     /// The subnet manager's LID.
     pub sm_lid: Lid,
     /// Service level to reach the subnet manager with.
-    pub sm_sl: u8,
+    pub sm_sl: ServiceLevel,
     /// Largest delay in the subnet: 4.096 us times 2 to this power.
     pub subnet_timeout: u8,
     /// MTU in force on the link.
@@ -45,9 +46,9 @@ pub struct PortState {
     /// Prefix of GID 0.
     pub gid_prefix: u64,
     /// GUID of the port.
-    pub port_guid: u64,
+    pub port_guid: Guid,
     /// GUID of the HCA.
-    pub node_guid: u64,
+    pub node_guid: Guid,
     /// Capability mask of the port (IBTA 1.3, 14.2.5.6).
     pub capability_mask: u32,
 }
@@ -124,12 +125,12 @@ impl<P: Platform> Hca<'_, P> {
             lid: Lid::new(lid),
             lmc,
             sm_lid: Lid::new(vport::sm_lid.get(context) as u16),
-            sm_sl: vport::sm_sl.get(context) as u8,
+            sm_sl: ServiceLevel::new(vport::sm_sl.get(context) as u8),
             subnet_timeout: vport::subnet_timeout.get(context) as u8,
             mtu,
             gid_prefix: 0,
-            port_guid: vport::port_guid.get(context),
-            node_guid: vport::node_guid.get(context),
+            port_guid: Guid::new(vport::port_guid.get(context)),
+            node_guid: Guid::new(vport::node_guid.get(context)),
             capability_mask: vport::cap_mask1.get32(context),
         };
         Ok(PortState { gid_prefix: self.gid(0)?.prefix(), ..port })
@@ -150,12 +151,12 @@ impl<P: Platform> Hca<'_, P> {
             lid: Lid::new(number::<2>(&info, 16) as u16),
             lmc: number::<1>(&info, 34) as u8 & 7,
             sm_lid: Lid::new(number::<2>(&info, 18) as u16),
-            sm_sl: number::<1>(&info, 36) as u8 & 0xf,
+            sm_sl: ServiceLevel::new(number::<1>(&info, 36) as u8 & 0xf),
             subnet_timeout: number::<1>(&info, 51) as u8 & 0x1f,
             mtu,
             gid_prefix: number::<8>(&info, 8),
-            port_guid: number::<8>(&node, 20),
-            node_guid: number::<8>(&node, 12),
+            port_guid: Guid::new(number::<8>(&node, 20)),
+            node_guid: Guid::new(number::<8>(&node, 12)),
             capability_mask: number::<4>(&info, 20) as u32,
         })
     }

@@ -483,15 +483,12 @@ impl<P: Platform> Hca<'_, P> {
 /// Fills the path that the device keeps in the QP.
 fn put_path(to: &mut [u8], path: &Path, rates: u16) -> Result<(), Error> {
     let Path::InfiniBand { dlid, sl, src_path_bits, static_rate, grh } = *path;
-    if sl > 15 {
-        return Err(Error::InvalidArgument("sl"));
-    }
     if src_path_bits > 0x7f {
         return Err(Error::InvalidArgument("src_path_bits"));
     }
     ads::rlid.set(to, dlid.get());
     ads::mlid.set(to, src_path_bits);
-    ads::sl.set(to, sl);
+    ads::sl.set(to, sl.get());
     ads::stat_rate.set(to, stat_rate(static_rate, rates));
     if let Some(grh) = grh {
         if grh.flow_label > 0xf_ffff {

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Access, QpConfig};
 use crate::cq::{Completion, Cq, SendCompletion};
 use crate::testing::{Recorder, bytes, memory};
-use crate::types::{CqNumber, LKey, Lid, Path, Pd, QKey, RKey};
+use crate::types::{CqNumber, LKey, Lid, Path, Pd, QKey, RKey, ServiceLevel};
 use mlx5_prm::datapath::wqe_ctrl_seg;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -136,8 +136,13 @@ fn inline_data_starts_behind_its_length() {
 #[test]
 fn datagrams_carry_their_address() {
     let mut bench = Bench::new(Service::Ud { q_key: QKey::new(1) }, 8, 8, 0);
-    let path =
-        Path::InfiniBand { dlid: Lid::new(0x0021), sl: 3, src_path_bits: 0, static_rate: 0, grh: None };
+    let path = Path::InfiniBand {
+        dlid: Lid::new(0x0021),
+        sl: ServiceLevel::new(3),
+        src_path_bits: 0,
+        static_rate: 0,
+        grh: None,
+    };
     let to = AddressVector::new(&path, QpNumber::new(0x77), QKey::new(0x8001_0000), 1);
     bench.qp.post_ud(&to, SendOp::Send, &[sge(0x1000, 256)], 0, SendFlags::SIGNALED).expect("room");
     let wqe = bench.sq(0, 128);

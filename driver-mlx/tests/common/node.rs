@@ -3,7 +3,7 @@
 use super::{Driver, ModelBar, World};
 use driver_mlx::{
     Access, Base, Completion, CompletionKind, Cq, CqConfig, DmaSlice, InitParams, MemoryRegion, Mtu, Path,
-    Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, Sge,
+    Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
@@ -102,7 +102,7 @@ impl Node {
 
 pub fn path(to: &mut Driver) -> Path {
     let dlid = to.port().expect("a port").lid;
-    Path::InfiniBand { dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+    Path::InfiniBand { dlid, sl: ServiceLevel::default(), src_path_bits: 0, static_rate: 0, grh: None }
 }
 
 pub fn world(config: FabricConfig) -> Rc<World> {

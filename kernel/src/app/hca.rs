@@ -124,7 +124,7 @@ fn use_port(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
         port.lid,
         port.sm_lid,
         port.mtu,
-        port.port_guid,
+        port.port_guid.get(),
         hca.gid(0)?,
         hca.pkey(0)?
     );

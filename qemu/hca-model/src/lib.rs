@@ -11,6 +11,7 @@
 //! | [`cmd`] | command interface and command handlers |
 //! | [`object`] | UAR, EQ, CQ, memory keys, QP, shared receive queues, counters |
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
+//! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
 //! | [`transport`] | QP data path in the IBTA's packet format |
 //! | [`fabric`] | links, faults, subnet manager and administrator, capture |
 //! | [`world`] | several devices on one fabric |
@@ -49,6 +50,7 @@ pub mod hca;
 pub mod health;
 pub mod log;
 pub mod object;
+pub mod packet;
 pub mod pages;
 pub mod pci;
 pub mod port;

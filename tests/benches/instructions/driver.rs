@@ -4,7 +4,7 @@ use crate::OPERATIONS;
 use crate::platform::{BenchBar, BenchPlatform};
 use driver_mlx::{
     Access, Base, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion, Mtu, Path,
-    PostError, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
+    PostError, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 use harness::{World, WorldConfig};
 use hca_model::Profile;
@@ -79,7 +79,13 @@ impl Node {
         let dlid = other.hca.port().expect("port").lid;
         for (qp, peer) in self.qps.iter_mut().zip(&other.qps) {
             let rtr = RtrParams {
-                path: Path::InfiniBand { dlid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None },
+                path: Path::InfiniBand {
+                    dlid,
+                    sl: ServiceLevel::default(),
+                    src_path_bits: 0,
+                    static_rate: 0,
+                    grh: None,
+                },
                 mtu: Mtu::B4096,
                 remote_qpn: peer.number(),
                 rq_psn: Psn::new(0),

@@ -5,7 +5,7 @@ use crate::node::Node;
 use crate::platform::{ModelBar, ModelPlatform};
 use driver_mlx::{
     Access, Base, Completion, Cq, CqConfig, DmaSlice, Error, Hca, InitParams, LKey, Lid, MemoryRegion, Mtu,
-    Path, Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, Sge,
+    Path, Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 
 /// What [`connect`] may be told.
@@ -78,7 +78,13 @@ impl Endpoint {
         psns: (u32, u32),
         options: &Options,
     ) -> Result<(), Error> {
-        let path = Path::InfiniBand { dlid: lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None };
+        let path = Path::InfiniBand {
+            dlid: lid,
+            sl: ServiceLevel::default(),
+            src_path_bits: 0,
+            static_rate: 0,
+            grh: None,
+        };
         let rtr = RtrParams {
             path,
             mtu: options.mtu,

@@ -75,7 +75,7 @@ fn a_device_can_be_brought_up_again_and_again() {
         let region = region.take().unwrap_or_else(|| world.memory(0).region_again());
         let mut node = Node::bring_up_on(platform.clone(), region, &Config::DEFAULT).expect("comes up");
         let port = node.wait_active().expect("Active");
-        assert_eq!(port.port_guid, Profile::port_guid_of(0));
+        assert_eq!(port.port_guid.get(), Profile::port_guid_of(0));
         node.hca.tear_down().expect("goes down");
         assert_eq!(world.census(0).total(), 0, "left behind: {}", world.census(0));
     }
@@ -258,7 +258,7 @@ fn two_nodes_reach_active_with_addresses_of_their_own() {
         assert_ne!(port.lid.get(), 0);
         assert_eq!(port.mtu.bytes(), 4096);
         let gid = nodes[i].hca.gid(0).expect("GID");
-        assert_eq!((gid.prefix(), gid.guid()), (port.gid_prefix, Profile::port_guid_of(i as u16)));
+        assert_eq!((gid.prefix(), gid.interface_id()), (port.gid_prefix, Profile::port_guid_of(i as u16)));
         assert_eq!(nodes[i].hca.pkey(0).expect("P_Key").get(), 0xffff);
         assert!(nodes[i].hca.gid(10_000).is_err());
     }

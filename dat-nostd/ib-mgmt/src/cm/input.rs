@@ -8,8 +8,9 @@ use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
 use super::types::{DisconnectCause, Listener, Role, State};
 use crate::mad::{Mad, MadAddress, attr, class, method};
-use crate::path::Path;
+use crate::sa::PathRecord;
 use crate::units::local_ack_timeout;
+use ib_types::{Guid, Lid, QpNumber};
 
 impl Cm<'_> {
     /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and ignored.
@@ -151,7 +152,7 @@ impl Cm<'_> {
         slot.rnr_retry_count = req.rnr_retry_count();
         slot.ack_timeout = req.primary_local_ack_timeout();
         slot.max_cm_retries = req.max_cm_retries();
-        slot.response_ns = shared.response_ns(req.local_cm_response_timeout(), slot.path.packet_life_time);
+        slot.response_ns = shared.response_ns(req.local_cm_response_timeout(), slot.path.packet_life_time());
         slot.keep_private(req.private_data());
         slot.post(shared, event::REQUEST);
     }
@@ -186,7 +187,7 @@ impl Cm<'_> {
 
     /// Ends the connection that uses a peer's QP number or communication id; whether there was one.
     /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
-    fn drop_stale(&mut self, now: u64, guid: u64, qpn: u32, remote_id: u32) -> bool {
+    fn drop_stale(&mut self, now: u64, guid: Guid, qpn: QpNumber, remote_id: u32) -> bool {
         let uses = |s: &&mut CmSlot| {
             s.has_live_qp() && s.remote_guid == guid && (s.remote_qpn == qpn || s.remote_id == remote_id)
         };
@@ -287,7 +288,7 @@ impl Cm<'_> {
         slot.responder_resources = slot.responder_resources.min(rep.initiator_depth());
         slot.rnr_retry_count = rep.rnr_retry_count();
         slot.target_ack_delay = rep.target_ack_delay();
-        slot.ack_timeout = local_ack_timeout(slot.path.packet_life_time, rep.target_ack_delay());
+        slot.ack_timeout = local_ack_timeout(slot.path.packet_life_time(), rep.target_ack_delay());
         slot.keep_private(rep.private_data());
         slot.post(shared, event::REPLY);
     }
@@ -335,7 +336,7 @@ impl Cm<'_> {
             self.lookup(rej.remote_comm_id())
         } else {
             // A REQ withdrawn before its sender learnt our id: it names its own, and its CA in the additional information.
-            let guid = rej.info().first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+            let guid = rej.info().first_chunk().map(|bytes| Guid::new(u64::from_be_bytes(*bytes)));
             self.slots.iter().position(|s| {
                 rej.info_len() >= 8
                     && matches!(s.state, State::ReqRcvd | State::RepSent)
@@ -462,23 +463,21 @@ impl CmSlot {
 }
 
 /// A REQ's primary path, seen from its receiver. The LIDs of a REQ may be void; then the sender's is where it came from.
-fn path_of(req: &Req, src: &MadAddress) -> Path {
-    let void = |lid: u16| lid == 0 || lid == 0xffff;
+fn path_of(req: &Req, src: &MadAddress) -> PathRecord {
+    let void = |lid: Lid| lid == Lid::new(0) || lid == Lid::PERMISSIVE;
     let dlid = if void(req.primary_local_lid()) { src.lid } else { req.primary_local_lid() };
-    let slid = if void(req.primary_remote_lid()) { 0 } else { req.primary_remote_lid() };
-    Path {
-        sgid: req.primary_remote_gid(),
-        dgid: req.primary_local_gid(),
-        slid,
-        dlid,
-        pkey: req.pkey(),
-        sl: req.primary_sl(),
-        mtu: req.path_mtu(),
-        rate: req.primary_packet_rate(),
-        // The local ACK timeout is made of twice the packet life time.
-        packet_life_time: req.primary_local_ack_timeout().saturating_sub(1),
-        hop_limit: req.primary_hop_limit(),
-        traffic_class: req.primary_traffic_class(),
-        flow_label: req.primary_flow_label(),
-    }
+    let slid = if void(req.primary_remote_lid()) { Lid::new(0) } else { req.primary_remote_lid() };
+    *PathRecord::zeroed()
+        .set_sgid(req.primary_remote_gid())
+        .set_dgid(req.primary_local_gid())
+        .set_slid(slid)
+        .set_dlid(dlid)
+        .set_pkey(req.pkey())
+        .set_sl(req.primary_sl())
+        .set_mtu(req.path_mtu())
+        .set_rate(req.primary_packet_rate())
+        .set_packet_life_time(req.primary_local_ack_timeout().saturating_sub(1))
+        .set_hop_limit(req.primary_hop_limit())
+        .set_traffic_class(req.primary_traffic_class())
+        .set_flow_label(req.primary_flow_label())
 }

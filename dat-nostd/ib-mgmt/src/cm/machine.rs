@@ -1,6 +1,7 @@
 //! The communication manager: what its owner calls.
 
 use heapless::Deque;
+use ib_types::{Lid, QpNumber};
 
 use super::id::{IdCipher, mix};
 use super::message::{Dreq, Rej, Rep, Req, Rtu, sidr_status, transport, which};
@@ -11,9 +12,6 @@ use super::types::{
     ListenError, Listener, QpAttributes, Role, State,
 };
 use crate::units::local_ack_timeout;
-
-/// LID in a REQ whose path crosses a router: the permissive one.
-const PERMISSIVE_LID: u16 = 0xffff;
 
 /// The communication manager of a port. See the [module](super) for its use.
 #[derive(Debug)]
@@ -96,13 +94,11 @@ impl<'s> Cm<'s> {
         owner: u32,
     ) -> Result<ConnId, CmError> {
         let p = params;
-        let legal = p.qpn < 1 << 24
-            && p.starting_psn < 1 << 24
-            && p.retry_count < 8
+        let legal = p.retry_count < 8
             && p.rnr_retry_count < 8
             && p.response_timeout < 32
             && p.max_cm_retries < 16
-            && (1..=5).contains(&p.path.mtu);
+            && (1..=5).contains(&p.path.mtu());
         if !legal {
             return Err(CmError::InvalidParameter);
         }
@@ -110,9 +106,13 @@ impl<'s> Cm<'s> {
         req.set_private_data(private_data)?;
         let index = self.allocate().ok_or(CmError::NoResources)?;
         let (slot, shared) = self.parts(index).ok_or(CmError::NoResources)?;
-        let ack_timeout = local_ack_timeout(p.path.packet_life_time, shared.config.ca_ack_delay);
-        let (local_lid, remote_lid) =
-            if p.path.is_routed() { (PERMISSIVE_LID, PERMISSIVE_LID) } else { (p.path.slid, p.path.dlid) };
+        let ack_timeout = local_ack_timeout(p.path.packet_life_time(), shared.config.ca_ack_delay);
+        // A REQ whose path crosses a router names no LIDs.
+        let (local_lid, remote_lid) = if p.path.is_routed() {
+            (Lid::PERMISSIVE, Lid::PERMISSIVE)
+        } else {
+            (p.path.slid(), p.path.dlid())
+        };
         req.set_local_comm_id(slot.local_id)
             .set_service_id(p.service_id)
             .set_local_ca_guid(shared.config.ca_guid)
@@ -125,20 +125,20 @@ impl<'s> Cm<'s> {
             .set_starting_psn(p.starting_psn)
             .set_local_cm_response_timeout(p.response_timeout)
             .set_retry_count(p.retry_count)
-            .set_pkey(p.path.pkey)
-            .set_path_mtu(p.path.mtu)
+            .set_pkey(p.path.pkey())
+            .set_path_mtu(p.path.mtu())
             .set_rnr_retry_count(p.rnr_retry_count)
             .set_max_cm_retries(p.max_cm_retries)
             .set_srq(p.srq)
             .set_primary_local_lid(local_lid)
             .set_primary_remote_lid(remote_lid)
-            .set_primary_local_gid(p.path.sgid)
-            .set_primary_remote_gid(p.path.dgid)
-            .set_primary_flow_label(p.path.flow_label)
-            .set_primary_packet_rate(p.path.rate)
-            .set_primary_traffic_class(p.path.traffic_class)
-            .set_primary_hop_limit(p.path.hop_limit)
-            .set_primary_sl(p.path.sl)
+            .set_primary_local_gid(p.path.sgid())
+            .set_primary_remote_gid(p.path.dgid())
+            .set_primary_flow_label(p.path.flow_label())
+            .set_primary_packet_rate(p.path.rate())
+            .set_primary_traffic_class(p.path.traffic_class())
+            .set_primary_hop_limit(p.path.hop_limit())
+            .set_primary_sl(p.path.sl())
             .set_primary_subnet_local(!p.path.is_routed())
             .set_primary_local_ack_timeout(ack_timeout);
         slot.state = State::ReqSent;
@@ -160,7 +160,7 @@ impl<'s> Cm<'s> {
         slot.retries_left = p.max_cm_retries;
         slot.mras_left = p.max_cm_retries.max(1);
         slot.overall = p.deadline.unwrap_or(u64::MAX);
-        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time);
+        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time());
         let tid = slot.tid;
         slot.transmit(shared, req.to_mad(tid));
         slot.await_answer(shared, now);
@@ -199,7 +199,7 @@ impl<'s> Cm<'s> {
             return Err(CmError::WrongState(slot.state));
         }
         let p = params;
-        if p.qpn >= 1 << 24 || p.starting_psn >= 1 << 24 || p.rnr_retry_count > 7 || p.target_ack_delay > 31 {
+        if p.rnr_retry_count > 7 || p.target_ack_delay > 31 {
             return Err(CmError::InvalidParameter);
         }
         let mut rep = Rep::zeroed();
@@ -416,7 +416,7 @@ impl<'s> Cm<'s> {
     /// What the own QP needs to know; see [`QpAttributes`] for when.
     pub fn qp_attributes(&self, id: ConnId) -> Option<QpAttributes> {
         let slot = self.get(id)?;
-        (slot.remote_qpn != 0 && !slot.datagram).then(|| slot.qp_attributes())
+        (slot.remote_qpn != QpNumber::new(0) && !slot.datagram).then(|| slot.qp_attributes())
     }
 
     /// The private data that came last: the REQ's until `accept`, the REP's, RTU's, REJ's, DREQ's or DREP's. It is the

@@ -3,9 +3,9 @@
 //! Each is 232 bytes at byte 24 of the MAD. `from_mad` takes the bytes as they are, whatever the header says;
 //! [`Message::parse`] looks at the header first.
 
-use crate::gid::Gid;
 use crate::mad::{Mad, attr, class, method};
 use crate::view::record;
+use ib_types::{Gid, Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
 /// Class version of communication management.
 pub const CLASS_VERSION: u8 = 2;
@@ -88,11 +88,11 @@ record! {
         /// The service asked for.
         service_id, set_service_id: u64 = 8, 8;
         /// The sender's CA GUID.
-        local_ca_guid, set_local_ca_guid: u64 = 16, 8;
+        local_ca_guid, set_local_ca_guid: Guid = 16, 8;
         /// The sender's Q_Key.
-        local_qkey, set_local_qkey: u32 = 28, 4;
+        local_qkey, set_local_qkey: QKey = 28, 4;
         /// The sender's QP number.
-        local_qpn, set_local_qpn: u32 = 32, 3;
+        local_qpn, set_local_qpn: QpNumber = 32, 3;
         /// RDMA READs and atomics the sender can serve at a time.
         responder_resources, set_responder_resources: u8 = 35, 1;
         /// The sender's EE context number.
@@ -108,13 +108,13 @@ record! {
         /// End-to-end flow control.
         flow_control, set_flow_control: bool = 43, 1 [0:0];
         /// The PSN with which the receiver shall begin to send.
-        starting_psn, set_starting_psn: u32 = 44, 3;
+        starting_psn, set_starting_psn: Psn = 44, 3;
         /// Exponent of the time in which the sender will answer.
         local_cm_response_timeout, set_local_cm_response_timeout: u8 = 47, 1 [7:3];
         /// Transport retry count of the connection, both directions.
         retry_count, set_retry_count: u8 = 47, 1 [2:0];
         /// Partition key of the connection.
-        pkey, set_pkey: u16 = 48, 2;
+        pkey, set_pkey: PKey = 48, 2;
         /// Path MTU code.
         path_mtu, set_path_mtu: u8 = 50, 1 [7:4];
         /// An RD channel exists already.
@@ -128,9 +128,9 @@ record! {
         /// Extended transport: 1 XRC.
         extended_transport, set_extended_transport: u8 = 51, 1 [2:0];
         /// Primary path: the sender's LID.
-        primary_local_lid, set_primary_local_lid: u16 = 52, 2;
+        primary_local_lid, set_primary_local_lid: Lid = 52, 2;
         /// Primary path: the receiver's LID.
-        primary_remote_lid, set_primary_remote_lid: u16 = 54, 2;
+        primary_remote_lid, set_primary_remote_lid: Lid = 54, 2;
         /// Primary path: the sender's GID.
         primary_local_gid, set_primary_local_gid: Gid = 56, 16;
         /// Primary path: the receiver's GID.
@@ -144,15 +144,15 @@ record! {
         /// Primary path: hop limit.
         primary_hop_limit, set_primary_hop_limit: u8 = 93, 1;
         /// Primary path: service level.
-        primary_sl, set_primary_sl: u8 = 94, 1 [7:4];
+        primary_sl, set_primary_sl: ServiceLevel = 94, 1 [7:4];
         /// Primary path: both ends are on one subnet.
         primary_subnet_local, set_primary_subnet_local: bool = 94, 1 [3:3];
         /// Primary path: local ACK timeout exponent.
         primary_local_ack_timeout, set_primary_local_ack_timeout: u8 = 95, 1 [7:3];
         /// Alternate path: the sender's LID.
-        alternate_local_lid, set_alternate_local_lid: u16 = 96, 2;
+        alternate_local_lid, set_alternate_local_lid: Lid = 96, 2;
         /// Alternate path: the receiver's LID.
-        alternate_remote_lid, set_alternate_remote_lid: u16 = 98, 2;
+        alternate_remote_lid, set_alternate_remote_lid: Lid = 98, 2;
         /// Alternate path: the sender's GID.
         alternate_local_gid, set_alternate_local_gid: Gid = 100, 16;
         /// Alternate path: the receiver's GID.
@@ -166,7 +166,7 @@ record! {
         /// Alternate path: hop limit.
         alternate_hop_limit, set_alternate_hop_limit: u8 = 137, 1;
         /// Alternate path: service level.
-        alternate_sl, set_alternate_sl: u8 = 138, 1 [7:4];
+        alternate_sl, set_alternate_sl: ServiceLevel = 138, 1 [7:4];
         /// Alternate path: both ends are on one subnet.
         alternate_subnet_local, set_alternate_subnet_local: bool = 138, 1 [3:3];
         /// Alternate path: local ACK timeout exponent.
@@ -229,9 +229,9 @@ record! {
         /// The receiver's communication id.
         remote_comm_id, set_remote_comm_id: u32 = 4, 4;
         /// The sender's Q_Key.
-        local_qkey, set_local_qkey: u32 = 8, 4;
+        local_qkey, set_local_qkey: QKey = 8, 4;
         /// The sender's QP number.
-        local_qpn, set_local_qpn: u32 = 12, 3;
+        local_qpn, set_local_qpn: QpNumber = 12, 3;
         /// Vendor id of the CA, most significant byte.
         vendor_id_high, set_vendor_id_high: u8 = 15, 1;
         /// The sender's EE context number.
@@ -239,7 +239,7 @@ record! {
         /// Vendor id of the CA, middle byte.
         vendor_id_mid, set_vendor_id_mid: u8 = 19, 1;
         /// The PSN with which the receiver shall begin to send.
-        starting_psn, set_starting_psn: u32 = 20, 3;
+        starting_psn, set_starting_psn: Psn = 20, 3;
         /// Vendor id of the CA, least significant byte.
         vendor_id_low, set_vendor_id_low: u8 = 23, 1;
         /// RDMA READs and atomics the sender will serve at a time.
@@ -257,7 +257,7 @@ record! {
         /// The sender's QP uses a shared receive queue.
         srq, set_srq: bool = 27, 1 [4:4];
         /// The sender's CA GUID.
-        local_ca_guid, set_local_ca_guid: u64 = 28, 8;
+        local_ca_guid, set_local_ca_guid: Guid = 28, 8;
     }
 }
 message!(Rep, attr::CM_REP, private 36, 196);
@@ -281,7 +281,7 @@ record! {
         /// The receiver's communication id.
         remote_comm_id, set_remote_comm_id: u32 = 4, 4;
         /// The receiver's QP number.
-        remote_qpn, set_remote_qpn: u32 = 8, 3;
+        remote_qpn, set_remote_qpn: QpNumber = 8, 3;
     }
 }
 message!(Dreq, attr::CM_DREQ, private 12, 220);
@@ -305,13 +305,13 @@ record! {
         /// The receiver's communication id.
         remote_comm_id, set_remote_comm_id: u32 = 4, 4;
         /// The receiver's QP number.
-        remote_qpn, set_remote_qpn: u32 = 12, 4 [31:8];
+        remote_qpn, set_remote_qpn: QpNumber = 12, 4 [31:8];
         /// Exponent of the time in which the receiver should answer.
         remote_cm_response_timeout, set_remote_cm_response_timeout: u8 = 12, 4 [7:3];
         /// The sender's LID.
-        alternate_local_lid, set_alternate_local_lid: u16 = 20, 2;
+        alternate_local_lid, set_alternate_local_lid: Lid = 20, 2;
         /// The receiver's LID.
-        alternate_remote_lid, set_alternate_remote_lid: u16 = 22, 2;
+        alternate_remote_lid, set_alternate_remote_lid: Lid = 22, 2;
         /// The sender's GID.
         alternate_local_gid, set_alternate_local_gid: Gid = 24, 16;
         /// The receiver's GID.
@@ -325,7 +325,7 @@ record! {
         /// Packet rate code.
         alternate_packet_rate, set_alternate_packet_rate: u8 = 61, 1 [5:0];
         /// Service level.
-        alternate_sl, set_alternate_sl: u8 = 62, 1 [7:4];
+        alternate_sl, set_alternate_sl: ServiceLevel = 62, 1 [7:4];
         /// Both ends are on one subnet.
         alternate_subnet_local, set_alternate_subnet_local: bool = 62, 1 [3:3];
         /// Local ACK timeout exponent.
@@ -355,7 +355,7 @@ record! {
         /// The sender's request id.
         request_id, set_request_id: u32 = 0, 4;
         /// Partition key.
-        pkey, set_pkey: u16 = 4, 2;
+        pkey, set_pkey: PKey = 4, 2;
         /// The service asked for.
         service_id, set_service_id: u64 = 8, 8;
     }
@@ -372,11 +372,11 @@ record! {
         /// Bytes of additional information that mean something.
         info_len, set_info_len: u8 = 5, 1;
         /// The service's QP number.
-        qpn, set_qpn: u32 = 8, 3;
+        qpn, set_qpn: QpNumber = 8, 3;
         /// The service.
         service_id, set_service_id: u64 = 12, 8;
         /// The service's Q_Key.
-        qkey, set_qkey: u32 = 20, 4;
+        qkey, set_qkey: QKey = 20, 4;
     }
 }
 message!(SidrRep, attr::CM_SIDR_REP, private 96, 136, ari 24);

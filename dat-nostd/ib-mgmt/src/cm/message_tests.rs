@@ -29,28 +29,28 @@ fn req_literal() {
     let mut req = Req::zeroed();
     req.set_local_comm_id(0x0102_0304)
         .set_service_id(0x0000_0000_0106_48ca)
-        .set_local_ca_guid(0x1112_1314_1516_1718)
-        .set_local_qpn(0x0a0b0c)
+        .set_local_ca_guid(Guid::new(0x1112_1314_1516_1718))
+        .set_local_qpn(QpNumber::new(0x0a0b0c))
         .set_responder_resources(16)
         .set_initiator_depth(8)
         .set_remote_cm_response_timeout(20)
         .set_transport_service(transport::RC)
         .set_flow_control(true)
-        .set_starting_psn(0x0d0e0f)
+        .set_starting_psn(Psn::new(0x0d0e0f))
         .set_local_cm_response_timeout(20)
         .set_retry_count(7)
-        .set_pkey(0xffff)
+        .set_pkey(PKey::DEFAULT)
         .set_path_mtu(5)
         .set_rnr_retry_count(6)
         .set_max_cm_retries(15)
         .set_srq(true)
-        .set_primary_local_lid(3)
-        .set_primary_remote_lid(4)
+        .set_primary_local_lid(Lid::new(3))
+        .set_primary_remote_lid(Lid::new(4))
         .set_primary_flow_label(0x12345)
         .set_primary_packet_rate(16)
         .set_primary_traffic_class(0x20)
         .set_primary_hop_limit(1)
-        .set_primary_sl(2)
+        .set_primary_sl(ServiceLevel::new(2))
         .set_primary_subnet_local(true)
         .set_primary_local_ack_timeout(19)
         .set_sap_supported(true);
@@ -76,8 +76,8 @@ fn rep_literal() {
     let mut rep = Rep::zeroed();
     rep.set_local_comm_id(1)
         .set_remote_comm_id(2)
-        .set_local_qpn(0x010203)
-        .set_starting_psn(0x040506)
+        .set_local_qpn(QpNumber::new(0x010203))
+        .set_starting_psn(Psn::new(0x040506))
         .set_responder_resources(4)
         .set_initiator_depth(5)
         .set_target_ack_delay(15)
@@ -85,7 +85,7 @@ fn rep_literal() {
         .set_flow_control(true)
         .set_rnr_retry_count(7)
         .set_srq(true)
-        .set_local_ca_guid(0x2122_2324_2526_2728);
+        .set_local_ca_guid(Guid::new(0x2122_2324_2526_2728));
     rep.set_private_data(&[0xcc; 196]).unwrap();
     let b = rep.as_bytes();
     assert_eq!(b[..8], [0, 0, 0, 1, 0, 0, 0, 2]);
@@ -107,10 +107,13 @@ fn rej_mra_dreq_sidr_literals() {
     mra.set_message_mraed(which::REP).set_service_timeout(24);
     assert_eq!(mra.as_bytes()[8..10], [0x40, 0xc0]);
     let mut dreq = Dreq::zeroed();
-    dreq.set_remote_qpn(0x112233);
+    dreq.set_remote_qpn(QpNumber::new(0x112233));
     assert_eq!(dreq.as_bytes()[8..12], [0x11, 0x22, 0x33, 0]);
     let mut sidr = SidrRep::zeroed();
-    sidr.set_status(sidr_status::NO_QP).set_qpn(0x445566).set_service_id(7).set_qkey(0x8001_0000);
+    sidr.set_status(sidr_status::NO_QP)
+        .set_qpn(QpNumber::new(0x445566))
+        .set_service_id(7)
+        .set_qkey(QKey::new(0x8001_0000));
     assert_eq!(sidr.as_bytes()[4..12], [3, 0, 0, 0, 0x44, 0x55, 0x66, 0]);
     assert_eq!(sidr.as_bytes()[19..24], [7, 0x80, 1, 0, 0]);
 }
@@ -164,8 +167,8 @@ proptest! {
     fn setters_touch_their_field_only(bytes in proptest::collection::vec(any::<u8>(), 232), value: u32) {
         let raw: [u8; 232] = bytes.try_into().unwrap();
         let mut req = Req::from_bytes(raw);
-        req.set_starting_psn(value).set_path_mtu(value as u8).set_retry_count(value as u8);
-        prop_assert_eq!(req.starting_psn(), value & 0xff_ffff);
+        req.set_starting_psn(Psn::new(value)).set_path_mtu(value as u8).set_retry_count(value as u8);
+        prop_assert_eq!(req.starting_psn().get(), value & 0xff_ffff);
         prop_assert_eq!(req.path_mtu(), value as u8 & 15);
         prop_assert_eq!(req.retry_count(), value as u8 & 7);
         let mut expected = raw;

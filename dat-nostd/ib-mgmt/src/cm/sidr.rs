@@ -5,7 +5,8 @@ use super::message::{SidrRep, SidrReq, sidr_status};
 use super::slot::{CmSlot, ShortKind, ShortReply, event};
 use super::types::{CmError, ConnId, DatagramService, ListenError, Listener, ResolveParams, Role, State};
 use crate::mad::{MadAddress, attr};
-use crate::path::Path;
+use crate::sa::PathRecord;
+use ib_types::PKey;
 
 /// Time exponent that a requester's patience is taken for: a SIDR_REQ does not tell it.
 const USUAL_RESPONSE: u8 = 18;
@@ -34,7 +35,7 @@ impl Cm<'_> {
         req.set_private_data(private_data)?;
         let index = self.allocate().ok_or(CmError::NoResources)?;
         let (slot, shared) = self.parts(index).ok_or(CmError::NoResources)?;
-        req.set_request_id(slot.local_id).set_pkey(p.path.pkey).set_service_id(p.service_id);
+        req.set_request_id(slot.local_id).set_pkey(p.path.pkey()).set_service_id(p.service_id);
         slot.state = State::SidrReqSent;
         slot.role = Role::Active;
         slot.datagram = true;
@@ -45,7 +46,7 @@ impl Cm<'_> {
         slot.path = p.path;
         slot.retries_left = p.max_cm_retries;
         slot.overall = p.deadline.unwrap_or(u64::MAX);
-        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time);
+        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time());
         let tid = slot.tid;
         slot.transmit(shared, req.to_mad(tid));
         slot.await_answer(shared, now);
@@ -65,9 +66,6 @@ impl Cm<'_> {
         let (slot, shared) = self.find(id)?;
         if slot.state != State::SidrReqRcvd {
             return Err(CmError::WrongState(slot.state));
-        }
-        if service.qpn >= 1 << 24 {
-            return Err(CmError::InvalidParameter);
         }
         let mut rep = SidrRep::zeroed();
         rep.set_info(info)?.set_private_data(private_data)?;
@@ -165,16 +163,15 @@ impl Cm<'_> {
 }
 
 /// The way back to where a question came from. The parts that a datagram does not tell are zero.
-fn path_back(src: &MadAddress, pkey: u16) -> Path {
-    Path {
-        dlid: src.lid,
-        pkey,
-        sl: src.sl,
-        sgid: src.grh.map_or(crate::Gid::ZERO, |grh| grh.local_gid),
-        dgid: src.grh.map_or(crate::Gid::ZERO, |grh| grh.remote_gid),
-        hop_limit: src.grh.map_or(0, |grh| grh.hop_limit),
-        traffic_class: src.grh.map_or(0, |grh| grh.traffic_class),
-        flow_label: src.grh.map_or(0, |grh| grh.flow_label),
-        ..Path::ZERO
+fn path_back(src: &MadAddress, pkey: PKey) -> PathRecord {
+    let mut path = PathRecord::zeroed();
+    path.set_dlid(src.lid).set_pkey(pkey).set_sl(src.sl);
+    if let Some(grh) = src.grh {
+        path.set_sgid(grh.local_gid)
+            .set_dgid(grh.remote_gid)
+            .set_hop_limit(grh.hop_limit)
+            .set_traffic_class(grh.traffic_class)
+            .set_flow_label(grh.flow_label);
     }
+    path
 }

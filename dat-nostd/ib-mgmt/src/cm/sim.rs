@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::id::mix;
 use super::*;
-use crate::gid::Gid;
 use crate::mad::{Mad, MadAddress};
-use crate::path::Path;
+use crate::sa::PathRecord;
+use ib_types::{Gid, Guid, Lid, PKey, Psn, QpNumber, ServiceLevel};
 
 const SERVICE: u64 = 0x0106_48ca;
 const US: u64 = 1_000;
@@ -77,7 +77,7 @@ struct Side {
     established: bool,
     end: Option<End>,
     qp: Option<QpAttributes>,
-    own: (u32, u32),
+    own: (QpNumber, Psn),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,19 +112,17 @@ struct World<'s> {
     left: Vec<u32>,
 }
 
-fn path(from: u16, to: u16) -> Path {
-    Path {
-        sgid: Gid::new(Gid::DEFAULT_PREFIX, from.into()),
-        dgid: Gid::new(Gid::DEFAULT_PREFIX, to.into()),
-        slid: from,
-        dlid: to,
-        pkey: 0xffff,
-        sl: 0,
-        mtu: 4,
-        rate: 16,
-        packet_life_time: 10, // 4.2 ms
-        ..Path::ZERO
-    }
+fn path(from: u16, to: u16) -> PathRecord {
+    *PathRecord::zeroed()
+        .set_sgid(Gid::new(Gid::DEFAULT_PREFIX, from.into()))
+        .set_dgid(Gid::new(Gid::DEFAULT_PREFIX, to.into()))
+        .set_slid(Lid::new(from))
+        .set_dlid(Lid::new(to))
+        .set_pkey(PKey::DEFAULT)
+        .set_sl(ServiceLevel::new(0))
+        .set_mtu(4)
+        .set_rate(16)
+        .set_packet_life_time(10)
 }
 
 impl World<'_> {
@@ -141,8 +139,8 @@ impl World<'_> {
         for _ in 0..copies {
             let delay = 10 * US + self.rng.below(self.faults.max_delay);
             self.seq += 1;
-            let src = MadAddress { sl: out.dest.sl, ..MadAddress::local(from) };
-            self.wire.insert((self.now + delay, self.seq), (out.dest.lid, src, out.mad));
+            let src = MadAddress { sl: out.dest.sl, ..MadAddress::local(Lid::new(from)) };
+            self.wire.insert((self.now + delay, self.seq), (out.dest.lid.get(), src, out.mad));
         }
     }
 
@@ -158,7 +156,7 @@ impl World<'_> {
                 }
                 let to = if roll < 5 { node.lid } else { 3 - node.lid };
                 let service = if roll >= 97 { SERVICE + 1 } else { SERVICE };
-                let own = (node.next_qpn, (mix(u64::from(self.next_token)) & 0xff_ffff) as u32);
+                let own = (QpNumber::new(node.next_qpn), Psn::new(mix(u64::from(self.next_token)) as u32));
                 let deadline = (self.faults.loss > 0 && roll.is_multiple_of(10)).then_some(now + 30 * MS);
                 let params = ConnectParams {
                     response_timeout: 12,
@@ -215,7 +213,7 @@ impl World<'_> {
             Todo::Decide(id) if roll < 28 => self.act(index, Todo::Abandon(id)),
             Todo::Decide(id) | Todo::Accept(id) => {
                 let side = node.sides.get_mut(&id).unwrap();
-                let own = (node.next_qpn, (mix(u64::from(side.token) ^ 77) & 0xff_ffff) as u32);
+                let own = (QpNumber::new(node.next_qpn), Psn::new(mix(u64::from(side.token) ^ 77) as u32));
                 node.next_qpn = 0x100 + (node.next_qpn - 0x100 + 1) % 4096;
                 side.own = own;
                 let params = AcceptParams { target_ack_delay: 8, ..AcceptParams::new(own.0, own.1) };
@@ -265,8 +263,14 @@ impl World<'_> {
             CmEvent::ConnectRequest { id, listener } => {
                 assert_eq!(listener, 4711);
                 let token = token_of(node.cm.private_data(id), 1);
-                let side =
-                    Side { token, reply_seen: false, established: false, end: None, qp: None, own: (0, 0) };
+                let side = Side {
+                    token,
+                    reply_seen: false,
+                    established: false,
+                    end: None,
+                    qp: None,
+                    own: Default::default(),
+                };
                 assert!(node.sides.insert(id, side).is_none(), "id used twice");
                 self.plan(index, delay, Todo::Decide(id));
             }
@@ -365,7 +369,7 @@ fn run(seed: u64, faults: Faults) -> Summary {
     let mut nodes = vec![];
     for (index, (slots, listeners)) in slots.iter_mut().zip(&mut listeners).enumerate() {
         let lid = index as u16 + 1;
-        let mut config = CmConfig::new(u64::from(lid) << 32, seed ^ u64::from(lid));
+        let mut config = CmConfig::new(Guid::new(u64::from(lid) << 32), seed ^ u64::from(lid));
         config.ca_ack_delay = 8;
         let mut cm = Cm::new(slots, listeners, config);
         cm.listen(SERVICE, 4711, 0).unwrap();
@@ -421,7 +425,7 @@ fn check(world: World<'_>) -> Summary {
         for side in node.sides.values() {
             // Active sides set their own numbers before anything else, and tokens are unique among them.
             let is_active =
-                side.own != (0, 0) && side.own.1 == (mix(u64::from(side.token)) & 0xff_ffff) as u32;
+                side.own != Default::default() && side.own.1 == Psn::new(mix(u64::from(side.token)) as u32);
             if is_active {
                 assert!(active.insert(side.token, side).is_none());
             } else {

@@ -1,6 +1,7 @@
 //! One connection: its fields and the steps that several inputs share.
 
 use heapless::Deque;
+use ib_types::{Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
 use super::message::{Apr, Drep, Mra, Rej, SidrRep, which};
 use super::reason::RejReason;
@@ -8,7 +9,7 @@ use super::types::{
     CmConfig, CmCounters, CmEvent, ConnId, DatagramService, DisconnectCause, QpAttributes, Role, Stage, State,
 };
 use crate::mad::{Mad, MadAddress};
-use crate::path::Path;
+use crate::sa::PathRecord;
 use crate::units::exponent_ns;
 
 /// Short answers that can wait to be sent.
@@ -146,15 +147,15 @@ pub struct CmSlot {
     pub(super) owner: u32,
     pub(super) local_id: u32,
     pub(super) remote_id: u32,
-    pub(super) remote_guid: u64,
+    pub(super) remote_guid: Guid,
     pub(super) service_id: u64,
     pub(super) tid: u64,
     pub(super) peer: MadAddress,
-    pub(super) path: Path,
-    pub(super) local_qpn: u32,
-    pub(super) remote_qpn: u32,
-    pub(super) local_psn: u32,
-    pub(super) remote_psn: u32,
+    pub(super) path: PathRecord,
+    pub(super) local_qpn: QpNumber,
+    pub(super) remote_qpn: QpNumber,
+    pub(super) local_psn: Psn,
+    pub(super) remote_psn: Psn,
     /// What the own QP serves and issues.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
@@ -206,15 +207,22 @@ impl CmSlot {
         owner: 0,
         local_id: 0,
         remote_id: 0,
-        remote_guid: 0,
+        remote_guid: Guid::new(0),
         service_id: 0,
         tid: 0,
-        peer: MadAddress { lid: 0, qpn: 0, sl: 0, path_bits: 0, pkey: 0, grh: None },
-        path: Path::ZERO,
-        local_qpn: 0,
-        remote_qpn: 0,
-        local_psn: 0,
-        remote_psn: 0,
+        peer: MadAddress {
+            lid: Lid::new(0),
+            qpn: QpNumber::new(0),
+            sl: ServiceLevel::new(0),
+            path_bits: 0,
+            pkey: PKey::new(0),
+            grh: None,
+        },
+        path: PathRecord::zeroed(),
+        local_qpn: QpNumber::new(0),
+        remote_qpn: QpNumber::new(0),
+        local_psn: Psn::new(0),
+        remote_psn: Psn::new(0),
         responder_resources: 0,
         initiator_depth: 0,
         peer_responder_resources: 0,
@@ -235,7 +243,7 @@ impl CmSlot {
         send_now: false,
         tx: Mad::zeroed(),
         terminal: Terminal::NotYet,
-        service: DatagramService { status: 0, qpn: 0, qkey: 0 },
+        service: DatagramService { status: 0, qpn: QpNumber::new(0), qkey: QKey::new(0) },
         private_len: 0,
         info_len: 0,
         private: [0; PRIVATE_LEN],
@@ -319,7 +327,7 @@ impl CmSlot {
     /// (IBA volume 1, section 12.9.8.4).
     pub(super) fn enter_time_wait(&mut self, shared: &mut Shared, now: u64) {
         self.state = State::TimeWait;
-        let ns = 2 * shared.peer_exponent_ns(self.path.packet_life_time)
+        let ns = 2 * shared.peer_exponent_ns(self.path.packet_life_time())
             + shared.peer_exponent_ns(self.target_ack_delay);
         self.arm(shared, now.saturating_add(ns));
     }
@@ -365,10 +373,10 @@ impl CmSlot {
     }
 
     /// A REJ that says "timeout"; the CA GUID goes along, because the peer may not have told its communication id yet.
-    pub(super) fn rej_timeout(&self, ca_guid: u64) -> Mad {
+    pub(super) fn rej_timeout(&self, ca_guid: Guid) -> Mad {
         let mut rej = self.rej(which::OTHER, RejReason::TIMEOUT);
         // Eight bytes fit into the 72.
-        let _ = rej.set_info(&ca_guid.to_be_bytes());
+        let _ = rej.set_info(&ca_guid.get().to_be_bytes());
         rej.to_mad(self.tid)
     }
 

@@ -4,31 +4,30 @@
 use super::message::{Message, Mra, Rej, Rep, Req, Rtu, which};
 use super::reason::RejReason;
 use super::*;
-use crate::gid::Gid;
 use crate::mad::{Mad, MadAddress, attr, class, method};
-use crate::path::Path;
+use crate::sa::PathRecord;
+use ib_types::{Gid, Guid, Lid, PKey, Psn, QpNumber, ServiceLevel};
 use proptest::prelude::*;
 
 const SERVICE: u64 = 0x0000_0000_0106_48ca;
 const MS: u64 = 1_000_000;
-const A: u16 = 3;
-const B: u16 = 4;
+const A: Lid = Lid::new(3);
+const B: Lid = Lid::new(4);
 
-fn path(from: u16, to: u16) -> Path {
-    Path {
-        sgid: Gid::new(Gid::DEFAULT_PREFIX, from.into()),
-        dgid: Gid::new(Gid::DEFAULT_PREFIX, to.into()),
-        slid: from,
-        dlid: to,
-        pkey: 0xffff,
-        sl: 0,
-        mtu: 5,
-        rate: 16,
-        packet_life_time: 8, // 1.05 ms
-        hop_limit: 1,
-        traffic_class: 0,
-        flow_label: 0,
-    }
+fn path(from: Lid, to: Lid) -> PathRecord {
+    *PathRecord::zeroed()
+        .set_sgid(Gid::new(Gid::DEFAULT_PREFIX, from.get().into()))
+        .set_dgid(Gid::new(Gid::DEFAULT_PREFIX, to.get().into()))
+        .set_slid(from)
+        .set_dlid(to)
+        .set_pkey(PKey::DEFAULT)
+        .set_sl(ServiceLevel::new(0))
+        .set_mtu(5)
+        .set_rate(16)
+        .set_packet_life_time(8)
+        .set_hop_limit(1)
+        .set_traffic_class(0)
+        .set_flow_label(0)
 }
 
 fn params() -> ConnectParams {
@@ -39,7 +38,7 @@ fn params() -> ConnectParams {
         rnr_retry_count: 6,
         response_timeout: 12, // 16.8 ms
         max_cm_retries: 3,
-        ..ConnectParams::new(path(A, B), SERVICE, 0x11, 0x00_1111)
+        ..ConnectParams::new(path(A, B), SERVICE, QpNumber::new(0x11), Psn::new(0x00_1111))
     }
 }
 
@@ -48,7 +47,7 @@ fn accept() -> AcceptParams {
         responder_resources: 4,
         initiator_depth: 2,
         rnr_retry_count: 3,
-        ..AcceptParams::new(0x22, 0x00_2222)
+        ..AcceptParams::new(QpNumber::new(0x22), Psn::new(0x00_2222))
     }
 }
 
@@ -62,8 +61,12 @@ impl Store {
         Store { slots: vec![CmSlot::EMPTY; slots], listeners: [Listener::EMPTY; 2] }
     }
 
-    fn cm(&mut self, lid: u16) -> Cm<'_> {
-        Cm::new(&mut self.slots, &mut self.listeners, CmConfig::new(u64::from(lid), u64::from(lid) * 77))
+    fn cm(&mut self, lid: Lid) -> Cm<'_> {
+        Cm::new(
+            &mut self.slots,
+            &mut self.listeners,
+            CmConfig::new(Guid::new(u64::from(lid.get())), u64::from(lid.get()) * 77),
+        )
     }
 }
 
@@ -124,7 +127,7 @@ fn connects_and_both_sides_know_the_others_qp() {
     let ida = a.connect(0, &params(), b"hello", 1).unwrap();
     assert_eq!(a.qp_attributes(ida), None);
     let req = one(messages(&mut a, 0));
-    assert_eq!((req.dest.lid, req.dest.qpn), (B, 1));
+    assert_eq!((req.dest.lid, req.dest.qpn), (B, QpNumber::new(1)));
     b.process(0, &MadAddress::local(A), &req.mad);
     let idb = match events(&mut b)[..] {
         [CmEvent::ConnectRequest { id, listener: 7 }] => id,
@@ -133,10 +136,13 @@ fn connects_and_both_sides_know_the_others_qp() {
     assert_eq!(b.private_data(idb).len(), 92);
     assert_eq!(b.private_data(idb)[..6], *b"hello\0");
     let info = b.info(idb).unwrap();
-    assert_eq!((info.service_id, info.remote_ca_guid, info.remote_qpn), (SERVICE, 3, 0x11));
+    assert_eq!(
+        (info.service_id, info.remote_ca_guid, info.remote_qpn),
+        (SERVICE, Guid::new(3), QpNumber::new(0x11))
+    );
     assert_eq!((info.peer_responder_resources, info.peer_initiator_depth), (16, 8));
-    assert_eq!((info.path.slid, info.path.dlid, info.path.mtu), (B, A, 5));
-    assert_eq!((info.path.sgid, info.path.dgid), (path(B, A).sgid, path(B, A).dgid));
+    assert_eq!((info.path.slid(), info.path.dlid(), info.path.mtu()), (B, A, 5));
+    assert_eq!((info.path.sgid(), info.path.dgid()), (path(B, A).sgid(), path(B, A).dgid()));
     b.accept(0, idb, &accept(), b"welcome", 2).unwrap();
     settle(0, &mut a, &mut b);
     assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
@@ -145,11 +151,17 @@ fn connects_and_both_sides_know_the_others_qp() {
     // The starting PSN of a side's own message is what it expects to receive; the peer's is what it sends.
     let qa = a.qp_attributes(ida).unwrap();
     let qb = b.qp_attributes(idb).unwrap();
-    assert_eq!((qa.remote_qpn, qa.rq_psn, qa.sq_psn), (0x22, 0x1111, 0x2222));
-    assert_eq!((qb.remote_qpn, qb.rq_psn, qb.sq_psn), (0x11, 0x2222, 0x1111));
+    assert_eq!(
+        (qa.remote_qpn, qa.rq_psn, qa.sq_psn),
+        (QpNumber::new(0x22), Psn::new(0x1111), Psn::new(0x2222))
+    );
+    assert_eq!(
+        (qb.remote_qpn, qb.rq_psn, qb.sq_psn),
+        (QpNumber::new(0x11), Psn::new(0x2222), Psn::new(0x1111))
+    );
     assert_eq!((qa.responder_resources, qa.initiator_depth), (2, 4));
     assert_eq!((qb.responder_resources, qb.initiator_depth), (4, 2));
-    assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu), (5, 5, 5));
+    assert_eq!((qa.retry_count, qb.retry_count, qb.path.mtu()), (5, 5, 5));
     // Each side's RNR retry count is what the other side asks for.
     assert_eq!((qa.rnr_retry_count, qb.rnr_retry_count), (3, 6));
     a.rtu(ida, b"").unwrap();
@@ -164,21 +176,24 @@ fn req_fields_on_the_wire() {
     let mut a = sa.cm(A);
     let id = a.connect(0, &params(), &[9; 92], 1).unwrap();
     let Some(Message::Req(req)) = Message::parse(&one(messages(&mut a, 0)).mad) else { panic!() };
-    assert_eq!((req.service_id(), req.local_qpn(), req.starting_psn()), (SERVICE, 0x11, 0x1111));
+    assert_eq!(
+        (req.service_id(), req.local_qpn(), req.starting_psn()),
+        (SERVICE, QpNumber::new(0x11), Psn::new(0x1111))
+    );
     assert_eq!((req.primary_local_lid(), req.primary_remote_lid()), (A, B));
     assert!(req.primary_subnet_local());
     assert_eq!(req.primary_local_ack_timeout(), 15); // life 8, CA delay 15
     assert_ne!(req.local_comm_id(), 0);
     assert_eq!(a.connect(0, &params(), &[0; 93], 1), Err(CmError::TooLong));
     let mut routed = params();
-    routed.path.hop_limit = 64;
+    routed.path.set_hop_limit(64);
     a.abandon(0, id, &[]).unwrap();
     messages(&mut a, 0);
     a.connect(0, &routed, &[], 1).unwrap();
     let out = one(messages(&mut a, 0));
     let Some(Message::Req(req)) = Message::parse(&out.mad) else { panic!() };
-    assert_eq!((req.primary_local_lid(), req.primary_subnet_local()), (0xffff, false));
-    assert_eq!(out.dest.grh.unwrap().remote_gid, routed.path.dgid);
+    assert_eq!((req.primary_local_lid(), req.primary_subnet_local()), (Lid::new(0xffff), false));
+    assert_eq!(out.dest.grh.unwrap().remote_gid, routed.path.dgid());
 }
 
 #[test]
@@ -285,7 +300,7 @@ fn unknown_service_and_full_tables_are_refused() {
     assert_eq!(b.listen(SERVICE, 5, 0), Err(ListenError::InUse));
     a.connect(0, &params(), &[], 2).unwrap();
     settle(0, &mut a, &mut b);
-    let id = a.connect(0, &ConnectParams { qpn: 0x99, ..params() }, &[], 3).unwrap();
+    let id = a.connect(0, &ConnectParams { qpn: QpNumber::new(0x99), ..params() }, &[], 3).unwrap();
     settle(0, &mut a, &mut b);
     assert_eq!(events(&mut a), [CmEvent::Rejected { id, owner: 3, reason: RejReason::NO_RESOURCES }]);
     assert_eq!((b.counters().no_listener, b.counters().no_resources), (1, 1));
@@ -301,7 +316,7 @@ fn a_backlog_bounds_waiting_requests() {
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 2).unwrap();
     for n in 0..4 {
-        a.connect(0, &ConnectParams { qpn: 0x30 + n, ..params() }, &[], n).unwrap();
+        a.connect(0, &ConnectParams { qpn: QpNumber::new(0x30 + n), ..params() }, &[], n).unwrap();
     }
     assert_eq!(a.connect(0, &params(), &[], 9), Err(CmError::NoResources));
     settle(0, &mut a, &mut b);

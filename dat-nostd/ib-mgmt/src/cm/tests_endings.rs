@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cm::message::{Apr, Dreq, Lap, SidrRep, SidrReq};
+use ib_types::{Guid, Lid, Psn, QpNumber};
 
 #[test]
 fn disconnect_from_either_side() {
@@ -109,7 +110,8 @@ fn a_restarted_peer_makes_the_old_connection_stale() {
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     let (_, idb) = connected(&mut a, &mut b);
     let mut again = Store::new(1);
-    let mut restarted = Cm::new(&mut again.slots, &mut again.listeners, CmConfig::new(u64::from(A), 0xfeed));
+    let mut restarted =
+        Cm::new(&mut again.slots, &mut again.listeners, CmConfig::new(Guid::new(A.get().into()), 0xfeed));
     let id = restarted.connect(0, &params(), &[], 9).unwrap();
     settle(0, &mut restarted, &mut b);
     let reason = RejReason::STALE_CONNECTION;
@@ -132,8 +134,8 @@ fn a_communication_id_in_use_belongs_to_one_connection() {
     let (_, idb) = connected(&mut a, &mut b);
     let (id, guid) = (b.slots[0].remote_id, b.slots[0].remote_guid);
     // The same id from the same CA with another queue pair: the peer is not the one it was.
-    let mut req = foreign_req(guid, 12);
-    req.set_local_comm_id(id).set_local_qpn(0x77).set_starting_psn(7);
+    let mut req = foreign_req(guid.get(), 12);
+    req.set_local_comm_id(id).set_local_qpn(QpNumber::new(0x77)).set_starting_psn(Psn::new(7));
     b.process(0, &MadAddress::local(A), &req.to_mad(1));
     let rej = Rej::from_mad(&one(messages(&mut b, 0)).mad);
     assert_eq!((rej.reason(), rej.remote_comm_id()), (10, id));
@@ -357,20 +359,22 @@ fn strangers_cannot_move_a_connection() {
     for wrong in [0, 1, 0xffff_ffff] {
         let mut rej = Rej::zeroed();
         rej.set_local_comm_id(wrong).set_remote_comm_id(local).set_reason(28);
-        b.process(0, &MadAddress::local(9), &rej.to_mad(1));
+        b.process(0, &MadAddress::local(Lid::new(9)), &rej.to_mad(1));
         let mut dreq = Dreq::zeroed();
-        dreq.set_local_comm_id(wrong).set_remote_comm_id(local).set_remote_qpn(0x22);
-        b.process(0, &MadAddress::local(9), &dreq.to_mad(1));
+        dreq.set_local_comm_id(wrong).set_remote_comm_id(local).set_remote_qpn(QpNumber::new(0x22));
+        b.process(0, &MadAddress::local(Lid::new(9)), &dreq.to_mad(1));
         let mut rtu = Rtu::zeroed();
         rtu.set_local_comm_id(wrong).set_remote_comm_id(local);
-        b.process(0, &MadAddress::local(9), &rtu.to_mad(1));
+        b.process(0, &MadAddress::local(Lid::new(9)), &rtu.to_mad(1));
         let mut rep = Rep::zeroed();
         rep.set_local_comm_id(wrong).set_remote_comm_id(local);
-        b.process(0, &MadAddress::local(9), &rep.to_mad(1));
+        b.process(0, &MadAddress::local(Lid::new(9)), &rep.to_mad(1));
     }
     // A DREQ for another QP of ours.
     let mut dreq = Dreq::zeroed();
-    dreq.set_local_comm_id(b.slots[0].remote_id).set_remote_comm_id(local).set_remote_qpn(0x23);
+    dreq.set_local_comm_id(b.slots[0].remote_id)
+        .set_remote_comm_id(local)
+        .set_remote_qpn(QpNumber::new(0x23));
     b.process(0, &MadAddress::local(A), &dreq.to_mad(1));
     assert_eq!(events(&mut b), []);
     assert_eq!(b.info(idb).unwrap().state, State::Established);
@@ -379,8 +383,10 @@ fn strangers_cannot_move_a_connection() {
 /// A REQ as A would send it.
 fn foreign_req(guid: u64, timeout: u8) -> Req {
     let mut req = Req::zeroed();
-    req.set_local_comm_id(5).set_service_id(SERVICE).set_path_mtu(5).set_local_qpn(0x77);
-    req.set_local_ca_guid(guid).set_local_cm_response_timeout(timeout).set_primary_local_ack_timeout(timeout);
+    req.set_local_comm_id(5).set_service_id(SERVICE).set_path_mtu(5).set_local_qpn(QpNumber::new(0x77));
+    req.set_local_ca_guid(Guid::new(guid))
+        .set_local_cm_response_timeout(timeout)
+        .set_primary_local_ack_timeout(timeout);
     req.set_max_cm_retries(1);
     req
 }
@@ -406,18 +412,18 @@ fn two_nodes_with_equal_ids_are_told_apart_by_their_guids() {
     let mut b = sb.cm(B);
     b.listen(SERVICE, 100, 0).unwrap();
     b.process(0, &MadAddress::local(A), &foreign_req(3, 12).to_mad(9));
-    b.process(0, &MadAddress::local(8), &foreign_req(8, 12).to_mad(9));
+    b.process(0, &MadAddress::local(Lid::new(8)), &foreign_req(8, 12).to_mad(9));
     let [CmEvent::ConnectRequest { id: from_a, .. }, CmEvent::ConnectRequest { id: from_c, .. }] =
         events(&mut b)[..]
     else {
         panic!()
     };
-    assert_eq!((b.info(from_a).unwrap().peer.lid, b.info(from_c).unwrap().peer.lid), (A, 8));
+    assert_eq!((b.info(from_a).unwrap().peer.lid, b.info(from_c).unwrap().peer.lid), (A, Lid::new(8)));
     // The second one withdraws; it never learnt our id.
     let mut rej = Rej::zeroed();
     rej.set_local_comm_id(5).set_message_rejected(which::OTHER).set_reason(RejReason::TIMEOUT.0);
     rej.set_info(&8u64.to_be_bytes()).unwrap();
-    b.process(0, &MadAddress::local(8), &rej.to_mad(9));
+    b.process(0, &MadAddress::local(Lid::new(8)), &rej.to_mad(9));
     let reason = RejReason::TIMEOUT;
     assert_eq!(events(&mut b), [CmEvent::Rejected { id: from_c, owner: 100, reason }]);
     assert_eq!(b.info(from_a).unwrap().state, State::ReqRcvd);
@@ -442,10 +448,8 @@ fn parameters_outside_their_fields_are_refused() {
     let mut a = sa.cm(A);
     let good = params();
     let mut small_mtu = good;
-    small_mtu.path.mtu = 0;
+    small_mtu.path.set_mtu(0);
     for bad in [
-        ConnectParams { qpn: 1 << 24, ..good },
-        ConnectParams { starting_psn: 1 << 24, ..good },
         ConnectParams { retry_count: 8, ..good },
         ConnectParams { rnr_retry_count: 8, ..good },
         ConnectParams { response_timeout: 32, ..good },
@@ -468,7 +472,7 @@ proptest! {
         let (mut sa, mut sb) = (Store::new(3), Store::new(3));
         let (mut a, mut b) = (sa.cm(A), sb.cm(B));
         connected(&mut a, &mut b);
-        a.connect(0, &ConnectParams { qpn: 0x99, ..params() }, &[], 3).unwrap();
+        a.connect(0, &ConnectParams { qpn: QpNumber::new(0x99), ..params() }, &[], 3).unwrap();
         settle(0, &mut a, &mut b);
         let mut now = 0;
         let mut pending = vec![];

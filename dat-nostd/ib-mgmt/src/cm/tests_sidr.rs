@@ -3,13 +3,19 @@
 use super::message::{Message, SidrRep, SidrReq, sidr_status};
 use super::*;
 use crate::mad::MadAddress;
-use crate::path::Path;
+use crate::sa::PathRecord;
+use ib_types::{Guid, Lid, PKey, Psn, QKey, QpNumber};
 
 const SERVICE: u64 = 0x0000_0000_0111_1234;
 const MS: u64 = 1_000_000;
 
 fn params() -> ResolveParams {
-    let path = Path { slid: 3, dlid: 4, pkey: 0xffff, mtu: 5, packet_life_time: 8, ..Path::ZERO };
+    let path = *PathRecord::zeroed()
+        .set_slid(Lid::new(3))
+        .set_dlid(Lid::new(4))
+        .set_pkey(PKey::DEFAULT)
+        .set_mtu(5)
+        .set_packet_life_time(8);
     ResolveParams { response_timeout: 12, max_cm_retries: 2, ..ResolveParams::new(path, SERVICE) }
 }
 
@@ -25,13 +31,13 @@ fn messages(cm: &mut Cm<'_>, now: u64) -> Vec<crate::mad::Mad> {
 impl Nodes<'_> {
     fn a_to_b(&mut self, now: u64) -> usize {
         let out = messages(&mut self.a, now);
-        out.iter().for_each(|mad| self.b.process(now, &MadAddress::local(3), mad));
+        out.iter().for_each(|mad| self.b.process(now, &MadAddress::local(Lid::new(3)), mad));
         out.len()
     }
 
     fn b_to_a(&mut self, now: u64) -> usize {
         let out = messages(&mut self.b, now);
-        out.iter().for_each(|mad| self.a.process(now, &MadAddress::local(4), mad));
+        out.iter().for_each(|mad| self.a.process(now, &MadAddress::local(Lid::new(4)), mad));
         out.len()
     }
 }
@@ -40,8 +46,8 @@ fn with_nodes(slots: usize, test: impl FnOnce(Nodes<'_>)) {
     let (mut sa, mut sb) = (vec![CmSlot::EMPTY; slots], vec![CmSlot::EMPTY; slots]);
     let (mut la, mut lb) = ([Listener::EMPTY; 2], [Listener::EMPTY; 2]);
     test(Nodes {
-        a: Cm::new(&mut sa, &mut la, CmConfig::new(3, 33)),
-        b: Cm::new(&mut sb, &mut lb, CmConfig::new(4, 44)),
+        a: Cm::new(&mut sa, &mut la, CmConfig::new(Guid::new(3), 33)),
+        b: Cm::new(&mut sb, &mut lb, CmConfig::new(Guid::new(4), 44)),
     });
 }
 
@@ -57,9 +63,9 @@ fn a_service_is_found_and_the_data_of_both_sides_arrives() {
         };
         assert_eq!(nodes.b.private_data(request)[..6], *b"where\0");
         let info = nodes.b.info(request).expect("lives");
-        assert_eq!((info.service_id, info.peer.lid, info.path.dlid), (SERVICE, 3, 3));
+        assert_eq!((info.service_id, info.peer.lid, info.path.dlid()), (SERVICE, Lid::new(3), Lid::new(3)));
         assert!(nodes.b.qp_attributes(request).is_none());
-        let service = DatagramService::at(0x55, 0x0123_4567);
+        let service = DatagramService::at(QpNumber::new(0x55), QKey::new(0x0123_4567));
         nodes.b.answer_datagram(1, request, service, &[9; 72], b"here").expect("answers");
         assert_eq!(
             nodes.b.answer_datagram(1, request, service, &[], &[]),
@@ -110,19 +116,22 @@ fn lost_questions_and_answers_are_repeated() {
         now = nodes.a.poll_at().expect("a timer");
         assert_eq!(nodes.a_to_b(now), 1);
         assert_eq!(nodes.b.poll_event(), None);
-        nodes.b.answer_datagram(now, request, DatagramService::at(5, 6), &[], &[]).expect("answers");
+        nodes
+            .b
+            .answer_datagram(now, request, DatagramService::at(QpNumber::new(5), QKey::new(6)), &[], &[])
+            .expect("answers");
         let answer = messages(&mut nodes.b, now);
         // Lost; a repetition (here the same question again) gets the same answer.
         let question = SidrReq::from_mad(&nodes.a.slots[0].tx);
         let tid = nodes.a.slots[0].tid;
-        nodes.b.process(now, &MadAddress::local(3), &question.to_mad(tid));
+        nodes.b.process(now, &MadAddress::local(Lid::new(3)), &question.to_mad(tid));
         assert_eq!(messages(&mut nodes.b, now), answer);
         assert_eq!(nodes.b.counters().duplicates, 2);
-        nodes.a.process(now, &MadAddress::local(4), &answer[0]);
+        nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert!(matches!(nodes.a.poll_event(), Some(CmEvent::DatagramReply { .. })));
         // Once more, to nobody.
         nodes.a.poll_event();
-        nodes.a.process(now, &MadAddress::local(4), &answer[0]);
+        nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert_eq!((nodes.a.counters().unknown_id, nodes.a.poll_event()), (1, None));
     });
 }
@@ -149,7 +158,10 @@ fn silence_times_out_and_unknown_services_are_refused() {
         assert_eq!(service.status, sidr_status::SERVICE_ID_NOT_SUPPORTED);
         assert!(nodes.b.unlisten(SERVICE));
         nodes.b.listen_datagram(SERVICE, 1, 0).expect("listens");
-        nodes.a.connect(0, &ConnectParams::new(params().path, SERVICE, 0x11, 1), &[], 9).expect("asks");
+        nodes
+            .a
+            .connect(0, &ConnectParams::new(params().path, SERVICE, QpNumber::new(0x11), Psn::new(1)), &[], 9)
+            .expect("asks");
         nodes.a_to_b(0);
         nodes.b_to_a(0);
         let refused = nodes.a.poll_event();
@@ -170,7 +182,7 @@ fn full_tables_refuse_and_abandoned_requests_are_answered() {
         let Some(CmEvent::DatagramRequest { id, .. }) = nodes.b.poll_event() else { panic!() };
         let mut other = SidrReq::zeroed();
         other.set_request_id(99).set_service_id(SERVICE);
-        nodes.b.process(0, &MadAddress::local(9), &other.to_mad(5));
+        nodes.b.process(0, &MadAddress::local(Lid::new(9)), &other.to_mad(5));
         let refusal = SidrRep::from_mad(&messages(&mut nodes.b, 0)[0]);
         assert_eq!((refusal.request_id(), refusal.status()), (99, sidr_status::NO_QP));
         nodes.b.abandon(0, id, &[]).expect("lives");
@@ -179,7 +191,7 @@ fn full_tables_refuse_and_abandoned_requests_are_answered() {
         assert_eq!(service.status, sidr_status::REJECTED);
         // A remembered answer makes room for the next request.
         assert_eq!(nodes.b.poll_event(), None);
-        nodes.b.process(0, &MadAddress::local(9), &other.to_mad(6));
+        nodes.b.process(0, &MadAddress::local(Lid::new(9)), &other.to_mad(6));
         assert!(matches!(nodes.b.poll_event(), Some(CmEvent::DatagramRequest { .. })));
     });
 }
@@ -190,12 +202,12 @@ fn an_answer_about_another_service_is_not_believed() {
         let id = nodes.a.resolve_datagram(0, &params(), &[], 7).expect("asks");
         let question = SidrReq::from_mad(&messages(&mut nodes.a, 0)[0]);
         let mut forged = SidrRep::zeroed();
-        forged.set_request_id(question.request_id()).set_service_id(SERVICE + 1).set_qpn(3);
-        nodes.a.process(0, &MadAddress::local(4), &forged.to_mad(1));
+        forged.set_request_id(question.request_id()).set_service_id(SERVICE + 1).set_qpn(QpNumber::new(3));
+        nodes.a.process(0, &MadAddress::local(Lid::new(4)), &forged.to_mad(1));
         assert_eq!((nodes.a.poll_event(), nodes.a.counters().malformed), (None, 1));
         let mad = forged.set_service_id(SERVICE).to_mad(1);
         assert!(matches!(Message::parse(&mad), Some(Message::SidrRep(_))));
-        nodes.a.process(0, &MadAddress::local(4), &mad);
+        nodes.a.process(0, &MadAddress::local(Lid::new(4)), &mad);
         assert!(matches!(nodes.a.poll_event(), Some(CmEvent::DatagramReply { id: i, .. }) if i == id));
     });
 }

@@ -2,13 +2,14 @@
 
 use super::reason::RejReason;
 use crate::mad::{Mad, MadAddress};
-use crate::path::Path;
+use crate::sa::PathRecord;
+use ib_types::{Guid, Psn, QKey, QpNumber};
 
 /// Settings of a communication manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmConfig {
     /// GUID of the own channel adapter.
-    pub ca_guid: u64,
+    pub ca_guid: Guid,
     /// Makes the communication ids of this life of the node differ from those of earlier ones.
     pub seed: u64,
     /// Delay of the own channel adapter's ACKs, an exponent; goes into the REQ's local ACK timeout.
@@ -23,7 +24,7 @@ pub struct CmConfig {
 
 impl CmConfig {
     /// The usual settings: ACK delay 15, exponents up to 21 (8.6 s), five repetitions of a DREQ, 4.3 s of patience.
-    pub const fn new(ca_guid: u64, seed: u64) -> CmConfig {
+    pub const fn new(ca_guid: Guid, seed: u64) -> CmConfig {
         CmConfig {
             ca_guid,
             seed,
@@ -53,13 +54,13 @@ impl ConnId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectParams {
     /// Path to the peer; becomes the REQ's primary path.
-    pub path: Path,
+    pub path: PathRecord,
     /// The service asked for.
     pub service_id: u64,
     /// Own QP number.
-    pub qpn: u32,
+    pub qpn: QpNumber,
     /// The PSN with which the peer shall begin; the own QP's first expected PSN.
-    pub starting_psn: u32,
+    pub starting_psn: Psn,
     /// RDMA READs and atomics the own QP can serve at a time.
     pub responder_resources: u8,
     /// RDMA READs and atomics the own QP wants to have outstanding.
@@ -82,7 +83,7 @@ pub struct ConnectParams {
 
 impl ConnectParams {
     /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions, retry counts 7; one RDMA READ each way.
-    pub const fn new(path: Path, service_id: u64, qpn: u32, starting_psn: u32) -> ConnectParams {
+    pub const fn new(path: PathRecord, service_id: u64, qpn: QpNumber, starting_psn: Psn) -> ConnectParams {
         ConnectParams {
             path,
             service_id,
@@ -105,7 +106,7 @@ impl ConnectParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolveParams {
     /// Path to the port that has the service.
-    pub path: Path,
+    pub path: PathRecord,
     /// The service asked for.
     pub service_id: u64,
     /// Time exponent within which the peer should answer.
@@ -118,7 +119,7 @@ pub struct ResolveParams {
 
 impl ResolveParams {
     /// What RDMA-CM uses: response timeout 20 (4.3 s), 15 repetitions.
-    pub const fn new(path: Path, service_id: u64) -> ResolveParams {
+    pub const fn new(path: PathRecord, service_id: u64) -> ResolveParams {
         ResolveParams { path, service_id, response_timeout: 20, max_cm_retries: 15, deadline: None }
     }
 }
@@ -129,20 +130,20 @@ pub struct DatagramService {
     /// How it went, see [`super::message::sidr_status`]; the rest counts only if it is 0.
     pub status: u8,
     /// The service's QP number.
-    pub qpn: u32,
+    pub qpn: QpNumber,
     /// The Q_Key that datagrams to it must carry.
-    pub qkey: u32,
+    pub qkey: QKey,
 }
 
 impl DatagramService {
     /// The service is at this queue pair.
-    pub const fn at(qpn: u32, qkey: u32) -> DatagramService {
+    pub const fn at(qpn: QpNumber, qkey: QKey) -> DatagramService {
         DatagramService { status: 0, qpn, qkey }
     }
 
     /// A refusal.
     pub const fn refused(status: u8) -> DatagramService {
-        DatagramService { status, qpn: 0, qkey: 0 }
+        DatagramService { status, qpn: QpNumber::new(0), qkey: QKey::new(0) }
     }
 }
 
@@ -150,9 +151,9 @@ impl DatagramService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptParams {
     /// Own QP number.
-    pub qpn: u32,
+    pub qpn: QpNumber,
     /// The PSN with which the peer shall begin; the own QP's first expected PSN.
-    pub starting_psn: u32,
+    pub starting_psn: Psn,
     /// RDMA READs and atomics the own QP will serve at a time; at most the REQ's initiator depth.
     pub responder_resources: u8,
     /// RDMA READs and atomics the own QP will have outstanding; at most the REQ's responder resources.
@@ -169,7 +170,7 @@ pub struct AcceptParams {
 
 impl AcceptParams {
     /// The usual: ACK delay 15, RNR retry without limit, one RDMA READ each way.
-    pub const fn new(qpn: u32, starting_psn: u32) -> AcceptParams {
+    pub const fn new(qpn: QpNumber, starting_psn: Psn) -> AcceptParams {
         AcceptParams {
             qpn,
             starting_psn,
@@ -342,13 +343,13 @@ pub struct ConnInfo {
     /// Service id of the REQ.
     pub service_id: u64,
     /// The path, seen from here.
-    pub path: Path,
+    pub path: PathRecord,
     /// The peer's QP1.
     pub peer: MadAddress,
     /// The peer's channel adapter; 0 while unknown.
-    pub remote_ca_guid: u64,
+    pub remote_ca_guid: Guid,
     /// The peer's QP number; 0 while unknown.
-    pub remote_qpn: u32,
+    pub remote_qpn: QpNumber,
     /// RDMA READs and atomics the peer can serve.
     pub peer_responder_resources: u8,
     /// RDMA READs and atomics the peer wants to have outstanding.
@@ -364,13 +365,13 @@ pub struct ConnInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttributes {
     /// The path, seen from here; its MTU is the connection's.
-    pub path: Path,
+    pub path: PathRecord,
     /// RTR: the peer's QP number.
-    pub remote_qpn: u32,
+    pub remote_qpn: QpNumber,
     /// RTR: first PSN to expect, the own message's starting PSN.
-    pub rq_psn: u32,
+    pub rq_psn: Psn,
     /// RTS: first PSN to send, the peer's message's starting PSN.
-    pub sq_psn: u32,
+    pub sq_psn: Psn,
     /// RTR: RDMA READs and atomics to serve at a time.
     pub responder_resources: u8,
     /// RTS: RDMA READs and atomics to have outstanding.

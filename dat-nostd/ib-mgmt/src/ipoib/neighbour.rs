@@ -12,6 +12,7 @@
 //! | failed | nobody answered | time: forgotten |
 
 use core::net::Ipv4Addr;
+use ib_types::QpNumber;
 
 use super::{Arp, ArpOperation, HwAddr};
 
@@ -86,7 +87,7 @@ impl NeighbourSlot {
         state: NeighbourState::Empty,
         tries_left: 0,
         ip: Ipv4Addr::UNSPECIFIED,
-        hw: HwAddr { flags: 0, qpn: 0, gid: crate::Gid::ZERO },
+        hw: HwAddr { flags: 0, qpn: QpNumber::new(0), gid: crate::Gid::ZERO },
         deadline: 0,
         used: 0,
     };
@@ -261,7 +262,10 @@ impl<'s> Neighbours<'s> {
     /// Takes an ARP message of another port; gives the reply to send to its sender, if it asks for `own_ip`.
     pub fn input(&mut self, now: u64, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
         let (ip, hw) = (arp.sender_ip, arp.sender_hw);
-        let hw_usable = hw.qpn > 1 && hw.qpn != 0xff_ffff && !hw.gid.is_zero() && !hw.gid.is_multicast();
+        let hw_usable = hw.qpn > QpNumber::GSI
+            && hw.qpn != QpNumber::MULTICAST
+            && !hw.gid.is_zero()
+            && !hw.gid.is_multicast();
         let ip_usable = !ip.is_multicast() && !ip.is_broadcast() && !ip.is_loopback();
         if !hw_usable || !ip_usable {
             self.counters.malformed += 1;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Gid;
+use ib_types::PKey;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -9,7 +10,11 @@ const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 fn hw(number: u32) -> HwAddr {
-    HwAddr { flags: 0, qpn: 0x40 + number, gid: Gid::new(Gid::DEFAULT_PREFIX, u64::from(number)) }
+    HwAddr {
+        flags: 0,
+        qpn: QpNumber::new(0x40 + number),
+        gid: Gid::new(Gid::DEFAULT_PREFIX, u64::from(number)),
+    }
 }
 
 fn arp(operation: ArpOperation, from: (Ipv4Addr, HwAddr), to: Ipv4Addr) -> Arp {
@@ -121,15 +126,18 @@ fn nonsense_is_counted_and_teaches_nothing() {
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
     let good = hw(2);
     for (ip, hw) in [
-        (PEER, HwAddr { qpn: 0, ..good }),
-        (PEER, HwAddr { qpn: 0xff_ffff, ..good }),
+        (PEER, HwAddr { qpn: QpNumber::new(0), ..good }),
+        (PEER, HwAddr { qpn: QpNumber::new(0xff_ffff), ..good }),
         (PEER, HwAddr { gid: Gid::ZERO, ..good }),
-        (PEER, HwAddr { gid: super::super::broadcast_mgid(0xffff), ..good }),
+        (PEER, HwAddr { gid: super::super::broadcast_mgid(PKey::DEFAULT), ..good }),
         (Ipv4Addr::new(224, 0, 0, 1), good),
         (Ipv4Addr::BROADCAST, good),
     ] {
         let message = arp(ArpOperation::Request, (ip, hw), OWN);
-        assert_eq!(table.input(0, &message, OWN, &super::super::HwAddr { qpn: 9, ..good }), None);
+        assert_eq!(
+            table.input(0, &message, OWN, &super::super::HwAddr { qpn: QpNumber::new(9), ..good }),
+            None
+        );
     }
     assert_eq!((table.counters().malformed, table.iter().count()), (6, 0));
     // Somebody else has our address.

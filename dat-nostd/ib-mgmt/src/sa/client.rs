@@ -2,8 +2,8 @@
 //! [`Client::poll`] hands out to QP1 of the port's SM LID, and feeds received MADs to [`Client::input`].
 
 use super::{CLASS_VERSION, PathMask, PathRecord, SaMad};
-use crate::gid::Gid;
 use crate::mad::{Mad, attr, class, method, status};
+use ib_types::{Gid, PKey, ServiceLevel};
 
 /// Limits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +74,9 @@ pub struct PathQuery {
     /// The other port's GID.
     pub dgid: Gid,
     /// Partition key.
-    pub pkey: u16,
+    pub pkey: PKey,
     /// Service level, when it matters.
-    pub sl: Option<u8>,
+    pub sl: Option<ServiceLevel>,
     /// Traffic class, when it matters.
     pub traffic_class: Option<u8>,
     /// Service id, when it matters (quality of service by service).
@@ -320,6 +320,7 @@ fn check(request: &SaMad, answer: SaMad) -> Result<SaMad, QueryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ib_types::Lid;
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -328,7 +329,7 @@ mod tests {
         PathQuery {
             sgid: Gid::new(Gid::DEFAULT_PREFIX, 1),
             dgid: Gid::new(Gid::DEFAULT_PREFIX, 2),
-            pkey: 0xffff,
+            pkey: PKey::DEFAULT,
             sl: None,
             traffic_class: None,
             service_id: None,
@@ -345,7 +346,7 @@ mod tests {
     fn answer(request: &Mad, dlid: u16) -> Mad {
         let mut mad = SaMad::from_mad(&request.to_response(0));
         let mut record = PathRecord::from_slice(mad.record_data()).unwrap();
-        record.set_dlid(dlid).set_slid(1).set_mtu(5);
+        record.set_dlid(Lid::new(dlid)).set_slid(Lid::new(1)).set_mtu(5);
         mad.set_record_data(record.as_bytes());
         mad.to_mad()
     }
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(client.poll(6), Action::Idle { deadline: Some(5 + SECOND) });
         let response = client.input(&answer(&mad, 9)).unwrap();
         assert_eq!((response.id, response.owner), (id, 42));
-        assert_eq!(response.path().unwrap().dlid(), 9);
+        assert_eq!(response.path().unwrap().dlid(), Lid::new(9));
         assert_eq!(client.active(), 0);
         assert_eq!(client.poll(7), Action::Idle { deadline: None });
         // The same answer once more is nobody's.

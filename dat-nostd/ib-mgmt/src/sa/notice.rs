@@ -1,7 +1,7 @@
 //! Subscriptions to events of the subnet, and the notices that report them (IBA volume 1, sections 13.4.8.2 and 13.4.8.3).
 
-use crate::gid::Gid;
 use crate::view::record;
+use ib_types::Gid;
 
 /// Values of [`Notice::notice_type`] and [`InformInfo::trap_type`].
 pub mod notice_type {

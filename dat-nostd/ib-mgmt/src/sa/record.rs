@@ -1,6 +1,8 @@
 //! Records of the subnet administrator and their component masks (IBA volume 1, section 15.2.5).
 
-use crate::gid::Gid;
+use ib_types::{Gid, Lid, PKey, QKey, QpNumber, ServiceLevel};
+
+use crate::mad::{GrhAddress, MadAddress};
 use crate::smp::{NodeDescription, NodeInfo, PortInfo, SmInfo, SwitchInfo};
 use crate::view::record;
 
@@ -17,7 +19,8 @@ pub mod selector {
 }
 
 record! {
-    /// PathRecord, attribute 0x35.
+    /// PathRecord, attribute 0x35: a path between two ports, as the subnet administrator gives it and the communication
+    /// manager uses it.
     pub struct PathRecord[64] {
         /// Service id; 0 when paths to no particular service are meant.
         service_id, set_service_id: u64 = 0, 8;
@@ -26,9 +29,9 @@ record! {
         /// Source GID.
         sgid, set_sgid: Gid = 24, 16;
         /// Destination LID.
-        dlid, set_dlid: u16 = 40, 2;
+        dlid, set_dlid: Lid = 40, 2;
         /// Source LID.
-        slid, set_slid: u16 = 42, 2;
+        slid, set_slid: Lid = 42, 2;
         /// Raw packets.
         raw_traffic, set_raw_traffic: bool = 44, 4 [31:31];
         /// Flow label.
@@ -42,11 +45,11 @@ record! {
         /// Number of paths asked for.
         numb_path, set_numb_path: u8 = 49, 1 [6:0];
         /// Partition key.
-        pkey, set_pkey: u16 = 50, 2;
+        pkey, set_pkey: PKey = 50, 2;
         /// QoS class.
         qos_class, set_qos_class: u16 = 52, 2 [15:4];
         /// Service level.
-        sl, set_sl: u8 = 52, 2 [3:0];
+        sl, set_sl: ServiceLevel = 52, 2 [3:0];
         /// MTU selector.
         mtu_selector, set_mtu_selector: u8 = 54, 1 [7:6];
         /// MTU code, 1 to 5.
@@ -61,6 +64,36 @@ record! {
         packet_life_time, set_packet_life_time: u8 = 56, 1 [5:0];
         /// Preference among several paths, 0 best.
         preference, set_preference: u8 = 57, 1;
+    }
+}
+
+impl PathRecord {
+    /// Whether packets along this path need a GRH: it crosses a router.
+    pub fn is_routed(&self) -> bool {
+        self.hop_limit() > 1
+    }
+
+    /// The global route to put into packets, if the path needs one.
+    pub fn grh(&self) -> Option<GrhAddress> {
+        self.is_routed().then(|| GrhAddress {
+            local_gid: self.sgid(),
+            remote_gid: self.dgid(),
+            hop_limit: self.hop_limit(),
+            traffic_class: self.traffic_class(),
+            flow_label: self.flow_label(),
+        })
+    }
+
+    /// QP1 at the end of this path. Path bits are 0: the caller knows the own port's LMC.
+    pub fn gsi_address(&self) -> MadAddress {
+        MadAddress {
+            lid: self.dlid(),
+            qpn: QpNumber::GSI,
+            sl: self.sl(),
+            path_bits: 0,
+            pkey: self.pkey(),
+            grh: self.grh(),
+        }
     }
 }
 
@@ -123,9 +156,9 @@ record! {
         /// GID of the port that joins.
         port_gid, set_port_gid: Gid = 16, 16;
         /// Q_Key of the group.
-        qkey, set_qkey: u32 = 32, 4;
+        qkey, set_qkey: QKey = 32, 4;
         /// Multicast LID.
-        mlid, set_mlid: u16 = 36, 2;
+        mlid, set_mlid: Lid = 36, 2;
         /// MTU selector.
         mtu_selector, set_mtu_selector: u8 = 38, 1 [7:6];
         /// MTU code.
@@ -133,7 +166,7 @@ record! {
         /// Traffic class.
         traffic_class, set_traffic_class: u8 = 39, 1;
         /// Partition key.
-        pkey, set_pkey: u16 = 40, 2;
+        pkey, set_pkey: PKey = 40, 2;
         /// Rate selector.
         rate_selector, set_rate_selector: u8 = 42, 1 [7:6];
         /// Rate code.
@@ -143,7 +176,7 @@ record! {
         /// Packet life time exponent.
         packet_life_time, set_packet_life_time: u8 = 43, 1 [5:0];
         /// Service level.
-        sl, set_sl: u8 = 44, 4 [31:28];
+        sl, set_sl: ServiceLevel = 44, 4 [31:28];
         /// Flow label.
         flow_label, set_flow_label: u32 = 44, 4 [27:8];
         /// Hop limit.
@@ -483,16 +516,16 @@ mod tests {
         let mut r = PathRecord::zeroed();
         r.set_dgid(Gid([0xd0; 16]))
             .set_sgid(Gid([0x50; 16]))
-            .set_dlid(0x0102)
-            .set_slid(0x0304)
+            .set_dlid(Lid::new(0x0102))
+            .set_slid(Lid::new(0x0304))
             .set_flow_label(0x12345)
             .set_hop_limit(64)
             .set_traffic_class(0x20)
             .set_reversible(true)
             .set_numb_path(1)
-            .set_pkey(0xffff)
+            .set_pkey(PKey::DEFAULT)
             .set_qos_class(0xabc)
-            .set_sl(3)
+            .set_sl(ServiceLevel::new(3))
             .set_mtu_selector(selector::EXACTLY)
             .set_mtu(5)
             .set_rate_selector(selector::EXACTLY)
@@ -513,8 +546,13 @@ mod tests {
     #[test]
     fn mc_member_record_literal() {
         let mut r = McMemberRecord::zeroed();
-        r.set_qkey(0x0b1b).set_mlid(0xc001).set_mtu_selector(2).set_mtu(4).set_pkey(0xffff).set_rate(3);
-        r.set_sl(2)
+        r.set_qkey(QKey::new(0x0b1b))
+            .set_mlid(Lid::new(0xc001))
+            .set_mtu_selector(2)
+            .set_mtu(4)
+            .set_pkey(PKey::new(0xffff))
+            .set_rate(3);
+        r.set_sl(ServiceLevel::new(2))
             .set_flow_label(0x54321)
             .set_hop_limit(9)
             .set_scope(2)

@@ -7,7 +7,8 @@ use ib_mgmt::cm::{
     ResolveParams, State,
 };
 use ib_mgmt::mad::{Mad, MadAddress, class};
-use ib_mgmt::path::Path;
+use ib_mgmt::sa::PathRecord;
+use ib_types::{Guid, Lid, PKey, Psn, QKey, QpNumber};
 
 const SLOTS: usize = 6;
 const SERVICE: u64 = 0x0106_48ca;
@@ -26,9 +27,14 @@ struct World<'s> {
     foreign: [u64; 2],
 }
 
-fn path(from: usize) -> Path {
+fn path(from: usize) -> PathRecord {
     let (slid, dlid) = (from as u16 + 1, 2 - from as u16);
-    Path { slid, dlid, pkey: 0xffff, mtu: 5, packet_life_time: 2, ..Path::ZERO }
+    *PathRecord::zeroed()
+        .set_slid(Lid::new(slid))
+        .set_dlid(Lid::new(dlid))
+        .set_pkey(PKey::DEFAULT)
+        .set_mtu(5)
+        .set_packet_life_time(2)
 }
 
 impl World<'_> {
@@ -36,7 +42,7 @@ impl World<'_> {
         self.given[to] += 1;
         let cm = mad.mgmt_class() == class::CM && mad.method() == 3;
         self.foreign[to] += u64::from(!cm);
-        self.nodes[to].process(self.now, &MadAddress::local(2 - to as u16), mad);
+        self.nodes[to].process(self.now, &MadAddress::local(Lid::new(2 - to as u16)), mad);
         let counters = self.nodes[to].counters();
         assert_eq!((counters.received, counters.foreign), (self.given[to], self.foreign[to]));
         assert!(self.nodes[to].slots_in_use() <= SLOTS);
@@ -56,7 +62,12 @@ impl World<'_> {
                     response_timeout: random.below(14) as u8,
                     max_cm_retries: random.below(4) as u8,
                     deadline: random.chance(30).then(|| self.now + random.below(40 * MS)),
-                    ..ConnectParams::new(path(node), SERVICE, 1 + random.below(5) as u32, token & 0xff_ffff)
+                    ..ConnectParams::new(
+                        path(node),
+                        SERVICE,
+                        QpNumber::new(1 + random.below(5) as u32),
+                        Psn::new(token & 0xff_ffff),
+                    )
                 };
                 if let Ok(id) = cm.connect(self.now, &params, &data, token) {
                     self.ids[node].push(id);
@@ -75,7 +86,10 @@ impl World<'_> {
             (3, Some(id)) => {
                 let params = AcceptParams {
                     target_ack_delay: 2,
-                    ..AcceptParams::new(1 + random.below(5) as u32, token & 0xff_ffff)
+                    ..AcceptParams::new(
+                        QpNumber::new(1 + random.below(5) as u32),
+                        Psn::new(token & 0xff_ffff),
+                    )
                 };
                 let _ = cm.accept(self.now, id, &params, &data, token);
             }
@@ -88,7 +102,11 @@ impl World<'_> {
             (8, Some(id)) => _ = cm.abandon(self.now, id, &data),
             (9, Some(id)) => _ = cm.communication_established(id),
             (10, Some(id)) => {
-                let service = DatagramService { status: random.edge() as u8, qpn: token >> 8, qkey: token };
+                let service = DatagramService {
+                    status: random.edge() as u8,
+                    qpn: QpNumber::new(token >> 8),
+                    qkey: QKey::new(token),
+                };
                 let _ = cm.answer_datagram(self.now, id, service, &data, &data);
             }
             _ => {}
@@ -117,7 +135,9 @@ impl World<'_> {
                 }
                 if let CmEvent::Reply { id, .. } | CmEvent::ConnectRequest { id, .. } = event {
                     let attributes = self.nodes[node].qp_attributes(id);
-                    assert!(attributes.is_none_or(|qp| qp.remote_qpn < 1 << 24 && qp.sq_psn < 1 << 24));
+                    assert!(attributes.is_none_or(
+                        |qp| qp.remote_qpn < QpNumber::new(1 << 24) && qp.sq_psn < Psn::new(1 << 24)
+                    ));
                     assert!(self.nodes[node].private_data(id).len() <= 224);
                     assert!(self.nodes[node].reject_info(id).len() <= 72);
                 }
@@ -182,7 +202,7 @@ fn with_world(random: &mut Random, work: impl FnOnce(&mut Random, &mut World<'_>
         ca_ack_delay: 2,
         max_timeout: 14,
         service_timeout: 10,
-        ..CmConfig::new(guid, seed)
+        ..CmConfig::new(Guid::new(guid), seed)
     };
     let mut nodes = [
         Cm::new(&mut sa, &mut la, config(1, random.next())),
@@ -255,7 +275,7 @@ pub fn lossy_wire(random: &mut Random) {
                 if info.state == State::Established {
                     let qp = cm.qp_attributes(*id).expect("known");
                     assert_eq!(qp.remote_qpn, info.remote_qpn);
-                    assert!((1..=5).contains(&qp.remote_qpn), "a queue pair that nobody named");
+                    assert!((1..=5).contains(&qp.remote_qpn.get()), "a queue pair that nobody named");
                 }
             }
         }

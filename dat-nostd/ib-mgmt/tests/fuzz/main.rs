@@ -15,9 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// A case: its name, and what runs it.
 type Case = (&'static str, fn(&mut Random));
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 7] = [
     ("parsers", parsers::any_bytes),
-    ("packets", parsers::packets),
     ("connection manager", cm::hostile_wire),
     ("connection manager, lossy wire", cm::lossy_wire),
     ("subnet administration client", queries::client),

@@ -8,6 +8,7 @@ use ib_mgmt::ipoib::{
 use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::rmpp::{Received, Receiver, Sender, SenderConfig, Step};
 use ib_mgmt::sa::{Action, Client, ClientConfig, PathQuery, QuerySlot, SaMad};
+use ib_types::{PKey, QpNumber};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
@@ -26,7 +27,7 @@ pub fn client(random: &mut Random) {
             let query = PathQuery {
                 sgid: Gid::new(1, random.below(3)),
                 dgid: Gid::new(2, random.below(3)),
-                pkey: 0xffff,
+                pkey: PKey::DEFAULT,
                 sl: None,
                 traffic_class: None,
                 service_id: None,
@@ -148,7 +149,8 @@ pub fn sender(random: &mut Random) {
 pub fn neighbours(random: &mut Random) {
     let mut slots = [NeighbourSlot::EMPTY; 4];
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-    let own = (Ipv4Addr::new(10, 0, 0, 1), HwAddr { flags: 0, qpn: 0x50, gid: Gid::new(1, 1) });
+    let own =
+        (Ipv4Addr::new(10, 0, 0, 1), HwAddr { flags: 0, qpn: QpNumber::new(0x50), gid: Gid::new(1, 1) });
     let mut now = 0;
     let address = |random: &mut Random| {
         if random.chance(80) {
@@ -160,8 +162,11 @@ pub fn neighbours(random: &mut Random) {
     for _ in 0..300 {
         if random.chance(60) {
             let operation = [ArpOperation::Request, ArpOperation::Reply][random.index(2)];
-            let hw =
-                HwAddr { flags: 0, qpn: 0x50 + random.below(3) as u32, gid: Gid::new(1, random.below(4)) };
+            let hw = HwAddr {
+                flags: 0,
+                qpn: QpNumber::new(0x50 + random.below(3) as u32),
+                gid: Gid::new(1, random.below(4)),
+            };
             let (sender_ip, target_ip) = (address(random), address(random));
             let arp = Arp { operation, sender_hw: hw, sender_ip, target_hw: None, target_ip };
             let mut bytes = arp.to_bytes();
@@ -181,7 +186,7 @@ pub fn neighbours(random: &mut Random) {
         } else {
             let ip = address(random);
             if let NeighbourLookup::Known(hw) = table.lookup(now, ip) {
-                assert!(hw.qpn > 1 && !hw.gid.is_multicast() && !hw.gid.is_zero());
+                assert!(hw.qpn > QpNumber::new(1) && !hw.gid.is_multicast() && !hw.gid.is_zero());
             }
         }
         let mut actions = 0;

@@ -3,8 +3,8 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
-use ib_mgmt::Gid;
 use ib_mgmt::ipoib::{NeighbourConfig, NeighbourCounters};
+use ib_types::Gid;
 
 use crate::ipoib::FRAME_LEN;
 

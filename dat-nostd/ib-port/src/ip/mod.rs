@@ -7,14 +7,14 @@ mod config;
 mod handle;
 
 use core::net::Ipv4Addr;
+use ib_types::{Mtu, PKey, ServiceLevel};
 
-use driver_mlx::{Bar, Error, Grh, Hca, Lid, Platform, QpNumber};
+use driver_mlx::{Bar, Error, Grh, Hca, Platform, QpNumber};
 use ib_mgmt::ipoib::{
-    Arp, ArpOperation, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourAction, NeighbourLookup, Neighbours,
-    broadcast_mgid, multicast_mgid,
+    Arp, ArpOperation, ENCAP_LEN, ETHERTYPE_ARP, ETHERTYPE_IPV4, HwAddr, NeighbourAction, NeighbourLookup,
+    Neighbours, broadcast_mgid, multicast_mgid,
 };
 use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
-use ib_mgmt::units::mtu_bytes;
 
 use crate::group::{Attachment, Groups, Kind, Question};
 use crate::ipoib::{Destination, FRAME_LEN, FrameQueue, Waiting};
@@ -59,7 +59,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         parts: IpParts<'s>,
         address: Ipv4Addr,
         config: IpConfig,
-        pkey: u16,
+        pkey: PKey,
     ) -> Result<Self, Error> {
         if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
             return Err(Error::InvalidArgument("IP address"));
@@ -112,17 +112,17 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     pub(crate) fn mtu(&self) -> u16 {
-        let group = self.groups.broadcast().and_then(|record| mtu_bytes(record.mtu()));
-        group.map_or(USUAL_MTU, |bytes| bytes.saturating_sub(4)).min(self.config.max_mtu)
+        let group = self.groups.broadcast().and_then(|record| Mtu::from_code(record.mtu()));
+        group.map_or(USUAL_MTU, |mtu| (mtu.bytes() - ENCAP_LEN as u32) as u16).min(self.config.max_mtu)
     }
 
     fn hardware_address(&self, info: &PortInfo) -> Option<HwAddr> {
-        self.frames.qpn().map(|qpn| HwAddr { flags: 0, qpn: qpn.get(), gid: info.gid })
+        self.frames.qpn().map(|qpn| HwAddr { flags: 0, qpn, gid: info.gid })
     }
 
     /// The port has moved, or the subnet manager asks for everything anew.
     pub(crate) fn refresh(&mut self, now: u64, old: &PortInfo, new: &PortInfo) {
-        if old.pkey | 0x8000 == new.pkey | 0x8000 {
+        if old.pkey.partition() == new.pkey.partition() {
             self.groups.rejoin(now);
         } else {
             // The queue pair's partition is the one at index 0: another key makes it another queue pair.
@@ -218,7 +218,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     /// Takes what has arrived, answers ARP, runs its timers, sends what can be sent. Gives the next deadline.
     pub(crate) fn poll(&mut self, now: u64, info: &PortInfo, paths: &mut Resolver<'_, '_>) -> Option<u64> {
         let mut left = BATCH;
-        let own = (info.lid.get(), self.frames.qpn().map_or(0, QpNumber::get));
+        let own = (info.lid, self.frames.qpn().unwrap_or_default());
         while left > 0
             && let Some((ethertype, len)) = self.frames.receive(own, self.packet)
         {
@@ -300,7 +300,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         let (ip, hw) = match waiting.destination {
             Destination::Group(mgid) => {
                 return match self.groups.parameters(now, mgid) {
-                    Ok(Some(record)) => Way::Known(group_path(record), 0xff_ffff),
+                    Ok(Some(record)) => Way::Known(group_path(record), QpNumber::new(0xff_ffff)),
                     Ok(None) => Way::Pending,
                     Err(()) => Way::None,
                 };
@@ -398,7 +398,7 @@ impl<'s, B: Bar> Interface<'s, B> {
 }
 
 enum Way {
-    Known(driver_mlx::Path, u32),
+    Known(driver_mlx::Path, QpNumber),
     Pending,
     None,
 }
@@ -414,7 +414,7 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
 /// Multicast packets go to the group's LID and carry its GID (RFC 4391, section 6).
 fn group_path(record: &McMemberRecord) -> driver_mlx::Path {
     driver_mlx::Path::InfiniBand {
-        dlid: Lid::new(record.mlid()),
+        dlid: record.mlid(),
         sl: record.sl(),
         src_path_bits: 0,
         static_rate: record.rate(),
@@ -429,12 +429,19 @@ fn group_path(record: &McMemberRecord) -> driver_mlx::Path {
 }
 
 fn own_path(info: &PortInfo) -> driver_mlx::Path {
-    driver_mlx::Path::InfiniBand { dlid: info.lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None }
+    driver_mlx::Path::InfiniBand {
+        dlid: info.lid,
+        sl: ServiceLevel::new(0),
+        src_path_bits: 0,
+        static_rate: 0,
+        grh: None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ib_types::Lid;
 
     #[test]
     fn only_whole_ipv4_packets_have_a_destination() {
@@ -458,10 +465,16 @@ mod tests {
     #[test]
     fn multicast_packets_carry_the_group() {
         let mut record = McMemberRecord::zeroed();
-        let mgid = broadcast_mgid(0xffff);
-        record.set_mgid(mgid).set_mlid(0xc000).set_sl(3).set_rate(3).set_hop_limit(9).set_traffic_class(5);
+        let mgid = broadcast_mgid(PKey::DEFAULT);
+        record
+            .set_mgid(mgid)
+            .set_mlid(Lid::new(0xc000))
+            .set_sl(ServiceLevel::new(3))
+            .set_rate(3)
+            .set_hop_limit(9)
+            .set_traffic_class(5);
         let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = group_path(&record) else { panic!() };
-        assert_eq!((dlid.get(), sl), (0xc000, 3));
+        assert_eq!((dlid.get(), sl.get()), (0xc000, 3));
         let grh = grh.expect("a GRH");
         assert_eq!((grh.dgid.0, grh.hop_limit, grh.traffic_class), (mgid.0, 9, 5));
     }

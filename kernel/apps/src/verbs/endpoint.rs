@@ -2,7 +2,7 @@
 
 use driver_mlx::{
     Access, Base, Completion, Cq, CqConfig, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd, Platform, Psn,
-    Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
+    Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 
 use super::address::Address;
@@ -108,7 +108,13 @@ impl<P: Platform> Endpoint<P> {
         peer: &Address,
         psn: Psn,
     ) -> Result<(), VerbsError> {
-        let path = Path::InfiniBand { dlid: peer.lid, sl: 0, src_path_bits: 0, static_rate: 0, grh: None };
+        let path = Path::InfiniBand {
+            dlid: peer.lid,
+            sl: ServiceLevel::default(),
+            src_path_bits: 0,
+            static_rate: 0,
+            grh: None,
+        };
         let rtr = RtrParams {
             path,
             mtu: hca.port()?.mtu,

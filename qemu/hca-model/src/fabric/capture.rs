@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use ib_mgmt::wire::{VCRC_LEN, vcrc};
+use crate::packet::{VCRC_LEN, vcrc};
 
 /// How frames lie in the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use ib_mgmt::wire::{Bth, Grh, LNH_GRH, Lrh, Transport};
+use crate::packet::{Bth, Grh, LNH_GRH, Lrh, Transport};
 
-use super::shape::{LID_MULTICAST, LID_PERMISSIVE, VL_MANAGEMENT};
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, VL_MANAGEMENT};
 
 /// What carries a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,10 +47,10 @@ impl Flow {
         let Ok(lrh) = Lrh::parse(packet) else { return Self::REST };
         let front = if lrh.link_next_header == LNH_GRH { Lrh::LEN + Grh::LEN } else { Lrh::LEN };
         let bth = packet.get(front..).unwrap_or_default();
-        let opcode = bth.first().copied().map(ib_mgmt::wire::Opcode);
+        let opcode = bth.first().copied().map(crate::packet::Opcode);
         let dest_qpn = bth.get(5..8).map_or(0, |b| b.iter().fold(0, |n, b| n << 8 | u32::from(*b)));
         let multicast = (LID_MULTICAST..LID_PERMISSIVE).contains(&lrh.dlid);
-        let kind = match opcode.map(ib_mgmt::wire::Opcode::transport) {
+        let kind = match opcode.map(crate::packet::Opcode::transport) {
             _ if lrh.vl == VL_MANAGEMENT => Kind::Management,
             Some(Transport::Rc) => Kind::Reliable,
             Some(Transport::Uc) => Kind::Unreliable,
@@ -158,7 +158,7 @@ impl LossTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_mgmt::wire::{LNH_BTH, Opcode};
+    use crate::packet::{LNH_BTH, Opcode};
 
     fn packet(vl: u8, dlid: u16, opcode: Opcode, qpn: u32, grh: bool) -> Vec<u8> {
         let link_next_header = if grh { LNH_GRH } else { LNH_BTH };

@@ -1,16 +1,16 @@
 //! What reaches the switch's management port: packets of directed routes, and those to LID 1. Takes them to the switch's
 //! agents, the subnet manager and the subnet administrator, and their answers back.
 
+use crate::packet::Grh;
 use ib_mgmt::mad::{Mad, class, method, status};
 use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::Smp;
-use ib_mgmt::wire::Grh;
 
 use super::administrator::{self, Address, Subnet};
 use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
-use super::shape::{self, LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use super::switch::{self, Hop, Tables};
 use super::{Fabric, MANAGER, PortIndex, datagram};
+use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT, icrc_is_right};
 use crate::seams::Packet;
 
 /// MADs of the subnet administrator that one call sends.
@@ -62,7 +62,7 @@ impl Fabric {
             self.counters.malformed += 1;
             return;
         };
-        if !shape::icrc_is_right(&packet.bytes) {
+        if !icrc_is_right(&packet.bytes) {
             return;
         }
         let Some((deth, mad)) = datagram(&shape, &packet.bytes) else { return };
@@ -246,7 +246,7 @@ impl Fabric {
 }
 
 /// A notice of the subnet manager's own, about a port or a group.
-fn manager_notice(number: u16, gid: ib_mgmt::Gid) -> Notice {
+fn manager_notice(number: u16, gid: ib_types::Gid) -> Notice {
     let mut notice = Notice::generic(notice_type::SUBNET_MANAGEMENT, producer::CLASS_MANAGER, number, SM_LID);
     notice.set_gid(gid).set_issuer_gid(administrator::manager_gid());
     notice

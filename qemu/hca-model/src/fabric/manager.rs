@@ -5,14 +5,14 @@
 //! Afterwards it looks in now and then: a port that fell back (reset, cable) is configured again. What happens to ports it
 //! notes as [`Event`]s, for the subnet administrator to report.
 
-use ib_mgmt::Gid;
+use crate::packet::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
-use ib_mgmt::wire::{Bth, Deth, Grh, LNH_BTH, LNH_GRH, Lrh, Opcode};
+use ib_types::Gid;
 
 use super::PortIndex;
-use super::shape::{self, LID_PERMISSIVE, VL_MANAGEMENT};
+use crate::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::seams::Packet;
 
 /// LID of the subnet manager and administrator; ports follow, in order of attachment.
@@ -407,7 +407,7 @@ pub(crate) struct Route {
 
 /// A UD packet that carries `mad`.
 pub(crate) fn mad_packet(route: &Route, mad: &[u8; 256]) -> Packet {
-    let transport_len = Bth::LEN + Deth::LEN + mad.len() + shape::ICRC_LEN;
+    let transport_len = Bth::LEN + Deth::LEN + mad.len() + ICRC_LEN;
     let grh_len = if route.grh.is_some() { Grh::LEN } else { 0 };
     let len = Lrh::LEN + grh_len + transport_len;
     let mut bytes = Vec::with_capacity(len);
@@ -427,6 +427,6 @@ pub(crate) fn mad_packet(route: &Route, mad: &[u8; 256]) -> Packet {
         .extend_from_slice(&Bth::new(Opcode::UD_SEND_ONLY, route.pkey, route.dest_qpn, route.psn).to_bytes());
     bytes.extend_from_slice(&Deth { qkey: route.qkey, src_qpn: route.source_qpn }.to_bytes());
     bytes.extend_from_slice(mad);
-    shape::append_icrc(&mut bytes);
+    append_icrc(&mut bytes);
     Packet { bytes }
 }

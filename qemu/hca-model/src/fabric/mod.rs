@@ -27,7 +27,6 @@ mod management;
 mod manager;
 mod multicast;
 pub mod random;
-pub mod shape;
 mod switch;
 
 #[cfg(test)]
@@ -37,9 +36,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-use ib_mgmt::Gid;
+use crate::packet::Lrh;
 use ib_mgmt::mad::Mad;
-use ib_mgmt::wire::Lrh;
+use ib_types::Gid;
 
 pub use capture::{Capture, Encapsulation, PcapNg};
 pub use cuts::Cuts;
@@ -50,6 +49,7 @@ pub use manager::PortRecord;
 pub(crate) use manager::{Route as MadRoute, mad_packet};
 pub use switch::SWITCH_GUID;
 
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Shape, VL_MANAGEMENT};
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
 use cuts::Cutter;
@@ -58,7 +58,6 @@ use losses::Front;
 use manager::Manager;
 use multicast::Groups;
 use random::Random;
-use shape::{LID_MULTICAST, LID_PERMISSIVE, Shape, VL_MANAGEMENT};
 use switch::Switch;
 
 /// How the fabric behaves.
@@ -446,8 +445,8 @@ enum Copies {
 }
 
 /// The datagram header and the MAD of a UD packet that holds one.
-pub(crate) fn datagram(shape: &Shape, packet: &[u8]) -> Option<(ib_mgmt::wire::Deth, Mad)> {
-    use ib_mgmt::wire::{Deth, Opcode};
+pub(crate) fn datagram(shape: &Shape, packet: &[u8]) -> Option<(crate::packet::Deth, Mad)> {
+    use crate::packet::{Deth, Opcode};
     if shape.bth.opcode != Opcode::UD_SEND_ONLY {
         return None;
     }

@@ -1,11 +1,11 @@
 //! Multicast groups of the subnet: who joined, and which LID carries them.
 
-use ib_mgmt::Gid;
 use ib_mgmt::sa::join_state::{FULL_MEMBER, NON_MEMBER, SEND_ONLY_FULL_MEMBER, SEND_ONLY_NON_MEMBER};
 use ib_mgmt::sa::trap;
+use ib_types::Gid;
 
 use super::PortIndex;
-use super::shape::LID_MULTICAST;
+use crate::packet::LID_MULTICAST;
 
 /// Groups that the subnet can have.
 const LIMIT: usize = 1_024;

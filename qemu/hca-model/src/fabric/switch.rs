@@ -4,17 +4,17 @@
 //! Port 0 is the management port; behind it live the subnet manager and administrator. Port *n* of the switch is
 //! [`PortIndex`] *n* − 1.
 
-use ib_mgmt::Gid;
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{
     GuidInfo, NodeDescription, NodeInfo, PKeyTable, PortInfo, SmInfo, Smp, SwitchInfo, node_type, phys_state,
     port_state,
 };
+use ib_types::Gid;
 
 use super::manager::{DEFAULT_PKEY, Manager, SM_LID};
 use super::multicast::Groups;
-use super::shape::{LID_MULTICAST, LID_PERMISSIVE};
 use super::{MAX_PORTS, PortIndex};
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
 use crate::port::{PortCounters, performance};
 
 /// GUID of the switch, of its management port and of the system.

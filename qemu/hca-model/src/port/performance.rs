@@ -3,7 +3,7 @@
 use ib_mgmt::mad::{self, Mad, method, status};
 use ib_mgmt::pma::{self, attr};
 
-use crate::fabric::shape::{LID_MULTICAST, LID_PERMISSIVE};
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
 
 /// Counters of a port (PortCounters and PortCountersExtended, IBTA volume 1 section 16.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What a requester does with responses: acknowledgements, NAKs, READ responses, results of atomics (IBTA 9.7.5, 9.7.7).
 
-use ib_mgmt::wire::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
+use crate::packet::{Aeth, AethSyndrome, AtomicAckEth, Operation, rnr_timer_ns};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::QpState;
@@ -8,11 +8,11 @@ use mlx5_prm::value::QpState;
 use super::Context;
 use super::completion::{inline_limit, vendor};
 use super::memory::user;
-use super::psn::Psn;
 use super::requester::mtu;
 use super::state::{Failure, Payload, Work};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use ib_types::Psn;
 
 /// An RNR retry count of 7 never runs out.
 const RNR_FOREVER: u8 = 7;
@@ -120,7 +120,7 @@ impl Context<'_, '_> {
             if wqe.psns == 0 || !wqe.work.is_answered() || wqe.answered == wqe.psns {
                 continue;
             }
-            let missing = wqe.first.plus(wqe.answered);
+            let missing = wqe.first.add(wqe.answered);
             if missing.is_before(end) {
                 reached = missing;
             }
@@ -170,7 +170,7 @@ impl Context<'_, '_> {
         // It acknowledges everything before its request.
         let pending = |wqe: &super::state::Wqe| wqe.work.is_answered() && wqe.answered < wqe.psns;
         let Some(wqe) = qp.transport.requester.wqes.iter().find(|wqe| pending(wqe)) else { return };
-        let missing = wqe.first.plus(wqe.answered);
+        let missing = wqe.first.add(wqe.answered);
         if psn.is_before(missing) {
             return;
         }

@@ -2,7 +2,7 @@
 //! requester begins no more messages than find one. Shared receive queues promise nothing; there the requester feels its
 //! way after it has met a receiver that was not ready.
 
-use ib_mgmt::wire::AethSyndrome;
+use crate::packet::AethSyndrome;
 use mlx5_prm::value::RqType;
 
 use super::Context;

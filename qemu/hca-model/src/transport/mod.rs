@@ -27,7 +27,6 @@ mod datagram;
 mod management;
 mod memory;
 mod packet;
-mod psn;
 mod receive;
 mod requester;
 mod respond;
@@ -42,12 +41,11 @@ mod tests;
 
 use std::cmp::Reverse;
 
-use ib_mgmt::wire::{Operation, Transport};
+use crate::packet::{Operation, Transport};
 use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 
-use crate::fabric::shape::{self, LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape};
 use crate::hca::Hca;
 use crate::log::Log;
 use crate::object::counters::QCounters;
@@ -56,10 +54,11 @@ use crate::object::qp::{Qp, Qps};
 use crate::object::queues::Queues;
 use crate::object::srq::Srq;
 use crate::object::table::Table;
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape, icrc_is_right};
 use crate::port::Port;
 use crate::profile::Strictness;
 use crate::seams::{Io, Packet};
-use psn::Psn;
+use ib_types::Psn;
 use state::WINDOW;
 
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
@@ -373,7 +372,7 @@ impl Context<'_, '_> {
     /// A packet that reached the device, over the wire or from itself.
     fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
         self.device.counters.packets_received += 1;
-        if !shape::icrc_is_right(&packet.bytes) {
+        if !icrc_is_right(&packet.bytes) {
             self.device.counters.icrc_errors += 1;
             self.port.counters.rcv_errors += 1;
         } else {

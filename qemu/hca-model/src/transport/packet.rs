@@ -1,17 +1,17 @@
 //! Building packets and putting them on the wire, or back into the device.
 
-use ib_mgmt::Gid;
-use ib_mgmt::wire::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode};
+use crate::packet::{Bth, GRH_NEXT_HEADER_IBA, Grh, ICRC_LEN, LNH_BTH, LNH_GRH, Lrh, Opcode};
+use ib_types::Gid;
 
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
-use super::psn::Psn;
 use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
-use crate::fabric::shape;
 use crate::object::qp::{AddressPath, Qp};
+use crate::packet::{VL_MANAGEMENT, append_icrc};
 use crate::port::Port;
 use crate::seams::Packet;
+use ib_types::Psn;
 
 /// Opcode bits of unreliable connections.
 const SERVICE_UC: u8 = 0x20;
@@ -198,7 +198,7 @@ impl Context<'_, '_> {
     pub(super) fn dispatch(&mut self, draft: Draft) {
         let mut bytes = draft.bytes;
         bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
-        shape::append_icrc(&mut bytes);
+        append_icrc(&mut bytes);
         self.send_packet(Packet { bytes }, draft.loopback);
     }
 
@@ -206,7 +206,7 @@ impl Context<'_, '_> {
     pub(super) fn dispatch_multicast(&mut self, draft: Draft) {
         let mut bytes = draft.bytes;
         bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
-        shape::append_icrc(&mut bytes);
+        append_icrc(&mut bytes);
         self.send_packet(Packet { bytes: bytes.clone() }, true);
         self.send_packet(Packet { bytes }, draft.loopback);
     }
@@ -227,7 +227,7 @@ impl Context<'_, '_> {
             self.device.loopback.push_back(packet);
             return;
         }
-        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == shape::VL_MANAGEMENT);
+        let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
         let port = &mut *self.port;
         if !management && !port.is_active() {
             port.counters.xmit_discards += 1;

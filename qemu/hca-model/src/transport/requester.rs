@@ -1,6 +1,6 @@
 //! The requester half of a reliable connection: sending, and starting over (IBTA 9.7.3, 9.7.4, 9.7.6).
 
-use ib_mgmt::wire::{AtomicEth, Opcode, Reth, XrcEth};
+use crate::packet::{AtomicEth, Opcode, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
@@ -10,10 +10,10 @@ use super::Context;
 use super::completion::vendor;
 use super::memory::{Fault, user};
 use super::packet::{Envelope, Head};
-use super::psn::Psn;
 use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, Work, Wqe};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use ib_types::Psn;
 
 /// PSNs that may be outstanding at all: a responder tells new from old only within half the circle.
 const PSN_LIMIT: u32 = 1 << 22;

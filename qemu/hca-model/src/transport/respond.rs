@@ -1,17 +1,17 @@
 //! What a responder sends: READ responses, results of atomics, acknowledgements, NAKs, in the order of their PSNs.
 
-use ib_mgmt::wire::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
+use crate::packet::{Aeth, AethSyndrome, AtomicAckEth, Opcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 
 use super::Context;
 use super::memory::Fault;
 use super::packet::{Envelope, Head};
-use super::psn::Psn;
 use super::requester::mtu;
 use super::state::{Answer, Nak};
 use crate::log::Subject;
 use crate::object::qp::Qp;
+use ib_types::Psn;
 
 impl Context<'_, '_> {
     /// Sends what is due. Answers whether the budget, and nothing else, ended it.

@@ -1,6 +1,6 @@
 //! The responder half of a reliable connection: taking requests (IBTA 9.7.4, 9.7.5.2, 9.9.3).
 
-use ib_mgmt::wire::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, XrcEth};
+use crate::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
@@ -10,15 +10,15 @@ use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 use super::Context;
 use super::completion::{Received, inline_limit, vendor};
 use super::memory::{Fault, user};
-use super::psn::Psn;
 use super::receive::NoReceive;
 use super::requester::mtu;
 use super::state::{Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe, Target};
-use crate::fabric::shape::Shape;
 use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
+use crate::packet::Shape;
+use ib_types::Psn;
 
 /// Why a request is not carried out.
 pub(super) enum Refusal {
@@ -146,7 +146,7 @@ impl Context<'_, '_> {
             Operation::ReadRequest => {
                 let Ok(reth) = Reth::parse(content) else { return };
                 let left = u64::from(reth.dma_len);
-                let end = psn.plus(reth.dma_len.div_ceil(mtu).max(1));
+                let end = psn.add(reth.dma_len.div_ceil(mtu).max(1));
                 if responder.expected.is_before(end) {
                     // Beyond what was ever asked for: no repetition of anything.
                     return;
@@ -382,7 +382,7 @@ impl Context<'_, '_> {
         let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left: len, user: actor(qp) };
         let responder = &mut qp.transport.responder;
         responder.msn = (responder.msn + 1) & 0x00ff_ffff;
-        let (msn, end) = (responder.msn, psn.plus(psns));
+        let (msn, end) = (responder.msn, psn.add(psns));
         responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
         Ok(())
     }
@@ -455,7 +455,7 @@ impl Context<'_, '_> {
     /// The next request begins `psns` later.
     fn advance(&mut self, qp: &mut Qp, psns: u32) {
         let responder = &mut qp.transport.responder;
-        responder.expected = responder.expected.plus(psns);
+        responder.expected = responder.expected.add(psns);
     }
 
     fn finish_message(&mut self, qp: &mut Qp) {

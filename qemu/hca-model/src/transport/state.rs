@@ -7,9 +7,9 @@ use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{SendOpcode, UmrFlags};
 use mlx5_prm::status::CqeSyndrome;
 
-use super::psn::Psn;
 use crate::object::mkey::{Segment, User};
 use crate::seams::Packet;
+use ib_types::Psn;
 
 /// Request packets that a requester has on their way at most.
 pub(super) const WINDOW: u32 = 128;
@@ -175,7 +175,7 @@ pub(super) struct Wqe {
 impl Wqe {
     /// The PSN after its last.
     pub(super) fn end(&self) -> Psn {
-        self.first.plus(self.psns)
+        self.first.add(self.psns)
     }
 }
 

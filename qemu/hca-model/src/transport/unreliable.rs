@@ -1,18 +1,18 @@
 //! The responder half of an unreliable connection: what is not as expected is dropped in silence, a message at a time
 //! (IBTA 9.8.2, 9.9.3).
 
-use ib_mgmt::wire::{AethSyndrome, Operation};
+use crate::packet::{AethSyndrome, Operation};
 use mlx5_prm::commands::query_q_counter_out as q;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::QpState;
 
 use super::Context;
-use super::psn::Psn;
 use super::responder::{Refusal, is_only};
 use super::state::Current;
-use crate::fabric::shape::Shape;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;
+use crate::packet::Shape;
+use ib_types::Psn;
 
 impl Context<'_, '_> {
     /// A packet for a UC QP.

@@ -9,12 +9,12 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
-use super::psn::Psn;
 use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
 use crate::log::Subject;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::DmaFault;
+use ib_types::Psn;
 
 /// Longest send WQE (`cmd_hca_cap.max_wqe_sz_sq`).
 const MAX_WQE: usize = 1024;

@@ -1,8 +1,8 @@
 //! Subscriptions, and the reports that answer them (IBTA volume 1, sections 13.4.11 and 15.2.5.12).
 
-use ib_mgmt::Gid;
 use ib_mgmt::mad::{attr, method, status};
 use ib_mgmt::sa::{InformInfo, InformInfoRecord, Notice, SaMad, notice_type, producer, trap};
+use ib_types::Gid;
 
 use super::query::{INFORM, Query};
 use super::{Address, Records, Subnet};

@@ -1,8 +1,8 @@
 //! Membership of multicast groups: join, leave, and who is in (IBTA volume 1, section 15.2.5.17).
 
-use ib_mgmt::Gid;
 use ib_mgmt::mad::{method, status};
 use ib_mgmt::sa::{McMemberRecord, join_state, selector};
+use ib_types::{Gid, Lid, PKey, QKey, ServiceLevel};
 
 use super::query::{MEMBER, Query, by_code, by_rate};
 use super::{PACKET_LIFE, RATE_100G, Records, SM_KEY, Subnet};
@@ -183,17 +183,17 @@ fn record(group: &Group, port_gid: Gid, states: u8) -> Vec<u8> {
     record
         .set_mgid(group.mgid)
         .set_port_gid(port_gid)
-        .set_qkey(p.qkey)
-        .set_mlid(group.mlid)
+        .set_qkey(QKey::new(p.qkey))
+        .set_mlid(Lid::new(group.mlid))
         .set_mtu_selector(selector::EXACTLY)
         .set_mtu(p.mtu)
         .set_traffic_class(p.tclass)
-        .set_pkey(p.pkey)
+        .set_pkey(PKey::new(p.pkey))
         .set_rate_selector(selector::EXACTLY)
         .set_rate(p.rate)
         .set_packet_life_time_selector(selector::EXACTLY)
         .set_packet_life_time(p.life)
-        .set_sl(p.sl)
+        .set_sl(ServiceLevel::new(p.sl))
         .set_flow_label(p.flow_label)
         .set_hop_limit(p.hop_limit)
         .set_scope(p.scope)

@@ -16,11 +16,11 @@ mod query;
 mod service;
 mod tables;
 
-use ib_mgmt::Gid;
+use crate::packet::Grh;
 use ib_mgmt::mad::{ClassPortInfo, Mad, attr, class, method, status};
 use ib_mgmt::rmpp::{self, Sender, SenderConfig, Step};
 use ib_mgmt::sa::{CLASS_VERSION, Notice, RECORD_DATA_LEN, SaMad};
-use ib_mgmt::wire::Grh;
+use ib_types::Gid;
 
 use super::PortIndex;
 use super::manager::Manager;

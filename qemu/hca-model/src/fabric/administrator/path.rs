@@ -1,8 +1,8 @@
 //! Paths: between any two ports in a common partition there is one, through the switch.
 
-use ib_mgmt::Gid;
 use ib_mgmt::mad::{method, status};
 use ib_mgmt::sa::{PathRecord, selector};
+use ib_types::{Gid, Lid, PKey, ServiceLevel};
 
 use super::query::{Query, by_code, by_rate};
 use super::{PACKET_LIFE, RATE_100G, Records, Subnet};
@@ -109,7 +109,11 @@ fn to_group(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>, sources: &[
     reachable
         .map(|source| {
             let mut record = record(query, source, (group.mgid, group.mlid), p.pkey, p.mtu);
-            record.set_reversible(false).set_rate(p.rate).set_sl(p.sl).set_flow_label(p.flow_label);
+            record
+                .set_reversible(false)
+                .set_rate(p.rate)
+                .set_sl(ServiceLevel::new(p.sl))
+                .set_flow_label(p.flow_label);
             record.set_hop_limit(p.hop_limit).set_traffic_class(p.tclass);
             record.as_bytes().to_vec()
         })
@@ -121,11 +125,11 @@ fn record(query: &Query<'_>, source: &End<'_>, destination: (Gid, u16), pkey: u1
     record
         .set_dgid(destination.0)
         .set_sgid(source.gid)
-        .set_dlid(destination.1)
-        .set_slid(source.lid)
+        .set_dlid(Lid::new(destination.1))
+        .set_slid(Lid::new(source.lid))
         .set_reversible(true)
         .set_numb_path(1)
-        .set_pkey(pkey)
+        .set_pkey(PKey::new(pkey))
         .set_mtu_selector(selector::EXACTLY)
         .set_mtu(mtu)
         .set_rate_selector(selector::EXACTLY)

@@ -3,9 +3,9 @@
 //! Offsets are written down here from the specification's tables (IBTA volume 1, section 15.2.5), independent of the
 //! client's.
 
-use ib_mgmt::Gid;
 use ib_mgmt::mad::Mad;
 use ib_mgmt::sa::SaMad;
+use ib_types::Gid;
 
 /// First bit and width of each component of a record, by its bit in the component mask.
 pub(super) type Components = &'static [(usize, usize)];
@@ -227,6 +227,7 @@ pub(super) fn by_rate(code: u8) -> u32 {
 mod tests {
     use super::*;
     use ib_mgmt::sa::{McMemberRecord, PathRecord, PortInfoRecord};
+    use ib_types::ServiceLevel;
 
     #[test]
     fn components_are_in_order_and_fill_their_records() {
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn a_component_of_some_bits() {
         let mut record = McMemberRecord::zeroed();
-        record.set_sl(3).set_flow_label(0x12345).set_scope(2).set_join_state(1);
+        record.set_sl(ServiceLevel::new(3)).set_flow_label(0x12345).set_scope(2).set_join_state(1);
         let mut mad = SaMad::request(0x12, 0x38, 1 << 12 | 1 << 15, 1);
         mad.set_record_data(record.as_bytes());
         let mad = mad.to_mad();

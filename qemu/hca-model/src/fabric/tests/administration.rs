@@ -1,5 +1,6 @@
 //! Subnet administration as its clients see it: tables in segments, groups, subscriptions, services, partitions.
 
+use ib_types::{Lid, PKey, QKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ib_mgmt::rmpp::{Received, Receiver, Sender, SenderConfig, Step};
@@ -170,7 +171,12 @@ fn a_request_in_segments_and_wrong_acknowledgements_end_politely() {
 
 fn member(method: u8, mask: McMemberMask, mgid: Gid, port: Gid, states: u8) -> SaMad {
     let mut record = McMemberRecord::zeroed();
-    record.set_mgid(mgid).set_port_gid(port).set_qkey(0x0b1b).set_pkey(0xffff).set_join_state(states);
+    record
+        .set_mgid(mgid)
+        .set_port_gid(port)
+        .set_qkey(QKey::new(0x0b1b))
+        .set_pkey(PKey::new(0xffff))
+        .set_join_state(states);
     let mut mad = SaMad::request(method, attr::MC_MEMBER_RECORD, mask.bits(), 0x99);
     mad.set_record_data(record.as_bytes());
     mad
@@ -193,8 +199,14 @@ fn ipoibs_broadcast_group_is_there() {
     let reply = ask(&mut fabric, &agents[0], &set(&agents[0], JOIN | McMemberMask::PKEY)).unwrap();
     assert_eq!(reply.status(), 0);
     let record = McMemberRecord::from_slice(SaMad::from_mad(&reply).record_data()).unwrap();
-    assert_eq!((record.qkey(), record.mlid(), record.mtu(), record.mtu_selector()), (0x0b1b, 0xc000, 4, 2));
-    assert_eq!((record.pkey(), record.join_state(), record.port_gid()), (0xffff, 1, agents[0].gid()));
+    assert_eq!(
+        (record.qkey(), record.mlid(), record.mtu(), record.mtu_selector()),
+        (QKey::new(0x0b1b), Lid::new(0xc000), 4, 2)
+    );
+    assert_eq!(
+        (record.pkey(), record.join_state(), record.port_gid()),
+        (PKey::new(0xffff), 1, agents[0].gid())
+    );
     // It outlives its members.
     let bye = member(method::DELETE, JOIN, IPOIB_BROADCAST, agents[0].gid(), 1).to_mad();
     assert_eq!(ask(&mut fabric, &agents[0], &bye).unwrap().status(), 0);
@@ -204,7 +216,7 @@ fn ipoibs_broadcast_group_is_there() {
     // A wrong Q_Key is refused; so is joining for somebody else.
     let mut wrong = member(method::SET, JOIN | McMemberMask::QKEY, IPOIB_BROADCAST, agents[0].gid(), 1);
     let mut record = McMemberRecord::from_slice(wrong.record_data()).unwrap();
-    wrong.set_record_data(record.set_qkey(1).as_bytes());
+    wrong.set_record_data(record.set_qkey(QKey::new(1)).as_bytes());
     assert_eq!(ask(&mut fabric, &agents[0], &wrong.to_mad()).unwrap().status(), status::SA_REQ_INVALID);
     let other = set(&agents[1], JOIN);
     assert_eq!(ask(&mut fabric, &agents[0], &other).unwrap().status(), status::SA_REQ_INVALID);
@@ -227,7 +239,7 @@ fn who_only_sends_does_not_receive() {
         let reply =
             ask(&mut fabric, agent, &member(method::SET, mask, mgid, agent.gid(), state).to_mad()).unwrap();
         assert_eq!(reply.status(), 0);
-        mlid = McMemberRecord::from_slice(SaMad::from_mad(&reply).record_data()).unwrap().mlid();
+        mlid = McMemberRecord::from_slice(SaMad::from_mad(&reply).record_data()).unwrap().mlid().get();
     }
     // The fifth never joined; it may send all the same.
     for from in [0, 4] {
@@ -372,7 +384,7 @@ fn paths_keep_to_partitions() {
     fabric.set_partitions(PortIndex(2), &[0x7fff], 1 << 39);
     let path = |fabric: &mut Fabric, from: usize, to: usize, pkey: Option<u16>| {
         let mut record = PathRecord::zeroed();
-        record.set_sgid(agents[from].gid()).set_dgid(agents[to].gid()).set_pkey(pkey.unwrap_or(0));
+        record.set_sgid(agents[from].gid()).set_dgid(agents[to].gid()).set_pkey(PKey::new(pkey.unwrap_or(0)));
         let mask = PathMask::SGID | PathMask::DGID | pkey.map_or(PathMask::empty(), |_| PathMask::PKEY);
         let mut mad = SaMad::request(method::GET, attr::PATH_RECORD, mask.bits(), 3);
         mad.set_record_data(record.as_bytes());
@@ -380,14 +392,14 @@ fn paths_keep_to_partitions() {
         let found = PathRecord::from_slice(reply.record_data()).unwrap();
         if reply.status() == 0 { Ok(found.pkey()) } else { Err(reply.status()) }
     };
-    assert_eq!(path(&mut fabric, 0, 1, None), Ok(0xffff));
-    assert_eq!(path(&mut fabric, 0, 1, Some(0x8001)), Ok(0x8001));
-    assert_eq!(path(&mut fabric, 1, 0, Some(0x8001)), Ok(0x0001), "the source's own");
+    assert_eq!(path(&mut fabric, 0, 1, None), Ok(PKey::new(0xffff)));
+    assert_eq!(path(&mut fabric, 0, 1, Some(0x8001)), Ok(PKey::new(0x8001)));
+    assert_eq!(path(&mut fabric, 1, 0, Some(0x8001)), Ok(PKey::new(0x0001)), "the source's own");
     assert_eq!(path(&mut fabric, 0, 2, Some(0x8001)), Err(status::SA_NO_RECORDS));
     assert_eq!(path(&mut fabric, 1, 2, None), Err(status::SA_NO_RECORDS), "both are limited members");
     let mut join = member(method::SET, CREATE, Gid::ZERO, agents[2].gid(), 1);
     let mut record = McMemberRecord::from_slice(join.record_data()).unwrap();
-    join.set_record_data(record.set_pkey(0x8001).as_bytes());
+    join.set_record_data(record.set_pkey(PKey::new(0x8001)).as_bytes());
     assert_eq!(ask(&mut fabric, &agents[2], &join.to_mad()).unwrap().status(), status::SA_REQ_INVALID);
 }
 
@@ -401,7 +413,7 @@ fn a_path_to_a_group_is_the_groups() {
     mad.set_record_data(record.as_bytes());
     let reply = SaMad::from_mad(&ask(&mut fabric, &agents[0], &mad.to_mad()).unwrap());
     let found = PathRecord::from_slice(reply.record_data()).unwrap();
-    assert_eq!((reply.status(), found.dlid(), found.mtu(), found.rate()), (0, 0xc000, 4, 3));
+    assert_eq!((reply.status(), found.dlid(), found.mtu(), found.rate()), (0, Lid::new(0xc000), 4, 3));
 }
 
 #[test]

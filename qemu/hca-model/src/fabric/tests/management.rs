@@ -1,5 +1,6 @@
 //! The switch as a node: what its agents answer, directed routes through it, traps, ports switched off, losses by flow.
 
+use crate::packet::{QKEY_GSI, icrc_is_right};
 use ib_mgmt::pma;
 use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::{SmInfo, SwitchInfo, phys_state};
@@ -29,7 +30,7 @@ fn next_smp(fabric: &mut Fabric, at: PortIndex) -> Option<Smp> {
     fabric.poll(1 << 40);
     let packet = fabric.receive(at, u64::MAX)?;
     let shape = Shape::of(&packet.bytes)?;
-    assert!(shape::icrc_is_right(&packet.bytes));
+    assert!(icrc_is_right(&packet.bytes));
     assert_eq!((shape.lrh.vl, shape.bth.dest_qpn), (15, 0));
     Some(Smp::from_mad(&datagram(&shape, &packet.bytes)?.1))
 }
@@ -310,7 +311,7 @@ proptest! {
                 pkey: 0xffff,
                 source_qpn: u32::from(general),
                 dest_qpn: u32::from(general),
-                qkey: if general { shape::QKEY_GSI } else { 0 },
+                qkey: if general { QKEY_GSI } else { 0 },
                 psn: 0,
                 grh: None,
             };

@@ -3,12 +3,13 @@
 mod administration;
 mod management;
 
+use crate::packet::{QKEY_GSI, append_icrc, icrc_is_right};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use crate::packet::{Bth, LNH_BTH, Lrh, Opcode};
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{NodeInfo, PortInfo, Smp, port_state};
-use ib_mgmt::wire::{Bth, LNH_BTH, Lrh, Opcode};
 use proptest::prelude::*;
 
 use super::manager::{Route, SM_LID, mad_packet};
@@ -43,7 +44,7 @@ impl Agent {
     /// Answers one SMP packet.
     fn smp(&mut self, packet: &Packet) -> Option<Packet> {
         let shape = Shape::of(&packet.bytes)?;
-        assert!(shape::icrc_is_right(&packet.bytes));
+        assert!(icrc_is_right(&packet.bytes));
         if shape.bth.dest_qpn != 0 {
             return None;
         }
@@ -116,7 +117,7 @@ impl Agent {
             pkey: 0xffff,
             source_qpn: 1,
             dest_qpn: 1,
-            qkey: shape::QKEY_GSI,
+            qkey: QKEY_GSI,
             psn: 3,
             grh: None,
         };
@@ -131,7 +132,7 @@ fn bring_up(fabric: &mut Fabric, agents: &mut [Agent]) -> u64 {
         fabric.poll(now);
         for agent in agents.iter_mut() {
             while let Some(packet) = fabric.receive(agent.index, now) {
-                if !shape::icrc_is_right(&packet.bytes) {
+                if !icrc_is_right(&packet.bytes) {
                     continue;
                 }
                 if let Some(reply) = agent.smp(&packet) {
@@ -205,7 +206,7 @@ fn ask(fabric: &mut Fabric, agent: &Agent, mad: &Mad) -> Option<Mad> {
     fabric.poll(1 << 40);
     while let Some(packet) = fabric.receive(agent.index, u64::MAX) {
         let shape = Shape::of(&packet.bytes).unwrap();
-        assert!(shape::icrc_is_right(&packet.bytes));
+        assert!(icrc_is_right(&packet.bytes));
         let (deth, reply) = datagram(&shape, &packet.bytes).unwrap();
         if shape.bth.dest_qpn != 1 {
             continue; // a sweep
@@ -341,7 +342,7 @@ fn test_packet(slid: u16, dlid: u16, number: u32) -> Packet {
     let mut bytes = lrh.to_bytes().to_vec();
     bytes.extend_from_slice(&Bth::new(Opcode::RC_SEND_ONLY, 0xffff, 9, number).to_bytes());
     bytes.extend_from_slice(&[0x5a; 32]);
-    shape::append_icrc(&mut bytes);
+    append_icrc(&mut bytes);
     Packet { bytes }
 }
 
@@ -377,13 +378,13 @@ fn run_faulty(spec: &str, seed: u64) -> (Vec<u32>, FabricCounters) {
     for i in 0..20_000 {
         fabric.send(PortIndex(0), test_packet(2, 3, i), start);
         while let Some(packet) = fabric.receive(PortIndex(1), start + 1_000) {
-            if shape::icrc_is_right(&packet.bytes) {
+            if icrc_is_right(&packet.bytes) {
                 seen.push(number(&packet));
             }
         }
     }
     while let Some(packet) = fabric.receive(PortIndex(1), u64::MAX) {
-        if shape::icrc_is_right(&packet.bytes) {
+        if icrc_is_right(&packet.bytes) {
             seen.push(number(&packet));
         }
     }
@@ -502,7 +503,7 @@ proptest! {
                 bytes[8] = 0x64;
                 bytes[9] = 0x40;
                 bytes.truncate(bytes.len() - 4);
-                shape::append_icrc(&mut bytes);
+                append_icrc(&mut bytes);
             }
             fabric.send(PortIndex(0), Packet { bytes }, now);
             fabric.poll(now);

@@ -5,7 +5,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, Request, pattern};
-use crate::fabric::shape::QKEY_GSI;
+use crate::packet::QKEY_GSI;
 
 fn ready(bed: &mut Bed, node: usize, service: ServiceType) -> Handle {
     let qp = bed.make_qp(node, service, &Options::default());

@@ -1,12 +1,12 @@
 //! Guests and peers that send anything: nothing panics, hangs, or reaches memory that no key gives.
 
-use ib_mgmt::wire::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
+use crate::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use mlx5_prm::value::{AccessFlags, ServiceType};
 use proptest::prelude::*;
 
 use super::bed::{Bed, Options, Request};
 use crate::fabric::PortIndex;
-use crate::fabric::shape;
+use crate::packet::append_icrc;
 use crate::seams::Packet;
 
 /// A packet for a QP with arbitrary contents and right checksum.
@@ -32,7 +32,7 @@ fn packet(
     let bth = Bth { ack_req: ack, pad_count, ..Bth::new(Opcode(op), 0xffff, qpn, psn) };
     bytes.extend(bth.to_bytes());
     bytes.extend(content);
-    shape::append_icrc(&mut bytes);
+    append_icrc(&mut bytes);
     Packet { bytes }
 }
 
@@ -85,7 +85,7 @@ proptest! {
                 content[12] = 0;
                 content[13] = 0;
             }
-            let psn = base.plus(ahead.wrapping_sub(2)).get();
+            let psn = base.add(ahead.wrapping_sub(2)).get();
             let op = match target {
                 0 => op & 0x1f,
                 4 => 0x0d + op % 6,

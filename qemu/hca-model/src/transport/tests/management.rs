@@ -8,8 +8,8 @@ use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
 use mlx5_prm::value::{PortState, QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, Request};
-use crate::fabric::shape::QKEY_GSI;
 use crate::fabric::{PortIndex, SWITCH_GUID};
+use crate::packet::QKEY_GSI;
 
 /// A management QP with one receive, and where that lands.
 fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {

@@ -1,18 +1,6 @@
 //! Extended transport headers (IBA volume 1, section 9.3) and the RNR timer table (table 45).
 
-use super::{MASK_24, WireError, put, split};
-
-macro_rules! emit {
-    ($len:literal) => {
-        /// Encoded length in bytes.
-        pub const LEN: usize = $len;
-
-        /// Writes the header to the front of `out`, and gives its length.
-        pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
-            put(self.to_bytes(), out)
-        }
-    };
-}
+use super::{MASK_24, WireError, split};
 
 /// RDMA extended transport header, 16 bytes: in WRITE first/only and READ request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -26,7 +14,8 @@ pub struct Reth {
 }
 
 impl Reth {
-    emit!(16);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 16;
 
     /// Reads an RETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Reth, WireError> {
@@ -130,7 +119,8 @@ pub struct Aeth {
 }
 
 impl Aeth {
-    emit!(4);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 4;
 
     /// Reads an AETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Aeth, WireError> {
@@ -155,7 +145,8 @@ pub struct Deth {
 }
 
 impl Deth {
-    emit!(8);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 8;
 
     /// Reads a DETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Deth, WireError> {
@@ -188,7 +179,8 @@ pub struct AtomicEth {
 }
 
 impl AtomicEth {
-    emit!(28);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 28;
 
     /// Reads an AtomicETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<AtomicEth, WireError> {
@@ -223,7 +215,8 @@ pub struct AtomicAckEth {
 }
 
 impl AtomicAckEth {
-    emit!(8);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 8;
 
     /// Reads an AtomicAckETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<AtomicAckEth, WireError> {
@@ -241,7 +234,8 @@ impl AtomicAckEth {
 pub struct ImmDt(pub u32);
 
 impl ImmDt {
-    emit!(4);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 4;
 
     /// Reads immediate data off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<ImmDt, WireError> {
@@ -262,7 +256,8 @@ pub struct Ieth {
 }
 
 impl Ieth {
-    emit!(4);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 4;
 
     /// Reads an IETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Ieth, WireError> {
@@ -283,7 +278,8 @@ pub struct XrcEth {
 }
 
 impl XrcEth {
-    emit!(4);
+    /// Encoded length in bytes.
+    pub const LEN: usize = 4;
 
     /// Reads an XRCETH off the front of `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<XrcEth, WireError> {

@@ -1,7 +1,7 @@
 //! LRH, GRH and BTH (IBA volume 1, sections 7.7, 8.3 and 9.2).
 
-use super::{MASK_24, Opcode, WireError, put, split};
-use crate::gid::Gid;
+use super::{MASK_24, Opcode, WireError, split};
+use ib_types::Gid;
 
 /// `Lrh::link_next_header`: a BTH follows (local packet).
 pub const LNH_BTH: u8 = 2;
@@ -53,11 +53,6 @@ impl Lrh {
         let [l0, l1] = (self.length_words & 0x7ff).to_be_bytes();
         let [s0, s1] = self.slid.to_be_bytes();
         [self.vl << 4, (self.sl << 4) | (self.link_next_header & 3), d0, d1, l0, l1, s0, s1]
-    }
-
-    /// Writes the header to the front of `out`, and gives its length.
-    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
-        put(self.to_bytes(), out)
     }
 }
 
@@ -115,11 +110,6 @@ impl Grh {
         b[8..24].copy_from_slice(&self.sgid.0);
         b[24..40].copy_from_slice(&self.dgid.0);
         b
-    }
-
-    /// Writes the header to the front of `out`, and gives its length.
-    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
-        put(self.to_bytes(), out)
     }
 }
 
@@ -208,11 +198,6 @@ impl Bth {
             s2,
         ]
     }
-
-    /// Writes the header to the front of `out`, and gives its length.
-    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
-        put(self.to_bytes(), out)
-    }
 }
 
 #[cfg(test)]
@@ -260,7 +245,6 @@ mod tests {
         assert_eq!(Lrh::parse(&[0; 7]), Err(WireError::Truncated));
         assert_eq!(Grh::parse(&[0x60; 39]), Err(WireError::Truncated));
         assert_eq!(Bth::parse(&[0; 11]), Err(WireError::Truncated));
-        assert_eq!(Bth::new(Opcode(4), 0, 0, 0).emit(&mut [0; 11]), Err(WireError::Truncated));
     }
 
     proptest! {

@@ -1,0 +1,138 @@
+//! Global identifiers and MTUs.
+
+use core::fmt;
+
+use crate::Guid;
+
+/// Global identifier of a port or multicast group, in wire order (IBTA 1.3, 4.1.1).
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The all-zero GID: none.
+    pub const ZERO: Self = Self([0; 16]);
+    /// The prefix of a subnet without a manager's choice: fe80::/64.
+    pub const DEFAULT_PREFIX: u64 = 0xfe80_0000_0000_0000;
+
+    /// A GID from its two halves: the subnet's prefix and the interface identifier, which for a port is its GUID.
+    pub const fn new(prefix: u64, interface_id: u64) -> Self {
+        Self((((prefix as u128) << 64) | interface_id as u128).to_be_bytes())
+    }
+
+    /// The subnet prefix.
+    pub const fn prefix(self) -> u64 {
+        (u128::from_be_bytes(self.0) >> 64) as u64
+    }
+
+    /// The lower half.
+    pub const fn interface_id(self) -> u64 {
+        u128::from_be_bytes(self.0) as u64
+    }
+
+    /// The GUID of the port that has this GID.
+    pub const fn guid(self) -> Guid {
+        Guid::new(self.interface_id())
+    }
+
+    /// Whether it names a multicast group.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] == 0xff
+    }
+
+    /// Whether all bytes are zero.
+    pub const fn is_zero(self) -> bool {
+        u128::from_be_bytes(self.0) == 0
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&core::net::Ipv6Addr::from(self.0), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// Path MTU: payload bytes of a full packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512 = 2,
+    /// 1024 bytes.
+    B1024 = 3,
+    /// 2048 bytes.
+    B2048 = 4,
+    /// 4096 bytes.
+    B4096 = 5,
+}
+
+impl Mtu {
+    /// From InfiniBand's code; `None` for a code that is no MTU.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::B256),
+            2 => Some(Self::B512),
+            3 => Some(Self::B1024),
+            4 => Some(Self::B2048),
+            5 => Some(Self::B4096),
+            _ => None,
+        }
+    }
+
+    /// InfiniBand's code, which the device uses as well.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Payload bytes.
+    pub const fn bytes(self) -> u32 {
+        128 << self as u32
+    }
+
+    /// From a number of bytes; `None` if that is no MTU.
+    pub const fn from_bytes(bytes: u32) -> Option<Self> {
+        match bytes {
+            256 => Some(Self::B256),
+            512 => Some(Self::B512),
+            1024 => Some(Self::B1024),
+            2048 => Some(Self::B2048),
+            4096 => Some(Self::B4096),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_gid_is_prefix_and_guid() {
+        let gid = Gid::new(Gid::DEFAULT_PREFIX, 0x0002_c903_0012_3456);
+        assert_eq!(gid.0, [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0x12, 0x34, 0x56]);
+        assert_eq!((gid.prefix(), gid.guid()), (Gid::DEFAULT_PREFIX, Guid::new(0x0002_c903_0012_3456)));
+        assert!(!gid.is_multicast() && !gid.is_zero());
+        assert!(Gid::ZERO.is_zero() && Gid([0xff; 16]).is_multicast());
+        assert_eq!(gid.to_string(), "fe80::2:c903:12:3456");
+    }
+
+    #[test]
+    fn mtus_have_codes_and_bytes() {
+        for code in 1..=5 {
+            let mtu = Mtu::from_code(code).expect("an MTU");
+            assert_eq!((mtu.code(), Mtu::from_bytes(mtu.bytes())), (code, Some(mtu)));
+        }
+        assert_eq!(Mtu::B4096.bytes(), 4096);
+        assert_eq!((Mtu::from_code(0), Mtu::from_code(6), Mtu::from_bytes(1500)), (None, None, None));
+    }
+}

@@ -1,0 +1,23 @@
+//! InfiniBand's addresses and numbers as distinct types, and time: what driver, management protocols and emulated HCA share.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`number`](mod@number) | numbers of a fixed width: a QP number cannot be taken for a PSN |
+//! | [`address`] | [`Gid`] and [`Mtu`] |
+//! | [`time`] | [`Instant`], [`Duration`], and when a state machine wants to run again: [`Wake`] |
+//!
+//! Everything is `Copy`, and the all-zero bytes of each number, [`Gid`] and [`Instant`] are its zero, so that tables of them
+//! can be static memory that takes no room in an image.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod address;
+pub mod number;
+pub mod time;
+
+pub use address::{Gid, Mtu};
+pub use number::{Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
+pub use time::{Duration, Instant, Wake};

@@ -1,0 +1,187 @@
+//! Numbers of a fixed width.
+
+/// Defines numbers as distinct types of so many bits, with `new` (the low bits of a value), `get`, and hexadecimal formats.
+///
+/// The crate that invokes it has a `defmt` feature, which adds a `defmt::Format`.
+#[macro_export]
+macro_rules! number {
+    ($( $(#[$doc:meta])* $name:ident ($repr:ty, $bits:literal); )+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+        pub struct $name($repr);
+
+        impl $name {
+            #[doc = concat!("The low ", stringify!($bits), " bits of `value`.")]
+            #[inline]
+            pub const fn new(value: $repr) -> Self {
+                Self(value & (<$repr>::MAX >> (<$repr>::BITS - $bits)))
+            }
+
+            /// The number.
+            #[inline]
+            pub const fn get(self) -> $repr {
+                self.0
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+    )+ };
+}
+
+number! {
+    /// Number of a queue pair, 24 bits.
+    QpNumber(u32, 24);
+    /// Packet sequence number, 24 bits, in circular arithmetic (IBTA 1.3, 9.7.2).
+    Psn(u32, 24);
+    /// Local identifier: the address of a port, or of a multicast group, within its subnet (IBTA 1.3, 4.1.3).
+    Lid(u16, 16);
+    /// Globally unique identifier of a node or port: an EUI-64.
+    Guid(u64, 64);
+    /// Partition key; bit 15 set for a full member (IBTA 1.3, 10.9).
+    PKey(u16, 16);
+    /// Key that a datagram must carry to be accepted by a UD QP (IBTA 1.3, 3.5.3).
+    QKey(u32, 32);
+    /// Service level, 4 bits; the subnet maps it to virtual lanes (IBTA 1.3, 7.6.5).
+    ServiceLevel(u8, 4);
+}
+
+impl QpNumber {
+    /// The subnet management interface.
+    pub const SMI: Self = Self(0);
+    /// The general services interface.
+    pub const GSI: Self = Self(1);
+    /// The destination of multicast datagrams.
+    pub const MULTICAST: Self = Self(0xff_ffff);
+}
+
+impl PKey {
+    /// The default partition, full membership.
+    pub const DEFAULT: Self = Self(0xffff);
+
+    /// The partition, without the member's kind: the low 15 bits.
+    pub const fn partition(self) -> u16 {
+        self.0 & 0x7fff
+    }
+
+    /// The full member's key of the same partition.
+    pub const fn full_member(self) -> Self {
+        Self(self.0 | 0x8000)
+    }
+}
+
+impl QKey {
+    /// The well-known key of QP1 (IBTA 1.3, 3.5.3).
+    pub const GSI: Self = Self(0x8001_0000);
+}
+
+impl Lid {
+    /// The first multicast LID.
+    const FIRST_MULTICAST: u16 = 0xc000;
+    /// Names the port at the other end of a link, whatever its LID (IBTA 1.3, 14.2.1).
+    pub const PERMISSIVE: Self = Self(0xffff);
+
+    /// Whether a single port can have it: neither 0, nor a multicast LID, nor the permissive one.
+    pub const fn is_unicast(self) -> bool {
+        self.0 != 0 && self.0 < Self::FIRST_MULTICAST
+    }
+
+    /// Whether it names a multicast group.
+    pub const fn is_multicast(self) -> bool {
+        self.0 >= Self::FIRST_MULTICAST && self.0 != Self::PERMISSIVE.0
+    }
+}
+
+impl Psn {
+    const MASK: u32 = 0xff_ffff;
+
+    /// `count` packets later.
+    #[inline]
+    pub const fn add(self, count: u32) -> Self {
+        Self::new(self.0.wrapping_add(count))
+    }
+
+    /// The one after.
+    #[inline]
+    pub const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// The one before.
+    #[inline]
+    pub const fn previous(self) -> Self {
+        self.add(Self::MASK)
+    }
+
+    /// How many packets `self` is after `earlier`: 0 to 2^24 - 1.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0) & Self::MASK
+    }
+
+    /// How many packets `self` is after `other`: -2^23 to 2^23 - 1.
+    #[inline]
+    pub const fn distance_from(self, other: Self) -> i32 {
+        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
+    }
+
+    /// Whether this comes before `other`: it is one of the 2^23 numbers behind it.
+    #[inline]
+    pub const fn is_before(self, other: Self) -> bool {
+        self.distance_from(other) < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_width() {
+        assert_eq!(QpNumber::new(0xff12_3456).get(), 0x12_3456);
+        assert_eq!(ServiceLevel::new(0x1f).get(), 15);
+        assert_eq!(Guid::new(u64::MAX).get(), u64::MAX);
+        assert_eq!(std::format!("{:?} {}", Lid::new(0x2a), PKey::DEFAULT), "Lid(0x2a) 0xffff");
+    }
+
+    #[test]
+    fn members_of_both_kinds_are_of_one_partition() {
+        assert_eq!(PKey::new(0x8001).partition(), PKey::new(1).partition());
+        assert_eq!(PKey::new(1).full_member(), PKey::new(0x8001));
+    }
+
+    #[test]
+    fn lids_are_of_one_kind() {
+        let kinds = [0, 1, 0xbfff, 0xc000, 0xfffe, 0xffff].map(|lid| {
+            let lid = Lid::new(lid);
+            (lid.is_unicast(), lid.is_multicast())
+        });
+        let (neither, unicast, multicast) = ((false, false), (true, false), (false, true));
+        assert_eq!(kinds, [neither, unicast, unicast, multicast, multicast, neither]);
+    }
+
+    #[test]
+    fn psn_arithmetic_is_circular() {
+        let last = Psn::new(0xff_ffff);
+        assert_eq!(last.add(2), Psn::new(1));
+        assert_eq!((last.next(), Psn::new(0).previous()), (Psn::new(0), last));
+        assert_eq!(Psn::new(1).distance_from(last), 2);
+        assert_eq!(last.distance_from(Psn::new(1)), -2);
+        assert_eq!(Psn::new(0x80_0000).distance_from(Psn::new(0)), -0x80_0000);
+        assert_eq!(Psn::new(5).since(last), 6);
+        assert!(last.is_before(Psn::new(0)) && !Psn::new(0).is_before(last));
+        assert!(!Psn::new(9).is_before(Psn::new(9)));
+        assert!(Psn::new(1).is_before(Psn::new(0x80_0000)));
+        assert!(!Psn::new(0).is_before(Psn::new(0x80_0001)), "more than half the circle behind is ahead");
+    }
+}
