@@ -92,7 +92,8 @@ impl FromStr for Level {
 }
 
 /// The libraries that an embedder takes.
-const LIBRARIES: [&str; 6] = ["mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
+const LIBRARIES: [&str; 7] =
+    ["ib-types", "mlx5-prm", "driver-mlx", "ib-mgmt", "ib-port", "dat-nostd", "rds-nostd"];
 
 /// The variable by which tests learn that they are to run their full lengths.
 pub const LONG_VARIABLE: &str = "MLX5_TESTS_LONG";
@@ -254,7 +255,9 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             vec![words(&format!("test --package tests --test {target}{serial}"))]
         }
         Level::Miri => {
-            vec![words("+nightly miri test --package mlx5-prm --package ib-mgmt --package driver-mlx --lib")]
+            vec![words(
+                "+nightly miri test --package ib-types --package mlx5-prm --package ib-mgmt --package driver-mlx --lib",
+            )]
         }
     }
 }
