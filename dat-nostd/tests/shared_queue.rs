@@ -164,3 +164,83 @@ fn a_failed_queue_takes_what_its_state_table_says() {
         assert_ne!(handle, Handle::from(srq), "{event:?}");
     }
 }
+
+/// Receives that nobody wants to hear of come and go: their buffers serve again, and the connection ends as any other.
+#[test]
+fn receives_without_an_evd_give_their_buffers_back() {
+    let mut net = Net::new(67, 2);
+    let options = Options { memory: 2 << 20, ..Options::default() };
+    let [active, mut passive] = [net.side(0, &options), net.side(1, &options)];
+    let node = &mut net.nodes[1];
+    node.ep_free(passive.ep).unwrap();
+    let attributes = SrqAttributes { max_recv_dtos: BUFFERS, max_recv_iov: 1, low_watermark: 0 };
+    let srq = node.srq_create(passive.ia, passive.pz, &attributes).unwrap();
+    let (request, connect) = (Some(passive.request), Some(passive.connect));
+    let attributes = EpAttributes { max_recv_dtos: 0, ..EpAttributes::DEFAULT };
+    passive.ep =
+        node.ep_create_with_srq(passive.ia, passive.pz, None, request, connect, srq, &attributes).unwrap();
+    for cookie in 0..u64::from(BUFFERS) {
+        post(&mut net, &passive, srq, cookie).unwrap();
+    }
+    net.connect(&[active, passive]);
+    // Many times what the queue holds.
+    for cookie in 0..100 {
+        active.fill(0, 3000, cookie);
+        net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 3000)], cookie, NONE).unwrap();
+        assert_eq!(net.dto(0, active.request).status, DtoStatus::Success);
+        net.pass(1_000_000);
+        assert_eq!(counts(&net, srq), (15, 15), "message {cookie}");
+        passive.check(cookie as usize % 16 * LONG, 3000, cookie);
+        post(&mut net, &passive, srq, cookie % 16).unwrap();
+    }
+    for evd in [passive.recv, passive.request, passive.connect, passive.asynchronous] {
+        net.empty(1, evd);
+    }
+    // Nobody polls node 1 while the last ones come; then its EP goes.
+    for cookie in 0..3 {
+        net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 100)], cookie, NONE).unwrap();
+    }
+    net.world.settle(1_000_000);
+    assert_eq!(counts(&net, srq), (16, 16));
+    net.nodes[1].ep_free(passive.ep).unwrap();
+    assert_eq!(counts(&net, srq), (13, 13), "what the EP had taken is free again");
+    net.nodes[1].srq_free(srq).unwrap();
+    net.assert_no_refusals();
+}
+
+/// The marks are about what messages consumed, from an SRQ or from the EP's own receive queue alike.
+#[test]
+fn watermarks_of_an_own_receive_queue() {
+    let mut net = Net::new(71, 2);
+    let [active, passive] = net.pair(&Options::default());
+    for cookie in 0..12 {
+        let segment = passive.segment(cookie as usize * 64, 64);
+        net.nodes[1].ep_post_recv(passive.ep, &[segment], cookie, NONE).unwrap();
+    }
+    net.nodes[1].ep_set_watermark(passive.ep, 2, 5).unwrap();
+    let send = |net: &mut Net| {
+        net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 8)], 1, NONE).unwrap();
+        assert_eq!(net.dto(0, active.request).status, DtoStatus::Success);
+        net.pass(1_000_000);
+    };
+    send(&mut net);
+    send(&mut net);
+    net.empty(1, passive.asynchronous);
+    assert_eq!(net.nodes[1].ep_recv_query(passive.ep).unwrap().nbufs_allocated, 10);
+    send(&mut net);
+    match net.event(1, passive.asynchronous) {
+        EventData::Async { handle, reason, .. } => {
+            assert_eq!((handle, reason), (passive.ep.into(), states::SRQ_SOFT_HIGH_WATERMARK_EVENT));
+        }
+        other => panic!("{other:?}"),
+    }
+    // What is dequeued no longer counts.
+    for cookie in 0..3 {
+        assert_eq!(net.dto(1, passive.recv).user_cookie, cookie);
+    }
+    (0..5).for_each(|_| send(&mut net));
+    net.empty(1, passive.asynchronous);
+    assert_eq!(net.nodes[1].ep_get_status(passive.ep).unwrap().state, EpState::Connected);
+    net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 8)], 1, NONE).unwrap();
+    assert_eq!(net.connection(1, &passive), ConnectionEvent::Broken, "the sixth is one too many");
+}

@@ -1,18 +1,23 @@
 //! The HCA of an adapter, its port and its addresses.
 
-use driver_mlx::{Cq, Hca, Platform};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use driver_mlx::{Hca, Platform};
 use ib_port::Port;
 
 use crate::adapter::config::Neighbour;
 use crate::base::random::Random;
+use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::types::IaAddress;
+use crate::ep::endpoint::MAX_DTOS;
+use crate::srq::queue::MAX_SRQ_DTOS;
+use crate::srq::sink::Sink;
 
 /// The HCA of an adapter, its port and its addresses.
 pub(crate) struct Device<'s, P: Platform> {
     pub(crate) hca: Hca<'s, P>,
     pub(crate) port: Port<'s, P::Bar>,
-    /// The CQ of streams that have no EVD.
-    pub(crate) null_cq: Cq<P::Bar>,
+    pub(crate) sink: Sink<P::Bar>,
     pub(crate) name: &'s str,
     pub(crate) address: IaAddress,
     pub(crate) neighbours: &'s [Neighbour],
@@ -23,4 +28,46 @@ pub(crate) struct Device<'s, P: Platform> {
     /// The device is gone.
     pub(crate) dead: bool,
     pub(crate) id: u8,
+}
+
+impl<P: Platform> Device<'_, P> {
+    /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
+    pub(crate) fn usable(&self) -> DatResult<()> {
+        if self.dead { Err(DatReturn::new(ReturnType::InternalError)) } else { Ok(()) }
+    }
+
+    /// The address that is none, of this port's family.
+    pub(crate) fn unspecified(&self) -> IaAddress {
+        match self.address {
+            IaAddress::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IaAddress::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+
+    /// A source port for the next attempt: of the dynamic range, from a place that differs from boot to boot.
+    pub(crate) fn next_local_port(&mut self) -> u16 {
+        self.local_port = self.local_port.wrapping_add(1);
+        0xc000 | self.local_port & 0x3fff
+    }
+
+    /// Bytes of the longest message that the device takes.
+    pub(crate) fn longest_message(&self) -> u64 {
+        1 << self.hca.caps().log_max_msg.clamp(12, 31)
+    }
+
+    /// Operations that an EP may have outstanding in one direction.
+    pub(crate) fn max_dtos(&self) -> u32 {
+        (1u32 << self.hca.caps().log_max_qp_sz.min(15)).min(MAX_DTOS)
+    }
+
+    /// RDMA reads that an EP may have outstanding: as target, and as originator.
+    pub(crate) fn max_reads(&self) -> (u32, u32) {
+        let caps = self.hca.caps();
+        (1 << caps.log_max_ra_res_qp.min(7), 1 << caps.log_max_ra_req_qp.min(7))
+    }
+
+    /// Buffers that an SRQ may be asked to hold.
+    pub(crate) fn max_srq_dtos(&self) -> u32 {
+        MAX_SRQ_DTOS.min((1 << self.hca.caps().log_max_srq_sz.min(15)) - 1)
+    }
 }

@@ -23,12 +23,13 @@ use crate::base::event::AsyncError;
 use crate::base::handle::Handle;
 use crate::base::log::log;
 use crate::base::random::Random;
-use crate::base::ret::{DatResult, DatReturn, ReturnType};
+use crate::base::ret::DatResult;
 use crate::base::table::Table;
 use crate::base::types::{EpState, IaAddress};
 use crate::evd::dispatcher::Notification;
 use crate::evd::queue::EventPool;
 use crate::mem::bind::Binds;
+use crate::srq::sink::Sink;
 
 /// Completions of one EVD looked at in one poll.
 const LOOK_AHEAD: u32 = 256;
@@ -83,8 +84,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let result = wait_active(&mut hca, &mut port, config.activation_timeout)
             .and_then(|()| hca.create_cq(&CqConfig { entries: 1, eq: 0 }).map_err(OpenError::Hca));
-        let null_cq = match result {
-            Ok(cq) => cq,
+        let sink = match result {
+            Ok(cq) => Sink::new(cq),
             Err(error) => {
                 let _ = port.close(&mut hca);
                 let _ = hca.tear_down();
@@ -106,7 +107,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let device = Device {
             hca,
             port,
-            null_cq,
+            sink,
             name: config.name,
             address: config.address,
             neighbours: config.neighbours,
@@ -150,9 +151,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let now = self.device.hca.platform().now();
             self.device.port.poll(now);
         }
-        let Device { mut hca, port, null_cq, .. } = self.device;
+        let Device { mut hca, port, sink, .. } = self.device;
         let port = port.close(&mut hca);
-        let cq = hca.destroy_cq(null_cq);
+        let cq = hca.destroy_cq(sink.cq);
         let down = hca.tear_down();
         port.and(cq).and(down)
     }
@@ -184,6 +185,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 self.look_ahead(slot, LOOK_AHEAD);
             }
         }
+        self.drain_sink();
         self.check_watermarks();
         let closing = self.progress_all_closing(now);
         // What the steps above made the connection manager say goes out now.
@@ -200,10 +202,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Completion events: whose CQ may be armed again.
     fn notifications(&mut self) {
-        let Device { hca, port, .. } = &mut self.device;
+        let Device { hca, port, sink, .. } = &mut self.device;
         let evds = &mut self.objects.evds;
         let count = hca.poll_completions(|number: CqNumber| {
-            if port.notified(number) {
+            if port.notified(number) || sink.notified(number) {
                 return;
             }
             for slot in 0..evds.end() {
@@ -226,6 +228,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn prepare_idle(&mut self, now: u64) -> bool {
         if !self.device.dead {
             self.device.port.arm();
+            self.device.sink.arm();
             for slot in 0..self.objects.evds.end() {
                 if let Some(evd) = self.objects.evds.at_mut(slot)
                     && evd.reserved > 0
@@ -284,7 +287,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if established {
                 self.establish_passive(slot);
             } else {
-                let alive = matches!(ep.state, EpState::Connected | EpState::DisconnectPending);
+                let alive = matches!(ep.state(), EpState::Connected | EpState::DisconnectPending);
                 let (ia, handle) = (ep.ia, self.objects.eps.handle_at(slot));
                 self.fail_ep(slot);
                 if alive && let Some(handle) = handle {
@@ -341,15 +344,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
     pub(crate) fn usable(&self) -> DatResult<()> {
-        if self.device.dead { Err(DatReturn::new(ReturnType::InternalError)) } else { Ok(()) }
-    }
-
-    /// The address that is none, of this port's family.
-    pub(crate) fn unspecified(&self) -> IaAddress {
-        match self.device.address {
-            IaAddress::V4(_) => core::net::Ipv4Addr::UNSPECIFIED.into(),
-            IaAddress::V6(_) => core::net::Ipv6Addr::UNSPECIFIED.into(),
-        }
+        self.device.usable()
     }
 
     /// The platform.

@@ -6,7 +6,7 @@ use driver_mlx::Bar;
 use crate::base::handle::{
     CnoHandle, CrHandle, EpHandle, EvdHandle, IaHandle, LmrHandle, PspHandle, PzHandle, RspHandle,
 };
-use crate::base::table::Table;
+use crate::base::table::{OfIa, Table};
 use crate::conn::request::Cr;
 use crate::conn::service_point::{Psp, Rsp};
 use crate::ep::endpoint::Ep;
@@ -15,6 +15,8 @@ use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
 use crate::mem::lmr::{Lmr, Pz};
+use crate::mem::rmr::Rmr;
+use crate::srq::queue::Srq;
 
 /// The tables of an adapter.
 pub(crate) struct Objects<'s, B: Bar> {
@@ -31,3 +33,16 @@ pub(crate) struct Objects<'s, B: Bar> {
     /// Events queued in software.
     pub(crate) events: EventPool<'s>,
 }
+
+/// Every object that a consumer makes is of the IA that it was made by.
+macro_rules! of_ia {
+    ($($object:ident $(<$b:ident>)?,)*) => {$(
+        impl$(<$b: Bar>)? OfIa for $object$(<$b>)? {
+            fn ia(&self) -> IaHandle {
+                self.ia
+            }
+        }
+    )*};
+}
+
+of_ia! { Pz, Lmr, Rmr, Srq, Psp, Rsp, Cr, Cno, Evd<B>, Ep<B>, }

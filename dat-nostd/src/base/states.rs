@@ -121,9 +121,9 @@ impl EpCall {
 /// Where an event brings an endpoint, and which connection event the consumer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// The state after the event; when operations must be flushed first, the state after that.
+    /// The state after the event.
     pub to: EpState,
-    /// Queued on the connect EVD behind all completions.
+    /// Queued on the connect EVD behind all completions: at the end of a connection only once everything is flushed.
     pub event: Option<ConnectionEvent>,
 }
 
@@ -184,11 +184,12 @@ rows! {
     DeviceGone         [O,   O,   O,   NOWHERE, O,   LOST, BROKEN, BROKEN, O],
     /// The peer disconnected. While the confirmation is awaited this is the peer's giving up.
     PeerDisconnected   [O,   O,   O,   GONE,    O,   LOST, GONE,   GONE,   O],
-    /// `ep_disconnect`, abrupt. A pending set-up is aborted with exactly one DISCONNECTED, on which the specification is silent.
-    DisconnectAbrupt   [O,   O,   O,   GONE,    O,   GONE, GONE,   GONE,   O],
+    /// `ep_disconnect`, abrupt: what is outstanding is flushed first. A pending set-up is aborted with exactly one DISCONNECTED,
+    /// on which the specification is silent.
+    DisconnectAbrupt   [O,   O,   O,   GONE,    O,   GONE, DPE,    DPE,    O],
     /// `ep_disconnect`, graceful: requests are finished first.
     DisconnectGraceful [O,   O,   O,   GONE,    O,   GONE, DPE,    DPE,    O],
-    /// A graceful disconnect has come to its end.
+    /// A disconnect of our own has come to its end: everything outstanding is finished or flushed.
     Finished           [O,   O,   O,   O,       O,   O,    O,      GONE,   O],
     /// `ep_reset`.
     Reset              [UNC, O,   O,   O,       O,   O,    O,      O,      UNC],
@@ -397,7 +398,7 @@ rows! {
     RejectedOtherwise    [I,   I,        NO_ROOM,  FAILED,  FAILED],
     /// All repetitions of the last message went without answer.
     Unanswered           [I,   I,        NO_PATH,  FAILED,  FAILED],
-    /// RTU, or the first data.
+    /// RTU, or the first data: the QP is ready to send.
     Confirmed            [I,   I,        I,        STANDS,  I],
     /// DREQ, or the answer to ours.
     Disconnected         [I,   I,        LEFT,     LEFT,    LEFT],

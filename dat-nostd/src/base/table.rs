@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use crate::base::handle::Typed;
+use crate::base::handle::{IaHandle, Typed};
 use crate::base::ret::DatReturn;
 
 /// A slot's content. `repr(u8)` keeps the vacant form all zero bytes, so that static storage lies in `.bss`.
@@ -34,6 +34,12 @@ impl<T> Slot<T> {
     fn generation(&self) -> u32 {
         crate::base::handle::Handle::from_bits(self.handle).generation()
     }
+}
+
+/// What belongs to an IA.
+pub(crate) trait OfIa {
+    /// The IA that it was made by.
+    fn ia(&self) -> IaHandle;
 }
 
 /// Objects of one kind. Freed slots are used again in the order of their freeing (as late as possible).
@@ -192,6 +198,15 @@ impl<'s, H: Typed, T> Table<'s, H, T> {
             && any.generation() != 0
             && slot.is_some_and(|slot| slot.generation() >= any.generation())
             && self.get(handle).is_err()
+    }
+
+    /// The first object of an IA at this slot or behind it.
+    pub(crate) fn next_of(&self, ia: IaHandle, from: u16) -> Option<H>
+    where
+        T: OfIa,
+    {
+        let of = |slot: &u16| self.at(*slot).is_some_and(|object| object.ia() == ia);
+        (from..self.end()).find(of).and_then(|slot| self.handle_at(slot))
     }
 
     /// One past the highest slot ever used: the end for loops by slot.

@@ -12,6 +12,8 @@ pub const NAME_MAX_LENGTH: usize = 256;
 pub const OPTIMAL_ALIGNMENT: u64 = 256;
 /// `DAT_WATERMARK_INFINITE`: never.
 pub const WATERMARK_INFINITE: i32 = -1;
+/// `DAT_HW_DEFAULT` in an unsigned count (-1 in C): as many receives as the SRQ gives.
+pub const HW_DEFAULT: u32 = u32::MAX;
 /// `DAT_VALUE_UNKNOWN`.
 pub const VALUE_UNKNOWN: i32 = -2;
 

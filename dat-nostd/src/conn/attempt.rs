@@ -2,7 +2,7 @@
 
 use ib_port::ib_mgmt::cm::ConnId;
 
-use crate::base::states;
+use crate::base::states::{ConnectionInput, EpEvent, Stage};
 use crate::base::types::IaAddress;
 
 /// Bit of the CM's owner cookie: a service point's slot, else an EP's.
@@ -24,14 +24,14 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    /// Its row of the state tables.
-    pub(crate) fn stage(&self) -> states::Stage {
+    /// Its column of the state tables.
+    pub(crate) fn stage(&self) -> Stage {
         match self {
-            Attempt::None => states::Stage::Idle,
-            Attempt::Resolving { .. } => states::Stage::Resolving,
-            Attempt::Requested { .. } => states::Stage::Requested,
-            Attempt::Accepted { .. } => states::Stage::Accepted,
-            Attempt::Up { .. } => states::Stage::Up,
+            Attempt::None => Stage::Idle,
+            Attempt::Resolving { .. } => Stage::Resolving,
+            Attempt::Requested { .. } => Stage::Requested,
+            Attempt::Accepted { .. } => Stage::Accepted,
+            Attempt::Up { .. } => Stage::Up,
         }
     }
 
@@ -39,6 +39,57 @@ impl Attempt {
         match *self {
             Attempt::None | Attempt::Resolving { .. } => None,
             Attempt::Requested { conn, .. } | Attempt::Accepted { conn } | Attempt::Up { conn } => Some(conn),
+        }
+    }
+
+    /// What an input makes of the attempt, and what follows for its endpoint; None if the input means nothing at this stage. `sent` is
+    /// the connection of the REQ that a known path has put on its way.
+    pub(crate) fn after(
+        self,
+        input: ConnectionInput,
+        sent: Option<ConnId>,
+    ) -> Option<(Attempt, Option<EpEvent>)> {
+        let (stage, event) = input.at(self.stage())?;
+        let next = match (stage, self) {
+            (Stage::Requested, Attempt::Resolving { deadline, .. }) => {
+                Attempt::Requested { conn: sent?, deadline }
+            }
+            (Stage::Up, Attempt::Requested { conn, .. } | Attempt::Accepted { conn }) => Attempt::Up { conn },
+            _ => Attempt::None,
+        };
+        Some((next, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::states::STAGES;
+
+    /// The attempt is always at the stage that the table names.
+    #[test]
+    fn attempts_follow_the_table() {
+        let conn = ConnId::default();
+        let address = IaAddress::V4(core::net::Ipv4Addr::LOCALHOST);
+        let at = |stage| match stage {
+            Stage::Idle => Attempt::None,
+            Stage::Resolving => {
+                Attempt::Resolving { address, service_id: 1, deadline: 2, private_data_size: 3 }
+            }
+            Stage::Requested => Attempt::Requested { conn, deadline: 2 },
+            Stage::Accepted => Attempt::Accepted { conn },
+            Stage::Up => Attempt::Up { conn },
+        };
+        for stage in STAGES {
+            for input in ConnectionInput::ALL {
+                let after = at(stage).after(*input, Some(conn));
+                let expected = input.at(stage);
+                assert_eq!(
+                    after.map(|(next, event)| (next.stage(), event)),
+                    expected,
+                    "{input:?} at {stage:?}"
+                );
+            }
         }
     }
 }

@@ -3,11 +3,12 @@
 use driver_mlx::{Bar, Platform, Qp, QpNumber, SendFlags, SendOp};
 
 use crate::adapter::Adapter;
-use crate::base::event::{ConnectionEvent, DtoOperation};
+use crate::adapter::objects::Objects;
+use crate::base::event::DtoOperation;
 use crate::base::handle::{EpHandle, EvdHandle, Typed};
 use crate::base::ret::DatResult;
-use crate::base::states::{EpEvent, Transition};
-use crate::base::types::EpState;
+use crate::base::states::EpEvent;
+use crate::base::types::{CloseFlags, EpState};
 use crate::conn::closing::{Closing, Phase, ticks};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
@@ -20,28 +21,24 @@ const LAST_RECEIVE_WITHIN: u32 = 1000;
 const AFTER_ALL: u32 = 1 << 30;
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// Ends an EP's connection or attempt now: QP to error, flush, then `event`. Until the event is queued the EP shows
-    /// `meanwhile`. Nothing happens if the end has begun already, except that a graceful one turns abrupt.
-    pub(crate) fn begin_close(&mut self, slot: u16, event: ConnectionEvent, meanwhile: EpState) {
-        let Some(handle) = self.objects.eps.handle_at(slot) else { return };
-        self.leave_awaiting(handle);
-        self.abandon_attempt(handle);
-        let dead = self.is_dead();
-        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        if ep.closing.as_ref().is_some_and(|closing| !closing.is_alive())
-            || matches!(ep.state, EpState::Disconnected | EpState::Unconnected)
-        {
+    /// Ends an EP's connection or attempt now, if the event means an end in its state: QP to error, flush, then the terminal event.
+    /// Nothing happens if the flush has begun already; a graceful disconnect turns abrupt.
+    pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
+        let (Some(handle), Some(ep)) = (self.objects.eps.handle_at(slot), self.objects.eps.at(slot)) else {
+            return;
+        };
+        if ep.is_flushing() || event.in_state(ep.state()).is_none() {
             return;
         }
+        self.objects.leave_awaiting(handle);
+        self.abandon_attempt(handle);
+        let dead = self.is_dead();
+        let until = ticks(self.device.hca.platform().now()).wrapping_add(LAST_RECEIVE_WITHIN);
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
-        let has_received =
-            matches!(ep.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending);
-        let mut receive_end = ep.receives.head;
-        if ep.srq.is_some() {
-            ep.last_receive |= !has_received;
-            receive_end = ticks(self.device.hca.platform().now()).wrapping_add(LAST_RECEIVE_WITHIN);
-        }
-        ep.state = meanwhile;
+        ep.last_receive |= ep.srq.is_some() && !ep.can_have_received();
+        let receive_end = if ep.srq.is_some() { until } else { ep.receives.head };
+        let Some(transition) = ep.take(event) else { return };
         if let Some(qp) = &mut ep.qp
             && !dead
         {
@@ -56,7 +53,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.progress.closing += 1;
         }
         ep.closing = Some(Closing {
-            event,
+            event: transition.event,
             phase: Phase::Flushing,
             request_end: ep.requests.head,
             receive_end,
@@ -66,16 +63,31 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress_closing(slot);
     }
 
-    /// `dat_ep_disconnect`, graceful: outstanding requests finish first, new ones are refused.
-    pub(crate) fn begin_graceful(&mut self, handle: EpHandle) -> DatResult<()> {
+    /// `dat_ep_disconnect` of an EP whose state allows it. A graceful one of a connection lets outstanding requests finish first, and new
+    /// ones are refused.
+    pub(crate) fn disconnect(&mut self, handle: EpHandle, flags: CloseFlags) -> DatResult<()> {
+        let ep = self.objects.eps.get(handle)?;
+        match (flags, ep.state()) {
+            (_, EpState::DisconnectPending) if ep.is_flushing() => {}
+            (CloseFlags::Graceful, EpState::DisconnectPending) => {}
+            (CloseFlags::Graceful, EpState::Connected) => self.drain(handle)?,
+            (CloseFlags::Graceful, _) => self.end_ep(handle.any().slot(), EpEvent::DisconnectGraceful),
+            (CloseFlags::Abrupt, _) => self.end_ep(handle.any().slot(), EpEvent::DisconnectAbrupt),
+        }
+        self.run_port();
+        Ok(())
+    }
+
+    /// Lets the requests of a connected EP finish.
+    fn drain(&mut self, handle: EpHandle) -> DatResult<()> {
         let dead = self.is_dead();
         let ep = self.objects.eps.get_mut(handle)?;
-        ep.state = EpState::DisconnectPending;
+        let Some(transition) = ep.take(EpEvent::DisconnectGraceful) else { return Ok(()) };
         if !dead && ep.requests.outstanding() > 0 {
             post_marker(ep);
         }
         ep.closing = Some(Closing {
-            event: ConnectionEvent::Disconnected,
+            event: transition.event,
             phase: Phase::Draining,
             request_end: ep.requests.head,
             receive_end: ep.receives.head,
@@ -87,18 +99,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.device.port.cm().defer_disconnect(conn);
         }
         self.progress_closing(handle.any().slot());
-        self.run_port();
-        Ok(())
-    }
-
-    /// `dat_ep_disconnect`, abrupt, or of a set-up that is under way.
-    pub(crate) fn disconnect_now(&mut self, handle: EpHandle) -> DatResult<()> {
-        let meanwhile = match self.objects.eps.get(handle)?.state {
-            EpState::Connected | EpState::DisconnectPending => EpState::DisconnectPending,
-            _ => EpState::Disconnected,
-        };
-        self.begin_close(handle.any().slot(), ConnectionEvent::Disconnected, meanwhile);
-        self.run_port();
         Ok(())
     }
 
@@ -108,14 +108,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
         let left = conn.is_some_and(|conn| self.device.port.cm_ref().peer_left(conn));
         self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
-    }
-
-    /// Ends an EP's connection or attempt by an event, if that means anything in its state.
-    pub(crate) fn end_ep(&mut self, slot: u16, event: EpEvent) {
-        let transition = self.objects.eps.at(slot).and_then(|ep| event.in_state(ep.state));
-        if let Some(Transition { to: EpState::Disconnected, event: Some(event) }) = transition {
-            self.begin_close(slot, event, EpState::Disconnected);
-        }
     }
 
     /// Goes on with every EP that is closing; gives the time at which one ends though the device has not said all.
@@ -156,13 +148,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let dead = self.is_dead();
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let Some(closing) = ep.closing else { return };
-        let requests_done = dead || self.requests_done(ep, &closing);
+        let requests_done = dead || self.objects.requests_done(ep, &closing);
         match closing.phase {
             Phase::Draining if requests_done => return self.leave(slot),
             Phase::Draining | Phase::Leaving => return,
             Phase::Flushing => {}
         }
-        if !requests_done || !dead && !self.receives_done(ep, &closing) {
+        if !requests_done || !dead && !self.objects.receives_done(ep, &closing) {
             return;
         }
         self.finish_closing(slot);
@@ -174,7 +166,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
         let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
         if !told || self.is_dead() {
-            self.begin_close(slot, ConnectionEvent::Disconnected, EpState::DisconnectPending);
+            self.end_ep(slot, EpEvent::DisconnectAbrupt);
             return;
         }
         self.device.flush_port = true;
@@ -183,46 +175,49 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
     }
 
-    /// Whether an EP has told its peer that it leaves, and waits for the answer.
-    pub(crate) fn is_leaving(&self, slot: u16) -> bool {
-        self.objects
-            .eps
-            .at(slot)
-            .and_then(|ep| ep.closing)
-            .is_some_and(|closing| closing.phase == Phase::Leaving)
-    }
-
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
         let dead = self.is_dead();
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Some(closing) = ep.closing else { return };
-        ep.state = EpState::Disconnected;
-        ep.closing = None;
+        let Some(closing) = ep.closing.take() else { return };
         self.progress.closing = self.progress.closing.saturating_sub(1);
-        let position = self.terminal_position(slot, dead);
-        self.post_connection_event(slot, closing.event, position);
+        let finished = || ep.take(EpEvent::Finished)?.event;
+        let Some(event) = closing.event.or_else(finished) else { return };
+        let position = self.objects.terminal_position(slot, dead);
+        self.post_connection_event(slot, event, position);
+    }
+
+    /// Ends the closing of an EP at once; its flushes will be forgotten.
+    pub(crate) fn end_closing(&mut self, handle: EpHandle) {
+        self.finish_closing(handle.any().slot());
+    }
+
+    /// Consumes suppressed completions at the head of an EVD's CQ.
+    pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
+        while self.objects.is_silent_next(evd) {
+            self.consume_silent(evd.any().slot());
+        }
+    }
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Whether an EP has told its peer that it leaves, and waits for the answer.
+    pub(crate) fn is_leaving(&self, slot: u16) -> bool {
+        let closing = self.eps.at(slot).and_then(|ep| ep.closing);
+        closing.is_some_and(|closing| closing.phase == Phase::Leaving)
     }
 
     /// Where the terminal event belongs in the connect EVD: behind all completions that are there.
     fn terminal_position(&self, slot: u16, dead: bool) -> Option<u32> {
-        let ep = self.objects.eps.at(slot)?;
-        let evd = self.objects.evds.get(ep.connect_evd?).ok()?;
+        let ep = self.eps.at(slot)?;
+        let evd = self.evds.get(ep.connect_evd?).ok()?;
         evd.cq.as_ref()?;
         let end = evd.consumed.wrapping_add(evd.completions());
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
 
-    /// Ends the closing of an EP at once; its flushes will be forgotten.
-    pub(crate) fn end_closing(&mut self, handle: EpHandle) {
-        let slot = handle.any().slot();
-        if self.objects.eps.at(slot).is_some_and(|ep| ep.closing.is_some()) {
-            self.finish_closing(slot);
-        }
-    }
-
     /// Whether all requests posted before the end are retired or their completions are in the CQ.
-    fn requests_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+    fn requests_done(&self, ep: &Ep<B>, closing: &Closing) -> bool {
         if (ep.requests.tail.wrapping_sub(closing.request_end) as i32) >= 0 {
             return true;
         }
@@ -233,12 +228,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// The same for receives, each of which has a completion of its own; those of an SRQ are done when the device says so.
-    fn receives_done(&self, ep: &Ep<P::Bar>, closing: &Closing) -> bool {
+    fn receives_done(&self, ep: &Ep<B>, closing: &Closing) -> bool {
         if ep.srq.is_some() {
             return ep.last_receive || ep.qp.is_none();
         }
         // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
-        let end = if ep.state == EpState::DisconnectPending { ep.receives.head } else { closing.receive_end };
+        let pending = ep.state() == EpState::DisconnectPending;
+        let end = if pending { ep.receives.head } else { closing.receive_end };
         let mut left = end.wrapping_sub(ep.receives.tail) as i32;
         if left <= 0 || ep.qp.is_none() {
             return true;
@@ -251,12 +247,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         })
     }
 
+    /// Looks at the completions of an EVD until one is found; true without an EVD.
     fn any_completion(
         &self,
         evd: Option<EvdHandle>,
         mut found: impl FnMut(&driver_mlx::Completion) -> bool,
     ) -> bool {
-        let Some(Ok(evd)) = evd.map(|evd| self.objects.evds.get(evd)) else { return true };
+        let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
         let Some(cq) = &evd.cq else { return true };
         for ahead in 0..=cq.capacity().saturating_mul(2) {
             match cq.peek(ahead) {
@@ -270,43 +267,31 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The EP waits for its peer's confirmation: completions of receives are looked at before they are delivered.
     pub(crate) fn enter_awaiting(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
-        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.objects.evds.get_mut(evd)) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd)) {
             evd.await_one();
         }
     }
 
     /// The EP, if it waits for its peer's confirmation, does so no more.
     pub(crate) fn leave_awaiting(&mut self, handle: EpHandle) {
-        if self.objects.eps.get(handle).is_ok_and(|ep| ep.state == EpState::CompletionPending) {
-            self.leave_awaiting_of(handle);
-        }
-    }
-
-    pub(crate) fn leave_awaiting_of(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.objects.eps.get(handle) else { return };
-        if let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.objects.evds.get_mut(evd)) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        if ep.state() == EpState::CompletionPending
+            && let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get_mut(evd))
+        {
             evd.awaiting = evd.awaiting.saturating_sub(1);
         }
     }
 
-    /// Consumes suppressed completions at the head of an EVD's CQ.
-    pub(crate) fn drop_silent(&mut self, evd: EvdHandle) {
-        let slot = evd.any().slot();
-        loop {
-            let Some(state) = self.objects.evds.at(slot) else { return };
-            let Some(cq) = &state.cq else { return };
-            let Ok(Some(completion)) = cq.peek(0) else { return };
-            let silent = self.objects.eps.at(completion.user_index() as u16).is_some_and(|ep| {
-                ep.owns(&completion)
-                    && completion.kind() == driver_mlx::CompletionKind::Send
-                    && ep.marks_of(&completion).is_some_and(Note::is_silent)
-            });
-            if !silent {
-                return;
-            }
-            self.consume_silent(slot);
-        }
+    /// Whether the next completion of an EVD is a suppressed one.
+    fn is_silent_next(&self, evd: EvdHandle) -> bool {
+        let Ok(evd) = self.evds.get(evd) else { return false };
+        let Some(Ok(Some(completion))) = evd.cq.as_ref().map(|cq| cq.peek(0)) else { return false };
+        self.eps.at(completion.user_index() as u16).is_some_and(|ep| {
+            ep.owns(&completion)
+                && completion.kind() == driver_mlx::CompletionKind::Send
+                && ep.marks_of(&completion).is_some_and(Note::is_silent)
+        })
     }
 }
 

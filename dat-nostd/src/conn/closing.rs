@@ -5,8 +5,8 @@ use crate::base::event::ConnectionEvent;
 /// An EP on its way to DISCONNECTED.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
-    /// The terminal event.
-    pub(crate) event: ConnectionEvent,
+    /// The terminal event; None of a disconnect of our own, whose end the state table names.
+    pub(crate) event: Option<ConnectionEvent>,
     /// How far it is.
     pub(crate) phase: Phase,
     /// Requests and receives posted when it began.

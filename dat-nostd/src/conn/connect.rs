@@ -1,9 +1,8 @@
 //! The active side of connections, and what both sides share. DAT 1.2, `dat_ep_connect`.
 
-use crate::base::states::{EpCall, EpEvent};
-use crate::states::ConnectionInput;
+use crate::base::states::{ConnectionInput, EpCall, EpEvent, Stage};
 use driver_mlx::{Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel};
-use ib_port::ib_mgmt::cm::{CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason, Stage};
+use ib_port::ib_mgmt::cm::{self, CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason};
 use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
 use ib_port::ib_mgmt::units::{exponent_for_ns, exponent_ns};
 use ib_port::{AddressResolution, Resolution, driver_path};
@@ -11,12 +10,11 @@ use ib_port::{AddressResolution, Resolution, driver_path};
 use crate::adapter::Adapter;
 use crate::base::attr::EpAttributes;
 use crate::base::event::{ConnectionEvent, EventData};
-use crate::base::handle::{EpHandle, IaHandle, Typed};
+use crate::base::handle::{EpHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
 use crate::conn::attempt::{Attempt, OWNER_PSP};
-use crate::conn::framing::Framing;
 
 /// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
 /// RDMA-CM's 4.3 s make one lost datagram cost that much.
@@ -75,11 +73,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: ConnectFlags,
     ) -> DatResult<()> {
         let ep = self.objects.eps.get(handle)?;
-        EpCall::Connect.in_state(ep.state)?;
+        EpCall::Connect.in_state(ep.state())?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         }
-        let framing = self.framing(ep.ia)?;
+        let framing = self.objects.framing(ep.ia)?;
         let bad = |argument| Err(DatReturn::error(ReturnType::InvalidParameter, argument));
         if remote.is_unspecified() || remote.is_multicast() {
             return Err(DatReturn::error(ReturnType::InvalidAddress, Subtype::InvalidAddressMalformed));
@@ -97,15 +95,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if qos != Qos::BestEffort || flags != ConnectFlags::Default {
             return Err(DatReturn::new(ReturnType::ModelNotSupported));
         }
-        self.usable()?;
+        self.device.usable()?;
         let now = self.device.hca.platform().now();
         let deadline = match timeout_us {
             TIMEOUT_INFINITE => u64::MAX,
             timeout => now.saturating_add(u64::from(timeout) * 1000),
         };
-        let found = self.resolve_address(now, remote);
-        let local_port = self.next_local_port();
-        self.move_ep(handle, EpEvent::Connecting);
+        let found = self.device.resolve_address(now, remote);
+        let local_port = self.device.next_local_port();
+        self.objects.move_ep(handle, EpEvent::Connecting);
         let ep = self.objects.eps.get_mut(handle)?;
         ep.remote_address = *remote;
         ep.remote_port = conn_qual;
@@ -123,17 +121,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.progress.resolving += 1;
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
-    }
-
-    /// The IA's form of CM messages.
-    pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
-        Ok(self.objects.ias.get(ia)?.framing)
-    }
-
-    fn next_local_port(&mut self) -> u16 {
-        // The dynamic range, from a place that differs from boot to boot.
-        self.device.local_port = self.device.local_port.wrapping_add(1);
-        0xc000 | self.device.local_port & 0x3fff
     }
 
     /// Goes on with every attempt that waits for its path; gives the earliest time-out.
@@ -158,37 +145,53 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Attempt::Resolving { address, service_id, deadline, private_data_size } = ep.attempt else {
             return;
         };
-        let resolution = match self.resolve_address(now, &address) {
+        let resolution = match self.device.resolve_address(now, &address) {
             AddressResolution::Known(gid) => self.device.port.resolve(now, gid),
             AddressResolution::Pending => Resolution::Pending,
             AddressResolution::Failed => Resolution::Failed(QueryError::Timeout),
         };
-        let failure = match resolution {
+        let input = match resolution {
             Resolution::Pending if now < deadline => return,
             Resolution::Pending => ConnectionInput::Deadline,
             Resolution::Failed(_) => ConnectionInput::PathFailed,
             Resolution::Known(path) => {
-                match self.send_request(slot, now, &path, service_id, deadline, private_data_size) {
-                    Some(conn) => {
-                        self.progress.resolving = self.progress.resolving.saturating_sub(1);
-                        if let Some(ep) = self.objects.eps.at_mut(slot) {
-                            ep.attempt = Attempt::Requested { conn, deadline };
-                        }
-                        return;
-                    }
-                    // The CM is full: a resource error.
-                    None => ConnectionInput::NoRoom,
-                }
+                let sent = self.send_request(slot, now, &path, service_id, deadline, private_data_size);
+                // Without a connection the CM is full: a resource error.
+                let input = if sent.is_some() { ConnectionInput::PathKnown } else { ConnectionInput::NoRoom };
+                return self.connection_input(slot, input, sent);
             }
         };
-        self.connection_input(slot, failure);
+        self.connection_input(slot, input, None);
     }
 
-    /// What an input means at the stage of an EP's attempt: perhaps its end.
-    fn connection_input(&mut self, slot: u16, input: ConnectionInput) {
-        let stage = self.objects.eps.at(slot).map(|ep| ep.attempt.stage());
-        if let Some((_, Some(event))) = stage.and_then(|stage| input.at(stage)) {
-            self.end_ep(slot, event);
+    /// The one way in which an attempt goes on: what an input means at its stage, and what follows for its EP. `sent` is the
+    /// connection of a REQ that has just gone out.
+    fn connection_input(&mut self, slot: u16, input: ConnectionInput, sent: Option<ConnId>) {
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let Some((next, event)) = ep.attempt.after(input, sent) else { return };
+        let before = core::mem::replace(&mut ep.attempt, next);
+        if before.stage() == Stage::Resolving {
+            self.progress.resolving = self.progress.resolving.saturating_sub(1);
+        }
+        if next.stage() == Stage::Idle
+            && let Some(conn) = before.conn()
+        {
+            let now = self.device.hca.platform().now();
+            // Over already, or void: nothing to give up.
+            let _ = self.device.port.cm().abandon(now, conn, &[]);
+            self.device.flush_port = true;
+        }
+        match event {
+            Some(EpEvent::Established) => self.stands(slot),
+            Some(event) => self.end_ep(slot, event),
+            None => {}
+        }
+    }
+
+    /// Gives up whatever connects this EP, without further events.
+    pub(crate) fn abandon_attempt(&mut self, handle: EpHandle) {
+        if self.objects.eps.get(handle).is_ok() {
+            self.connection_input(handle.any().slot(), ConnectionInput::Abandoned, None);
         }
     }
 
@@ -266,7 +269,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 // Nobody waits for it any more, or the QP could not follow.
                 let _ = self.device.port.cm().reject(now, id, RejReason::NO_RESOURCES, &[], &[]);
                 if let Some(slot) = slot {
-                    self.connection_input(slot, ConnectionInput::UnusableReply);
+                    self.connection_input(slot, ConnectionInput::UnusableReply, None);
                 }
             }
         }
@@ -282,17 +285,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.device.hca.modify_to_rts(qp, &rts_params(&from)).ok()?;
         self.device.port.cm().rtu(id, &[]).ok()?;
         self.keep_private_data(slot, id);
-        self.stands(slot, id);
+        self.connection_input(slot, ConnectionInput::Reply, None);
         Some(())
     }
 
     /// The connection stands: ESTABLISHED.
-    fn stands(&mut self, slot: u16, conn: ConnId) {
+    fn stands(&mut self, slot: u16) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let Some(transition) = EpEvent::Established.in_state(ep.state) else { return };
-        ep.state = transition.to;
-        ep.attempt = Attempt::Up { conn };
-        if let Some(event) = transition.event {
+        if let Some(event) = ep.take(EpEvent::Established).and_then(|transition| transition.event) {
             self.post_connection_event(slot, event, None);
         }
     }
@@ -311,7 +311,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Passive side: the peer has confirmed, by RTU or by its first data. QP to RTS, ESTABLISHED.
     pub(crate) fn establish_passive(&mut self, slot: u16) {
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
-        let (EpState::CompletionPending, Attempt::Accepted { conn }) = (ep.state, ep.attempt) else { return };
+        let (EpState::CompletionPending, Attempt::Accepted { conn }) = (ep.state(), ep.attempt) else {
+            return;
+        };
         let from = self.device.port.cm_ref().qp_attributes(conn);
         let moved = match (from, &mut ep.qp) {
             (Some(from), Some(qp)) => self.device.hca.modify_to_rts(qp, &rts_params(&from)).is_ok(),
@@ -325,30 +327,30 @@ impl<'s, P: Platform> Adapter<'s, P> {
         // It may know already; then nothing happens.
         let _ = self.device.port.cm().communication_established(conn);
         if let Some(handle) = self.objects.eps.handle_at(slot) {
-            self.leave_awaiting_of(handle);
+            self.objects.leave_awaiting(handle);
         }
-        self.stands(slot, conn);
+        self.connection_input(slot, ConnectionInput::Confirmed, None);
     }
 
     fn rejected(&mut self, id: ConnId, owner: u32, reason: RejReason) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let input = if reason == RejReason::CONSUMER_DEFINED {
-            if ep.state == EpState::ActiveConnectionPending {
+            if ep.state() == EpState::ActiveConnectionPending {
                 self.keep_private_data(slot, id);
             }
             ConnectionInput::RejectedByConsumer
         } else {
             ConnectionInput::RejectedOtherwise
         };
-        self.connection_input(slot, input);
+        self.connection_input(slot, input, None);
     }
 
-    fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: Stage) {
+    fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: cm::Stage) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;
-        if let (Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
+        if let (cm::Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
             if let Some(info) = self.device.port.cm_ref().info(id) {
                 self.device.port.forget_path(info.path.dgid());
             }
@@ -356,7 +358,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 input = ConnectionInput::Deadline;
             }
         }
-        self.connection_input(slot, input);
+        self.connection_input(slot, input, None);
     }
 
     fn disconnected(&mut self, id: ConnId, owner: u32, cause: DisconnectCause) {
@@ -364,12 +366,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let input = match cause {
             DisconnectCause::Peer | DisconnectCause::Local => ConnectionInput::Disconnected,
             // Everything of ours was done before the DREQ went out, whatever became of the peer.
-            DisconnectCause::LocalUnanswered if self.is_leaving(slot) => ConnectionInput::Disconnected,
+            DisconnectCause::LocalUnanswered if self.objects.is_leaving(slot) => {
+                ConnectionInput::Disconnected
+            }
             DisconnectCause::LocalUnanswered | DisconnectCause::Rejected(_) | DisconnectCause::Stale => {
                 ConnectionInput::Lost
             }
         };
-        self.connection_input(slot, input);
+        self.connection_input(slot, input, None);
     }
 
     /// Queues a connection event of an EP: at `position` of its connect EVD, or behind all that was looked at there.
@@ -387,21 +391,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         match position {
             Some(position) => self.post_event_at(evd, position, data),
             None => self.post_event(evd, data),
-        }
-    }
-
-    /// Gives up whatever connects this EP, without further events.
-    pub(crate) fn abandon_attempt(&mut self, handle: EpHandle) {
-        let Ok(ep) = self.objects.eps.get_mut(handle) else { return };
-        let attempt = core::mem::replace(&mut ep.attempt, Attempt::None);
-        if matches!(attempt, Attempt::Resolving { .. }) {
-            self.progress.resolving = self.progress.resolving.saturating_sub(1);
-        }
-        if let Some(conn) = attempt.conn() {
-            let now = self.device.hca.platform().now();
-            // Over already, or void: nothing to give up.
-            let _ = self.device.port.cm().abandon(now, conn, &[]);
-            self.device.flush_port = true;
         }
     }
 }

@@ -6,7 +6,7 @@ use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, RejReason};
 
 use crate::adapter::Adapter;
 use crate::base::attr::CrParameters;
-use crate::base::event::{ConnectionEvent, EventData};
+use crate::base::event::EventData;
 use crate::base::handle::{CrHandle, EpHandle, HandleType, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
@@ -28,7 +28,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     fn take_request(&mut self, conn: ConnId, listener: u32) -> Result<(), RejReason> {
         let gone = RejReason::INVALID_SERVICE_ID;
-        let target = self.target_of(listener).ok_or(gone)?;
+        let target = self.objects.target_of(listener).ok_or(gone)?;
         let framing = self.objects.ias.get(target.ia).map_err(|_| gone)?.framing;
         let info = self.device.port.cm_ref().info(conn).ok_or(gone)?;
         if info.service_id != target.service_id {
@@ -81,7 +81,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let cr = self.objects.crs.insert(cr).map_err(|_| FULL)?;
         self.target_used(target);
         if let Some(ep) = ep {
-            self.move_ep(ep, EpEvent::RequestArrived);
+            self.objects.move_ep(ep, EpEvent::RequestArrived);
             if let Ok(ep) = self.objects.eps.get_mut(ep) {
                 (ep.remote_address, ep.remote_port) = remote;
                 ep.local_port = target.conn_qual;
@@ -139,7 +139,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let ep = self.objects.eps.get(ep_handle)?;
         ep.ia.check(cr.ia, HandleType::Ep)?;
-        call.in_state(ep.state)?;
+        call.in_state(ep.state())?;
         if ep.qp.is_none() || ep.connect_evd.is_none() {
             return Err(HandleType::Ep.invalid());
         }
@@ -148,7 +148,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(too_long);
         }
         let (bytes, len) = cr.framing.reply(private_data).ok_or(too_long)?;
-        self.usable()?;
+        self.device.usable()?;
         let conn = cr.conn;
         let peer = if cr.withdrawn { None } else { self.device.port.cm_ref().info(conn) };
         let remote = (cr.remote_address, cr.remote_port, cr.conn_qual);
@@ -172,20 +172,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
             None => false,
         };
         self.objects.crs.remove(handle)?;
-        self.move_ep(ep_handle, EpEvent::Accepted);
+        self.objects.move_ep(ep_handle, EpEvent::Accepted);
         let ep = self.objects.eps.get_mut(ep_handle)?;
         (ep.remote_address, ep.remote_port, ep.local_port) = remote;
         ep.private_data_size = 0;
         if accepted {
             ep.attempt = Attempt::Accepted { conn };
-            self.enter_awaiting(ep_handle);
+        }
+        self.objects.enter_awaiting(ep_handle);
+        if accepted {
             self.device.flush_port = true;
             self.run_port();
         } else {
             // The peer is gone: the accept succeeds and ends in its event.
-            self.enter_awaiting(ep_handle);
-            let slot = ep_handle.any().slot();
-            self.begin_close(slot, ConnectionEvent::AcceptCompletionError, EpState::Disconnected);
+            self.end_ep(ep_handle.any().slot(), EpEvent::PeerDisconnected);
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE; INVALID_PARAMETER if no service point of the IA owns the qualifier: then nothing has changed.
     pub fn cr_handoff(&mut self, cr: CrHandle, conn_qual: u64) -> DatResult<()> {
         let ia = self.objects.crs.get(cr)?.ia;
-        let Some(target) = self.target_for(ia, conn_qual) else {
+        let Some(target) = self.objects.target_for(ia, conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
         let cr = self.objects.crs.remove(cr)?;
@@ -257,12 +257,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn release_request_ep(&mut self, cr: &Cr) {
         let Some(handle) = cr.ep else { return };
         let Ok(ep) = self.objects.eps.get(handle) else { return };
-        if ep.state == EpState::TentativeConnectionPending {
+        if ep.state() == EpState::TentativeConnectionPending {
             let _ = self.remove_ep(handle);
             return;
         }
-        self.move_ep(handle, EpEvent::RequestAnswered);
-        let unspecified = self.unspecified();
+        self.objects.move_ep(handle, EpEvent::RequestAnswered);
+        let unspecified = self.device.unspecified();
         if let Ok(ep) = self.objects.eps.get_mut(handle) {
             ep.remote_address = unspecified;
             (ep.remote_port, ep.local_port) = (0, 0);

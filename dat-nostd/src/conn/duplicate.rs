@@ -22,10 +22,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         private_data: &[u8],
         qos: Qos,
     ) -> DatResult<()> {
-        let state = self.objects.eps.get(ep)?.state;
+        let state = self.objects.eps.get(ep)?.state();
         let pattern = self.objects.eps.get(dup_ep)?;
         EpCall::DupConnect.in_state(state)?;
-        EpCall::DupSource.in_state(pattern.state)?;
+        EpCall::DupSource.in_state(pattern.state())?;
         let bad = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
         let (remote, conn_qual) = (pattern.remote_address, pattern.remote_port);
         self.ep_connect(ep, &remote, conn_qual, timeout_us, private_data, qos, ConnectFlags::Default)

@@ -3,6 +3,7 @@
 use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
+use crate::adapter::device::Device;
 use crate::base::types::IaAddress;
 
 pub use ib_port::ib_mgmt::ipoib::{
@@ -37,17 +38,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let known = ip.neighbours().find(|neighbour| neighbour.ip == address)?;
         known.hw.filter(|_| known.state == NeighbourState::Reachable).map(|hw| hw.gid.0)
     }
+}
 
+impl<P: Platform> Device<'_, P> {
     /// The GID at an address: this port's own, that of the static table, or what ARP finds.
     pub(crate) fn resolve_address(&mut self, now: u64, address: &IaAddress) -> AddressResolution {
-        if *address == self.device.address || address.is_loopback() {
-            return AddressResolution::Known(self.device.port.info().gid);
+        if *address == self.address || address.is_loopback() {
+            return AddressResolution::Known(self.port.info().gid);
         }
-        if let Some(neighbour) = self.device.neighbours.iter().find(|neighbour| neighbour.0 == *address) {
+        if let Some(neighbour) = self.neighbours.iter().find(|neighbour| neighbour.0 == *address) {
             return AddressResolution::Known(neighbour.1);
         }
         match address {
-            IaAddress::V4(address) => self.device.port.resolve_address(now, *address),
+            IaAddress::V4(address) => self.port.resolve_address(now, *address),
             IaAddress::V6(_) => AddressResolution::Failed,
         }
     }

@@ -1,20 +1,22 @@
 //! Service points: create, query, free. DAT 1.2, connection management.
 
 use crate::base::states::{EpCall, EpEvent};
-use driver_mlx::Platform;
+use driver_mlx::{Bar, Platform};
 use ib_port::ib_mgmt::cm::ListenError;
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::{PspParameters, RspParameters};
 use crate::base::event::ServicePoint;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PspHandle, RspHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, PspFlags};
 use crate::conn::attempt::OWNER_PSP;
+use crate::conn::framing::Framing;
 use crate::conn::service_point::{EpSource, Psp, Rsp};
 use crate::evd::dispatcher::check_stream;
 
-/// Bit of the CM's owner cookie that tells reserved service points from public ones.
+/// Bit of the CM's owner word that tells reserved service points from public ones.
 const OWNER_RSP: u32 = 1 << 30;
 
 /// Qualifiers that `psp_create_any` picks from: the dynamic ports.
@@ -60,9 +62,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         evd: EvdHandle,
         flags: PspFlags,
     ) -> DatResult<(u64, PspHandle)> {
-        let framing = self.framing(ia)?;
-        check_stream(&self.objects.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
-        self.usable()?;
+        let framing = self.objects.framing(ia)?;
+        self.objects.check_cr_evd(ia, evd)?;
+        self.device.usable()?;
         let first = self.device.random.next_u64();
         // Fewer listeners than qualifiers exist, so a free one comes soon or there is no room for a listener either.
         for step in 0..ANY_COUNT {
@@ -79,15 +81,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// What all service points ask; gives the service id.
     fn check_service(&mut self, ia: IaHandle, conn_qual: u64, evd: EvdHandle) -> DatResult<u64> {
-        let framing = self.framing(ia)?;
-        check_stream(&self.objects.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)?;
+        let framing = self.objects.framing(ia)?;
+        self.objects.check_cr_evd(ia, evd)?;
         let Some(service_id) = framing.service_id(conn_qual) else {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         };
         if self.device.port.cm_ref().is_listening(service_id) {
             return Err(DatReturn::new(ReturnType::ConnQualInUse));
         }
-        self.usable()?;
+        self.device.usable()?;
         Ok(service_id)
     }
 
@@ -159,7 +161,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let service_id = self.check_service(ia, conn_qual, evd)?;
         if let Some(ep) = ep {
-            EpCall::Reserve.in_state(self.objects.eps.get(ep)?.state)?;
+            EpCall::Reserve.in_state(self.objects.eps.get(ep)?.state())?;
         }
         let rsp = Rsp { ia, conn_qual, service_id, evd, ep, used: false };
         let rsp =
@@ -171,7 +173,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.objects.evds.get_mut(evd)?.users += 1;
         if let Some(ep) = ep {
-            self.move_ep(ep, EpEvent::Reserved);
+            self.objects.move_ep(ep, EpEvent::Reserved);
         }
         Ok(rsp)
     }
@@ -194,7 +196,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !rsp.used {
             self.device.port.cm().unlisten(rsp.service_id);
             if let Some(ep) = rsp.ep {
-                self.move_ep(ep, EpEvent::Released);
+                self.objects.move_ep(ep, EpEvent::Released);
             }
         }
         if let Ok(evd) = self.objects.evds.get_mut(rsp.evd) {
@@ -203,16 +205,37 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// The service point that the CM's owner cookie names, if it takes requests.
+    /// A service point has given a request to its consumer: a reserved one has done its duty.
+    pub(crate) fn target_used(&mut self, target: &Target) {
+        let ServicePoint::Rsp(rsp) = target.sp else { return };
+        if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
+            rsp.used = true;
+            self.device.port.cm().unlisten(target.service_id);
+        }
+    }
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// The IA's form of CM messages.
+    pub(crate) fn framing(&self, ia: IaHandle) -> DatResult<Framing> {
+        Ok(self.ias.get(ia)?.framing)
+    }
+
+    /// Whether an EVD of this IA takes requests.
+    fn check_cr_evd(&self, ia: IaHandle, evd: EvdHandle) -> DatResult<()> {
+        check_stream(&self.evds, Some(ia), Some(evd), EvdFlags::CR, Subtype::InvalidHandleEvdCr)
+    }
+
+    /// The service point that the CM's owner word names, if it takes requests.
     pub(crate) fn target_of(&self, owner: u32) -> Option<Target> {
         let slot = owner as u16;
         if owner & OWNER_RSP != 0 { self.rsp_target(slot) } else { self.psp_target(slot) }
     }
 
     fn psp_target(&self, slot: u16) -> Option<Target> {
-        let psp = self.objects.psps.at(slot)?;
+        let psp = self.psps.at(slot)?;
         Some(Target {
-            sp: ServicePoint::Psp(self.objects.psps.handle_at(slot)?),
+            sp: ServicePoint::Psp(self.psps.handle_at(slot)?),
             ia: psp.ia,
             conn_qual: psp.conn_qual,
             service_id: psp.service_id,
@@ -225,9 +248,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn rsp_target(&self, slot: u16) -> Option<Target> {
-        let rsp = self.objects.rsps.at(slot).filter(|rsp| !rsp.used)?;
+        let rsp = self.rsps.at(slot).filter(|rsp| !rsp.used)?;
         Some(Target {
-            sp: ServicePoint::Rsp(self.objects.rsps.handle_at(slot)?),
+            sp: ServicePoint::Rsp(self.rsps.handle_at(slot)?),
             ia: rsp.ia,
             conn_qual: rsp.conn_qual,
             service_id: rsp.service_id,
@@ -238,17 +261,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// The service point of an IA that owns a qualifier and takes requests.
     pub(crate) fn target_for(&self, ia: IaHandle, conn_qual: u64) -> Option<Target> {
-        let psps = (0..self.objects.psps.end()).filter_map(|slot| self.psp_target(slot));
-        let rsps = (0..self.objects.rsps.end()).filter_map(|slot| self.rsp_target(slot));
+        let psps = (0..self.psps.end()).filter_map(|slot| self.psp_target(slot));
+        let rsps = (0..self.rsps.end()).filter_map(|slot| self.rsp_target(slot));
         psps.chain(rsps).find(|target| target.ia == ia && target.conn_qual == conn_qual)
-    }
-
-    /// A service point has given a request to its consumer: a reserved one has done its duty.
-    pub(crate) fn target_used(&mut self, target: &Target) {
-        let ServicePoint::Rsp(rsp) = target.sp else { return };
-        if let Ok(rsp) = self.objects.rsps.get_mut(rsp) {
-            rsp.used = true;
-            self.device.port.cm().unlisten(target.service_id);
-        }
     }
 }

@@ -211,7 +211,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         remote: &RmrTriplet,
     ) -> Option<()> {
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        if ep.state != EpState::Connected {
+        if ep.state() != EpState::Connected {
             return None;
         }
         let lmr = self.objects.lmrs.at((segment.lmr_context >> 16) as u16)?;
@@ -353,11 +353,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         request: Request,
     ) -> DatResult<()> {
         let mut ep = self.objects.eps.get_mut(handle)?;
-        may_request(ep.state)?;
+        may_request(ep.state())?;
         if ep.requests.is_full() {
             self.reclaim(handle)?;
             ep = self.objects.eps.get_mut(handle)?;
-            may_request(ep.state)?;
+            may_request(ep.state())?;
         }
         if !flags.is_empty() {
             check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
@@ -442,7 +442,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         let ep = self.objects.eps.get_mut(handle)?;
-        EpCall::PostRecv.in_state(ep.state)?;
+        EpCall::PostRecv.in_state(ep.state())?;
         if !flags.is_empty() {
             check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
         }
@@ -450,7 +450,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.receives.is_full() {
             // Receives of an EP on an SRQ are posted there.
             return Err(match ep.srq {
-                Some(_) => ep.state.invalid(),
+                Some(_) => ep.state().invalid(),
                 None => DatReturn::new(ReturnType::InsufficientResources),
             });
         }

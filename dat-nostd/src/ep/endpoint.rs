@@ -3,10 +3,13 @@
 use driver_mlx::{Bar, Completion, CompletionKind, Pd, Psn, Qp, QpNumber};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
+use crate::base::event::ConnectionEvent;
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
+use crate::base::states::{EpEvent, Transition};
 use crate::base::types::{EpState, IaAddress};
 use crate::conn::attempt::Attempt;
 use crate::conn::closing::Closing;
+use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::watermark::Watermarks;
 use crate::ep::work::{Note, Work};
@@ -35,7 +38,8 @@ pub struct Ep<B: Bar> {
     pub(crate) srq: Option<SrqHandle>,
     pub(crate) watermarks: Watermarks,
     pub(crate) attributes: EpAttributes,
-    pub(crate) state: EpState,
+    /// Changed by [`Ep::take`] only.
+    state: EpState,
     pub(crate) qp: Option<Qp<B>>,
     pub(crate) qpn: QpNumber,
     pub(crate) requests: Work,
@@ -64,17 +68,136 @@ pub struct Ep<B: Bar> {
     pub(crate) private_data_size: u8,
 }
 
-/// Requests in a row that may go without a completion.
-pub(crate) fn reclaim_every(attributes: &EpAttributes) -> u32 {
-    (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED)
-}
-
-/// Bytes of the longest RDMA write of one segment.
-pub(crate) fn max_write(attributes: &EpAttributes, max_rdma: u64) -> u64 {
-    if attributes.max_rdma_write_iov > 0 { max_rdma } else { 0 }
+/// The longest transfers of an EP, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Longest {
+    pub(crate) message: u64,
+    pub(crate) rdma: u64,
 }
 
 impl<B: Bar> Ep<B> {
+    /// An EP by a plan, without QP. Its handle is still to be set.
+    pub(crate) fn new(
+        ia: IaHandle,
+        pz: Option<PzHandle>,
+        plan: &Plan,
+        state: EpState,
+        longest: Longest,
+        unspecified: IaAddress,
+    ) -> Self {
+        let (most_requests, most_receives) = plan.counts();
+        let mut ep = Self {
+            handle: EpHandle::from_bits(0),
+            ia,
+            pz,
+            pd: plan.pd,
+            recv_evd: None,
+            request_evd: None,
+            connect_evd: None,
+            srq: plan.srq,
+            watermarks: plan.watermarks(),
+            attributes: plan.attributes,
+            state,
+            qp: None,
+            qpn: QpNumber::default(),
+            requests: Work::new(most_requests),
+            receives: Work::new(most_receives),
+            suppressed: 0,
+            reclaim_every: 0,
+            max_message: 0,
+            max_rdma: 0,
+            max_write: 0,
+            psn: Psn::new(0),
+            attempt: Attempt::None,
+            closing: None,
+            marker: None,
+            last_receive: false,
+            local_port: 0,
+            remote_address: unspecified,
+            remote_port: 0,
+            private_data: [0; MAX_PRIVATE_DATA_ANY],
+            private_data_size: 0,
+        };
+        ep.set_plan(pz, plan, longest);
+        ep
+    }
+
+    /// Takes over what a plan says: zone, EVDs, attributes, and what follows from them.
+    pub(crate) fn set_plan(&mut self, pz: Option<PzHandle>, plan: &Plan, longest: Longest) {
+        let attributes = plan.attributes;
+        (self.pz, self.pd) = (pz, plan.pd);
+        (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
+        self.connect_evd = plan.streams.connect;
+        (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
+        self.max_write = if attributes.max_rdma_write_iov > 0 { longest.rdma } else { 0 };
+        self.reclaim_every = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
+        self.attributes = attributes;
+    }
+
+    /// By what it is made now.
+    pub(crate) fn shape(&self) -> Plan {
+        Plan { pd: self.pd, streams: self.streams(), srq: self.srq, attributes: self.attributes }
+    }
+
+    /// By what its QP is made now; None without a protection zone.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        self.pz.map(|_| self.shape())
+    }
+
+    /// Gives it a QP without history, or none; nothing is outstanding then.
+    pub(crate) fn install(&mut self, qp: Option<Qp<B>>, psn: Psn) {
+        self.qpn = qp.as_ref().map(Qp::number).unwrap_or_default();
+        self.qp = qp;
+        self.psn = psn;
+        self.suppressed = 0;
+        self.marker = None;
+        self.last_receive = false;
+        self.requests.clear();
+        self.receives.clear();
+    }
+
+    /// Forgets its last connection.
+    pub(crate) fn forget_connection(&mut self, unspecified: IaAddress) {
+        self.attempt = Attempt::None;
+        self.private_data_size = 0;
+        self.remote_address = unspecified;
+        (self.remote_port, self.local_port) = (0, 0);
+    }
+
+    /// Its state.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> EpState {
+        self.state
+    }
+
+    /// Moves it by an event, as the state table says; None if the event means nothing in its state. Nothing else changes the state.
+    pub(crate) fn take(&mut self, event: EpEvent) -> Option<Transition> {
+        let transition = event.in_state(self.state)?;
+        self.state = transition.to;
+        Some(transition)
+    }
+
+    /// Whether the end of its connection has begun and cannot be stopped: the QP is in error, and flushes come.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.closing.is_some_and(|closing| !closing.is_alive())
+    }
+
+    /// The event with which its connection is ending.
+    pub(crate) fn ending(&self) -> Option<ConnectionEvent> {
+        let closing = self.closing?;
+        closing.event.or_else(|| EpEvent::Finished.in_state(self.state)?.event)
+    }
+
+    /// Whether its QP is ready to receive, or is being flushed after it was.
+    pub(crate) fn can_receive(&self) -> bool {
+        self.can_have_received() || self.is_flushing()
+    }
+
+    /// Whether its state is one in which messages come.
+    pub(crate) fn can_have_received(&self) -> bool {
+        matches!(self.state, EpState::Connected | EpState::CompletionPending | EpState::DisconnectPending)
+    }
+
     /// The EVDs of its streams.
     pub(crate) fn streams(&self) -> Streams {
         Streams { recv: self.recv_evd, request: self.request_evd, connect: self.connect_evd }

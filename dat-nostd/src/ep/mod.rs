@@ -6,6 +6,7 @@ pub(crate) mod dto_ext;
 pub(crate) mod endpoint;
 pub(crate) mod life;
 pub(crate) mod modify;
+pub(crate) mod places;
 pub(crate) mod plan;
 pub(crate) mod qp;
 pub(crate) mod receives;
@@ -13,5 +14,3 @@ pub(crate) mod straight;
 pub(crate) mod streams;
 pub(crate) mod watermark;
 pub(crate) mod work;
-
-pub(crate) use endpoint::*;

@@ -9,7 +9,8 @@ use crate::base::attr::{EpAttributes, EpParameters};
 use crate::base::handle::{EpHandle, PzHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EpState;
-use crate::ep::endpoint::{MAX_IOV, max_write, reclaim_every};
+use crate::ep::attr::Counts;
+use crate::ep::endpoint::MAX_IOV;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::work::Work;
@@ -96,7 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             (attributes, EpCall::ModifyAttributes),
         ] {
             if mask.intersects(fields) {
-                call.in_state(ep.state)?;
+                call.in_state(ep.state())?;
             }
         }
         let pz = if mask.contains(EpFields::PZ_HANDLE) { parameters.pz } else { ep.pz };
@@ -118,36 +119,38 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 old.connect
             },
         };
-        self.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
+        self.objects.check_streams(ep.ia, &streams).map_err(|_| BAD_VALUE)?;
         let merged = merge(mask, &ep.attributes, &parameters.attributes);
-        let lenient = ep.state == EpState::TentativeConnectionPending;
-        let attributes = self.check_attributes(&streams, Some(&merged), lenient, BAD_VALUE)?;
+        let counts = match ep.state() {
+            EpState::TentativeConnectionPending => Counts::Lenient,
+            _ if ep.srq.is_some() => Counts::OnSrq,
+            _ => Counts::Match,
+        };
+        let attributes = self.device.check_attributes(&streams, Some(&merged), counts, BAD_VALUE)?;
         let posted = ep.receives.outstanding();
         if posted > 0 {
             let loses = streams.recv.is_none() || pz.is_none() || attributes.max_recv_dtos < posted;
             let flags = attributes.recv_completion_flags != ep.attributes.recv_completion_flags;
             if loses || flags {
-                return Err(ep.state.invalid());
+                return Err(ep.state().invalid());
             }
         }
         let plan = Plan { pd, streams, srq: ep.srq, attributes };
         if let (Some(srq), true) = (ep.srq, mask.contains(EpFields::PZ_HANDLE)) {
-            self.check_srq_zone(srq, pd)?;
+            self.objects.check_srq_zone(srq, pd)?;
         }
-        self.usable()?;
+        self.device.usable()?;
         // The EP's own places do not stand in its way.
-        self.detach(handle);
+        self.objects.detach(handle);
         let result = self.apply(handle, pz, &plan);
-        self.attach(handle);
+        self.objects.attach(handle);
         result
     }
 
     /// Carries a change out, or leaves everything as it is. The EP is counted in nowhere meanwhile.
     fn apply(&mut self, handle: EpHandle, pz: Option<PzHandle>, plan: &Plan) -> DatResult<()> {
-        self.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
-        let (requests, receives) =
-            self.places_needed(Some(handle), plan.srq, &plan.streams, &plan.attributes);
-        self.make_room(&plan.streams, requests, receives)?;
+        self.objects.check_notification(&plan.streams, &plan.attributes, BAD_VALUE)?;
+        self.make_room_for(Some(handle), plan)?;
         let ep = self.objects.eps.get(handle)?;
         let same_queues = ep.pz == pz
             && (ep.recv_evd, ep.request_evd) == (plan.streams.recv, plan.streams.request)
@@ -155,15 +158,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !same_queues {
             self.rebuild(handle, pz, plan)?;
         }
-        let (max_message, max_rdma) = self.longest(&plan.attributes);
-        let ep = self.objects.eps.get_mut(handle)?;
-        (ep.pz, ep.pd) = (pz, plan.pd);
-        (ep.recv_evd, ep.request_evd) = (plan.streams.recv, plan.streams.request);
-        ep.connect_evd = plan.streams.connect;
-        ep.attributes = plan.attributes;
-        (ep.max_message, ep.max_rdma) = (max_message, max_rdma);
-        ep.max_write = max_write(&plan.attributes, max_rdma);
-        ep.reclaim_every = reclaim_every(&plan.attributes);
+        let longest = self.device.longest(&plan.attributes);
+        self.objects.eps.get_mut(handle)?.set_plan(pz, plan, longest);
         Ok(())
     }
 
@@ -173,7 +169,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let (requests, mut receives) = (Work::new(most_requests), Work::new(most_receives));
         let mut qp = match pz {
             None => None,
-            Some(_) => Some(self.build_qp(plan, handle.any().slot())?),
+            Some(_) => Some(self.device.build_qp(&self.objects, plan, handle.any().slot())?),
         };
         if let Some(new) = &mut qp
             && let Err(error) = self.move_receives(handle, new, &mut receives)

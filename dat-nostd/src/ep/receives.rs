@@ -1,49 +1,61 @@
 //! Receive buffers that endpoints hold: query and watermarks. DAT 1.2, `dat_ep_recv_query`, `dat_ep_set_watermark`.
 
-use driver_mlx::Platform;
+use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::EpRecvInfo;
 use crate::base::event::AsyncError;
-use crate::base::handle::EpHandle;
+use crate::base::handle::{EpHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{EpEvent, SRQ_SOFT_HIGH_WATERMARK_EVENT};
-use crate::base::types::WATERMARK_INFINITE;
+use crate::base::types::{VALUE_UNKNOWN, WATERMARK_INFINITE};
 use crate::ep::endpoint::Ep;
 use crate::ep::watermark::{Watermarks, exceeds};
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_ep_recv_query`: buffers that the EP holds and that are not completed (with an SRQ: that the consumer has not dequeued),
-    /// and their span. Messages come in order, so the span is their number.
+    /// `dat_ep_recv_query`: buffers at the EP for which no completion has been generated, and their span. Messages come in order, so the
+    /// span is their number.
+    ///
+    /// An EP on an SRQ has a buffer from when the device takes it out of the SRQ, of which only the completion tells: while messages can
+    /// come both counts are [`VALUE_UNKNOWN`], as the page allows, else 0.
     ///
     /// # Errors
     /// INVALID_HANDLE.
     pub fn ep_recv_query(&self, ep: EpHandle) -> DatResult<EpRecvInfo> {
-        let held = self.buffers_held(self.objects.eps.get(ep)?) as i32;
-        Ok(EpRecvInfo { nbufs_allocated: held, bufs_alloc_span: held })
+        let ep = self.objects.eps.get(ep)?;
+        let count = match ep.srq {
+            None => ep.receives.outstanding().saturating_sub(self.objects.buffers_taken(ep)) as i32,
+            Some(_) if ep.last_receive || ep.qp.is_none() || !ep.can_receive() => 0,
+            Some(_) => VALUE_UNKNOWN,
+        };
+        Ok(EpRecvInfo { nbufs_allocated: count, bufs_alloc_span: count })
     }
 
-    /// `dat_ep_set_watermark` of an EP on an SRQ. When it holds more buffers than `soft_high`, one asynchronous event with the
-    /// reason [`SRQ_SOFT_HIGH_WATERMARK_EVENT`] comes; above `hard_high` the connection breaks. Looked at in every poll, and now.
+    /// `dat_ep_set_watermark`. The marks are about the buffers that messages have consumed: those taken from the EP's own receive queue,
+    /// or from its SRQ, whose completions the consumer has not dequeued. When they are more than `soft_high`, one asynchronous event with
+    /// the reason [`SRQ_SOFT_HIGH_WATERMARK_EVENT`] comes; above `hard_high` the connection breaks. Looked at in every poll, and now.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER for a negative value that is not [`WATERMARK_INFINITE`]; MODEL_NOT_SUPPORTED for an EP
-    /// without SRQ.
+    /// INVALID_HANDLE; INVALID_PARAMETER for a negative value that is not [`WATERMARK_INFINITE`].
     pub fn ep_set_watermark(&mut self, handle: EpHandle, soft_high: i32, hard_high: i32) -> DatResult<()> {
-        let ep = self.objects.eps.get(handle)?;
+        self.objects.eps.get(handle)?;
         for (mark, argument) in [(soft_high, Subtype::InvalidArg2), (hard_high, Subtype::InvalidArg3)] {
             if mark < WATERMARK_INFINITE {
                 return Err(DatReturn::error(ReturnType::InvalidParameter, argument));
             }
         }
-        if ep.srq.is_none() {
-            return Err(DatReturn::new(ReturnType::ModelNotSupported));
-        }
-        self.count_watermarks(handle, false);
-        self.objects.eps.get_mut(handle)?.watermarks = Watermarks { soft: soft_high, hard: hard_high };
-        self.count_watermarks(handle, true);
+        self.set_watermarks(handle, Watermarks { soft: soft_high, hard: hard_high });
         self.check_watermark(handle);
         Ok(())
+    }
+
+    fn set_watermarks(&mut self, handle: EpHandle, marks: Watermarks) {
+        self.count_watermarks(handle, false);
+        if let Ok(ep) = self.objects.eps.get_mut(handle) {
+            ep.watermarks = marks;
+        }
+        self.count_watermarks(handle, true);
     }
 
     /// Counts an EP in or out of those whose buffers are watched.
@@ -70,39 +82,43 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     fn check_watermark(&mut self, handle: EpHandle) {
         let Ok(ep) = self.objects.eps.get(handle) else { return };
-        let held = self.buffers_held(ep);
+        let taken = self.objects.buffers_taken(ep);
         let (marks, ia, slot) = (ep.watermarks, ep.ia, handle.handle().slot());
-        if exceeds(held, marks.soft) {
-            self.count_watermarks(handle, false);
-            if let Ok(ep) = self.objects.eps.get_mut(handle) {
-                ep.watermarks.soft = WATERMARK_INFINITE;
-            }
-            self.count_watermarks(handle, true);
+        if exceeds(taken, marks.soft) {
+            self.set_watermarks(handle, Watermarks { soft: WATERMARK_INFINITE, ..marks });
             let reason = SRQ_SOFT_HIGH_WATERMARK_EVENT;
             self.async_event(Some(ia), AsyncError::EpBroken, handle.into(), reason);
         }
-        if exceeds(held, marks.hard) {
+        if exceeds(taken, marks.hard) {
             self.end_ep(slot, EpEvent::Failed);
         }
     }
+}
 
-    /// Buffers that an EP holds.
-    pub(crate) fn buffers_held(&self, ep: &Ep<P::Bar>) -> u32 {
-        if ep.srq.is_none() {
-            return ep.receives.outstanding();
-        }
-        let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.objects.evds.get(evd)) else { return 0 };
+impl<B: Bar> Objects<'_, B> {
+    /// Buffers of an EP that messages have taken and that the consumer has not dequeued: its receive completions.
+    pub(crate) fn buffers_taken(&self, ep: &Ep<B>) -> u32 {
+        let Some(Ok(evd)) = ep.recv_evd.map(|evd| self.evds.get(evd)) else { return 0 };
         let Some(cq) = &evd.cq else { return 0 };
-        let mut held = 0;
-        for ahead in 0..evd.completions() {
-            if let Ok(Some(completion)) = cq.peek(ahead)
-                && !completion.is_send()
-                && ep.owns(&completion)
-            {
-                held += 1;
-            }
+        let taken = |ahead: &u32| match cq.peek(*ahead) {
+            Ok(Some(completion)) => !completion.is_send() && ep.owns(&completion),
+            _ => false,
+        };
+        (0..evd.completions()).filter(taken).count() as u32
+    }
+
+    /// Buffers of an SRQ whose completions have come and have not been dequeued.
+    pub(crate) fn taken_of_srq(&self, handle: SrqHandle) -> u32 {
+        let users = self.eps.iter().filter(|(_, ep)| ep.srq == Some(handle));
+        users.map(|(_, ep)| self.buffers_taken(ep)).sum()
+    }
+
+    /// Whether an EP has no receive outstanding: of its own none, of an SRQ none that the consumer has to dequeue.
+    pub(crate) fn is_recv_idle(&self, ep: &Ep<B>) -> bool {
+        match ep.srq {
+            None => ep.receives.outstanding() == 0,
+            Some(_) => self.buffers_taken(ep) == 0,
         }
-        held
     }
 }
 

@@ -37,7 +37,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Option<()> {
         let ep = self.objects.eps.get_mut(handle).ok()?;
         // On a device that is gone nothing is connected any more.
-        if ep.state != EpState::Connected || !STRAIGHT.contains(flags) || ep.requests.is_full() {
+        if ep.state() != EpState::Connected || !STRAIGHT.contains(flags) || ep.requests.is_full() {
             return None;
         }
         let lmr = self.objects.lmrs.at((segment.lmr_context >> 16) as u16)?;
@@ -89,7 +89,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         receives: &[(u64, u64)],
     ) -> DatResult<usize> {
         let ep = self.objects.eps.get_mut(handle)?;
-        EpCall::PostRecv.in_state(ep.state)?;
+        EpCall::PostRecv.in_state(ep.state())?;
         let lmr = lmr_of(&self.objects.lmrs, lmr_context)?;
         let writable = lmr.pd == ep.pd && lmr.privileges.contains(MemPriv::LOCAL_WRITE);
         if self.device.dead || !writable || u64::from(length) > lmr.length || ep.attributes.max_recv_iov == 0
@@ -129,12 +129,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         while let Some(out) = out.get_mut(count..)
             && let Some(index) = cq.next_message()
             && let Some(ep) = self.objects.eps.at_mut(index as u16)
+            // Only then the completion is nothing but a completion.
+            && ep.state() == EpState::Connected
             && let Some(qp) = &mut ep.qp
         {
-            // Only then the completion is nothing but a completion.
-            if ep.state != EpState::Connected {
-                break;
-            }
             let taken = cq.take_messages(qp, out, |kept, length| {
                 // The device's claim is bounded by what was posted.
                 ReceivedDto { user_cookie: kept.cookie, length: length.min(Note(kept.note).length()) }

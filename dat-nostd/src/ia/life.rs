@@ -1,13 +1,15 @@
 //! Interface adapter instances: open, query, close. DAT 1.2, IA management.
 
-use driver_mlx::Platform;
+use driver_mlx::{Bar, Platform};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
 use crate::base::event::{AsyncError, EventData};
-use crate::base::handle::{EvdHandle, Handle, IaHandle};
+use crate::base::handle::{EvdHandle, Handle, IaHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::table::{OfIa, Table};
 use crate::base::types::{
     CloseFlags, CompletionFlags, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
 };
@@ -60,7 +62,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
         check_stream(&self.objects.evds, None, async_evd, EvdFlags::ASYNC, Subtype::InvalidHandleEvdAsync)?;
-        self.usable()?;
+        self.device.usable()?;
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
         // The EVD refers to its IA and the IA to its EVD: the IA comes first, with a handle that is none.
         let placeholder = async_evd.unwrap_or(EvdHandle::from_bits(0));
@@ -113,12 +115,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn ia_attributes(&self) -> IaAttributes<'_> {
-        let caps = self.device.hca.caps();
         let (major, minor, sub_minor) = self.device.hca.firmware_version();
-        let longest = 1u64 << caps.log_max_msg.clamp(12, 31);
+        let longest = self.device.longest_message();
         let count = |count: usize| count.min(i32::MAX as usize) as u32;
-        let reads_in = 1u32 << caps.log_max_ra_res_qp.min(7);
-        let reads_out = 1u32 << caps.log_max_ra_req_qp.min(7);
+        let (reads_in, reads_out) = self.device.max_reads();
         let eps = count(self.objects.eps.capacity());
         IaAttributes {
             adapter_name: self.device.name,
@@ -129,7 +129,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             firmware_version_minor: u32::from(minor) * 10_000 + u32::from(sub_minor),
             ia_address: self.device.address,
             max_eps: eps,
-            max_dto_per_ep: self.max_dtos(),
+            max_dto_per_ep: self.device.max_dtos(),
             max_rdma_read_per_ep_in: reads_in,
             max_rdma_read_per_ep_out: reads_out,
             max_evds: count(self.objects.evds.capacity()),
@@ -145,7 +145,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             max_rmr_target_address: u64::MAX,
             max_srqs: count(self.objects.shared.srqs.capacity()),
             max_ep_per_srq: eps,
-            max_recv_per_srq: self.max_srq_dtos(),
+            max_recv_per_srq: self.device.max_srq_dtos(),
             max_iov_segments_per_rdma_read: MAX_IOV as u32,
             max_iov_segments_per_rdma_write: MAX_IOV as u32,
             max_rdma_read_in: reads_in.saturating_mul(eps),
@@ -163,16 +163,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ia = self.objects.ias.get(handle)?;
         let (async_evd, own) = (ia.async_evd, ia.own_async_evd && ia.async_alive);
         if flags == CloseFlags::Graceful {
-            let used = self.objects.eps.iter().any(|(_, ep)| ep.ia == handle)
-                || self.objects.lmrs.iter().any(|(_, lmr)| lmr.ia == handle)
-                || self.objects.psps.iter().any(|(_, psp)| psp.ia == handle)
-                || self.objects.rsps.iter().any(|(_, rsp)| rsp.ia == handle)
-                || self.objects.crs.iter().any(|(_, cr)| cr.ia == handle)
-                || self.objects.shared.srqs.iter().any(|(_, srq)| srq.ia == handle)
-                || self.objects.shared.rmrs.iter().any(|(_, rmr)| rmr.ia == handle)
-                || self.objects.cnos.iter().any(|(_, cno)| cno.ia == handle)
-                || self.objects.pzs.iter().any(|(_, pz)| pz.ia == handle)
-                || self.objects.evds.iter().any(|(evd, state)| state.ia == handle && evd != async_evd);
+            let used = self.objects.are_left(handle, async_evd);
             if used {
                 return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateIaInUse));
             }
@@ -186,74 +177,36 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Destroys what belongs to an IA, whatever its state: requests, RMRs, reserved service points, EPs, SRQs, LMRs, public
-    /// service points, zones, EVDs, CNOs: each before what it refers to.
+    /// Destroys what belongs to an IA, whatever its state: each object before what it refers to.
     fn close_objects(&mut self, ia: IaHandle, async_evd: EvdHandle) {
-        for slot in 0..self.objects.crs.end() {
-            if self.objects.crs.at(slot).is_some_and(|cr| cr.ia == ia)
-                && let Some(cr) = self.objects.crs.handle_at(slot)
-            {
-                let _ = self.cr_reject(cr);
-            }
-        }
-        for slot in 0..self.objects.shared.rmrs.end() {
-            if self.objects.shared.rmrs.at(slot).is_some_and(|rmr| rmr.ia == ia)
-                && let Some(rmr) = self.objects.shared.rmrs.handle_at(slot)
-            {
-                let _ = self.rmr_free(rmr);
-            }
-        }
-        for slot in 0..self.objects.rsps.end() {
-            if self.objects.rsps.at(slot).is_some_and(|rsp| rsp.ia == ia)
-                && let Some(rsp) = self.objects.rsps.handle_at(slot)
-            {
-                let _ = self.rsp_free(rsp);
-            }
-        }
-        for slot in 0..self.objects.eps.end() {
-            if self.objects.eps.at(slot).is_some_and(|ep| ep.ia == ia)
-                && let Some(ep) = self.objects.eps.handle_at(slot)
-            {
-                let _ = self.remove_ep(ep);
-            }
-        }
-        for slot in 0..self.objects.shared.srqs.end() {
-            if self.objects.shared.srqs.at(slot).is_some_and(|srq| srq.ia == ia)
-                && let Some(srq) = self.objects.shared.srqs.handle_at(slot)
-            {
-                let _ = self.srq_free(srq);
-            }
-        }
-        for slot in 0..self.objects.lmrs.end() {
-            if self.objects.lmrs.at(slot).is_some_and(|lmr| lmr.ia == ia)
-                && let Some(lmr) = self.objects.lmrs.handle_at(slot)
-            {
-                let _ = self.lmr_free(lmr);
-            }
-        }
-        for slot in 0..self.objects.psps.end() {
-            if self.objects.psps.at(slot).is_some_and(|psp| psp.ia == ia)
-                && let Some(psp) = self.objects.psps.handle_at(slot)
-            {
-                let _ = self.psp_free(psp);
-            }
-        }
-        for slot in 0..self.objects.pzs.end() {
-            if self.objects.pzs.at(slot).is_some_and(|pz| pz.ia == ia)
-                && let Some(pz) = self.objects.pzs.handle_at(slot)
-            {
-                let _ = self.pz_free(pz);
-            }
-        }
-        for slot in 0..self.objects.evds.end() {
-            if let (Some(evd), Some(state)) = (self.objects.evds.handle_at(slot), self.objects.evds.at(slot))
-                && state.ia == ia
-                && evd != async_evd
-            {
-                let _ = self.drop_evd(evd);
-            }
-        }
+        self.free_each(ia, |objects| &objects.crs, Self::cr_reject);
+        self.free_each(ia, |objects| &objects.shared.rmrs, Self::rmr_free);
+        self.free_each(ia, |objects| &objects.rsps, Self::rsp_free);
+        self.free_each(ia, |objects| &objects.eps, Self::remove_ep);
+        self.free_each(ia, |objects| &objects.shared.srqs, Self::srq_free);
+        self.free_each(ia, |objects| &objects.lmrs, Self::lmr_free);
+        self.free_each(ia, |objects| &objects.psps, Self::psp_free);
+        self.free_each(ia, |objects| &objects.pzs, Self::pz_free);
+        // The asynchronous EVD hears of everything to the last.
+        let but_async =
+            |adapter: &mut Self, evd| if evd == async_evd { Ok(()) } else { adapter.drop_evd(evd) };
+        self.free_each(ia, |objects| &objects.evds, but_async);
         self.close_cnos(ia);
+    }
+
+    /// Visits every object that an IA has in a table, in the order of its slots.
+    fn free_each<H: Typed, T: OfIa>(
+        &mut self,
+        ia: IaHandle,
+        table: for<'a> fn(&'a Objects<'s, P::Bar>) -> &'a Table<'s, H, T>,
+        free: impl Fn(&mut Self, H) -> DatResult<()>,
+    ) {
+        let mut from = 0;
+        while let Some(handle) = table(&self.objects).next_of(ia, from) {
+            from = handle.any().slot().saturating_add(1);
+            // What the device refuses to destroy ends with the adapter.
+            let _ = free(self, handle);
+        }
     }
 
     /// Queues an asynchronous error on the EVD of one IA, or of all.
@@ -286,6 +239,25 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             self.post_event(evd, EventData::Async { error, handle: about, reason });
         }
+    }
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Whether an IA has anything but its asynchronous EVD.
+    fn are_left(&self, ia: IaHandle, async_evd: EvdHandle) -> bool {
+        fn any<H: Typed, T: OfIa>(table: &Table<'_, H, T>, ia: IaHandle) -> bool {
+            table.next_of(ia, 0).is_some()
+        }
+        any(&self.eps, ia)
+            || any(&self.lmrs, ia)
+            || any(&self.psps, ia)
+            || any(&self.rsps, ia)
+            || any(&self.crs, ia)
+            || any(&self.shared.srqs, ia)
+            || any(&self.shared.rmrs, ia)
+            || any(&self.cnos, ia)
+            || any(&self.pzs, ia)
+            || self.evds.iter().any(|(evd, state)| state.ia == ia && evd != async_evd)
     }
 }
 

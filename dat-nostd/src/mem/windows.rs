@@ -102,7 +102,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let wrong = |argument| DatReturn::error(ReturnType::InvalidParameter, argument);
         let window = self.objects.shared.rmrs.get(rmr)?;
         let endpoint = self.objects.eps.get(ep)?;
-        let effect = EpCall::Bind.in_state(endpoint.state)?;
+        let effect = EpCall::Bind.in_state(endpoint.state())?;
         check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags)?;
         let takes_binds = endpoint.request_evd.is_some_and(|evd| {
             self.objects.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND))
@@ -187,7 +187,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         ep.requests.posted();
         ep.suppressed = 0;
-        if ep.state == crate::base::types::EpState::Connected {
+        if ep.state() == crate::base::types::EpState::Connected {
             window.window = next;
         }
         Ok(next.rkey.get())

@@ -1,20 +1,22 @@
 //! Shared receive queues: create, post, resize, query, free. DAT 1.2, SRQ management.
 
-use driver_mlx::{LKey, Pd, Platform, Sge, SrqConfig, SrqNumber};
+use driver_mlx::{Bar, LKey, Pd, Platform, Sge, SrqConfig, SrqNumber};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::attr::{EpAttributes, SrqAttributes, SrqParameters};
 use crate::base::event::AsyncError;
 use crate::base::handle::{EpHandle, EvdHandle, HandleType, IaHandle, PzHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{SrqCall, SrqEvent, SrqState};
 use crate::base::types::{EpState, LmrTriplet};
+use crate::ep::attr::Counts;
 use crate::ep::dto::post_error;
 use crate::ep::endpoint::MAX_IOV;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::mem::lmr::{creation_error, lmr_of};
-use crate::srq::queue::{LEAST_DTOS, MAX_SRQ_DTOS, Srq, bad, bad_attributes};
+use crate::srq::queue::{LEAST_DTOS, Srq, bad, bad_attributes};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_srq_create`.
@@ -32,20 +34,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.ias.get(ia)?;
         let pd = self.zone(pz, ia)?;
         let wrong = attributes.max_recv_dtos == 0
-            || attributes.max_recv_dtos > self.max_srq_dtos()
+            || attributes.max_recv_dtos > self.device.max_srq_dtos()
             || attributes.max_recv_iov == 0
             || attributes.max_recv_iov > MAX_IOV as u32
             || attributes.low_watermark != 0;
         if wrong {
             return Err(bad(Subtype::InvalidArg3));
         }
-        self.usable()?;
+        self.device.usable()?;
         if self.objects.shared.srqs.len() >= self.objects.shared.srqs.capacity() {
             return Err(FULL);
         }
         let config = SrqConfig {
             pd,
-            max_wr: attributes.max_recv_dtos.max(LEAST_DTOS).min(self.max_srq_dtos()),
+            max_wr: attributes.max_recv_dtos.max(LEAST_DTOS).min(self.device.max_srq_dtos()),
             max_sge: attributes.max_recv_iov,
         };
         let queue = self
@@ -71,11 +73,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(handle)
     }
 
-    /// Buffers that an SRQ may be asked to hold.
-    pub(crate) fn max_srq_dtos(&self) -> u32 {
-        MAX_SRQ_DTOS.min((1 << self.device.hca.caps().log_max_srq_sz.min(15)) - 1)
-    }
-
     /// `dat_srq_query`.
     ///
     /// # Errors
@@ -83,7 +80,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn srq_query(&self, handle: SrqHandle) -> DatResult<SrqParameters> {
         let srq = self.objects.shared.srqs.get(handle)?;
         let outstanding = u32::from(srq.queue.outstanding());
-        let available = outstanding.saturating_sub(self.taken_of_srq(handle));
+        let available = outstanding.saturating_sub(self.objects.taken_of_srq(handle));
         Ok(SrqParameters {
             ia: srq.ia,
             state: srq.state,
@@ -105,14 +102,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn srq_resize(&mut self, handle: SrqHandle, max_recv_dtos: u32) -> DatResult<()> {
         const FULL: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq);
         let srq = self.objects.shared.srqs.get(handle)?;
-        if max_recv_dtos == 0 || max_recv_dtos > self.max_srq_dtos() {
+        if max_recv_dtos == 0 || max_recv_dtos > self.device.max_srq_dtos() {
             return Err(bad(Subtype::InvalidArg2));
         }
         SrqCall::Resize.in_state(srq.state)?;
         if max_recv_dtos < u32::from(srq.queue.outstanding()) || max_recv_dtos < srq.low_watermark {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateSrqInUse));
         }
-        self.usable()?;
+        self.device.usable()?;
         let fits = max_recv_dtos <= u32::from(srq.queue.capacity());
         if !fits && (srq.users > 0 || srq.queue.outstanding() > 0) {
             return Err(FULL);
@@ -129,6 +126,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
             srq.armed = false;
             // Nothing uses the old one.
             let _ = self.device.hca.destroy_srq(old);
+        }
+        if self.objects.is_sunk(handle) {
+            self.make_room_in_sink(handle, max_recv_dtos)?;
         }
         self.reserve_for_srq(handle, max_recv_dtos)?;
         self.objects.shared.srqs.get_mut(handle)?.max_recv_dtos = max_recv_dtos;
@@ -170,7 +170,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(bad(Subtype::InvalidArg2));
         }
         SrqCall::SetLowWatermark.in_state(srq.state)?;
-        self.usable()?;
+        self.device.usable()?;
         let below = (self.srq_query(handle)?.available_dto_count as u32) < low_watermark;
         let srq = self.objects.shared.srqs.get_mut(handle)?;
         // The device would tell when the next one is taken, and we know now.
@@ -232,12 +232,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// `dat_ep_create_with_srq`: an EP whose receives come from an SRQ; `ep_post_recv` on it is INVALID_STATE. `max_recv_dtos` and
-    /// `max_recv_iov` of the attributes mean nothing then; `srq_soft_hw` is the first soft high watermark.
+    /// `dat_ep_create_with_srq`: an EP whose receives come from an SRQ; `ep_post_recv` on it is INVALID_STATE. `max_recv_dtos` of the
+    /// attributes is kept as given, 0 and [`HW_DEFAULT`](crate::HW_DEFAULT) too, and `max_recv_iov` is ignored; `srq_soft_hw` is the
+    /// first soft high watermark. Without a receive EVD the consumer hears nothing of receives: their buffers are free again when the
+    /// adapter is polled.
     ///
     /// # Errors
-    /// As `ep_create`; INVALID_HANDLE (SRQ; EVD_RECV if there is none); INVALID_PARAMETER if the EP's protection zone is not the
-    /// SRQ's (ARG2).
+    /// As `ep_create`; INVALID_HANDLE (SRQ); INVALID_PARAMETER if the EP's protection zone is not the SRQ's (ARG2).
     #[allow(clippy::too_many_arguments)]
     pub fn ep_create_with_srq(
         &mut self,
@@ -253,34 +254,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.ias.get(ia)?;
         let pd = self.zone(pz, ia)?;
         let streams = Streams { recv: recv_evd, request: request_evd, connect: connect_evd };
-        self.check_streams(ia, &streams)?;
+        self.objects.check_streams(ia, &streams)?;
         let state = self.objects.shared.srqs.get(srq)?.state;
         self.objects.shared.srqs.get(srq)?.ia.check(ia, HandleType::Srq)?;
-        if recv_evd.is_none() {
-            return Err(DatReturn::error(ReturnType::InvalidHandle, Subtype::InvalidHandleEvdRecv));
-        }
-        self.check_srq_zone(srq, pd)?;
-        let attributes = EpAttributes { max_recv_dtos: attributes.max_recv_dtos.max(1), ..*attributes };
-        let attributes = self.check_attributes(&streams, Some(&attributes), false, BAD)?;
-        self.check_notification(&streams, &attributes, BAD)?;
+        self.objects.check_srq_zone(srq, pd)?;
+        let attributes = self.device.check_attributes(&streams, Some(attributes), Counts::OnSrq, BAD)?;
+        self.objects.check_notification(&streams, &attributes, BAD)?;
         SrqCall::Attach.in_state(state)?;
         let plan = Plan { pd, streams, srq: Some(srq), attributes };
         self.create_ep(ia, Some(pz), &plan, EpState::Unconnected)
-    }
-
-    /// Whether EPs of this protection domain may be on an SRQ.
-    pub(crate) fn check_srq_zone(&self, srq: SrqHandle, pd: Pd) -> DatResult<()> {
-        if self.objects.shared.srqs.get(srq)?.pd == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
-    }
-
-    /// Buffers of an SRQ whose completions have come and have not been dequeued.
-    fn taken_of_srq(&self, handle: SrqHandle) -> u32 {
-        self.objects
-            .eps
-            .iter()
-            .filter(|(_, ep)| ep.srq == Some(handle))
-            .map(|(_, ep)| self.buffers_held(ep))
-            .sum()
     }
 
     /// What the device tells of an SRQ.
@@ -303,5 +285,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         srq.state = state;
         let ia = srq.ia;
         self.async_event(Some(ia), AsyncError::ProviderInternalError, handle.into(), reason);
+    }
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Whether EPs of this protection domain may be on an SRQ.
+    pub(crate) fn check_srq_zone(&self, srq: SrqHandle, pd: Pd) -> DatResult<()> {
+        if self.shared.srqs.get(srq)?.pd == pd { Ok(()) } else { Err(bad(Subtype::InvalidArg2)) }
     }
 }

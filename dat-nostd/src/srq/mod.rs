@@ -2,3 +2,4 @@
 
 pub(crate) mod life;
 pub(crate) mod queue;
+pub(crate) mod sink;

@@ -199,7 +199,7 @@ pub const ROWS: &[Row] = &[
     }),
     impossible("ep_recv_query", ModelNotSupported, "neither count is supported", "both are"),
     impossible("ep_recv_query", InvalidParameter, "listed, without a parameter to be wrong", "there is none"),
-    succeeds("ep_recv_query", "receives posted, less those completed", |b| {
+    succeeds("ep_recv_query", "receives posted, less those completed, dequeued or not", |b| {
         let (h, t) = (b.here, b.there);
         let (ep, peer) = b.connection();
         for cookie in 0..5 {
@@ -207,11 +207,30 @@ pub const ROWS: &[Row] = &[
         }
         assert_eq!(ok!(b, ep_recv_query(ep)).nbufs_allocated, 5);
         b.net.nodes[1].ep_post_send(peer, &[t.segment(0, 8)], 1, NONE).unwrap();
+        b.settle();
+        assert_eq!(ok!(b, ep_recv_query(ep)).nbufs_allocated, 4, "completed, and not dequeued");
         b.net.dto(0, h.recv);
         let found = ok!(b, ep_recv_query(ep));
         assert_eq!(found.nbufs_allocated, 4);
         assert!(found.bufs_alloc_span >= found.nbufs_allocated);
     }),
+    succeeds(
+        "ep_recv_query",
+        "on an SRQ: unknown while messages can come, as the page allows; none before",
+        |b| {
+            let (_, ep) = b.shared();
+            assert_eq!(ok!(b, ep_recv_query(ep)), EpRecvInfo { nbufs_allocated: 0, bufs_alloc_span: 0 });
+            let (cr, peer) = b.request();
+            b.a().cr_accept(cr, Some(ep), b"").unwrap();
+            assert_eq!(b.connection_event(0, ep), ConnectionEvent::Established);
+            assert_eq!(b.connection_event(1, peer), ConnectionEvent::Established);
+            let unknown = EpRecvInfo { nbufs_allocated: VALUE_UNKNOWN, bufs_alloc_span: VALUE_UNKNOWN };
+            assert_eq!(ok!(b, ep_recv_query(ep)), unknown);
+            b.a().ep_disconnect(ep, CloseFlags::Abrupt).unwrap();
+            assert_eq!(b.connection_event(0, ep), ConnectionEvent::Disconnected);
+            assert_eq!(ok!(b, ep_recv_query(ep)).nbufs_allocated, 0);
+        },
+    ),
     refused_as("ep_set_watermark", InvalidHandle, Subtype::InvalidHandleEp, "no EP", |b| {
         no_eps(b).into_iter().map(|ep| call!(ep_set_watermark(ep, 1, 1))).collect()
     }),
@@ -224,12 +243,12 @@ pub const ROWS: &[Row] = &[
             call!(ep_set_watermark(ep, 5, i32::MIN)),
         ]
     }),
-    refused("ep_set_watermark", ModelNotSupported, "the EP is on no SRQ", |b| {
-        let ep = b.endpoint();
-        vec![call!(ep_set_watermark(ep, 1, WATERMARK_INFINITE)), call!(ep_set_watermark(ep, -1, -1))]
-    }),
-    succeeds("ep_set_watermark", "in every state, any value", |b| {
-        let (_, ep) = b.shared();
+    impossible("ep_set_watermark", ModelNotSupported, "the provider has no high watermarks", "it has"),
+    succeeds("ep_set_watermark", "any value, on an SRQ and on the EP's own receive queue", |b| {
+        let ((_, ep), own) = (b.shared(), b.endpoint());
+        for (soft, hard) in [(1, 2), (0, WATERMARK_INFINITE), (WATERMARK_INFINITE, i32::MAX), (-1, -1)] {
+            ok!(b, ep_set_watermark(own, soft, hard));
+        }
         for (soft, hard) in [(1, 2), (0, WATERMARK_INFINITE), (WATERMARK_INFINITE, i32::MAX), (-1, -1)] {
             ok!(b, ep_set_watermark(ep, soft, hard));
         }

@@ -48,16 +48,14 @@ pub const ROWS: &[Row] = &[
         "ep_create_with_srq",
         InvalidHandle,
         Subtype::InvalidHandleEvdRecv,
-        "the receive EVD is none, missing, or takes no DTO completions",
+        "the receive EVD given is none, or takes no DTO completions",
         |b| {
             let (h, srq) = (b.here, srq(b));
             let (request, connect) = (Some(h.request), Some(h.connect));
-            let mut calls: Vec<Call> = evds(b, &[h.connect, h.cr])
+            evds(b, &[h.connect, h.cr])
                 .into_iter()
                 .map(|evd| call!(ep_create_with_srq(h.ia, h.pz, Some(evd), request, connect, srq, &DEFAULT)))
-                .collect();
-            calls.push(call!(ep_create_with_srq(h.ia, h.pz, None, request, connect, srq, &DEFAULT)));
-            calls
+                .collect()
         },
     ),
     refused_as(
@@ -151,6 +149,21 @@ pub const ROWS: &[Row] = &[
         assert_eq!(b.a().ep_query(ep).unwrap().srq, Some(srq));
         let error = b.a().ep_post_recv(ep, &[], 1, NONE).unwrap_err();
         assert!(error.is(InvalidState), "{error}");
+    }),
+    succeeds("ep_create_with_srq", "max_recv_dtos as asked, 0 and DAT_HW_DEFAULT too; no receive EVD", |b| {
+        let b = &mut *b;
+        *b = Bench::new();
+        let (h, srq) = (b.here, srq(b));
+        let (request, connect) = (Some(h.request), Some(h.connect));
+        for max_recv_dtos in [0, 1, 7, HW_DEFAULT] {
+            for recv in [Some(h.recv), None] {
+                let asked = EpAttributes { max_recv_dtos, max_recv_iov: 1000, ..DEFAULT };
+                let ep = ok!(b, ep_create_with_srq(h.ia, h.pz, recv, request, connect, srq, &asked));
+                let found = b.a().ep_query(ep).unwrap();
+                assert_eq!((found.attributes.max_recv_dtos, found.recv_evd), (max_recv_dtos, recv));
+                b.a().ep_free(ep).unwrap();
+            }
+        }
     }),
     refused_as("srq_create", InvalidHandle, Subtype::InvalidHandleIa, "no IA", |b| {
         let h = b.here;

@@ -1,5 +1,5 @@
 //! Every call in every state of an endpoint (uDAPL 1.2, the state tables of each call), compared with what happens and
-//! with the crate's own table. (An endpoint of the provider, TEN, is on no shared receive queue, so it takes no watermarks.)
+//! with the crate's own table.
 
 use crate::bench::{ALL_STATES, Bench, NONE};
 use crate::common::address;
@@ -26,7 +26,7 @@ const TABLE: &str = "
     | get_status                   | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
     | contexts                     | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
     | recv_query                   | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
-    | set_watermark                | ok    | ok    | ok    | ok    | -     | ok    | ok    | ok    | ok    |
+    | set_watermark                | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    | ok    |
     | modify PZ                    | ok    | x     | x     | x     | ok    | x     | x     | x     | x     |
     | modify EVDs and attributes   | ok    | ok    | ok    | x     | ok    | x     | x     | x     | x     |
     | modify specific attributes   | ok    | x     | x     | x     | x     | x     | x     | x     | x     |
@@ -357,6 +357,7 @@ fn modify() {
 #[test]
 fn watermarks() {
     walk("recv_query", same, |b, ep| b.a().ep_recv_query(ep).map(|_| ()));
+    walk("set_watermark", same, |b, ep| b.a().ep_set_watermark(ep, 3, 5));
     walk_on(Bench::on_shared_queue, "set_watermark", same, |b, ep| b.a().ep_set_watermark(ep, 3, 5));
     walk_on(Bench::on_shared_queue, "recv_query", same, |b, ep| b.a().ep_recv_query(ep).map(|_| ()));
 }

@@ -37,7 +37,7 @@ impl CmConfig {
 }
 
 /// Names a connection: slot and generation, so a stale one is an error and never another connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnId {
     pub(super) slot: u16,
     pub(super) generation: u32,

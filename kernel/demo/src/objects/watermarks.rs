@@ -60,9 +60,10 @@ impl Keeper {
         Ok(Self { srq, ep, recv, up, broken, step: 0, asked, low: 0, soft: 0, received: 0 })
     }
 
+    /// Buffers whose messages have come and that nobody has dequeued.
     fn held<P: Platform>(&self, scene: &Scene<'_, '_, P>) -> Result<u64, DemoError> {
-        let info = scene.adapter.ep_recv_query(self.ep).in_call("ep_recv_query")?;
-        Ok(info.nbufs_allocated as u64)
+        let queue = scene.adapter.srq_query(self.srq).in_call("srq_query")?;
+        Ok((queue.outstanding_dto_count - queue.available_dto_count) as u64)
     }
 }
 

@@ -1,0 +1,151 @@
+//! What an endpoint refers to: checks of its EVDs, the room that it reserves in their CQs, the users that it counts as.
+
+use driver_mlx::Bar;
+
+use crate::adapter::objects::Objects;
+use crate::base::attr::EpAttributes;
+use crate::base::event::EventData;
+use crate::base::handle::{EpHandle, EvdHandle, IaHandle};
+use crate::base::ret::{DatResult, DatReturn, Subtype};
+use crate::base::states::EpEvent;
+use crate::base::types::EvdFlags;
+use crate::ep::endpoint::Ep;
+use crate::ep::plan::Plan;
+use crate::ep::streams::{Streams, notification, request_notification, reservations};
+use crate::evd::dispatcher::{Notification, check_stream};
+
+impl<B: Bar> Objects<'_, B> {
+    /// Whether the EVDs live and take the streams.
+    pub(crate) fn check_streams(&self, ia: IaHandle, streams: &Streams) -> DatResult<()> {
+        for (evd, flag, subtype) in [
+            (streams.recv, EvdFlags::DTO, Subtype::InvalidHandleEvdRecv),
+            (streams.request, EvdFlags::DTO, Subtype::InvalidHandleEvdRequest),
+            (streams.connect, EvdFlags::CONNECTION, Subtype::InvalidHandleEvdConn),
+        ] {
+            check_stream(&self.evds, Some(ia), evd, flag, subtype)?;
+        }
+        Ok(())
+    }
+
+    /// Moves an EP by an event that ends nothing, if it means something in its state.
+    pub(crate) fn move_ep(&mut self, ep: EpHandle, event: EpEvent) {
+        if let Ok(ep) = self.eps.get_mut(ep) {
+            let _ = ep.take(event);
+        }
+    }
+
+    /// Drops queued connection events of an EP, so that no event carries a dead handle.
+    pub(crate) fn forget_events(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        let Some(Ok(evd)) = ep.connect_evd.map(|evd| self.evds.get_mut(evd)) else { return };
+        self.events.retain(
+            &mut evd.queue,
+            |data| !matches!(data, EventData::Connection { ep, .. } if *ep == handle),
+        );
+    }
+
+    /// The rules for EPs that share an EVD (DAT 1.2, completion flags): one mode for all streams, and only the threshold mode
+    /// on an EVD with other streams.
+    pub(crate) fn check_notification(
+        &self,
+        streams: &Streams,
+        attributes: &EpAttributes,
+        bad: DatReturn,
+    ) -> DatResult<()> {
+        let recv = notification(attributes.recv_completion_flags);
+        let request = request_notification(attributes);
+        if streams.recv.is_some() && streams.recv == streams.request && recv != request {
+            return Err(bad);
+        }
+        let completions = EvdFlags::DTO | EvdFlags::RMR_BIND;
+        for (evd, mode) in [(streams.recv, recv), (streams.request, request)] {
+            let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { continue };
+            let mixed = !completions.contains(evd.flags) && mode != Notification::Threshold;
+            if mixed || evd.dto_streams > 0 && evd.notification != mode {
+                return Err(bad);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the EVDs' CQs have room for what an EP may have outstanding.
+    pub(crate) fn can_reserve(&self, streams: &Streams, requests: u32, receives: u32) -> bool {
+        let room = |evd: Option<EvdHandle>, count: u32| match evd.map(|evd| self.evds.get(evd)) {
+            Some(Ok(evd)) => evd.unreserved() >= count,
+            _ => count == 0,
+        };
+        if streams.recv == streams.request {
+            room(streams.recv, receives + requests)
+        } else {
+            room(streams.recv, receives) && room(streams.request, requests)
+        }
+    }
+
+    /// Completions that an EP may cause in its EVDs' CQs: of requests, and of receives. EPs that share an SRQ and a receive EVD
+    /// have together as many receives as the SRQ holds, which the first of them reserves and the last gives back.
+    pub(crate) fn places_needed(&self, this: Option<EpHandle>, plan: &Plan) -> (u32, u32) {
+        let streams = &plan.streams;
+        let (requests, receives) = reservations(&plan.attributes, streams);
+        let Some(srq) = plan.srq else { return (requests, receives) };
+        if streams.recv.is_none() {
+            return (requests, 0);
+        }
+        let others = |(handle, ep): (EpHandle, &Ep<B>)| {
+            Some(handle) != this && ep.srq == Some(srq) && ep.recv_evd == streams.recv
+        };
+        let shared = self.eps.iter().any(others);
+        let whole = self.shared.srqs.get(srq).map_or(0, |srq| srq.completions());
+        (requests, if shared { 0 } else { whole })
+    }
+
+    /// Counts a new EP in at what it refers to.
+    pub(crate) fn attach(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
+        let streams = [
+            (ep.recv_evd, receives, Some(notification(ep.attributes.recv_completion_flags))),
+            (ep.request_evd, requests, Some(request_notification(&ep.attributes))),
+            (ep.connect_evd, 0, None),
+        ];
+        for (evd, reserved, notification) in streams {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.users += 1;
+                evd.reserved += reserved;
+                if let Some(notification) = notification {
+                    evd.notification = notification;
+                    evd.dto_streams += 1;
+                }
+            }
+        }
+        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
+            pz.users += 1;
+        }
+        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            srq.users += 1;
+        }
+    }
+
+    /// Counts an EP out.
+    pub(crate) fn detach(&mut self, handle: EpHandle) {
+        let Ok(ep) = self.eps.get(handle) else { return };
+        let (requests, receives) = self.places_needed(Some(handle), &ep.shape());
+        let streams =
+            [(ep.recv_evd, receives, true), (ep.request_evd, requests, true), (ep.connect_evd, 0, false)];
+        for (evd, reserved, dto) in streams {
+            if let Some(Ok(evd)) = evd.map(|evd| self.evds.get_mut(evd)) {
+                evd.users = evd.users.saturating_sub(1);
+                evd.reserved = evd.reserved.saturating_sub(reserved);
+                evd.dto_streams = evd.dto_streams.saturating_sub(u32::from(dto));
+                if evd.dto_streams == 0 {
+                    evd.notification = Notification::Threshold;
+                }
+            }
+        }
+        if let Some(Ok(pz)) = ep.pz.map(|pz| self.pzs.get_mut(pz)) {
+            pz.users = pz.users.saturating_sub(1);
+        }
+        if let Some(Ok(srq)) = ep.srq.map(|srq| self.shared.srqs.get_mut(srq)) {
+            srq.users = srq.users.saturating_sub(1);
+        }
+    }
+}
