@@ -29,7 +29,7 @@ pub enum Level {
     Oracle,
     /// Unmodified Linux guests: the target `linux`.
     Linux,
-    /// Parts under Miri; needs the nightly toolchain with that component.
+    /// The libraries' unit tests and a short world under Miri.
     Miri,
 }
 
@@ -71,6 +71,7 @@ impl Level {
         match self {
             Self::Boot => setup::qemu().map(drop),
             Self::Oracle => setup::program("tshark", "tshark"),
+            Self::Miri => setup::miri(),
             Self::Linux => {
                 setup::qemu()?;
                 Kernel::ALL.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
@@ -129,7 +130,7 @@ pub fn skip(reason: &str) {
 
 /// How many passed, failed and were skipped: tests, and steps that are no tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
+pub struct Count {
     passed: u64,
     failed: u64,
     skipped: u64,
@@ -143,7 +144,17 @@ impl std::fmt::Display for Count {
 }
 
 impl Count {
-    fn add(&mut self, other: Self) {
+    /// One step that passed.
+    pub(crate) const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    /// One step that failed.
+    pub(crate) const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+
+    /// Whether anything failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed > 0
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
@@ -171,13 +182,24 @@ impl Count {
 /// # Errors
 /// Something failed; everything else has still run.
 pub fn test(levels: &[Level], long: bool) -> Result<()> {
+    let total = run(levels, long)?;
+    println!("{total}");
+    if total.failed() { Err(Error::Program("there were failures".into())) } else { Ok(()) }
+}
+
+/// Runs `levels` and counts.
+///
+/// # Errors
+/// A level cannot run at all.
+pub(crate) fn run(levels: &[Level], long: bool) -> Result<Count> {
     let started = Instant::now();
     let bare_metal = [Level::Boot, Level::Oracle, Level::Linux, Level::NoStd, Level::Lint];
     if levels.iter().any(|level| bare_metal.contains(level)) {
         setup::rust_targets()?;
     }
     let mut total = Count::default();
-    for &level in levels {
+    for (number, &level) in (1..).zip(levels) {
+        println!("level {} ({number} of {})", level.name(), levels.len());
         let began = Instant::now();
         let count = match level.prepare() {
             Ok(()) => run_level(level, long)?,
@@ -191,8 +213,19 @@ pub fn test(levels: &[Level], long: bool) -> Result<()> {
         total.add(count);
     }
     println!("all levels in {:.0} s", started.elapsed().as_secs_f64());
-    println!("{total}");
-    if total.failed == 0 { Ok(()) } else { Err(Error::Program("there were failures".into())) }
+    Ok(total)
+}
+
+/// The demonstration's workload in one process, on a bad fabric, from all its seeds. Other full lengths take too long for each
+/// change.
+///
+/// # Errors
+/// Cargo cannot be started.
+pub(crate) fn demonstration() -> Result<Count> {
+    let count =
+        cargo(&["test", "--quiet", "--package", "tests", "--test", "in_process", "--", "demo::"], true)?;
+    // A filter that finds no test would pass.
+    Ok(if count.passed == 0 { Count::FAILED } else { count })
 }
 
 fn run_level(level: Level, long: bool) -> Result<Count> {
@@ -215,10 +248,10 @@ const JUDGE_CIRCLES: bool = false;
 fn import_circles() -> Count {
     println!("level lint: import circles");
     match Graph::of_project().and_then(|graph| graph.judge()) {
-        Ok(()) => Count { passed: 1, ..Count::default() },
+        Ok(()) => Count::PASSED,
         Err(error) => {
             eprintln!("{error}");
-            Count { failed: 1, ..Count::default() }
+            Count::FAILED
         }
     }
 }
@@ -255,9 +288,10 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             vec![words(&format!("test --package tests --test {target}{serial}"))]
         }
         Level::Miri => {
-            vec![words(
-                "+nightly miri test --package ib-types --package mlx5-prm --package ib-mgmt --package driver-mlx --lib",
-            )]
+            let libraries = "--package ib-types --package mlx5-prm --package ib-mgmt --package driver-mlx --package dat-nostd --lib";
+            ["--package harness --test short", libraries]
+                .map(|what| words(&format!("+{} miri test {what}", setup::MIRI_TOOLCHAIN)))
+                .to_vec()
         }
     }
 }
@@ -283,6 +317,17 @@ fn cargo_command() -> Command {
     command
 }
 
+/// What Miri is told.
+const MIRI_FLAGS: [&str; 4] = [
+    // A device address is a number.
+    "-Zmiri-permissive-provenance",
+    // Of atomic accesses of several sizes to the same bytes, as DMA memory has them, Miri can find races but no stale values.
+    "-Zmiri-disable-weak-memory-emulation",
+    // The machine is out of reach: random tests must not look for failures of earlier days, and take few cases.
+    "-Zmiri-env-set=PROPTEST_DISABLE_FAILURE_PERSISTENCE=true",
+    "-Zmiri-env-set=PROPTEST_CASES=4",
+];
+
 /// The longest that one call of cargo may take.
 const CARGO_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
@@ -297,6 +342,9 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
     }
     if long {
         command.env(LONG_VARIABLE, "1");
+    }
+    if arguments.get(1) == Some(&"miri") {
+        command.env("MIRIFLAGS", MIRI_FLAGS.join(" "));
     }
     if arguments.first() == Some(&"doc") {
         command.env("RUSTDOCFLAGS", "-D warnings");

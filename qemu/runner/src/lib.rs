@@ -13,10 +13,11 @@
 //! | [`vfio`], [`serve`] | emulated HCAs over vfio-user |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
-//! | [`levels`] | `cargo xtask test` and `bench` |
+//! | [`levels`], [`ci`] | `cargo xtask test` and `bench`; all that a change has to pass |
 //! | [`graph`] | which source files use which, and the circles among them |
 
 pub mod cache;
+pub mod ci;
 pub mod console;
 pub mod debian;
 pub mod defmt_log;

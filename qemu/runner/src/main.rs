@@ -32,6 +32,7 @@ usage: cargo xtask COMMAND [OPTION]...
               --long          full lengths
   bench     instructions per operation
               --report FILE   as JSON
+  ci        all that a change has to pass: lint, bench, Miri, the tests
   graph     the import circles among the source files of the driver and of DAT
               [FILE]...       in place of that what these files use and are used by, as in ep/mod.rs
   boot      one unikernel without HCA, or with one
@@ -98,6 +99,7 @@ fn run() -> Result<ExitCode> {
         "test" => test(arguments),
         "bench" => bench(arguments),
         "graph" => graph(arguments),
+        "ci" => ci(arguments),
         _ => Err(Error::Usage(format!("unknown command {command}"))),
     }
 }
@@ -323,6 +325,14 @@ fn graph(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         }
     }
     runner::graph::print(&files)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ci(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    if let Some(other) = arguments.next().map_err(usage)? {
+        return Err(usage(other.unexpected()));
+    }
+    runner::ci::run()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -77,6 +77,38 @@ pub fn rust_targets() -> Result<()> {
     }
 }
 
+/// The toolchain that has Miri: it is in no stable one.
+pub const MIRI_TOOLCHAIN: &str = "nightly-2026-03-01";
+
+/// Makes sure that Miri is installed, with the standard library that it interprets.
+///
+/// # Errors
+/// [`Error::Missing`]: rustup is missing or cannot install the toolchain.
+pub fn miri() -> Result<()> {
+    let missing = |what| Error::Missing {
+        what,
+        remedy: format!("install the toolchain {MIRI_TOOLCHAIN} with the components miri and rust-src"),
+    };
+    let toolchain = format!("+{MIRI_TOOLCHAIN}");
+    let prepare = || {
+        let mut command = Command::new("cargo");
+        command.current_dir(crate::cache::root()).args([&toolchain, "miri", "setup"]).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if prepare() {
+        return Ok(());
+    }
+    let words =
+        ["toolchain", "install", MIRI_TOOLCHAIN, "--profile", "minimal", "-c", "miri", "-c", "rust-src"];
+    eprintln!("setup: rustup {}", words.join(" "));
+    match Command::new("rustup").args(words).stdin(Stdio::null()).status() {
+        Ok(status) if status.success() && prepare() => Ok(()),
+        Ok(status) => Err(missing(format!("Miri cannot be set up (rustup: {status})"))),
+        Err(error) => Err(missing(format!("cannot start rustup: {error}"))),
+    }
+}
+
 /// Makes sure that `program` is installed, from the Debian package `package` if need be.
 ///
 /// # Errors

@@ -71,11 +71,11 @@ pub fn boot(
         .filter(|&other| other != node)
         .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
         .collect();
-    let storage = Box::leak(Box::new(Tables::new()));
+    let storage = crate::keep(Tables::new());
     let config = AdapterConfig {
         generation,
         hca: HCA,
-        ..AdapterConfig::new("ib0", address(node), neighbours.leak(), node_seed(seed, node))
+        ..AdapterConfig::new("ib0", address(node), crate::keep(neighbours), node_seed(seed, node))
     };
     Adapter::open(platform, region, storage.parts(), &config)
 }

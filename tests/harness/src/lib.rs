@@ -4,6 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`memory`] | a node's DMA region, as the node and as its HCA see it |
+//! | [`keep`] | what stays for the rest of the process on purpose |
 //! | [`world`] | clock, devices, fabric, scheduler |
 //! | [`platform`] | [`driver_mlx::Platform`] on the world |
 //! | [`node`] | a node: brought up, port Active |
@@ -18,6 +19,7 @@
 //! library's ordinary build depends on it.
 
 pub mod dat;
+mod kept;
 pub mod memory;
 pub mod net;
 pub mod node;
@@ -29,6 +31,7 @@ pub mod seeds;
 pub mod verbs;
 pub mod world;
 
+pub use kept::keep;
 pub use memory::Memory;
 pub use node::Node;
 pub use platform::{ModelBar, ModelPlatform};

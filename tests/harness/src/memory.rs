@@ -35,6 +35,7 @@ impl Memory {
         if allocation.is_null() {
             handle_alloc_error(layout);
         }
+        crate::kept::remember(allocation);
         let before = allocation.addr().wrapping_neg() % ALIGNMENT;
         // SAFETY: `before` is less than the `ALIGNMENT` bytes that were allocated beyond `len`.
         let va = unsafe { allocation.add(before) };

@@ -64,12 +64,12 @@ impl Net {
         let attached: Vec<_> =
             (0..count).map(|node| world.attach(Profile::node(node as u16), memory)).collect();
         let neighbours: Vec<Neighbour> = (0..count + 1).map(|node| (address(node), gid(node))).collect();
-        let neighbours: &'static [Neighbour] = neighbours.leak();
+        let neighbours: &'static [Neighbour] = crate::keep(neighbours);
         let nodes = attached
             .into_iter()
             .enumerate()
             .map(|(node, (platform, region))| {
-                let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
+                let storage: &'static mut Storage = crate::keep(Storage::new());
                 let seed = u128::from(config.seed) << 8 | node as u128;
                 let config = AdapterConfig {
                     id: node as u8,

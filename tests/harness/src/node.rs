@@ -40,7 +40,7 @@ impl Node {
     /// Those of bring-up.
     pub fn bring_up_on(platform: ModelPlatform, region: DmaRegion, config: &Config) -> Result<Self, Error> {
         let index = platform.node();
-        let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+        let storage = crate::keep(HcaStorage::<BLOCKS>::new());
         Ok(Self { hca: Hca::bring_up(platform, region, storage.parts(), config)?, index })
     }
 

@@ -29,7 +29,7 @@ impl fmt::Debug for ModelBar {
 impl ModelBar {
     /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
     pub(crate) fn new(port: Arc<BarPort>) -> Self {
-        Self(Box::leak(Box::new(Registers { port, gone: Cell::new(false) })))
+        Self(crate::keep(Registers { port, gone: Cell::new(false) }))
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {

@@ -42,7 +42,7 @@ impl Nodes {
         let rds = adapters
             .iter_mut()
             .map(|adapter| {
-                let storage = Box::leak(Box::new(RdsStorage::<4, 4, 1024>::new()));
+                let storage = crate::keep(RdsStorage::<4, 4, 1024>::new());
                 Rds::start(adapter, storage.parts(), settings).expect("starts")
             })
             .collect();
