@@ -8,7 +8,7 @@
 //! use dat_nostd::*;
 //!
 //! /// Waits for a connection on port 7471, takes one message into `memory` and says how long it is.
-//! fn serve<P: Platform>(adapter: &mut Adapter<'_, P>, memory: DmaSlice) -> DatResult<u64> {
+//! fn serve<P: Platform>(adapter: &mut Adapter<'_, P>, memory: &DmaBuffer) -> DatResult<u64> {
 //!     let (ia, _) = adapter.ia_open("ib0", 8, None)?;
 //!     let pz = adapter.pz_create(ia)?;
 //!     let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_WRITE)?;
@@ -69,7 +69,7 @@
 //! Quality of service and multipath (MODEL_NOT_SUPPORTED); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
 //! endpoints or buffers are on it.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
@@ -98,9 +98,10 @@ pub use base::ret::*;
 pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
-pub use driver_mlx::{Bar, DmaRegion, DmaSlice, Gid, Platform};
+pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, Platform};
 pub use ep::straight::ReceivedDto;
 pub use evd::cno::{CnoWait, ProxyAgent};
 pub use evd::wait_state::Wait;
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
+pub use mem::buffers::BufferKept;
 pub use mem::lmr::{LmrCookie, Region};

@@ -450,7 +450,6 @@ fn freeing_a_connected_endpoint_tells_the_peer() {
     net.nodes[0].pz_free(active.pz).unwrap();
     assert!(net.nodes[0].ia_close(active.ia, CloseFlags::Graceful).unwrap_err().is(ReturnType::InvalidState));
     net.nodes[0].evd_free(active.recv).unwrap();
-    net.nodes[0].dma_free(active.memory).unwrap();
     net.nodes[0].ia_close(active.ia, CloseFlags::Graceful).unwrap();
     net.nodes[1].ia_close(passive.ia, CloseFlags::Abrupt).unwrap();
     net.assert_no_refusals();

@@ -108,7 +108,6 @@ fn create_and_free_leave_nothing_behind() {
     }
     assert_eq!(census(&net), before, "after {done} cycles");
     net.nodes[0].ia_close(side.ia, CloseFlags::Abrupt).unwrap();
-    net.nodes[0].dma_free(side.memory).unwrap();
     let world = net.world.clone();
     net.nodes.remove(0).close().unwrap();
     assert_eq!(world.census(0).total(), 0, "{}", world.census(0));
@@ -116,7 +115,7 @@ fn create_and_free_leave_nothing_behind() {
 
 /// Makes objects until there are no more, frees every second one, fills up again, and frees all.
 #[track_caller]
-fn exhaust<T: Copy>(
+fn exhaust<T>(
     net: &mut Net,
     what: &str,
     make: impl Fn(&mut Node) -> DatResult<T>,
@@ -195,7 +194,12 @@ fn every_table_queue_and_pool_can_be_filled_and_used_again() {
         |node| Ok(node.psp_create_any(side.ia, side.cr, PspFlags::Consumer)?.1),
         Node::psp_free,
     );
-    exhaust(&mut net, "DMA memory", |node| node.dma_alloc(1 << 20, 4096), Node::dma_free);
+    exhaust(
+        &mut net,
+        "DMA memory",
+        |node| node.dma_alloc(1 << 20, 4096),
+        |node, buffer| Ok(node.dma_free(buffer)?),
+    );
     // Queues: what was refused for want of room is taken when there is some.
     let node = &mut net.nodes[0];
     let evd = node.evd_create(side.ia, 8, None, EvdFlags::SOFTWARE).unwrap();

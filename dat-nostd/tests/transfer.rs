@@ -323,9 +323,9 @@ fn transfer_errors_have_names() {
         let adapter = &mut net.nodes[1];
         let private = adapter.dma_alloc(8192, 4096).unwrap();
         let lmr = adapter
-            .lmr_create(passive.ia, private, passive.pz, MemPriv::READ | MemPriv::LOCAL_WRITE)
+            .lmr_create(passive.ia, &private, passive.pz, MemPriv::READ | MemPriv::LOCAL_WRITE)
             .unwrap();
-        let locked = adapter.lmr_create(passive.ia, private, passive.pz, MemPriv::WRITE).unwrap();
+        let locked = adapter.lmr_create(passive.ia, &private, passive.pz, MemPriv::WRITE).unwrap();
         let at = private.va() as u64;
         adapter.ep_post_recv(passive.ep, &[passive.segment(0, 4095)], 9, NONE).unwrap();
         let adapter = &mut net.nodes[0];
@@ -397,7 +397,8 @@ fn a_peer_without_receives_and_a_peer_without_power() {
 fn zero_based_regions_and_immediate_data() {
     let mut net = Net::new(54, 2);
     let [active, passive] = net.pair(&deep(8, 8));
-    let memory = net.nodes[1].dma_alloc(8192, 4096).unwrap();
+    let buffer = net.nodes[1].dma_alloc(8192, 4096).unwrap();
+    let memory = Box::leak(Box::new(buffer)).as_slice();
     let zero = net.nodes[1].lmr_create_zero_based(passive.ia, memory, passive.pz, MemPriv::ALL).unwrap();
     assert_eq!((zero.registered_address, zero.registered_size), (0, 8192));
     active.fill(0, 1000, 3);

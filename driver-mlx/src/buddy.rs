@@ -102,8 +102,8 @@ impl<'s> Buddy<'s> {
         Some((node << order) - self.leaves)
     }
 
-    /// The taken run that begins at `block`: its node.
-    fn taken(&self, block: usize) -> Option<usize> {
+    /// The taken run that `block` lies in: its node and its first block.
+    fn around(&self, block: usize) -> Option<(usize, usize)> {
         if block >= self.blocks {
             return None;
         }
@@ -114,18 +114,22 @@ impl<'s> Buddy<'s> {
                 return None;
             }
         }
-        let first = (node << self.order(node)) - self.leaves;
-        (first == block).then_some(node)
+        Some((node, (node << self.order(node)) - self.leaves))
+    }
+
+    /// The taken run that begins at `block`: its node.
+    fn taken(&self, block: usize) -> Option<usize> {
+        self.around(block).and_then(|(node, first)| (first == block).then_some(node))
+    }
+
+    /// First block and number of blocks of the run that `block` lies in; `None` if it is free, or firmware's.
+    pub(crate) fn run_around(&self, block: usize) -> Option<(usize, usize)> {
+        let (node, first) = self.around(block)?;
+        (!self.is_given(first)).then(|| (first, 1 << self.order(node)))
     }
 
     fn is_given(&self, block: usize) -> bool {
         self.map.get(self.leaves + block) == Some(&GIVEN)
-    }
-
-    /// Blocks in the run that was taken from `block` on; `None` if none was, or firmware holds it.
-    pub(crate) fn run(&self, block: usize) -> Option<usize> {
-        let node = self.taken(block)?;
-        (!self.is_given(block)).then(|| 1 << self.order(node))
     }
 
     /// Gives back the run that begins at `block`. `false` if there is no such run.
@@ -221,7 +225,9 @@ mod tests {
                     let id = owner.get(block).copied().unwrap_or(0);
                     let first = id > 0 && (block == 0 || owner[block - 1] != id);
                     let len = owner.iter().filter(|&&o| o == id).count();
-                    assert_eq!(buddy.run(block), if first { Some(len) } else { None });
+                    let start = owner.iter().position(|&o| o == id).unwrap_or(0);
+                    let run = (id > 0).then_some((start, len));
+                    assert_eq!(buddy.run_around(block), run);
                     assert_eq!(buddy.free(block), first);
                     if first {
                         owner.iter_mut().filter(|o| **o == id).for_each(|o| *o = 0);

@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub sctr_data_cqe: bool,
     /// Memory windows can be bound by work requests.
     pub imaicl: bool,
+    /// The device can be stopped with whatever objects there are: TEARDOWN_HCA "prepare fast teardown", then `nic_interface` 1.
+    pub fast_teardown: bool,
     /// Counters of the port's traffic.
     pub vport_counters: bool,
     /// Reliable connections.
@@ -113,6 +115,7 @@ impl Capabilities {
             cq_resize: cap::cq_resize.is_set(block),
             sctr_data_cqe: cap::sctr_data_cqe.is_set(block),
             imaicl: cap::imaicl.is_set(block),
+            fast_teardown: cap::fast_teardown.is_set(block),
             vport_counters: cap::vport_counters.is_set(block),
             rc: cap::rc.is_set(block),
             uc: cap::uc.is_set(block),

@@ -3,7 +3,7 @@
 //! What runs here is one command in one slot; waiting, and serving page requests while waiting, is the [`Hca`](crate::Hca)'s.
 
 use crate::barrier;
-use crate::dma::{DmaSlice, OutOfBounds};
+use crate::dma::{DmaMemory, OutOfBounds};
 use crate::platform::Bar;
 use mlx5_prm::cmd::{self, BLOCK_ALIGN, BLOCK_DATA_LEN, INLINE_LEN, cmd_if_box, cmd_queue_entry};
 use mlx5_prm::init_seg;
@@ -52,7 +52,7 @@ pub(crate) struct Request<'a> {
     /// Bytes of output that are wanted.
     pub(crate) out_len: usize,
     /// Mailbox memory of [`lent_bytes`] for the input, if a slot's own is too short.
-    pub(crate) lent: Option<DmaSlice>,
+    pub(crate) lent: Option<DmaMemory>,
     /// Whether to use the slot kept for MANAGE_PAGES.
     pub(crate) pages: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Answer {
     pub(crate) syndrome: u32,
     pub(crate) issued: u64,
     /// Mailbox memory that the caller lent for a long input.
-    pub(crate) lent: Option<DmaSlice>,
+    pub(crate) lent: Option<DmaMemory>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +94,13 @@ struct Slot {
     op_mod: u16,
     out_len: usize,
     issued: u64,
-    lent: Option<DmaSlice>,
+    lent: Option<DmaMemory>,
 }
 
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
-    page: DmaSlice,
-    mailboxes: DmaSlice,
+    page: DmaMemory,
+    mailboxes: DmaMemory,
     log_stride: u32,
     count: usize,
     slots: [Slot; MAX_SLOTS],
@@ -129,7 +129,7 @@ pub(crate) fn lent_bytes(len: usize) -> usize {
 impl CommandQueue {
     /// A queue over a zeroed page and [`MAILBOX_BYTES`] of mailboxes, aligned to 1024. `None` if the device's geometry does
     /// not fit a page or has fewer than two entries.
-    pub(crate) fn new(page: DmaSlice, mailboxes: DmaSlice, log_size: u32, log_stride: u32) -> Option<Self> {
+    pub(crate) fn new(page: DmaMemory, mailboxes: DmaMemory, log_size: u32, log_stride: u32) -> Option<Self> {
         let fits = (1..=5).contains(&log_size) && log_stride >= 6 && log_size + log_stride <= 12;
         if !fits || mailboxes.len() < MAILBOX_BYTES || page.len() < 4096 {
             return None;
@@ -153,7 +153,7 @@ impl CommandQueue {
     }
 
     /// The shared memory, for giving it back.
-    pub(crate) fn memory(&self) -> [DmaSlice; 2] {
+    pub(crate) fn memory(&self) -> [DmaMemory; 2] {
         [self.page, self.mailboxes]
     }
 
@@ -162,11 +162,11 @@ impl CommandQueue {
         self.slots.iter().any(|slot| slot.state == SlotState::Lost)
     }
 
-    fn entry(&self, index: usize) -> Result<DmaSlice, OutOfBounds> {
+    fn entry(&self, index: usize) -> Result<DmaMemory, OutOfBounds> {
         self.page.slice(index << self.log_stride, cmd_queue_entry::SIZE).ok_or(OutOfBounds)
     }
 
-    fn mailbox(&self, index: usize, output: bool) -> Result<DmaSlice, OutOfBounds> {
+    fn mailbox(&self, index: usize, output: bool) -> Result<DmaMemory, OutOfBounds> {
         let offset = index * SLOT_BYTES + if output { BLOCKS * BLOCK_ALIGN } else { 0 };
         self.mailboxes.slice(offset, BLOCKS * BLOCK_ALIGN).ok_or(OutOfBounds)
     }
@@ -270,8 +270,8 @@ impl CommandQueue {
 
 /// Fills an entry and its mailbox chains; the ownership bit goes last.
 fn build(
-    entry: DmaSlice,
-    [input_box, output_box]: [DmaSlice; 2],
+    entry: DmaMemory,
+    [input_box, output_box]: [DmaMemory; 2],
     request: &Request<'_>,
     token: u8,
 ) -> Result<(), OutOfBounds> {
@@ -314,7 +314,7 @@ fn build(
 }
 
 /// Links `count` blocks of 1024 bytes and clears them.
-fn chain(memory: DmaSlice, count: usize, token: u8) -> Result<(), OutOfBounds> {
+fn chain(memory: DmaMemory, count: usize, token: u8) -> Result<(), OutOfBounds> {
     for number in 0..count {
         let at = number * BLOCK_ALIGN;
         memory.fill(at, cmd_if_box::SIZE, 0)?;
@@ -330,11 +330,9 @@ fn chain(memory: DmaSlice, count: usize, token: u8) -> Result<(), OutOfBounds> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::memory;
     use core::cell::Cell;
     use std::vec;
-
-    #[repr(align(4096))]
-    struct Memory([u8; 4096 + MAILBOX_BYTES + 65536]);
 
     /// A BAR that remembers the last command doorbell.
     #[derive(Clone, Copy)]
@@ -354,10 +352,8 @@ mod tests {
         fn write64(&self, _: usize, _: u64) {}
     }
 
-    fn queue(log_size: u32) -> (CommandQueue, DmaSlice) {
-        let memory = std::boxed::Box::leak(std::boxed::Box::new(Memory([0; 4096 + MAILBOX_BYTES + 65536])));
-        // SAFETY: leaked, and used through slices only.
-        let all = unsafe { DmaSlice::from_raw((&raw mut memory.0).cast(), 0x7000_0000, size_of::<Memory>()) };
+    fn queue(log_size: u32) -> (CommandQueue, DmaMemory) {
+        let all = memory(4096 + MAILBOX_BYTES + 65536);
         let page = all.slice(0, 4096).expect("inside");
         let mailboxes = all.slice(4096, MAILBOX_BYTES).expect("inside");
         (CommandQueue::new(page, mailboxes, log_size, 6).expect("geometry"), all)

@@ -1,5 +1,6 @@
 //! What the embedder chooses at bring-up and at the creation of objects.
 
+use crate::hca::ReservedLKey;
 use crate::types::{CounterSet, CqNumber, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
 use bitflags::bitflags;
 
@@ -145,8 +146,9 @@ pub struct QpConfig {
     pub blueflame: bool,
     /// Source QP number that datagrams carry instead of the QP's own (capability `set_deth_sqpn`).
     pub deth_sqpn: Option<QpNumber>,
-    /// Whether work requests may name memory by the reserved key: device addresses, all of memory.
-    pub reserved_lkey: bool,
+    /// Whether work requests may name memory by the reserved key, which leads to all of memory by device address:
+    /// [`ReservedLKey::allow`], which is `unsafe`.
+    pub reserved_lkey: Option<ReservedLKey>,
     /// Takes receives from this shared queue instead of having a queue of its own (`max_recv_wr` is then ignored).
     pub srq: Option<SrqNumber>,
     /// Whether received messages of up to [`INLINE_RECEIVE`] bytes arrive in the completion itself instead of the posted memory
@@ -190,7 +192,7 @@ impl QpConfig {
             user_index: 0,
             blueflame: false,
             deth_sqpn: None,
-            reserved_lkey: false,
+            reserved_lkey: None,
             srq: None,
             inline_receive: false,
             memory_windows: false,

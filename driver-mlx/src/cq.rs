@@ -7,7 +7,7 @@ pub(crate) use completion::{CompletedWork, QpnInEntry};
 pub use completion::{Completion, CompletionError, CompletionKind, CqError, SendCompletion};
 
 use crate::barrier;
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS as CQE_UNITS, DoorbellRecord, Units};
 use crate::types::{CqNumber, QpNumber};
@@ -46,13 +46,13 @@ pub struct Cq<B: Bar> {
     arm_sn: u32,
     number: CqNumber,
     errors: u32,
-    pub(crate) memory: DmaSlice,
+    pub(crate) memory: DmaMemory,
     /// What it was made over, once it has another ring: the doorbell record stays there.
-    pub(crate) first_memory: Option<DmaSlice>,
+    pub(crate) first_memory: Option<DmaMemory>,
 }
 
 /// A ring of entries that the device has not written yet.
-pub(crate) fn empty_ring(memory: DmaSlice) -> Option<Units> {
+pub(crate) fn empty_ring(memory: DmaMemory) -> Option<Units> {
     let mut ring = Units::new(memory)?;
     for index in 0..ring.len() {
         let last = index % CQE_UNITS == CQE_UNITS - 1;
@@ -64,7 +64,7 @@ pub(crate) fn empty_ring(memory: DmaSlice) -> Option<Units> {
 
 impl<B: Bar> Cq<B> {
     /// A queue over `memory`: `64 << log_size` bytes of entries, then the doorbell record.
-    pub(crate) fn new(memory: DmaSlice, log_size: u32, bar: B, uar_offset: usize) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory, log_size: u32, bar: B, uar_offset: usize) -> Option<Self> {
         let bytes = 64usize << log_size;
         let mut cq = Self {
             ring: empty_ring(memory.slice(0, bytes)?)?,
@@ -277,9 +277,9 @@ impl<B: Bar> Cq<B> {
     pub(crate) fn change_ring(
         &mut self,
         mut ring: Units,
-        memory: DmaSlice,
+        memory: DmaMemory,
         log_size: u32,
-    ) -> Option<Option<DmaSlice>> {
+    ) -> Option<Option<DmaMemory>> {
         let mut index = self.ci;
         loop {
             if index.wrapping_sub(self.ci) >> self.log_size != 0 {

@@ -1,7 +1,7 @@
 //! Event queues.
 
 use crate::barrier;
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS as EQE_UNITS, Units};
 use crate::types::{CqNumber, EqNumber};
@@ -29,12 +29,12 @@ pub(crate) struct Eq {
     told: u32,
     number: EqNumber,
     uar_offset: usize,
-    pub(crate) memory: DmaSlice,
+    pub(crate) memory: DmaMemory,
 }
 
 impl Eq {
     /// A queue of `1 << log_size` entries over `memory`, all owned by the device.
-    pub(crate) fn new(memory: DmaSlice, log_size: u32, uar_offset: usize) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory, log_size: u32, uar_offset: usize) -> Option<Self> {
         let mut ring = Units::new(memory.slice(0, 64 << log_size)?)?;
         for index in 0..ring.len() {
             ring.put(index, 0, u64::from(index % EQE_UNITS == EQE_UNITS - 1));

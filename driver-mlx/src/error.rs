@@ -144,7 +144,8 @@ pub enum Error {
     NotPresent,
     /// A command interface revision this driver does not know.
     InterfaceRevision(u16),
-    /// A previous owner left the interface disabled (`nic_interface` 1) or in reset (7): a function-level reset is needed.
+    /// The interface is in reset (`nic_interface` 7), or stays in another state than "full driver" though the function was enabled: a
+    /// function-level reset is needed.
     NicInterface(u8),
     /// The geometry of the command queue makes no sense or has fewer than two entries.
     CommandQueue {
@@ -217,8 +218,10 @@ pub enum Error {
     },
     /// The device has failed or is gone; only a reset helps.
     Fatal(FatalCause),
-    /// The memory was not given out by this HCA, or has been given back.
+    /// The memory (or the memory key) is not one that this HCA gave out.
     NotAllocated,
+    /// Memory keys still lead to the buffer.
+    InUse,
     /// An access outside a slice.
     OutOfBounds,
     /// The platform could not map memory.
@@ -277,7 +280,8 @@ impl fmt::Display for Error {
                 write!(f, "impossible answer at step {step}: {field} is {value:#x}")
             }
             Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
-            Self::NotAllocated => f.write_str("the memory is not allocated"),
+            Self::NotAllocated => f.write_str("the memory is not of this HCA"),
+            Self::InUse => f.write_str("the buffer is registered"),
             Self::OutOfBounds => f.write_str("access outside a DMA slice"),
             Self::Map(error) => error.fmt(f),
             Self::WrongState => f.write_str("the queue is in the wrong state"),
@@ -286,6 +290,21 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+/// A call that takes something over for good has failed, and gives it back.
+#[derive(Debug)]
+pub struct Rejected<T> {
+    /// Why.
+    pub error: Error,
+    /// What was to be given up.
+    pub value: T,
+}
+
+impl<T> From<Rejected<T>> for Error {
+    fn from(rejected: Rejected<T>) -> Self {
+        rejected.error
+    }
+}
 
 impl From<OutOfBounds> for Error {
     fn from(_: OutOfBounds) -> Self {

@@ -25,7 +25,7 @@
 //!     let mut cq = hca.create_cq(&CqConfig { entries: 64, eq: 0 })?;
 //!     let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number()))?;
 //!     let memory = hca.alloc(4096, 4096)?;
-//!     let key = hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual)?;
+//!     let key = hca.register(pd, &memory, Access::LOCAL_WRITE, Base::Virtual)?;
 //!     let params = InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE };
 //!     hca.modify_to_init(&mut qp, &params)?;
 //!     // ... exchange numbers with the peer, then `modify_to_rtr` and `modify_to_rts` ...
@@ -39,6 +39,7 @@
 //!     hca.destroy_qp(qp)?;
 //!     hca.destroy_cq(cq)?;
 //!     hca.deregister(key)?;
+//!     hca.free(memory)?;
 //!     hca.dealloc_pd(pd)?;
 //!     hca.tear_down()
 //! }
@@ -47,38 +48,43 @@
 //! Not supported yet: Ethernet ports (RoCE); work requests that register memory; XRC and DC services. With firmware of interface step
 //! sequence 0 there are no shared receive queues; the device cannot resize those, nor make a completion queue smaller here.
 #![no_std]
+#![deny(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
 
+#[allow(unsafe_code)]
 mod barrier;
-pub mod blocks;
 mod buddy;
 pub mod caps;
 mod cmd;
 pub mod config;
 pub mod cq;
+#[allow(unsafe_code)]
 pub mod dma;
 mod eq;
 pub mod error;
 pub mod event;
 pub mod hca;
 mod log;
+#[allow(unsafe_code)]
 pub mod mmio;
 pub mod mw;
+#[allow(unsafe_code)]
 pub mod pci;
 pub mod platform;
 pub mod qp;
+#[allow(unsafe_code)]
 mod ring;
 pub mod srq;
 pub mod storage;
 #[cfg(test)]
+#[allow(unsafe_code)]
 mod testing;
 pub mod trace;
 pub mod types;
 pub mod wqe;
 
-pub use blocks::DmaBlocks;
 pub use caps::Capabilities;
 pub use cmd::Ticket;
 pub use config::{
@@ -86,11 +92,12 @@ pub use config::{
     RtsParams, Service, SrqConfig,
 };
 pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError, SendCompletion};
-pub use dma::{DmaRegion, DmaSlice, OutOfBounds};
-pub use error::{CommandError, Error, FatalCause, Step};
+pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
+pub use error::{CommandError, Error, FatalCause, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
-    Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, SrqState, StepTime, Traffic,
+    Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, ReservedLKey, SrqState,
+    StepTime, Traffic,
 };
 pub use mmio::MmioBar;
 pub use mw::{MemoryWindow, MwBind, MwType};

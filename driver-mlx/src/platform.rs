@@ -62,8 +62,9 @@ pub trait Platform {
     /// All of BAR0, uncached.
     fn bar(&self) -> Self::Bar;
 
-    /// A second, write-combining view of BAR0 for BlueFlame; `None` means doorbells only.
-    fn bar_write_combining(&self) -> Option<Self::Bar>;
+    /// A write-combining view of one UAR page: `len` bytes from `offset` of BAR0 on, counted from 0 in the view. Asked once for each page
+    /// that holds BlueFlame registers, and for no other page, because registers must not be written combined. `None`: doorbells only.
+    fn uar_write_combining(&self, offset: usize, len: usize) -> Option<Self::Bar>;
 
     /// Monotonic time in nanoseconds from an arbitrary origin.
     fn now(&self) -> u64;
@@ -72,12 +73,25 @@ pub trait Platform {
     /// driver goes through here, those for firmware commands included.
     fn idle(&self, deadline: u64);
 
-    /// Makes `len` bytes at virtual address `va` visible to the device and gives their device address.
+    /// Makes `len` bytes at virtual address `va`, which are not of the [`DmaRegion`](crate::DmaRegion), visible to the device and gives
+    /// their device address, which agrees with `va` modulo 4096. The same memory may be mapped more than once.
     ///
     /// # Errors
     /// The platform may refuse: [`MapError`].
     fn map(&self, va: usize, len: usize) -> Result<u64, MapError>;
 
-    /// Ends what [`Platform::map`] began.
+    /// Ends what one call of [`Platform::map`] began.
     fn unmap(&self, device_address: u64, len: usize);
+
+    /// What the processor wrote to `len` bytes at `va` must reach the device: caches are cleaned, bounce buffers filled. Nothing to do
+    /// where DMA is coherent.
+    fn sync_for_device(&self, va: usize, len: usize) {
+        let _ = (va, len);
+    }
+
+    /// What the device wrote to `len` bytes at `va` must reach the processor: caches are invalidated, bounce buffers emptied. Nothing to
+    /// do where DMA is coherent.
+    fn sync_for_cpu(&self, va: usize, len: usize) {
+        let _ = (va, len);
+    }
 }

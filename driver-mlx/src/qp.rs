@@ -11,7 +11,7 @@ pub use kept::{Kept, Retired};
 use crate::barrier;
 use crate::config::Service;
 use crate::cq::QpnInEntry;
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, Units};
@@ -62,7 +62,7 @@ pub struct Qp<B: Bar> {
     service: Service,
     state: QpState,
     pub(crate) context: QpContext,
-    pub(crate) memory: DmaSlice,
+    pub(crate) memory: DmaMemory,
 }
 
 /// What the commands of this queue pair repeat.
@@ -87,7 +87,7 @@ pub(crate) struct QpLimits {
 impl<B: Bar> Qp<B> {
     /// Rings and slots over `memory`, all empty.
     pub(crate) fn new(
-        memory: DmaSlice,
+        memory: DmaMemory,
         geometry: &QpGeometry,
         limits: QpLimits,
         doorbell: Doorbell<B>,

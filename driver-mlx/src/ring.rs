@@ -1,9 +1,9 @@
 //! Ring memory: the device's queues, doorbell records and the slots beside them, written once and in place.
 //!
 //! Everything here is masked to a power of two, so no index leads outside, and atomic with relaxed ordering, so memory that
-//! is aliased by a stale [`DmaSlice`] gives wrong data at worst. Ordering is the caller's, with [`crate::barrier`].
+//! is aliased by a stale [`DmaMemory`] gives wrong data at worst. Ordering is the caller's, with [`crate::barrier`].
 
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Units in a block of 64 bytes: a send basic block, a CQE, an EQE.
@@ -19,12 +19,12 @@ pub(crate) struct Units {
     unit_mask: usize,
 }
 
-// SAFETY: the memory lives to the end of the program (contract of `DmaSlice`), and all accesses are atomic.
+// SAFETY: the memory lives to the end of the program (contract of `DmaMemory`), and all accesses are atomic.
 unsafe impl Send for Units {}
 
 impl Units {
     /// `None` unless `memory` is aligned to 8 and its length is 64 times a power of two.
-    pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory) -> Option<Self> {
         let units = memory.len() / 16;
         let fits = memory.len().is_multiple_of(16) && units.is_power_of_two() && units >= BLOCK_UNITS;
         let base = memory.as_ptr();
@@ -116,7 +116,7 @@ unsafe impl Send for DoorbellRecord {}
 
 impl DoorbellRecord {
     /// `None` unless `memory` holds 8 bytes aligned to 8.
-    pub(crate) fn new(memory: DmaSlice) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory) -> Option<Self> {
         let base = memory.as_ptr().cast::<u32>();
         (memory.len() >= 8 && base.cast::<u64>().is_aligned()).then_some(Self { base })
     }

@@ -6,7 +6,7 @@
 
 use crate::barrier;
 use crate::cq::Completion;
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::ring::{BLOCK_UNITS, DoorbellRecord, Units};
 use crate::types::{Sge, SrqNumber};
 use crate::wqe::PostError;
@@ -75,12 +75,12 @@ pub struct Srq {
     max_sge: u8,
     number: SrqNumber,
     spurious: u32,
-    pub(crate) memory: DmaSlice,
+    pub(crate) memory: DmaMemory,
 }
 
 impl Srq {
     /// Ring and slots over `memory`, all free.
-    pub(crate) fn new(memory: DmaSlice, geometry: &SrqGeometry, max_sge: u8) -> Option<Self> {
+    pub(crate) fn new(memory: DmaMemory, geometry: &SrqGeometry, max_sge: u8) -> Option<Self> {
         let entries = 1usize << geometry.log_size;
         let mut srq = Self {
             ring: Units::new(memory.slice(0, geometry.ring_bytes)?)?,

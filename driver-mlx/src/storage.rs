@@ -10,11 +10,12 @@ pub const EVENT_ENTRIES: usize = 64;
 
 /// Memory for one HCA, all zero bytes, so that a static takes no room in an image.
 ///
-/// `BLOCKS` is the number of 4 KiB blocks of the DMA region, rounded up to a power of two; it costs 2 bytes a block. The rest
-/// is about 5 KiB.
+/// `BLOCKS` is the number of 4 KiB blocks of the DMA region, rounded up to a power of two; it costs 4 bytes a block: 2 for what is
+/// taken, 2 for how many memory keys lead to a buffer. The rest is about 5 KiB.
 #[derive(Debug)]
 pub struct HcaStorage<const BLOCKS: usize> {
     map: [[u8; 2]; BLOCKS],
+    users: [u16; BLOCKS],
     trace: [TraceEntry; TRACE_ENTRIES],
     events: [AsyncEvent; EVENT_ENTRIES],
 }
@@ -23,6 +24,7 @@ pub struct HcaStorage<const BLOCKS: usize> {
 #[derive(Debug)]
 pub struct HcaParts<'s> {
     pub(crate) map: &'s mut [u8],
+    pub(crate) users: &'s mut [u16],
     pub(crate) trace: &'s mut [TraceEntry],
     pub(crate) events: &'s mut [AsyncEvent],
 }
@@ -34,6 +36,7 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
         const { assert!(BLOCKS.is_power_of_two(), "BLOCKS is a power of two") }
         Self {
             map: [[0; 2]; BLOCKS],
+            users: [0; BLOCKS],
             trace: [TraceEntry { time: 0, kind: TraceKind::Empty }; TRACE_ENTRIES],
             events: [AsyncEvent::None; EVENT_ENTRIES],
         }
@@ -41,7 +44,12 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
 
     /// What [`Hca::bring_up`](crate::Hca::bring_up) takes.
     pub fn parts(&mut self) -> HcaParts<'_> {
-        HcaParts { map: self.map.as_flattened_mut(), trace: &mut self.trace, events: &mut self.events }
+        HcaParts {
+            map: self.map.as_flattened_mut(),
+            users: &mut self.users,
+            trace: &mut self.trace,
+            events: &mut self.events,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the unit tests of the data path share: leaked memory, and a BAR that remembers its writes.
 
-use crate::dma::DmaSlice;
+use crate::dma::{DmaBuffer, DmaMemory};
 use crate::platform::Bar;
 use core::cell::RefCell;
 use std::boxed::Box;
@@ -11,7 +11,7 @@ use std::vec::Vec;
 pub(crate) const DEVICE: u64 = 0x4000_0000;
 
 /// `len` zeroed bytes, page-aligned, that live for the rest of the process.
-pub(crate) fn memory(len: usize) -> DmaSlice {
+pub(crate) fn memory(len: usize) -> DmaMemory {
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page([u8; 4096]);
@@ -19,11 +19,16 @@ pub(crate) fn memory(len: usize) -> DmaSlice {
     let first = pages.first().map(|page| page.0[0]);
     assert_eq!(first, Some(0), "at least one page");
     // SAFETY: leaked, and used through slices only from here on.
-    unsafe { DmaSlice::from_raw(pages.as_mut_ptr().cast(), DEVICE, len) }
+    unsafe { DmaMemory::from_raw(pages.as_mut_ptr().cast(), DEVICE, len) }
+}
+
+/// A buffer in memory of its own.
+pub(crate) fn buffer(len: usize) -> DmaBuffer {
+    DmaBuffer::new(memory(len))
 }
 
 /// The bytes of `slice`.
-pub(crate) fn bytes(slice: DmaSlice, offset: usize, len: usize) -> Vec<u8> {
+pub(crate) fn bytes(slice: DmaMemory, offset: usize, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     slice.read(offset, &mut out).expect("inside");
     out

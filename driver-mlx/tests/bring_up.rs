@@ -203,7 +203,7 @@ fn pages_are_supplied_and_returned_at_run_time() {
     let keys: Vec<_> = (0..600)
         .map(|_| {
             let access = driver_mlx::Access::LOCAL_WRITE;
-            hca.register(pd, memory, access, driver_mlx::Base::Virtual).expect("a key")
+            hca.register(pd, &memory, access, driver_mlx::Base::Virtual).expect("a key")
         })
         .collect();
     assert!(hca.firmware_pages() > at_start, "growth came by event while CREATE_MKEY waited");
@@ -246,11 +246,8 @@ fn memory_is_accounted_for() {
     assert_eq!((slice.len(), free - hca.free_bytes()), (10_000, 16_384));
     assert!(slice.va().is_multiple_of(4096) && slice.device_address() > common::DEVICE);
     assert!(slice.va() as u64 != slice.device_address());
-    let part = slice.slice(4096, 100).expect("inside");
-    assert_eq!(hca.free(part), Err(Error::NotAllocated));
-    assert_eq!(hca.free(slice), Ok(()));
-    assert_eq!(hca.free(slice), Err(Error::NotAllocated));
-    assert_eq!(hca.alloc(REGION, 4096), Err(Error::OutOfMemory { bytes: REGION }));
-    assert_eq!(hca.alloc(100, 3), Err(Error::InvalidArgument("align")));
+    hca.free(slice).expect("nobody uses it");
+    assert_eq!(hca.alloc(REGION, 4096).err(), Some(Error::OutOfMemory { bytes: REGION }));
+    assert_eq!(hca.alloc(100, 3).err(), Some(Error::InvalidArgument("align")));
     assert_eq!(hca.free_bytes(), free);
 }

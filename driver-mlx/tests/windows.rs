@@ -226,18 +226,19 @@ fn binds_that_cannot_be_fail_by_name() {
         ("beyond the region", |b| (MwType::One, part(b, common::node::MEMORY - 32, 64, REMOTE))),
         ("another protection domain's region", |b| {
             let pd = b.hca.alloc_pd().expect("a PD");
-            let foreign = b.hca.register(pd, b.memory, ALL, Base::Virtual).expect("a key");
+            let foreign = b.hca.register(pd, &b.memory, ALL, Base::Virtual).expect("a key");
             (MwType::Two, MwBind { lkey: foreign.lkey, ..part(b, 0, 64, REMOTE) })
         }),
         ("write without local write", |b| {
-            let readable = b.hca.register(b.pd, b.memory, Access::REMOTE_READ, Base::Virtual).expect("a key");
+            let readable =
+                b.hca.register(b.pd, &b.memory, Access::REMOTE_READ, Base::Virtual).expect("a key");
             (MwType::One, MwBind { lkey: readable.lkey, ..part(b, 0, 64, Access::REMOTE_WRITE) })
         }),
         ("no such region", |b| {
             (MwType::Two, MwBind { lkey: driver_mlx::LKey::new(0x00ff_ff00), ..part(b, 0, 64, REMOTE) })
         }),
         ("a zero-based region, by its virtual address", |b| {
-            let zero = b.hca.register(b.pd, b.memory, ALL, Base::Zero).expect("a key");
+            let zero = b.hca.register(b.pd, &b.memory, ALL, Base::Zero).expect("a key");
             (MwType::One, MwBind { lkey: zero.lkey, ..part(b, 0, 64, REMOTE) })
         }),
     ];

@@ -1,9 +1,9 @@
-//! What `driver-mlx` is handed: the HCA's registers in two views, time and idling, and the DMA region.
+//! What `driver-mlx` is handed: the HCA's registers, time and idling, and the DMA region.
 
 use core::fmt;
 use core::ptr::NonNull;
 
-use driver_mlx::{DmaRegion, MapError, MmioBar, Platform};
+use driver_mlx::{Bar, DmaRegion, MapError, MmioBar, Platform};
 use kernel::paging::{self, Caching};
 use kernel::pci::{self, Function, MemoryBar, VENDOR_MELLANOX};
 
@@ -18,7 +18,9 @@ const CLASSES: [u16; 2] = [0x0207, 0x0200];
 #[derive(Clone, Copy, Debug)]
 pub struct BareMetal {
     registers: MmioBar,
-    blueflame: MmioBar,
+    /// Physical address of BAR0, and of the addresses kept for write-combining views of its UAR pages.
+    bar: u64,
+    views: usize,
 }
 
 impl Platform for BareMetal {
@@ -28,8 +30,15 @@ impl Platform for BareMetal {
         self.registers
     }
 
-    fn bar_write_combining(&self) -> Option<MmioBar> {
-        Some(self.blueflame)
+    fn uar_write_combining(&self, offset: usize, len: usize) -> Option<MmioBar> {
+        if !(offset | len).is_multiple_of(4096) || offset.checked_add(len)? > self.registers.len() {
+            return None;
+        }
+        let view = self.views + offset;
+        mem::map_in_window(view, self.bar + offset as u64, len as u64, Caching::WriteCombining).ok()?;
+        // SAFETY: the pages were just mapped, or had been, and stay so; only the driver uses them. They alias those of the BAR's window,
+        // but they hold BlueFlame registers, which the driver writes through this view alone.
+        unsafe { MmioBar::new(NonNull::new(view as *mut u8)?, len) }
     }
 
     fn now(&self) -> u64 {
@@ -96,16 +105,16 @@ impl Hardware {
         let is_hca = |f: &&Function| f.vendor == VENDOR_MELLANOX && CLASSES.contains(&f.class);
         let function = *machine.functions.iter().find(is_hca).ok_or(Error::NoHca)?;
         let bar = function.memory_bar(access, 0).map_err(Error::Pci)?;
-        let registers = window(&bar, Caching::Uncached)?;
-        let blueflame = window(&bar, Caching::WriteCombining)?;
+        let registers = window(&bar)?;
+        let views = mem::reserve_window(bar.address, bar.len).map_err(Error::Map)?;
         function.enable(access);
         msix::enable(access, &function, 0, vectors).map_err(Error::Msix)?;
-        let platform = BareMetal { registers, blueflame };
+        let platform = BareMetal { registers, bar: bar.address, views };
         Ok(Hardware { function, platform, vectors, region: (machine.dma.start, machine.dma.len()) })
     }
 
     /// The DMA region. Each call gives the same memory, so a second one must wait until the HCA of the first no longer
-    /// reaches it: after tear-down or [`Hardware::reset`].
+    /// reaches it, and nothing made with it is used any more: after tear-down, drop or [`Hardware::reset`].
     pub fn region(&mut self) -> Result<DmaRegion, Error> {
         let (start, len) = self.region;
         // SAFETY:
@@ -131,11 +140,10 @@ impl Hardware {
     }
 }
 
-fn window(bar: &MemoryBar, caching: Caching) -> Result<MmioBar, Error> {
-    let base = mem::map_device(bar.address, bar.len, caching).map_err(Error::Map)?;
+fn window(bar: &MemoryBar) -> Result<MmioBar, Error> {
+    let base = mem::map_device(bar.address, bar.len, Caching::Uncached).map_err(Error::Map)?;
     let base = NonNull::new(base as *mut u8).ok_or(Error::Unusable)?;
     let len = usize::try_from(bar.len).map_err(|_| Error::Unusable)?;
-    // SAFETY: the window covers the whole BAR and stays for good; only the driver uses it. The two views alias, but a page
-    // is a BlueFlame page or a control page, and the driver writes each through its own view only.
+    // SAFETY: the window covers the whole BAR and stays for good; only the driver uses it.
     unsafe { MmioBar::new(base, len) }.ok_or(Error::Unusable)
 }

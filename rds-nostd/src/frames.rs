@@ -4,9 +4,7 @@
 //! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
 //! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
 
-use core::sync::atomic::AtomicU64;
-
-use driver_mlx::{DmaBlocks, DmaSlice};
+use driver_mlx::{DmaBlocks, DmaBuffer, DmaSlice, DmaWord};
 
 use crate::socket::SocketHandle;
 use crate::wire::{FRAME_LEN, HEADER_LEN};
@@ -156,9 +154,7 @@ impl Frame {
 /// All frames of a node: table, memory, free list and what each side uses.
 pub(crate) struct Frames<'s> {
     table: &'s mut [Frame],
-    /// None only where the lists are tested alone.
-    memory: Option<DmaSlice>,
-    /// The same memory, frame by frame; and the virtual address of the first.
+    /// The memory, frame by frame, None only where the lists are tested alone; and the virtual address of the first.
     blocks: Option<DmaBlocks<WORDS>>,
     start: u64,
     free: Link,
@@ -168,10 +164,9 @@ pub(crate) struct Frames<'s> {
 
 impl<'s> Frames<'s> {
     /// As many frames as the table has entries and the memory has room for.
-    pub(crate) fn new(table: &'s mut [Frame], memory: DmaSlice) -> Self {
-        let room = memory.len() / STRIDE;
-        let blocks = DmaBlocks::new(memory);
-        Self { memory: Some(memory), blocks, start: memory.va() as u64, ..Self::lists(table, room) }
+    pub(crate) fn new(table: &'s mut [Frame], memory: DmaBuffer) -> Self {
+        let (room, start) = (memory.len() / STRIDE, memory.va() as u64);
+        Self { blocks: Some(DmaBlocks::new(memory)), start, ..Self::lists(table, room) }
     }
 
     fn lists(table: &'s mut [Frame], room: usize) -> Self {
@@ -182,11 +177,16 @@ impl<'s> Frames<'s> {
             frame.next = if index + 1 < count { Link::to(index + 1) } else { Link::NONE };
         }
         let free = if count == 0 { Link::NONE } else { Link::to(0) };
-        Self { table, memory: None, blocks: None, start: 0, free, free_count: count, send_count: 0 }
+        Self { table, blocks: None, start: 0, free, free_count: count, send_count: 0 }
     }
 
-    pub(crate) const fn memory(&self) -> Option<DmaSlice> {
-        self.memory
+    pub(crate) fn memory(&self) -> Option<DmaSlice<'_>> {
+        self.blocks.as_ref().map(DmaBlocks::as_slice)
+    }
+
+    /// Takes the memory out, for giving it back.
+    pub(crate) fn take_memory(&mut self) -> Option<DmaBuffer> {
+        self.blocks.take().map(DmaBlocks::into_buffer)
     }
 
     /// Virtual address of frame `index`.
@@ -409,7 +409,7 @@ impl<'s> Frames<'s> {
 
     /// A frame's memory as quadwords: the header's six, then the payload's.
     #[inline(always)]
-    pub(crate) fn words(&self, index: usize) -> Option<&[AtomicU64; WORDS]> {
+    pub(crate) fn words(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
         self.blocks.as_ref()?.block(index)
     }
 
@@ -429,19 +429,19 @@ impl<'s> Frames<'s> {
     // Frames lie inside the memory by construction, so these accesses do not fail.
 
     fn write(&self, index: usize, offset: usize, bytes: &[u8]) {
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = self.memory() {
             let _ = memory.write(index * STRIDE + offset, bytes);
         }
     }
 
     fn read(&self, index: usize, offset: usize, bytes: &mut [u8]) {
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = self.memory() {
             let _ = memory.read(index * STRIDE + offset, bytes);
         }
     }
 
     pub(crate) fn clear(&self, index: usize) {
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = self.memory() {
             let _ = memory.fill(index * STRIDE, STRIDE, 0);
         }
     }

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{
-    Adapter, CloseFlags, DatResult, DatReturn, DmaSlice, DtoStatus, EvdFlags, EvdHandle, Event, EventData,
+    Adapter, CloseFlags, DatResult, DatReturn, DmaBuffer, DtoStatus, EvdFlags, EvdHandle, Event, EventData,
     IaHandle, LmrHandle, MemPriv, Platform, PspFlags, PspHandle, PzHandle, ReceivedDto,
 };
 
@@ -48,7 +48,7 @@ impl DatObjects {
     fn create<P: Platform>(
         adapter: &mut Adapter<'_, P>,
         (ia, async_evd): (IaHandle, EvdHandle),
-        memory: DmaSlice,
+        memory: &DmaBuffer,
         limits: &Limits,
         connections: u32,
     ) -> DatResult<Self> {
@@ -140,7 +140,8 @@ impl<'s> Rds<'s> {
 
         let memory = adapter.dma_alloc(frames_len * STRIDE, 4096)?;
         let opened = adapter.ia_open("ib0", 16, None).and_then(|(ia, async_evd)| {
-            let dat = DatObjects::create(adapter, (ia, async_evd), memory, &limits, connections.len() as u32);
+            let dat =
+                DatObjects::create(adapter, (ia, async_evd), &memory, &limits, connections.len() as u32);
             if dat.is_err() {
                 let _ = adapter.ia_close(ia, CloseFlags::Abrupt);
             }
@@ -219,8 +220,8 @@ impl<'s> Rds<'s> {
         }
         note(adapter.lmr_free(self.dat.lmr));
         note(adapter.pz_free(self.dat.pz));
-        if let Some(memory) = self.frames.memory() {
-            note(adapter.dma_free(memory));
+        if let Some(memory) = self.frames.take_memory() {
+            note(adapter.dma_free(memory).map_err(DatReturn::from));
         }
         note(adapter.ia_close(self.dat.ia, CloseFlags::Abrupt));
         result

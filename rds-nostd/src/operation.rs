@@ -177,7 +177,7 @@ impl Rds<'_> {
         (owner, connection): (SocketHandle, usize),
         kind: Kind,
         (cookie, remote_offset): (RdmaCookie, u64),
-        local: &[DmaSlice],
+        local: &[DmaSlice<'_>],
         (flags, user_token): (RdmaFlags, u64),
     ) -> Result<Link, RdsError> {
         let remote_address =

@@ -98,7 +98,7 @@ pub struct RdmaArgs<'a> {
     /// Bytes of the region that may be touched; not fewer than the local pieces have.
     pub remote_bytes: u64,
     /// Local memory, piece by piece.
-    pub local: &'a [DmaSlice],
+    pub local: &'a [DmaSlice<'a>],
     /// READWRITE, FENCE, NOTIFY_ME, SILENT.
     pub flags: RdmaFlags,
     /// For the notification.
@@ -160,13 +160,13 @@ impl AtomicOp {
 
 /// `struct rds_atomic_args`: an atomic operation on 8 bytes of a peer, aligned to 8.
 #[derive(Clone, Copy, Debug)]
-pub struct AtomicArgs {
+pub struct AtomicArgs<'a> {
     /// The peer's region.
     pub cookie: RdmaCookie,
     /// Where in the region, bytes.
     pub remote_offset: u64,
     /// 8 bytes for what was there before, in this machine's order.
-    pub local: DmaSlice,
+    pub local: DmaSlice<'a>,
     /// What to do.
     pub op: AtomicOp,
     /// NOTIFY_ME, SILENT, FENCE.
@@ -181,9 +181,9 @@ pub struct Control<'a> {
     /// `RDS_CMSG_RDMA_ARGS`: do this before the message is sent.
     pub rdma: Option<RdmaArgs<'a>>,
     /// `RDS_CMSG_ATOMIC_FADD`, `RDS_CMSG_ATOMIC_CSWP`: and then this.
-    pub atomic: Option<AtomicArgs>,
+    pub atomic: Option<AtomicArgs<'a>>,
     /// `RDS_CMSG_RDMA_MAP`: offer this memory to the receiver.
-    pub map: Option<(DmaSlice, RdmaFlags)>,
+    pub map: Option<(DmaSlice<'a>, RdmaFlags)>,
     /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
     pub dest: Option<RdmaCookie>,
 }
@@ -245,7 +245,7 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
-        memory: DmaSlice,
+        memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
         self.offer(adapter, handle, memory, flags, None)
@@ -261,7 +261,7 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         to: SocketAddr,
-        memory: DmaSlice,
+        memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
         let connection = if self.reachable(handle, to)? && self.config.isolate_peers {
@@ -281,7 +281,7 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
-        memory: DmaSlice,
+        memory: DmaSlice<'_>,
         flags: RdmaFlags,
         connection: Option<usize>,
     ) -> Result<RdmaCookie, RdsError> {

@@ -1,7 +1,7 @@
 //! Headers and payloads as the quadwords that a frame's memory is lent as: for the straight way, where all of a header but the numbers in it
 //! is known beforehand.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use driver_mlx::DmaWord;
 
 use crate::wire::Flags;
 
@@ -44,25 +44,24 @@ pub(crate) struct Plain {
 impl Plain {
     /// Writes the header, with its checksum.
     #[inline(always)]
-    pub(crate) fn write(self, words: &[AtomicU64; HEADER_WORDS]) {
+    pub(crate) fn write(self, words: &[DmaWord; HEADER_WORDS]) {
         let lengths = u64::from(self.len) << 32 | u64::from(self.sport) << 16 | u64::from(self.dport);
         let flags = u64::from(self.flags) << 56;
         let checksum = !sum([self.sequence, self.ack, lengths, flags]);
         let [first, second, third, fourth, extension, rest] = words;
-        first.store(self.sequence.to_be(), Ordering::Relaxed);
-        second.store(self.ack.to_be(), Ordering::Relaxed);
-        third.store(lengths.to_be(), Ordering::Relaxed);
-        fourth.store((flags | u64::from(checksum)).to_be(), Ordering::Relaxed);
-        extension.store(0, Ordering::Relaxed);
-        rest.store(0, Ordering::Relaxed);
+        first.store(self.sequence.to_be());
+        second.store(self.ack.to_be());
+        third.store(lengths.to_be());
+        fourth.store((flags | u64::from(checksum)).to_be());
+        extension.store(0);
+        rest.store(0);
     }
 
     /// Reads a header, perhaps one of nothing but zeros. None if the checksum is wrong or missing, and if there is an extension: then [`Header`](crate::wire::Header)
     /// tells more.
     #[inline(always)]
-    pub(crate) fn read(words: &[AtomicU64; HEADER_WORDS]) -> Option<Self> {
-        let [sequence, ack, lengths, flags, extension, rest] =
-            words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    pub(crate) fn read(words: &[DmaWord; HEADER_WORDS]) -> Option<Self> {
+        let [sequence, ack, lengths, flags, extension, rest] = words.each_ref().map(|word| word.load());
         // With no extension these two add nothing; the order of the bytes makes no difference to what a right sum is.
         if extension | rest != 0 || !total([sequence, ack, lengths, flags]).is_multiple_of(0xffff) {
             return None;
@@ -88,20 +87,20 @@ impl Plain {
 
 /// Copies bytes to quadwords; of the last one it reaches, the rest becomes 0. What does not fit is left out.
 #[inline(always)]
-pub(crate) fn put(words: &[AtomicU64], bytes: &[u8]) {
+pub(crate) fn put(words: &[DmaWord], bytes: &[u8]) {
     let bytes = bytes.get(..words.len() * 8).unwrap_or(bytes);
     let (steps, rest) = bytes.as_chunks::<STEP>();
     let (wide, words) = split(words, steps.len());
     for (words, bytes) in wide.iter().zip(steps) {
         let (quads, _) = bytes.as_chunks::<8>();
-        words[0].store(u64::from_ne_bytes(quads[0]), Ordering::Relaxed);
-        words[1].store(u64::from_ne_bytes(quads[1]), Ordering::Relaxed);
-        words[2].store(u64::from_ne_bytes(quads[2]), Ordering::Relaxed);
-        words[3].store(u64::from_ne_bytes(quads[3]), Ordering::Relaxed);
-        words[4].store(u64::from_ne_bytes(quads[4]), Ordering::Relaxed);
-        words[5].store(u64::from_ne_bytes(quads[5]), Ordering::Relaxed);
-        words[6].store(u64::from_ne_bytes(quads[6]), Ordering::Relaxed);
-        words[7].store(u64::from_ne_bytes(quads[7]), Ordering::Relaxed);
+        words[0].store(u64::from_ne_bytes(quads[0]));
+        words[1].store(u64::from_ne_bytes(quads[1]));
+        words[2].store(u64::from_ne_bytes(quads[2]));
+        words[3].store(u64::from_ne_bytes(quads[3]));
+        words[4].store(u64::from_ne_bytes(quads[4]));
+        words[5].store(u64::from_ne_bytes(quads[5]));
+        words[6].store(u64::from_ne_bytes(quads[6]));
+        words[7].store(u64::from_ne_bytes(quads[7]));
     }
     if !rest.is_empty() {
         put_rest(words, rest);
@@ -109,38 +108,38 @@ pub(crate) fn put(words: &[AtomicU64], bytes: &[u8]) {
 }
 
 #[inline(always)]
-fn put_rest(words: &[AtomicU64], bytes: &[u8]) {
+fn put_rest(words: &[DmaWord], bytes: &[u8]) {
     let (quads, tail) = bytes.as_chunks::<8>();
     let (whole, rest) = words.split_at_checked(quads.len()).unwrap_or((words, &[]));
     for (word, quad) in whole.iter().zip(quads) {
-        word.store(u64::from_ne_bytes(*quad), Ordering::Relaxed);
+        word.store(u64::from_ne_bytes(*quad));
     }
     if let Some(word) = rest.first().filter(|_| !tail.is_empty()) {
         let mut last = [0; 8];
         for (to, from) in last.iter_mut().zip(tail) {
             *to = *from;
         }
-        word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+        word.store(u64::from_ne_bytes(last));
     }
 }
 
 /// Copies quadwords to bytes, as far as both go.
 #[inline(always)]
-pub(crate) fn get(words: &[AtomicU64], bytes: &mut [u8]) {
+pub(crate) fn get(words: &[DmaWord], bytes: &mut [u8]) {
     let room = bytes.len().min(words.len() * 8);
     let (bytes, _) = bytes.split_at_mut(room);
     let (steps, rest) = bytes.as_chunks_mut::<STEP>();
     let (wide, words) = split(words, steps.len());
     for (words, bytes) in wide.iter().zip(steps) {
         let (quads, _) = bytes.as_chunks_mut::<8>();
-        quads[0] = words[0].load(Ordering::Relaxed).to_ne_bytes();
-        quads[1] = words[1].load(Ordering::Relaxed).to_ne_bytes();
-        quads[2] = words[2].load(Ordering::Relaxed).to_ne_bytes();
-        quads[3] = words[3].load(Ordering::Relaxed).to_ne_bytes();
-        quads[4] = words[4].load(Ordering::Relaxed).to_ne_bytes();
-        quads[5] = words[5].load(Ordering::Relaxed).to_ne_bytes();
-        quads[6] = words[6].load(Ordering::Relaxed).to_ne_bytes();
-        quads[7] = words[7].load(Ordering::Relaxed).to_ne_bytes();
+        quads[0] = words[0].load().to_ne_bytes();
+        quads[1] = words[1].load().to_ne_bytes();
+        quads[2] = words[2].load().to_ne_bytes();
+        quads[3] = words[3].load().to_ne_bytes();
+        quads[4] = words[4].load().to_ne_bytes();
+        quads[5] = words[5].load().to_ne_bytes();
+        quads[6] = words[6].load().to_ne_bytes();
+        quads[7] = words[7].load().to_ne_bytes();
     }
     if !rest.is_empty() {
         get_rest(words, rest);
@@ -148,14 +147,14 @@ pub(crate) fn get(words: &[AtomicU64], bytes: &mut [u8]) {
 }
 
 #[inline(always)]
-fn get_rest(words: &[AtomicU64], bytes: &mut [u8]) {
+fn get_rest(words: &[DmaWord], bytes: &mut [u8]) {
     let (quads, tail) = bytes.as_chunks_mut::<8>();
     let (whole, rest) = words.split_at_checked(quads.len()).unwrap_or((words, &[]));
     for (word, quad) in whole.iter().zip(quads) {
-        *quad = word.load(Ordering::Relaxed).to_ne_bytes();
+        *quad = word.load().to_ne_bytes();
     }
     if let Some(word) = rest.first() {
-        let last = word.load(Ordering::Relaxed).to_ne_bytes();
+        let last = word.load().to_ne_bytes();
         for (to, from) in tail.iter_mut().zip(last) {
             *to = from;
         }
@@ -164,7 +163,7 @@ fn get_rest(words: &[AtomicU64], bytes: &mut [u8]) {
 
 /// The first `steps` groups of [`STEP`] bytes, and what is behind them.
 #[inline(always)]
-fn split(words: &[AtomicU64], steps: usize) -> (&[[AtomicU64; STEP / 8]], &[AtomicU64]) {
+fn split(words: &[DmaWord], steps: usize) -> (&[[DmaWord; STEP / 8]], &[DmaWord]) {
     let at = (steps * (STEP / 8)).min(words.len());
     let (wide, rest) = words.split_at_checked(at).unwrap_or_default();
     (wide.as_chunks().0, rest)
@@ -177,10 +176,10 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    fn words(bytes: &[u8; 48]) -> [AtomicU64; HEADER_WORDS] {
-        let mut out = [const { AtomicU64::new(0) }; HEADER_WORDS];
+    fn words(bytes: &[u8; 48]) -> [DmaWord; HEADER_WORDS] {
+        let mut out = [const { DmaWord::new(0) }; HEADER_WORDS];
         for (word, bytes) in out.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = AtomicU64::new(u64::from_ne_bytes(*bytes));
+            *word = DmaWord::new(u64::from_ne_bytes(*bytes));
         }
         out
     }
@@ -196,7 +195,7 @@ mod tests {
             let general = words(&header.encode());
             let straight = words(&[0xee; 48]);
             plain.write(&straight);
-            let bits = |words: &[AtomicU64; 6]| words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            let bits = |words: &[DmaWord; 6]| words.each_ref().map(|word| word.load());
             prop_assert_eq!(bits(&general), bits(&straight));
             prop_assert_eq!(Plain::read(&general), Some(plain));
         }
@@ -213,19 +212,19 @@ mod tests {
         /// Bytes come back as they went, nothing beside them is written to but the rest of the last quadword.
         #[test]
         fn bytes_come_back(data in prop::collection::vec(any::<u8>(), 0..200)) {
-            let words: Vec<AtomicU64> = (0..32).map(|_| AtomicU64::new(u64::MAX)).collect();
+            let words: Vec<DmaWord> = (0..32).map(|_| DmaWord::new(u64::MAX)).collect();
             put(&words, &data);
             let mut back = std::vec![0; data.len()];
             get(&words, &mut back);
             prop_assert_eq!(&back, &data);
             let untouched = &words[data.len().div_ceil(8)..];
-            prop_assert!(untouched.iter().all(|word| word.load(Ordering::Relaxed) == u64::MAX));
+            prop_assert!(untouched.iter().all(|word| word.load() == u64::MAX));
         }
     }
 
     #[test]
     fn more_than_there_is_room_for_is_left_out() {
-        let words: Vec<AtomicU64> = (0..5).map(|_| AtomicU64::new(0)).collect();
+        let words: Vec<DmaWord> = (0..5).map(|_| DmaWord::new(0)).collect();
         put(&words, &[7; 100]);
         let mut back = [1; 100];
         get(&words, &mut back);

@@ -1,7 +1,7 @@
 //! What the datagram queues of a port share: registered memory, a completion queue, and how their queue pairs start.
 
 use driver_mlx::{
-    Access, Bar, Base, Cq, CqConfig, CqNumber, DmaSlice, Error, Hca, InitParams, MemoryRegion, Pd, Platform,
+    Access, Bar, Base, Cq, CqConfig, CqNumber, DmaBuffer, Error, Hca, InitParams, MemoryRegion, Pd, Platform,
     Psn, Qp, QpConfig, Sge,
 };
 
@@ -9,7 +9,7 @@ use driver_mlx::{
 #[derive(Debug)]
 pub(crate) struct Buffers<B: Bar> {
     pub(crate) pd: Pd,
-    pub(crate) memory: DmaSlice,
+    pub(crate) memory: DmaBuffer,
     region: MemoryRegion,
     pub(crate) cq: Cq<B>,
     /// Rates that address vectors can name.
@@ -43,9 +43,9 @@ impl<B: Bar> Buffers<B> {
         pd: Pd,
         len: usize,
         entries: usize,
-    ) -> Result<(DmaSlice, MemoryRegion, Cq<B>), Error> {
+    ) -> Result<(DmaBuffer, MemoryRegion, Cq<B>), Error> {
         let memory = hca.alloc(len, 4096)?;
-        let region = match hca.register(pd, memory, Access::LOCAL_WRITE, Base::Virtual) {
+        let region = match hca.register(pd, &memory, Access::LOCAL_WRITE, Base::Virtual) {
             Ok(region) => region,
             Err(error) => {
                 let _ = hca.free(memory);
@@ -65,8 +65,8 @@ impl<B: Bar> Buffers<B> {
     /// Destroys everything, after the queue pairs; the first error is told, the rest is done all the same.
     pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
         let cq = hca.destroy_cq(self.cq);
-        let region = hca.deregister(self.region);
-        let memory = if region.is_ok() { hca.free(self.memory) } else { Ok(()) };
+        let region = hca.deregister(self.region).map_err(Error::from);
+        let memory = if region.is_ok() { hca.free(self.memory).map_err(Error::from) } else { Ok(()) };
         let pd = hca.dealloc_pd(self.pd);
         cq.and(region).and(memory).and(pd)
     }

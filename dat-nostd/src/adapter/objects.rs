@@ -14,8 +14,9 @@ use crate::evd::cno::Cno;
 use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventPool;
 use crate::ia::instance::Ia;
-use crate::mem::lmr::{Lmr, Pz};
+use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
+use crate::mem::zone::Pz;
 use crate::srq::queue::Srq;
 
 /// The tables of an adapter.

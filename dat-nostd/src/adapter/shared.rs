@@ -54,4 +54,9 @@ impl Shared<'_> {
         let pending = self.binds.of(handle).map(|bind| bind.bound);
         pending.chain([rmr.confirmed]).flatten().any(|bound| bound.lmr == lmr)
     }
+
+    /// Whether a window is bound to an LMR, or may be.
+    pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
+        self.rmrs.iter().any(|(handle, rmr)| self.holds(handle, rmr, lmr))
+    }
 }

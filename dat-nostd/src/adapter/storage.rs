@@ -12,8 +12,9 @@ use crate::evd::dispatcher::Evd;
 use crate::evd::queue::EventSlot;
 use crate::ia::instance::Ia;
 use crate::mem::bind::BindSlot;
-use crate::mem::lmr::{Lmr, Pz};
+use crate::mem::lmr::Lmr;
 use crate::mem::rmr::Rmr;
+use crate::mem::zone::Pz;
 use crate::srq::queue::Srq;
 
 /// Open IAs of one adapter.
@@ -42,7 +43,7 @@ pub const MAX_CRS: usize = 32;
 /// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
 /// | `EPS` | endpoints | 1024 |
 /// | `EVDS` | event dispatchers | 320 |
-/// | `LMRS` | memory regions (at most 65,536) | 208 |
+/// | `LMRS` | memory regions (at most 65,536) | 224 |
 /// | `EVENTS` | events queued in software, over all EVDs | 80 |
 /// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 1024 |
 ///
@@ -187,7 +188,7 @@ mod tests {
         let costs = [
             ("EPS", size_of::<Slot<Ep<WideBar>>>(), 1024),
             ("EVDS", size_of::<Slot<Evd<WideBar>>>(), 320),
-            ("LMRS", size_of::<Slot<Lmr>>(), 208),
+            ("LMRS", size_of::<Slot<Lmr>>(), 224),
             ("EVENTS", size_of::<EventSlot>(), 80),
             ("CONNECTIONS", size_of::<PortStorage<2>>() - size_of::<PortStorage<1>>(), 1024),
         ];

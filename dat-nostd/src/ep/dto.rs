@@ -231,7 +231,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let qp = ep.qp.as_mut()?;
         let kept = Note::new(length as u32, DtoOperation::RdmaWrite, 0).with(user_cookie);
-        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
+        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
         let target = || (remote.target_address, RKey::new(remote.rmr_context));
         if !qp.write_plain(target, sge, kept) {
             return None;

@@ -65,7 +65,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let qp = ep.qp.as_mut()?;
         let kept = Note::new(length as u32, DtoOperation::Send, marks).with(user_cookie);
-        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.region.lkey };
+        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
         if !qp.send_plain(sge, kept, send_flags) {
             return None;
         }
@@ -102,7 +102,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let (start, last) = (lmr.start, lmr.length - u64::from(length));
         let note = Note::new(length, DtoOperation::Receive, 0).0;
         let inside = |address: u64| address.wrapping_sub(start) <= last;
-        let posted = qp.post_receives((length, lmr.region.lkey), note, receives, inside);
+        let posted = qp.post_receives((length, lmr.lkey), note, receives, inside);
         ep.receives.head = ep.receives.head.wrapping_add(u32::from(posted));
         Ok(usize::from(posted))
     }

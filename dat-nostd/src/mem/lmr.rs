@@ -1,21 +1,12 @@
-//! Protection zones and local memory regions as objects.
+//! Local memory regions as objects.
 
-use driver_mlx::DmaSlice;
-use driver_mlx::{Access, Error, MemoryRegion, Pd, Sge};
+use driver_mlx::{Access, Base, DmaBuffer, DmaSlice, Error, LKey, MapError, MemoryRegion, Pd, Sge};
 
+use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{IaHandle, LmrHandle, PzHandle, Typed};
-use crate::base::ret::{DatReturn, ReturnType, Subtype};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
-use crate::base::types::{LmrTriplet, MemPriv};
-
-/// A protection zone.
-#[derive(Debug)]
-pub struct Pz {
-    pub(crate) ia: IaHandle,
-    pub(crate) pd: Pd,
-    /// Objects that refer to it.
-    pub(crate) users: u32,
-}
+use crate::base::types::{LmrTriplet, MemPriv, MemType};
 
 /// A local memory region.
 #[derive(Debug)]
@@ -30,8 +21,12 @@ pub struct Lmr {
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) privileges: MemPriv,
-    pub(crate) region: MemoryRegion,
-    pub(crate) memory: DmaSlice,
+    pub(crate) lkey: LKey,
+    /// The context for peers; 0 without remote rights.
+    pub(crate) rmr_context: u32,
+    /// The driver's key; there but while it is being freed.
+    pub(crate) region: Option<MemoryRegion>,
+    pub(crate) base: Base,
     pub(crate) kind: Kind,
 }
 
@@ -46,25 +41,32 @@ pub(crate) enum Kind {
 /// `DAT_LMR_COOKIE`: 40 bytes that name shared memory among the consumers of an adapter.
 pub type LmrCookie = [u8; 40];
 
-/// `DAT_MEM_TYPE` and `DAT_REGION_DESCRIPTION`: what a region is made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+/// `DAT_MEM_TYPE` and `DAT_REGION_DESCRIPTION`: what a region is made from. Memory is a [`DmaBuffer`] or a range of one; that of the
+/// consumer's own enters by [`Adapter::lmr_create_virtual`](crate::Adapter::lmr_create_virtual).
+#[derive(Clone, Copy, Debug)]
+pub enum Region<'b> {
     /// `DAT_MEM_TYPE_VIRTUAL`: memory; segments and peers name its bytes by `va()`.
-    Virtual(DmaSlice),
+    Virtual(DmaSlice<'b>),
     /// `DAT_MEM_TYPE_LMR`: the memory of a region that exists, with another zone and other rights.
     Lmr(LmrHandle),
     /// `DAT_MEM_TYPE_SHARED_VIRTUAL`: memory that several consumers register under one cookie. Without processes all of them have it
-    /// at one address; the cookie guards against naming two pieces of memory alike.
-    SharedVirtual(DmaSlice, LmrCookie),
+    /// at one address; the cookie guards against naming two ranges of memory alike.
+    SharedVirtual(DmaSlice<'b>, LmrCookie),
 }
 
-impl From<DmaSlice> for Region {
-    fn from(memory: DmaSlice) -> Self {
+impl<'b> From<DmaSlice<'b>> for Region<'b> {
+    fn from(memory: DmaSlice<'b>) -> Self {
         Region::Virtual(memory)
     }
 }
 
-impl From<LmrHandle> for Region {
+impl<'b> From<&'b DmaBuffer> for Region<'b> {
+    fn from(buffer: &'b DmaBuffer) -> Self {
+        Region::Virtual(buffer.as_slice())
+    }
+}
+
+impl From<LmrHandle> for Region<'_> {
     fn from(lmr: LmrHandle) -> Self {
         Region::Lmr(lmr)
     }
@@ -89,8 +91,12 @@ pub(crate) fn access(privileges: MemPriv) -> Access {
 /// The code for a driver's error in a call that makes something.
 pub(crate) fn creation_error(error: Error, resource: Subtype) -> DatReturn {
     match error {
-        Error::OutOfMemory { .. } => {
+        Error::OutOfMemory { .. } | Error::Map(MapError::NoSpace) => {
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory)
+        }
+        // Memory of another adapter, or memory that the device cannot be shown.
+        Error::NotAllocated | Error::Map(MapError::Unsupported | MapError::BadAddress) => {
+            DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3)
         }
         Error::Limit { .. } | Error::InsufficientPages { .. } => {
             DatReturn::error(ReturnType::InsufficientResources, resource)
@@ -110,17 +116,84 @@ pub(crate) const IN_USE: DatReturn =
 pub(crate) const REMOTE: MemPriv =
     MemPriv::REMOTE_READ.union(MemPriv::REMOTE_WRITE).union(MemPriv::REMOTE_ATOMIC);
 
+/// Whether these rights can be given: remote write needs local write on InfiniBand, and no other bits exist.
+pub(crate) fn check_rights(mem_priv: MemPriv) -> DatResult<()> {
+    let writes = MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC;
+    let remote_write_alone = mem_priv.intersects(writes) && !mem_priv.contains(MemPriv::LOCAL_WRITE);
+    if remote_write_alone || !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
+        return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6));
+    }
+    Ok(())
+}
+
 impl Lmr {
-    /// Whether bytes are named by offsets.
-    pub(crate) fn zero_based(&self) -> bool {
-        self.start != self.memory.va() as u64
+    /// `dat_lmr_query`.
+    pub(crate) fn parameters(&self) -> LmrParameters {
+        LmrParameters {
+            ia: self.ia,
+            mem_type: match self.kind {
+                Kind::Virtual => MemType::Virtual,
+                Kind::Lmr => MemType::Lmr,
+                Kind::Shared(_) => MemType::SharedVirtual,
+            },
+            pz: self.pz,
+            length: self.length,
+            mem_priv: self.privileges,
+            lmr_context: self.context,
+            rmr_context: self.rmr_context,
+            registered_size: self.length,
+            registered_address: self.start,
+        }
     }
 
-    /// A segment as the device wants it, if it lies inside, the zone is right and the rights suffice.
+    /// What creating it answers.
+    pub(crate) fn created(&self) -> LmrCreated {
+        LmrCreated {
+            lmr: self.handle,
+            lmr_context: self.context,
+            rmr_context: self.rmr_context,
+            registered_size: self.length,
+            registered_address: self.start,
+        }
+    }
+
+    /// Whether a consumer may make a region of this one with these rights. Local read is always there, and what the memory's owner has
+    /// kept from writing stays so.
+    pub(crate) fn may_give(&self, mem_priv: MemPriv) -> DatResult<()> {
+        if (self.privileges | MemPriv::LOCAL_READ).contains(mem_priv) {
+            Ok(())
+        } else {
+            Err(DatReturn::new(ReturnType::PrivilegesViolation))
+        }
+    }
+
+    /// Whether a window on it may give peers these rights.
+    pub(crate) fn may_expose(&self, mem_priv: MemPriv) -> DatResult<()> {
+        for (right, needs, subtype) in [
+            (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ, Subtype::PrivilegesRead),
+            (MemPriv::REMOTE_WRITE, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+            (MemPriv::REMOTE_ATOMIC, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
+        ] {
+            if mem_priv.contains(right) && !self.privileges.contains(needs) {
+                return Err(DatReturn::error(ReturnType::PrivilegesViolation, subtype));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all of a segment is the region's.
+    #[inline]
+    pub(crate) fn contains(&self, triplet: &LmrTriplet) -> bool {
+        let offset = triplet.virtual_address.wrapping_sub(self.start);
+        triplet.segment_length <= self.length && offset <= self.length - triplet.segment_length
+    }
+
+    /// A segment as the device wants it, if it lies inside, the zone is right and the rights suffice. Local read is not checked:
+    /// InfiniBand has no region without it (IBTA 1.3, Register Memory Region), and the pages of the post calls promise
+    /// PRIVILEGES_VIOLATION only for rights that the region lacks.
     #[inline]
     pub(crate) fn sge(&self, triplet: &LmrTriplet, pd: Pd, writes: bool) -> Result<Sge, DatReturn> {
-        let offset = triplet.virtual_address.wrapping_sub(self.start);
-        if triplet.segment_length > self.length || offset > self.length - triplet.segment_length {
+        if !self.contains(triplet) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
         if self.pd != pd {
@@ -134,7 +207,7 @@ impl Lmr {
         }
         // A segment of 2^31 bytes and more is refused by the driver (TooLong); the cast must not hide it.
         let length = triplet.segment_length.min(u64::from(u32::MAX)) as u32;
-        Ok(Sge { address: triplet.virtual_address, length, lkey: self.region.lkey })
+        Ok(Sge { address: triplet.virtual_address, length, lkey: self.lkey })
     }
 }
 

@@ -1,187 +1,196 @@
-//! Protection zones and local memory regions: create, query, sync, free. DAT 1.2, memory management.
+//! Local memory regions: create, query, sync, free. DAT 1.2, memory management.
 
-use driver_mlx::DmaSlice;
-use driver_mlx::{Base, Error, Pd, Platform};
+use driver_mlx::{Base, DmaSlice, Error, MemoryRegion, Pd, Platform, Rejected};
 
 use crate::adapter::Adapter;
+use crate::adapter::device::Device;
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{HandleType, IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::{LmrTriplet, MemPriv, MemType};
-use crate::mem::lmr::{IN_USE, Kind, Lmr, Pz, REMOTE, Region, access, context_of, creation_error, lmr_of};
+use crate::base::types::{LmrTriplet, MemPriv};
+use crate::mem::lmr::{
+    IN_USE, Kind, Lmr, REMOTE, Region, access, check_rights, context_of, creation_error, lmr_of,
+};
+use crate::mem::view::Memory;
 
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_pz_create`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE, INSUFFICIENT_RESOURCES.
-    pub fn pz_create(&mut self, ia: IaHandle) -> DatResult<PzHandle> {
-        self.objects.ias.get(ia)?;
-        self.usable()?;
-        const FULL: Subtype = Subtype::ResourceProtectionDomain;
-        if self.objects.pzs.len() >= self.objects.pzs.capacity() {
-            return Err(DatReturn::error(ReturnType::InsufficientResources, FULL));
-        }
-        let pd = self.device.hca.alloc_pd().map_err(|error| creation_error(error, FULL))?;
-        self.objects
-            .pzs
-            .insert(Pz { ia, pd, users: 0 })
-            .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, FULL))
-    }
+/// Firmware's status "resource busy".
+const RESOURCE_BUSY: u8 = 0x06;
 
-    /// The protection domain of a zone of this IA.
-    pub(crate) fn zone(&self, pz: PzHandle, ia: IaHandle) -> DatResult<Pd> {
-        let pz = self.objects.pzs.get(pz)?;
-        pz.ia.check(ia, HandleType::Pz)?;
-        Ok(pz.pd)
-    }
+/// For whom a region is made, and what it allows.
+#[derive(Clone, Copy)]
+pub(crate) struct Grant {
+    pub(crate) ia: IaHandle,
+    pub(crate) pz: PzHandle,
+    pub(crate) mem_priv: MemPriv,
+    pub(crate) base: Base,
+    pub(crate) kind: Kind,
+}
 
-    /// `dat_pz_query`: the IA.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE.
-    pub fn pz_query(&self, pz: PzHandle) -> DatResult<IaHandle> {
-        Ok(self.objects.pzs.get(pz)?.ia)
-    }
-
-    /// `dat_pz_free`.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE (PZ_IN_USE) while an EP or LMR refers to it.
-    pub fn pz_free(&mut self, pz: PzHandle) -> DatResult<()> {
-        if self.objects.pzs.get(pz)?.users > 0 {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStatePzInUse));
-        }
-        let pz = self.objects.pzs.remove(pz)?;
-        if !self.is_dead() {
-            // The zone is gone for the consumer either way; the device's refusal is in the driver's trace.
-            let _ = self.device.hca.dealloc_pd(pz.pd);
-        }
-        Ok(())
-    }
-
-    /// `dat_lmr_create`, of memory or any other [`Region`].
-    ///
-    /// # Errors
-    /// INVALID_HANDLE (IA, PZ, LMR); LENGTH_ERROR for an empty region; INVALID_PARAMETER for remote write without local write
-    /// (InfiniBand demands both); INVALID_STATE (LMR_IN_USE) if the cookie of shared memory names other memory;
-    /// PRIVILEGES_VIOLATION for rights that the parent region does not have; INSUFFICIENT_RESOURCES.
-    pub fn lmr_create(
-        &mut self,
-        ia: IaHandle,
-        region: impl Into<Region>,
-        pz: PzHandle,
-        mem_priv: MemPriv,
-    ) -> DatResult<LmrCreated> {
-        match region.into() {
-            Region::Virtual(memory) => self.register(ia, memory, pz, mem_priv, Base::Virtual, Kind::Virtual),
-            Region::Lmr(lmr) => {
-                self.objects.ias.get(ia)?;
-                let parent = self.objects.lmrs.get(lmr)?;
-                parent.ia.check(ia, HandleType::Lmr)?;
-                let (memory, has) = (parent.memory, parent.privileges);
-                let base = if parent.zero_based() { Base::Zero } else { Base::Virtual };
-                // Local read is always there, and what the memory's owner has kept from writing stays so.
-                if !(has | MemPriv::LOCAL_READ).contains(mem_priv) {
-                    return Err(DatReturn::new(ReturnType::PrivilegesViolation));
-                }
-                self.register(ia, memory, pz, mem_priv, base, Kind::Lmr)
-            }
-            Region::SharedVirtual(memory, cookie) => {
-                self.objects.ias.get(ia)?;
-                let other = self.objects.lmrs.iter().any(|(_, lmr)| {
-                    lmr.kind == Kind::Shared(cookie)
-                        && (lmr.memory.va(), lmr.memory.len()) != (memory.va(), memory.len())
-                });
-                if other {
-                    return Err(IN_USE);
-                }
-                self.register(ia, memory, pz, mem_priv, Base::Virtual, Kind::Shared(cookie))
-            }
-        }
-    }
-
-    /// Extension: as [`Adapter::lmr_create`] of memory, but segments and peers name the bytes by offsets: from 0 if the memory
-    /// begins at a multiple of 4096, which that of [`Adapter::dma_alloc`] does, else from its offset in its page
-    /// (`registered_address`).
-    ///
-    /// # Errors
-    /// As `lmr_create`; INVALID_PARAMETER for memory whose virtual and device addresses differ modulo 4096.
-    pub fn lmr_create_zero_based(
-        &mut self,
-        ia: IaHandle,
-        region: DmaSlice,
-        pz: PzHandle,
-        mem_priv: MemPriv,
-    ) -> DatResult<LmrCreated> {
-        if region.va() as u64 % 4096 != region.device_address() % 4096 {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
-        }
-        self.register(ia, region, pz, mem_priv, Base::Zero, Kind::Virtual)
-    }
-
-    fn register(
-        &mut self,
-        ia: IaHandle,
-        memory: DmaSlice,
-        pz: PzHandle,
-        mem_priv: MemPriv,
-        base: Base,
-        kind: Kind,
-    ) -> DatResult<LmrCreated> {
-        self.objects.ias.get(ia)?;
-        let pd = self.zone(pz, ia)?;
+impl<'s, P: Platform> Memory<'_, 's, P> {
+    /// Makes a region of memory.
+    fn register(&mut self, memory: DmaSlice<'_>, grant: &Grant) -> DatResult<LmrCreated> {
         if memory.is_empty() {
+            self.pzs.get(grant.pz)?.domain(grant.ia)?;
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }
-        let remote_write_alone = mem_priv.intersects(MemPriv::REMOTE_WRITE | MemPriv::REMOTE_ATOMIC)
-            && !mem_priv.contains(MemPriv::LOCAL_WRITE);
-        if remote_write_alone || !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
-            return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg6));
-        }
-        self.usable()?;
+        self.insert(grant, |device, pd| device.hca.register(pd, memory, access(grant.mem_priv), grant.base))
+    }
+
+    /// Makes a region of the memory of a region.
+    fn register_again(
+        &mut self,
+        lmr: LmrHandle,
+        ia: IaHandle,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        let parent = self.lmrs.get(lmr)?;
+        parent.ia.check(ia, HandleType::Lmr)?;
+        parent.may_give(mem_priv)?;
+        let grant = Grant { ia, pz, mem_priv, base: parent.base, kind: Kind::Lmr };
+        // The key is lent away from the table while the table may change.
+        let region = self.lmrs.get_mut(lmr)?.region.take();
+        let region = region.ok_or(DatReturn::new(ReturnType::InternalError))?;
+        let made = self.insert(&grant, |device, pd| {
+            device.hca.register_again(pd, &region, access(mem_priv), grant.base)
+        });
+        self.lmrs.get_mut(lmr)?.region = Some(region);
+        made
+    }
+
+    /// Checks what is the same for every region, has the device make the key, and puts it into the table.
+    pub(crate) fn insert(
+        &mut self,
+        grant: &Grant,
+        make: impl FnOnce(&mut Device<'s, P>, Pd) -> Result<MemoryRegion, Error>,
+    ) -> DatResult<LmrCreated> {
         const FULL: DatReturn =
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
-        if self.objects.lmrs.len() >= self.objects.lmrs.capacity() {
+        let Grant { ia, pz, mem_priv, base, kind } = *grant;
+        let pd = self.pzs.get(pz)?.domain(ia)?;
+        check_rights(mem_priv)?;
+        self.device.usable()?;
+        if self.lmrs.len() >= self.lmrs.capacity() {
             return Err(FULL);
         }
-        let region = self
-            .device
-            .hca
-            .register(pd, memory, access(mem_priv), base)
-            .map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
-        let remote = mem_priv.intersects(REMOTE);
-        let start = match base {
-            Base::Virtual => memory.va() as u64,
-            Base::Zero => memory.va() as u64 % 4096,
-        };
-        let rmr_context = if remote { region.rkey.get() } else { 0 };
-        let length = memory.len() as u64;
+        let region =
+            make(self.device, pd).map_err(|error| creation_error(error, Subtype::ResourceMemoryRegion))?;
         let lmr = Lmr {
             handle: LmrHandle::from_bits(0),
             ia,
             pz,
             context: 0,
             pd,
-            start,
-            length,
+            start: region.address,
+            length: region.length,
             privileges: mem_priv,
-            region,
-            memory,
+            lkey: region.lkey,
+            rmr_context: if mem_priv.intersects(REMOTE) { region.rkey.get() } else { 0 },
+            region: Some(region),
+            base,
             kind,
         };
-        let handle = self.objects.lmrs.insert(lmr).map_err(|_| FULL)?;
-        let lmr_context = context_of(handle);
-        let lmr = self.objects.lmrs.get_mut(handle)?;
-        (lmr.handle, lmr.context) = (handle, lmr_context);
-        self.objects.pzs.get_mut(pz)?.users += 1;
-        Ok(LmrCreated {
-            lmr: handle,
-            lmr_context,
-            rmr_context,
-            registered_size: length,
-            registered_address: start,
-        })
+        let handle = self.lmrs.insert(lmr).map_err(|_| FULL)?;
+        self.pzs.get_mut(pz)?.users += 1;
+        let lmr = self.lmrs.get_mut(handle)?;
+        (lmr.handle, lmr.context) = (handle, context_of(handle));
+        Ok(lmr.created())
+    }
+
+    fn free_region(&mut self, handle: LmrHandle) -> DatResult<()> {
+        let lmr = self.lmrs.get_mut(handle)?;
+        if self.shared.is_bound(handle) {
+            return Err(IN_USE);
+        }
+        let mut freed = Ok(());
+        if let Some(region) = lmr.region.take()
+            && !self.device.dead
+            && let Err(Rejected { error, value }) = self.device.hca.deregister(region)
+        {
+            // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were.
+            if matches!(error, Error::Command(refused) if refused.status.0 == RESOURCE_BUSY) {
+                lmr.region = Some(value);
+                return Err(IN_USE);
+            }
+            // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same.
+            freed = Err(DatReturn::new(ReturnType::InternalError));
+        }
+        let lmr = self.lmrs.remove(handle)?;
+        self.leave_zone(lmr.pz);
+        freed
+    }
+
+    /// Passes each segment's key and range to the driver's hook. Segments of no bytes name no region.
+    fn sync(
+        &self,
+        segments: &[LmrTriplet],
+        hook: impl Fn(&Device<'s, P>, &MemoryRegion, &LmrTriplet) -> Result<(), Error>,
+    ) -> DatResult<()> {
+        let outside = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2);
+        let named = || segments.iter().filter(|segment| segment.segment_length > 0);
+        for segment in named() {
+            let lmr = lmr_of(self.lmrs, segment.lmr_context).map_err(|_| outside)?;
+            if !lmr.contains(segment) {
+                return Err(outside);
+            }
+        }
+        for segment in named() {
+            if let Some(region) = &lmr_of(self.lmrs, segment.lmr_context)?.region {
+                hook(self.device, region, segment).map_err(|_| outside)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_lmr_create`, of a [`DmaBuffer`](crate::DmaBuffer), a range of one, or any other [`Region`]. Local read is granted in any
+    /// case.
+    ///
+    /// # Errors
+    /// INVALID_HANDLE (IA, PZ, LMR); LENGTH_ERROR for an empty region; INVALID_PARAMETER for remote write without local write
+    /// (InfiniBand demands both) and for memory of another adapter; INVALID_STATE (LMR_IN_USE) if the cookie of shared memory names other
+    /// memory; PRIVILEGES_VIOLATION for rights that the parent region does not have; INSUFFICIENT_RESOURCES.
+    pub fn lmr_create<'b>(
+        &mut self,
+        ia: IaHandle,
+        region: impl Into<Region<'b>>,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        self.objects.ias.get(ia)?;
+        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual };
+        match region.into() {
+            Region::Virtual(memory) => self.memory().register(memory, &grant),
+            Region::Lmr(lmr) => self.memory().register_again(lmr, ia, pz, mem_priv),
+            Region::SharedVirtual(memory, cookie) => {
+                let kind = Kind::Shared(cookie);
+                let extent = (memory.va() as u64, memory.len() as u64);
+                let clashes = |lmr: &Lmr| lmr.kind == kind && (lmr.start, lmr.length) != extent;
+                if self.objects.lmrs.iter().any(|(_, lmr)| clashes(lmr)) {
+                    return Err(IN_USE);
+                }
+                self.memory().register(memory, &Grant { kind, ..grant })
+            }
+        }
+    }
+
+    /// Extension: as [`Adapter::lmr_create`] of memory, but segments and peers name the bytes by offsets: from 0 if the memory
+    /// begins at a multiple of 4096, which a buffer of [`Adapter::dma_alloc`] does, else from its offset in its page
+    /// (`registered_address`).
+    ///
+    /// # Errors
+    /// As `lmr_create`.
+    pub fn lmr_create_zero_based<'b>(
+        &mut self,
+        ia: IaHandle,
+        memory: impl Into<DmaSlice<'b>>,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        self.objects.ias.get(ia)?;
+        let grant = Grant { ia, pz, mem_priv, base: Base::Zero, kind: Kind::Virtual };
+        self.memory().register(memory.into(), &grant)
     }
 
     /// `dat_lmr_query`.
@@ -189,23 +198,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn lmr_query(&self, lmr: LmrHandle) -> DatResult<LmrParameters> {
-        let lmr = self.objects.lmrs.get(lmr)?;
-        let remote = lmr.privileges.intersects(REMOTE);
-        Ok(LmrParameters {
-            ia: lmr.ia,
-            mem_type: match lmr.kind {
-                Kind::Virtual => MemType::Virtual,
-                Kind::Lmr => MemType::Lmr,
-                Kind::Shared(_) => MemType::SharedVirtual,
-            },
-            pz: lmr.pz,
-            length: lmr.length,
-            mem_priv: lmr.privileges,
-            lmr_context: lmr.context,
-            rmr_context: if remote { lmr.region.rkey.get() } else { 0 },
-            registered_size: lmr.length,
-            registered_address: lmr.start,
-        })
+        Ok(self.objects.lmrs.get(lmr)?.parameters())
     }
 
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
@@ -213,67 +206,30 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it.
     pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
-        self.objects.lmrs.get(lmr)?;
-        if self.is_bound(lmr) {
-            return Err(IN_USE);
-        }
-        let region = self.objects.lmrs.get(lmr)?.region;
-        let freed = if self.is_dead() { Ok(()) } else { self.device.hca.deregister(region) };
-        // Firmware's "resource busy": only the device knows whether a bind that was flushed had been carried out, and in which order
-        // binds of several EPs were.
-        if let Err(Error::Command(refused)) = freed
-            && refused.status.0 == 0x06
-        {
-            return Err(IN_USE);
-        }
-        let lmr = self.objects.lmrs.remove(lmr)?;
-        if let Ok(pz) = self.objects.pzs.get_mut(lmr.pz) {
-            pz.users = pz.users.saturating_sub(1);
-        }
-        freed.map_err(|_| DatReturn::new(ReturnType::InternalError))
+        self.memory().free_region(lmr)
     }
 
-    /// `dat_lmr_sync_rdma_read`: local changes become visible to a peer's reads. DMA is coherent here, so this checks.
+    /// `dat_lmr_sync_rdma_read`: what was written here becomes visible to a peer's reads ([`Platform::sync_for_device`]). Segments of
+    /// length 0 are passed over.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region.
-    pub fn lmr_sync_rdma_read(&self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
+    /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
+    pub fn lmr_sync_rdma_read(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
         self.objects.ias.get(ia)?;
-        for segment in segments {
-            let outside = DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2);
-            let lmr = lmr_of(&self.objects.lmrs, segment.lmr_context).map_err(|_| outside)?;
-            lmr.sge(segment, lmr.pd, false).map_err(|_| outside)?;
-        }
-        Ok(())
+        self.memory().sync(segments, |device, region, segment| {
+            device.hca.sync_for_device(region, segment.virtual_address, segment.segment_length)
+        })
     }
 
-    /// `dat_lmr_sync_rdma_write`: a peer's writes become visible here. DMA is coherent here, so this checks.
+    /// `dat_lmr_sync_rdma_write`: what a peer has written becomes visible here ([`Platform::sync_for_cpu`]). Segments of length 0 are
+    /// passed over.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region.
-    pub fn lmr_sync_rdma_write(&self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
-        self.lmr_sync_rdma_read(ia, segments)
-    }
-
-    /// Extension: memory from the adapter's DMA region, in blocks of 4096 bytes and aligned to them at least.
-    ///
-    /// # Errors
-    /// INSUFFICIENT_RESOURCES (RESOURCE_MEMORY); INVALID_PARAMETER for a length of 0 or an alignment that is no power of two.
-    pub fn dma_alloc(&mut self, len: usize, align: usize) -> DatResult<DmaSlice> {
-        if len == 0 || !align.is_power_of_two() {
-            return Err(DatReturn::new(ReturnType::InvalidParameter));
-        }
-        self.device
-            .hca
-            .alloc(len, align.max(4096))
-            .map_err(|_| DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory))
-    }
-
-    /// Extension: gives memory of [`Adapter::dma_alloc`] back. It must not be registered any more.
-    ///
-    /// # Errors
-    /// INVALID_PARAMETER if it was not given out.
-    pub fn dma_free(&mut self, memory: DmaSlice) -> DatResult<()> {
-        self.device.hca.free(memory).map_err(|_| DatReturn::new(ReturnType::InvalidParameter))
+    /// INVALID_HANDLE; INVALID_PARAMETER for a segment outside its region; then none was synchronized.
+    pub fn lmr_sync_rdma_write(&mut self, ia: IaHandle, segments: &[LmrTriplet]) -> DatResult<()> {
+        self.objects.ias.get(ia)?;
+        self.memory().sync(segments, |device, region, segment| {
+            device.hca.sync_for_cpu(region, segment.virtual_address, segment.segment_length)
+        })
     }
 }

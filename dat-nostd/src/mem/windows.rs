@@ -4,7 +4,7 @@ use driver_mlx::{CompletionKind, MwBind, MwType, Platform, SendFlags};
 
 use crate::adapter::Adapter;
 use crate::base::attr::{RmrBinding, RmrParameters};
-use crate::base::handle::{EpHandle, LmrHandle, PzHandle, RmrHandle};
+use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall};
 use crate::base::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
@@ -13,6 +13,38 @@ use crate::ep::work::Note;
 use crate::mem::bind::Bound;
 use crate::mem::lmr::{access, creation_error, lmr_of};
 use crate::mem::rmr::{FULL, Rmr};
+use crate::mem::view::Memory;
+
+impl<P: Platform> Memory<'_, '_, P> {
+    fn create_window(&mut self, pz: PzHandle, kind: MwType) -> DatResult<RmrHandle> {
+        const FULL: DatReturn =
+            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
+        let zone = self.pzs.get_mut(pz)?;
+        let (ia, pd) = (zone.ia, zone.pd);
+        self.device.usable()?;
+        let rmrs = &mut self.shared.rmrs;
+        if rmrs.len() >= rmrs.capacity() {
+            return Err(FULL);
+        }
+        let window = self.device.hca.alloc_mw(pd, kind).map_err(|error| match error {
+            driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
+            error => creation_error(error, Subtype::ResourceMemoryRegion),
+        })?;
+        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0 };
+        let handle = rmrs.insert(rmr).map_err(|_| FULL)?;
+        zone.users += 1;
+        Ok(handle)
+    }
+
+    fn free_window(&mut self, rmr: RmrHandle) -> DatResult<()> {
+        let rmr = self.shared.rmrs.remove(rmr)?;
+        self.leave_zone(rmr.pz);
+        if !self.device.dead {
+            self.device.hca.dealloc_mw(rmr.window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
+        }
+        Ok(())
+    }
+}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_rmr_create`: a window, bound to nothing.
@@ -20,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INSUFFICIENT_RESOURCES; MODEL_NOT_SUPPORTED if the device has no windows.
     pub fn rmr_create(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
-        self.create_rmr(pz, MwType::One)
+        self.memory().create_window(pz, MwType::One)
     }
 
     /// Extension: a window whose context a peer can end by [`Adapter::ep_post_send_invalidate`], over the connection that it was bound
@@ -30,28 +62,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// As [`Adapter::rmr_create`].
     pub fn rmr_create_invalidatable(&mut self, pz: PzHandle) -> DatResult<RmrHandle> {
-        self.create_rmr(pz, MwType::Two)
-    }
-
-    fn create_rmr(&mut self, pz: PzHandle, kind: MwType) -> DatResult<RmrHandle> {
-        const FULL: DatReturn =
-            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemoryRegion);
-        let (ia, pd) = {
-            let pz = self.objects.pzs.get(pz)?;
-            (pz.ia, pz.pd)
-        };
-        self.usable()?;
-        if self.objects.shared.rmrs.len() >= self.objects.shared.rmrs.capacity() {
-            return Err(FULL);
-        }
-        let window = self.device.hca.alloc_mw(pd, kind).map_err(|error| match error {
-            driver_mlx::Error::MissingCapability(_) => DatReturn::new(ReturnType::ModelNotSupported),
-            error => creation_error(error, Subtype::ResourceMemoryRegion),
-        })?;
-        let rmr = Rmr { ia, pz, pd, window, confirmed: None, order: 0 };
-        let handle = self.objects.shared.rmrs.insert(rmr).map_err(|_| FULL)?;
-        self.objects.pzs.get_mut(pz)?.users += 1;
-        Ok(handle)
+        self.memory().create_window(pz, MwType::Two)
     }
 
     /// `dat_rmr_query`.
@@ -70,19 +81,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn rmr_free(&mut self, rmr: RmrHandle) -> DatResult<()> {
-        let rmr = self.objects.shared.rmrs.remove(rmr)?;
-        if let Ok(pz) = self.objects.pzs.get_mut(rmr.pz) {
-            pz.users = pz.users.saturating_sub(1);
-        }
-        if !self.is_dead() {
-            self.device.hca.dealloc_mw(rmr.window).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
-        }
-        Ok(())
+        self.memory().free_window(rmr)
     }
 
     /// `dat_rmr_bind`: peers may reach the triplet's bytes by the context that this answers, once the RMR-bind event on the EP's
     /// request EVD (which needs that stream) has come, or what was posted behind this. The context of the last bind is dead from
-    /// then on. A triplet of length 0 binds to nothing; its context means nothing.
+    /// then on. A triplet of length 0 binds to nothing; its context means nothing. A window has less than 2 GiB: a work request counts
+    /// its bytes in 31 bits, and `dat_rmr_bind` lets a provider refuse a range (INVALID_PARAMETER).
     ///
     /// # Errors
     /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), if the request EVD takes no
@@ -128,15 +133,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if !(MemPriv::ALL | MemPriv::REMOTE_ATOMIC).contains(mem_priv) {
                 return Err(wrong(Subtype::InvalidArg3));
             }
-            for (right, needs, subtype) in [
-                (MemPriv::REMOTE_READ, MemPriv::LOCAL_READ, Subtype::PrivilegesRead),
-                (MemPriv::REMOTE_WRITE, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
-                (MemPriv::REMOTE_ATOMIC, MemPriv::LOCAL_WRITE, Subtype::PrivilegesWrite),
-            ] {
-                if mem_priv.contains(right) && !lmr.privileges.contains(needs) {
-                    return Err(DatReturn::error(ReturnType::PrivilegesViolation, subtype));
-                }
-            }
+            lmr.may_expose(mem_priv)?;
             Some((lmr.handle, sge))
         };
         self.make_request_room(ep)?;
@@ -191,11 +188,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             window.window = next;
         }
         Ok(next.rkey.get())
-    }
-
-    /// Whether an RMR is bound to an LMR, or may be.
-    pub(crate) fn is_bound(&self, lmr: LmrHandle) -> bool {
-        self.objects.shared.rmrs.iter().any(|(handle, rmr)| self.objects.shared.holds(handle, rmr, lmr))
     }
 
     /// The binds of an EP whose QP goes: those that have succeeded count, even if nobody hears of it, the others will not complete.

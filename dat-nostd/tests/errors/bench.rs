@@ -72,7 +72,7 @@ impl Bench {
         let (ia, _) = a.ia_open("ib0", 8, None).unwrap();
         let pz = a.pz_create(ia).unwrap();
         let memory = a.dma_alloc(4096, 4096).unwrap();
-        let lmr = a.lmr_create(ia, memory, pz, MemPriv::ALL).unwrap();
+        let lmr = a.lmr_create(ia, &memory, pz, MemPriv::ALL).unwrap();
         let evd = a.evd_create(ia, 8, None, EvdFlags::all() - EvdFlags::ASYNC).unwrap();
         let ep = a.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None).unwrap();
         let psp = a.psp_create(ia, 9, evd, PspFlags::Consumer).unwrap();

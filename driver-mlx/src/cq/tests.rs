@@ -10,7 +10,7 @@ const SIZE: u32 = 1 << LOG_SIZE;
 const UAR: usize = 0x10 * 4096;
 
 struct Device {
-    memory: DmaSlice,
+    memory: DmaMemory,
     produced: u32,
 }
 

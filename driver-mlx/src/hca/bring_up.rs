@@ -7,7 +7,7 @@ use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
 use crate::config::{Config, MAX_COMPLETION_EQS};
-use crate::dma::DmaRegion;
+use crate::dma::{DmaMemory, DmaRegion};
 use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::log::log;
@@ -23,7 +23,7 @@ use mlx5_prm::init_seg::{self, initial_seg, uar};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::registers::paos_reg;
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId, TeardownProfile};
+use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId};
 
 /// Distance of looks at `initializing`, in nanoseconds.
 const INITIALIZING_POLL: u64 = 2_000_000;
@@ -68,8 +68,9 @@ impl<'s, P: Platform> Hca<'s, P> {
         if !(7..=16).contains(&config.log_eq_size) {
             return Err(Error::InvalidArgument("log_eq_size"));
         }
-        let HcaParts { map, trace, events } = storage;
-        let memory = region.as_slice();
+        let HcaParts { map, users, trace, events } = storage;
+        users.fill(0);
+        let memory = region.into_memory();
         let blocks = memory.len() / BLOCK;
         let room = map.len() / 2;
         let mut buddy =
@@ -92,7 +93,9 @@ impl<'s, P: Platform> Hca<'s, P> {
             return Err(Error::InterfaceRevision((revision >> 16) as u16));
         }
         let interface = health::interface_state(bar);
-        if interface != NicInterface::FULL_DRIVER.0 {
+        // Boot code and a driver that stopped the device leave it disabled; it starts from there. What it says of itself is meaningful
+        // only after ENABLE_HCA.
+        if interface == NicInterface::SW_RESET.0 {
             return Err(Error::NicInterface(interface));
         }
         steps.enter(&platform, &mut trace, Step::Initializing, Step::CommandQueue);
@@ -121,6 +124,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             config: *config,
             region: memory,
             buddy,
+            users,
             cmd,
             events: EventRing { slots: events, first: 0, len: 0 },
             trace,
@@ -134,10 +138,11 @@ impl<'s, P: Platform> Hca<'s, P> {
             firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
             psid: [0; 16],
             issi: 0,
+            owned: true,
             enabled: false,
             initialized: false,
             uar: None,
-            blueflame: [BlueFlamePage::default(); BLUEFLAME_PAGES],
+            blueflame: [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES],
             async_eq: None,
             completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
             reserved_lkey: LKey::new(0),
@@ -165,6 +170,10 @@ impl<'s, P: Platform> Hca<'s, P> {
         // Real firmware accepts 16 bytes of output, though the PRM's structure has 12.
         self.exec(&input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0), &mut [0; 16])?;
         self.enabled = true;
+        let interface = health::interface_state(self.platform.bar());
+        if interface != NicInterface::FULL_DRIVER.0 {
+            return Err(Error::NicInterface(interface));
+        }
         self.enter(Step::Issi);
         self.agree_on_issi()?;
         self.enter(Step::BootPages);
@@ -346,7 +355,7 @@ impl<'s, P: Platform> Hca<'s, P> {
 
     fn create_eq_over(
         &mut self,
-        memory: crate::dma::DmaSlice,
+        memory: DmaMemory,
         page: UarPage,
         vector: u16,
         mask: u64,
@@ -395,64 +404,6 @@ impl<'s, P: Platform> Hca<'s, P> {
         paos_reg::admin_status.set(&mut register, 1u32);
         paos_reg::ase.set(&mut register, 1u32);
         self.access_register(RegisterId::PAOS, true, &mut register)
-    }
-
-    /// Undoes bring-up: destroys event queues, stops the device, takes firmware's pages back, disables the function. All
-    /// queues and keys must have been destroyed, else firmware refuses.
-    ///
-    /// # Errors
-    /// Any [`Error`]. The device may then still use the region: reset the function before using it for anything else.
-    pub fn tear_down(mut self) -> Result<(), Error> {
-        self.stop()
-    }
-
-    fn stop(&mut self) -> Result<(), Error> {
-        self.step = Step::TearDown;
-        self.trace.push(self.platform.now(), TraceKind::Step(Step::TearDown));
-        let mut result = Ok(());
-        for slot in 0..self.completion_eqs.len() {
-            if let Some(eq) = self.completion_eqs.get_mut(slot).and_then(Option::take) {
-                result = result.and(self.destroy_eq(&eq));
-            }
-        }
-        // Page requests are lost without the queue, but nothing from here on makes firmware need pages.
-        if let Some(eq) = self.async_eq.take() {
-            result = result.and(self.destroy_eq(&eq));
-        }
-        for index in 0..self.blueflame.len() {
-            if let Some(page) = self.blueflame.get_mut(index).and_then(|entry| entry.page.take()) {
-                result = result.and(self.dealloc_uar(page));
-            }
-        }
-        if let Some(page) = self.uar.take() {
-            result = result.and(self.dealloc_uar(page));
-        }
-        if self.initialized {
-            let mut close = input::<{ teardown_hca_in::SIZE }>(Opcode::TEARDOWN_HCA, 0);
-            teardown_hca_in::profile.set(&mut close, TeardownProfile::GRACEFUL_CLOSE.0);
-            result = result.and(self.exec(&close, &mut [0; teardown_hca_out::SIZE]));
-            self.initialized = false;
-        }
-        if self.enabled {
-            result = result.and(self.reclaim_pages());
-            let disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
-            result = result.and(self.exec(&disable, &mut [0; 16]));
-            self.enabled = false;
-        }
-        if self.cmd.has_lost() {
-            let [page, mailboxes] = self.cmd.memory();
-            self.leak(page);
-            self.leak(mailboxes);
-        }
-        result
-    }
-
-    fn destroy_eq(&mut self, eq: &Eq) -> Result<(), Error> {
-        let mut destroy = input::<{ destroy_eq_in::SIZE }>(Opcode::DESTROY_EQ, 0);
-        destroy_eq_in::eq_number.set(&mut destroy, eq.number().get());
-        let result = self.exec(&destroy, &mut [0; destroy_eq_out::SIZE]);
-        self.free_unless(&result, eq.memory);
-        result
     }
 }
 

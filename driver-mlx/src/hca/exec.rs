@@ -25,16 +25,6 @@ pub(crate) fn input<const N: usize>(opcode: Opcode, op_mod: u16) -> [u8; N] {
 }
 
 impl<P: Platform> Hca<'_, P> {
-    /// Issues a firmware command: `input` as the PRM lays it out, `out_len` bytes of output wanted. For commands that this
-    /// driver has no method for; [`Hca::poll_command`] fetches the answer.
-    ///
-    /// # Errors
-    /// [`Error::NoCommandSlot`] if all slots are busy, [`Error::InvalidArgument`] for an input or output that is too long,
-    /// [`Error::Fatal`].
-    pub fn submit(&mut self, input: &[u8], out_len: usize) -> Result<Ticket, Error> {
-        self.issue(input, Tail::NONE, out_len, false)
-    }
-
     /// Looks whether a command has been answered: `Ok(true)` with the output in `out`, `Ok(false)` if not yet.
     ///
     /// # Errors
@@ -65,7 +55,13 @@ impl<P: Platform> Hca<'_, P> {
         })
     }
 
-    fn issue(&mut self, input: &[u8], tail: Tail<'_>, out_len: usize, pages: bool) -> Result<Ticket, Error> {
+    pub(super) fn issue(
+        &mut self,
+        input: &[u8],
+        tail: Tail<'_>,
+        out_len: usize,
+        pages: bool,
+    ) -> Result<Ticket, Error> {
         if let Some(cause) = self.fatal {
             return Err(Error::Fatal(cause));
         }
@@ -85,7 +81,7 @@ impl<P: Platform> Hca<'_, P> {
             }
             Err(error) => {
                 if let Some(memory) = lent {
-                    self.free(memory)?;
+                    self.release(memory)?;
                 }
                 Err(match error {
                     IssueError::NoSlot => Error::NoCommandSlot,
@@ -99,7 +95,7 @@ impl<P: Platform> Hca<'_, P> {
     fn finish(&mut self, answer: Answer) -> Result<(), Error> {
         let now = self.platform.now();
         if let Some(memory) = answer.lent {
-            self.free(memory)?;
+            self.release(memory)?;
         }
         let Answer { opcode, op_mod, delivery, status, syndrome, issued, .. } = answer;
         let took = now.saturating_sub(issued);

@@ -182,6 +182,10 @@ impl<P: Platform> Hca<'_, P> {
             return self.set_fatal(FatalCause::LinkDead);
         }
         let interface = interface_state(bar);
+        // Until ENABLE_HCA is done, the function may well say that it is disabled.
+        if !self.enabled {
+            return;
+        }
         if interface == NicInterface::DISABLED.0 || interface == NicInterface::SW_RESET.0 {
             return self.set_fatal(FatalCause::Interface(interface));
         }

@@ -5,8 +5,8 @@ use super::exec::input;
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, Base};
-use crate::dma::DmaSlice;
-use crate::error::Error;
+use crate::dma::{DmaMemory, DmaSlice};
+use crate::error::{Error, Rejected};
 use crate::mw::{MemoryWindow, MwType};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, RKey};
@@ -22,9 +22,9 @@ const WINDOW_OCTOWORDS: u32 = 4;
 /// log2 of the largest page of a memory key (5 bits of `mkc.log_page_size`).
 const LOG_LARGEST_PAGE: u32 = 31;
 
-/// Memory that work requests may name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+/// Memory that work requests may name: a memory key of one's own, given back with [`Hca::deregister`].
+#[derive(Debug)]
+#[must_use = "the key stays, and the buffer cannot be freed, until it is deregistered"]
 pub struct MemoryRegion {
     /// Key for this side's work requests.
     pub lkey: LKey,
@@ -34,6 +34,23 @@ pub struct MemoryRegion {
     pub address: u64,
     /// Bytes; `u64::MAX` stands for all of memory.
     pub length: u64,
+    /// What is deregistered, whatever has become of the fields above.
+    key: u32,
+    /// Where the region of the HCA begins that made it: no two HCAs have the same.
+    hca: usize,
+    start: u64,
+    origin: Origin,
+}
+
+/// What a memory key leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A range of the buffer that begins with this block.
+    Buffer(DmaMemory, usize),
+    /// Memory that the platform mapped for it.
+    Foreign(DmaMemory),
+    /// All that the device reaches.
+    All,
 }
 
 /// How a memory key stands, as the device has it.
@@ -56,7 +73,7 @@ pub struct MkeyState {
 
 /// How the pages of a key lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Translation {
+pub(super) struct Translation {
     log_page: u32,
     first: u64,
     count: usize,
@@ -100,29 +117,81 @@ impl<P: Platform> Hca<'_, P> {
         self.exec(&free, &mut [0; dealloc_pd_out::SIZE])
     }
 
-    /// Makes a memory key for `slice`.
+    /// Makes a memory key for a buffer or a range of one. The buffer cannot be freed until the key is given back.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty slice, for one whose virtual and device address differ
-    /// modulo 4096, and for remote write or atomic access without local write.
-    pub fn register(
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without local
+    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65534 keys of one buffer.
+    pub fn register<'b>(
         &mut self,
         pd: Pd,
-        slice: DmaSlice,
+        memory: impl Into<DmaSlice<'b>>,
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        if slice.is_empty() {
-            return Err(Error::InvalidArgument("slice"));
+        self.pin_and_register(pd, memory.into().memory(), access, base)
+    }
+
+    /// Makes another key for the memory of a key.
+    ///
+    /// # Errors
+    /// As [`Hca::register`]; [`Error::InvalidArgument`] for a key of all of memory.
+    pub fn register_again(
+        &mut self,
+        pd: Pd,
+        of: &MemoryRegion,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        if of.hca != self.region.va() {
+            return Err(Error::NotAllocated);
         }
-        let device = slice.device_address();
+        match of.origin {
+            Origin::Buffer(memory, _) => self.pin_and_register(pd, memory, access, base),
+            Origin::Foreign(memory) => self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base),
+            Origin::All => Err(Error::InvalidArgument("of")),
+        }
+    }
+
+    fn pin_and_register(
+        &mut self,
+        pd: Pd,
+        memory: DmaMemory,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        if memory.len() == 0 {
+            return Err(Error::InvalidArgument("memory"));
+        }
+        if let Some(cause) = self.fatal {
+            return Err(Error::Fatal(cause));
+        }
+        let buffer = self.pin(memory)?;
+        let made = self.register_memory(pd, memory, Origin::Buffer(memory, buffer), access, base);
+        if let Err(error) = &made
+            && super::not_created(error).is_ok()
+        {
+            self.unpin(buffer);
+        }
+        made
+    }
+
+    pub(super) fn register_memory(
+        &mut self,
+        pd: Pd,
+        memory: DmaMemory,
+        origin: Origin,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        let device = memory.device_address();
         let start = match base {
-            Base::Virtual => slice.va() as u64,
-            Base::Zero => slice.va() as u64 % BLOCK as u64,
+            Base::Virtual => memory.va() as u64,
+            Base::Zero => memory.va() as u64 % BLOCK as u64,
         };
-        let length = slice.len() as u64;
+        let length = memory.len() as u64;
         // Whole pages may reach as far as the memory that is known to be ours.
-        let (low, high) = if self.region.contains(&slice) {
+        let (low, high) = if matches!(origin, Origin::Buffer(..)) {
             let low = self.region.device_address();
             (low, low + self.region.len() as u64)
         } else {
@@ -130,24 +199,52 @@ impl<P: Platform> Hca<'_, P> {
             (device & !page, device.saturating_add(length).saturating_add(page) & !page)
         };
         let translation =
-            translate(device, start, length, low, high).ok_or(Error::InvalidArgument("slice"))?;
-        self.create_mkey(pd, access, start, length, Some(translation))
-    }
-
-    /// Makes a memory key for all of memory, by device address.
-    ///
-    /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn register_all(&mut self, pd: Pd, access: Access) -> Result<MemoryRegion, Error> {
-        self.create_mkey(pd, access, 0, u64::MAX, None)
+            translate(device, start, length, low, high).ok_or(Error::InvalidArgument("memory"))?;
+        self.create_mkey(pd, access, start, length, Some(translation), origin)
     }
 
     /// Ends a memory key.
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
-    pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Error> {
-        self.destroy_mkey(region.lkey.get())
+    /// Any [`Error`] of a command (firmware refuses while a window is bound to it), [`Error::NotAllocated`] for a key of another HCA; the
+    /// key comes back, and what it leads to stays registered.
+    pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Rejected<MemoryRegion>> {
+        let destroyed = if region.hca == self.region.va() {
+            self.destroy_mkey(region.key)
+        } else {
+            Err(Error::NotAllocated)
+        };
+        if let Err(error) = destroyed {
+            return Err(Rejected { error, value: region });
+        }
+        match region.origin {
+            Origin::Buffer(_, buffer) => self.unpin(buffer),
+            Origin::Foreign(memory) => self.platform.unmap(memory.device_address(), memory.len()),
+            Origin::All => {}
+        }
+        Ok(())
+    }
+
+    /// Makes what the processor wrote to `len` bytes at `address` (as the key counts) visible to the device:
+    /// [`Platform::sync_for_device`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] unless all of them are the key's.
+    pub fn sync_for_device(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
+        let (va, len) = region.virtual_range(address, len)?;
+        self.platform.sync_for_device(va, len);
+        Ok(())
+    }
+
+    /// Makes what the device wrote to `len` bytes at `address` (as the key counts) visible to the processor:
+    /// [`Platform::sync_for_cpu`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] unless all of them are the key's.
+    pub fn sync_for_cpu(&self, region: &MemoryRegion, address: u64, len: u64) -> Result<(), Error> {
+        let (va, len) = region.virtual_range(address, len)?;
+        self.platform.sync_for_cpu(va, len);
+        Ok(())
     }
 
     fn destroy_mkey(&mut self, key: u32) -> Result<(), Error> {
@@ -226,31 +323,14 @@ impl<P: Platform> Hca<'_, P> {
         })
     }
 
-    /// Makes foreign memory visible to the device through [`Platform::map`].
-    ///
-    /// # Errors
-    /// [`Error::Map`] as the platform answers.
-    ///
-    /// # Safety
-    /// As [`DmaSlice::from_raw`]; and [`Hca::unmap`] comes only when no key and no work request uses it any more.
-    pub unsafe fn map(&mut self, va: *mut u8, len: usize) -> Result<DmaSlice, Error> {
-        let device_address = self.platform.map(va.addr(), len)?;
-        // SAFETY: the caller's promise.
-        Ok(unsafe { DmaSlice::from_raw(va, device_address, len) })
-    }
-
-    /// Ends what [`Hca::map`] began.
-    pub fn unmap(&mut self, slice: DmaSlice) {
-        self.platform.unmap(slice.device_address(), slice.len());
-    }
-
-    fn create_mkey(
+    pub(super) fn create_mkey(
         &mut self,
         pd: Pd,
         access: Access,
         start: u64,
         length: u64,
         translation: Option<Translation>,
+        origin: Origin,
     ) -> Result<MemoryRegion, Error> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if access.intersects(writes) && !access.contains(Access::LOCAL_WRITE) {
@@ -290,7 +370,28 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; create_mkey_out::SIZE];
         self.exec_with(&create, tail, &mut out)?;
         let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryRegion { lkey: LKey::new(number), rkey: RKey::new(number), address: start, length })
+        Ok(MemoryRegion {
+            lkey: LKey::new(number),
+            rkey: RKey::new(number),
+            address: start,
+            length,
+            key: number,
+            hca: self.region.va(),
+            start,
+            origin,
+        })
+    }
+}
+
+impl MemoryRegion {
+    /// Where in virtual memory the `len` bytes lie that begin at `address` as the key counts.
+    fn virtual_range(&self, address: u64, len: u64) -> Result<(usize, usize), Error> {
+        let (Origin::Buffer(memory, _) | Origin::Foreign(memory)) = self.origin else {
+            return Err(Error::OutOfBounds);
+        };
+        let offset = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset).ok());
+        let (offset, len) = offset.zip(usize::try_from(len).ok()).ok_or(Error::OutOfBounds)?;
+        memory.slice(offset, len).map(|range| (range.va(), len)).ok_or(Error::OutOfBounds)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::CqConfig;
 use crate::cq::{self, Cq};
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::types::CqNumber;
@@ -45,7 +45,7 @@ impl<P: Platform> Hca<'_, P> {
 
     fn create_cq_over(
         &mut self,
-        memory: DmaSlice,
+        memory: DmaMemory,
         ring_bytes: usize,
         log_size: u32,
         page: u32,

@@ -5,7 +5,7 @@ use super::{BlueFlamePage, Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::mw::BIND_UNITS;
 use crate::platform::Platform;
@@ -187,7 +187,7 @@ impl<P: Platform> Hca<'_, P> {
 
     fn create_qp_over(
         &mut self,
-        memory: DmaSlice,
+        memory: DmaMemory,
         sizes: &Sizes,
         page: UarPage,
         doorbell: Doorbell<P::Bar>,
@@ -217,7 +217,7 @@ impl<P: Platform> Hca<'_, P> {
         } else {
             qpc::no_sq.set(fields, true);
         }
-        qpc::rlky.set(fields, config.reserved_lkey);
+        qpc::rlky.set(fields, config.reserved_lkey.is_some());
         // Memory windows are bound by work requests that change memory keys.
         qpc::fre.set(fields, config.memory_windows);
         if config.inline_receive {
@@ -257,7 +257,7 @@ impl<P: Platform> Hca<'_, P> {
         result
     }
 
-    /// A BlueFlame register of its own: page, write-combining view, offset of the first half, bytes of a half, and the name
+    /// A BlueFlame register of its own: page, the page's write-combining view, offset of the first half in it, bytes of a half, and the name
     /// to give it back by. `None` if it was not asked for or there is none.
     #[allow(clippy::type_complexity)]
     fn take_register(&mut self, wanted: bool) -> Option<(UarPage, P::Bar, usize, usize, (u8, u8))> {
@@ -265,17 +265,28 @@ impl<P: Platform> Hca<'_, P> {
         if !wanted || !(4..=9).contains(&log_size) {
             return None;
         }
-        let bar = self.platform.bar_write_combining()?;
         let every = (1u8 << uar::BLUEFLAME_REGISTERS) - 1;
         let index = self.blueflame.iter().position(|entry| entry.used != every)?;
         let BlueFlamePage { page, used } = self.blueflame.get(index).copied()?;
-        let page = match page {
+        let (page, bar) = match page {
             Some(page) => page,
-            None => self.alloc_uar().ok()?,
+            None => {
+                let page = self.alloc_uar().ok()?;
+                let start = page.get() as usize * uar::PAGE_SIZE;
+                match self.platform.uar_write_combining(start, uar::PAGE_SIZE) {
+                    Some(view) => (page, view),
+                    None => {
+                        // Nothing was made of the page; at worst it stays allocated until tear-down.
+                        let _ = self.dealloc_uar(page);
+                        return None;
+                    }
+                }
+            }
         };
         let register = used.trailing_ones() as usize;
-        *self.blueflame.get_mut(index)? = BlueFlamePage { page: Some(page), used: used | 1 << register };
-        let offset = page.get() as usize * uar::PAGE_SIZE + uar::blueflame(register, false, log_size);
+        *self.blueflame.get_mut(index)? =
+            BlueFlamePage { page: Some((page, bar)), used: used | 1 << register };
+        let offset = uar::blueflame(register, false, log_size);
         Some((page, bar, offset, 1 << (log_size - 1), (index as u8, register as u8)))
     }
 
@@ -309,7 +320,7 @@ impl<P: Platform> Hca<'_, P> {
         ads::pkey_index.set(change.path(), params.pkey_index);
         ads::vhca_port_num.set(change.path(), params.port);
         let fields = change.qp();
-        qpc::rlky.set(fields, config.reserved_lkey);
+        qpc::rlky.set(fields, config.reserved_lkey.is_some());
         qpc::counter_set_id.set(fields, config.counters.get());
         match config.service {
             Service::Rc | Service::Uc => {}

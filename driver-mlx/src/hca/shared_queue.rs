@@ -8,7 +8,7 @@ use super::{Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::SrqConfig;
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::srq::{Srq, SrqGeometry};
@@ -72,7 +72,7 @@ impl<P: Platform> Hca<'_, P> {
 
     fn create_srq_over(
         &mut self,
-        memory: DmaSlice,
+        memory: DmaMemory,
         geometry: &SrqGeometry,
         config: &SrqConfig,
     ) -> Result<Srq, Error> {

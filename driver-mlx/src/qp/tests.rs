@@ -14,10 +14,10 @@ const DOORBELL: usize = 0x10 * 4096 + 0x800;
 struct Bench {
     qp: Qp<Recorder>,
     geometry: QpGeometry,
-    memory: DmaSlice,
+    memory: DmaMemory,
     bar: Recorder,
     cq: Cq<Recorder>,
-    cq_memory: DmaSlice,
+    cq_memory: DmaMemory,
     completions: u32,
 }
 
@@ -380,5 +380,5 @@ fn queues_move_between_threads() {
     fn is_send<T: Send>() {}
     is_send::<Qp<crate::MmioBar>>();
     is_send::<Cq<crate::MmioBar>>();
-    is_send::<DmaSlice>();
+    is_send::<DmaMemory>();
 }

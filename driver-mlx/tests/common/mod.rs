@@ -17,7 +17,7 @@ pub const REGION: usize = 8 << 20;
 pub const BLOCKS: usize = REGION / 4096;
 
 /// A node's memory as the device sees it.
-struct Guest(DmaSlice);
+struct Guest(DmaSlice<'static>);
 
 impl Guest {
     fn offset(&self, address: u64, len: usize) -> Result<usize, DmaFault> {
@@ -175,14 +175,14 @@ impl World {
     }
 
     /// A node's memory, as the driver sees it.
-    pub fn memory(&self, node: usize) -> DmaSlice {
+    pub fn memory(&self, node: usize) -> DmaSlice<'static> {
         self.inner.borrow().nodes[node].memory.0
     }
 
     /// A node's DMA region.
     pub fn region(&self, node: usize) -> DmaRegion {
         let memory = self.memory(node);
-        // SAFETY: the memory is leaked, and nobody but the driver and its model uses it.
+        // SAFETY: the memory is leaked, and nobody but one driver after another and the model uses it, in one thread.
         unsafe { DmaRegion::new(memory.va() as *mut u8, memory.device_address(), memory.len()) }
             .expect("aligned")
     }
@@ -210,7 +210,7 @@ impl World {
 pub type Driver = Hca<'static, ModelPlatform>;
 
 /// `len` zeroed bytes that live for the rest of the process, seen at [`DEVICE`] by the device.
-fn leaked(len: usize) -> DmaSlice {
+fn leaked(len: usize) -> DmaSlice<'static> {
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page(#[allow(dead_code)] [u8; 4096]);
@@ -218,34 +218,44 @@ fn leaked(len: usize) -> DmaSlice {
     let va = pages.as_mut_ptr().cast::<u8>();
     // The region is made from the address again, for each bring-up.
     va.expose_provenance();
-    // SAFETY: leaked, and used through slices only from here on.
+    // SAFETY: leaked, and used by one thread, through slices and the driver, from here on.
     unsafe { DmaSlice::from_raw(va, DEVICE, len) }
 }
 
-/// BAR0 of a model.
+/// BAR0 of a model, or a view of it from an offset on.
 #[derive(Clone, Copy)]
-pub struct ModelBar(&'static BarPort);
+pub struct ModelBar {
+    port: &'static BarPort,
+    start: usize,
+    len: usize,
+}
 
 impl ModelBar {
     fn new(port: &'static std::sync::Arc<BarPort>) -> Self {
-        Self(port)
+        Self { port, start: 0, len: hca_model::bar::BAR0_SIZE }
+    }
+
+    /// Where offset `offset` of the view is in the BAR.
+    fn at(&self, offset: usize, len: usize) -> usize {
+        assert!(offset + len <= self.len, "outside of the view");
+        self.start + offset
     }
 }
 
 impl Bar for ModelBar {
     fn len(&self) -> usize {
-        hca_model::bar::BAR0_SIZE
+        self.len
     }
     fn read32(&self, offset: usize) -> u32 {
         let mut bytes = [0; 4];
-        self.0.read(offset, &mut bytes);
+        self.port.read(self.at(offset, 4), &mut bytes);
         u32::from_be_bytes(bytes)
     }
     fn write32(&self, offset: usize, value: u32) {
-        self.0.write(offset, &value.to_be_bytes());
+        self.port.write(self.at(offset, 4), &value.to_be_bytes());
     }
     fn write64(&self, offset: usize, value: u64) {
-        self.0.write(offset, &value.to_be_bytes());
+        self.port.write(self.at(offset, 8), &value.to_be_bytes());
     }
 }
 
@@ -263,8 +273,9 @@ impl Platform for ModelPlatform {
     fn bar(&self) -> ModelBar {
         self.bar
     }
-    fn bar_write_combining(&self) -> Option<ModelBar> {
-        Some(self.bar)
+    fn uar_write_combining(&self, offset: usize, len: usize) -> Option<ModelBar> {
+        assert!(offset >= 4096 && offset.is_multiple_of(4096) && len == 4096, "a UAR page");
+        Some(ModelBar { start: offset, len, ..self.bar })
     }
     fn now(&self) -> u64 {
         self.world.now()

@@ -2,7 +2,7 @@
 
 use super::{Driver, ModelBar, World};
 use driver_mlx::{
-    Access, Base, Completion, CompletionKind, Cq, CqConfig, DmaSlice, InitParams, MemoryRegion, Mtu, Path,
+    Access, Base, Completion, CompletionKind, Cq, CqConfig, DmaBuffer, InitParams, MemoryRegion, Mtu, Path,
     Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 use hca_model::Profile;
@@ -15,7 +15,7 @@ pub struct Node {
     pub pd: Pd,
     pub cq: Cq<ModelBar>,
     pub qp: Qp<ModelBar>,
-    pub memory: DmaSlice,
+    pub memory: DmaBuffer,
     pub key: MemoryRegion,
 }
 
@@ -44,7 +44,7 @@ impl Node {
         change(&mut config);
         let qp = hca.create_qp(&config).expect("a QP");
         let memory = hca.alloc(MEMORY, 4096).expect("memory");
-        let key = hca.register(pd, memory, ALL, Base::Virtual).expect("a key");
+        let key = hca.register(pd, &memory, ALL, Base::Virtual).expect("a key");
         Self { hca, pd, cq, qp, memory, key }
     }
 

@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use dat_nostd::{
-    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaSlice, EpAttributes,
+    Adapter, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, DatReturn, DmaBuffer, EpAttributes,
     EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, Platform,
     PspFlags, PspHandle, PzHandle, Qos, ReturnType,
 };
@@ -44,7 +44,7 @@ impl<T> InCall<T> for Result<T, DatReturn> {
 #[derive(Debug)]
 pub struct Buffer {
     /// Its memory.
-    pub memory: DmaSlice,
+    pub memory: DmaBuffer,
     /// Its region.
     pub registered: LmrCreated,
 }
@@ -62,7 +62,7 @@ impl Buffer {
         rights: MemPriv,
     ) -> Result<Self, CallError> {
         let memory = adapter.dma_alloc(len, 4096).in_call("dma_alloc")?;
-        let registered = adapter.lmr_create(ia, memory, pz, rights).in_call("lmr_create")?;
+        let registered = adapter.lmr_create(ia, &memory, pz, rights).in_call("lmr_create")?;
         Ok(Self { memory, registered })
     }
 
@@ -78,7 +78,7 @@ impl Buffer {
     /// [`CallError`].
     pub fn free<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), CallError> {
         adapter.lmr_free(self.registered.lmr).in_call("lmr_free")?;
-        adapter.dma_free(self.memory).in_call("dma_free")
+        adapter.dma_free(self.memory).map_err(DatReturn::from).in_call("dma_free")
     }
 }
 

@@ -258,7 +258,7 @@ impl Link {
         Ok(self.connection.post_recv(adapter, segment, buffer as u64)?)
     }
 
-    pub(crate) fn received(&self, buffer: usize) -> Option<DmaSlice> {
+    pub(crate) fn received(&self, buffer: usize) -> Option<DmaSlice<'_>> {
         self.receives.memory.slice(buffer * MAX_MESSAGE, MAX_MESSAGE)
     }
 
@@ -286,7 +286,7 @@ impl Link {
     }
 
     /// The buffer that message `number` is sent from; it was used by number − WINDOW before.
-    pub(crate) fn send_buffer(&self, number: u64) -> Option<DmaSlice> {
+    pub(crate) fn send_buffer(&self, number: u64) -> Option<DmaSlice<'_>> {
         self.sends.memory.slice(number as usize % WINDOW * MAX_MESSAGE, MAX_MESSAGE)
     }
 
@@ -301,7 +301,7 @@ impl Link {
     }
 
     /// This side's memory for RDMA transfer `number`.
-    pub(crate) fn slot(&self, number: u64) -> Option<DmaSlice> {
+    pub(crate) fn slot(&self, number: u64) -> Option<DmaSlice<'_>> {
         self.slots.memory.slice(number as usize % SLOTS * MAX_RDMA, MAX_RDMA)
     }
 

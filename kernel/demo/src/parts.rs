@@ -12,7 +12,7 @@ use crate::sizes::Sizes;
 const CHUNK: usize = 4096;
 
 /// Puts a message's bytes into memory.
-pub(crate) fn fill(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) {
+pub(crate) fn fill(memory: DmaSlice<'_>, stream: Stream, sequence: u64, len: usize) {
     let mut chunk = [0; CHUNK];
     for position in (0..len).step_by(CHUNK) {
         let bytes = chunk.get_mut(..CHUNK.min(len - position)).unwrap_or_default();
@@ -23,7 +23,7 @@ pub(crate) fn fill(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) 
 }
 
 /// Position of the first byte that is not the message's.
-pub(crate) fn check(memory: DmaSlice, stream: Stream, sequence: u64, len: usize) -> Option<usize> {
+pub(crate) fn check(memory: DmaSlice<'_>, stream: Stream, sequence: u64, len: usize) -> Option<usize> {
     let mut chunk = [0; CHUNK];
     (0..len).step_by(CHUNK).find_map(|position| {
         let bytes = chunk.get_mut(..CHUNK.min(len - position)).unwrap_or_default();

@@ -35,6 +35,18 @@ struct Space {
     next_window: u64,
 }
 
+impl Space {
+    /// Addresses for a window that agree with `phys` below 2 MiB, which allows large pages.
+    fn reserve(&mut self, phys: u64, len: u64) -> Result<u64, MapError> {
+        let virt = self.next_window + phys % LARGE_PAGE_BYTES;
+        // A gap behind, so that running off the end faults.
+        let end = virt.checked_add(len).and_then(|end| end.checked_add(4096));
+        self.next_window =
+            end.and_then(|end| end.checked_next_multiple_of(LARGE_PAGE_BYTES)).ok_or(MapError::BadRange)?;
+        Ok(virt)
+    }
+}
+
 unsafe extern "C" {
     static __image_start: u8;
     static __text_end: u8;
@@ -97,16 +109,34 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
 pub fn map_device(phys: u64, len: u64, caching: Caching) -> Result<usize, MapError> {
     let mut guard = SPACE.lock();
     let space = guard.as_mut().ok_or(MapError::OutOfTables)?;
-    // Addresses that agree below 2 MiB allow large pages.
-    let virt = space.next_window + phys % LARGE_PAGE_BYTES;
+    let virt = space.reserve(phys, len)?;
     space.tables.map(virt, phys, len, Access::WRITE, caching)?;
-    // A gap behind, so that running off the end faults.
-    space.next_window =
-        (virt + len + 4096).checked_next_multiple_of(LARGE_PAGE_BYTES).ok_or(MapError::BadRange)?;
     // Entries that were not present are not in the TLB. The access that follows must not be moved before the stores into the
     // tables.
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     Ok(virt as usize)
+}
+
+/// Reserves a window for `len` bytes of device registers at `phys`, of which nothing is mapped yet; [`map_in_window`] does that.
+pub fn reserve_window(phys: u64, len: u64) -> Result<usize, MapError> {
+    let mut guard = SPACE.lock();
+    let space = guard.as_mut().ok_or(MapError::OutOfTables)?;
+    space.reserve(phys, len).map(|virt| virt as usize)
+}
+
+/// Maps whole pages of a reserved window; those that are mapped so already stay.
+pub fn map_in_window(virt: usize, phys: u64, len: u64, caching: Caching) -> Result<(), MapError> {
+    let mut guard = SPACE.lock();
+    let space = guard.as_mut().ok_or(MapError::OutOfTables)?;
+    for offset in (0..len).step_by(4096) {
+        let (virt, phys) = (virt as u64 + offset, phys + offset);
+        if space.tables.translate(virt) != Some((phys, Access::WRITE, caching)) {
+            space.tables.map(virt, phys, 4096, Access::WRITE, caching)?;
+        }
+    }
+    // As in `map_device`.
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    Ok(())
 }
 
 /// Whether all of `len` bytes at `virt` are ordinary memory that may be written, which is always mapped one to one.

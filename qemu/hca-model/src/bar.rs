@@ -100,14 +100,14 @@ impl BarPort {
         self.pending.store(queue.len(), Ordering::Release);
     }
 
-    /// Shows a write in the register file where the register keeps what is written: the command queue's address and
-    /// `nic_interface` (the low byte of 0x014 is read-only).
+    /// Shows a write in the register file where the register keeps what is written: the command queue's address. `nic_interface` reads
+    /// as written only when the device has done what it asks for, and the low byte of 0x014 is read-only.
     fn latch(&self, offset: usize, data: &[u8]) {
         for (i, byte) in data.iter().enumerate() {
             let at = offset + i;
             let writable: u32 = match at & !3 {
                 0x010 => 0xffff_ffff,
-                0x014 => 0xffff_ff00,
+                0x014 => 0xffff_f800,
                 _ => continue,
             };
             let shift = 24 - 8 * (at % 4) as u32;
@@ -179,10 +179,10 @@ mod tests {
     fn a_write_shows_at_once_and_waits_for_the_model() {
         let bar = BarPort::default();
         bar.set32(0x14, 0x56);
-        bar.write(0x10, &[0, 0, 0, 1, 0x12, 0x34, 0x50, 0xff]);
+        bar.write(0x10, &[0, 0, 0, 1, 0x12, 0x34, 0x51, 0xff]);
         let mut seen = [0; 8];
         bar.read(0x10, &mut seen);
-        assert_eq!(seen, [0, 0, 0, 1, 0x12, 0x34, 0x50, 0x56], "low byte of 0x014 is read-only");
+        assert_eq!(seen, [0, 0, 0, 1, 0x12, 0x34, 0x50, 0x56], "neither the state nor the sizes");
         assert!(bar.has_work());
         let write = bar.pop();
         assert_eq!(write.map(|w| (w.offset, w.len, w.data[5])), Some((0x10, 8, 0x34)));

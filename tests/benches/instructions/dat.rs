@@ -3,9 +3,9 @@
 use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaSlice, DtoOperation,
-    DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet,
-    MemPriv, Platform, PspFlags, Qos, RmrTriplet,
+    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaBuffer,
+    DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated,
+    LmrTriplet, MemPriv, Platform, PspFlags, Qos, RmrTriplet,
 };
 use harness::dat::address;
 use harness::{World, WorldConfig};
@@ -104,7 +104,7 @@ struct Side {
     transfers: EvdHandle,
     connections: EvdHandle,
     requests: EvdHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     lmr: LmrCreated,
     eps: Vec<EpHandle>,
 }
@@ -117,7 +117,7 @@ impl Side {
         let connections = adapter.evd_create(ia, 64, None, EvdFlags::CONNECTION).expect("EVD");
         let requests = adapter.evd_create(ia, 64, None, EvdFlags::CR).expect("EVD");
         let memory = adapter.dma_alloc(handles * LEN, 4096).expect("memory");
-        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).expect("LMR");
+        let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).expect("LMR");
         let attributes = EpAttributes {
             max_recv_dtos: 4,
             max_request_dtos: 4,

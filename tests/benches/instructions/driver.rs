@@ -46,7 +46,7 @@ struct Node {
     cq: Cq<BenchBar>,
     qps: Vec<Qp<BenchBar>>,
     key: MemoryRegion,
-    memory: driver_mlx::DmaSlice,
+    memory: driver_mlx::DmaBuffer,
 }
 
 impl Node {
@@ -60,7 +60,7 @@ impl Node {
         let pd = hca.alloc_pd().expect("PD");
         let memory = hca.alloc(handles * LEN, 4096).expect("memory");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let key = hca.register(pd, memory, access, Base::Virtual).expect("key");
+        let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
         let cq = hca.create_cq(&CqConfig { entries: 2 * handles as u32, eq: 0 }).expect("CQ");
         let qps = (0..handles)
             .map(|index| {

@@ -82,7 +82,7 @@ impl Platform for BenchPlatform {
     fn bar(&self) -> BenchBar {
         self.bar
     }
-    fn bar_write_combining(&self) -> Option<BenchBar> {
+    fn uar_write_combining(&self, _: usize, _: usize) -> Option<BenchBar> {
         None
     }
     fn now(&self) -> u64 {

@@ -53,15 +53,17 @@ impl Appliance {
         if va.is_null() {
             handle_alloc_error(layout);
         }
-        // SAFETY: new memory that is never freed and has no other user than the stack and the device.
+        // SAFETY: new memory that is never freed and has no other user than the stack.
         let region = unsafe { DmaRegion::new(va, DEVICE_ADDRESS, MEMORY) }.expect("aligned");
+        // SAFETY: as above; this is the emulated device's side of it, which runs in the same thread.
+        let ram = unsafe { DmaSlice::from_raw(va, DEVICE_ADDRESS, MEMORY) };
         let mut world = World::new(FabricConfig::default());
         let node = world.add(Profile::node(0), "appliance").expect("the switch is empty");
         let hca = &mut world.nodes[node].hca;
         // What a machine's PCI code does: memory decoding and bus mastering on (Command, at 4).
         hca.config_write(4, &[0x06, 0x04]);
         let registers = Registers(Box::leak(Box::new(Arc::clone(&hca.bar()))));
-        let bus = Bus { memory: Ram(region.as_slice()), pending: Pending(Cell::new(false)) };
+        let bus = Bus { memory: Ram(ram), pending: Pending(Cell::new(false)) };
         let appliance =
             Self { registers, started: Instant::now(), world: RefCell::new(world), bus: RefCell::new(bus) };
         (appliance, region)
@@ -84,7 +86,7 @@ impl Platform for Appliance {
     fn bar(&self) -> Registers {
         self.registers
     }
-    fn bar_write_combining(&self) -> Option<Registers> {
+    fn uar_write_combining(&self, _: usize, _: usize) -> Option<Registers> {
         None
     }
     fn now(&self) -> u64 {
@@ -123,7 +125,7 @@ impl Interrupts for Pending {
 }
 
 /// The memory, as the emulated HCA's DMA reaches it.
-struct Ram(DmaSlice);
+struct Ram(DmaSlice<'static>);
 
 impl Ram {
     fn at<R>(

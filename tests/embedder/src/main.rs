@@ -47,7 +47,7 @@ fn run() -> Result<(), String> {
     let connections = adapter.evd_create(ia, 8, None, EvdFlags::CONNECTION).map_err(dat)?;
     let requests = adapter.evd_create(ia, 8, None, EvdFlags::CR).map_err(dat)?;
     let memory = adapter.dma_alloc(2 * LEN, 4096).map_err(dat)?;
-    let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).map_err(dat)?;
+    let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).map_err(dat)?;
     let attributes = EpAttributes::DEFAULT;
     let mut endpoint = || {
         adapter.ep_create(

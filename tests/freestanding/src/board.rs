@@ -38,7 +38,7 @@ impl Platform for Board {
         }
     }
 
-    fn bar_write_combining(&self) -> Option<MmioBar> {
+    fn uar_write_combining(&self, _: usize, _: usize) -> Option<MmioBar> {
         None
     }
 

@@ -67,7 +67,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let requests = adapter.evd_create(ia, 8, None, EvdFlags::CR)?;
     adapter.psp_create(ia, DAT_PORT, requests, PspFlags::Consumer)?;
     let memory = adapter.dma_alloc(LEN, 4096)?;
-    let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
+    let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
     let ep = adapter.ep_create(
         ia,
         Some(pz),

@@ -15,7 +15,7 @@ const ALIGNMENT: usize = 1 << 21;
 /// Memory that a node shares with its HCA: the HCA reaches it at other addresses than the node, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    all: DmaSlice,
+    all: DmaSlice<'static>,
 }
 
 impl Memory {
@@ -40,10 +40,11 @@ impl Memory {
         // SAFETY: `before` is less than the `ALIGNMENT` bytes that were allocated beyond `len`.
         let va = unsafe { allocation.add(before) };
         let device = DEVICE_BASE + DEVICE_STRIDE * node as u64;
-        // SAFETY: the memory was just allocated, is never freed, and is reached only through slices of this region; the
-        // model is "the device" and gets the same bytes at `device`.
-        let region = unsafe { DmaRegion::new(va, device, len) }.expect("aligned, not null");
-        (Self { all: region.as_slice() }, region)
+        va.expose_provenance();
+        // SAFETY: the memory was just allocated and is never freed. Only the driver and the model (which is "the device" and gets the same
+        // bytes at `device`) reach it, in one thread.
+        let (all, region) = unsafe { (DmaSlice::from_raw(va, device, len), DmaRegion::new(va, device, len)) };
+        (Self { all }, region.expect("aligned, not null"))
     }
 
     /// Gives the pages back to the system. The addresses stay good, as slices may be left: they find zeros.
@@ -62,10 +63,10 @@ impl Memory {
 
     /// The same memory once more, for the next driver on it.
     ///
-    /// The driver that had it must be gone: torn down, or its HCA reset.
+    /// The driver that had it must be gone: torn down, dropped, or its HCA reset; and so must its buffers and queues.
     #[must_use]
     pub fn region_again(&self) -> DmaRegion {
-        // SAFETY: as in `new`; slices are `Copy` and all accesses atomic, so a stale copy reads wrong data at worst.
+        // SAFETY: as in `new`; this function's callers see to it that nothing of the last driver is used any more.
         unsafe {
             DmaRegion::new(
                 std::ptr::with_exposed_provenance_mut(self.all.va()),
@@ -78,7 +79,7 @@ impl Memory {
 
     /// All of it.
     #[must_use]
-    pub fn as_slice(&self) -> DmaSlice {
+    pub fn as_slice(&self) -> DmaSlice<'static> {
         self.all
     }
 
@@ -123,8 +124,8 @@ mod tests {
 
     #[test]
     fn the_device_sees_the_same_bytes_elsewhere_and_nothing_else() {
-        let (memory, region) = Memory::new(3, 8192);
-        let slice = region.as_slice();
+        let (memory, _) = Memory::new(3, 8192);
+        let slice = memory.as_slice();
         assert_ne!(slice.va() as u64, slice.device_address());
         slice.write(4096, &[1, 2, 3, 4, 5, 6, 7, 8]).expect("inside");
         let at = slice.device_address() + 4096;

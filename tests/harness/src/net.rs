@@ -165,7 +165,7 @@ impl Net {
         let (ia, asynchronous) = adapter.ia_open(options.name, 8, None).unwrap();
         let pz = adapter.pz_create(ia).unwrap();
         let memory = adapter.dma_alloc(options.memory, 4096).unwrap();
-        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).unwrap();
+        let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).unwrap();
         let merged = EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::CR;
         let (recv, request, connect, cr) = if options.merged {
             let evd = adapter.evd_create(ia, 64, None, merged).unwrap();
@@ -181,6 +181,7 @@ impl Net {
         let ep = adapter
             .ep_create(ia, Some(pz), Some(recv), Some(request), Some(connect), Some(&options.attributes))
             .unwrap();
+        let memory = Box::leak(Box::new(memory)).as_slice();
         Side { ia, asynchronous, pz, memory, lmr, recv, request, connect, cr, ep }
     }
 
@@ -269,8 +270,8 @@ pub struct Side {
     pub asynchronous: EvdHandle,
     /// Protection zone of everything here.
     pub pz: PzHandle,
-    /// Registered memory, all rights.
-    pub memory: DmaSlice,
+    /// Registered memory, all rights. Its buffer is leaked, because sides are copied about.
+    pub memory: DmaSlice<'static>,
     /// Its registration.
     pub lmr: LmrCreated,
     /// Receive completions.

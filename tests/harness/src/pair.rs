@@ -3,9 +3,9 @@
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
 use dat_nostd::{
-    CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, DmaSlice, DtoCompletion,
-    DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle, LmrCreated,
-    LmrTriplet, MemPriv, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
+    CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, DmaBuffer,
+    DtoCompletion, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle,
+    LmrCreated, LmrTriplet, MemPriv, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
 };
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ pub struct Side {
     /// Connection requests.
     pub cr_evd: EvdHandle,
     /// Registered memory, all rights.
-    pub memory: DmaSlice,
+    pub memory: DmaBuffer,
     /// Its registration.
     pub lmr: LmrCreated,
 }
@@ -53,7 +53,7 @@ impl Side {
         let connect_evd = adapter.evd_create(ia, 16, None, EvdFlags::CONNECTION)?;
         let cr_evd = adapter.evd_create(ia, 16, None, EvdFlags::CR)?;
         let memory = adapter.dma_alloc(MEMORY, 4096)?;
-        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL)?;
+        let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL)?;
         Ok(Self { adapter, ia, pz, receive_evd, request_evd, connect_evd, cr_evd, memory, lmr })
     }
 

@@ -16,9 +16,13 @@ pub(crate) struct Registers {
     pub(crate) gone: Cell<bool>,
 }
 
-/// BAR0 of a model HCA.
+/// BAR0 of a model HCA, or a view of one of its pages.
 #[derive(Clone, Copy)]
-pub struct ModelBar(pub(crate) &'static Registers);
+pub struct ModelBar {
+    pub(crate) registers: &'static Registers,
+    start: usize,
+    len: usize,
+}
 
 impl fmt::Debug for ModelBar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,27 +33,29 @@ impl fmt::Debug for ModelBar {
 impl ModelBar {
     /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
     pub(crate) fn new(port: Arc<BarPort>) -> Self {
-        Self(crate::keep(Registers { port, gone: Cell::new(false) }))
+        let registers = crate::keep(Registers { port, gone: Cell::new(false) });
+        Self { registers, start: 0, len: BAR0_SIZE }
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
-        if !self.0.gone.get() {
-            self.0.port.write(offset, bytes);
+        assert!(offset + bytes.len() <= self.len, "a register outside of the view");
+        if !self.registers.gone.get() {
+            self.registers.port.write(self.start + offset, bytes);
         }
     }
 }
 
 impl Bar for ModelBar {
     fn len(&self) -> usize {
-        BAR0_SIZE
+        self.len
     }
 
     fn read32(&self, offset: usize) -> u32 {
-        if self.0.gone.get() {
+        if self.registers.gone.get() {
             return u32::MAX;
         }
         let mut bytes = [0; 4];
-        self.0.port.read(offset, &mut bytes);
+        self.registers.port.read(self.start + offset, &mut bytes);
         u32::from_be_bytes(bytes)
     }
 
@@ -83,8 +89,8 @@ impl Platform for ModelPlatform {
         self.bar
     }
 
-    fn bar_write_combining(&self) -> Option<ModelBar> {
-        Some(self.bar)
+    fn uar_write_combining(&self, offset: usize, len: usize) -> Option<ModelBar> {
+        Some(ModelBar { start: offset, len, ..self.bar })
     }
 
     fn now(&self) -> u64 {

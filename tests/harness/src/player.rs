@@ -7,7 +7,7 @@ use crate::net::{Node, address};
 use crate::seeds::Random;
 use dat_nostd::{
     AsyncError, CloseFlags, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, DatReturn,
-    DmaSlice, DtoCompletion, DtoOperation, DtoStatus, EpAttributes, EpHandle, EpState, EvdFlags, EvdHandle,
+    DmaBuffer, DtoCompletion, DtoOperation, DtoStatus, EpAttributes, EpHandle, EpState, EvdFlags, EvdHandle,
     EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos, ReturnType, RmrHandle,
     RmrTriplet, SrqAttributes, SrqHandle, TIMEOUT_INFINITE,
 };
@@ -149,7 +149,7 @@ pub struct Player {
     index: usize,
     ia: IaHandle,
     pz: PzHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     lmr: LmrCreated,
     evd: EvdHandle,
     asynchronous: EvdHandle,
@@ -180,7 +180,7 @@ impl Player {
         let (ia, asynchronous) = node.ia_open("ib0", 8, None).unwrap();
         let pz = node.pz_create(ia).unwrap();
         let memory = node.dma_alloc(MEMORY, 4096).unwrap();
-        let lmr = node.lmr_create(ia, memory, pz, MemPriv::ALL | MemPriv::REMOTE_ATOMIC).unwrap();
+        let lmr = node.lmr_create(ia, &memory, pz, MemPriv::ALL | MemPriv::REMOTE_ATOMIC).unwrap();
         let streams = EvdFlags::DTO | EvdFlags::RMR_BIND | EvdFlags::CONNECTION | EvdFlags::CR;
         let evd = node.evd_create(ia, 256, None, streams).unwrap();
         node.psp_create(ia, QUALIFIER, evd, PspFlags::Consumer).unwrap();

@@ -4,7 +4,7 @@
 use crate::node::Node;
 use crate::platform::{ModelBar, ModelPlatform};
 use driver_mlx::{
-    Access, Base, Completion, Cq, CqConfig, DmaSlice, Error, Hca, InitParams, LKey, Lid, MemoryRegion, Mtu,
+    Access, Base, Completion, Cq, CqConfig, DmaBuffer, Error, Hca, InitParams, LKey, Lid, MemoryRegion, Mtu,
     Path, Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 
@@ -38,7 +38,7 @@ pub struct Endpoint {
     /// Its protection domain.
     pub pd: Pd,
     /// Registered memory.
-    pub memory: DmaSlice,
+    pub memory: DmaBuffer,
     /// Its key, for local writes and all remote access, by virtual address.
     pub key: MemoryRegion,
 }
@@ -57,7 +57,7 @@ impl Endpoint {
         let pd = hca.alloc_pd()?;
         let memory = hca.alloc(memory, 4096)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let key = hca.register(pd, memory, access, Base::Virtual)?;
+        let key = hca.register(pd, &memory, access, Base::Virtual)?;
         let cq = hca.create_cq(&CqConfig { entries: 2 * queues, eq: 0 })?;
         let sizes = QpConfig { max_send_wr: queues, max_recv_wr: queues, ..QpConfig::rc(pd, cq.number()) };
         let mut qp = hca.create_qp(&config(sizes))?;
@@ -141,7 +141,8 @@ impl Endpoint {
         hca.destroy_cq(self.cq)?;
         hca.deregister(self.key)?;
         hca.dealloc_pd(self.pd)?;
-        hca.free(self.memory)
+        hca.free(self.memory)?;
+        Ok(())
     }
 }
 

@@ -321,7 +321,7 @@ impl World {
 
     /// Takes a node's HCA off the bus: reads give all ones, writes and interrupts get lost, the link is down.
     pub fn unplug(&self, node: usize) {
-        self.state.borrow().devices[node].bar.0.gone.set(true);
+        self.state.borrow().devices[node].bar.registers.gone.set(true);
         self.kill(node);
     }
 
@@ -399,7 +399,7 @@ impl State {
         // The first device also stands for the fabric's own work, which is done in every turn.
         device.alive
             && (device.more
-                || device.bar.0.port.has_work()
+                || device.bar.registers.port.has_work()
                 || device.hca.next_deadline().is_some_and(|at| at <= self.now)
                 || self.fabric.next_deadline().is_some_and(|at| at <= self.now)
                 || link_is_up(device, &self.fabric) != self.fabric.link_is_up(device.port))

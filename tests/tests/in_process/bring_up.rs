@@ -103,7 +103,7 @@ fn objects_come_and_go() {
     let pd = hca.alloc_pd().expect("PD");
     let memory = hca.alloc(10_000, 4096).expect("memory");
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
-    let key = hca.register(pd, memory, access, Base::Virtual).expect("key");
+    let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
     assert_eq!((key.address, key.length), (memory.va() as u64, 10_000));
     let cq = hca.create_cq(&CqConfig { entries: 100, eq: 0 }).expect("CQ");
     let qp = hca.create_qp(&QpConfig::rc(pd, cq.number())).expect("QP");
@@ -132,7 +132,7 @@ fn firmware_gets_pages_at_run_time_and_gives_all_back() {
     let pd = node.hca.alloc_pd().expect("PD");
     let memory = node.hca.alloc(4096, 4096).expect("memory");
     let keys: Vec<_> = (0..64)
-        .map(|_| node.hca.register(pd, memory, Access::empty(), Base::Zero).expect("a key, with new pages"))
+        .map(|_| node.hca.register(pd, &memory, Access::empty(), Base::Zero).expect("a key, with new pages"))
         .collect();
     assert!(node.hca.firmware_pages() >= before + 100, "{} after {before}", node.hca.firmware_pages());
     assert_eq!(world.firmware_pages(0), node.hca.firmware_pages());

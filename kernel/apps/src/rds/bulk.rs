@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, DmaSlice, Platform};
+use dat_nostd::{Adapter, DmaBuffer, DmaSlice, Platform};
 use rds_nostd::{Arrival, Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError, SocketHandle};
 
 use super::exchange::{Kind, Message, Writer, fill, send_last, wrong};
@@ -72,7 +72,7 @@ impl Times {
 /// Either side.
 struct Common {
     socket: SocketHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     report: BulkReport,
     times: Times,
 }
@@ -92,7 +92,7 @@ impl Common {
         Err(AppError::Bulk { block: self.report.blocks, fault })
     }
 
-    fn slot(&self, index: usize, len: usize) -> Option<DmaSlice> {
+    fn slot(&self, index: usize, len: usize) -> Option<DmaSlice<'_>> {
         self.memory.slice(index.checked_mul(SLOT)?, len)
     }
 
@@ -103,9 +103,9 @@ impl Common {
         self.report.ns = self.times.ns();
     }
 
-    fn close<P: Platform>(&self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError> {
+    fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>, rds: &mut Rds<'_>) -> Result<(), AppError> {
         rds.close(adapter, self.socket).in_call("close")?;
-        adapter.dma_free(self.memory).map_err(RdsError::Dat).in_call("dma_free")
+        adapter.dma_free(self.memory).map_err(|kept| RdsError::Dat(kept.reason)).in_call("dma_free")
     }
 }
 
@@ -190,7 +190,7 @@ impl BulkServer {
         if len > SLOT || block != self.common.report.blocks {
             return self.common.fault(BulkFault::Message);
         }
-        let found = wrong(&self.common.memory, index * SLOT, len, Writer::Client, block as u32, 0);
+        let found = wrong(self.common.memory.as_slice(), index * SLOT, len, Writer::Client, block as u32, 0);
         if found.count > 0 {
             return self.common.fault(BulkFault::Bytes { count: found.count, first: found.first });
         }
@@ -241,7 +241,7 @@ impl BulkServer {
     }
 
     pub(super) fn close<P: Platform>(
-        &self,
+        self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
     ) -> Result<(), AppError> {
@@ -365,9 +365,9 @@ impl BulkClient {
         for (index, (offer, busy)) in slots.filter(|(_, (_, busy))| !**busy) {
             let Some(cookie) = *offer else { continue };
             let len = self.left.min(SLOT as u64) as usize;
-            let Some(memory) = self.common.slot(index, len) else { continue };
             self.common.times.note(now);
-            fill(&memory, 0, len, Writer::Client, self.sent as u32, 0);
+            let Some(memory) = self.common.slot(index, len) else { continue };
+            fill(memory, 0, len, Writer::Client, self.sent as u32, 0);
             let args = RdmaArgs {
                 cookie,
                 remote_offset: 0,
@@ -394,7 +394,7 @@ impl BulkClient {
     }
 
     pub(super) fn close<P: Platform>(
-        &self,
+        self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
     ) -> Result<(), AppError> {

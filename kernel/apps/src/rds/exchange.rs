@@ -52,7 +52,14 @@ pub(super) const fn byte(writer: Writer, number: u32, position: usize) -> u8 {
 }
 
 /// Fills `len` bytes from `offset` on; the first is byte `first` of the pattern. Nothing is written outside `memory`.
-pub(super) fn fill(memory: &DmaSlice, offset: usize, len: usize, writer: Writer, number: u32, first: usize) {
+pub(super) fn fill(
+    memory: DmaSlice<'_>,
+    offset: usize,
+    len: usize,
+    writer: Writer,
+    number: u32,
+    first: usize,
+) {
     let mut chunk = [0; CHUNK];
     for start in (0..len).step_by(CHUNK) {
         let part = CHUNK.min(len - start);
@@ -68,7 +75,7 @@ pub(super) fn fill(memory: &DmaSlice, offset: usize, len: usize, writer: Writer,
 /// How many bytes are not as [`fill`] writes them, and where the first of them is, counted from `offset`. All are wrong that
 /// are outside `memory`.
 pub(super) fn wrong(
-    memory: &DmaSlice,
+    memory: DmaSlice<'_>,
     offset: usize,
     len: usize,
     writer: Writer,

@@ -6,7 +6,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, DmaSlice, Platform};
+use dat_nostd::{Adapter, DmaBuffer, Platform};
 use rds_nostd::{
     Arrival, AtomicArgs, AtomicOp, Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError,
     SocketHandle,
@@ -109,7 +109,7 @@ enum Stage {
 pub(super) struct Requester {
     socket: SocketHandle,
     server: SocketAddr,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     cases: usize,
     index: usize,
     case: Case,
@@ -281,11 +281,11 @@ impl Requester {
     ) -> Result<(), RdsError> {
         let case = self.case;
         let number = self.number();
-        fill(&self.memory, LOCAL - GUARD, case.bytes + 2 * GUARD, Writer::Overwritten, number, 0);
+        fill(self.memory.as_slice(), LOCAL - GUARD, case.bytes + 2 * GUARD, Writer::Overwritten, number, 0);
         if case.is_write() {
             // Something else the second time, so that it would show.
             let stale = u32::from(matches!(self.stage, Stage::Stale { .. }));
-            fill(&self.memory, LOCAL, case.bytes, Writer::Client, number + stale, 0);
+            fill(self.memory.as_slice(), LOCAL, case.bytes, Writer::Client, number + stale, 0);
         }
         let check = Message::new(Kind::Check, number, self.written()).encode();
         let payload = if case.is_silent() { &[][..] } else { &check[..] };
@@ -299,7 +299,7 @@ impl Requester {
         }
         // In pieces of any length, where it is long enough. Each is a transfer of its own: of one that is to fail there is only one.
         let cuts = [0, case.bytes / 7, case.bytes / 7 + case.bytes / 2, case.bytes];
-        let mut pieces = [self.memory; 3];
+        let mut pieces = [self.memory.as_slice(); 3];
         let mut count = 0;
         let cuts = if case.aim == Aim::Offered { &cuts[..] } else { &[0, case.bytes][..] };
         for cut in cuts.windows(2) {
@@ -444,11 +444,12 @@ impl Requester {
         let case = self.case;
         let number = self.number();
         let within = if case.is_write() {
-            wrong(&self.memory, LOCAL, case.bytes, Writer::Client, number, 0)
+            wrong(self.memory.as_slice(), LOCAL, case.bytes, Writer::Client, number, 0)
         } else {
-            wrong(&self.memory, LOCAL, case.bytes, Writer::Server, number, case.offset + case.skip)
+            wrong(self.memory.as_slice(), LOCAL, case.bytes, Writer::Server, number, case.offset + case.skip)
         };
-        let guard = |at: usize, first| wrong(&self.memory, at, GUARD, Writer::Overwritten, number, first);
+        let guard =
+            |at: usize, first| wrong(self.memory.as_slice(), at, GUARD, Writer::Overwritten, number, first);
         let before = guard(LOCAL - GUARD, 0);
         within.and(before).and(guard(LOCAL + case.bytes, GUARD + case.bytes))
     }
@@ -521,11 +522,11 @@ impl Requester {
     }
 
     pub(super) fn close<P: Platform>(
-        &self,
+        self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
     ) -> Result<(), AppError> {
         rds.close(adapter, self.socket).in_call("close")?;
-        adapter.dma_free(self.memory).map_err(RdsError::Dat).in_call("dma_free")
+        adapter.dma_free(self.memory).map_err(|kept| RdsError::Dat(kept.reason)).in_call("dma_free")
     }
 }

@@ -186,7 +186,7 @@ impl<'s> RdsApp<'s> {
     /// [`AppError::Rds`] if something could not be freed.
     pub fn close<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), AppError> {
         let rds = &mut self.rds;
-        let closed = match &self.work {
+        let closed = match self.work {
             Work::Ping(ping) => ping.close(adapter, rds),
             Work::Echo(echo) => echo.close(adapter, rds),
             Work::Sender(sender) => sender.close(adapter, rds),

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DmaSlice, Platform};
+use dat_nostd::{Adapter, DmaBuffer, Platform};
 use rds_nostd::{Control, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
 use super::exchange::{
@@ -66,7 +66,7 @@ enum Carry {
 /// A server.
 pub(super) struct Server {
     socket: SocketHandle,
-    arena: DmaSlice,
+    arena: DmaBuffer,
     region: Region,
     held: [Option<Held>; HELD],
     releasing: Option<Releasing>,
@@ -204,7 +204,7 @@ impl Server {
     fn prepare(&self, writer: Writer) {
         let Region { number, offset, len } = self.region;
         let start = offset.saturating_sub(BEFORE);
-        fill(&self.arena, start, BEFORE + len + AFTER, writer, number, start);
+        fill(self.arena.as_slice(), start, BEFORE + len + AFTER, writer, number, start);
     }
 
     /// What is not as the client says: the part that it wrote, and everything around, that it did not.
@@ -218,9 +218,9 @@ impl Server {
             return Wrong { count: len, first: 0 };
         };
         let own = |from: usize, to: usize| {
-            wrong(&self.arena, from, to.saturating_sub(from), Writer::Server, number, from)
+            wrong(self.arena.as_slice(), from, to.saturating_sub(from), Writer::Server, number, from)
         };
-        let theirs = wrong(&self.arena, from, written, Writer::Client, number, 0);
+        let theirs = wrong(self.arena.as_slice(), from, written, Writer::Client, number, 0);
         let at = |part: Wrong, from: usize| Wrong { count: part.count, first: part.first + from - start };
         at(own(start, from), start).and(at(theirs, from)).and(at(own(written_end, end), written_end))
     }
@@ -321,7 +321,7 @@ impl Server {
     }
 
     pub(super) fn close<P: Platform>(
-        &self,
+        self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
     ) -> Result<(), AppError> {
@@ -329,7 +329,7 @@ impl Server {
             rds.close(adapter, held.socket).in_call("close")?;
         }
         rds.close(adapter, self.socket).in_call("close")?;
-        adapter.dma_free(self.arena).map_err(RdsError::Dat).in_call("dma_free")
+        adapter.dma_free(self.arena).map_err(|kept| RdsError::Dat(kept.reason)).in_call("dma_free")
     }
 }
 

@@ -156,12 +156,12 @@ impl Link {
         self.send(adapter, [0; MESSAGE_LEN])
     }
 
-    pub(super) fn source(&self) -> &DmaSlice {
-        &self.source.memory
+    pub(super) fn source(&self) -> DmaSlice<'_> {
+        self.source.memory.as_slice()
     }
 
-    pub(super) fn sink(&self) -> &DmaSlice {
-        &self.sink.memory
+    pub(super) fn sink(&self) -> DmaSlice<'_> {
+        self.sink.memory.as_slice()
     }
 
     /// Reads what the peer offers into the sink.

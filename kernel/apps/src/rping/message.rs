@@ -90,7 +90,7 @@ impl Text {
 }
 
 /// Fills the first `len` bytes with the text of an iteration.
-pub(super) fn fill(memory: &DmaSlice, iteration: u32, len: usize) {
+pub(super) fn fill(memory: DmaSlice<'_>, iteration: u32, len: usize) {
     let text = Text::new(iteration, len);
     let (mut chunk, mut letter) = ([0; CHUNK], text.first);
     for start in (0..len).step_by(CHUNK) {
@@ -102,7 +102,7 @@ pub(super) fn fill(memory: &DmaSlice, iteration: u32, len: usize) {
 }
 
 /// Position of the first of `len` bytes that is not as [`fill`] would have it.
-pub(super) fn mismatch(memory: &DmaSlice, iteration: u32, len: usize) -> Option<usize> {
+pub(super) fn mismatch(memory: DmaSlice<'_>, iteration: u32, len: usize) -> Option<usize> {
     let text = Text::new(iteration, len);
     let (mut chunk, mut found, mut letter) = ([0; CHUNK], [0; CHUNK], text.first);
     for start in (0..len).step_by(CHUNK) {
@@ -121,7 +121,7 @@ pub(super) fn mismatch(memory: &DmaSlice, iteration: u32, len: usize) -> Option<
 }
 
 /// Length of the text in the first `len` bytes with its zero byte, or `len` if there is none.
-pub(super) fn text_len(memory: &DmaSlice, len: usize) -> usize {
+pub(super) fn text_len(memory: DmaSlice<'_>, len: usize) -> usize {
     let mut chunk = [0; CHUNK];
     for start in (0..len).step_by(CHUNK) {
         let part = &mut chunk[..(len - start).min(CHUNK)];

@@ -103,7 +103,7 @@ pub const fn size(m: u32) -> usize {
 }
 
 /// Fills the first `len` bytes of `memory`.
-pub(crate) fn fill(memory: &DmaSlice, role: Role, message: u32, len: usize) -> Result<(), OutOfBounds> {
+pub(crate) fn fill(memory: DmaSlice<'_>, role: Role, message: u32, len: usize) -> Result<(), OutOfBounds> {
     let mut chunk = [0; 256];
     for start in (0..len).step_by(chunk.len()) {
         let part = &mut chunk[..(len - start).min(256)];
@@ -117,7 +117,7 @@ pub(crate) fn fill(memory: &DmaSlice, role: Role, message: u32, len: usize) -> R
 
 /// Position of the first of `len` bytes that is not as [`fill`] would have it.
 pub(crate) fn mismatch(
-    memory: &DmaSlice,
+    memory: DmaSlice<'_>,
     role: Role,
     message: u32,
     len: usize,

@@ -1,8 +1,8 @@
 //! Queues and memory of one side, posting and completions.
 
 use driver_mlx::{
-    Access, Base, Completion, Cq, CqConfig, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd, Platform, Psn,
-    Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Base, Completion, Cq, CqConfig, DmaBuffer, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd,
+    Platform, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 
 use super::address::Address;
@@ -37,9 +37,9 @@ pub(crate) struct Arrival {
 
 pub(crate) struct Endpoint<P: Platform> {
     pd: Pd,
-    exposed: DmaSlice,
+    exposed: DmaBuffer,
     exposed_key: MemoryRegion,
-    private: DmaSlice,
+    private: DmaBuffer,
     private_key: MemoryRegion,
     send_cq: Cq<P::Bar>,
     recv_cq: Cq<P::Bar>,
@@ -57,9 +57,9 @@ impl<P: Platform> Endpoint<P> {
         let pd = hca.alloc_pd()?;
         let exposed = hca.alloc(EXPOSED_LEN, 4096)?;
         exposed.fill(0, EXPOSED_LEN, 0).map_err(out_of_bounds)?;
-        let exposed_key = hca.register(pd, exposed, Access::LOCAL_WRITE | RIGHTS, Base::Virtual)?;
+        let exposed_key = hca.register(pd, &exposed, Access::LOCAL_WRITE | RIGHTS, Base::Virtual)?;
         let private = hca.alloc(PRIVATE_LEN, 4096)?;
-        let private_key = hca.register(pd, private, Access::LOCAL_WRITE, Base::Virtual)?;
+        let private_key = hca.register(pd, &private, Access::LOCAL_WRITE, Base::Virtual)?;
         let send_cq = hca.create_cq(&CqConfig { entries: SENDS as u32, eq: 0 })?;
         let recv_cq = hca.create_cq(&CqConfig { entries: RECEIVES as u32, eq: 0 })?;
         let config = QpConfig {
@@ -137,33 +137,33 @@ impl<P: Platform> Endpoint<P> {
     }
 
     /// Memory that the peer writes (at 0), reads (at [`SOURCE`]) and counts in (at [`WORD`]).
-    pub(crate) fn exposed(&self) -> &DmaSlice {
-        &self.exposed
+    pub(crate) fn exposed(&self) -> DmaSlice<'_> {
+        self.exposed.as_slice()
     }
 
     /// Where the peer reads from.
-    pub(crate) fn source(&self) -> Result<DmaSlice, VerbsError> {
-        part(&self.exposed, SOURCE, MAX_MESSAGE)
+    pub(crate) fn source(&self) -> Result<DmaSlice<'_>, VerbsError> {
+        part(self.exposed.as_slice(), SOURCE, MAX_MESSAGE)
     }
 
     /// Where messages and writes are sent from.
-    pub(crate) fn outgoing(&self) -> Result<DmaSlice, VerbsError> {
-        part(&self.private, SEND, MAX_MESSAGE)
+    pub(crate) fn outgoing(&self) -> Result<DmaSlice<'_>, VerbsError> {
+        part(self.private.as_slice(), SEND, MAX_MESSAGE)
     }
 
     /// Where reads go.
-    pub(crate) fn read(&self) -> Result<DmaSlice, VerbsError> {
-        part(&self.private, READ, MAX_MESSAGE)
+    pub(crate) fn read(&self) -> Result<DmaSlice<'_>, VerbsError> {
+        part(self.private.as_slice(), READ, MAX_MESSAGE)
     }
 
     /// What arrived in a receive.
-    pub(crate) fn received(&self, buffer: usize) -> Result<DmaSlice, VerbsError> {
-        part(&self.private, buffer * MAX_MESSAGE, MAX_MESSAGE)
+    pub(crate) fn received(&self, buffer: usize) -> Result<DmaSlice<'_>, VerbsError> {
+        part(self.private.as_slice(), buffer * MAX_MESSAGE, MAX_MESSAGE)
     }
 
     /// The word that the peer's atomics work on, in host order.
     pub(crate) fn word(&self) -> Result<u64, VerbsError> {
-        word(&self.exposed, WORD)
+        word(self.exposed.as_slice(), WORD)
     }
 
     pub(crate) fn set_word(&self, value: u64) -> Result<(), VerbsError> {
@@ -172,7 +172,7 @@ impl<P: Platform> Endpoint<P> {
 
     /// What the last atomic operation answered.
     pub(crate) fn fetched(&self) -> Result<u64, VerbsError> {
-        word(&self.private, FETCHED)
+        word(self.private.as_slice(), FETCHED)
     }
 
     pub(crate) fn repost(&mut self, buffer: usize) -> Result<(), VerbsError> {
@@ -304,11 +304,11 @@ fn out_of_bounds(_: driver_mlx::OutOfBounds) -> VerbsError {
     VerbsError::Driver(driver_mlx::Error::InvalidArgument("memory"))
 }
 
-fn part(memory: &DmaSlice, offset: usize, len: usize) -> Result<DmaSlice, VerbsError> {
+fn part(memory: DmaSlice<'_>, offset: usize, len: usize) -> Result<DmaSlice<'_>, VerbsError> {
     memory.slice(offset, len).ok_or(out_of_bounds(driver_mlx::OutOfBounds))
 }
 
-fn word(memory: &DmaSlice, offset: usize) -> Result<u64, VerbsError> {
+fn word(memory: DmaSlice<'_>, offset: usize) -> Result<u64, VerbsError> {
     let mut bytes = [0; 8];
     memory.read(offset, &mut bytes).map_err(out_of_bounds)?;
     Ok(u64::from_ne_bytes(bytes))

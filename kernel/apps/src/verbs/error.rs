@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use driver_mlx::{CompletionError, CqError, Error, PostError};
+use driver_mlx::{CompletionError, CqError, Error, PostError, Rejected};
 
 use super::agreement::Operation;
 
@@ -92,6 +92,12 @@ impl core::error::Error for VerbsError {}
 impl From<Error> for VerbsError {
     fn from(error: Error) -> Self {
         Self::Driver(error)
+    }
+}
+
+impl<T> From<Rejected<T>> for VerbsError {
+    fn from(rejected: Rejected<T>) -> Self {
+        Self::Driver(rejected.error)
     }
 }
 

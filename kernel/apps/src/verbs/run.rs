@@ -274,12 +274,12 @@ impl<P: Platform> Verbs<P> {
                     let position = arrival.len.min(len);
                     return Err(VerbsError::Mismatch { operation, message: m, position });
                 }
-                self.check(&self.endpoint.received(arrival.buffer)?, operation, len)?;
+                self.check(self.endpoint.received(arrival.buffer)?, operation, len)?;
             }
             Operation::Write => {
                 self.expect(arrival, Control::Written(m))?;
                 let target = self.endpoint.exposed().slice(TARGET, MAX_MESSAGE);
-                self.check(&target.ok_or(self.out_of_turn())?, operation, len)?;
+                self.check(target.ok_or(self.out_of_turn())?, operation, len)?;
             }
             Operation::Read => {
                 self.expect(arrival, Control::Ready(m))?;
@@ -299,7 +299,7 @@ impl<P: Platform> Verbs<P> {
         Ok(true)
     }
 
-    fn check(&self, memory: &DmaSlice, operation: Operation, len: usize) -> Result<(), VerbsError> {
+    fn check(&self, memory: DmaSlice<'_>, operation: Operation, len: usize) -> Result<(), VerbsError> {
         let message = operation.message(self.number);
         match mismatch(memory, self.peer(), message, len) {
             Ok(None) => Ok(()),
@@ -344,18 +344,18 @@ impl<P: Platform> Verbs<P> {
         let bounds = |_| VerbsError::Protocol { during: Some(operation) };
         match operation {
             Operation::Send => {
-                fill(&self.endpoint.outgoing()?, role, message, len).map_err(bounds)?;
+                fill(self.endpoint.outgoing()?, role, message, len).map_err(bounds)?;
                 self.endpoint.send(len)?;
                 self.acted(operation, len)
             }
             Operation::Write => {
-                fill(&self.endpoint.outgoing()?, role, message, len).map_err(bounds)?;
+                fill(self.endpoint.outgoing()?, role, message, len).map_err(bounds)?;
                 self.endpoint.rdma_write(len)?;
                 self.endpoint.send_control(Control::Written(m))?;
                 self.acted(operation, len)
             }
             Operation::Read => {
-                fill(&self.endpoint.source()?, role, message, len).map_err(bounds)?;
+                fill(self.endpoint.source()?, role, message, len).map_err(bounds)?;
                 self.endpoint.send_control(Control::Ready(m))?;
                 self.acted(operation, len)
             }
@@ -382,7 +382,7 @@ impl<P: Platform> Verbs<P> {
         let m = self.number;
         match own {
             Own::Read => {
-                self.check(&self.endpoint.read()?, operation, size(m))?;
+                self.check(self.endpoint.read()?, operation, size(m))?;
                 self.taken(operation)
             }
             Own::Swap => {

@@ -4,9 +4,9 @@ use core::net::IpAddr;
 
 use apps::connection::Buffer;
 use dat_nostd::{
-    Adapter, CloseFlags, CompletionFlags, ConnectFlags, CrHandle, DatResult, DmaSlice, EpAttributes,
-    EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, LmrTriplet, MemPriv, Platform, PspFlags, PspHandle,
-    PzHandle, Qos, ReturnType, TIMEOUT_INFINITE,
+    Adapter, CloseFlags, CompletionFlags, ConnectFlags, CrHandle, DatResult, DatReturn, DmaSlice,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, LmrTriplet, MemPriv, Platform,
+    PspFlags, PspHandle, PzHandle, Qos, ReturnType, TIMEOUT_INFINITE,
 };
 
 use crate::Config;
@@ -94,7 +94,7 @@ impl Party {
         self.memory.triplet(offset, len)
     }
 
-    pub(super) fn slice(&self, offset: usize, len: usize) -> Option<DmaSlice> {
+    pub(super) fn slice(&self, offset: usize, len: usize) -> Option<DmaSlice<'_>> {
         self.memory.memory.slice(offset, len)
     }
 
@@ -151,7 +151,7 @@ impl Party {
 
     pub(super) fn close<P: Platform>(self, adapter: &mut Adapter<'_, P>) -> Result<(), DemoError> {
         adapter.ia_close(self.ia, CloseFlags::Abrupt).in_call("ia_close")?;
-        adapter.dma_free(self.memory.memory).in_call("dma_free")
+        adapter.dma_free(self.memory.memory).map_err(DatReturn::from).in_call("dma_free")
     }
 }
 

@@ -237,8 +237,9 @@ fn the_interface_can_be_disabled_and_reset_by_its_register() {
     let mut guest = Guest::up(Profile::node(0));
     let queue = guest.cmdq as u32;
     guest.write32(0x14, queue | 1 << 8);
-    assert_eq!(guest.read32(0x14) >> 8 & 7, 1);
+    assert_eq!(guest.read32(0x14) >> 8 & 7, 0, "not before the device has stopped");
     guest.poll();
+    assert_eq!(guest.read32(0x14) >> 8 & 7, 1);
     assert_eq!(guest.hca.census().total(), 0);
     let posted = guest.post(0, &Input::new(Opcode::ENABLE_HCA).0, 12);
     guest.poll();

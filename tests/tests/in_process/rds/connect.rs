@@ -6,7 +6,7 @@ use dat_nostd::{
     EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle,
     Qos,
 };
-use driver_mlx::{DmaSlice, Gid};
+use driver_mlx::{DmaBuffer, Gid};
 use harness::dat::{self, ModelAdapter, address};
 use harness::platform::ModelBar;
 use harness::{World, WorldConfig};
@@ -39,7 +39,7 @@ struct Pair {
     dto: EvdHandle,
     connect: EvdHandle,
     demand: EvdHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     registered: LmrCreated,
 }
 
@@ -75,7 +75,7 @@ impl Pair {
             .expect("nobody else listens");
         let memory = other.dma_alloc((RECEIVES + SENDS) * 8192, 4096).expect("memory");
         let registered =
-            other.lmr_create(ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE).expect("registers");
+            other.lmr_create(ia, &memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE).expect("registers");
         Self { world, adapters, own, peer, rds, socket, ia, pz, dto, connect, demand, memory, registered }
     }
 
@@ -476,7 +476,9 @@ fn word_of_keys_is_heeded_of_those_they_are_for() {
     let to = |node| SocketAddr::new(address(node), 5000);
     let offer = |pair: &mut Pair, socket, node| {
         let flags = RdmaFlags::USE_ONCE;
-        pair.rds.get_mr_for_dest(&mut pair.adapters[0], socket, to(node), memory, flags).expect("offered")
+        pair.rds
+            .get_mr_for_dest(&mut pair.adapters[0], socket, to(node), memory.as_slice(), flags)
+            .expect("offered")
     };
     let other = pair.rds.bind(SocketAddr::new(address(0), 4001)).expect("binds");
     let (socket, none) = (pair.socket, Header::acknowledgement(0));

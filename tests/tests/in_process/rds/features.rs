@@ -6,6 +6,7 @@ use rds_nostd::{
     RdmaStatus, RdsError, SocketHandle, Transport, port_mask,
 };
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// Sends until the peer's port is congested; gives how many messages went.
 fn fill(nodes: &mut Nodes, from: SocketHandle, to: SocketAddr, len: usize) -> usize {
@@ -157,7 +158,7 @@ fn cancelled_messages_are_gone_and_make_room() {
 struct Ground {
     nodes: Nodes,
     sockets: [SocketHandle; 2],
-    memory: [dat_nostd::DmaSlice; 2],
+    memory: [Rc<dat_nostd::DmaBuffer>; 2],
 }
 
 const BYTES: usize = 1 << 20;
@@ -167,6 +168,7 @@ impl Ground {
         let mut nodes = Nodes::new(seed, faults);
         let sockets = [nodes.bind(0, 4000), nodes.bind(1, 5000)];
         let memory = [0, 1].map(|node| nodes.adapters[node].dma_alloc(BYTES + 8192, 4096).expect("memory"));
+        let memory = memory.map(Rc::new);
         Self { nodes, sockets, memory }
     }
 
@@ -212,7 +214,7 @@ impl Ground {
 
     fn close(mut self) {
         for (adapter, memory) in self.nodes.adapters.iter_mut().zip(self.memory) {
-            adapter.dma_free(memory).expect("freed");
+            adapter.dma_free(Rc::into_inner(memory).expect("nobody has it")).expect("freed");
         }
         self.nodes.close();
     }
@@ -227,7 +229,8 @@ fn reads_and_writes_by_cookie_at_odd_places() {
             // Write from two pieces, the second part of the region.
             let cookie = ground.offer(odd, len, RdmaFlags::empty());
             ground.fill(0, 0, number, len);
-            let pieces = [ground.memory[0].slice(0, len / 2), ground.memory[0].slice(len / 2, len - len / 2)];
+            let own = Rc::clone(&ground.memory[0]);
+            let pieces = [own.slice(0, len / 2), own.slice(len / 2, len - len / 2)];
             let pieces: Vec<_> = pieces.into_iter().flatten().filter(|piece| !piece.is_empty()).collect();
             let args = RdmaArgs {
                 cookie,
@@ -250,7 +253,7 @@ fn reads_and_writes_by_cookie_at_odd_places() {
             // Read it back, all but the first byte, to another place; the answer is fenced.
             ground.fill(1, odd, number + 50, len);
             let skipped = usize::from(len > 1);
-            let local = [ground.memory[0].slice(3, len - skipped).expect("inside")];
+            let local = [own.slice(3, len - skipped).expect("inside")];
             let args = RdmaArgs {
                 cookie,
                 remote_offset: skipped as u64,
@@ -279,7 +282,8 @@ fn what_is_not_offered_is_not_touched() {
     let len = 1000;
     ground.fill(1, 0, 9, 8192);
     let cookie = ground.offer(100, len, RdmaFlags::empty());
-    let local = [ground.memory[0].slice(0, len).expect("inside")];
+    let own = Rc::clone(&ground.memory[0]);
+    let local = [own.slice(0, len).expect("inside")];
     let good = RdmaArgs {
         cookie,
         remote_offset: 0,
@@ -322,7 +326,8 @@ fn a_region_for_one_use_is_gone_after_it() {
     let flags = RdmaFlags::USE_ONCE | RdmaFlags::INVALIDATE;
     let cookie = ground.offer(5000, 777, flags);
     ground.fill(0, 0, 3, 777);
-    let local = [ground.memory[0].slice(0, 777).expect("inside")];
+    let own = Rc::clone(&ground.memory[0]);
+    let local = [own.slice(0, 777).expect("inside")];
     let args = RdmaArgs {
         cookie,
         remote_offset: 0,
@@ -353,7 +358,8 @@ fn silent_operations_need_no_message() {
     let cookie = ground.offer(0, 4096, RdmaFlags::empty());
     for number in 0..20 {
         ground.fill(0, 0, number, 4096);
-        let local = [ground.memory[0].slice(0, 4096).expect("inside")];
+        let own = Rc::clone(&ground.memory[0]);
+        let local = [own.slice(0, 4096).expect("inside")];
         let flags = RdmaFlags::READWRITE | RdmaFlags::NOTIFY_ME | RdmaFlags::SILENT;
         let args = RdmaArgs {
             cookie,
@@ -381,7 +387,7 @@ fn silent_operations_need_no_message() {
 fn misuse_is_refused_and_leaves_nothing() {
     let mut ground = Ground::new(46, "none");
     let [socket, _] = ground.sockets;
-    let memory = ground.memory[0];
+    let memory = Rc::clone(&ground.memory[0]);
     let local = [memory.slice(0, 100).expect("inside")];
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     let own = rds.get_mr(adapter, socket, local[0], RdmaFlags::empty()).expect("room");

@@ -1,6 +1,6 @@
 //! RDS with a protection zone for each peer: a key offered to one peer is of no use to another.
 
-use dat_nostd::DmaSlice;
+use dat_nostd::{DmaBuffer, DmaSlice};
 use harness::rds::{Nodes, at, message};
 use rds_nostd::{
     Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError, SocketHandle,
@@ -12,7 +12,12 @@ const LEN: usize = 6000;
 struct Ground {
     nodes: Nodes,
     sockets: [SocketHandle; 3],
-    memory: [DmaSlice; 3],
+    memory: [DmaBuffer; 3],
+}
+
+/// What node 0 offers.
+fn region(memory: &[DmaBuffer; 3]) -> DmaSlice<'_> {
+    memory[0].slice(100, LEN).expect("inside")
 }
 
 impl Ground {
@@ -27,13 +32,9 @@ impl Ground {
         Self { nodes, sockets, memory }
     }
 
-    fn region(&self) -> DmaSlice {
-        self.memory[0].slice(100, LEN).expect("inside")
-    }
-
     /// Node 0 offers its region to `peer` with a message; the peer has the cookie then.
     fn offer(&mut self, peer: usize, flags: RdmaFlags) -> RdmaCookie {
-        let control = Control { map: Some((self.region(), flags)), ..Control::default() };
+        let control = Control { map: Some((region(&self.memory), flags)), ..Control::default() };
         let to = at(peer, 4000 + peer as u16);
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
         let sent = rds.sendmsg_control(adapter, self.sockets[0], to, b"use this", &control);
@@ -116,7 +117,7 @@ fn a_key_is_of_no_use_to_another_peer() {
 #[test]
 fn memory_is_offered_for_a_destination_only() {
     let mut ground = Ground::new(72, true);
-    let (region, socket) = (ground.region(), ground.sockets[0]);
+    let (region, socket) = (region(&ground.memory), ground.sockets[0]);
     let none = RdmaFlags::empty();
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     assert_eq!(rds.get_mr(adapter, socket, region, none), Err(RdsError::NotSupported));
@@ -193,7 +194,7 @@ fn a_peers_types_of_service_share_its_zone() {
 #[test]
 fn places_are_used_again_when_nothing_is_offered() {
     let mut ground = Ground::new(76, true);
-    let (region, socket) = (ground.region(), ground.sockets[0]);
+    let (region, socket) = (region(&ground.memory), ground.sockets[0]);
     let none = RdmaFlags::empty();
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
     // The node has room for four peers.

@@ -5,7 +5,7 @@ use crate::rds::chaos::model::content;
 use crate::rds::chaos::node::Shared;
 use crate::rds::chaos::plan::RdmaJob;
 use crate::rds::chaos::trace::Event;
-use driver_mlx::DmaSlice;
+use driver_mlx::{DmaBuffer, DmaSlice};
 use harness::dat::ModelAdapter;
 use harness::rds::at;
 use harness::seeds::Random;
@@ -35,7 +35,7 @@ pub struct Hand<'a> {
 
 pub struct Desk {
     pub socket: SocketHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     /// Offers of this node, and where in its slot each begins.
     served: [Option<(usize, usize)>; SLOTS],
     /// Operations of this node.
@@ -69,7 +69,7 @@ impl Desk {
         self.served.iter().flatten().count()
     }
 
-    fn slice(&self, slot: usize, offset: usize, len: usize) -> DmaSlice {
+    fn slice(&self, slot: usize, offset: usize, len: usize) -> DmaSlice<'_> {
         self.memory.slice(slot * SLOT + offset, len).expect("inside")
     }
 

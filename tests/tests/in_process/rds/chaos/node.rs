@@ -377,7 +377,7 @@ impl Node {
         }
         let memory = adapter.dma_alloc(64, 64).expect("a little");
         let mut regions = desk.offers();
-        while rds.get_mr(adapter, desk.socket, memory, RdmaFlags::empty()).is_ok() {
+        while rds.get_mr(adapter, desk.socket, memory.as_slice(), RdmaFlags::empty()).is_ok() {
             regions += 1;
         }
         assert_eq!(regions, REGIONS, "node {}", self.index);

@@ -5,7 +5,7 @@ use dat_nostd::{
     CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes, EpHandle, EpState, EvdFlags,
     EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos, RmrTriplet,
 };
-use driver_mlx::DmaSlice;
+use driver_mlx::DmaBuffer;
 use harness::dat::{ModelAdapter, address};
 use harness::seeds::Random;
 use rds_nostd::wire::{
@@ -27,7 +27,7 @@ pub struct Hostile {
     dto: EvdHandle,
     connect: EvdHandle,
     demand: EvdHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     registered: LmrCreated,
     eps: Vec<EpHandle>,
     requests: Vec<CrHandle>,
@@ -48,7 +48,7 @@ impl Hostile {
         let demand = adapter.evd_create(ia, 16, None, EvdFlags::CR).expect("an EVD");
         adapter.psp_create(ia, u64::from(SERVICE_PORT), demand, PspFlags::Consumer).expect("nobody listens");
         let memory = adapter.dma_alloc(2 * SLOTS * SLOT, 4096).expect("memory");
-        let registered = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).expect("registers");
+        let registered = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).expect("registers");
         Self {
             adapter,
             index,

@@ -129,7 +129,7 @@ fn run(seed: u64) -> Tally {
 }
 
 /// The hostile node goes; the honest ones come to rest, and nothing is missing.
-fn finish(mut ground: Ground, memory: driver_mlx::DmaSlice) -> Tally {
+fn finish(mut ground: Ground, memory: driver_mlx::DmaBuffer) -> Tally {
     ground.hostile.leave();
     let Ground { nodes, other, .. } = &mut ground;
     let Honest { adapter, rds, .. } = &mut nodes[VICTIM];

@@ -2,7 +2,7 @@
 
 use crate::rds::hostile::peer::Hostile;
 use dat_nostd::{DtoStatus, EpHandle};
-use driver_mlx::DmaSlice;
+use driver_mlx::DmaBuffer;
 use rds_nostd::{RdmaCookie, RdmaFlags};
 
 /// Where in a page the region begins, and its bytes: neither is a multiple of anything.
@@ -12,7 +12,7 @@ const BYTE: u8 = 0x3c;
 
 struct Offered {
     hostile: Hostile,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     cookie: RdmaCookie,
     ep: EpHandle,
 }

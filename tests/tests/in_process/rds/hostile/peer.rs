@@ -4,7 +4,7 @@ use dat_nostd::{
     CompletionFlags, ConnectFlags, ConnectionEvent, DtoOperation, DtoStatus, EpAttributes, EpHandle,
     EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PzHandle, Qos, RmrTriplet,
 };
-use driver_mlx::DmaSlice;
+use driver_mlx::DmaBuffer;
 use harness::dat::{self, ModelAdapter, address};
 use harness::{World, WorldConfig};
 use rds_nostd::wire::{ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, SERVICE_PORT, VERSION};
@@ -31,7 +31,7 @@ pub struct Hostile {
     pz: PzHandle,
     dto: EvdHandle,
     connect: EvdHandle,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     registered: LmrCreated,
     /// Frames that came, and ends of RDMA operations.
     frames: VecDeque<(Header, usize)>,
@@ -83,7 +83,7 @@ impl Hostile {
         let dto = peer.evd_create(ia, 64, None, EvdFlags::DTO).expect("an EVD");
         let connect = peer.evd_create(ia, 8, None, EvdFlags::CONNECTION).expect("an EVD");
         let memory = peer.dma_alloc((RECEIVES + 8) * SLOT, 4096).expect("memory");
-        let registered = peer.lmr_create(ia, memory, pz, MemPriv::ALL).expect("registers");
+        let registered = peer.lmr_create(ia, &memory, pz, MemPriv::ALL).expect("registers");
         let (frames, ends) = (VecDeque::new(), VecDeque::new());
         Self { world, adapters, rds, socket, ia, pz, dto, connect, memory, registered, frames, ends }
     }

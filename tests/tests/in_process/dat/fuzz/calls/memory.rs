@@ -57,8 +57,8 @@ impl Caller {
             }
             4 if self.model.lmrs.len() < MOST => {
                 let rights = random.pick(&[MemPriv::ALL, MemPriv::ALL, MemPriv::READ, MemPriv::REMOTE_WRITE]);
-                let memory =
-                    if random.one_in(10) { self.memory.slice(0, 0).expect("inside") } else { self.memory };
+                let memory = self.memory.as_slice();
+                let memory = if random.one_in(10) { memory.slice(0, 0).expect("inside") } else { memory };
                 let bad = unless(rights != MemPriv::REMOTE_WRITE, InvalidParameter);
                 let empty = unless(!memory.is_empty(), LengthError);
                 let answer = node.lmr_create(ia, memory, pz, rights);

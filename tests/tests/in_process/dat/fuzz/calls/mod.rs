@@ -25,7 +25,7 @@ const MOST: usize = 10;
 struct Caller {
     index: usize,
     model: Model,
-    memory: DmaSlice,
+    memory: DmaBuffer,
     calls: u64,
     refused: u64,
     established: u64,
@@ -195,7 +195,7 @@ impl Caller {
         self.model.evds.insert(evd, made);
         let pz = node.pz_create(ia).expect("there is room");
         self.model.pzs.insert(pz, ia);
-        let lmr = node.lmr_create(ia, self.memory, pz, MemPriv::ALL).expect("there is room");
+        let lmr = node.lmr_create(ia, &self.memory, pz, MemPriv::ALL).expect("there is room");
         let triplet = LmrTriplet::new(lmr.lmr_context, lmr.registered_address, 0);
         self.model.lmrs.insert(lmr.lmr, Lmr { ia, pz, triplet, rights: MemPriv::ALL });
         let flags = EvdFlags::all() - EvdFlags::ASYNC;
@@ -308,16 +308,16 @@ fn run(seed: u64) -> [u64; 3] {
     let mut config = WorldConfig::new(seed);
     config.fabric.faults = "loss=0.3%,dup=1%,reorder=1%,delay=1us..20us".parse().unwrap();
     let mut net = Net::with_memory(&config, 2, NODE_MEMORY);
-    let memory: Vec<DmaSlice> =
+    let memory: Vec<DmaBuffer> =
         net.nodes.iter_mut().map(|node| node.dma_alloc(1 << 16, 4096).unwrap()).collect();
     let baseline: Vec<_> = (0..2).map(|index| (net.nodes[index].census(), net.world.census(index))).collect();
     let mut callers: Vec<Caller> = memory
-        .iter()
+        .into_iter()
         .enumerate()
         .map(|(index, memory)| Caller {
             index,
             model: Model::default(),
-            memory: *memory,
+            memory,
             calls: 0,
             refused: 0,
             established: 0,

@@ -1,6 +1,7 @@
 //! The HCA: bring-up, tear-down, and everything made, asked and destroyed by commands.
 
 mod bring_up;
+mod buffers;
 mod counters;
 mod exec;
 mod health;
@@ -12,17 +13,21 @@ mod queue;
 mod queue_pair;
 mod resize;
 mod shared_queue;
+mod stop;
+#[allow(unsafe_code)]
+mod unchecked;
 
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
 pub use shared_queue::SrqState;
+pub use unchecked::ReservedLKey;
 
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::CommandQueue;
 use crate::config::{Config, MAX_COMPLETION_EQS};
-use crate::dma::DmaSlice;
+use crate::dma::DmaMemory;
 use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
@@ -33,12 +38,15 @@ use crate::types::{LKey, UarPage};
 /// One HCA, up and running.
 ///
 /// Queues made here own what posting and polling need and do not borrow it; give them back with
-/// [`Hca::destroy_qp`] and [`Hca::destroy_cq`] before [`Hca::tear_down`].
+/// [`Hca::destroy_qp`] and [`Hca::destroy_cq`] before [`Hca::tear_down`]. One that is dropped without `tear_down` stops the device, so
+/// that it accesses memory no more, and waits for that at most some seconds; nothing is given back then.
 pub struct Hca<'s, P: Platform> {
     platform: P,
     config: Config,
-    region: DmaSlice,
+    region: DmaMemory,
     buddy: Buddy<'s>,
+    /// For the first block of each buffer, 1 + the memory keys that lead to it; 0 for all other blocks.
+    users: &'s mut [u16],
     cmd: CommandQueue,
     events: EventRing<'s>,
     trace: Trace<'s>,
@@ -53,12 +61,14 @@ pub struct Hca<'s, P: Platform> {
     psid: [u8; 16],
     /// The interface step sequence agreed on.
     issi: u8,
+    /// The device was told where the command queue is, and has not let go of the memory since.
+    owned: bool,
     /// How far bring-up got, so that tear-down undoes that much.
     enabled: bool,
     initialized: bool,
     /// Control page: arming, event queues, plain doorbells.
     uar: Option<UarPage>,
-    blueflame: [BlueFlamePage; BLUEFLAME_PAGES],
+    blueflame: [BlueFlamePage<P::Bar>; BLUEFLAME_PAGES],
     async_eq: Option<Eq>,
     completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
     reserved_lkey: LKey,
@@ -68,10 +78,10 @@ pub struct Hca<'s, P: Platform> {
 /// UAR pages for BlueFlame; each holds four registers.
 const BLUEFLAME_PAGES: usize = 16;
 
-/// A UAR page whose registers belong to one QP each.
-#[derive(Clone, Copy, Debug, Default)]
-struct BlueFlamePage {
-    page: Option<UarPage>,
+/// A UAR page whose registers belong to one QP each, and its write-combining view.
+#[derive(Clone, Copy, Debug)]
+struct BlueFlamePage<B> {
+    page: Option<(UarPage, B)>,
     used: u8,
 }
 
@@ -175,75 +185,11 @@ impl<P: Platform> Hca<'_, P> {
     pub fn free_bytes(&self) -> usize {
         self.buddy.free_blocks() * BLOCK
     }
-
-    /// The reserved key: local access to all of memory by device address, for QPs made with
-    /// [`QpConfig::reserved_lkey`](crate::QpConfig::reserved_lkey).
-    pub fn reserved_lkey(&self) -> LKey {
-        self.reserved_lkey
-    }
-
-    /// Takes `len` bytes, zeroed, from the region. They begin at a multiple of `align` (a power of two) as the device counts,
-    /// and of 4096 in any case; what is taken is rounded up to a power of two.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] if `align` is no power of two or the region itself is less aligned.
-    pub fn alloc(&mut self, len: usize, align: usize) -> Result<DmaSlice, Error> {
-        let slice = self.take_memory(len, align)?;
-        slice.fill(0, slice.len(), 0)?;
-        Ok(slice)
-    }
-
-    /// Gives back what [`Hca::alloc`] gave. Nothing may use it any more: not a memory key, not a work request.
-    ///
-    /// # Errors
-    /// [`Error::NotAllocated`] unless it is exactly such a slice (or its beginning) and not given back yet.
-    pub fn free(&mut self, slice: DmaSlice) -> Result<(), Error> {
-        let block = self.block_of(slice).ok_or(Error::NotAllocated)?;
-        match self.buddy.run(block) {
-            Some(blocks) if slice.len() <= blocks * BLOCK && self.buddy.free(block) => Ok(()),
-            _ => Err(Error::NotAllocated),
-        }
-    }
-
-    /// As [`Hca::alloc`], with the content left as it is.
-    fn take_memory(&mut self, len: usize, align: usize) -> Result<DmaSlice, Error> {
-        if !align.is_power_of_two() {
-            return Err(Error::InvalidArgument("align"));
-        }
-        if align > BLOCK && !self.region.device_address().is_multiple_of(align as u64) {
-            return Err(Error::InvalidArgument("align"));
-        }
-        let out_of_memory = Error::OutOfMemory { bytes: len };
-        let order = buddy::order_for(len.max(align)).ok_or(out_of_memory)?;
-        let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
-        self.block_slice(block, len)
-    }
-
-    fn block_slice(&self, block: usize, len: usize) -> Result<DmaSlice, Error> {
-        self.region.slice(block * BLOCK, len).ok_or(Error::OutOfBounds)
-    }
-
-    fn block_of(&self, slice: DmaSlice) -> Option<usize> {
-        let offset = slice.va().checked_sub(self.region.va())?;
-        (self.region.contains(&slice) && offset.is_multiple_of(BLOCK)).then_some(offset / BLOCK)
-    }
-
-    /// Memory of an object that could not be destroyed: the device may still use it.
-    fn leak(&mut self, slice: DmaSlice) {
-        self.counters.leaked_bytes += slice.len() as u64;
-    }
-
-    /// Frees an object's memory, or keeps it taken if destroying the object did not succeed.
-    fn free_unless(&mut self, destroyed: &Result<(), Error>, slice: DmaSlice) {
-        if destroyed.is_err() || self.free(slice).is_err() {
-            self.leak(slice);
-        }
-    }
 }
 
 /// The page list of `bytes` bytes of contiguous memory: log2 of the page size relative to 4 KiB, and the number of pages. The
 /// largest page is chosen that the address is aligned to and that is not longer than the memory taken for it.
-fn page_list(memory: DmaSlice, bytes: usize) -> (u32, usize) {
+fn page_list(memory: DmaMemory, bytes: usize) -> (u32, usize) {
     let aligned = memory.device_address().trailing_zeros();
     let longest = buddy::order_for(memory.len()).map_or(31, |order| order + 12);
     let log = aligned.min(longest).clamp(12, 31);

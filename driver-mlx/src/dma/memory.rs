@@ -1,136 +1,67 @@
-//! Memory that processor and device share.
+//! What every access to shared memory comes down to.
 
+use super::OutOfBounds;
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// An access outside a [`DmaSlice`], or not aligned as its width needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct OutOfBounds;
-
-impl fmt::Display for OutOfBounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("access outside a DMA slice, or unaligned")
-    }
-}
-
-impl core::error::Error for OutOfBounds {}
-
-/// The memory handed to the driver at start, already mapped for the device. Everything the driver shares with the device is
-/// carved from it: firmware's pages, command mailboxes, queues, and what [`Hca::alloc`](crate::Hca::alloc) gives out.
-#[derive(Debug)]
-pub struct DmaRegion(DmaSlice);
-
-impl DmaRegion {
-    /// A region of `len` bytes at `va`, which the device reaches at `device_address`.
-    ///
-    /// `None` unless both addresses are multiples of 4096, neither range wraps, `device_address` is not zero (firmware
-    /// refuses page 0) and at least one page fits.
-    ///
-    /// # Safety
-    /// From now to the end of the program, `va` to `va + len` must be mapped memory that nobody else uses (no Rust
-    /// reference covers it), with DMA coherent, and `device_address` must lead the device there.
-    #[must_use]
-    pub unsafe fn new(va: *mut u8, device_address: u64, len: usize) -> Option<Self> {
-        let aligned = va.addr().is_multiple_of(4096) && device_address.is_multiple_of(4096);
-        let ends = va.addr().checked_add(len).is_some() && device_address.checked_add(len as u64).is_some();
-        if va.is_null() || device_address == 0 || len < 4096 || !aligned || !ends {
-            return None;
-        }
-        // SAFETY: this function's own contract is that of `from_raw`.
-        Some(Self(unsafe { DmaSlice::from_raw(va, device_address, len) }))
-    }
-
-    /// All of it.
-    #[must_use]
-    pub fn as_slice(&self) -> DmaSlice {
-        self.0
-    }
-}
-
-/// A piece of memory that the device can reach too.
+/// Memory of the driver's own: rings, mailboxes, firmware pages, and what buffers and slices are made of.
 ///
-/// A copy of it is an address, not ownership: what a stale copy reads is wrong data, never undefined behaviour, because every
-/// access is a relaxed atomic one of the width of a byte, a dword or a quadword and no reference is ever lent.
+/// A copy of it is an address, not ownership, which is why nobody outside this crate can get one. Within the crate each piece
+/// belongs to one object (a queue, a command slot, a buffer), and only the thread that has the object accesses the bytes.
+/// Accesses are relaxed atomic ones, because the device writes at any time, and no reference is lent to the outside.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct DmaSlice {
+pub(crate) struct DmaMemory {
     va: *mut u8,
     device_address: u64,
     len: usize,
 }
 
-// SAFETY: all accesses through a slice are atomic, and the memory lives as long as any copy (contract of `from_raw`).
-unsafe impl Send for DmaSlice {}
-// SAFETY: as above.
-unsafe impl Sync for DmaSlice {}
+// SAFETY: the memory lives as long as any copy (contract of `from_raw`) and does not depend on the thread. It is not `Sync`: accesses of
+// different widths must not meet in two threads.
+unsafe impl Send for DmaMemory {}
 
-impl fmt::Debug for DmaSlice {
+impl fmt::Debug for DmaMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DmaSlice({:#x}, device {:#x}, {} bytes)", self.va.addr(), self.device_address, self.len)
+        write!(f, "{:#x}, device {:#x}, {} bytes", self.va.addr(), self.device_address, self.len)
     }
 }
 
-#[cfg(feature = "defmt")]
-impl defmt::Format for DmaSlice {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(
-            f,
-            "DmaSlice({=usize:#x}, device {=u64:#x}, {} bytes)",
-            self.va.addr(),
-            self.device_address,
-            self.len
-        );
-    }
-}
-
-impl DmaSlice {
-    /// Foreign memory: `len` bytes at `va`, which the device reaches at `device_address`.
+impl DmaMemory {
+    /// `len` bytes at `va`, which the device reaches at `device_address`.
     ///
     /// # Safety
-    /// As long as any copy of the slice is used, `va` to `va + len` must be mapped memory that no Rust reference covers and
-    /// that is accessed, by others on this side, through atomics only.
-    #[must_use]
-    pub unsafe fn from_raw(va: *mut u8, device_address: u64, len: usize) -> Self {
+    /// As long as any copy is used, `va` to `va + len` must be mapped memory that no Rust reference covers and that no other
+    /// thread accesses at the same time.
+    pub(crate) const unsafe fn from_raw(va: *mut u8, device_address: u64, len: usize) -> Self {
         Self { va, device_address, len }
     }
 
     /// Virtual address of the first byte.
-    #[must_use]
     #[inline]
-    pub fn va(&self) -> usize {
+    pub(crate) fn va(&self) -> usize {
         self.va.addr()
     }
 
     /// Address of the first byte as the device sees it.
-    #[must_use]
     #[inline]
-    pub fn device_address(&self) -> u64 {
+    pub(crate) const fn device_address(&self) -> u64 {
         self.device_address
     }
 
     /// Number of bytes.
-    #[must_use]
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
-    #[must_use]
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The pointer itself, for the ring memory of this crate.
+    /// The pointer itself, for rings and blocks.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.va
     }
 
     /// `len` bytes from `offset` on; `None` if they are not all inside.
-    #[must_use]
     #[inline]
-    pub fn slice(&self, offset: usize, len: usize) -> Option<Self> {
+    pub(crate) fn slice(&self, offset: usize, len: usize) -> Option<Self> {
         if offset > self.len || len > self.len - offset {
             return None;
         }
@@ -140,8 +71,7 @@ impl DmaSlice {
     }
 
     /// Whether `other` lies inside, by virtual address.
-    #[must_use]
-    pub fn contains(&self, other: &Self) -> bool {
+    pub(crate) fn contains(&self, other: &Self) -> bool {
         let (start, end) = (self.va.addr(), self.va.addr() + self.len);
         let from = other.va.addr();
         from >= start && from <= end && other.len <= end - from
@@ -152,7 +82,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`]; nothing was copied.
     #[inline]
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub(crate) fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfBounds> {
         let from = self.slice(offset, out.len()).ok_or(OutOfBounds)?.va;
         let head = from.addr().wrapping_neg() % 8;
         let (first, rest) = out.split_at_mut(head.min(out.len()));
@@ -182,7 +112,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`]; nothing was copied.
     #[inline]
-    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), OutOfBounds> {
+    pub(crate) fn write(&self, offset: usize, data: &[u8]) -> Result<(), OutOfBounds> {
         let to = self.slice(offset, data.len()).ok_or(OutOfBounds)?.va;
         let head = to.addr().wrapping_neg() % 8;
         let (first, rest) = data.split_at(head.min(data.len()));
@@ -210,7 +140,7 @@ impl DmaSlice {
     ///
     /// # Errors
     /// [`OutOfBounds`]; nothing was copied.
-    pub fn copy_from(
+    pub(crate) fn copy_from(
         &self,
         offset: usize,
         from: &Self,
@@ -234,7 +164,7 @@ impl DmaSlice {
     ///
     /// # Errors
     /// [`OutOfBounds`]; nothing was changed.
-    pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), OutOfBounds> {
+    pub(crate) fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), OutOfBounds> {
         let target = self.slice(offset, len).ok_or(OutOfBounds)?;
         let buffer = [value; 256];
         let mut done = 0;
@@ -271,7 +201,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`].
     #[inline]
-    pub fn load_be32(&self, offset: usize) -> Result<u32, OutOfBounds> {
+    pub(crate) fn load_be32(&self, offset: usize) -> Result<u32, OutOfBounds> {
         Ok(u32::from_be(self.dword(offset)?.load(Ordering::Acquire)))
     }
 
@@ -280,7 +210,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`].
     #[inline]
-    pub fn store_be32(&self, offset: usize, value: u32) -> Result<(), OutOfBounds> {
+    pub(crate) fn store_be32(&self, offset: usize, value: u32) -> Result<(), OutOfBounds> {
         self.dword(offset)?.store(value.to_be(), Ordering::Release);
         Ok(())
     }
@@ -290,7 +220,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`].
     #[inline]
-    pub fn load_be64(&self, offset: usize) -> Result<u64, OutOfBounds> {
+    pub(crate) fn load_be64(&self, offset: usize) -> Result<u64, OutOfBounds> {
         Ok(u64::from_be(self.quad(offset)?.load(Ordering::Acquire)))
     }
 
@@ -299,7 +229,7 @@ impl DmaSlice {
     /// # Errors
     /// [`OutOfBounds`].
     #[inline]
-    pub fn store_be64(&self, offset: usize, value: u64) -> Result<(), OutOfBounds> {
+    pub(crate) fn store_be64(&self, offset: usize, value: u64) -> Result<(), OutOfBounds> {
         self.quad(offset)?.store(value.to_be(), Ordering::Release);
         Ok(())
     }
@@ -336,7 +266,7 @@ mod tests {
         assert_eq!(slice.load_be32(2), Err(OutOfBounds));
         assert_eq!(slice.load_be64(4092), Err(OutOfBounds));
         assert_eq!(slice.store_be32(4096, 1), Err(OutOfBounds));
-        assert!(slice.slice(4096, 0).is_some_and(|s| s.is_empty()));
+        assert!(slice.slice(4096, 0).is_some_and(|s| s.len() == 0));
         assert!(slice.slice(4095, 2).is_none());
         slice.store_be64(8, 0x0102_0304_0506_0708).expect("inside");
         assert_eq!(slice.load_be32(12), Ok(0x0506_0708));

@@ -1,0 +1,46 @@
+//! Memory of the consumer's own, which the adapter knows nothing of: the one unsafe call of this crate.
+
+use driver_mlx::{Base, Platform};
+
+use crate::adapter::Adapter;
+use crate::base::attr::LmrCreated;
+use crate::base::handle::{IaHandle, PzHandle};
+use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
+use crate::base::types::MemPriv;
+use crate::mem::lmr::{Kind, access};
+use crate::mem::regions::Grant;
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// `dat_lmr_create` with `DAT_MEM_TYPE_VIRTUAL`, of `len` bytes at `va` that are the consumer's own: a heap's, a stack's, anything
+    /// that [`Platform::map`] can show the device, in one range of its addresses. It is unmapped when the region is freed.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_create`]; INVALID_PARAMETER for memory that the platform does not map.
+    ///
+    /// # Safety
+    /// Until `lmr_free` has succeeded for this region, for every region made from it, and for no longer than that:
+    /// - `va` to `va + len` stays mapped and where it is;
+    /// - no Rust reference covers bytes that the device may write (with local write, remote write or remote atomic access), and no
+    ///   mutable one covers bytes that it may read;
+    /// - access from this side is volatile or atomic.
+    ///
+    /// If `lmr_free` fails, or is never called, the device may use the memory until the adapter is closed or dropped.
+    pub unsafe fn lmr_create_virtual(
+        &mut self,
+        ia: IaHandle,
+        va: *mut u8,
+        len: usize,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        self.objects.ias.get(ia)?;
+        if len == 0 {
+            return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
+        }
+        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual };
+        self.memory().insert(&grant, |device, pd| {
+            // SAFETY: this function's contract is the driver's.
+            unsafe { device.hca.register_foreign(pd, va, len, access(mem_priv), Base::Virtual) }
+        })
+    }
+}

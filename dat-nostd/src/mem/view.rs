@@ -1,0 +1,31 @@
+//! The parts of an adapter that memory management needs, borrowed together.
+
+use driver_mlx::Platform;
+
+use crate::adapter::Adapter;
+use crate::adapter::device::Device;
+use crate::adapter::shared::Shared;
+use crate::base::handle::{LmrHandle, PzHandle};
+use crate::base::table::Table;
+use crate::mem::lmr::Lmr;
+use crate::mem::zone::Pz;
+
+/// Zones, regions and windows of an adapter, and the device that has their keys.
+pub(crate) struct Memory<'a, 's, P: Platform> {
+    pub(crate) device: &'a mut Device<'s, P>,
+    pub(crate) pzs: &'a mut Table<'s, PzHandle, Pz>,
+    pub(crate) lmrs: &'a mut Table<'s, LmrHandle, Lmr>,
+    pub(crate) shared: &'a mut Shared<'s>,
+}
+
+impl<'s, P: Platform> Adapter<'s, P> {
+    /// What memory management works on.
+    pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
+        Memory {
+            device: &mut self.device,
+            pzs: &mut self.objects.pzs,
+            lmrs: &mut self.objects.lmrs,
+            shared: &mut self.objects.shared,
+        }
+    }
+}

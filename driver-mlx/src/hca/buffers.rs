@@ -1,0 +1,114 @@
+//! Memory of the region: buffers for consumers, and what the driver takes for itself.
+
+use super::Hca;
+use crate::buddy::{self, BLOCK};
+use crate::dma::{DmaBuffer, DmaMemory};
+use crate::error::{Error, Rejected};
+use crate::platform::Platform;
+
+/// `users` of a buffer that no memory key leads to.
+const UNREGISTERED: u16 = 1;
+
+impl<P: Platform> Hca<'_, P> {
+    /// Takes `len` bytes, zeroed, from the region. They begin at a multiple of `align` (a power of two) as the device counts,
+    /// and of 4096 in any case; what is taken is rounded up to a power of two.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] if `align` is no power of two or the region itself is less aligned.
+    pub fn alloc(&mut self, len: usize, align: usize) -> Result<DmaBuffer, Error> {
+        let memory = self.take_memory(len, align)?;
+        memory.fill(0, memory.len(), 0)?;
+        let users = self.block_of(memory).and_then(|block| self.users.get_mut(block));
+        *users.ok_or(Error::NotAllocated)? = UNREGISTERED;
+        Ok(DmaBuffer::new(memory))
+    }
+
+    /// Gives back what [`Hca::alloc`] gave.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a memory key leads to it, [`Error::NotAllocated`] for a buffer of another HCA; the buffer comes back.
+    pub fn free(&mut self, buffer: DmaBuffer) -> Result<(), Rejected<DmaBuffer>> {
+        let memory = buffer.memory();
+        let users = self.block_of(memory).and_then(|block| self.users.get_mut(block));
+        let error = match users {
+            Some(users) if *users == UNREGISTERED => {
+                *users = 0;
+                match self.release(memory) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
+            }
+            Some(users) if *users > UNREGISTERED => Error::InUse,
+            _ => Error::NotAllocated,
+        };
+        Err(Rejected { error, value: buffer })
+    }
+
+    /// One more memory key leads to `memory`, a range of a buffer: counts it and gives the buffer's first block.
+    pub(super) fn pin(&mut self, memory: DmaMemory) -> Result<usize, Error> {
+        let offset = memory.va().checked_sub(self.region.va()).filter(|_| self.region.contains(&memory));
+        let offset = offset.ok_or(Error::NotAllocated)?;
+        let (first, blocks) = self.buddy.run_around(offset / BLOCK).ok_or(Error::NotAllocated)?;
+        let users = self.users.get_mut(first).ok_or(Error::NotAllocated)?;
+        if *users < UNREGISTERED || offset + memory.len() > (first + blocks) * BLOCK {
+            return Err(Error::NotAllocated);
+        }
+        *users = users.checked_add(1).ok_or(Error::Limit {
+            what: "memory keys of a buffer",
+            asked: u64::from(u16::MAX),
+            limit: u64::from(u16::MAX - UNREGISTERED),
+        })?;
+        Ok(first)
+    }
+
+    /// A key that [`Hca::pin`] counted is gone.
+    pub(super) fn unpin(&mut self, first: usize) {
+        if let Some(users) = self.users.get_mut(first)
+            && *users > UNREGISTERED
+        {
+            *users -= 1;
+        }
+    }
+
+    /// Takes memory for the driver itself, with the content left as it is.
+    pub(super) fn take_memory(&mut self, len: usize, align: usize) -> Result<DmaMemory, Error> {
+        if !align.is_power_of_two() {
+            return Err(Error::InvalidArgument("align"));
+        }
+        if align > BLOCK && !self.region.device_address().is_multiple_of(align as u64) {
+            return Err(Error::InvalidArgument("align"));
+        }
+        let out_of_memory = Error::OutOfMemory { bytes: len };
+        let order = buddy::order_for(len.max(align)).ok_or(out_of_memory)?;
+        let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
+        self.block_slice(block, len)
+    }
+
+    /// Gives back what [`Hca::take_memory`] gave, when the device uses it no more.
+    pub(super) fn release(&mut self, memory: DmaMemory) -> Result<(), Error> {
+        let block = self.block_of(memory).ok_or(Error::NotAllocated)?;
+        if self.buddy.free(block) { Ok(()) } else { Err(Error::NotAllocated) }
+    }
+
+    pub(super) fn block_slice(&self, block: usize, len: usize) -> Result<DmaMemory, Error> {
+        self.region.slice(block * BLOCK, len).ok_or(Error::OutOfBounds)
+    }
+
+    /// The block that `memory` begins with, if it lies in the region.
+    fn block_of(&self, memory: DmaMemory) -> Option<usize> {
+        let offset = memory.va().checked_sub(self.region.va())?;
+        (self.region.contains(&memory) && offset.is_multiple_of(BLOCK)).then_some(offset / BLOCK)
+    }
+
+    /// Memory of an object that could not be destroyed: the device may still use it.
+    pub(super) fn leak(&mut self, memory: DmaMemory) {
+        self.counters.leaked_bytes += memory.len() as u64;
+    }
+
+    /// Frees an object's memory, or keeps it taken if destroying the object did not succeed.
+    pub(super) fn free_unless(&mut self, destroyed: &Result<(), Error>, memory: DmaMemory) {
+        if destroyed.is_err() || self.release(memory).is_err() {
+            self.leak(memory);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The ways down: the orderly one, and the quick one of an HCA that is dropped.
+
+use super::Hca;
+use super::exec::input;
+use super::health::interface_state;
+use crate::eq::Eq;
+use crate::error::{Error, Step};
+use crate::platform::{Bar, Platform};
+use crate::trace::TraceKind;
+use mlx5_prm::commands::*;
+use mlx5_prm::init_seg;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::value::{NicInterface, TeardownProfile};
+
+/// How long the device may take to let go of memory, in nanoseconds: what Linux's mlx5 allows for TEARDOWN.
+const TEARDOWN_TIMEOUT: u64 = 3_000_000_000;
+/// The bits of the command queue's address in the dword at [`init_seg::CMDQ_ADDR_L_SZ_OFFSET`].
+const CMDQ_ADDRESS_MASK: u32 = 0xffff_f000;
+/// Distance of looks at `nic_interface`, in nanoseconds.
+const POLL: u64 = 1_000_000;
+
+impl<P: Platform> Hca<'_, P> {
+    /// Undoes bring-up: destroys event queues, stops the device, takes firmware's pages back, disables the function. All
+    /// queues and keys must have been destroyed, else firmware refuses.
+    ///
+    /// # Errors
+    /// Any [`Error`]. The device has then been stopped as if the HCA had been dropped, as far as it answers at all; if it does not, it may
+    /// still use the region: reset the function before using it for anything else.
+    pub fn tear_down(mut self) -> Result<(), Error> {
+        self.stop()
+    }
+
+    pub(super) fn stop(&mut self) -> Result<(), Error> {
+        self.step = Step::TearDown;
+        self.trace.push(self.platform.now(), TraceKind::Step(Step::TearDown));
+        let mut result = Ok(());
+        for slot in 0..self.completion_eqs.len() {
+            if let Some(eq) = self.completion_eqs.get_mut(slot).and_then(Option::take) {
+                result = result.and(self.destroy_eq(&eq));
+            }
+        }
+        // Page requests are lost without the queue, but nothing from here on makes firmware need pages.
+        if let Some(eq) = self.async_eq.take() {
+            result = result.and(self.destroy_eq(&eq));
+        }
+        for index in 0..self.blueflame.len() {
+            if let Some((page, _)) = self.blueflame.get_mut(index).and_then(|entry| entry.page.take()) {
+                result = result.and(self.dealloc_uar(page));
+            }
+        }
+        if let Some(page) = self.uar.take() {
+            result = result.and(self.dealloc_uar(page));
+        }
+        if self.initialized {
+            let closed = self.close(TeardownProfile::GRACEFUL_CLOSE);
+            self.initialized = closed.is_err();
+            result = result.and(closed);
+        }
+        if self.enabled && !self.initialized {
+            result = result.and(self.reclaim_pages());
+            let disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
+            let disabled = self.exec(&disable, &mut [0; 16]);
+            self.enabled = disabled.is_err();
+            result = result.and(disabled);
+        }
+        if self.cmd.has_lost() {
+            let [page, mailboxes] = self.cmd.memory();
+            self.leak(page);
+            self.leak(mailboxes);
+        }
+        // A command that was never answered, or anything that still is: the device has not let go of the memory.
+        self.owned = result.is_err() || self.cmd.has_lost();
+        result
+    }
+
+    fn destroy_eq(&mut self, eq: &Eq) -> Result<(), Error> {
+        let mut destroy = input::<{ destroy_eq_in::SIZE }>(Opcode::DESTROY_EQ, 0);
+        destroy_eq_in::eq_number.set(&mut destroy, eq.number().get());
+        let result = self.exec(&destroy, &mut [0; destroy_eq_out::SIZE]);
+        self.free_unless(&result, eq.memory);
+        result
+    }
+
+    /// TEARDOWN_HCA.
+    fn close(&mut self, profile: TeardownProfile) -> Result<(), Error> {
+        let mut close = input::<{ teardown_hca_in::SIZE }>(Opcode::TEARDOWN_HCA, 0);
+        teardown_hca_in::profile.set(&mut close, profile.0);
+        let mut out = [0; teardown_hca_out::SIZE];
+        self.exec(&close, &mut out)?;
+        // For the quick profiles: 0 is "done", 1 "failed".
+        match teardown_hca_out::state.get32(&out) {
+            0 => Ok(()),
+            state => Err(Error::BadAnswer { step: Step::TearDown, field: "state", value: state.into() }),
+        }
+    }
+
+    /// Ends the device's DMA, whatever objects there are: fast teardown if it knows that, forced if not, and in any case the interface is
+    /// disabled, which takes the command queue away. As Linux does before a reboot, in that order.
+    fn halt(&mut self) {
+        let bar = self.platform.bar();
+        let address = self.cmd.device_address() as u32;
+        // Somebody else has reset the function, or it is gone: it knows nothing of this driver's memory any more.
+        if bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK != address {
+            return;
+        }
+        self.step = Step::TearDown;
+        self.config.command_timeout = self.config.command_timeout.min(TEARDOWN_TIMEOUT);
+        if self.initialized {
+            let fast = self.caps.fast_teardown && self.close(TeardownProfile::PREPARE_FAST_TEARDOWN).is_ok();
+            if !fast {
+                // There is nobody to tell if this fails too, and disabling the interface is all that is left then.
+                let _ = self.close(TeardownProfile::FORCE_CLOSE);
+            }
+        }
+        let disabled = u32::from(NicInterface::DISABLED.0);
+        bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address | disabled << init_seg::NIC_INTERFACE_SHIFT);
+        let end = self.platform.now().saturating_add(TEARDOWN_TIMEOUT);
+        loop {
+            let gone = bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD;
+            let now = self.platform.now();
+            if gone || interface_state(bar) == NicInterface::DISABLED.0 || now >= end {
+                return;
+            }
+            self.platform.idle(now + POLL);
+        }
+    }
+}
+
+impl<P: Platform> Drop for Hca<'_, P> {
+    fn drop(&mut self) {
+        if self.owned {
+            self.owned = false;
+            self.halt();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The ways to lead the device to memory that the driver does not own. All of them are `unsafe`, because the device then writes where
+//! neither the driver nor the compiler looks.
+
+use super::Hca;
+use super::memory::{MemoryRegion, Origin};
+use crate::cmd::{Tail, Ticket};
+use crate::config::{Access, Base};
+use crate::dma::DmaMemory;
+use crate::error::Error;
+use crate::platform::Platform;
+use crate::types::{LKey, Pd};
+
+/// The permission to name memory by the reserved key, in [`QpConfig::reserved_lkey`](crate::QpConfig::reserved_lkey).
+///
+/// ```compile_fail,E0133
+/// let _ = driver_mlx::ReservedLKey::allow();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct ReservedLKey(());
+
+impl ReservedLKey {
+    /// The permission.
+    ///
+    /// # Safety
+    /// Work requests of a queue pair made with it can name every address that the device reaches. Each one that names the reserved key
+    /// must stay within memory that is mapped, that no Rust reference covers, and that no thread accesses without atomics, until the
+    /// request is completed or the queue pair destroyed.
+    pub const unsafe fn allow() -> Self {
+        Self(())
+    }
+}
+
+impl<P: Platform> Hca<'_, P> {
+    /// The reserved key: local access to all of memory by device address, for QPs made with
+    /// [`QpConfig::reserved_lkey`](crate::QpConfig::reserved_lkey).
+    pub fn reserved_lkey(&self) -> LKey {
+        self.reserved_lkey
+    }
+
+    /// Issues a firmware command: `input` as the manual lays it out, `out_len` bytes of output wanted. For commands that this
+    /// driver has no method for; [`Hca::poll_command`] fetches the answer.
+    ///
+    /// ```compile_fail,E0133
+    /// fn raw<P: driver_mlx::Platform>(hca: &mut driver_mlx::Hca<'_, P>) {
+    ///     let _ = hca.submit(&[0; 16], 16);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoCommandSlot`] if all slots are busy, [`Error::InvalidArgument`] for an input or output that is too long,
+    /// [`Error::Fatal`].
+    ///
+    /// # Safety
+    /// What the command makes the device do must be sound: it leads the device to no memory (addresses of pages, queues and keys) other
+    /// than what is mapped and free for the device's use as long as it may access it, and it neither destroys nor changes an object that
+    /// the driver made.
+    pub unsafe fn submit(&mut self, input: &[u8], out_len: usize) -> Result<Ticket, Error> {
+        self.issue(input, Tail::NONE, out_len, false)
+    }
+
+    /// Makes a memory key for `len` bytes at `va` that are not of the region, which [`Platform::map`] makes visible to the device until
+    /// [`Hca::deregister`].
+    ///
+    /// ```compile_fail,E0133
+    /// use driver_mlx::{Access, Base, Hca, Pd, Platform};
+    ///
+    /// fn own<P: Platform>(hca: &mut Hca<'_, P>, pd: Pd, memory: &mut [u8]) {
+    ///     let _ = hca.register_foreign(pd, memory.as_mut_ptr(), memory.len(), Access::LOCAL_WRITE, Base::Virtual);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Map`] as the platform answers; as [`Hca::register`].
+    ///
+    /// # Safety
+    /// Until this key and all keys made from it ([`Hca::register_again`]) are deregistered: `va` to `va + len` is mapped, stays where it
+    /// is, and belongs to the device too. No Rust reference covers bytes that the device may write (with local write, or remote write or
+    /// atomic access); none that is mutable covers bytes that it may read. Access from this side is volatile or atomic.
+    pub unsafe fn register_foreign(
+        &mut self,
+        pd: Pd,
+        va: *mut u8,
+        len: usize,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        if len == 0 {
+            return Err(Error::InvalidArgument("len"));
+        }
+        self.map_and_register(pd, va, len, access, base)
+    }
+
+    /// As [`Hca::register_foreign`], whose caller's promise covers this.
+    pub(super) fn map_and_register(
+        &mut self,
+        pd: Pd,
+        va: *mut u8,
+        len: usize,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, Error> {
+        let device_address = self.platform.map(va.addr(), len)?;
+        // SAFETY: the caller of `register_foreign` promised that the memory is mapped; the driver itself never accesses it.
+        let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
+        let made = self.register_memory(pd, memory, Origin::Foreign(memory), access, base);
+        if let Err(error) = &made
+            && super::not_created(error).is_ok()
+        {
+            self.platform.unmap(device_address, len);
+        }
+        made
+    }
+
+    /// Makes a memory key for all of memory, by device address.
+    ///
+    /// ```compile_fail,E0133
+    /// fn all<P: driver_mlx::Platform>(hca: &mut driver_mlx::Hca<'_, P>, pd: driver_mlx::Pd) {
+    ///     let _ = hca.register_all(pd, driver_mlx::Access::LOCAL_WRITE);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Any [`Error`] of a command.
+    ///
+    /// # Safety
+    /// Whoever knows the key (this side's work requests; with remote access, any peer of a connection of this protection domain) can read
+    /// and, with the rights for it, write all memory that the device reaches, the driver's rings and firmware's pages included. All of
+    /// them must stay within memory for which [`Hca::register_foreign`]'s contract holds.
+    pub unsafe fn register_all(&mut self, pd: Pd, access: Access) -> Result<MemoryRegion, Error> {
+        self.create_mkey(pd, access, 0, u64::MAX, None, Origin::All)
+    }
+}
