@@ -10,6 +10,7 @@ mod pages;
 mod port;
 mod queue;
 mod queue_pair;
+mod records;
 mod resize;
 mod shared_queue;
 
@@ -26,6 +27,7 @@ use crate::dma::DmaSlice;
 use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
+use crate::host::HostMemory;
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
 use crate::types::{LKey, UarPage};
@@ -39,6 +41,8 @@ pub struct Hca<'s, P: Platform> {
     config: Config,
     region: DmaSlice,
     buddy: Buddy<'s>,
+    host: HostMemory,
+    records: records::Records,
     cmd: CommandQueue,
     events: EventRing<'s>,
     trace: Trace<'s>,

@@ -22,6 +22,13 @@ pub(crate) fn memory(len: usize) -> DmaSlice {
     unsafe { DmaSlice::from_raw(pages.as_mut_ptr().cast(), DEVICE, len) }
 }
 
+/// As many slots, for the rest of the process.
+pub(crate) fn slots(count: usize) -> crate::ring::Slots {
+    let memory = Box::leak(vec![0u64; (count * 3).max(64)].into_boxed_slice());
+    let region = crate::host::HostRegion::from_static(memory).expect("large enough");
+    crate::host::HostMemory::new(region).and_then(|mut host| host.alloc(count)).expect("large enough")
+}
+
 /// The bytes of `slice`.
 pub(crate) fn bytes(slice: DmaSlice, offset: usize, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];

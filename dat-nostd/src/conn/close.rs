@@ -254,7 +254,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn any_completion(
         &self,
         evd: Option<EvdHandle>,
-        mut found: impl FnMut(&driver_mlx::Completion) -> bool,
+        mut found: impl FnMut(&driver_mlx::Cqe) -> bool,
     ) -> bool {
         let Some(Ok(evd)) = evd.map(|evd| self.objects.evds.get(evd)) else { return true };
         let Some(cq) = &evd.cq else { return true };

@@ -1,6 +1,6 @@
 //! A node's DMA region. The one place with unsafe code of this crate's library.
 
-use driver_mlx::{DmaRegion, DmaSlice};
+use driver_mlx::{DmaRegion, DmaSlice, HostRegion};
 use hca_model::{DmaFault, GuestMemory};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
@@ -16,6 +16,12 @@ const ALIGNMENT: usize = 1 << 21;
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     all: DmaSlice,
+}
+
+/// Memory for what a driver remembers of its work requests: enough for a thousand endpoints.
+#[must_use]
+pub fn host_region() -> HostRegion {
+    HostRegion::from_static(Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice())).expect("large enough")
 }
 
 impl Memory {
