@@ -98,7 +98,7 @@ pub use base::ret::*;
 pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
-pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, Platform};
+pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Platform};
 pub use ep::straight::ReceivedDto;
 pub use evd::cno::{CnoWait, ProxyAgent};
 pub use evd::wait_state::Wait;

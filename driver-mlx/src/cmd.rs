@@ -82,7 +82,7 @@ pub(crate) struct Answer {
 enum SlotState {
     Free,
     Busy,
-    /// Never answered. The device may still write into it, so it is not used again.
+    /// Not answered in time. The device may still write into it, so it is not used again before it has answered.
     Lost,
 }
 
@@ -206,6 +206,25 @@ impl CommandQueue {
         barrier::before_doorbell();
         bar.write32(init_seg::CMD_DBELL_OFFSET, 1 << index);
         Ok(ticket)
+    }
+
+    /// Frees a slot whose command was answered too late for anybody to ask, and gives the mailbox memory lent to it. `None` if there is
+    /// no such slot.
+    pub(crate) fn reclaim(&mut self) -> Option<Option<DmaMemory>> {
+        let answered = |index: usize| {
+            let owner = self.entry(index).and_then(|entry| entry.load_be32(OWNER_DWORD));
+            owner.is_ok_and(|owner| !cmd::status_own(owner as u8).0)
+        };
+        let is_lost = |slot: &Slot| slot.state == SlotState::Lost;
+        let index = (0..self.count).find(|&i| self.slots.get(i).is_some_and(is_lost) && answered(i))?;
+        let slot = self.slots.get_mut(index)?;
+        slot.state = SlotState::Free;
+        Some(slot.lent.take())
+    }
+
+    /// Whether every slot for commands other than MANAGE_PAGES has been lost.
+    pub(crate) fn all_lost(&self) -> bool {
+        self.slots.iter().take(self.count - 1).all(|slot| slot.state == SlotState::Lost)
     }
 
     fn busy(&self, ticket: Ticket) -> Option<&Slot> {
@@ -444,8 +463,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_slot_is_kept_for_pages_and_lost_slots_stay_lost() {
-        let (mut queue, _) = queue(1);
+    fn the_last_slot_is_kept_for_pages_and_lost_slots_come_back_when_answered() {
+        let (mut queue, all) = queue(1);
         let rung = Cell::new(0);
         let bar = Doorbell(&rung);
         let input = [0; 16];
@@ -453,10 +472,17 @@ mod tests {
         assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
         queue.issue(bar, &Request { pages: true, ..plain(&input) }, 0).expect("the kept slot");
         assert_eq!(rung.get(), 2);
+        assert!(!queue.all_lost());
         queue.lose(first);
-        assert!(queue.has_lost());
-        assert_eq!(queue.issued(first), None);
+        assert!(queue.has_lost() && queue.all_lost());
+        assert_eq!((queue.issued(first), queue.reclaim()), (None, None));
         assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
+        all.store_be32(0x3c, 0x01fd_0000).expect("inside");
+        assert_eq!((queue.reclaim(), queue.reclaim()), (Some(None), None));
+        assert!(!queue.has_lost());
+        let second = queue.issue(bar, &plain(&input), 0).expect("the slot is back");
+        assert_ne!(second, first);
+        assert_eq!(queue.issued(first), None, "the old ticket stays void");
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub enum FatalCause {
     },
     /// The health counter stands still: firmware does not run.
     CounterStopped,
+    /// No command was answered in time, until no slot was left.
+    CommandsLost,
     /// The device reported an internal error by event.
     InternalError,
 }
@@ -109,6 +111,7 @@ impl fmt::Display for FatalCause {
             Self::Interface(state) => write!(f, "nic_interface is {state}"),
             Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
             Self::CounterStopped => f.write_str("its health counter stands still"),
+            Self::CommandsLost => f.write_str("it answers no command any more"),
             Self::InternalError => f.write_str("it reported an internal error"),
         }
     }
@@ -182,6 +185,11 @@ pub enum Error {
     },
     /// The region handed in at start is used up (or too fragmented) for an allocation of this many bytes.
     OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The host region has no room for what a queue's work requests are remembered by.
+    OutOfHostMemory {
         /// Bytes asked for.
         bytes: usize,
     },
@@ -265,6 +273,7 @@ impl fmt::Display for Error {
             Self::InsufficientPages { needed, available } => {
                 write!(f, "firmware needs {needed} pages of 4 KiB, {available} are available")
             }
+            Self::OutOfHostMemory { bytes } => write!(f, "no room for {bytes} bytes in the host region"),
             Self::OutOfMemory { bytes } => write!(f, "no room for {bytes} bytes in the DMA region"),
             Self::StorageTooSmall { needed, available } => {
                 write!(

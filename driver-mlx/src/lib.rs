@@ -1,13 +1,13 @@
 //! A `no_std`, allocation-free driver for Mellanox ConnectX HCAs (the mlx5 family), from PCI BAR to verbs.
 //!
-//! An embedder implements [`Platform`], hands over a [`DmaRegion`] and an [`HcaStorage`], and calls [`Hca::bring_up`]:
+//! An embedder implements [`Platform`], hands over a [`DmaRegion`] and a [`HostRegion`] and an [`HcaStorage`], and calls [`Hca::bring_up`]:
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`platform`], [`mmio`], [`dma`] | the seam: registers, time, waiting, shared memory |
+//! | [`platform`], [`mmio`], [`dma`], [`host`] | the seam: registers, time, waiting, shared memory, and memory that is not shared |
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
-//! | [`cq`], [`qp`], [`srq`], [`wqe`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
+//! | [`cq`], [`qp`], [`srq`], [`wqe`], [`completion`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
 //! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
@@ -16,11 +16,17 @@
 //!
 //! ```
 //! use driver_mlx::{
-//!     Access, Base, Config, CqConfig, DmaRegion, Error, Hca, HcaParts, InitParams, Platform, QpConfig, SendFlags, SendOp, Sge,
+//!     Access, Base, Completion, Config, CqConfig, DmaRegion, Error, Hca, HcaParts, HostRegion, InitParams, Platform, QpConfig,
+//!     SendFlags, SendOp, Sge,
 //! };
 //!
-//! fn prepare<P: Platform>(platform: P, region: DmaRegion, storage: HcaParts<'_>) -> Result<(), Error> {
-//!     let mut hca = Hca::bring_up(platform, region, storage, &Config::DEFAULT)?;
+//! fn prepare<P: Platform>(
+//!     platform: P,
+//!     region: DmaRegion,
+//!     host: HostRegion,
+//!     storage: HcaParts<'_>,
+//! ) -> Result<(), Error> {
+//!     let mut hca = Hca::bring_up(platform, region, host, storage, &Config::DEFAULT)?;
 //!     let pd = hca.alloc_pd()?;
 //!     let mut cq = hca.create_cq(&CqConfig { entries: 64, eq: 0 })?;
 //!     let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number()))?;
@@ -33,8 +39,11 @@
 //!     if qp.post_send(SendOp::Send, &[sge], 7, SendFlags::SIGNALED).is_ok() {
 //!         qp.ring();
 //!     }
-//!     while let Ok(Some(completion)) = cq.poll() {
-//!         assert_eq!(qp.retire(&completion), Some(7));
+//!     while let Ok(Some(cqe)) = cq.poll() {
+//!         match qp.retire(&cqe) {
+//!             Some(Completion::Sent(sent)) => assert_eq!(sent.wr_id.id, 7),
+//!             other => panic!("{other:?}"),
+//!         }
 //!     }
 //!     hca.destroy_qp(qp)?;
 //!     hca.destroy_cq(cq)?;
@@ -58,6 +67,7 @@ mod barrier;
 mod buddy;
 pub mod caps;
 mod cmd;
+pub mod completion;
 pub mod config;
 pub mod cq;
 #[allow(unsafe_code)]
@@ -66,6 +76,8 @@ mod eq;
 pub mod error;
 pub mod event;
 pub mod hca;
+#[allow(unsafe_code)]
+pub mod host;
 mod log;
 #[allow(unsafe_code)]
 pub mod mmio;
@@ -87,11 +99,12 @@ pub mod wqe;
 
 pub use caps::Capabilities;
 pub use cmd::Ticket;
+pub use completion::{Completion, Failed, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
 pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
     RtsParams, Service, SrqConfig,
 };
-pub use cq::{Completion, CompletionError, CompletionKind, Cq, CqError, SendCompletion};
+pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Rejected, Step};
 pub use event::AsyncEvent;
@@ -99,10 +112,11 @@ pub use hca::{
     Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, ReservedLKey, SrqState,
     StepTime, Traffic,
 };
+pub use host::HostRegion;
 pub use mmio::MmioBar;
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, MapError, Platform};
-pub use qp::{Kept, Qp, QpState, Retired};
+pub use qp::{Qp, QpState};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};

@@ -2,7 +2,7 @@
 
 use crate::config::Access;
 use crate::types::{LKey, RKey};
-use mlx5_prm::datapath::{MkeyMask, UmrFlags};
+use mlx5_prm::datapath::{FmCeSe, MkeyMask, UmrFlags};
 
 /// Kind of a memory window (IBTA 1.3, 10.6.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +99,16 @@ pub(crate) fn umr(
     let octowords = if bind.is_some() { LIST_OCTOWORDS } else { 0 };
     *control = (u64::from(flags.bits()) << 56 | octowords << 16, mask.bits());
     (units, used)
+}
+
+/// The control byte of a request that waits for a change of memory keys besides what it waits for already.
+pub(crate) fn small_fence(control: u8) -> u8 {
+    let mode = if control & FmCeSe::FENCE_MASK.bits() == 0 {
+        FmCeSe::INITIATOR_SMALL_FENCE
+    } else {
+        FmCeSe::SMALL_AND_FENCE
+    };
+    control & !FmCeSe::FENCE_MASK.bits() | mode.bits()
 }
 
 #[cfg(test)]

@@ -27,6 +27,13 @@ pub(crate) fn buffer(len: usize) -> DmaBuffer {
     DmaBuffer::new(memory(len))
 }
 
+/// As many slots, for the rest of the process.
+pub(crate) fn slots(count: usize) -> crate::ring::Slots {
+    let memory = Box::leak(vec![0u64; (count * 3).max(64)].into_boxed_slice());
+    let region = crate::host::HostRegion::from_static(memory).expect("large enough");
+    crate::host::HostMemory::new(region).and_then(|mut host| host.alloc(count)).expect("large enough")
+}
+
 /// The bytes of `slice`.
 pub(crate) fn bytes(slice: DmaMemory, offset: usize, len: usize) -> Vec<u8> {
     let mut out = vec![0; len];

@@ -3,14 +3,15 @@
 
 mod common;
 
-use common::{BLOCKS, ModelBar, World};
+use common::{BLOCKS, ModelBar, World, host_region};
 use driver_mlx::{
-    Access, Bar, Base, Config, CqConfig, Error, Hca, HcaStorage, InitParams, MapError, Platform, Psn,
-    QpConfig, RtsParams, SendFlags, SendOp, Service, Sge,
+    Access, Bar, Base, Config, CqConfig, Error, Hca, HcaStorage, InitParams, LKey, MapError, Platform, Psn,
+    QpConfig, RtsParams, SendFlags, SendOp, Service, Sge, SrqConfig, WorkQueue,
 };
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A stream of numbers from a seed (xorshift).
@@ -131,7 +132,10 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
     let config =
         Config { command_timeout: 1_000_000_000, initializing_timeout: 1_000_000_000, ..Config::DEFAULT };
     let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
-    let Ok(mut hca) = Hca::bring_up(platform, world.region(0), storage.parts(), &config) else { return };
+    let Ok(mut hca) = Hca::bring_up(platform, world.region(0), host_region(), storage.parts(), &config)
+    else {
+        return;
+    };
     let made = (|| {
         let pd = hca.alloc_pd().ok()?;
         let mut cq = hca.create_cq(&CqConfig { entries: 40, eq: 0 }).ok()?;
@@ -238,5 +242,100 @@ fn lying_registers_are_survived() {
 fn a_bring_up_under_fire_comes_back() {
     for seed in 1..=30 {
         exercise(seed, true, Malice { registers: 50, writes: 20 });
+    }
+}
+
+/// What the owner of two queues believes to be outstanding, in the order of the posts, with its WQEBBs.
+struct Books {
+    next: u64,
+    sends: VecDeque<(u64, u16)>,
+    receives: VecDeque<u64>,
+    shared: Vec<u64>,
+}
+
+/// A device that fills all of its memory with completions that name any request, and overwrites all queues with them, cannot make
+/// one request retire another's, or twice, or for ever: every `wr_id` comes back once, together with those before it in its queue.
+fn account(seed: u64) {
+    const OPCODES: [u8; 7] = [0, 1, 2, 3, 4, 13, 14];
+    let world = World::new([Profile::node(0)], FabricConfig::default());
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("brought up");
+    let pd = hca.alloc_pd().expect("a PD");
+    let mut cq = hca.create_cq(&CqConfig { entries: 40, eq: 0 }).expect("a CQ");
+    let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number())).expect("a QP");
+    let mut srq = hca.create_srq(&SrqConfig { pd, max_wr: 20, max_sge: 1 }).expect("an SRQ");
+    let (memory, random) = (world.memory(0), Random::new(seed));
+    let mut books = Books { next: 1, sends: VecDeque::new(), receives: VecDeque::new(), shared: Vec::new() };
+    let mut retired = 0;
+    for lap in 0..12u8 {
+        let sge = Sge { address: 0x1000, length: 64, lkey: LKey::new(0x100) };
+        loop {
+            let sges = &[sge; 4][..1 + random.below(4) as usize];
+            let before = qp.send_outstanding();
+            if qp.post_send(SendOp::Send, sges, books.next, SendFlags::SIGNALED).is_err() {
+                break;
+            }
+            books.sends.push_back((books.next, qp.send_outstanding() - before));
+            books.next += 1;
+        }
+        while qp.post_recv(&[sge], books.next).is_ok() {
+            books.receives.push_back(books.next);
+            books.next += 1;
+        }
+        while srq.post_recv(&[sge], books.next).is_ok() {
+            books.shared.push(books.next);
+            books.next += 1;
+        }
+        // The ring of 64 entries is taken once in each lap, so its owner bit alternates.
+        for at in (0..memory.len()).step_by(64) {
+            let opcode = OPCODES[random.below(7) as usize];
+            let counter = random.below(256) as u16;
+            let tail = u64::from(qp.number().get()) << 32
+                | u64::from(counter) << 16
+                | u64::from(opcode << 4 | lap & 1);
+            for quad in 0..7 {
+                memory.store_be64(at + quad * 8, random.next()).expect("inside");
+            }
+            memory.store_be64(at + 56, tail).expect("inside");
+        }
+        for _ in 0..64 {
+            let cqe = cq.poll().expect("an opcode there is").expect("64 of them");
+            if random.below(2) == 0 && !cqe.is_send() {
+                if let Some(done) = srq.retire(&cqe) {
+                    let place = books.shared.iter().position(|id| *id == done.wr_id().id);
+                    books.shared.remove(place.expect("posted, and not retired before"));
+                    retired += 1;
+                }
+            } else if let Some(done) = qp.retire(&cqe) {
+                let id = done.wr_id().id;
+                if cqe.is_send() {
+                    let place = books.sends.iter().position(|(posted, _)| *posted == id);
+                    let place = place.expect("posted, and not retired before");
+                    assert_eq!(usize::from(done.count()), place + 1, "those before it with it");
+                    books.sends.drain(..=place);
+                } else {
+                    assert_eq!((books.receives.pop_front(), done.count()), (Some(id), 1), "in their order");
+                }
+                retired += 1;
+            }
+            let wqebbs: u16 = books.sends.iter().map(|(_, wqebbs)| wqebbs).sum();
+            assert_eq!(qp.send_outstanding(), wqebbs);
+            assert_eq!(usize::from(qp.receive_outstanding()), books.receives.len());
+            assert_eq!(usize::from(srq.outstanding()), books.shared.len());
+        }
+    }
+    assert!(retired > 20, "{retired} completions of requests there are");
+    for (id, _) in books.sends {
+        assert_eq!(qp.flush_next(WorkQueue::Send).map(|wr_id| wr_id.id), Some(id));
+    }
+    for id in books.receives {
+        assert_eq!(qp.flush_next(WorkQueue::Receive).map(|wr_id| wr_id.id), Some(id));
+    }
+    assert_eq!((qp.flush_next(WorkQueue::Send), qp.flush_next(WorkQueue::Receive)), (None, None));
+}
+
+#[test]
+fn a_device_cannot_change_the_accounts() {
+    for seed in 1..=10 {
+        account(seed);
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::node::{ALL, connected, world};
-use common::{BLOCKS, Driver, ModelPlatform, REGION, World};
+use common::{BLOCKS, Driver, ModelPlatform, REGION, World, host_region};
 use driver_mlx::{
     Access, Base, Config, DmaRegion, Error, Hca, HcaStorage, MapError, Platform, Rejected, SendFlags, SendOp,
 };
@@ -161,8 +161,9 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
         )
     };
     let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
-    let mut hca = Hca::bring_up(platform, region.expect("aligned"), storage.parts(), &Config::DEFAULT)
-        .expect("brought up");
+    let mut hca =
+        Hca::bring_up(platform, region.expect("aligned"), host_region(), storage.parts(), &Config::DEFAULT)
+            .expect("brought up");
     let pd = hca.alloc_pd().expect("a PD");
     let va: *mut u8 = std::ptr::with_exposed_provenance_mut(memory.va() + REGION - 4096 + 8);
     // SAFETY: the page is mapped, leaked, and accessed by nobody else.

@@ -3,9 +3,9 @@
 mod common;
 
 use common::World;
-use common::node::{ALL, Node, connected, filled, sound, world};
+use common::node::{ALL, Node, connected, filled, id, sound, world};
 use driver_mlx::{
-    Access, Base, Completion, CompletionKind, Error, MemoryWindow, MwBind, MwType, PostError, QpConfig, RKey,
+    Access, Base, CompletionKind, Cqe, Error, MemoryWindow, MwBind, MwType, PostError, QpConfig, RKey,
     SendFlags, SendOp,
 };
 use hca_model::fabric::FabricConfig;
@@ -38,15 +38,15 @@ fn bind(world: &Rc<World>, node: &mut Node, window: &mut MemoryWindow, what: &Mw
 }
 
 /// One operation of `node` on 8 bytes of the peer: how it ended.
-fn attempt(world: &Rc<World>, node: &mut Node, op: SendOp) -> Completion {
+fn attempt(world: &Rc<World>, node: &mut Node, op: SendOp) -> Cqe {
     node.qp.post_send(op, &[node.sge(0, 8)], 41, SendFlags::SIGNALED).expect("room");
     node.qp.ring();
     let completion = node.completion(world);
-    assert_eq!(node.qp.retire(&completion), Some(41));
+    assert_eq!(id(node.qp.retire(&completion)), Some(41));
     completion
 }
 
-fn syndrome(completion: &Completion) -> Option<CqeSyndrome> {
+fn syndrome(completion: &Cqe) -> Option<CqeSyndrome> {
     completion.error().map(|error| error.syndrome)
 }
 
@@ -250,11 +250,11 @@ fn binds_that_cannot_be_fail_by_name() {
         b.qp.post_send(SendOp::Nop, &[], 41, SendFlags::SIGNALED).expect("room");
         b.qp.ring();
         let failed = b.completion(&world);
-        assert_eq!(b.qp.retire(&failed), Some(40), "{why}");
+        assert_eq!(id(b.qp.retire(&failed)), Some(40), "{why}");
         assert_eq!(syndrome(&failed), Some(CqeSyndrome::MW_BIND_ERR), "{why}");
         let flushed = b.completion(&world);
         assert_eq!(
-            (b.qp.retire(&flushed), syndrome(&flushed)),
+            (id(b.qp.retire(&flushed)), syndrome(&flushed)),
             (Some(41), Some(CqeSyndrome::WR_FLUSH_ERR)),
             "{why}"
         );
@@ -270,7 +270,7 @@ fn a_bound_window_of_type_two_is_not_bound_again() {
     b.qp.post_bind(&mut window, &what, 40, SendFlags::SIGNALED).expect("room");
     b.qp.ring();
     let failed = b.completion(&world);
-    assert_eq!((b.qp.retire(&failed), syndrome(&failed)), (Some(40), Some(CqeSyndrome::MW_BIND_ERR)));
+    assert_eq!((id(b.qp.retire(&failed)), syndrome(&failed)), (Some(40), Some(CqeSyndrome::MW_BIND_ERR)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use driver_mlx::{Bar, DmaRegion, MapError, MmioBar, Platform};
+use driver_mlx::{Bar, DmaRegion, HostRegion, MapError, MmioBar, Platform};
 use kernel::paging::{self, Caching};
 use kernel::pci::{self, Function, MemoryBar, VENDOR_MELLANOX};
 
@@ -113,15 +113,20 @@ impl Hardware {
         Ok(Hardware { function, platform, vectors, region: (machine.dma.start, machine.dma.len()) })
     }
 
-    /// The DMA region. Each call gives the same memory, so a second one must wait until the HCA of the first no longer
-    /// reaches it, and nothing made with it is used any more: after tear-down, drop or [`Hardware::reset`].
-    pub fn region(&mut self) -> Result<DmaRegion, Error> {
+    /// The DMA region, and a sixteenth of the memory set aside for the driver's own use. Each call gives the same memory, so a second
+    /// one must wait until the HCA of the first no longer reaches it, and nothing made with it is used any more: after tear-down, drop or
+    /// [`Hardware::reset`].
+    pub fn memory(&mut self) -> Result<(DmaRegion, HostRegion), Error> {
         let (start, len) = self.region;
+        let dma_len = (len - len / 16) & !0xfff;
         // SAFETY:
         // 1. The range was taken out of usable memory at boot and nobody else knows it; it is mapped one to one for good, so
         //    that the device's address is the same, and x86 keeps DMA coherent.
         // 2. `&mut self` and the only `Hardware` there is: the region is handed to one driver after another.
-        unsafe { DmaRegion::new(start as *mut u8, start, len as usize) }.ok_or(Error::Unusable)
+        let region = unsafe { DmaRegion::new(start as *mut u8, start, dma_len as usize) };
+        // SAFETY: as above; it is the rest of that range.
+        let host = unsafe { HostRegion::new((start + dma_len) as *mut u8, (len - dma_len) as usize) };
+        region.zip(host).ok_or(Error::Unusable)
     }
 
     /// Resets the function, which takes some 100 ms; its interrupts stay set up.

@@ -170,23 +170,24 @@ impl<B: Bar> Gsi<B> {
                 }
             };
             if completion.is_send() {
-                let cookie = match &mut self.sender {
+                let retired = match &mut self.sender {
                     Some(sender) => sender.retire(&completion),
                     None => self.receiver.retire(&completion),
                 };
-                match cookie {
-                    Some(cookie) if cookie & SEND != 0 => self.sending &= !(1 << (cookie & 31)),
+                match retired.map(|done| done.wr_id().id) {
+                    Some(wr_id) if wr_id & SEND != 0 => self.sending &= !(1 << (wr_id & 31)),
                     _ => self.counters.bad += 1,
                 }
                 continue;
             }
-            let Some(cookie) = self.receiver.retire(&completion) else {
+            let Some(done) = self.receiver.retire(&completion) else {
                 self.counters.bad += 1;
                 continue;
             };
-            let index = cookie as usize % RECEIVES;
+            let index = done.wr_id().id as usize % RECEIVES;
             let good = completion.kind() == CompletionKind::Receive
                 && completion.byte_len() as usize == GRH_LEN + MAD_LEN;
+            let source = self.queue.cq.datagram();
             let mut grh = [0; GRH_LEN];
             let mut mad = Mad::zeroed();
             let offset = Self::receive_offset(index);
@@ -199,12 +200,12 @@ impl<B: Bar> Gsi<B> {
             }
             self.counters.received += 1;
             let from = MadAddress {
-                lid: completion.slid(),
-                qpn: completion.src_qpn(),
-                sl: ServiceLevel::new(completion.sl()),
-                path_bits: completion.path_bits(),
+                lid: source.slid,
+                qpn: source.src_qpn,
+                sl: ServiceLevel::new(source.sl),
+                path_bits: source.path_bits,
                 pkey: completion.pkey(),
-                grh: completion.has_grh().then(|| parse_grh(&grh)),
+                grh: source.grh.then(|| parse_grh(&grh)),
             };
             return Some((mad, from));
         }

@@ -308,8 +308,8 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
                     continue;
                 }
             };
-            let cookie = self.qp.as_mut().and_then(|qp| qp.retire(&completion));
-            let Some(cookie) = cookie else {
+            let retired = self.qp.as_mut().and_then(|qp| qp.retire(&completion));
+            let Some(wr_id) = retired.map(|done| done.wr_id().id) else {
                 self.counters.bad += 1;
                 continue;
             };
@@ -318,15 +318,16 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
                 self.broken = true;
             }
             if completion.is_send() {
-                if let Some(slot) = self.tx.get_mut((cookie & !SEND) as usize) {
+                if let Some(slot) = self.tx.get_mut((wr_id & !SEND) as usize) {
                     slot.state = TxState::Free;
                 }
                 self.counters.send_errors += u64::from(completion.error().is_some());
                 continue;
             }
-            let buffer = cookie as usize % RECEIVES;
+            let buffer = wr_id as usize % RECEIVES;
             let len = (completion.byte_len() as usize).saturating_sub(GRH_LEN);
-            let own_echo = (completion.slid(), completion.src_qpn()) == own;
+            let source = self.queue.cq.datagram();
+            let own_echo = (source.slid, source.src_qpn) == own;
             let whole =
                 completion.kind() == CompletionKind::Receive && (ENCAP_LEN..=FRAME_LEN).contains(&len);
             if !whole || own_echo {

@@ -9,7 +9,7 @@ pub(crate) mod shared;
 pub(crate) mod storage;
 
 use crate::base::states::{EpEvent, SrqEvent};
-use driver_mlx::{AsyncEvent, CqConfig, CqNumber, DmaRegion, Error, Hca, Platform, QpNumber};
+use driver_mlx::{AsyncEvent, CqConfig, CqNumber, DmaRegion, Error, Hca, HostRegion, Platform, QpNumber};
 use ib_port::{Port, PortConfig, PortCounters, PortInfo};
 
 use crate::adapter::census::{AdapterCensus, AdapterCounters};
@@ -63,10 +63,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn open(
         platform: P,
         region: DmaRegion,
+        host: HostRegion,
         parts: AdapterParts<'s, P::Bar>,
         config: &AdapterConfig<'s>,
     ) -> Result<Self, OpenError> {
-        let mut hca = Hca::bring_up(platform, region, parts.hca, &config.hca)?;
+        let mut hca = Hca::bring_up(platform, region, host, parts.hca, &config.hca)?;
         let mut random = Random::new(config.seed, config.generation);
         let ip = match config.address {
             IaAddress::V4(address) => config.ip.map(|ip| (address, ip)),

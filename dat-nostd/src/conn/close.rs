@@ -251,7 +251,7 @@ impl<B: Bar> Objects<'_, B> {
     fn any_completion(
         &self,
         evd: Option<EvdHandle>,
-        mut found: impl FnMut(&driver_mlx::Completion) -> bool,
+        mut found: impl FnMut(&driver_mlx::Cqe) -> bool,
     ) -> bool {
         let Some(Ok(evd)) = evd.map(|evd| self.evds.get(evd)) else { return true };
         let Some(cq) = &evd.cq else { return true };

@@ -230,12 +230,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return None;
         }
         let qp = ep.qp.as_mut()?;
-        let kept = Note::new(length as u32, DtoOperation::RdmaWrite, 0).with(user_cookie);
+        let wr_id = Note::new(length as u32, DtoOperation::RdmaWrite, 0).with(user_cookie);
         let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
-        let target = || (remote.target_address, RKey::new(remote.rmr_context));
-        if !qp.write_plain(target, sge, kept) {
-            return None;
-        }
+        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
+        qp.post_send(op, &[sge], wr_id, SendFlags::SIGNALED).ok()?;
+        qp.ring();
         ep.requests.posted();
         ep.suppressed = 0;
         Some(())

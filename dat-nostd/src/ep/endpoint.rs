@@ -1,6 +1,6 @@
 //! An endpoint: its attributes, its queue pair, what is outstanding.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Pd, Psn, Qp, QpNumber};
+use driver_mlx::{Bar, CompletionKind, Cqe, Pd, Psn, Qp, QpNumber, WorkQueue};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
@@ -205,13 +205,13 @@ impl<B: Bar> Ep<B> {
 
     /// Whether a completion is of this EP's present QP.
     #[inline(always)]
-    pub(crate) fn owns(&self, completion: &Completion) -> bool {
+    pub(crate) fn owns(&self, completion: &Cqe) -> bool {
         self.qpn == completion.qpn()
     }
 
     /// What a completion means to the connection.
     #[inline(always)]
-    pub(crate) fn reaction(&self, completion: &Completion) -> Reaction {
+    pub(crate) fn reaction(&self, completion: &Cqe) -> Reaction {
         let success = !matches!(completion.kind(), CompletionKind::SendError | CompletionKind::ReceiveError);
         if success && self.state == EpState::Connected {
             Reaction::None
@@ -221,7 +221,7 @@ impl<B: Bar> Ep<B> {
     }
 
     #[cold]
-    pub(crate) fn reaction_slow(&self, success: bool, completion: &Completion) -> Reaction {
+    pub(crate) fn reaction_slow(&self, success: bool, completion: &Cqe) -> Reaction {
         match self.state {
             EpState::CompletionPending if success && !completion.is_send() => Reaction::Establish,
             EpState::CompletionPending | EpState::Connected if !success => Reaction::Fail,
@@ -235,12 +235,12 @@ impl<B: Bar> Ep<B> {
     }
 
     /// What the operation that a completion, still in its queue, reports was posted with.
-    pub(crate) fn marks_of(&self, completion: &Completion) -> Option<Note> {
-        self.qp.as_ref()?.kept(completion).map(|kept| Note(kept.note))
+    pub(crate) fn marks_of(&self, completion: &Cqe) -> Option<Note> {
+        self.qp.as_ref()?.peek(completion).map(|wr_id| Note(wr_id.tag))
     }
 
     /// What a completion, still in its queue, will give the consumer.
-    pub(crate) fn meaning(&self, completion: &Completion) -> Meaning {
+    pub(crate) fn meaning(&self, completion: &Cqe) -> Meaning {
         if !completion.is_send() {
             // Receives of an SRQ carry no flags.
             let marks = if self.srq.is_some() { None } else { self.marks_of(completion) };
@@ -261,11 +261,12 @@ impl<B: Bar> Ep<B> {
         let qp = self.qp.as_mut()?;
         let work = if receive { &mut self.receives } else { &mut self.requests };
         loop {
-            let kept = if receive { qp.take_recv() } else { qp.take_send() }?;
+            let queue = if receive { WorkQueue::Receive } else { WorkQueue::Send };
+            let wr_id = qp.flush_next(queue)?;
             work.retired(1);
-            let note = Note(kept.note);
+            let note = Note(wr_id.tag);
             if receive || !note.is_marker() {
-                return Some((kept.cookie, note.is_bind().then_some(note.place())));
+                return Some((wr_id.id, note.is_bind().then_some(note.place())));
             }
         }
     }

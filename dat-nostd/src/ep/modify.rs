@@ -202,9 +202,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(old) = &ep.qp else { return Ok(()) };
         let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
         for nth in 0..ep.receives.outstanding() {
-            let (count, kept) = old.posted_recv(nth as u16, &mut sges).ok_or(FAILED)?;
+            let (count, wr_id) = old.posted_recv(nth as u16, &mut sges).ok_or(FAILED)?;
             let sges = sges.get(..count).ok_or(FAILED)?;
-            new.post_recv(sges, kept).map_err(|error| match error {
+            new.post_recv(sges, wr_id).map_err(|error| match error {
                 driver_mlx::PostError::TooManySges => BAD_VALUE,
                 _ => FAILED,
             })?;

@@ -2,7 +2,7 @@
 //! consumer that exchanges short messages.
 
 use crate::base::states::EpCall;
-use driver_mlx::{Platform, SendFlags, Sge};
+use driver_mlx::{Completion, CompletionKind, Platform, SendFlags, SendOp, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
@@ -66,9 +66,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let qp = ep.qp.as_mut()?;
         let kept = Note::new(length as u32, DtoOperation::Send, marks).with(user_cookie);
         let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
-        if !qp.send_plain(sge, kept, send_flags) {
-            return None;
-        }
+        qp.post_send(SendOp::Send, &[sge], kept, send_flags).ok()?;
+        qp.ring();
         ep.requests.posted();
         ep.suppressed = suppressed;
         Some(())
@@ -100,11 +99,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let room = ep.receives.limit.saturating_sub(ep.receives.outstanding());
         let receives = receives.get(..room as usize).unwrap_or(receives);
         let (start, last) = (lmr.start, lmr.length - u64::from(length));
-        let note = Note::new(length, DtoOperation::Receive, 0).0;
-        let inside = |address: u64| address.wrapping_sub(start) <= last;
-        let posted = qp.post_receives((length, lmr.lkey), note, receives, inside);
-        ep.receives.head = ep.receives.head.wrapping_add(u32::from(posted));
-        Ok(usize::from(posted))
+        let tag = Note::new(length, DtoOperation::Receive, 0);
+        let mut posted = 0;
+        for &(address, cookie) in receives {
+            let sge = Sge { address, length, lkey: lmr.lkey };
+            let inside = length > 0 && address.wrapping_sub(start) <= last;
+            if !inside || qp.post_recv(&[sge], tag.with(cookie)).is_err() {
+                break;
+            }
+            ep.receives.posted();
+            posted += 1;
+        }
+        Ok(posted)
     }
 
     /// Extension: whether there is nothing in an EVD, as far as is known without polling the adapter, which
@@ -126,22 +132,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let plain = state.is_plain() || state.find_plain();
         let Some(cq) = state.cq.as_mut().filter(|_| plain) else { return 0 };
         let mut count = 0;
-        while let Some(out) = out.get_mut(count..)
-            && let Some(index) = cq.next_message()
-            && let Some(ep) = self.objects.eps.at_mut(index as u16)
+        while let Some(place) = out.get_mut(count)
+            && let Ok(Some(cqe)) = cq.peek(0)
+            && cqe.kind() == CompletionKind::Receive
+            && let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
             // Only then the completion is nothing but a completion.
             && ep.state() == EpState::Connected
             && let Some(qp) = &mut ep.qp
+            && qp.peek(&cqe).is_some()
         {
-            let taken = cq.take_messages(qp, out, |kept, length| {
+            let _ = cq.poll();
+            count += 1;
+            if let Some(Completion::Received(received)) = qp.retire(&cqe) {
+                ep.receives.retired(1);
                 // The device's claim is bounded by what was posted.
-                ReceivedDto { user_cookie: kept.cookie, length: length.min(Note(kept.note).length()) }
-            });
-            if taken == 0 {
-                break;
+                let length = received.length.min(Note(received.wr_id.tag).length());
+                *place = ReceivedDto { user_cookie: received.wr_id.id, length };
             }
-            ep.receives.retired(taken);
-            count += usize::from(taken);
         }
         state.count_taken(count);
         count

@@ -1,6 +1,6 @@
 //! What an endpoint knows of its outstanding operations: counters, and what the driver keeps of each beside the consumer's cookie.
 
-use driver_mlx::Kept;
+use driver_mlx::WrId;
 
 use crate::base::event::DtoOperation;
 
@@ -37,8 +37,8 @@ impl Note {
 
     /// With the consumer's cookie, as the driver takes it.
     #[inline(always)]
-    pub(crate) fn with(self, cookie: u64) -> Kept {
-        Kept { cookie, note: self.0 }
+    pub(crate) fn with(self, cookie: u64) -> WrId {
+        WrId { id: cookie, tag: self.0 }
     }
 
     #[inline(always)]
@@ -144,7 +144,7 @@ mod tests {
         let note = Note::new(0x8000_0000, DtoOperation::RdmaRead, Note::SUPPRESS | Note::UNSIGNALLED);
         assert_eq!((note.length(), note.operation()), (0x8000_0000, DtoOperation::RdmaRead));
         assert!(note.is_silent() && note.is_unsignalled() && !note.is_marker() && !note.is_bind());
-        assert_eq!(note.with(7), Kept { cookie: 7, note: note.0 });
+        assert_eq!(note.with(7), WrId { id: 7, tag: note.0 });
         for operation in [
             DtoOperation::Send,
             DtoOperation::Receive,

@@ -1,132 +1,116 @@
 //! What a completion means to its endpoint, and the event that it becomes.
 
-use driver_mlx::{Bar, Completion, CompletionKind, Retired};
+use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
 
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
+use crate::base::handle::EpHandle;
 use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 
 /// Retires the work request of a completion. None if there is no event: suppressed, or our own.
 #[inline(always)]
-pub(crate) fn deliver<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    completion: &Completion,
-) -> Option<EventData> {
-    let qp = ep.qp.as_mut()?;
-    if ep.srq.is_some() && !completion.is_send() {
-        return deliver_shared(ep, shared, completion);
+pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe) -> Option<EventData> {
+    if ep.srq.is_some() && !cqe.is_send() {
+        return deliver_shared(ep, shared, cqe);
     }
-    let retired = qp.retire_kept(completion)?;
-    let (user_cookie, note) = (retired.kept.cookie, Note(retired.kept.note));
-    match completion.kind() {
-        CompletionKind::Send => deliver_sent(ep, shared, retired),
-        CompletionKind::Receive
-        | CompletionKind::ReceiveImm
-        | CompletionKind::ReceiveInval
-        | CompletionKind::ReceiveWriteImm => {
-            ep.receives.retired(retired.count);
-            let received = received(shared, completion);
-            // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
-            let length = if completion.kind() == CompletionKind::ReceiveWriteImm {
-                completion.byte_len()
-            } else {
-                completion.byte_len().min(note.length())
-            };
+    match ep.qp.as_mut()?.retire(cqe)? {
+        Completion::Sent(sent) => {
+            let note = Note(sent.wr_id.tag);
+            if note.is_special() {
+                return deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success);
+            }
+            ep.requests.retired(sent.count);
             Some(EventData::Dto(DtoCompletion {
                 ep: ep.handle,
-                user_cookie,
-                transferred_length: u64::from(length),
-                operation: DtoOperation::Receive,
+                user_cookie: sent.wr_id.id,
+                transferred_length: u64::from(note.length()),
+                operation: note.operation(),
                 status: DtoStatus::Success,
-                received,
+                received: Received::Plain,
                 vendor_syndrome: 0,
             }))
         }
-        CompletionKind::SendError | CompletionKind::ReceiveError => {
-            deliver_error(ep, shared, completion, retired)
+        Completion::Received(message) => {
+            ep.receives.retired(1);
+            // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
+            let length = match message.opcode {
+                ReceiveOpcode::WriteImm(_) => message.length,
+                _ => message.length.min(Note(message.wr_id.tag).length()),
+            };
+            Some(received(ep.handle, shared, &message, length))
         }
+        Completion::Failed(failed) => deliver_error(ep, shared, &failed),
     }
-}
-
-/// A request that is done and retired from its QP.
-#[inline(always)]
-pub(crate) fn deliver_sent<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    retired: Retired,
-) -> Option<EventData> {
-    let note = Note(retired.kept.note);
-    if note.is_special() {
-        return deliver_special(ep, shared, retired, DtoStatus::Success);
-    }
-    ep.requests.retired(retired.count);
-    Some(EventData::Dto(DtoCompletion {
-        ep: ep.handle,
-        user_cookie: retired.kept.cookie,
-        transferred_length: u64::from(note.length()),
-        operation: note.operation(),
-        status: DtoStatus::Success,
-        received: Received::Plain,
-        vendor_syndrome: 0,
-    }))
 }
 
 #[cold]
-pub(crate) fn deliver_error<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    completion: &Completion,
-    retired: Retired,
-) -> Option<EventData> {
-    let send = completion.is_send();
-    let note = Note(retired.kept.note);
-    let error = completion.error()?;
-    if send && note.is_bind() {
-        return deliver_special(ep, shared, retired, status_of(error.syndrome.0));
-    }
-    let work = if send { &mut ep.requests } else { &mut ep.receives };
-    work.retired(retired.count);
+fn deliver_error<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, failed: &Failed) -> Option<EventData> {
+    let Failed { wr_id, queue, error, count } = *failed;
+    let note = Note(wr_id.tag);
+    let status = status_of(error.syndrome.0);
+    let operation = match queue {
+        WorkQueue::Send if note.is_bind() => return deliver_special(ep, shared, wr_id, count, status),
+        WorkQueue::Send => {
+            ep.requests.retired(count);
+            note.operation()
+        }
+        WorkQueue::Receive => {
+            ep.receives.retired(count);
+            DtoOperation::Receive
+        }
+    };
     if note.is_marker() {
         return None;
     }
     Some(EventData::Dto(DtoCompletion {
         ep: ep.handle,
-        user_cookie: retired.kept.cookie,
+        user_cookie: wr_id.id,
         transferred_length: 0,
-        operation: if send { note.operation() } else { DtoOperation::Receive },
-        status: status_of(error.syndrome.0),
+        operation,
+        status,
         received: Received::Plain,
         vendor_syndrome: error.vendor,
     }))
 }
 
-/// What came with a message.
+/// The event of a message that has arrived, and what came with it.
 #[inline(always)]
-pub(crate) fn received(shared: &mut Shared<'_>, completion: &Completion) -> Received {
-    match completion.kind() {
-        CompletionKind::ReceiveImm | CompletionKind::ReceiveWriteImm => Received::Immediate(completion.imm()),
-        CompletionKind::ReceiveInval => {
-            shared.invalidated(completion.imm());
-            Received::Invalidated(completion.imm())
+fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u32) -> EventData {
+    let received = match message.opcode {
+        ReceiveOpcode::Send => Received::Plain,
+        ReceiveOpcode::SendImm(immediate) | ReceiveOpcode::WriteImm(immediate) => {
+            Received::Immediate(immediate)
         }
-        _ => Received::Plain,
-    }
+        ReceiveOpcode::SendInval(rkey) => {
+            shared.invalidated(rkey.get());
+            Received::Invalidated(rkey.get())
+        }
+    };
+    EventData::Dto(DtoCompletion {
+        ep,
+        user_cookie: message.wr_id.id,
+        transferred_length: u64::from(length),
+        operation: DtoOperation::Receive,
+        status: DtoStatus::Success,
+        received,
+        vendor_syndrome: 0,
+    })
 }
 
 /// A request that is suppressed, our own, or a bind.
 #[cold]
-pub(crate) fn deliver_special<B: Bar>(
+fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
-    retired: Retired,
+    wr_id: WrId,
+    count: u16,
     status: DtoStatus,
 ) -> Option<EventData> {
     let success = status == DtoStatus::Success;
-    let (user_cookie, note) = (retired.kept.cookie, Note(retired.kept.note));
-    ep.requests.retired(retired.count);
+    let note = Note(wr_id.tag);
+    ep.requests.retired(count);
     if !note.is_bind() {
         return None;
     }
@@ -134,34 +118,32 @@ pub(crate) fn deliver_special<B: Bar>(
     if success && note.is_silent() {
         return None;
     }
-    Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie, status }))
+    Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie: wr_id.id, status }))
 }
 
 /// A receive that an EP took from its SRQ.
-pub(crate) fn deliver_shared<B: Bar>(
-    ep: &mut Ep<B>,
-    shared: &mut Shared<'_>,
-    completion: &Completion,
-) -> Option<EventData> {
+fn deliver_shared<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe) -> Option<EventData> {
     let srq = shared.srqs.get_mut(ep.srq?).ok()?;
-    let user_cookie = srq.retire(completion)?;
-    let error = completion.error();
-    // As with an EP's own receives, except that lengths are bounded by the longest of the queue.
-    let length = match (error, completion.kind()) {
-        (Some(_), _) => 0,
-        (None, CompletionKind::ReceiveWriteImm) => completion.byte_len(),
-        (None, _) => srq.bound(completion.byte_len()),
-    };
-    let received = received(shared, completion);
-    Some(EventData::Dto(DtoCompletion {
-        ep: ep.handle,
-        user_cookie,
-        transferred_length: u64::from(length),
-        operation: DtoOperation::Receive,
-        status: error.map_or(DtoStatus::Success, |error| status_of(error.syndrome.0)),
-        received,
-        vendor_syndrome: error.map_or(0, |error| error.vendor),
-    }))
+    match srq.retire(cqe)? {
+        Completion::Received(message) => {
+            // As with an EP's own receives, except that lengths are bounded by the longest of the queue.
+            let length = match message.opcode {
+                ReceiveOpcode::WriteImm(_) => message.length,
+                _ => srq.bound(message.length),
+            };
+            Some(received(ep.handle, shared, &message, length))
+        }
+        Completion::Failed(failed) => Some(EventData::Dto(DtoCompletion {
+            ep: ep.handle,
+            user_cookie: failed.wr_id.id,
+            transferred_length: 0,
+            operation: DtoOperation::Receive,
+            status: status_of(failed.error.syndrome.0),
+            received: Received::Plain,
+            vendor_syndrome: failed.error.vendor,
+        })),
+        Completion::Sent(_) => None,
+    }
 }
 
 /// DAT 1.2 statuses for the syndromes of mlx5 error completions.

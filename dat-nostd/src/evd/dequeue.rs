@@ -1,7 +1,7 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Completion, Platform, SendCompletion};
+use driver_mlx::{Cqe, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
@@ -9,7 +9,6 @@ use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
-use crate::ep::work::Note;
 use crate::evd::completion::deliver;
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
@@ -22,54 +21,35 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        // The usual event where much is posted: a request is done. Everything else goes elsewhere, without coming back here, so that this
-        // way keeps to registers.
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return self.dequeue_any(evd) };
-        if !state.is_plain() {
-            return self.dequeue_any(evd);
+        // The usual event: a completion. Everything else goes elsewhere.
+        if let Ok(state) = self.objects.evds.get_mut(evd)
+            && (state.is_plain() || state.find_plain())
+            && let Some(cq) = &mut state.cq
+        {
+            match cq.poll() {
+                Ok(Some(cqe)) => {
+                    if let Some(event) = self.dequeued(evd, cqe) {
+                        return Ok(event);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    state.count_consumed(false);
+                    self.bad_completion();
+                }
+            }
         }
-        let Some(cq) = &mut state.cq else { return self.dequeue_any(evd) };
-        let Some(completion) = cq.poll_send() else { return self.dequeue_any(evd) };
-        // Whatever the state of its EP, a success of a request is nothing but a completion.
-        let Some(ep) = self.objects.eps.at_mut(completion.user_index() as u16) else {
-            return self.dequeue_sent(evd, completion);
-        };
-        let Some(qp) = &mut ep.qp else { return self.dequeue_sent(evd, completion) };
-        let Some(kept) = qp.retire_oldest(&completion, |kept| !Note(kept.note).is_special()) else {
-            return self.dequeue_sent(evd, completion);
-        };
-        ep.requests.retired(1);
-        state.count_consumed(true);
-        let note = Note(kept.note);
-        let data = EventData::Dto(DtoCompletion {
-            ep: ep.handle,
-            user_cookie: kept.cookie,
-            transferred_length: u64::from(note.length()),
-            operation: note.operation(),
-            status: DtoStatus::Success,
-            received: Received::Plain,
-            vendor_syndrome: 0,
-        });
-        Ok(Event { evd, data })
-    }
-
-    /// A success of a send queue that is not simply that of its oldest request.
-    #[inline(never)]
-    fn dequeue_sent(&mut self, evd: EvdHandle, completion: SendCompletion) -> DatResult<Event> {
-        match self.dequeued(evd, completion.into()) {
-            Some(event) => Ok(event),
-            None => self.dequeue_any(evd),
-        }
+        self.evd_dequeue_slow(evd)
     }
 
     /// The event of a completion taken from the CQ, if it is one.
-    #[inline(never)]
-    fn dequeued(&mut self, evd: EvdHandle, completion: Completion) -> Option<Event> {
-        let index = completion.user_index() as u16;
+    #[inline(always)]
+    fn dequeued(&mut self, evd: EvdHandle, cqe: Cqe) -> Option<Event> {
+        let index = cqe.user_index() as u16;
         let (delivered, reaction) = match self.objects.eps.at_mut(index) {
-            Some(ep) if ep.owns(&completion) => {
-                let reaction = ep.reaction(&completion);
-                (deliver(ep, &mut self.objects.shared, &completion), reaction)
+            Some(ep) if ep.owns(&cqe) => {
+                let reaction = ep.reaction(&cqe);
+                (deliver(ep, &mut self.objects.shared, &cqe), reaction)
             }
             _ => {
                 self.progress.counters.stale_completions += 1;
@@ -85,29 +65,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.react(index, reaction);
         }
         delivered.map(|data| Event { evd, data })
-    }
-
-    /// Anything at all, looked for in the CQ first.
-    #[inline(never)]
-    fn dequeue_any(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let state = self.objects.evds.get_mut(evd)?;
-        if state.find_plain()
-            && let Some(cq) = &mut state.cq
-        {
-            match cq.poll() {
-                Ok(Some(completion)) => {
-                    if let Some(event) = self.dequeued(evd, completion) {
-                        return Ok(event);
-                    }
-                }
-                Ok(None) => {}
-                Err(_) => {
-                    state.count_consumed(false);
-                    self.bad_completion();
-                }
-            }
-        }
-        self.evd_dequeue_slow(evd)
     }
 
     #[inline(never)]

@@ -1,6 +1,6 @@
 //! A shared receive queue.
 
-use driver_mlx::{Completion, Pd, SrqNumber};
+use driver_mlx::{Completion, Cqe, Pd, SrqNumber};
 
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
@@ -42,9 +42,9 @@ impl Srq {
         self.max_recv_dtos
     }
 
-    /// Ends the receive that a completion reports; gives the consumer's cookie.
-    pub(crate) fn retire(&mut self, completion: &Completion) -> Option<u64> {
-        self.queue.retire(completion)
+    /// Retires the receive that a completion queue entry reports.
+    pub(crate) fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+        self.queue.retire(cqe)
     }
 
     /// Bytes that may have been received, at most.

@@ -11,6 +11,7 @@ const UAR: usize = 0x10 * 4096;
 
 struct Device {
     memory: DmaMemory,
+    record: DmaMemory,
     produced: u32,
 }
 
@@ -36,16 +37,16 @@ impl Device {
     }
 
     fn consumer_index(&self) -> u32 {
-        self.memory.load_be32(64 << LOG_SIZE).expect("inside")
+        self.record.load_be32(0).expect("inside")
     }
 }
 
 fn queue() -> (Cq<Recorder>, Device, Recorder) {
-    let memory = memory((64 << LOG_SIZE) + 64);
+    let (ring, record) = (memory(64 << LOG_SIZE), memory(64));
     let bar = Recorder::new();
-    let mut cq = Cq::new(memory, LOG_SIZE, bar, UAR).expect("fits");
+    let mut cq = Cq::new(ring, record, bar, UAR).expect("fits");
     cq.set_number(CqNumber::new(0x42));
-    (cq, Device { memory, produced: 0 }, bar)
+    (cq, Device { memory: ring, record, produced: 0 }, bar)
 }
 
 #[test]
@@ -55,12 +56,13 @@ fn every_field_is_decoded() {
     device.complete(3, 0x12_3456, 0xabcd, 0x77);
     let completion = cq.poll().expect("sound").expect("there");
     assert_eq!(completion.kind(), CompletionKind::ReceiveImm);
-    assert!(!completion.is_send() && completion.solicited() && completion.has_grh());
+    assert!(!completion.is_send() && completion.solicited() && cq.datagram().grh);
     assert_eq!((completion.qpn().get(), completion.user_index()), (0x12_3456, 0x77));
     assert_eq!((completion.byte_len(), completion.imm()), (4136, 0xcafe_8001));
     assert_eq!((completion.wqe_counter(), completion.send_opcode().0), (0xabcd, 0x0a));
-    assert_eq!((completion.slid().get(), completion.src_qpn().get()), (0x1234, 0x55_6677));
-    assert_eq!((completion.sl(), completion.path_bits(), completion.pkey().get()), (7, 5, 0x8001));
+    let source = cq.datagram();
+    assert_eq!((source.slid.get(), source.src_qpn.get()), (0x1234, 0x55_6677));
+    assert_eq!((source.sl, source.path_bits, completion.pkey().get()), (7, 5, 0x8001));
     assert_eq!((completion.error(), completion.invalidated_rkey()), (None, None));
     device.complete(13, 1, 2, 3);
     let failed = cq.poll().expect("sound").expect("there");
@@ -118,7 +120,7 @@ fn the_consumer_index_is_told_in_batches_and_when_empty() {
 #[test]
 fn arming_follows_the_sequence() {
     let (mut cq, mut device, bar) = queue();
-    let record = |device: &Device| device.memory.load_be32((64 << LOG_SIZE) + 4).expect("inside");
+    let record = |device: &Device| device.record.load_be32(4).expect("inside");
     assert_eq!(record(&device), 2 << 28, "never armed");
     device.complete(0, 9, 0, 0);
     cq.poll().expect("sound").expect("there");

@@ -226,7 +226,8 @@ macro_rules! access {
             fn format(&self, f: defmt::Formatter<'_>) {
                 defmt::write!(
                     f,
-                    concat!($name, "({=usize:#x}, device {=u64:#x}, {} bytes)"),
+                    "{=str}({=usize:#x}, device {=u64:#x}, {=usize} bytes)",
+                    $name,
                     self.va(),
                     self.device_address(),
                     self.len()

@@ -10,6 +10,7 @@ use crate::config::{Config, MAX_COMPLETION_EQS};
 use crate::dma::{DmaMemory, DmaRegion};
 use crate::eq::Eq;
 use crate::error::{Error, Step};
+use crate::host::{HostMemory, HostRegion};
 use crate::log::log;
 use crate::platform::{Bar, Platform};
 use crate::storage::HcaParts;
@@ -59,6 +60,7 @@ impl<'s, P: Platform> Hca<'s, P> {
     pub fn bring_up(
         platform: P,
         region: DmaRegion,
+        host: HostRegion,
         storage: HcaParts<'s>,
         config: &Config,
     ) -> Result<Self, Error> {
@@ -75,6 +77,8 @@ impl<'s, P: Platform> Hca<'s, P> {
         let room = map.len() / 2;
         let mut buddy =
             Buddy::new(map, blocks).ok_or(Error::StorageTooSmall { needed: blocks, available: room })?;
+
+        let host = HostMemory::new(host).ok_or(Error::OutOfHostMemory { bytes: 0 })?;
 
         let mut trace = Trace::new(trace);
         let mut steps = StepTimes { began: platform.now(), ..StepTimes::default() };
@@ -125,6 +129,8 @@ impl<'s, P: Platform> Hca<'s, P> {
             region: memory,
             buddy,
             users,
+            host,
+            records: Default::default(),
             cmd,
             events: EventRing { slots: events, first: 0, len: 0 },
             trace,

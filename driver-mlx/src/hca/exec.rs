@@ -4,7 +4,7 @@ use super::Hca;
 use super::health::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
-use crate::error::{CommandError, Error};
+use crate::error::{CommandError, Error, FatalCause};
 use crate::platform::Platform;
 use crate::trace::TraceKind;
 use mlx5_prm::cmd::cmd_in;
@@ -28,7 +28,7 @@ impl<P: Platform> Hca<'_, P> {
     /// Looks whether a command has been answered: `Ok(true)` with the output in `out`, `Ok(false)` if not yet.
     ///
     /// # Errors
-    /// [`Error::Command`] if firmware refused, [`Error::Timeout`] when the limit has passed (the slot is lost then),
+    /// [`Error::Command`] if firmware refused, [`Error::Timeout`] when the limit has passed (the slot comes back when the device answers after all),
     /// [`Error::BadTicket`].
     pub fn poll_command(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<bool, Error> {
         self.drain_async();
@@ -67,6 +67,15 @@ impl<P: Platform> Hca<'_, P> {
         }
         if out_len > 16 + 4096 {
             return Err(Error::InvalidArgument("output length"));
+        }
+        while let Some(lent) = self.cmd.reclaim() {
+            if let Some(memory) = lent {
+                self.release(memory)?;
+            }
+        }
+        if self.cmd.all_lost() {
+            self.set_fatal(FatalCause::CommandsLost);
+            return Err(Error::Fatal(FatalCause::CommandsLost));
         }
         let lent = match cmd::lent_bytes(input.len() + tail.bytes()) {
             0 => None,

@@ -11,6 +11,7 @@ mod pages;
 mod port;
 mod queue;
 mod queue_pair;
+mod records;
 mod resize;
 mod shared_queue;
 mod stop;
@@ -31,6 +32,7 @@ use crate::dma::DmaMemory;
 use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
+use crate::host::HostMemory;
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
 use crate::types::{LKey, UarPage};
@@ -47,6 +49,8 @@ pub struct Hca<'s, P: Platform> {
     buddy: Buddy<'s>,
     /// For the first block of each buffer, 1 + the memory keys that lead to it; 0 for all other blocks.
     users: &'s mut [u16],
+    host: HostMemory,
+    records: records::Records,
     cmd: CommandQueue,
     events: EventRing<'s>,
     trace: Trace<'s>,

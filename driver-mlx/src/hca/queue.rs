@@ -34,35 +34,44 @@ impl<P: Platform> Hca<'_, P> {
                 limit: u64::from(cq::capacity(limit)),
             });
         };
-        let ring_bytes = 64usize << log_size;
-        let memory = self.take_memory(ring_bytes + 64, BLOCK)?;
-        let made = self.create_cq_over(memory, ring_bytes, log_size, page, eqn);
+        let ring = self.take_memory(64 << log_size, BLOCK)?;
+        let record = match self.take_record() {
+            Ok(record) => record,
+            Err(error) => {
+                self.free_unless(&Ok(()), ring);
+                return Err(error);
+            }
+        };
+        let made = self.create_cq_over([ring, record], log_size, page, eqn);
         if let Err(error) = &made {
-            self.free_unless(&super::not_created(error), memory);
+            self.free_cq(&super::not_created(error), [ring, record]);
         }
         made
     }
 
+    fn free_cq(&mut self, destroyed: &Result<(), Error>, [ring, record]: [DmaMemory; 2]) {
+        self.free_unless(destroyed, ring);
+        self.give_record_unless(destroyed, record);
+    }
+
     fn create_cq_over(
         &mut self,
-        memory: DmaMemory,
-        ring_bytes: usize,
+        [ring, record]: [DmaMemory; 2],
         log_size: u32,
         page: u32,
         eqn: u8,
     ) -> Result<Cq<P::Bar>, Error> {
         let bar = self.platform.bar();
-        let mut cq =
-            Cq::new(memory, log_size, bar, page as usize * uar::PAGE_SIZE).ok_or(Error::OutOfBounds)?;
-        let (log_page, pages) = page_list(memory, ring_bytes);
+        let mut cq = Cq::new(ring, record, bar, page as usize * uar::PAGE_SIZE).ok_or(Error::OutOfBounds)?;
+        let (log_page, pages) = page_list(ring, ring.len());
         let mut create = input::<{ create_cq_in::SIZE }>(Opcode::CREATE_CQ, 0);
         let context = create_cq_in::cq_context.of_mut(&mut create);
         cqc::log_cq_size.set(context, log_size);
         cqc::uar_page.set(context, page);
         cqc::c_eqn_or_apu_element.set(context, eqn);
         cqc::log_page_size.set(context, log_page);
-        cqc::dbr_addr.set(context, memory.device_address() + ring_bytes as u64);
-        let address = memory.device_address();
+        cqc::dbr_addr.set(context, record.device_address());
+        let address = ring.device_address();
         let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
         let mut out = [0; create_cq_out::SIZE];
         self.exec_with(&create, tail, &mut out)?;
@@ -78,10 +87,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut destroy = input::<{ destroy_cq_in::SIZE }>(Opcode::DESTROY_CQ, 0);
         destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_cq_out::SIZE]);
-        self.free_unless(&result, cq.memory);
-        if let Some(first) = cq.first_memory {
-            self.free_unless(&result, first);
-        }
+        self.free_cq(&result, cq.memory);
         result
     }
 }

@@ -5,7 +5,6 @@ use super::{BlueFlamePage, Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
-use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::mw::BIND_UNITS;
 use crate::platform::Platform;
@@ -167,36 +166,84 @@ impl<P: Platform> Hca<'_, P> {
         };
         let context =
             QpContext { config: *config, port: 1, pkey_index: 0, access: Access::empty(), register };
-        let memory = match self.take_memory(sizes.geometry.total, BLOCK) {
-            Ok(memory) => memory,
+        let mut qp = match self.empty_qp(&sizes, doorbell, context) {
+            Ok(qp) => qp,
             Err(error) => {
                 self.give_register(register);
                 return Err(error);
             }
         };
-        let made = self.create_qp_over(memory, &sizes, page, doorbell, context);
-        if let Err(error) = &made {
-            let refused = super::not_created(error);
-            self.free_unless(&refused, memory);
-            if refused.is_ok() {
-                self.give_register(register);
-            }
+        if let Err(error) = self.create_qp_over(&mut qp, &sizes.geometry, page) {
+            self.free_qp(&super::not_created(&error), qp);
+            return Err(error);
         }
-        made
+        Ok(qp)
     }
 
-    fn create_qp_over(
+    /// A queue pair that the device does not know yet.
+    fn empty_qp(
         &mut self,
-        memory: DmaMemory,
         sizes: &Sizes,
-        page: UarPage,
         doorbell: Doorbell<P::Bar>,
         context: QpContext,
     ) -> Result<Qp<P::Bar>, Error> {
         let Sizes { geometry, limits } = sizes;
-        let mut qp = Qp::new(memory, geometry, *limits, doorbell, context).ok_or(Error::OutOfBounds)?;
+        let out_of_host = |slots: usize| Error::OutOfHostMemory { bytes: slots * 16 };
+        let wqebbs = geometry.send_wqebbs();
+        let send_slots = self.host.alloc(wqebbs).ok_or(out_of_host(wqebbs))?;
+        let receive_slots = match geometry.receives() {
+            None => None,
+            Some(count) => match self.host.alloc(count) {
+                None => {
+                    self.host.free(send_slots);
+                    return Err(out_of_host(count));
+                }
+                slots => slots,
+            },
+        };
+        let memory = self.take_memory(geometry.ring_bytes(), BLOCK).and_then(|rings| {
+            let record = self.take_record();
+            if record.is_err() {
+                self.free_unless(&Ok(()), rings);
+            }
+            record.map(|record| [rings, record])
+        });
+        match memory {
+            Ok(memory) => Qp::new(memory, (send_slots, receive_slots), geometry, *limits, doorbell, context)
+                .ok_or(Error::OutOfBounds),
+            Err(error) => {
+                self.host.free(send_slots);
+                if let Some(slots) = receive_slots {
+                    self.host.free(slots);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn free_qp(&mut self, destroyed: &Result<(), Error>, qp: Qp<P::Bar>) {
+        let ([rings, record], (send_slots, receive_slots), register) = qp.into_memory();
+        self.free_unless(destroyed, rings);
+        self.give_record_unless(destroyed, record);
+        if destroyed.is_ok() {
+            self.host.free(send_slots);
+            if let Some(slots) = receive_slots {
+                self.host.free(slots);
+            }
+            self.give_register(register);
+        }
+    }
+
+    fn create_qp_over(
+        &mut self,
+        qp: &mut Qp<P::Bar>,
+        geometry: &QpGeometry,
+        page: UarPage,
+    ) -> Result<(), Error> {
+        let [rings, record] = qp.memory;
+        let context = qp.context;
         let config = &context.config;
-        let (log_page, pages) = page_list(memory, geometry.ring_bytes());
+        let (log_page, pages) = page_list(rings, geometry.ring_bytes());
         let mut create = input::<{ create_qp_in::SIZE }>(Opcode::CREATE_QP, 0);
         let fields = create_qp_in::qpc.of_mut(&mut create);
         qpc::st.set(fields, service_type(config.service).0);
@@ -229,17 +276,17 @@ impl<P: Platform> Hca<'_, P> {
         qpc::log_page_size.set(fields, log_page);
         qpc::cqn_snd.set(fields, config.send_cq.get());
         qpc::cqn_rcv.set(fields, config.recv_cq.get());
-        qpc::dbr_addr.set(fields, memory.device_address() + geometry.record as u64);
+        qpc::dbr_addr.set(fields, record.device_address());
         if let Some(source) = config.deth_sqpn {
             qpc::deth_sqpn.set(fields, source.get());
         }
-        let address = memory.device_address();
+        let address = rings.device_address();
         let count = if geometry.ring_bytes() == 0 { 0 } else { pages };
         let tail = Tail { count, entry: &|index| address + ((index as u64) << (log_page + 12)) };
         let mut out = [0; create_qp_out::SIZE];
         self.exec_with(&create, tail, &mut out)?;
         qp.set_number(QpNumber::new(create_qp_out::qpn.get32(&out)));
-        Ok(qp)
+        Ok(())
     }
 
     /// Destroys a queue pair in any state. Its completions stay in the CQs: see [`Cq::sweep`](crate::Cq::sweep).
@@ -250,10 +297,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
         destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_qp_out::SIZE]);
-        self.free_unless(&result, qp.memory);
-        if result.is_ok() {
-            self.give_register(qp.context.register);
-        }
+        self.free_qp(&result, qp);
         result
     }
 

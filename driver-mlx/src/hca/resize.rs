@@ -61,14 +61,12 @@ impl<P: Platform> Hca<'_, P> {
             self.free_unless(&super::not_created(&error), memory);
             return Err(error);
         }
-        let old = cq.change_ring(ring, memory, log_size).ok_or(Error::BadAnswer {
+        let old = cq.change_ring(ring, memory).ok_or(Error::BadAnswer {
             step: self.step,
             field: "cqe.opcode",
             value: u64::from(cq.number().get()),
         })?;
-        if let Some(old) = old {
-            self.free_unless(&Ok(()), old);
-        }
+        self.free_unless(&Ok(()), old);
         Ok(())
     }
 }

@@ -8,7 +8,6 @@ use super::{Hca, page_list};
 use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::SrqConfig;
-use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::platform::Platform;
 use crate::srq::{Srq, SrqGeometry};
@@ -46,12 +45,12 @@ impl<P: Platform> Hca<'_, P> {
         if config.max_wr == 0 {
             return Err(Error::InvalidArgument("max_wr"));
         }
-        let most_pieces = u64::from(self.caps.max_wqe_sz_rq / 16).saturating_sub(1).min(127);
-        if u64::from(config.max_sge) > most_pieces {
+        let most_sges = u64::from(self.caps.max_wqe_sz_rq / 16).saturating_sub(1).min(127);
+        if u64::from(config.max_sge) > most_sges {
             return Err(Error::Limit {
                 what: "max_wqe_sz_rq",
                 asked: config.max_sge.into(),
-                limit: most_pieces,
+                limit: most_sges,
             });
         }
         let log_limit = u32::from(self.caps.log_max_srq_sz.min(15));
@@ -62,22 +61,47 @@ impl<P: Platform> Hca<'_, P> {
                 asked: config.max_wr.into(),
                 limit: (1u64 << log_limit) - 1,
             })?;
-        let memory = self.take_memory(geometry.total, BLOCK)?;
-        let made = self.create_srq_over(memory, &geometry, config);
-        if let Err(error) = &made {
-            self.free_unless(&super::not_created(error), memory);
+        let ring = self.take_memory(geometry.ring_bytes, BLOCK)?;
+        let record = match self.take_record() {
+            Ok(record) => record,
+            Err(error) => {
+                self.free_unless(&Ok(()), ring);
+                return Err(error);
+            }
+        };
+        let made = match self.host.alloc(geometry.slots()) {
+            Some(slots) => Srq::new([ring, record], slots, &geometry, config.max_sge as u8),
+            None => {
+                self.free_unless(&Ok(()), ring);
+                self.give_record_unless(&Ok(()), record);
+                return Err(Error::OutOfHostMemory { bytes: geometry.slots() * 16 });
+            }
+        };
+        let mut srq = made.ok_or(Error::OutOfBounds)?;
+        if let Err(error) = self.create_srq_over(&mut srq, &geometry, config) {
+            self.free_srq(&super::not_created(&error), srq);
+            return Err(error);
         }
-        made
+        Ok(srq)
+    }
+
+    fn free_srq(&mut self, destroyed: &Result<(), Error>, srq: Srq) {
+        let [ring, record] = srq.memory;
+        self.free_unless(destroyed, ring);
+        self.give_record_unless(destroyed, record);
+        if destroyed.is_ok() {
+            self.host.free(srq.slots);
+        }
     }
 
     fn create_srq_over(
         &mut self,
-        memory: DmaMemory,
+        srq: &mut Srq,
         geometry: &SrqGeometry,
         config: &SrqConfig,
-    ) -> Result<Srq, Error> {
-        let mut srq = Srq::new(memory, geometry, config.max_sge as u8).ok_or(Error::OutOfBounds)?;
-        let (log_page, pages) = page_list(memory, geometry.ring_bytes);
+    ) -> Result<(), Error> {
+        let [ring, record] = srq.memory;
+        let (log_page, pages) = page_list(ring, geometry.ring_bytes);
         let mut create = input::<{ create_rmp_in::SIZE }>(Opcode::CREATE_RMP, 0);
         let context = create_rmp_in::ctx.of_mut(&mut create);
         rmpc::state.set(context, READY);
@@ -87,13 +111,13 @@ impl<P: Platform> Hca<'_, P> {
         wq::log_wq_stride.set(queue, geometry.log_stride + 4);
         wq::log_wq_sz.set(queue, geometry.log_size);
         wq::log_wq_pg_sz.set(queue, log_page);
-        wq::dbr_addr.set(queue, memory.device_address() + geometry.record as u64);
-        let address = memory.device_address();
+        wq::dbr_addr.set(queue, record.device_address());
+        let address = ring.device_address();
         let tail = Tail { count: pages, entry: &|index| address + ((index as u64) << (log_page + 12)) };
         let mut out = [0; create_rmp_out::SIZE];
         self.exec_with(&create, tail, &mut out)?;
         srq.set_number(SrqNumber::new(create_rmp_out::rmpn.get32(&out)));
-        Ok(srq)
+        Ok(())
     }
 
     /// Destroys a shared receive queue that no QP uses any more.
@@ -105,7 +129,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut destroy = input::<{ destroy_rmp_in::SIZE }>(Opcode::DESTROY_RMP, 0);
         destroy_rmp_in::rmpn.set(&mut destroy, srq.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_rmp_out::SIZE]);
-        self.free_unless(&result, srq.memory);
+        self.free_srq(&result, srq);
         result
     }
 

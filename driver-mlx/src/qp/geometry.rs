@@ -1,33 +1,20 @@
-//! How the rings, slots and doorbell record of a queue pair share one piece of memory.
+//! How the rings of a queue pair share one buffer.
 
 use crate::ring::BLOCK_UNITS;
-
-/// Bytes of the slots beside a ring of `entries`: a unit each, a whole block at least.
-pub(super) fn slot_bytes(entries: usize) -> usize {
-    entries.max(BLOCK_UNITS) * 16
-}
 
 /// How the rings of a queue pair lie in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QpGeometry {
     /// log2 of the receive entries; meaningless without a receive queue.
     pub(crate) log_rq_size: u32,
-    /// log2 of the 16-byte units in a receive entry.
+    /// log2 of the octowords in a receive entry.
     pub(crate) log_rq_stride: u32,
     /// Bytes of the receive ring, 0 without one.
     pub(crate) rq_bytes: usize,
-    /// log2 of the basic blocks in the send ring.
+    /// log2 of the WQEBBs in the send ring.
     pub(crate) log_sq_size: u32,
     /// Bytes of the send ring, 0 without one.
     pub(crate) sq_bytes: usize,
-    /// Offset of the doorbell record.
-    pub(crate) record: usize,
-    /// Offset of the send slots.
-    pub(crate) sq_slots: usize,
-    /// Offset of the receive slots.
-    pub(crate) rq_slots: usize,
-    /// Bytes of everything.
-    pub(crate) total: usize,
 }
 
 impl QpGeometry {
@@ -38,21 +25,12 @@ impl QpGeometry {
         max_send_units: usize,
         max_recv_sge: u32,
     ) -> Option<Self> {
-        let mut geometry = Self {
-            log_rq_size: 0,
-            log_rq_stride: 0,
-            rq_bytes: 0,
-            log_sq_size: 0,
-            sq_bytes: 0,
-            record: 0,
-            sq_slots: 0,
-            rq_slots: 0,
-            total: 0,
-        };
+        let mut geometry =
+            Self { log_rq_size: 0, log_rq_stride: 0, rq_bytes: 0, log_sq_size: 0, sq_bytes: 0 };
         let mut rq_entries = 0;
         if max_recv_wr > 0 {
             let stride_units = (max_recv_sge.max(1) as usize).checked_next_power_of_two()?;
-            // At least 64 bytes in all, so that the send ring behind it stays aligned.
+            // At least 64 bytes in all, so that the send ring after it stays aligned.
             let least = BLOCK_UNITS.div_ceil(stride_units);
             rq_entries = (max_recv_wr as usize).max(least).checked_next_power_of_two()?;
             geometry.log_rq_size = rq_entries.ilog2();
@@ -69,15 +47,21 @@ impl QpGeometry {
         if blocks > 1 << 15 || rq_entries > 1 << 15 {
             return None;
         }
-        geometry.record = (geometry.rq_bytes + geometry.sq_bytes).next_multiple_of(64);
-        geometry.sq_slots = geometry.record + 64;
-        geometry.rq_slots = geometry.sq_slots + slot_bytes(blocks);
-        geometry.total = geometry.rq_slots + slot_bytes(rq_entries);
         Some(geometry)
     }
 
     /// Bytes that the device sees as the work queues' buffer.
     pub(crate) fn ring_bytes(&self) -> usize {
         self.rq_bytes + self.sq_bytes
+    }
+
+    /// WQEBBs of the send ring, 0 without one.
+    pub(crate) fn send_wqebbs(&self) -> usize {
+        self.sq_bytes / 64
+    }
+
+    /// Entries of the receive ring, none without one.
+    pub(crate) fn receives(&self) -> Option<usize> {
+        (self.rq_bytes > 0).then_some(1 << self.log_rq_size)
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{Access, QpConfig};
-use crate::cq::{Completion, Cq, SendCompletion};
-use crate::testing::{Recorder, bytes, memory};
+use crate::cq::{Cq, Cqe};
+use crate::testing::{Recorder, bytes, memory, slots};
 use crate::types::{CqNumber, LKey, Lid, Path, Pd, QKey, RKey, ServiceLevel};
 use mlx5_prm::datapath::wqe_ctrl_seg;
 use proptest::prelude::*;
@@ -15,6 +15,7 @@ struct Bench {
     qp: Qp<Recorder>,
     geometry: QpGeometry,
     memory: DmaMemory,
+    record: DmaMemory,
     bar: Recorder,
     cq: Cq<Recorder>,
     cq_memory: DmaMemory,
@@ -26,37 +27,33 @@ impl Bench {
         let bar = Recorder::new();
         let head = if service == Service::Rc { 2 } else { 4 };
         let geometry = QpGeometry::new(send, recv, head + 4, 3).expect("fits");
-        let memory = memory(geometry.total);
+        let rings = memory(geometry.ring_bytes());
+        let record = memory(64);
+        let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
         let config = QpConfig { service, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
         let context = QpContext { config, port: 1, pkey_index: 0, access: Access::empty(), register: None };
         let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3 };
         let doorbell = Doorbell { bar, offset: DOORBELL, blueflame };
-        let mut qp = Qp::new(memory, &geometry, limits, doorbell, context).expect("fits");
+        let mut qp = Qp::new([rings, record], beside, &geometry, limits, doorbell, context).expect("fits");
         qp.set_number(QpNumber::new(QPN));
-        let cq_memory = crate::testing::memory(64 * 64 + 64);
-        let cq = Cq::new(cq_memory, 6, bar, 0).expect("fits");
-        Self { qp, geometry, memory, bar, cq, cq_memory, completions: 0 }
+        let cq_memory = memory(64 * 64);
+        let cq = Cq::new(cq_memory, memory(64), bar, 0).expect("fits");
+        Self { qp, geometry, memory: rings, record, bar, cq, cq_memory, completions: 0 }
     }
 
-    /// `len` bytes of the send ring from basic block `block` on.
+    /// `len` bytes of the send ring from WQEBB `block` on.
     fn sq(&self, block: usize, len: usize) -> vec::Vec<u8> {
         bytes(self.memory, self.geometry.rq_bytes + block * 64, len)
     }
 
     fn record(&self, word: usize) -> u32 {
-        self.memory.load_be32(self.geometry.record + word * 4).expect("inside")
+        self.record.load_be32(word * 4).expect("inside")
     }
 
     /// A completion as the device writes it, taken from the queue.
-    fn completion(&mut self, opcode: u8, qpn: u32, wqe_counter: u16) -> Completion {
+    fn completion(&mut self, opcode: u8, qpn: u32, wqe_counter: u16) -> Cqe {
         self.complete(opcode, qpn, wqe_counter);
         self.cq.poll().expect("sound").expect("there")
-    }
-
-    /// The same for a success of the send queue, taken as what it is.
-    fn sent(&mut self, wqe_counter: u16) -> SendCompletion {
-        self.complete(0, QPN, wqe_counter);
-        self.cq.poll_send().expect("there")
     }
 
     fn complete(&mut self, opcode: u8, qpn: u32, wqe_counter: u16) {
@@ -71,6 +68,11 @@ impl Bench {
     }
 }
 
+/// The `wr_id` of what was retired.
+fn id(retired: Option<Completion>) -> Option<u64> {
+    retired.map(|completion| completion.wr_id().id)
+}
+
 fn sge(address: u64, length: u32) -> Sge {
     Sge { address, length, lkey: LKey::new(0x1122_3344) }
 }
@@ -80,9 +82,9 @@ fn rdma_write_golden_bytes() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
     let op = SendOp::Write { raddr: 0x0102_0304_0506_0708, rkey: RKey::new(0xa1b2_c3d4) };
     let flags = SendFlags::SIGNALED | SendFlags::FENCE;
-    // The piece of length 0 is left out: in a work request it would mean 2 GiB.
-    let pieces = [sge(0x7000_0000_1000, 0x40), sge(5, 0), sge(0x2000, 0x1234)];
-    bench.qp.post_send(op, &pieces, 7, flags).expect("room");
+    // The SGE of length 0 is left out: in a work request it would mean 2 GiB.
+    let sges = [sge(0x7000_0000_1000, 0x40), sge(5, 0), sge(0x2000, 0x1234)];
+    bench.qp.post_send(op, &sges, 7, flags).expect("room");
     let golden = [
         [0x00, 0x00, 0x00, 0x08, 0x12, 0x34, 0x56, 0x04, 0, 0, 0, 0x48, 0, 0, 0, 0],
         [1, 2, 3, 4, 5, 6, 7, 8, 0xa1, 0xb2, 0xc3, 0xd4, 0, 0, 0, 0],
@@ -118,12 +120,12 @@ fn immediate_invalidate_read_and_nop() {
 }
 
 #[test]
-fn inline_data_starts_behind_its_length() {
+fn inline_data_starts_after_its_length() {
     let mut bench = Bench::new(Service::Rc, 8, 0, 0);
     let data: vec::Vec<u8> = (1..=40).collect();
     bench.qp.post_inline(SendOp::Send, &data, 0, SendFlags::SIGNALED).expect("room");
     let wqe = bench.sq(0, 64);
-    assert_eq!(wqe[7], 4, "control and 44 bytes in three units");
+    assert_eq!(wqe[7], 4, "control and 44 bytes in three octowords");
     assert_eq!(wqe[16..20], [0x80, 0, 0, 40]);
     assert_eq!(wqe[20..60], data);
     assert_eq!(wqe[60..], [0; 4]);
@@ -163,17 +165,17 @@ fn datagrams_carry_their_address() {
 #[test]
 fn work_requests_wrap_at_the_end_of_the_ring() {
     let mut bench = Bench::new(Service::Rc, 2, 0, 0);
-    assert_eq!(bench.geometry.sq_bytes, 256, "two of 96 bytes in blocks of 64");
+    assert_eq!(bench.geometry.sq_bytes, 256, "two of 96 bytes in wqebbs of 64");
     bench.qp.post_send(SendOp::Send, &[], 1, SendFlags::SIGNALED).expect("room");
     let four = [sge(1, 1), sge(2, 2), sge(3, 3), sge(4, 4)];
     bench.qp.post_send(SendOp::Send, &four, 2, SendFlags::SIGNALED).expect("room");
     let done = bench.completion(0, QPN, 1);
-    assert_eq!(bench.qp.retire(&done), Some(2));
+    assert_eq!(id(bench.qp.retire(&done)), Some(2));
     bench.qp.post_send(SendOp::Send, &four, 3, SendFlags::SIGNALED).expect("room");
     let (end, start) = (bench.sq(3, 64), bench.sq(0, 16));
     assert_eq!(end[..8], [0, 0, 3, 0x0a, 0x12, 0x34, 0x56, 5]);
     assert_eq!(end[16 + 3], 1);
-    assert_eq!(start[3], 4, "the last piece is at the start");
+    assert_eq!(start[3], 4, "the last SGE is at the start");
     bench.qp.ring();
     assert_eq!(bench.record(1), 5);
     assert_eq!(bench.bar.take(), [(DOORBELL, 0x0000_030a_1234_5605)]);
@@ -182,7 +184,7 @@ fn work_requests_wrap_at_the_end_of_the_ring() {
 #[test]
 fn receives_end_with_a_terminator() {
     let mut bench = Bench::new(Service::Rc, 1, 4, 0);
-    assert_eq!(bench.geometry.rq_bytes, 4 * 64, "three pieces take a stride of four");
+    assert_eq!(bench.geometry.rq_bytes, 4 * 64, "three sges take a stride of four");
     bench.qp.post_recv(&[sge(0x5000, 100), sge(0, 0), sge(0x6000, 50)], 11).expect("room");
     let golden = [
         [0, 0, 0, 100, 0x11, 0x22, 0x33, 0x44, 0, 0, 0, 0, 0, 0, 0x50, 0],
@@ -192,18 +194,18 @@ fn receives_end_with_a_terminator() {
     assert_eq!(bytes(bench.memory, 0, 48), golden.concat());
     assert_eq!(bench.record(0), 1, "a receive is posted when its record says so");
     assert_eq!(bench.bar.take(), [], "there is no doorbell for receives");
-    for cookie in 12..15 {
-        bench.qp.post_recv(&[sge(1, 1)], cookie).expect("room");
+    for wr_id in 12..15 {
+        bench.qp.post_recv(&[sge(1, 1)], wr_id).expect("room");
     }
     assert_eq!(bench.qp.post_recv(&[], 15), Err(PostError::Full));
     assert_eq!(bench.qp.post_recv(&[sge(1, 1); 4], 15), Err(PostError::TooManySges));
-    let mut pieces = [sge(0, 0); 3];
-    assert_eq!(bench.qp.posted_recv(0, &mut pieces), Some((2, Kept::from(11))));
-    assert_eq!(pieces, [sge(0x5000, 100), sge(0x6000, 50), sge(0, 0)]);
-    assert_eq!(bench.qp.posted_recv(3, &mut pieces), Some((1, Kept::from(14))));
-    assert_eq!(bench.qp.posted_recv(4, &mut pieces), None);
+    let mut sges = [sge(0, 0); 3];
+    assert_eq!(bench.qp.posted_recv(0, &mut sges), Some((2, WrId::from(11))));
+    assert_eq!(sges, [sge(0x5000, 100), sge(0x6000, 50), sge(0, 0)]);
+    assert_eq!(bench.qp.posted_recv(3, &mut sges), Some((1, WrId::from(14))));
+    assert_eq!(bench.qp.posted_recv(4, &mut sges), None);
     let first = bench.completion(2, QPN, 0);
-    assert_eq!(bench.qp.retire(&first), Some(11));
+    assert_eq!(id(bench.qp.retire(&first)), Some(11));
     let long = sge(1, 0x8000_0000);
     assert_eq!(bench.qp.post_recv(&[long], 15), Err(PostError::TooLong));
     assert_eq!(bench.qp.post_send(SendOp::Send, &[long], 15, SendFlags::SIGNALED), Err(PostError::TooLong));
@@ -235,76 +237,91 @@ fn blueflame_alternates_halves_and_falls_back() {
 fn impossible_completions_retire_nothing() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
     let five = [sge(1, 1); 4];
-    for cookie in 0..3 {
-        bench.qp.post_send(SendOp::Send, &five, cookie, SendFlags::SIGNALED).expect("room");
-        bench.qp.post_recv(&[sge(1, 1)], 100 + cookie).expect("room");
+    for wr_id in 0..3 {
+        bench.qp.post_send(SendOp::Send, &five, wr_id, SendFlags::SIGNALED).expect("room");
+        bench.qp.post_recv(&[sge(1, 1)], 100 + wr_id).expect("room");
     }
     // Another QP; the middle of a work request; what was not posted; a receive out of order.
     for (opcode, qpn, counter) in [(0, QPN + 1, 0), (0, QPN, 1), (0, QPN, 6), (13, QPN, 0xffff), (2, QPN, 1)]
     {
         let wrong = bench.completion(opcode, qpn, counter);
-        assert_eq!(bench.qp.retire(&wrong), None, "{opcode} {qpn:#x} {counter}");
+        assert_eq!(id(bench.qp.retire(&wrong)), None, "{opcode} {qpn:#x} {counter}");
     }
     assert_eq!(bench.qp.spurious_completions(), 5);
     let last = bench.completion(0, QPN, 4);
-    assert_eq!(bench.qp.retire(&last), Some(2), "earlier ones go with it");
+    assert_eq!(id(bench.qp.retire(&last)), Some(2), "earlier ones go with it");
     assert_eq!(bench.qp.send_outstanding(), 0);
-    assert_eq!(bench.qp.retire(&last), None, "only once");
-    for cookie in 100..103 {
-        let flushed = bench.completion(14, QPN, cookie as u16 - 100);
-        assert_eq!(bench.qp.retire(&flushed), Some(cookie));
+    assert_eq!(id(bench.qp.retire(&last)), None, "only once");
+    for wr_id in 100..103 {
+        let flushed = bench.completion(14, QPN, wr_id as u16 - 100);
+        assert_eq!(id(bench.qp.retire(&flushed)), Some(wr_id));
     }
     let more = bench.completion(2, QPN, 3);
-    assert_eq!(bench.qp.retire(&more), None);
+    assert_eq!(id(bench.qp.retire(&more)), None);
 }
 
 #[test]
-fn what_is_kept_comes_back() {
+fn wr_ids_and_tags_come_back() {
     let mut bench = Bench::new(Service::Rc, 8, 8, 0);
-    let kept = |n: u64| Kept { cookie: n, note: !n << 8 };
+    let name = |n: u64| WrId { id: n, tag: !n << 8 };
     let five = [sge(1, 1); 4];
     for n in 0..4 {
-        let pieces = if n % 2 == 0 { &five[..] } else { &five[..1] };
-        bench.qp.post_send(SendOp::Send, pieces, kept(n), SendFlags::empty()).expect("room");
-        bench.qp.post_recv(&five[..1], kept(100 + n)).expect("room");
+        let sges = if n % 2 == 0 { &five[..] } else { &five[..1] };
+        bench.qp.post_send(SendOp::Send, sges, name(n), SendFlags::empty()).expect("room");
+        bench.qp.post_recv(&five[..1], name(100 + n)).expect("room");
     }
-    // They begin at blocks 0, 2, 3, 5.
+    // They begin at WQEBBs 0, 2, 3, 5.
     assert_eq!(bench.qp.send_end(), 6);
     let third = bench.completion(0, QPN, 3);
-    assert_eq!((bench.qp.kept(&third), bench.qp.end_of(&third)), (Some(kept(2)), Some(5)));
-    let plain = bench.sent(3);
-    assert_eq!(bench.qp.retire_oldest(&plain, |_| true), None, "not the oldest");
-    assert_eq!(bench.qp.retire_kept(&third), Some(Retired { kept: kept(2), count: 3 }));
-    assert_eq!((bench.qp.kept(&third), bench.qp.end_of(&third)), (None, None));
-    let plain = bench.sent(5);
-    assert_eq!(bench.qp.retire_oldest(&plain, |at| at != kept(3)), None, "not wanted");
-    assert_eq!(bench.qp.retire_oldest(&plain, |at| at == kept(3)), Some(kept(3)));
-    assert_eq!(bench.qp.retire_oldest(&plain, |_| true), None, "only once");
-    assert_eq!((bench.qp.send_outstanding(), bench.qp.take_send()), (0, None));
-    bench.qp.post_send(SendOp::Send, &five, kept(4), SendFlags::empty()).expect("room");
-    assert_eq!((bench.qp.take_send(), bench.qp.take_send()), (Some(kept(4)), None));
+    assert_eq!((bench.qp.peek(&third), bench.qp.end_of(&third)), (Some(name(2)), Some(5)));
+    let retired = bench.qp.retire(&third).expect("outstanding");
+    assert_eq!((retired.wr_id(), retired.count()), (name(2), 3));
+    assert_eq!((bench.qp.peek(&third), bench.qp.end_of(&third)), (None, None));
+    let fourth = bench.completion(0, QPN, 5);
+    let retired = bench.qp.retire(&fourth).expect("outstanding");
+    assert_eq!((retired.wr_id(), retired.count()), (name(3), 1));
+    assert_eq!((bench.qp.retire(&fourth), bench.qp.spurious_completions()), (None, 1), "only once");
+    assert_eq!((bench.qp.send_outstanding(), bench.qp.flush_next(WorkQueue::Send)), (0, None));
+    bench.qp.post_send(SendOp::Send, &five, name(4), SendFlags::empty()).expect("room");
+    assert_eq!(bench.qp.flush_next(WorkQueue::Send), Some(name(4)));
+    assert_eq!(bench.qp.flush_next(WorkQueue::Send), None);
     let received = bench.completion(2, QPN, 0);
-    assert_eq!(bench.qp.retire_kept(&received), Some(Retired { kept: kept(100), count: 1 }));
-    assert_eq!((0..4).map(|_| bench.qp.take_recv()).last(), Some(None));
-    assert_eq!((bench.qp.receive_outstanding(), bench.qp.spurious_completions()), (0, 0));
+    let retired = bench.qp.retire(&received).expect("outstanding");
+    assert_eq!((retired.wr_id(), retired.count()), (name(100), 1));
+    assert_eq!((0..4).map(|_| bench.qp.flush_next(WorkQueue::Receive)).last(), Some(None));
+    assert_eq!((bench.qp.receive_outstanding(), bench.qp.spurious_completions()), (0, 1));
 }
 
 #[test]
-fn a_device_that_is_gone_is_not_written_to_plainly() {
-    let mut bench = Bench::new(Service::Rc, 8, 0, 0);
-    let remote = || (0x100, RKey::new(5));
-    assert!(bench.qp.write_plain(remote, sge(0x10, 64), Kept::from(1)));
-    assert_eq!(bench.bar.take().len(), 1);
-    bench.qp.refuse_plain();
-    assert!(!bench.qp.write_plain(remote, sge(0x10, 64), Kept::from(2)));
-    assert!(bench.bar.take().is_empty());
-    assert_eq!((bench.qp.take_send(), bench.qp.take_send()), (Some(Kept::from(1)), None));
+fn completions_say_what_happened() {
+    let mut bench = Bench::new(Service::Rc, 8, 8, 0);
+    bench.qp.post_send(SendOp::Send, &[sge(1, 1)], 1, SendFlags::SIGNALED).expect("room");
+    let sent = bench.completion(0, 0x0a00_0000 | QPN, 0);
+    let sent = bench.qp.retire(&sent).expect("outstanding");
+    let opcode = mlx5_prm::datapath::SendOpcode::SEND;
+    assert_eq!(sent, Completion::Sent(Sent { wr_id: 1.into(), opcode, length: 0, count: 1 }));
+    let opcodes = [
+        ReceiveOpcode::WriteImm(0),
+        ReceiveOpcode::Send,
+        ReceiveOpcode::SendImm(0),
+        ReceiveOpcode::SendInval(RKey::new(0)),
+    ];
+    for (at, opcode) in opcodes.into_iter().enumerate() {
+        bench.qp.post_recv(&[sge(1, 1)], 7).expect("room");
+        let cqe = bench.completion(1 + at as u8, QPN, at as u16);
+        let received = Received { wr_id: 7.into(), opcode, length: 0 };
+        assert_eq!(bench.qp.retire(&cqe), Some(Completion::Received(received)));
+    }
+    bench.qp.post_recv(&[sge(1, 1)], 8).expect("room");
+    let cqe = bench.completion(14, QPN, 4);
+    let Some(Completion::Failed(failed)) = bench.qp.retire(&cqe) else { panic!("it failed") };
+    assert_eq!((failed.wr_id, failed.queue, failed.count), (8.into(), WorkQueue::Receive, 1));
 }
 
 #[test]
 fn impossible_sizes_are_refused() {
     assert!(QpGeometry::new(1 << 16, 0, 6, 1).is_none());
-    assert!(QpGeometry::new(1 << 14, 0, 16, 1).is_none(), "blocks, not requests, are counted in 16 bits");
+    assert!(QpGeometry::new(1 << 14, 0, 16, 1).is_none(), "wqebbs, not requests, are counted in 16 bits");
     assert!(QpGeometry::new(0, 1 << 16, 6, 1).is_none());
     assert!(QpGeometry::new(u32::MAX, u32::MAX, usize::MAX, u32::MAX).is_none());
     assert_eq!(QpGeometry::new(0, 0, 6, 1).map(|g| g.ring_bytes()), Some(0));
@@ -312,57 +329,56 @@ fn impossible_sizes_are_refused() {
 }
 
 proptest! {
-    /// Posts of any size, completions of any of them (signalled or not), over many laps of ring and counters: cookies come back
+    /// Posts of any size, completions of any of them (signalled or not), over many laps of ring and counters: wr_ids come back
     /// in order, nothing overlaps, and the device can read every control segment where the index says.
     #[test]
-    fn cookies_come_back_in_order(ops in prop::collection::vec((0u8..3, 0usize..5, 0usize..4), 0..400), start in 0u16..=u16::MAX) {
+    fn wr_ids_come_back_in_order(ops in prop::collection::vec((0u8..3, 0usize..5, 0usize..4), 0..400), start in 0u16..=u16::MAX) {
         let mut bench = Bench::new(Service::Rc, 6, 4, 0);
-        let blocks = 1usize << bench.geometry.log_sq_size;
+        let wqebbs = 1usize << bench.geometry.log_sq_size;
         // As if the counters had run for a while.
-        let sq = &mut bench.qp.sq;
-        (sq.head, sq.end, sq.rung) = (start, start.wrapping_add(sq.size), start);
+        bench.qp.sq.start_at(start);
         if let Some(rq) = &mut bench.qp.rq {
             (rq.head, rq.tail) = (start, start);
         }
         let mut sends: VecDeque<(u64, u16)> = VecDeque::new();
         let mut receives: VecDeque<(u64, u16)> = VecDeque::new();
-        let (mut head, mut free, mut received) = (start, blocks, start);
-        for (step, (op, pieces, pick)) in ops.into_iter().enumerate() {
-            let cookie = step as u64 * 3 + 1;
+        let (mut head, mut free, mut received) = (start, wqebbs, start);
+        for (step, (op, sges, pick)) in ops.into_iter().enumerate() {
+            let wr_id = step as u64 * 3 + 1;
             match op {
                 0 => {
-                    let need = (1 + pieces).div_ceil(4);
-                    let list = vec![sge(step as u64, 1); pieces];
-                    let result = bench.qp.post_send(SendOp::Send, &list, cookie, SendFlags::SIGNALED);
+                    let need = (1 + sges).div_ceil(4);
+                    let list = vec![sge(step as u64, 1); sges];
+                    let result = bench.qp.post_send(SendOp::Send, &list, wr_id, SendFlags::SIGNALED);
                     prop_assert_eq!(result.is_ok(), need <= free);
                     if result.is_ok() {
-                        let ctrl = bench.sq(usize::from(head) % blocks, 16);
+                        let ctrl = bench.sq(usize::from(head) % wqebbs, 16);
                         prop_assert_eq!(wqe_ctrl_seg::wqe_index.get(&ctrl), u64::from(head));
-                        prop_assert_eq!(wqe_ctrl_seg::ds.get(&ctrl), 1 + pieces as u64);
-                        sends.push_back((cookie, head));
+                        prop_assert_eq!(wqe_ctrl_seg::ds.get(&ctrl), 1 + sges as u64);
+                        sends.push_back((wr_id, head));
                         head = head.wrapping_add(need as u16);
                         free -= need;
                     }
                 }
                 1 if !sends.is_empty() => {
                     let pick = pick % sends.len();
-                    let (cookie, index) = sends[pick];
+                    let (wr_id, index) = sends[pick];
                     sends.drain(..=pick);
-                    let done = bench.sent(index);
-                    prop_assert_eq!(bench.qp.retire_send(&done), Some(cookie));
+                    let done = bench.completion(0, QPN, index);
+                    prop_assert_eq!(id(bench.qp.retire(&done)), Some(wr_id));
                     let tail = sends.front().map_or(head, |s| s.1);
-                    free = blocks - usize::from(head.wrapping_sub(tail));
-                    prop_assert_eq!(usize::from(bench.qp.send_outstanding()), blocks - free);
+                    free = wqebbs - usize::from(head.wrapping_sub(tail));
+                    prop_assert_eq!(usize::from(bench.qp.send_outstanding()), wqebbs - free);
                 }
                 _ => {
-                    if bench.qp.post_recv(&[sge(1, 1)], cookie).is_ok() {
-                        receives.push_back((cookie, received));
+                    if bench.qp.post_recv(&[sge(1, 1)], wr_id).is_ok() {
+                        receives.push_back((wr_id, received));
                         received = received.wrapping_add(1);
                     } else {
                         prop_assert_eq!(receives.len(), 4);
-                        if let Some((cookie, index)) = receives.pop_front() {
+                        if let Some((wr_id, index)) = receives.pop_front() {
                             let done = bench.completion(2, QPN, index);
-                            prop_assert_eq!(bench.qp.retire(&done), Some(cookie));
+                            prop_assert_eq!(id(bench.qp.retire(&done)), Some(wr_id));
                         }
                     }
                 }

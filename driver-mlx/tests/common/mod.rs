@@ -3,7 +3,7 @@
 
 pub mod node;
 
-use driver_mlx::{Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, MapError, Platform};
+use driver_mlx::{Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, HostRegion, MapError, Platform};
 use hca_model::fabric::{Fabric, FabricConfig, PortIndex};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
 use std::cell::{Cell, RefCell};
@@ -190,7 +190,7 @@ impl World {
     /// Brings the HCA of a node up.
     pub fn bring_up(self: &Rc<Self>, node: usize, config: &Config) -> Result<Driver, Error> {
         let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
-        Hca::bring_up(self.platform(node), self.region(node), storage.parts(), config)
+        Hca::bring_up(self.platform(node), self.region(node), host_region(), storage.parts(), config)
     }
 
     /// As [`World::bring_up`], and waits for the subnet manager.
@@ -204,6 +204,11 @@ impl World {
         }
         panic!("the port does not become active");
     }
+}
+
+/// Memory for what a driver remembers of its work requests.
+pub fn host_region() -> HostRegion {
+    HostRegion::from_static(Box::leak(vec![0; 1 << 17].into_boxed_slice())).expect("large enough")
 }
 
 /// The driver on the model.

@@ -2,8 +2,8 @@
 
 use super::{Driver, ModelBar, World};
 use driver_mlx::{
-    Access, Base, Completion, CompletionKind, Cq, CqConfig, DmaBuffer, InitParams, MemoryRegion, Mtu, Path,
-    Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, ServiceLevel, Sge,
+    Access, Base, Completion, CompletionKind, Cq, CqConfig, Cqe, DmaBuffer, InitParams, MemoryRegion, Mtu,
+    Path, Pd, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
@@ -23,6 +23,11 @@ pub struct Node {
 pub const MEMORY: usize = 1 << 20;
 /// Every right.
 pub const ALL: Access = Access::all();
+
+/// The `wr_id` of what was retired.
+pub fn id(retired: Option<Completion>) -> Option<u64> {
+    retired.map(|completion| completion.wr_id().id)
+}
 
 /// The byte that `sender` puts at `at` in message `message`.
 pub fn pattern(sender: u8, message: u32, at: usize) -> u8 {
@@ -67,7 +72,7 @@ impl Node {
     }
 
     /// The next completion, which must come.
-    pub fn completion(&mut self, world: &Rc<World>) -> Completion {
+    pub fn completion(&mut self, world: &Rc<World>) -> Cqe {
         for _ in 0..20_000 {
             if let Some(completion) = self.cq.poll().expect("sound") {
                 return completion;
@@ -78,11 +83,11 @@ impl Node {
     }
 
     /// The next completion, which must be of this kind, and its cookie.
-    pub fn expect(&mut self, world: &Rc<World>, kind: CompletionKind) -> (Completion, u64) {
+    pub fn expect(&mut self, world: &Rc<World>, kind: CompletionKind) -> (Cqe, u64) {
         let completion = self.completion(world);
         assert_eq!(completion.kind(), kind, "{completion:?}");
-        let cookie = self.qp.retire(&completion).expect("of ours");
-        (completion, cookie)
+        let retired = self.qp.retire(&completion).expect("of ours");
+        (completion, retired.wr_id().id)
     }
 
     pub fn init(&mut self) {

@@ -80,10 +80,10 @@ impl From<Error> for Failure {
 }
 
 fn up_and_down(hardware: &mut Hardware) -> Result<(), Failure> {
-    let region = hardware.region().map_err(Failure::Platform)?;
+    let (region, host) = hardware.memory().map_err(Failure::Platform)?;
     let mut storage = STORAGE.lock();
     let start = clock::now();
-    let mut hca = Hca::bring_up(hardware.platform, region, storage.parts(), &CONFIG)?;
+    let mut hca = Hca::bring_up(hardware.platform, region, host, storage.parts(), &CONFIG)?;
     let up = clock::now();
     for time in hca.steps() {
         println!("@step name={} us={}", time.step.name(), time.took / 1000);

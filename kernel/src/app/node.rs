@@ -175,7 +175,7 @@ fn life(
     node: &Node,
     work: impl FnOnce(&mut Adapter<'_, BareMetal>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let region = hardware.region().map_err(Failure::Platform)?;
+    let (region, host) = hardware.memory().map_err(Failure::Platform)?;
     let mut tables = TABLES.lock();
     let config = AdapterConfig::new(ADAPTER, node.ip.into(), &node.neighbours, machine.identity.seed);
     let config = AdapterConfig {
@@ -187,7 +187,7 @@ fn life(
     };
     let start = clock::now();
     let mut adapter =
-        Adapter::open(hardware.platform, region, tables.parts(), &config).map_err(Failure::Open)?;
+        Adapter::open(hardware.platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
     for time in adapter.hca().steps() {
         println!("@step name={} us={}", time.step.name(), time.took / 1000);
     }

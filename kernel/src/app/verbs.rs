@@ -129,9 +129,9 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
 }
 
 fn node_life(hardware: &mut Hardware, node: &Node) -> Result<(), Failure> {
-    let region = hardware.region().map_err(Failure::Platform)?;
+    let (region, host) = hardware.memory().map_err(Failure::Platform)?;
     let mut storage = STORAGE.lock();
-    let mut hca = Hca::bring_up(hardware.platform, region, storage.parts(), &HCA)?;
+    let mut hca = Hca::bring_up(hardware.platform, region, host, storage.parts(), &HCA)?;
     let outcome = verbs(&mut hca, node);
     let outcome = match hca.fatal() {
         Some(cause) => Err(Failure::Hca(Error::Fatal(cause))),

@@ -75,7 +75,8 @@ pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
             AdapterConfig::new("ib0", address(node), neighbours, u128::from(seed) << 8 | node as u128);
         let tables = Box::leak(Box::new(Tables::new()));
         node = other;
-        Adapter::open(BenchPlatform::new(platform), region, tables.parts(), &config).expect("opens")
+        Adapter::open(BenchPlatform::new(platform), region, harness::host_region(), tables.parts(), &config)
+            .expect("opens")
     })
 }
 

@@ -3,13 +3,16 @@
 use crate::OPERATIONS;
 use crate::platform::{BenchBar, BenchPlatform};
 use driver_mlx::{
-    Access, Base, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion, Mtu, Path,
-    PostError, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Base, Completion, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion,
+    Mtu, Path, PostError, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel,
+    Sge,
 };
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 
 const LEN: usize = 64;
+/// Posts under one doorbell.
+const BATCH: usize = 32;
 /// Blocks of 4 KiB of a node's memory: for a thousand queue pairs.
 const BLOCKS: usize = 16384;
 
@@ -25,19 +28,69 @@ fn measured_driver_post_write(
     Ok(())
 }
 
-/// The cookie of the next work request that is done, as a consumer of many queue pairs finds it.
+/// Writes each SGE to the peer's memory, one after the other.
 #[inline(never)]
-fn measured_driver_poll(cq: &mut Cq<BenchBar>, qps: &mut [Qp<BenchBar>]) -> Option<u64> {
-    let Some(completion) = cq.poll_send() else { return poll_other(cq, qps) };
-    qps.get_mut(completion.user_index() as usize)?.retire_send(&completion)
+fn measured_driver_post_batch(
+    qp: &mut Qp<BenchBar>,
+    mut raddr: u64,
+    rkey: RKey,
+    sges: &[Sge],
+    mut wr_id: u64,
+) -> Result<(), PostError> {
+    for sge in sges {
+        let op = SendOp::Write { raddr, rkey };
+        qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::SIGNALED)?;
+        raddr += u64::from(sge.length);
+        wr_id += 1;
+    }
+    qp.ring();
+    Ok(())
 }
 
-/// Receives and failures, which this program does not expect.
 #[inline(never)]
-fn poll_other(cq: &mut Cq<BenchBar>, qps: &mut [Qp<BenchBar>]) -> Option<u64> {
-    let completion = cq.poll().expect("a valid completion")?;
-    assert_eq!(completion.error(), None);
-    qps.get_mut(completion.user_index() as usize)?.retire(&completion)
+fn measured_driver_post_gather(
+    qp: &mut Qp<BenchBar>,
+    op: SendOp,
+    sges: &[Sge; 4],
+    wr_id: u64,
+) -> Result<(), PostError> {
+    qp.post_send(op, sges, wr_id, SendFlags::SIGNALED)?;
+    qp.ring();
+    Ok(())
+}
+
+#[inline(never)]
+fn measured_driver_post_inline(
+    qp: &mut Qp<BenchBar>,
+    op: SendOp,
+    data: &[u8; LEN],
+    wr_id: u64,
+) -> Result<(), PostError> {
+    qp.post_inline(op, data, wr_id, SendFlags::SIGNALED)?;
+    qp.ring();
+    Ok(())
+}
+
+#[inline(never)]
+fn measured_driver_post_unsignalled(
+    qp: &mut Qp<BenchBar>,
+    op: SendOp,
+    sge: &Sge,
+    wr_id: u64,
+) -> Result<(), PostError> {
+    qp.post_send(op, std::slice::from_ref(sge), wr_id, SendFlags::empty())?;
+    qp.ring();
+    Ok(())
+}
+
+/// The `wr_id` of the next request that is done, as a consumer of many queue pairs finds it.
+#[inline(never)]
+fn measured_driver_poll(cq: &mut Cq<BenchBar>, qps: &mut [Qp<BenchBar>]) -> Option<u64> {
+    let Ok(Some(cqe)) = cq.poll() else { return None };
+    match qps.get_mut(cqe.user_index() as usize)?.retire(&cqe) {
+        Some(Completion::Sent(sent)) => Some(sent.wr_id.id),
+        _ => None,
+    }
 }
 
 struct Node {
@@ -52,8 +105,14 @@ struct Node {
 impl Node {
     fn new(platform: BenchPlatform, region: driver_mlx::DmaRegion, handles: usize) -> Self {
         let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
-        let mut hca =
-            Hca::bring_up(platform.clone(), region, storage.parts(), &Config::DEFAULT).expect("comes up");
+        let mut hca = Hca::bring_up(
+            platform.clone(),
+            region,
+            harness::host_region(),
+            storage.parts(),
+            &Config::DEFAULT,
+        )
+        .expect("comes up");
         while hca.port().expect("port").state != LinkState::Active {
             platform.settle();
         }
@@ -61,11 +120,16 @@ impl Node {
         let memory = hca.alloc(handles * LEN, 4096).expect("memory");
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
-        let cq = hca.create_cq(&CqConfig { entries: 2 * handles as u32, eq: 0 }).expect("CQ");
+        let cq = hca
+            .create_cq(&CqConfig { entries: (BATCH * handles).min(OPERATIONS) as u32 + 64, eq: 0 })
+            .expect("CQ");
         let qps = (0..handles)
             .map(|index| {
-                let config =
-                    QpConfig { user_index: index as u32, max_send_sge: 1, ..QpConfig::rc(pd, cq.number()) };
+                let config = QpConfig {
+                    user_index: index as u32,
+                    max_inline: LEN as u32,
+                    ..QpConfig::rc(pd, cq.number())
+                };
                 let mut qp = hca.create_qp(&config).expect("QP");
                 let init = InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE };
                 hca.modify_to_init(&mut qp, &init).expect("INIT");
@@ -114,28 +178,105 @@ pub fn run(handles: usize) {
     near.connect(&mut far);
     far.connect(&mut near);
 
+    writes(&mut near, &far, handles);
+    batches(&mut near, &far, handles);
+    others(&mut near, &far, handles);
+}
+
+impl Node {
+    /// Memory of a handle, as this node's requests name it.
+    fn sge(&self, handle: usize, offset: usize, len: usize) -> Sge {
+        let address = self.key.address + (handle * LEN + offset) as u64;
+        Sge { address, length: len as u32, lkey: self.key.lkey }
+    }
+
+    /// A write to the memory of a handle, as the other node's requests name it.
+    fn write(&self, handle: usize) -> SendOp {
+        SendOp::Write { raddr: self.key.address + (handle * LEN) as u64, rkey: self.key.rkey }
+    }
+
+    /// Takes completions, outside the count, until there are none: the requests that are done.
+    fn drain(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(cqe) = self.cq.poll().expect("a valid completion") {
+            let retired = self.qps[cqe.user_index() as usize].retire(&cqe).expect("outstanding");
+            assert!(matches!(retired, Completion::Sent(_)), "{retired:?}");
+            done += usize::from(retired.count());
+        }
+        done
+    }
+}
+
+fn writes(near: &mut Node, far: &Node, handles: usize) {
     let mut done = 0;
     while done < OPERATIONS {
         let batch = handles.min(OPERATIONS - done);
         for handle in 0..batch {
             let word = (done + handle) as u64;
             near.memory.store_be64(handle * LEN, word).expect("inside");
-            let offset = (handle * LEN) as u64;
-            let sge = Sge { address: near.key.address + offset, length: LEN as u32, lkey: near.key.lkey };
-            let op = SendOp::Write { raddr: far.key.address + offset, rkey: far.key.rkey };
+            let (sge, op) = (near.sge(handle, 0, LEN), far.write(handle));
             measured_driver_post_write(&mut near.qps[handle], op, &sge, word).expect("posts");
             near.platform.ring();
         }
         near.platform.settle();
         let mut seen = vec![false; handles];
         for _ in 0..batch {
-            let cookie = measured_driver_poll(&mut near.cq, &mut near.qps).expect("a completion");
-            let handle = (cookie as usize).checked_sub(done).expect("one of this batch");
+            let wr_id = measured_driver_poll(&mut near.cq, &mut near.qps).expect("a completion");
+            let handle = (wr_id as usize).checked_sub(done).expect("one of this batch");
             assert!(!std::mem::replace(&mut seen[handle], true), "one each");
-            assert_eq!(far.memory.load_be64(handle * LEN), Ok(cookie));
+            assert_eq!(far.memory.load_be64(handle * LEN), Ok(wr_id));
             assert_eq!(near.qps[handle].send_outstanding(), 0);
         }
         assert!(seen[..batch].iter().all(|seen| *seen));
+        done += batch;
+    }
+}
+
+fn batches(near: &mut Node, far: &Node, handles: usize) {
+    let mut done = 0;
+    while done < OPERATIONS {
+        let before = done;
+        for handle in 0..handles {
+            let count = BATCH.min(OPERATIONS - done);
+            near.memory.store_be64(handle * LEN, !(done as u64)).expect("inside");
+            let sges = vec![near.sge(handle, 0, LEN / BATCH); count];
+            let (raddr, rkey) = (far.key.address + (handle * LEN) as u64, far.key.rkey);
+            measured_driver_post_batch(&mut near.qps[handle], raddr, rkey, &sges, done as u64)
+                .expect("posts");
+            near.platform.ring();
+            done += count;
+        }
+        near.platform.settle();
+        assert_eq!(near.drain(), done - before);
+        // Every SGE begins where the memory does, and is two bytes long.
+        let first = (!(before as u64) >> 48).wrapping_mul(0x0001_0001_0001_0001);
+        assert_eq!(far.memory.load_be64(0), Ok(first));
+    }
+}
+
+/// The reported rows: several SGEs, inline data, no completion.
+fn others(near: &mut Node, far: &Node, handles: usize) {
+    let mut done = 0;
+    while done < OPERATIONS {
+        let batch = handles.min(OPERATIONS - done);
+        for handle in 0..batch {
+            let word = !((done + handle) as u64) << 1;
+            near.memory.store_be64(handle * LEN, word).expect("inside");
+            let (op, whole) = (far.write(handle), near.sge(handle, 0, LEN));
+            let quarters = [0, 1, 2, 3].map(|n| near.sge(handle, n * LEN / 4, LEN / 4));
+            let mut data = [0; LEN];
+            data[..8].copy_from_slice(&word.to_be_bytes());
+            let qp = &mut near.qps[handle];
+            measured_driver_post_gather(qp, op, &quarters, word).expect("posts");
+            measured_driver_post_unsignalled(qp, op, &whole, word).expect("posts");
+            measured_driver_post_inline(qp, op, &data, word).expect("posts");
+            near.platform.ring();
+        }
+        near.platform.settle();
+        assert_eq!(near.drain(), 3 * batch);
+        for handle in 0..batch {
+            assert_eq!(far.memory.load_be64(handle * LEN), near.memory.load_be64(handle * LEN));
+        }
         done += batch;
     }
 }

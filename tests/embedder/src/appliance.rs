@@ -1,6 +1,6 @@
 //! Where the appliance runs: its registers, memory, clock and interrupts. This is all that an embedder writes.
 
-use driver_mlx::{Bar, DmaRegion, DmaSlice, MapError, Platform};
+use driver_mlx::{Bar, DmaRegion, DmaSlice, HostRegion, MapError, Platform};
 use hca_model::bar::{BAR0_SIZE, BarPort};
 use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
@@ -12,6 +12,8 @@ use std::time::Instant;
 
 /// Bytes of DMA memory.
 pub const MEMORY: usize = 16 << 20;
+/// Bytes of the memory that stays on this side.
+const HOST_MEMORY: usize = MEMORY / 16;
 /// Where the device sees it.
 const DEVICE_ADDRESS: u64 = 0x4000_0000;
 
@@ -45,8 +47,8 @@ pub struct Appliance {
 }
 
 impl Appliance {
-    /// An appliance with one HCA, and the memory to share with it.
-    pub fn new() -> (Self, DmaRegion) {
+    /// An appliance with one HCA, the memory to share with it, and the driver's own.
+    pub fn new() -> (Self, DmaRegion, HostRegion) {
         let layout = Layout::from_size_align(MEMORY, 4096).expect("a power of two");
         // SAFETY: the layout's size is not 0.
         let va = unsafe { alloc_zeroed(layout) };
@@ -66,7 +68,8 @@ impl Appliance {
         let bus = Bus { memory: Ram(ram), pending: Pending(Cell::new(false)) };
         let appliance =
             Self { registers, started: Instant::now(), world: RefCell::new(world), bus: RefCell::new(bus) };
-        (appliance, region)
+        let host = Box::leak(vec![0; HOST_MEMORY / 8].into_boxed_slice());
+        (appliance, region, HostRegion::from_static(host).expect("large enough"))
     }
 
     /// GUID of the HCA's port; hardware has it printed on it.

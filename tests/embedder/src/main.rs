@@ -31,12 +31,12 @@ fn main() {
 /// Everything that can go wrong, as text for whoever starts the appliance.
 fn run() -> Result<(), String> {
     let dat = |error: DatReturn| error.to_string();
-    let (appliance, region) = Appliance::new();
+    let (appliance, region, host) = Appliance::new();
     let mut tables = Box::new(Tables::new());
     // Who has which address; a larger appliance reads it from its configuration.
     let neighbours = [(ADDRESS, Gid::new(Gid::DEFAULT_PREFIX, appliance.port_guid()))];
     let config = AdapterConfig::new("ib0", ADDRESS, &neighbours, appliance.entropy());
-    let mut adapter = Adapter::open(appliance, region, tables.parts(), &config)
+    let mut adapter = Adapter::open(appliance, region, host, tables.parts(), &config)
         .map_err(|error: OpenError| error.to_string())?;
     println!("port active, MTU {}", adapter.mtu());
 

@@ -1,7 +1,7 @@
 //! The board: where its HCA's registers and the DMA memory lie, and its clock.
 
 use core::ptr::NonNull;
-use driver_mlx::{DmaRegion, MapError, MmioBar, Platform};
+use driver_mlx::{DmaRegion, HostRegion, MapError, MmioBar, Platform};
 
 /// BAR0, as the board's firmware placed it, mapped one to one and uncached.
 const BAR0: usize = 0x8_0000_0000;
@@ -10,16 +10,23 @@ const BAR0_LEN: usize = 32 << 20;
 const DMA: usize = 0x1000_0000;
 /// Its length in bytes.
 pub const DMA_LEN: usize = 64 << 20;
+/// Memory after it that stays on this side.
+const HOST_LEN: usize = 4 << 20;
 
 /// The board.
 #[derive(Clone, Copy)]
 pub struct Board;
 
 impl Board {
-    /// The DMA memory, for the one adapter of the board.
-    pub fn region(&self) -> Option<DmaRegion> {
+    /// The DMA memory and the driver's own, for the one adapter of the board.
+    pub fn memory(&self) -> Option<(DmaRegion, HostRegion)> {
         // SAFETY: the board's linker map leaves this memory to the HCA alone, and this is called once.
-        unsafe { DmaRegion::new(core::ptr::with_exposed_provenance_mut(DMA), DMA as u64, DMA_LEN) }
+        let region =
+            unsafe { DmaRegion::new(core::ptr::with_exposed_provenance_mut(DMA), DMA as u64, DMA_LEN) };
+        // SAFETY: as above; it follows the DMA memory, and the HCA does not reach it.
+        let host =
+            unsafe { HostRegion::new(core::ptr::with_exposed_provenance_mut(DMA + DMA_LEN), HOST_LEN) };
+        region.zip(host)
     }
 }
 

@@ -54,9 +54,9 @@ impl From<RdsError> for Error {
 pub fn serve(board: Board) -> Result<(), Error> {
     let mut tables = Tables::new();
     let mut sockets = RdsStorage::<2, 4, 256>::new();
-    let region = board.region().ok_or(Error::NoMemory)?;
+    let (region, host) = board.memory().ok_or(Error::NoMemory)?;
     let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now()));
-    let mut adapter = Adapter::open(board, region, tables.parts(), &config).map_err(Error::Open)?;
+    let mut adapter = Adapter::open(board, region, host, tables.parts(), &config).map_err(Error::Open)?;
     let mut rds = Rds::start(&mut adapter, sockets.parts(), RdsConfig::default())?;
     let socket = rds.bind(SocketAddr::new(ADDRESS.into(), RDS_PORT))?;
 

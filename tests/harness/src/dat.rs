@@ -77,7 +77,7 @@ pub fn boot(
         hca: HCA,
         ..AdapterConfig::new("ib0", address(node), crate::keep(neighbours), node_seed(seed, node))
     };
-    Adapter::open(platform, region, storage.parts(), &config)
+    Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)
 }
 
 /// What a loop around an adapter does at its end: asks to be woken by interrupts, and sleeps if there is nothing to do.

@@ -32,7 +32,7 @@ pub mod verbs;
 pub mod world;
 
 pub use kept::keep;
-pub use memory::Memory;
+pub use memory::{Memory, host_region};
 pub use node::Node;
 pub use platform::{ModelBar, ModelPlatform};
 pub use world::{Next, Stalled, Task, World, WorldConfig};

@@ -1,6 +1,6 @@
 //! A node's DMA region. The one place with unsafe code of this crate's library.
 
-use driver_mlx::{DmaRegion, DmaSlice};
+use driver_mlx::{DmaRegion, DmaSlice, HostRegion};
 use hca_model::{DmaFault, GuestMemory};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
@@ -16,6 +16,14 @@ const ALIGNMENT: usize = 1 << 21;
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     all: DmaSlice<'static>,
+}
+
+/// Memory for what a driver remembers of its work requests: enough for a thousand endpoints.
+#[must_use]
+pub fn host_region() -> HostRegion {
+    let words = Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice());
+    crate::kept::remember(words.as_mut_ptr());
+    HostRegion::from_static(words).expect("large enough")
 }
 
 impl Memory {

@@ -75,7 +75,7 @@ impl Net {
                     id: node as u8,
                     ..AdapterConfig::new("ib0", address(node), neighbours, seed)
                 };
-                match Adapter::open(platform, region, storage.parts(), &config) {
+                match Adapter::open(platform, region, crate::host_region(), storage.parts(), &config) {
                     Ok(adapter) => adapter,
                     Err(error) => panic!("node {node}: {error}; {:#?}", world.refusals(node)),
                 }

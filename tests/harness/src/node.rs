@@ -41,7 +41,8 @@ impl Node {
     pub fn bring_up_on(platform: ModelPlatform, region: DmaRegion, config: &Config) -> Result<Self, Error> {
         let index = platform.node();
         let storage = crate::keep(HcaStorage::<BLOCKS>::new());
-        Ok(Self { hca: Hca::bring_up(platform, region, storage.parts(), config)?, index })
+        let hca = Hca::bring_up(platform, region, crate::host_region(), storage.parts(), config)?;
+        Ok(Self { hca, index })
     }
 
     /// Waits until the subnet manager has made the port Active.

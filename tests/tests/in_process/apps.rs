@@ -296,7 +296,7 @@ fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
             ip: Some(IpConfig::DEFAULT),
             ..AdapterConfig::new("ib0", address(node), &[], 0x0a0a + node as u128)
         };
-        ModelAdapter::open(platform, region, storage.parts(), &config).expect("opens")
+        ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config).expect("opens")
     });
     let mut adapters: Vec<ModelAdapter> = open.collect();
     let end = world.now() + 60 * SECOND;

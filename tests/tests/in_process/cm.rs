@@ -75,7 +75,9 @@ impl Mesh {
             let storage: &'static mut Tables = Box::leak(Box::new(Tables::new()));
             let seed = u128::from(config.seed) << 64 | node as u128;
             let config = AdapterConfig { hca: HCA, ..AdapterConfig::new("ib0", address(node), all, seed) };
-            let mut adapter = Adapter::open(platform, region, storage.parts(), &config).expect("opens");
+            let mut adapter =
+                Adapter::open(platform, region, harness::host_region(), storage.parts(), &config)
+                    .expect("opens");
             let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
             let pz = adapter.pz_create(ia).expect("PZ");
             let connect_evd = adapter.evd_create(ia, 256, None, EvdFlags::CONNECTION).expect("EVD");

@@ -33,7 +33,7 @@ fn open(platform: ModelPlatform, region: DmaRegion) -> ModelAdapter {
         ip: Some(IpConfig { prefix_len: 16, ..IpConfig::DEFAULT }),
         ..AdapterConfig::new("ib0", address(node), &[], 0x1d_0000 + node as u128)
     };
-    ModelAdapter::open(platform, region, storage.parts(), &config).expect("opens")
+    ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config).expect("opens")
 }
 
 struct Nodes {

@@ -1,7 +1,7 @@
 //! The data path of the driver and the emulated HCA: reliable connections without a connection manager.
 
 use demo::Stream;
-use driver_mlx::{Completion, CompletionKind, Config, Mtu, PostError, QpState, RKey, SendFlags, SendOp};
+use driver_mlx::{CompletionKind, Config, Cqe, Mtu, PostError, QpState, RKey, SendFlags, SendOp};
 use harness::verbs::{Endpoint, Options, connect, wrong_key};
 use harness::{Node, World, WorldConfig};
 use hca_model::Profile;
@@ -46,7 +46,7 @@ impl Pair {
         Self::new(seed, Faults::default(), &Options::default())
     }
 
-    fn wait(&mut self, side: usize) -> Completion {
+    fn wait(&mut self, side: usize) -> Cqe {
         let platform = self.nodes[side].hca.platform().clone();
         self.ends[side].wait(&platform, 100 * SECOND)
     }
@@ -65,17 +65,17 @@ impl Pair {
     }
 
     /// The next completion is a success of this kind and for this cookie; gives its bytes.
-    fn expect(&mut self, side: usize, kind: CompletionKind, cookie: u64) -> Completion {
+    fn expect(&mut self, side: usize, kind: CompletionKind, cookie: u64) -> Cqe {
         let completion = self.wait(side);
         assert_eq!(completion.kind(), kind, "{completion:?}");
-        assert_eq!(self.ends[side].qp.retire(&completion), Some(cookie));
+        assert_eq!(self.ends[side].qp.retire(&completion).map(|done| done.wr_id().id), Some(cookie));
         completion
     }
 
     fn expect_error(&mut self, side: usize, syndrome: CqeSyndrome, cookie: u64) {
         let completion = self.wait(side);
         assert_eq!(completion.error().map(|error| error.syndrome), Some(syndrome), "{completion:?}");
-        assert_eq!(self.ends[side].qp.retire(&completion), Some(cookie));
+        assert_eq!(self.ends[side].qp.retire(&completion).map(|done| done.wr_id().id), Some(cookie));
     }
 
     fn fill(&self, side: usize, sequence: u64, offset: usize, len: usize) {
@@ -300,7 +300,7 @@ fn errors_are_named_and_both_queues_are_flushed() {
         .map(|_| {
             let completion = pair.wait(0);
             assert_eq!(completion.error().map(|e| e.syndrome), Some(CqeSyndrome::WR_FLUSH_ERR));
-            pair.ends[0].qp.retire(&completion).expect("its cookie")
+            pair.ends[0].qp.retire(&completion).expect("its wr_id").wr_id().id
         })
         .collect();
     flushed.sort_unstable();

@@ -1,8 +1,8 @@
 //! Queues and memory of one side, posting and completions.
 
 use driver_mlx::{
-    Access, Base, Completion, Cq, CqConfig, DmaBuffer, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd,
-    Platform, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+    Access, Base, Cq, CqConfig, Cqe, DmaBuffer, DmaSlice, Hca, InitParams, MemoryRegion, Path, Pd, Platform,
+    Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
 
 use super::address::Address;
@@ -241,7 +241,7 @@ impl<P: Platform> Endpoint<P> {
     }
 
     /// Takes a completion of the send queue.
-    pub(crate) fn sent(&mut self) -> Result<Option<Result<(), Completion>>, VerbsError> {
+    pub(crate) fn sent(&mut self) -> Result<Option<Result<(), Cqe>>, VerbsError> {
         let Some(completion) = self.send_cq.poll()? else { return Ok(None) };
         if self.qp.retire(&completion).is_none() {
             return Err(VerbsError::Protocol { during: None });
@@ -251,15 +251,15 @@ impl<P: Platform> Endpoint<P> {
     }
 
     /// Takes a completion of the receive queue.
-    pub(crate) fn arrived(&mut self) -> Result<Option<Result<Arrival, Completion>>, VerbsError> {
+    pub(crate) fn arrived(&mut self) -> Result<Option<Result<Arrival, Cqe>>, VerbsError> {
         let Some(completion) = self.recv_cq.poll()? else { return Ok(None) };
-        let Some(buffer) = self.qp.retire(&completion) else {
+        let Some(done) = self.qp.retire(&completion) else {
             return Err(VerbsError::Protocol { during: None });
         };
         if completion.error().is_some() {
             return Ok(Some(Err(completion)));
         }
-        Ok(Some(Ok(Arrival { buffer: buffer as usize, len: completion.byte_len() as usize })))
+        Ok(Some(Ok(Arrival { buffer: done.wr_id().id as usize, len: completion.byte_len() as usize })))
     }
 
     /// Asks for an interrupt at the next completion.

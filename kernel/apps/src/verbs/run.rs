@@ -1,6 +1,6 @@
 //! The order of things.
 
-use driver_mlx::{Completion, DmaSlice, Hca, Platform, Psn};
+use driver_mlx::{Cqe, DmaSlice, Hca, Platform, Psn};
 
 use super::address::Address;
 use super::agreement::{
@@ -204,7 +204,7 @@ impl<P: Platform> Verbs<P> {
         self.endpoint.close(hca)
     }
 
-    fn failed(&self, completion: &Completion) -> VerbsError {
+    fn failed(&self, completion: &Cqe) -> VerbsError {
         match completion.error() {
             Some(error) => VerbsError::Transfer { error, during: self.operation },
             None => self.out_of_turn(),

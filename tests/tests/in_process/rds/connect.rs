@@ -409,7 +409,10 @@ fn nobody_connects_in_anothers_name() {
             Box::leak(Box::new(AdapterStorage::<ModelBar, { 1 << 14 }, 64, 64, 128, 1024, 128>::new()));
         let neighbours = Box::leak(Box::new([(address(0), gid(0))]));
         let config = AdapterConfig { hca: dat::HCA, ..AdapterConfig::new("ib0", address(1), neighbours, 7) };
-        adapters.push(dat_nostd::Adapter::open(platform, region, storage.parts(), &config).expect("opens"));
+        adapters.push(
+            dat_nostd::Adapter::open(platform, region, harness::host_region(), storage.parts(), &config)
+                .expect("opens"),
+        );
     }
     let mut pair = Pair::on(world, adapters, 0, 2, RdsConfig::default());
     let good = ConnectData { source: address(1), ..pair.good() };

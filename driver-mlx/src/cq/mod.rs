@@ -1,0 +1,323 @@
+//! Completion queues: polling, looking ahead, arming.
+
+mod cqe;
+
+pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, Datagram};
+
+use crate::barrier;
+use crate::config::INLINE_RECEIVE;
+use crate::dma::DmaMemory;
+use crate::platform::Bar;
+use crate::ring::{DoorbellRecord, EntryRing};
+use crate::types::{CqNumber, QpNumber};
+use core::sync::atomic::{AtomicU64, Ordering};
+use cqe::Details;
+use mlx5_prm::datapath::{self, CqArm, CqeOpcode};
+use mlx5_prm::init_seg::uar;
+
+/// The consumer index is written back to memory after this many completions, or when the queue is found empty.
+const BATCH: u32 = EntryRing::BATCH;
+/// log2 of the ring that holds `entries` completions; `None` if there is no such ring.
+pub(crate) fn log_size_for(entries: u32) -> Option<u32> {
+    let ring = entries.max(1).checked_add(BATCH)?.checked_next_power_of_two()?;
+    Some(ring.ilog2().max(6))
+}
+
+/// Completions that fit a ring of `1 << log_size` entries: the device may be told of a batch too late.
+pub(crate) fn capacity(log_size: u32) -> u32 {
+    (1 << log_size) - BATCH
+}
+
+/// A completion queue. Owns all it needs to be polled and armed, apart from the [`Hca`](crate::Hca) that made it.
+#[derive(Debug)]
+pub struct Cq<B: Bar> {
+    ring: EntryRing,
+    /// The owner bit of the next entry once it is there.
+    owner: u8,
+    /// Consumer index of the ring's first entry, this lap: with the place in the ring all 32 bits; the device is told the low 24.
+    lap: u32,
+    recorded: u32,
+    record: DoorbellRecord,
+    bar: B,
+    /// Offset of the arm register in BAR0.
+    arm_register: usize,
+    arm_sn: u32,
+    number: CqNumber,
+    errors: u32,
+    /// Of the entry that was taken last, if it has any.
+    details: Details,
+    /// The ring, and the doorbell record.
+    pub(crate) memory: [DmaMemory; 2],
+}
+
+/// A ring of entries that the device has not written yet.
+pub(crate) fn empty_ring(memory: DmaMemory) -> Option<EntryRing> {
+    let mut ring = EntryRing::new(memory)?;
+    let mut words = [0; 8];
+    words[7] = u64::from(datapath::CQE_INIT_OP_OWN).to_be();
+    for index in 0..ring.len() {
+        ring.put(index, words);
+    }
+    barrier::publish();
+    Some(ring)
+}
+
+/// An entry as it lies in memory, with the owner bit as an entry at `index` of this ring has it.
+fn moved(entry: &[AtomicU64; 8], index: u32, ring: &EntryRing) -> [u64; 8] {
+    let mut words = [0; 8];
+    for (to, word) in words.iter_mut().zip(entry) {
+        *to = word.load(Ordering::Relaxed);
+    }
+    let owner = u64::from(index / ring.len()) & 1;
+    words[7] = (u64::from_be(words[7]) & !1 | owner).to_be();
+    words
+}
+
+impl<B: Bar> Cq<B> {
+    /// A queue over `memory`, which is all ring, and a doorbell record.
+    pub(crate) fn new(memory: DmaMemory, record: DmaMemory, bar: B, uar_offset: usize) -> Option<Self> {
+        let mut cq = Self {
+            ring: empty_ring(memory)?,
+            owner: 0,
+            lap: 0,
+            recorded: 0,
+            record: DoorbellRecord::new(record)?,
+            bar,
+            arm_register: uar_offset + uar::CQ_DOORBELL,
+            arm_sn: 0,
+            number: CqNumber::new(0),
+            errors: 0,
+            details: Details::default(),
+            memory: [memory, record],
+        };
+        cq.record.store_first(0);
+        cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);
+        barrier::publish();
+        Some(cq)
+    }
+
+    pub(crate) fn set_number(&mut self, number: CqNumber) {
+        self.number = number;
+    }
+
+    /// The queue's number.
+    #[inline]
+    pub fn number(&self) -> CqNumber {
+        self.number
+    }
+
+    /// Completions that fit at once.
+    pub fn capacity(&self) -> u32 {
+        self.ring.len() - BATCH
+    }
+
+    /// Impossible entries seen so far.
+    pub fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// Whether no completion is there now.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entry(self.ci()).is_none()
+    }
+
+    /// Consumer index.
+    #[inline(always)]
+    fn ci(&self) -> u32 {
+        self.lap.wrapping_add(self.ring.position())
+    }
+
+    /// The entry at `index`, with its last quadword in processor order, if the device has handed it over.
+    #[inline]
+    fn entry(&self, index: u32) -> Option<(&[AtomicU64; 8], u64)> {
+        let entry = self.ring.entry(index);
+        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        let lap = index / self.ring.len();
+        let ours = (tail as u32 ^ lap) & 1 == 0 && (tail as u8) >> 4 != CqeOpcode::INVALID.0;
+        ours.then_some((entry, tail))
+    }
+
+    /// Takes the next completion; `None` if there is none yet. One call consumes at most one entry.
+    ///
+    /// # Errors
+    /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
+    #[inline(always)]
+    pub fn poll(&mut self) -> Result<Option<Cqe>, CqError> {
+        let entry = self.ring.current();
+        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        let op_own = tail as u8;
+        // The success of a send queue has no bit set beside the owner's.
+        let at_28 = if op_own == self.owner {
+            barrier::acquire();
+            entry[5].load(Ordering::Relaxed)
+        } else {
+            if (op_own ^ self.owner) & 1 != 0 || op_own >> 4 == CqeOpcode::INVALID.0 {
+                return self.found_none();
+            }
+            if let Err(error) = cqe::check(op_own) {
+                return self.refuse(error);
+            }
+            barrier::acquire();
+            let [w00, w08, w10, w18, _, w28, w30, _] = entry;
+            let source = w18.load(Ordering::Relaxed);
+            // Messages of connected QPs have no source.
+            if source != 0 || datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
+                let [w00, w08, w10] = [w00, w08, w10].map(|word| word.load(Ordering::Relaxed));
+                self.details = Details([w00, w08, w10, source]);
+            }
+            let word = if cqe::is_failure(op_own) { w30 } else { w28 };
+            word.load(Ordering::Relaxed)
+        };
+        let at_20 = self.ring.current()[4].load(Ordering::Relaxed);
+        self.advance();
+        Ok(Some(Cqe { at_20, at_28, tail }))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn found_none(&mut self) -> Result<Option<Cqe>, CqError> {
+        if self.recorded != self.ci() {
+            self.acknowledge();
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&mut self, error: CqError) -> Result<Option<Cqe>, CqError> {
+        self.advance();
+        self.errors = self.errors.saturating_add(1);
+        Err(error)
+    }
+
+    /// Where the received datagram (UD, GSI) came from that [`Cq::poll`] took last.
+    pub fn datagram(&self) -> Datagram {
+        self.details.datagram()
+    }
+
+    /// The received bytes, if they are in `cqe`, the one that [`Cq::poll`] took last, instead of the posted memory, and how many they
+    /// are ([`QpConfig::inline_receive`](crate::QpConfig::inline_receive)).
+    pub fn inline_data(&self, cqe: &Cqe) -> Option<([u8; INLINE_RECEIVE], usize)> {
+        cqe.is_inline().then(|| (self.details.inline_data(), (cqe.byte_len() as usize).min(INLINE_RECEIVE)))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        if self.ring.step() {
+            if self.ring.position() == 0 {
+                self.lap = self.lap.wrapping_add(self.ring.len());
+                self.owner ^= 1;
+            }
+            self.acknowledge();
+        }
+    }
+
+    /// Goes on at consumer index `ci`.
+    fn seek(&mut self, ci: u32) {
+        self.ring.seek(ci);
+        self.lap = ci.wrapping_sub(self.ring.position());
+        self.owner = (ci / self.ring.len()) as u8 & 1;
+        self.acknowledge();
+    }
+
+    /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
+    ///
+    /// # Errors
+    /// [`CqError`] as [`Cq::poll`] will give it.
+    #[inline]
+    pub fn peek(&self, ahead: u32) -> Result<Option<Cqe>, CqError> {
+        if ahead >= self.ring.len() {
+            return Ok(None);
+        }
+        let Some((entry, tail)) = self.entry(self.ci().wrapping_add(ahead)) else { return Ok(None) };
+        cqe::check(tail as u8)?;
+        barrier::acquire();
+        let at_28 = if cqe::is_failure(tail as u8) { &entry[6] } else { &entry[5] };
+        let [at_20, at_28] = [&entry[4], at_28].map(|word| word.load(Ordering::Relaxed));
+        Ok(Some(Cqe { at_20, at_28, tail }))
+    }
+
+    /// Tells the device how far completions have been taken. [`Cq::poll`] does it by itself, in batches.
+    #[inline]
+    pub fn acknowledge(&mut self) {
+        self.recorded = self.ci();
+        // The entries have been read; now the device may write there again.
+        barrier::publish();
+        self.record.store_first(self.recorded & 0xff_ffff);
+    }
+
+    /// Asks for one event at the next completion (or, with `solicited_only`, the next that asks for one or failed). If a
+    /// completion is there already, the event comes at once; poll once more after arming.
+    #[inline]
+    pub fn arm(&mut self, solicited_only: bool) {
+        let what = if solicited_only { CqArm::Solicited } else { CqArm::Next };
+        self.acknowledge();
+        let value = datapath::cq_arm_value(self.arm_sn, what, self.recorded);
+        self.record.store_second(value);
+        barrier::before_doorbell();
+        self.bar.write64(self.arm_register, datapath::cq_doorbell(value, self.number.get()));
+        barrier::full();
+    }
+
+    /// The event that [`Cq::arm`] asked for has arrived ([`Hca::poll_completions`](crate::Hca::poll_completions) named this
+    /// queue): the next arming counts as new.
+    #[inline]
+    pub fn notified(&mut self) {
+        self.arm_sn = self.arm_sn.wrapping_add(1) & 3;
+    }
+
+    /// Goes on in the ring that the device has changed to. What it wrote to the old one, up to the entry that says so, moves: that entry
+    /// counts in both rings, so each of the others moves one on. Gives the memory that is free now; `None` if the device has not said
+    /// that it changed.
+    pub(crate) fn change_ring(&mut self, mut ring: EntryRing, memory: DmaMemory) -> Option<DmaMemory> {
+        let ci = self.ci();
+        let mut index = ci;
+        loop {
+            if index.wrapping_sub(ci) >= self.ring.len() {
+                return None;
+            }
+            let (entry, tail) = self.entry(index)?;
+            if tail as u8 >> 4 == CqeOpcode::RESIZE_CQ.0 {
+                break;
+            }
+            barrier::acquire();
+            index = index.wrapping_add(1);
+            let words = moved(entry, index, &ring);
+            ring.put(index, words);
+        }
+        self.ring = ring;
+        self.seek(ci.wrapping_add(1));
+        let [ring, _] = &mut self.memory;
+        Some(core::mem::replace(ring, memory))
+    }
+
+    /// Removes the completions of a QP that was destroyed or reset, and gives their number.
+    pub fn sweep(&mut self, qpn: QpNumber) -> u32 {
+        let ci = self.ci();
+        let mut end = ci;
+        while end.wrapping_sub(ci) < self.ring.len() && self.entry(end).is_some() {
+            end = end.wrapping_add(1);
+        }
+        barrier::acquire();
+        // From the newest entry back: those that stay move up over those that go.
+        let mut removed = 0;
+        let mut index = end;
+        while index != ci {
+            index = index.wrapping_sub(1);
+            let entry = self.ring.entry(index);
+            if cqe::qpn(u64::from_be(entry[7].load(Ordering::Relaxed))) == qpn {
+                removed += 1;
+            } else if removed > 0 {
+                let to = index.wrapping_add(removed);
+                let words = moved(entry, to, &self.ring);
+                self.ring.put(to, words);
+            }
+        }
+        self.seek(ci.wrapping_add(removed));
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests;

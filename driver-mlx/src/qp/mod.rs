@@ -1,0 +1,434 @@
+//! Queue pairs: posting, ringing, retiring. The hot path.
+
+mod geometry;
+mod receive;
+mod send;
+
+pub(crate) use geometry::QpGeometry;
+pub(crate) use receive::put_receive;
+
+use crate::barrier;
+use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
+use crate::config::Service;
+use crate::cq::Cqe;
+use crate::dma::DmaMemory;
+use crate::mw::{self, MemoryWindow, MwBind, MwType};
+use crate::platform::Bar;
+use crate::ring::{DoorbellRecord, SendRing, Slots, Units};
+use crate::types::{QpNumber, RKey, Sge};
+use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
+use mlx5_prm::datapath::INLINE_SEG;
+use receive::ReceiveQueue;
+use send::{SendLimits, SendQueue};
+
+/// State of a queue pair, as far as this side has brought it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum QpState {
+    /// Just made: nothing may be posted.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Ready to receive.
+    ReadyToReceive,
+    /// Ready to send.
+    ReadyToSend,
+    /// Send queue drained or draining.
+    SendQueueDrained,
+    /// Send queue in error (not RC).
+    SendQueueError,
+    /// Everything posted is answered as flushed.
+    Error,
+}
+
+/// Where a queue pair rings: which view of BAR0, and at which offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doorbell<B> {
+    pub(crate) bar: B,
+    pub(crate) offset: usize,
+    /// Bytes of half a BlueFlame register; 0 for a plain doorbell.
+    pub(crate) blueflame: usize,
+}
+
+/// A queue pair. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
+///
+/// Requests are posted with the `post_*` methods and handed to the device with [`Qp::ring`]; receives are handed over as they are
+/// posted. What a [`Cq`](crate::Cq) reports goes to [`Qp::retire`].
+#[derive(Debug)]
+pub struct Qp<B: Bar> {
+    sq: SendQueue,
+    rq: Option<ReceiveQueue>,
+    record: DoorbellRecord,
+    doorbell: Doorbell<B>,
+    spurious: u32,
+    service: Service,
+    state: QpState,
+    pub(crate) context: QpContext,
+    /// The work queues' buffer, and the doorbell record.
+    pub(crate) memory: [DmaMemory; 2],
+}
+
+/// What the commands of this queue pair repeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpContext {
+    pub(crate) config: crate::config::QpConfig,
+    pub(crate) port: u8,
+    pub(crate) pkey_index: u16,
+    pub(crate) access: crate::config::Access,
+    /// The BlueFlame register taken: page and register in it.
+    pub(crate) register: Option<(u8, u8)>,
+}
+
+/// The limits that the hot path checks against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QpLimits {
+    pub(crate) max_send_sge: u8,
+    pub(crate) max_inline: u16,
+    pub(crate) max_recv_sge: u8,
+}
+
+impl<B: Bar> Qp<B> {
+    /// Rings over `rings`, all empty; `receive_slots` are none if there is no receive queue.
+    pub(crate) fn new(
+        memory: [DmaMemory; 2],
+        (send_slots, receive_slots): (Slots, Option<Slots>),
+        geometry: &QpGeometry,
+        limits: QpLimits,
+        doorbell: Doorbell<B>,
+        context: QpContext,
+    ) -> Option<Self> {
+        let service = context.config.service;
+        let [rings, record] = memory;
+        let rq = match receive_slots {
+            None => None,
+            Some(slots) => Some(ReceiveQueue {
+                ring: Units::new(rings.slice(0, geometry.rq_bytes)?)?,
+                mask: (slots.len() - 1) as u16,
+                slots,
+                head: 0,
+                tail: 0,
+                log_stride: geometry.log_rq_stride as u8,
+                max_sge: limits.max_recv_sge,
+                inline_receive: context.config.inline_receive,
+            }),
+        };
+        // Without a send queue nothing passes the limits, and the pointers lead to a WQEBB that is there.
+        let size = geometry.send_wqebbs();
+        let ring = if size == 0 {
+            record.slice(0, 64)?
+        } else {
+            rings.slice(geometry.rq_bytes, geometry.sq_bytes)?
+        };
+        let send_limits = SendLimits {
+            connected: matches!(service, Service::Rc | Service::Uc),
+            reliable: service == Service::Rc,
+            blueflame: doorbell.blueflame != 0,
+            max_sge: limits.max_send_sge,
+            max_inline: limits.max_inline,
+        };
+        let mut qp = Self {
+            sq: SendQueue::new(SendRing::new(ring, &send_slots)?, send_slots, size as u16, send_limits),
+            rq,
+            record: DoorbellRecord::new(record)?,
+            doorbell,
+            spurious: 0,
+            service,
+            state: QpState::Reset,
+            context,
+            memory,
+        };
+        qp.clear();
+        Some(qp)
+    }
+
+    /// What it lies in: the work queues' buffer and the doorbell record, the slots, the BlueFlame register.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn into_memory(self) -> ([DmaMemory; 2], (Slots, Option<Slots>), Option<(u8, u8)>) {
+        (self.memory, (self.sq.slots, self.rq.map(|rq| rq.slots)), self.context.register)
+    }
+
+    /// Forgets everything posted, as the device does on reset.
+    pub(crate) fn clear(&mut self) {
+        self.sq.clear();
+        if let Some(rq) = &mut self.rq {
+            rq.clear();
+        }
+        self.record.store_first(0);
+        self.record.store_second(0);
+        barrier::publish();
+    }
+
+    pub(crate) fn set_number(&mut self, number: QpNumber) {
+        self.sq.set_number(number);
+    }
+
+    pub(crate) fn set_state(&mut self, state: QpState) {
+        self.state = state;
+    }
+
+    /// The number by which this HCA's commands and completions name the queue pair.
+    #[inline]
+    pub fn number(&self) -> QpNumber {
+        self.sq.number()
+    }
+
+    /// The number by which peers address it: 1 for the general services interface.
+    pub fn wire_number(&self) -> QpNumber {
+        match self.service {
+            Service::Gsi => QpNumber::GSI,
+            Service::Rc | Service::Uc | Service::Ud { .. } => self.number(),
+        }
+    }
+
+    /// The service type.
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// The state it was last brought to. The device may have gone to the error state since.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Whether small requests are written straight to the device.
+    pub fn has_blueflame(&self) -> bool {
+        self.doorbell.blueflame != 0
+    }
+
+    /// Completions that named a work request which is not outstanding. Never more than zero with an honest device.
+    pub fn spurious_completions(&self) -> u32 {
+        self.spurious
+    }
+
+    /// WQEBBs (64 bytes) posted to the send queue and not yet retired.
+    #[inline]
+    pub fn send_outstanding(&self) -> u16 {
+        self.sq.outstanding()
+    }
+
+    /// Receives posted and not yet retired.
+    #[inline]
+    pub fn receive_outstanding(&self) -> u16 {
+        self.rq.as_ref().map_or(0, ReceiveQueue::outstanding)
+    }
+
+    /// Posts a request to the send queue of a connected service; [`Qp::ring`] hands it to the device. SGEs of length 0 are left out.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    #[inline(always)]
+    pub fn post_send(
+        &mut self,
+        op: SendOp,
+        sges: &[Sge],
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.sq.post(op, sges, wr_id.into(), flags.bits())
+    }
+
+    /// Posts a request whose data is copied now, so that the caller may reuse it at once.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted. RDMA reads have no data to send.
+    pub fn post_inline(
+        &mut self,
+        op: SendOp,
+        data: &[u8],
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.sq.post_inline(op, data, wr_id.into(), flags.bits())
+    }
+
+    /// Posts a datagram (UD, GSI); `op` is [`SendOp::Send`] or [`SendOp::SendImm`].
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    pub fn post_ud(
+        &mut self,
+        to: &AddressVector,
+        op: SendOp,
+        sges: &[Sge],
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.sq.post_ud(to, op, sges, wr_id.into(), flags.bits())
+    }
+
+    /// Posts a bind of a memory window (a QP made with [`QpConfig::memory_windows`](crate::QpConfig::memory_windows)) and gives the new
+    /// key, which `window` then holds too and which peers may use once the bind has completed. What is posted after it waits for it.
+    ///
+    /// The completion is a [`Sent`] with the opcode [`UMR`](mlx5_prm::datapath::SendOpcode::UMR). A bind that the device refuses
+    /// (outside the region or its rights, of another protection domain, or of a window of type 2 that is bound) completes with the
+    /// syndrome `MW_BIND_ERR` and brings the QP to the error state.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted. [`PostError::TooLong`] for 2^31 bytes and more.
+    pub fn post_bind(
+        &mut self,
+        window: &mut MemoryWindow,
+        bind: &MwBind,
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<RKey, PostError> {
+        if bind.length & INLINE_SEG != 0 {
+            return Err(PostError::TooLong);
+        }
+        let old = window.rkey.get();
+        let new = RKey::new(old & !0xff | old.wrapping_add(1) & 0xff);
+        let bind = (bind.length > 0).then_some(bind);
+        self.post_umr(window.kind, old, new, bind, wr_id.into(), flags)?;
+        window.rkey = new;
+        Ok(new)
+    }
+
+    /// Posts an invalidation of a memory window of type 2 that this QP has bound: peers cannot use the key any more once it has
+    /// completed. What is posted after it waits for it.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    pub fn post_local_invalidate(
+        &mut self,
+        rkey: RKey,
+        wr_id: impl Into<WrId>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.post_umr(MwType::Two, rkey.get(), rkey, None, wr_id.into(), flags)
+    }
+
+    fn post_umr(
+        &mut self,
+        kind: MwType,
+        old: u32,
+        new: RKey,
+        bind: Option<&MwBind>,
+        wr_id: WrId,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        if !self.context.config.memory_windows {
+            return Err(PostError::WrongService);
+        }
+        let segments = mw::umr(kind, new, self.number().get(), bind);
+        self.sq.post_umr(old, &segments, wr_id, flags.bits())
+    }
+
+    /// Hands everything posted to the send queue to the device: once for any number of posts.
+    #[inline(always)]
+    pub fn ring(&mut self) {
+        let Some((head, last)) = self.sq.unrung() else {
+            return self.sq.ring_blueflame(&mut self.record, &mut self.doorbell);
+        };
+        self.sq.rung(head);
+        barrier::publish();
+        self.record.store_second(u32::from(head));
+        barrier::before_doorbell();
+        self.doorbell.bar.write64(self.doorbell.offset, last);
+    }
+
+    /// Posts a receive; the device may use it from now on. SGEs of length 0 are left out.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    #[inline(always)]
+    pub fn post_recv(&mut self, sges: &[Sge], wr_id: impl Into<WrId>) -> Result<(), PostError> {
+        let Some(rq) = &mut self.rq else { return Err(PostError::WrongService) };
+        rq.post(sges, wr_id.into())?;
+        barrier::publish();
+        self.record.store_first(u32::from(rq.head));
+        Ok(())
+    }
+
+    /// Retires the work request that `cqe` reports done. In the send queue, earlier requests without a completion of their own are
+    /// retired with it; in the receive queue completions come in order. Receives from a shared queue are retired there:
+    /// [`Srq::retire`](crate::Srq::retire).
+    ///
+    /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
+    #[inline(always)]
+    pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+        if cqe.is_plain_send() {
+            if let Some(wr_id) = self.sq.retire_oldest(cqe.tail) {
+                let opcode = cqe.send_opcode();
+                return Some(Completion::Sent(Sent { wr_id, opcode, length: cqe.byte_len(), count: 1 }));
+            }
+        } else if cqe.is_plain_receive()
+            && cqe.qpn() == self.number()
+            && let Some(rq) = &mut self.rq
+            && let Some(wr_id) = rq.retire(cqe)
+        {
+            return Some(Completion::Received(Received {
+                wr_id,
+                opcode: ReceiveOpcode::Send,
+                length: cqe.byte_len(),
+            }));
+        }
+        self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)
+    }
+
+    /// A completion that is not the success of the oldest work request.
+    // Not given the whole entry, which would have to lie in memory for that.
+    #[cold]
+    #[inline(never)]
+    fn retire_rare(&mut self, at_20: u64, at_28: u64, tail: u64) -> Option<Completion> {
+        let cqe = Cqe { at_20, at_28, tail };
+        let retired = if cqe.qpn() != self.number() {
+            None
+        } else if cqe.is_send() {
+            self.sq.retire(cqe.wqe_counter())
+        } else {
+            self.rq.as_mut().and_then(|rq| rq.retire(&cqe)).map(|wr_id| (wr_id, 1))
+        };
+        match retired {
+            Some((wr_id, count)) => Some(Completion::new(&cqe, wr_id, count)),
+            None => {
+                self.spurious = self.spurious.saturating_add(1);
+                None
+            }
+        }
+    }
+
+    /// The name of the work request that `cqe` reports done, which stays outstanding: for completions that were only
+    /// [peeked](crate::Cq::peek) at.
+    #[inline]
+    pub fn peek(&self, cqe: &Cqe) -> Option<WrId> {
+        if cqe.qpn() != self.number() {
+            None
+        } else if cqe.is_send() {
+            self.sq.find(cqe.wqe_counter()).map(|(wr_id, _)| wr_id)
+        } else {
+            self.rq.as_ref().and_then(|rq| rq.find(cqe)).map(|(wr_id, _)| wr_id)
+        }
+    }
+
+    /// Retires the oldest work request of a queue without a completion: for owners who know that the device is gone. `None` if none is
+    /// outstanding.
+    pub fn flush_next(&mut self, queue: WorkQueue) -> Option<WrId> {
+        match queue {
+            WorkQueue::Send => self.sq.flush_next(),
+            WorkQueue::Receive => self.rq.as_mut()?.flush_next(),
+        }
+    }
+
+    /// The index that the next request gets, in WQEBBs, circular.
+    #[inline]
+    pub fn send_end(&self) -> u16 {
+        self.sq.head()
+    }
+
+    /// The index after the outstanding request that `cqe` reports done: what [`Qp::send_end`] was after it was posted.
+    pub fn end_of(&self, cqe: &Cqe) -> Option<u16> {
+        if cqe.qpn() != self.number() || !cqe.is_send() {
+            return None;
+        }
+        self.sq.find(cqe.wqe_counter()).map(|(_, next)| next)
+    }
+
+    /// The SGEs of an outstanding receive (`nth` from 0, the oldest), read back from the ring into `out`: their number, and its name.
+    /// `None` if fewer are outstanding; SGEs beyond `out` are left out.
+    pub fn posted_recv(&self, nth: u16, out: &mut [Sge]) -> Option<(usize, WrId)> {
+        self.rq.as_ref()?.posted(nth, out)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,497 @@
+//! The send queue: what is outstanding, and the bytes of requests.
+
+use super::Doorbell;
+use crate::barrier;
+use crate::completion::WrId;
+use crate::mw::{BIND_UNITS, small_fence};
+use crate::platform::Bar;
+use crate::ring::{BLOCK_UNITS, DoorbellRecord, SendRing, Slot, Slots};
+use crate::types::{QpNumber, RKey, Sge};
+use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendOp};
+use core::sync::atomic::{AtomicU64, Ordering};
+use mlx5_prm::datapath::{INLINE_SEG, SendOpcode};
+
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    /// In the slot of a request's first WQEBB its [`WrId`], with its number of WQEBBs in bits 7:0 of the tag. Those bits are 0 for its
+    /// other WQEBBs.
+    ring: SendRing,
+    /// Index of the next request, in WQEBBs, circular.
+    head: u16,
+    /// Index of the oldest request, if one is outstanding.
+    tail: u16,
+    /// As far as ordinary requests may bring `head` before something is retired: the tail, and the size of the ring. While requests are
+    /// not ordinary this is `head`, so that one comparison tells.
+    stop: u16,
+    /// Head when the doorbell was last rung; for a BlueFlame register always `head`.
+    rung: u16,
+    /// QP number that completions of ordinary requests name; none while requests are not ordinary.
+    ordinary_number: u32,
+    number: QpNumber,
+    /// First quadword of the control segment of an ordinary send and of an ordinary write, without their index.
+    bases: [u64; 2],
+    /// First quadword of the last request, as in memory.
+    last: u64,
+    /// WQEBBs; 0 if there is no send queue.
+    size: u16,
+    /// Small requests are written to a BlueFlame register: index of the first that was not.
+    blueflame: Option<u16>,
+    /// The next request waits until memory keys are as the one before it makes them.
+    fenced: bool,
+    /// Connected service (RC, UC).
+    connected: bool,
+    /// Whether the service has RDMA reads, atomics, invalidation.
+    reliable: bool,
+    max_sge: u8,
+    max_inline: u16,
+    pub(super) slots: Slots,
+}
+
+/// What a send queue is made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendLimits {
+    pub(super) connected: bool,
+    pub(super) reliable: bool,
+    pub(super) blueflame: bool,
+    pub(super) max_sge: u8,
+    pub(super) max_inline: u16,
+}
+
+/// The bits of a slot's tag that have the number of WQEBBs.
+const WQEBBS_MASK: u64 = 0xff;
+/// [`SendQueue::ordinary_number`] that no completion names.
+const NO_NUMBER: u32 = u32::MAX;
+
+/// WQEBBs of so many octowords, without the overflow check of `div_ceil`: a request has few.
+#[inline(always)]
+const fn wqebbs(octowords: usize) -> usize {
+    (octowords + (BLOCK_UNITS - 1)) >> BLOCK_UNITS.trailing_zeros()
+}
+
+impl SendQueue {
+    /// An empty queue over `ring`; `size` is 0 if there is none.
+    pub(super) fn new(ring: SendRing, slots: Slots, size: u16, limits: SendLimits) -> Self {
+        let SendLimits { connected, reliable, blueflame, max_sge, max_inline } = limits;
+        Self {
+            ring,
+            head: 0,
+            tail: 0,
+            stop: 0,
+            rung: 0,
+            ordinary_number: NO_NUMBER,
+            number: QpNumber::default(),
+            bases: [0; 2],
+            last: 0,
+            size,
+            blueflame: blueflame.then_some(0),
+            fenced: false,
+            connected,
+            reliable,
+            max_sge,
+            max_inline,
+            slots,
+        }
+    }
+
+    /// Forgets everything posted.
+    pub(super) fn clear(&mut self) {
+        self.ring.clear();
+        (self.head, self.tail, self.rung, self.last) = (0, 0, 0, 0);
+        self.blueflame = self.blueflame.map(|_| 0);
+        self.fenced = false;
+        self.settle();
+    }
+
+    pub(super) fn set_number(&mut self, number: QpNumber) {
+        self.number = number;
+        self.bases = [(SendOpcode::SEND, 2), (SendOpcode::RDMA_WRITE, 3)]
+            .map(|(opcode, octowords)| control_first(0, opcode, number, octowords));
+        self.settle();
+    }
+
+    #[inline(always)]
+    pub(super) fn number(&self) -> QpNumber {
+        self.number
+    }
+
+    /// As if so many WQEBBs had been posted and retired.
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, index: u16) {
+        (self.head, self.tail, self.rung) = (index, index, index);
+        self.settle();
+    }
+
+    /// Makes what the short way goes by fit the rest: after everything but an ordinary request and its completion.
+    fn settle(&mut self) {
+        let ordinary =
+            self.connected && !self.fenced && self.blueflame.is_none() && self.size > 0 && self.max_sge > 0;
+        (self.stop, self.ordinary_number) = if ordinary {
+            (self.tail.wrapping_add(self.size), self.number.get())
+        } else {
+            (self.head, NO_NUMBER)
+        };
+        if self.blueflame.is_some() {
+            self.rung = self.head;
+        }
+    }
+
+    /// Index that the next request gets.
+    #[inline(always)]
+    pub(super) fn head(&self) -> u16 {
+        self.head
+    }
+
+    /// WQEBBs posted and not yet retired.
+    #[inline(always)]
+    pub(super) fn outstanding(&self) -> u16 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// Whether a request of so many octowords fits behind what is outstanding.
+    fn room(&self, octowords: usize) -> Result<(), PostError> {
+        let room = self.size - self.outstanding();
+        if wqebbs(octowords) > usize::from(room) { Err(PostError::Full) } else { Ok(()) }
+    }
+
+    /// A request of a connected service. Most are sends and writes of one SGE, which fit one WQEBB.
+    #[inline(always)]
+    pub(super) fn post(
+        &mut self,
+        op: SendOp,
+        sges: &[Sge],
+        wr_id: WrId,
+        control: u8,
+    ) -> Result<(), PostError> {
+        let [sge] = sges else { return self.post_rare(op, sges, wr_id, control) };
+        // Before anything is written: the next WQEBB may still belong to the device. Lengths of 0 and of 2^31 and more are rare.
+        if self.head == self.stop || sge.length as i32 <= 0 {
+            return self.post_rare(op, sges, wr_id, control);
+        }
+        match op {
+            SendOp::Write { raddr, rkey } => self.put(Some((raddr, rkey)), sge, wr_id, control),
+            SendOp::Send => self.put(None, sge, wr_id, control),
+            _ => return self.post_rare(op, sges, wr_id, control),
+        }
+        Ok(())
+    }
+
+    /// Writes an RDMA write (to `remote`) or a send of one SGE.
+    // After a store to shared memory the compiler reads everything again: so each thing is read once, just before its use.
+    #[inline(always)]
+    fn put(&mut self, remote: Option<(u64, RKey)>, sge: &Sge, wr_id: WrId, control: u8) {
+        let head = self.head;
+        let (block, slot) = self.ring.place(head);
+        let base = if let Some((raddr, rkey)) = remote {
+            put_pair(block, 2, (raddr, u64::from(rkey.get()) << 32));
+            put_pair(block, 4, data_segment(sge));
+            self.bases[1]
+        } else {
+            put_pair(block, 2, data_segment(sge));
+            self.bases[0]
+        };
+        *slot = Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | 1 };
+        let first = (u64::from(head) << 40 | base).to_be();
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store((u64::from(control) << 32).to_be(), Ordering::Relaxed);
+        self.head = head.wrapping_add(1);
+        self.last = first;
+    }
+
+    /// Any request of a connected service, with any number of SGEs; or why not.
+    #[cold]
+    #[inline(never)]
+    fn post_rare(&mut self, op: SendOp, sges: &[Sge], wr_id: WrId, control: u8) -> Result<(), PostError> {
+        let (opcode, imm, remote) = op.parts();
+        self.check_connected(op)?;
+        if sges.len() > usize::from(self.max_sge) {
+            return Err(PostError::TooManySges);
+        }
+        let operands = match op {
+            SendOp::CompareSwap { compare, swap, .. } => Some((swap, compare)),
+            SendOp::FetchAdd { add, .. } => Some((add, 0)),
+            _ => None,
+        };
+        if operands.is_some() {
+            match sges {
+                [sge] if sge.length == ATOMIC_BYTES => {}
+                [_] => return Err(PostError::TooLong),
+                _ => return Err(PostError::TooManySges),
+            }
+        }
+        self.room(1 + usize::from(remote.is_some()) + usize::from(operands.is_some()) + sges.len())?;
+        let mut octowords = self.put_remote(remote);
+        if let Some((swap_add, compare)) = operands {
+            self.ring.put(self.head, octowords, swap_add, compare);
+            octowords += 1;
+        }
+        octowords = self.put_sges(octowords, sges)?;
+        self.finish(opcode, imm, octowords, wr_id, control);
+        Ok(())
+    }
+
+    /// A request whose data is copied now.
+    pub(super) fn post_inline(
+        &mut self,
+        op: SendOp,
+        data: &[u8],
+        wr_id: WrId,
+        control: u8,
+    ) -> Result<(), PostError> {
+        let (opcode, imm, remote) = op.parts();
+        self.check_connected(op)?;
+        if op.is_answered() {
+            return Err(PostError::WrongService);
+        }
+        if data.len() > usize::from(self.max_inline) {
+            return Err(PostError::TooLong);
+        }
+        self.room(1 + usize::from(remote.is_some()) + (data.len() + 4).div_ceil(16))?;
+        let octowords = self.put_remote(remote);
+        let octowords = self.put_inline(octowords, data);
+        self.finish(opcode, imm, octowords, wr_id, control);
+        Ok(())
+    }
+
+    /// A datagram.
+    pub(super) fn post_ud(
+        &mut self,
+        to: &AddressVector,
+        op: SendOp,
+        sges: &[Sge],
+        wr_id: WrId,
+        control: u8,
+    ) -> Result<(), PostError> {
+        let (opcode, imm, _) = op.parts();
+        let possible = matches!(opcode, SendOpcode::SEND | SendOpcode::SEND_IMM);
+        if self.connected || self.size == 0 || !possible {
+            return Err(PostError::WrongService);
+        }
+        if sges.len() > usize::from(self.max_sge) {
+            return Err(PostError::TooManySges);
+        }
+        let mut octowords = 1;
+        self.room(4 + sges.len())?;
+        for pair in to.words.as_chunks::<2>().0 {
+            self.ring.put(self.head, octowords, pair[0], pair[1]);
+            octowords += 1;
+        }
+        octowords = self.put_sges(octowords, sges)?;
+        self.finish(opcode, imm, octowords, wr_id, control);
+        Ok(())
+    }
+
+    /// A change of a memory key (UMR), given as the octowords after the control segment; what is posted next waits for it.
+    pub(super) fn post_umr(
+        &mut self,
+        key: u32,
+        segments: &([(u64, u64); BIND_UNITS - 1], usize),
+        wr_id: WrId,
+        control: u8,
+    ) -> Result<(), PostError> {
+        let (segments, used) = segments;
+        self.room(1 + used)?;
+        for (index, (high, low)) in segments.iter().take(*used).enumerate() {
+            self.ring.put(self.head, 1 + index, *high, *low);
+        }
+        self.finish(SendOpcode::UMR, key, 1 + used, wr_id, control);
+        self.fenced = true;
+        self.settle();
+        Ok(())
+    }
+
+    /// Whether the service has this operation.
+    fn check_connected(&self, op: SendOp) -> Result<(), PostError> {
+        let reliable = op.is_answered() || matches!(op, SendOp::SendInval(_));
+        if !self.connected || self.size == 0 || reliable && !self.reliable {
+            return Err(PostError::WrongService);
+        }
+        Ok(())
+    }
+
+    /// The remote address segment, if there is one. Gives the octowords so far.
+    fn put_remote(&mut self, remote: Option<(u64, RKey)>) -> usize {
+        let Some((raddr, rkey)) = remote else { return 1 };
+        self.ring.put(self.head, 1, raddr, u64::from(rkey.get()) << 32);
+        2
+    }
+
+    /// Data segments from octoword `octowords` on, without those of length 0. Gives the octowords so far.
+    fn put_sges(&mut self, mut octowords: usize, sges: &[Sge]) -> Result<usize, PostError> {
+        for sge in sges {
+            if sge.length == 0 {
+                continue;
+            }
+            if sge.length & INLINE_SEG != 0 {
+                return Err(PostError::TooLong);
+            }
+            let (first, second) = data_segment(sge);
+            self.ring.put(self.head, octowords, first, second);
+            octowords += 1;
+        }
+        Ok(octowords)
+    }
+
+    /// An inline segment: its header takes the first four bytes of the first octoword. Gives the octowords so far.
+    fn put_inline(&mut self, mut octowords: usize, data: &[u8]) -> usize {
+        if data.is_empty() {
+            return octowords;
+        }
+        let (head, rest) = data.split_at(data.len().min(12));
+        let mut first = [0; 16];
+        first[..4].copy_from_slice(&(INLINE_SEG | data.len() as u32).to_be_bytes());
+        first[4..4 + head.len()].copy_from_slice(head);
+        self.put_bytes(octowords, &first);
+        octowords += 1;
+        let (whole, tail) = rest.as_chunks::<16>();
+        for bytes in whole {
+            self.put_bytes(octowords, bytes);
+            octowords += 1;
+        }
+        if !tail.is_empty() {
+            let mut last = [0; 16];
+            last[..tail.len()].copy_from_slice(tail);
+            self.put_bytes(octowords, &last);
+            octowords += 1;
+        }
+        octowords
+    }
+
+    #[inline(always)]
+    fn put_bytes(&mut self, octoword: usize, bytes: &[u8; 16]) {
+        let value = u128::from_be_bytes(*bytes);
+        self.ring.put(self.head, octoword, (value >> 64) as u64, value as u64);
+    }
+
+    /// Makes a request of so many octowords, all written but the control segment: that, with the fence that is due, the slots, the new
+    /// head.
+    fn finish(&mut self, opcode: SendOpcode, imm: u32, octowords: usize, wr_id: WrId, control: u8) {
+        let control = if self.fenced { small_fence(control) } else { control };
+        let head = self.head;
+        let used = wqebbs(octowords) as u16;
+        self.ring.keep(head, Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | u64::from(used) });
+        for inner in 1..used {
+            self.ring.keep(head.wrapping_add(inner), Slot::default());
+        }
+        let first = control_first(head, opcode, self.number, octowords).to_be();
+        let block = self.ring.block(head);
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store((u64::from(control) << 32 | u64::from(imm)).to_be(), Ordering::Relaxed);
+        self.head = head.wrapping_add(used);
+        self.last = first;
+        self.fenced = false;
+        self.settle();
+    }
+
+    /// What the doorbell is to say, and the new head, if anything was posted since.
+    #[inline(always)]
+    pub(super) fn unrung(&self) -> Option<(u16, u64)> {
+        (self.head != self.rung).then(|| (self.head, u64::from_be(self.last)))
+    }
+
+    /// The doorbell has been rung for everything before `head`.
+    #[inline(always)]
+    pub(super) fn rung(&mut self, head: u16) {
+        self.rung = head;
+    }
+
+    /// Rings a BlueFlame register for what was posted since, if anything was: writes a lone small request to it, else only the first
+    /// quadword of the last; then turns to the other half.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn ring_blueflame<B: Bar>(&mut self, record: &mut DoorbellRecord, doorbell: &mut Doorbell<B>) {
+        let Some(from) = self.blueflame.filter(|from| *from != self.head) else { return };
+        barrier::publish();
+        record.store_second(u32::from(self.head));
+        barrier::flush_write_combining();
+        let last = u64::from_be(self.last);
+        let index = (last >> 40) as u16;
+        let count = self.head.wrapping_sub(index);
+        if index == from && usize::from(count) * 64 <= doorbell.blueflame {
+            let mut offset = doorbell.offset;
+            for at in 0..count {
+                for (quad, word) in self.ring.block(index.wrapping_add(at)).iter().enumerate() {
+                    // The first quadword is the doorbell: the one just made, whatever the memory says by now.
+                    let word = u64::from_be(word.load(Ordering::Relaxed));
+                    doorbell.bar.write64(offset, if at == 0 && quad == 0 { last } else { word });
+                    offset += 8;
+                }
+            }
+        } else {
+            doorbell.bar.write64(doorbell.offset, last);
+        }
+        barrier::flush_write_combining();
+        doorbell.offset ^= doorbell.blueflame;
+        self.blueflame = Some(self.head);
+    }
+
+    /// Retires the request that a completion with this last quadword reports done, if it is the oldest, and an ordinary one.
+    #[inline(always)]
+    pub(super) fn retire_oldest(&mut self, tail: u64) -> Option<WrId> {
+        let index = (tail >> 16) as u16;
+        if index != self.tail
+            || QpNumber::new((tail >> 32) as u32).get() != self.ordinary_number
+            || index == self.head
+        {
+            return None;
+        }
+        let Slot { id, tag } = self.ring.slot(index);
+        let used = (tag & WQEBBS_MASK) as u16;
+        self.tail = self.tail.wrapping_add(used);
+        self.stop = self.stop.wrapping_add(used);
+        Some(WrId { id, tag: tag & !WQEBBS_MASK })
+    }
+
+    /// What the slot of a WQEBB says: of the request that begins there, its number of WQEBBs too.
+    fn slot(&self, index: u16) -> (WrId, u16) {
+        let Slot { id, tag } = self.ring.slot(index);
+        (WrId { id, tag: tag & !WQEBBS_MASK }, (tag & WQEBBS_MASK) as u16)
+    }
+
+    /// The outstanding request at `index`, and the index after it.
+    pub(super) fn find(&self, index: u16) -> Option<(WrId, u16)> {
+        let (outstanding, older) = (self.outstanding(), index.wrapping_sub(self.tail));
+        let (wr_id, used) = self.slot(index);
+        (older < outstanding && used != 0).then_some((wr_id, index.wrapping_add(used)))
+    }
+
+    /// Retires the request at `index` and all before it; gives how many they are.
+    pub(super) fn retire(&mut self, index: u16) -> Option<(WrId, u16)> {
+        let (wr_id, next) = self.find(index)?;
+        let mut count = 1;
+        while self.tail != index {
+            // All that is outstanding was posted in order, so a request begins at the tail.
+            let (_, used) = self.slot(self.tail);
+            self.tail = self.tail.wrapping_add(used);
+            count += 1;
+        }
+        self.tail = next;
+        self.settle();
+        Some((wr_id, count))
+    }
+
+    /// Retires the oldest request.
+    pub(super) fn flush_next(&mut self) -> Option<WrId> {
+        if self.outstanding() == 0 {
+            return None;
+        }
+        self.retire(self.tail).map(|(wr_id, _)| wr_id)
+    }
+}
+
+/// First quadword of a control segment: index, opcode, QP number, octowords.
+fn control_first(index: u16, opcode: SendOpcode, number: QpNumber, octowords: usize) -> u64 {
+    u64::from(index) << 40 | u64::from(opcode.0) << 32 | u64::from(number.get()) << 8 | octowords as u64
+}
+
+/// Writes two quadwords of a WQEBB, big-endian.
+#[inline(always)]
+fn put_pair(block: &[AtomicU64; 8], at: usize, (first, second): (u64, u64)) {
+    block[at & 7].store(first.to_be(), Ordering::Relaxed);
+    block[(at + 1) & 7].store(second.to_be(), Ordering::Relaxed);
+}
+
+/// A data segment: length and key, address.
+#[inline(always)]
+pub(super) fn data_segment(sge: &Sge) -> (u64, u64) {
+    (u64::from(sge.length) << 32 | u64::from(sge.lkey.get()), sge.address)
+}
