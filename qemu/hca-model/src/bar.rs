@@ -165,6 +165,11 @@ impl BarPort {
         }
     }
 
+    /// Gives every register the value 0.
+    pub(crate) fn zero_registers(&self) {
+        self.registers.iter().for_each(|register| register.store(0, Ordering::Release));
+    }
+
     /// Makes every read answer all ones, as a dead link does, or ends that.
     pub(crate) fn set_dead(&self, dead: bool) {
         self.dead.store(u32::from(dead), Ordering::Release);

@@ -41,9 +41,7 @@ pub(crate) struct Front {
 pub(crate) fn power_on(hca: &mut Hca) {
     hca.front.booting = Some(None);
     let bar = &hca.bar;
-    for offset in (0..INIT_SEG_SIZE).step_by(4) {
-        bar.set32(offset, 0);
-    }
+    bar.zero_registers();
     let (major, minor, sub_minor) = FIRMWARE;
     bar.set32(reg::FW_REV_OFFSET, minor << 16 | major);
     bar.set32(reg::CMD_INTERFACE_REV_OFFSET, reg::CMD_INTERFACE_REV << 16 | sub_minor);
