@@ -133,7 +133,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             crs: Table::new(id, parts.crs),
             events: EventPool::new(parts.events),
         };
-        Ok(Self { device, objects, progress: Progress::new(parts.evd_waits, parts.cno_waits, parts.cq_chains) })
+        Ok(Self {
+            device,
+            objects,
+            progress: Progress::new(parts.evd_waits, parts.cno_waits, parts.cq_chains),
+        })
     }
 
     /// Closes every IA abruptly and takes the HCA down. Peers are informed as far as one datagram each goes.
@@ -190,10 +194,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             port_deadline = self.device.port.poll(now);
         }
         let more = self.device.port.cm_ref().has_event().then_some(now);
-        [Some(hca_deadline), port_deadline, resolving, closing, waits, more]
-            .into_iter()
-            .flatten()
-            .min()
+        [Some(hca_deadline), port_deadline, resolving, closing, waits, more].into_iter().flatten().min()
     }
 
     /// Completion events: whose CQ may be armed again.

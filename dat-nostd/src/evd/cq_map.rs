@@ -60,11 +60,7 @@ impl<'s> CqMap<'s> {
     }
 
     /// The EVD whose CQ has this number.
-    pub(crate) fn find<B: Bar>(
-        &self,
-        evds: &Table<'_, EvdHandle, Evd<B>>,
-        number: CqNumber,
-    ) -> Option<u16> {
+    pub(crate) fn find<B: Bar>(&self, evds: &Table<'_, EvdHandle, Evd<B>>, number: CqNumber) -> Option<u16> {
         let count = self.chains.len().max(1);
         let mut at = *self.chains.get(number.get() as usize % count)?;
         loop {

@@ -189,6 +189,18 @@ impl<B: Bar> Delivery<'_, '_, B> {
         self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
     }
 
+    /// A wait on a CNO is over. The others' time-outs are not known here, only that there are none if nobody is left.
+    pub(crate) fn cno_wait_ended(&mut self, cno: CnoHandle) {
+        if self.progress.waits.cno_waiters(cno) > 0 {
+            return;
+        }
+        if let Ok(state) = self.objects.cnos.get_mut(cno) {
+            state.deadline = u64::MAX;
+            self.progress.waited_cnos.remove(&mut self.objects.cnos, cno.any().slot());
+        }
+        self.forget_deadline();
+    }
+
     /// Polls look at this EVD's CQ until it rests again: it has notified, or who feeds it has changed.
     pub(crate) fn look_at(&mut self, slot: u16) {
         let Some(evd) = self.objects.evds.at_mut(slot) else { return };

@@ -4,8 +4,8 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::CnoParameters;
-use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::event::Event;
+use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet, deadline};
 use crate::evd::cno::Cno;
@@ -92,21 +92,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Err(error) => return Err(error),
         }
         let cno = self.objects.cnos.get_mut(handle)?;
-        if let Some(evd) = cno.triggered.take() {
-            waiter.end();
-            return Ok(CnoWait::Triggered(self.objects.evds.get(evd).is_ok().then_some(evd)));
-        }
-        if released(cno, waiter) {
-            waiter.end();
-            return Ok(CnoWait::Triggered(None));
-        }
-        if now >= waiter.deadline {
-            waiter.end();
-            return Err(DatReturn::QUEUE_EMPTY);
-        }
-        let deadline = waiter.deadline;
-        self.delivery().note_cno_wait(handle, deadline);
-        Ok(CnoWait::Pending(deadline))
+        let answer = match cno.triggered.take() {
+            Some(evd) => Ok(CnoWait::Triggered(self.objects.evds.get(evd).is_ok().then_some(evd))),
+            None if released(cno, waiter) => Ok(CnoWait::Triggered(None)),
+            None if now >= waiter.deadline => Err(DatReturn::QUEUE_EMPTY),
+            None => {
+                let deadline = waiter.deadline;
+                self.delivery().note_cno_wait(handle, deadline);
+                return Ok(CnoWait::Pending(deadline));
+            }
+        };
+        waiter.end();
+        self.delivery().cno_wait_ended(handle);
+        answer
     }
 
     /// Gives up a wait; a trigger stays for others. So does dropping the waiter.
@@ -119,6 +117,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead));
         }
         waiter.end();
+        self.delivery().cno_wait_ended(waiter.cno());
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Upcalls: what a proxy agent is, what it may call, and how it is called.
 
-
 use crate::base::event::Event;
 use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, SrqHandle};
 use crate::base::ret::DatResult;

@@ -126,11 +126,10 @@ pub const ROWS: &[Row] = &[
         let there = b.net.nodes[1].cno_create(ia, None).unwrap();
         let mut foreign = b.net.nodes[1].cno_wait_begin(there, now, 0).unwrap();
         calls.push(Call::new("cno_wait_poll", move |a| a.cno_wait_poll(&mut foreign, now).map(|_| ())));
-        let ia = b.here.ia;
+        let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
         let gone = b.a().cno_create(ia, None).unwrap();
         let waiter = b.a().cno_wait_begin(gone, now, 0).unwrap();
-        drop(b.a().cno_wait_begin(gone, now, 0).unwrap());
-        assert!(b.a().cno_free(gone).is_err(), "one still waits");
+        b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
         calls.push(call!(cno_wait_end(waiter)));
         calls
     }),
@@ -159,7 +158,11 @@ pub const ROWS: &[Row] = &[
             let ((cno, evd), now) = (fed(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
             let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
-            assert_eq!(ok!(b, cno_wait_poll(&mut waiter, now)), CnoWait::Triggered(Some(evd)), "a trigger stays");
+            assert_eq!(
+                ok!(b, cno_wait_poll(&mut waiter, now)),
+                CnoWait::Triggered(Some(evd)),
+                "a trigger stays"
+            );
             let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
             let timed_out = b.a().cno_wait_poll(&mut waiter, now).unwrap_err();
             assert!(timed_out.is(QueueEmpty), "and is taken by one wait");

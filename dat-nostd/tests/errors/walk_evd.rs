@@ -60,12 +60,7 @@ fn ended(b: &mut Bench, evd: EvdHandle) -> EvdWaiter<'static> {
 }
 
 /// Makes the call that a row is about.
-fn make(
-    b: &mut Bench,
-    evd: EvdHandle,
-    waiter: &mut Option<EvdWaiter<'static>>,
-    call: &str,
-) -> DatResult<()> {
+fn make(b: &mut Bench, evd: EvdHandle, waiter: &mut Option<EvdWaiter<'static>>, call: &str) -> DatResult<()> {
     let now = b.net.world.now();
     let a = b.a();
     match call {
@@ -161,7 +156,10 @@ fn an_overflow_is_reported_and_final() {
                 assert!(error.is(ReturnType::InvalidState), "{call}: {error}");
             }
             _ if call == "post_se" => {
-                assert!(make(&mut b, evd, &mut waiter, call).unwrap_err().is(ReturnType::QueueFull), "it is still full");
+                assert!(
+                    make(&mut b, evd, &mut waiter, call).unwrap_err().is(ReturnType::QueueFull),
+                    "it is still full"
+                );
             }
             _ => assert_eq!(make(&mut b, evd, &mut waiter, call), Ok(()), "{call}"),
         }

@@ -98,7 +98,8 @@ impl Model {
     }
 
     pub fn cno_is_used(&self, cno: CnoHandle) -> bool {
-        self.cnos.get(&cno).is_some_and(|cno| !cno.1.is_empty()) || self.evds.values().any(|evd| evd.cno == Some(cno))
+        self.cnos.get(&cno).is_some_and(|cno| !cno.1.is_empty())
+            || self.evds.values().any(|evd| evd.cno == Some(cno))
     }
 
     pub fn was_bound(&self, lmr: LmrHandle) -> bool {

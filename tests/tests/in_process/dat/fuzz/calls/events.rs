@@ -93,8 +93,11 @@ impl Caller {
             }
             26 => {
                 let threshold = random.pick(&[0, 1, 2, 1 << 20]);
-                let (waited, waitable) =
-                    self.model.evds.get(&evd).map_or((false, true), |evd| (evd.waiter.is_some(), evd.waitable));
+                let (waited, waitable) = self
+                    .model
+                    .evds
+                    .get(&evd)
+                    .map_or((false, true), |evd| (evd.waiter.is_some(), evd.waitable));
                 let violated = [
                     no_evd,
                     unless(!waited && waitable, InvalidState),
@@ -112,12 +115,7 @@ impl Caller {
                 let waitable = known.waitable;
                 let Some(mut waiter) = known.waiter.take() else { return };
                 let answer = node.evd_wait_poll(&mut waiter, now);
-                if self.judge(
-                    "evd_wait_poll",
-                    &answer,
-                    &[unless(waitable, InvalidState)],
-                    &[InvalidState],
-                ) {
+                if self.judge("evd_wait_poll", &answer, &[unless(waitable, InvalidState)], &[InvalidState]) {
                     match answer.expect("judged") {
                         Wait::Pending(_) => {
                             self.model.evds.get_mut(&evd).expect("known").waiter = Some(waiter);
