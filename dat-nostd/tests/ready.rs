@@ -6,8 +6,8 @@ use common::{Net, Node, Options, Side};
 use dat_nostd::*;
 use std::sync::Mutex;
 use std::time::Duration;
-use tests::platform::{ModelBar, ModelPlatform};
-use tests::{World, WorldConfig};
+use harness::platform::{ModelBar, ModelPlatform};
+use harness::{World, WorldConfig};
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
@@ -236,7 +236,7 @@ fn what_became_ready_is_a_queue() {
     assert_eq!(ready(node), []);
     // Time-outs, of each kind once, when their time has come.
     let mut waits = [
-        node.evd_wait_begin(evds[0], now, 1000, 2).unwrap(),
+        node.evd_wait_begin(evds[0], now, 1000, 3).unwrap(),
         node.evd_wait_begin(evds[1], now, 3000, 1).unwrap(),
     ];
     let mut watching = node.cno_wait_begin(cno, now, 0).unwrap();
@@ -251,7 +251,7 @@ fn what_became_ready_is_a_queue() {
         assert!(next <= now + deadline);
         assert_eq!(ready(node), expected, "after {at} ns");
     }
-    assert_eq!(node.evd_wait_poll(&mut waits[0], now + 1_000_001), Ok(Wait::TimedOut(1)));
+    assert_eq!(node.evd_wait_poll(&mut waits[0], now + 1_000_001), Ok(Wait::TimedOut(2)));
     node.poll(now + 2_000_000);
     assert_eq!(ready(node), [Ready::Cno(cno)]);
     is(node.cno_wait_poll(&mut watching[0], now + 2_000_000), ReturnType::QueueEmpty);
@@ -369,14 +369,14 @@ fn an_unanswered_request_does_not_keep_an_ia_open() {
 
 const MANY: usize = 1000;
 
-type ManyTables = AdapterStorage<ModelBar, 32768, { MANY + 8 }, { MANY + 8 }, 8, 16384, 64>;
+type ManyTables = AdapterStorage<ModelBar, 65536, { MANY + 8 }, { MANY + 8 }, 8, 16384, 64>;
 
 /// An adapter with so many EPs, each on an EVD of its own.
 fn with_many(
     count: usize,
 ) -> (std::rc::Rc<World>, Adapter<'static, ModelPlatform>, Vec<EvdHandle>, Vec<EpHandle>) {
     let world = World::new(&WorldConfig::new(209));
-    let (platform, region) = world.attach(hca_model::Profile::node(0), 32768 * 4096);
+    let (platform, region) = world.attach(hca_model::Profile::node(0), 65536 * 4096);
     let tables = Box::leak(Box::new(ManyTables::new()));
     let config = AdapterConfig::new("ib0", common::address(0), &[], 209);
     let mut adapter = Adapter::open(platform, region, tables.parts(), &config).unwrap();

@@ -154,7 +154,10 @@ impl<B: Bar> Delivery<'_, '_, B> {
                 self.progress.visits += 1;
                 self.settle_wait(slot);
                 match self.objects.evds.at(slot).and_then(|evd| evd.wait) {
-                    Some(wait) if wait.deadline <= now => self.ready(slot),
+                    Some(wait) if wait.deadline <= now => {
+                        self.progress.waited_evds.remove(&mut self.objects.evds, slot);
+                        self.ready(slot);
+                    }
                     Some(wait) => next = next.min(wait.deadline),
                     None => {}
                 }
