@@ -4,10 +4,10 @@ mod common;
 
 use common::{Net, Node, Options, Side};
 use dat_nostd::*;
-use std::sync::Mutex;
-use std::time::Duration;
 use harness::platform::{ModelBar, ModelPlatform};
 use harness::{World, WorldConfig};
+use std::sync::Mutex;
+use std::time::Duration;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
 
