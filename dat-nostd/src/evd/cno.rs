@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn triggers_are_absorbed_until_they_are_taken() {
-        let [a, b] = [3, 4].map(|bits| EvdHandle::from_bits(bits));
+        let [a, b] = [3, 4].map(EvdHandle::from_bits);
         let mut cno = Cno::new(IaHandle::from_bits(1), None);
         assert!(!cno.trigger(a) && !cno.trigger(b));
         assert_eq!((cno.triggered.take(), cno.call), (Some(a), None));

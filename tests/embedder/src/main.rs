@@ -1,7 +1,7 @@
-//! A small appliance that embeds the stack: it implements [`Platform`] and [`Bar`](driver_mlx::Bar), brings an HCA up, opens an adapter on it,
+//! A small appliance that embeds the stack: it implements [`Platform`](dat_nostd::Platform) and [`Bar`](driver_mlx::Bar), brings an HCA up, opens an adapter on it,
 //! connects to itself through the HCA and moves data by RDMA.
 //!
-//! `appliance` is all that depends on where it runs; here the HCA is the emulated one, polled from [`Platform::idle`]. On
+//! `appliance` is all that depends on where it runs; here the HCA is the emulated one, polled from [`Platform::idle`](dat_nostd::Platform::idle). On
 //! hardware, `Bar` is [`driver_mlx::MmioBar`], `idle` waits for an interrupt, and the region is memory that the device reaches.
 
 mod appliance;
@@ -10,7 +10,7 @@ use appliance::Appliance;
 use dat_nostd::{
     Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatReturn, DtoCompletion,
     DtoStatus, EpAttributes, EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError,
-    Platform, PspFlags, Qos, RmrTriplet,
+    PspFlags, Qos, RmrTriplet,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -95,5 +95,5 @@ fn run() -> Result<(), String> {
 
 /// The next event of an EVD, within ten seconds.
 fn wait(adapter: &mut Adapter<'_, Appliance>, evd: EvdHandle) -> Result<Event, String> {
-    adapter.wait(evd, Duration::from_secs(10)).map_err(dat)
+    adapter.wait(evd, Duration::from_secs(10)).map_err(|error| error.to_string())
 }
