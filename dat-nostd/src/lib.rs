@@ -5,6 +5,7 @@
 //! says when it wants to be called again.
 //!
 //! ```
+//! use core::time::Duration;
 //! use dat_nostd::*;
 //!
 //! /// Waits for a connection on port 7471, takes one message into `memory` and says how long it is.
@@ -19,20 +20,10 @@
 //!     adapter.ep_post_recv(ep, &[all], 1, CompletionFlags::empty())?;
 //!     adapter.psp_create(ia, 7471, evd, PspFlags::Consumer)?;
 //!     loop {
-//!         match adapter.evd_dequeue(evd) {
-//!             Ok(Event { data: EventData::ConnectionRequest { cr, .. }, .. }) => {
-//!                 adapter.cr_accept(cr, Some(ep), b"welcome")?;
-//!             }
-//!             Ok(Event { data: EventData::Dto(done), .. }) => return Ok(done.transferred_length),
-//!             Ok(_) => {}
-//!             Err(DatReturn::QUEUE_EMPTY) => {
-//!                 let now = adapter.platform().now();
-//!                 let deadline = adapter.poll(now).unwrap_or(u64::MAX);
-//!                 if adapter.prepare_idle(now) {
-//!                     adapter.platform().idle(deadline);
-//!                 }
-//!             }
-//!             Err(error) => return Err(error),
+//!         match adapter.wait(evd, Duration::from_secs(60))?.data {
+//!             EventData::ConnectionRequest { cr, .. } => adapter.cr_accept(cr, Some(ep), b"welcome")?,
+//!             EventData::Dto(done) => return Ok(done.transferred_length),
+//!             _ => {}
 //!         }
 //!     }
 //! }
@@ -50,7 +41,15 @@
 //!
 //! In each folder the objects (`ep/endpoint.rs`, `evd/dispatcher.rs`, …) know nothing of the adapter; the calls on them are beside them.
 //!
-//! All 72 functions of uDAPL 1.2 are here. `dat_evd_wait` and `dat_cno_wait` are begin, poll and end, so that nobody blocks; the
+//! # Waiting
+//! [`Adapter::wait`] is the loop of a program that waits for one thing. Others poll: [`Adapter::poll`], then [`Adapter::next_ready`] for
+//! what became ready and [`Adapter::deliver_upcalls`] for agents of CNOs, then their own work, and [`Adapter::prepare_idle`] before they
+//! sleep. A poll looks at what is due; EVDs and EPs that are idle cost it nothing. `dat_evd_wait` and `dat_cno_wait` are begin, poll and
+//! end, so that nobody blocks. What begins is a token, [`EvdWaiter`] or [`CnoWaiter`]: as long as an EVD has a waiter, other waits and
+//! dequeues there are INVALID_STATE, and a waiter that is dropped waits no more. An agent is called outside any other call, with
+//! [`AgentCalls`] to post by.
+//!
+//! All 72 functions of uDAPL 1.2 are here. The
 //! registry's calls are methods of [`Registry`], and a provider is an [`Adapter`]. Memory types: virtual, LMR, shared virtual (one
 //! address space: the cookie is checked).
 //!
@@ -66,7 +65,7 @@
 //! ([`Adapter::evd_is_quiet`]).
 //!
 //! # Not supported yet
-//! Quality of service and multipath (MODEL_NOT_SUPPORTED); one wait at a time on a CNO; growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
+//! Quality of service and multipath (MODEL_NOT_SUPPORTED); growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
 //! endpoints or buffers are on it.
 #![no_std]
 #![deny(unsafe_code)]
@@ -100,8 +99,9 @@ pub use base::types::*;
 pub use conn::ip::*;
 pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Platform};
 pub use ep::straight::ReceivedDto;
-pub use evd::cno::{CnoWait, ProxyAgent};
-pub use evd::wait_state::Wait;
+pub use evd::delivery::Ready;
+pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
+pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
 pub use mem::buffers::BufferKept;
 pub use mem::lmr::{LmrCookie, Region};

@@ -77,20 +77,20 @@ fn waits() {
     is(adapter.evd_wait_begin(evd, now, 1, 0), ReturnType::InvalidParameter, Subtype::InvalidArg3);
     is(adapter.evd_wait_begin(evd, now, 1, 17), ReturnType::InvalidParameter, Subtype::InvalidArg3);
     // Time-out 0 asks.
-    adapter.evd_wait_begin(evd, now, 0, 1).unwrap();
-    assert_eq!(adapter.evd_wait_poll(evd, now), Ok(Wait::TimedOut(0)));
+    let mut wait = adapter.evd_wait_begin(evd, now, 0, 1).unwrap();
+    assert_eq!(adapter.evd_wait_poll(&mut wait, now), Ok(Wait::TimedOut(0)));
     adapter.evd_post_se(evd, 7).unwrap();
-    adapter.evd_wait_begin(evd, now, 0, 1).unwrap();
-    let Ok(Wait::Ready(event, 0)) = adapter.evd_wait_poll(evd, now) else { panic!() };
+    let mut wait = adapter.evd_wait_begin(evd, now, 0, 1).unwrap();
+    let Ok(Wait::Ready(event, 0)) = adapter.evd_wait_poll(&mut wait, now) else { panic!() };
     assert_eq!(event.data, EventData::Software { value: 7 });
     // One waiter, who alone has the events.
-    adapter.evd_wait_begin(evd, now, 1000, 3).unwrap();
+    let mut wait = adapter.evd_wait_begin(evd, now, 1000, 3).unwrap();
     let state = ReturnType::InvalidState;
     is(adapter.evd_wait_begin(evd, now, 1, 1), state, Subtype::InvalidStateEvdWaiter);
     is(adapter.evd_dequeue(evd), state, Subtype::InvalidStateEvdWaiter);
     for value in 0..4 {
         assert_eq!(
-            adapter.evd_wait_poll(evd, now),
+            adapter.evd_wait_poll(&mut wait, now),
             if value < 3 {
                 Ok(Wait::Pending(now + 1_000_000))
             } else {
@@ -101,31 +101,31 @@ fn waits() {
             adapter.evd_post_se(evd, value).unwrap();
         }
     }
-    is(adapter.evd_wait_poll(evd, now), state, Subtype::InvalidStateEvdWaiter);
-    // Time-out below the threshold: nothing is removed, the count is told.
-    adapter.evd_wait_begin(evd, now, 1000, 3).unwrap();
-    assert_eq!(adapter.evd_wait_poll(evd, now + 999_999), Ok(Wait::Pending(now + 1_000_000)));
-    assert_eq!(adapter.evd_wait_poll(evd, now + 1_000_000), Ok(Wait::TimedOut(2)));
+    is(adapter.evd_wait_poll(&mut wait, now), state, Subtype::InvalidStateEvdWaiter);
+    // Time-out below the threshold: nothing is removed, the count is reported.
+    let mut wait = adapter.evd_wait_begin(evd, now, 1000, 3).unwrap();
+    assert_eq!(adapter.evd_wait_poll(&mut wait, now + 999_999), Ok(Wait::Pending(now + 1_000_000)));
+    assert_eq!(adapter.evd_wait_poll(&mut wait, now + 1_000_000), Ok(Wait::TimedOut(2)));
+    is(adapter.evd_wait_end(wait), state, Subtype::InvalidStateEvdWaiter);
     assert_eq!(adapter.evd_dequeue(evd).unwrap().data, EventData::Software { value: 1 });
     // Given up; made unwaitable; freed.
-    adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
-    assert_eq!(adapter.evd_wait_poll(evd, now), Ok(Wait::Pending(u64::MAX)));
-    adapter.evd_wait_end(evd).unwrap();
-    is(adapter.evd_wait_end(evd), state, Subtype::InvalidStateEvdWaiter);
-    adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
+    let mut wait = adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
+    assert_eq!(adapter.evd_wait_poll(&mut wait, now), Ok(Wait::Pending(u64::MAX)));
+    adapter.evd_wait_end(wait).unwrap();
+    let mut wait = adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
     adapter.evd_set_unwaitable(evd).unwrap();
-    is(adapter.evd_wait_poll(evd, now), state, Subtype::InvalidStateEvdUnwaitable);
+    is(adapter.evd_wait_poll(&mut wait, now), state, Subtype::InvalidStateEvdUnwaitable);
     is(adapter.evd_wait_begin(evd, now, 1, 1), state, Subtype::InvalidStateEvdUnwaitable);
     assert_eq!(adapter.evd_dequeue(evd).unwrap().data, EventData::Software { value: 2 });
     adapter.evd_clear_unwaitable(evd).unwrap();
-    adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
+    let mut wait = adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 8).unwrap();
     adapter.evd_free(evd).unwrap();
-    is(adapter.evd_wait_poll(evd, now), ReturnType::Abort, Subtype::NoSubtype);
+    is(adapter.evd_wait_poll(&mut wait, now), ReturnType::Abort, Subtype::NoSubtype);
     // So does the close of the IA.
     let evd = adapter.evd_create(side.ia, 16, None, EvdFlags::SOFTWARE).unwrap();
-    adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1).unwrap();
+    let mut wait = adapter.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1).unwrap();
     adapter.ia_close(side.ia, CloseFlags::Abrupt).unwrap();
-    is(adapter.evd_wait_poll(evd, now), ReturnType::Abort, Subtype::NoSubtype);
+    is(adapter.evd_wait_poll(&mut wait, now), ReturnType::Abort, Subtype::NoSubtype);
 }
 
 #[test]
@@ -136,27 +136,27 @@ fn a_threshold_counts_completions() {
         net.nodes[1].ep_post_recv(passive.ep, &[passive.segment(0, 64)], index, NONE).unwrap();
     }
     let now = net.world.now();
-    net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 5).unwrap();
+    let mut receives = net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 5).unwrap();
     for index in 0..7 {
         let flags = if index % 2 == 0 { CompletionFlags::SUPPRESS } else { NONE };
         net.nodes[0].ep_post_send(active.ep, &[active.segment(0, 8)], index, flags).unwrap();
         if index == 3 {
             net.pass(10_000_000);
             let now = net.world.now();
-            assert_eq!(net.nodes[1].evd_wait_poll(passive.recv, now), Ok(Wait::Pending(u64::MAX)));
+            assert_eq!(net.nodes[1].evd_wait_poll(&mut receives, now), Ok(Wait::Pending(u64::MAX)));
         }
     }
     net.pass(10_000_000);
     let now = net.world.now();
-    let Ok(Wait::Ready(event, 6)) = net.nodes[1].evd_wait_poll(passive.recv, now) else { panic!() };
+    let Ok(Wait::Ready(event, 6)) = net.nodes[1].evd_wait_poll(&mut receives, now) else { panic!() };
     assert!(matches!(event.data, EventData::Dto(DtoCompletion { user_cookie: 0, .. })));
     for index in 1..7 {
         assert_eq!(net.dto(1, passive.recv).user_cookie, index);
     }
     // Suppressed ones do not count.
     let now = net.world.now();
-    net.nodes[0].evd_wait_begin(active.request, now, 0, 4).unwrap();
-    assert_eq!(net.nodes[0].evd_wait_poll(active.request, now), Ok(Wait::TimedOut(3)));
+    let mut requests = net.nodes[0].evd_wait_begin(active.request, now, 0, 4).unwrap();
+    assert_eq!(net.nodes[0].evd_wait_poll(&mut requests, now), Ok(Wait::TimedOut(3)));
     for index in [1, 3, 5] {
         assert_eq!(net.dto(0, active.request).user_cookie, index);
     }
@@ -187,27 +187,27 @@ fn notification_modes() {
     for index in 0..4 {
         net.nodes[1].ep_post_recv(passive.ep, &[passive.segment(0, 64)], index, NONE).unwrap();
     }
-    net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 1).unwrap();
-    net.nodes[0].evd_wait_begin(active.request, now, TIMEOUT_INFINITE, 1).unwrap();
+    let mut receives = net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 1).unwrap();
+    let mut requests = net.nodes[0].evd_wait_begin(active.request, now, TIMEOUT_INFINITE, 1).unwrap();
     let pending = Ok(Wait::Pending(u64::MAX));
-    assert_eq!(net.nodes[1].evd_wait_poll(passive.recv, now), pending);
-    assert_eq!(net.nodes[0].evd_wait_poll(active.request, now), pending);
+    assert_eq!(net.nodes[1].evd_wait_poll(&mut receives, now), pending);
+    assert_eq!(net.nodes[0].evd_wait_poll(&mut requests, now), pending);
     for index in 0..2 {
         net.nodes[0].ep_post_send(active.ep, &[], index, CompletionFlags::UNSIGNALLED).unwrap();
         net.pass(5_000_000);
         let now = net.world.now();
-        assert_eq!(net.nodes[1].evd_wait_poll(passive.recv, now), pending, "queued, not notifying");
-        assert_eq!(net.nodes[0].evd_wait_poll(active.request, now), pending, "queued, not notifying");
+        assert_eq!(net.nodes[1].evd_wait_poll(&mut receives, now), pending, "queued, not notifying");
+        assert_eq!(net.nodes[0].evd_wait_poll(&mut requests, now), pending, "queued, not notifying");
     }
     net.nodes[0].ep_post_send(active.ep, &[], 2, CompletionFlags::SOLICITED_WAIT).unwrap();
     net.pass(5_000_000);
     let now = net.world.now();
     // Once awake, all that is queued is there.
-    assert!(matches!(net.nodes[1].evd_wait_poll(passive.recv, now), Ok(Wait::Ready(_, 2))));
-    assert!(matches!(net.nodes[0].evd_wait_poll(active.request, now), Ok(Wait::Ready(_, 2))));
+    assert!(matches!(net.nodes[1].evd_wait_poll(&mut receives, now), Ok(Wait::Ready(_, 2))));
+    assert!(matches!(net.nodes[0].evd_wait_poll(&mut requests, now), Ok(Wait::Ready(_, 2))));
     // What is there when a wait begins ends it, notifying or not.
-    net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 1).unwrap();
-    assert!(matches!(net.nodes[1].evd_wait_poll(passive.recv, now), Ok(Wait::Ready(_, 1))));
+    let mut receives = net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 1).unwrap();
+    assert!(matches!(net.nodes[1].evd_wait_poll(&mut receives, now), Ok(Wait::Ready(_, 1))));
 }
 
 #[test]

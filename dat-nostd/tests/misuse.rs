@@ -60,8 +60,6 @@ fn stale_foreign_and_wrong_handles() {
         is(adapter.evd_query(evd), InvalidHandle);
         is(adapter.evd_dequeue(evd), InvalidHandle);
         is(adapter.evd_wait_begin(evd, 0, 1, 1), InvalidHandle);
-        is(adapter.evd_wait_poll(evd, 0), InvalidHandle);
-        is(adapter.evd_wait_end(evd), InvalidHandle);
         is(adapter.evd_enable(evd), InvalidHandle);
         is(adapter.evd_disable(evd), InvalidHandle);
         is(adapter.evd_set_unwaitable(evd), InvalidHandle);
@@ -71,6 +69,10 @@ fn stale_foreign_and_wrong_handles() {
         is(adapter.psp_create(here.ia, 7, evd, PspFlags::Consumer), InvalidHandle);
         is(adapter.ep_create(here.ia, Some(here.pz), Some(evd), None, None, None), InvalidHandle);
     }
+    let mut foreign = net.nodes[1].evd_wait_begin(there.recv, 0, TIMEOUT_INFINITE, 1).unwrap();
+    let adapter = &mut net.nodes[0];
+    is(adapter.evd_wait_poll(&mut foreign, 0), InvalidHandle);
+    is(adapter.evd_wait_end(foreign), InvalidHandle);
     for ia in [there.ia, IaHandle::from_bits(here.pz.bits())] {
         is(adapter.ia_query(ia), InvalidHandle);
         is(adapter.ia_close(ia, CloseFlags::Abrupt), InvalidHandle);

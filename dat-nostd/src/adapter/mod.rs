@@ -26,13 +26,11 @@ use crate::base::random::Random;
 use crate::base::ret::DatResult;
 use crate::base::table::Table;
 use crate::base::types::{EpState, IaAddress};
-use crate::evd::dispatcher::Notification;
+use crate::ep::endpoint::Ep;
+use crate::evd::delivery::Delivery;
 use crate::evd::queue::EventPool;
 use crate::mem::bind::Binds;
 use crate::srq::sink::Sink;
-
-/// Completions of one EVD looked at in one poll.
-const LOOK_AHEAD: u32 = 256;
 
 /// Distance of looks at the port while waiting for it to become active, nanoseconds.
 const ACTIVATION_STEP: u64 = 10_000_000;
@@ -52,7 +50,7 @@ pub struct Adapter<'s, P: Platform> {
     /// What consumers have made.
     pub(crate) objects: Objects<'s, P::Bar>,
     /// What is due, and what happened.
-    pub(crate) progress: Progress,
+    pub(crate) progress: Progress<'s>,
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -78,7 +76,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let mut port = match opened {
             Ok(port) => port,
             Err(error) => {
-                // The first error is the one to tell.
+                // The first error is the one to report.
                 let _ = hca.tear_down();
                 return Err(error.into());
             }
@@ -135,10 +133,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
             crs: Table::new(id, parts.crs),
             events: EventPool::new(parts.events),
         };
-        Ok(Self { device, objects, progress: Progress::default() })
+        Ok(Self {
+            device,
+            objects,
+            progress: Progress::new(parts.evd_waits, parts.cno_waits, parts.cq_chains),
+        })
     }
 
-    /// Closes every IA abruptly and takes the HCA down. Peers are told as far as one datagram each goes.
+    /// Closes every IA abruptly and takes the HCA down. Peers are informed as far as one datagram each goes.
     ///
     /// # Errors
     /// The driver's first; the rest is done all the same.
@@ -170,8 +172,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.device.hca.fatal().is_some() {
             self.die();
         }
+        let waits = self.delivery().expire_waits(now);
         if self.device.dead {
-            return self.wait_deadline();
+            return waits;
         }
         self.notifications();
         let mut port_deadline = self.device.port.poll(now);
@@ -181,11 +184,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.process_cm(now);
         let resolving = self.advance_all_resolving(now);
-        for slot in 0..self.objects.evds.end() {
-            if self.objects.evds.at(slot).is_some_and(|evd| evd.reserved > 0) {
-                self.look_ahead(slot, LOOK_AHEAD);
-            }
-        }
+        self.look_at_evds();
         self.drain_sink();
         self.check_watermarks();
         let closing = self.progress_all_closing(now);
@@ -195,28 +194,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
             port_deadline = self.device.port.poll(now);
         }
         let more = self.device.port.cm_ref().has_event().then_some(now);
-        [Some(hca_deadline), port_deadline, resolving, closing, self.wait_deadline(), more]
-            .into_iter()
-            .flatten()
-            .min()
+        [Some(hca_deadline), port_deadline, resolving, closing, waits, more].into_iter().flatten().min()
     }
 
     /// Completion events: whose CQ may be armed again.
     fn notifications(&mut self) {
         let Device { hca, port, sink, .. } = &mut self.device;
-        let evds = &mut self.objects.evds;
+        let mut delivery = Delivery { objects: &mut self.objects, progress: &mut self.progress };
         let count = hca.poll_completions(|number: CqNumber| {
-            if port.notified(number) || sink.notified(number) {
-                return;
-            }
-            for slot in 0..evds.end() {
-                if let Some(evd) = evds.at_mut(slot)
-                    && let Some(cq) = &mut evd.cq
-                    && cq.number() == number
-                {
-                    cq.notified();
-                    evd.armed = false;
-                }
+            if !port.notified(number) && !sink.notified(number) {
+                delivery.notified(number);
             }
         });
         if count > 0 {
@@ -225,28 +212,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Arms the interrupts of the event queues, of QP1 and of every EVD that takes completions, polls once more, and says
-    /// whether the loop may idle until the next interrupt or deadline.
+    /// whether the loop may idle until the next interrupt or deadline. It may not while upcalls are due.
     pub fn prepare_idle(&mut self, now: u64) -> bool {
+        self.rest(now).is_some()
+    }
+
+    /// The same; until when (nanoseconds, `u64::MAX` for the next interrupt).
+    pub(crate) fn rest(&mut self, now: u64) -> Option<u64> {
         if !self.device.dead {
             self.device.port.arm();
             self.device.sink.arm();
-            for slot in 0..self.objects.evds.end() {
-                if let Some(evd) = self.objects.evds.at_mut(slot)
-                    && evd.reserved > 0
-                    && !evd.armed
-                    && let Some(cq) = &mut evd.cq
-                {
-                    cq.arm(evd.notification == Notification::Solicited);
-                    evd.armed = true;
-                }
-            }
+            self.arm_evds();
             self.device.hca.arm_events();
         }
-        let deadline = self.poll(now);
+        let deadline = self.poll(now).unwrap_or(u64::MAX);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
-        !core::mem::take(&mut self.progress.happened)
+        let quiet = !core::mem::take(&mut self.progress.happened)
+            && self.progress.upcalls.is_empty()
             && (self.device.dead || !self.device.port.has_work())
-            && deadline.is_none_or(|deadline| deadline > now)
+            && deadline > now;
+        quiet.then_some(deadline)
     }
 
     /// Sends what the connection manager has to say, if it has.
@@ -301,25 +286,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// A CQ failed: its EVD is unusable, and the EPs that use it fail.
     fn cq_error(&mut self, number: CqNumber) {
-        for slot in 0..self.objects.evds.end() {
-            let Some(evd) = self.objects.evds.at_mut(slot) else { continue };
-            if evd.cq.as_ref().is_none_or(|cq| cq.number() != number) || evd.overflowed {
-                continue;
-            }
-            evd.overflowed = true;
-            self.progress.counters.overflows += 1;
-            let ia = evd.ia;
-            let Some(handle) = self.objects.evds.handle_at(slot) else { continue };
-            self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
-            for ep in 0..self.objects.eps.end() {
-                if self
-                    .objects
-                    .eps
-                    .at(ep)
-                    .is_some_and(|ep| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle))
-                {
-                    self.fail_ep(ep);
-                }
+        let Some(slot) = self.progress.cqs.find(&self.objects.evds, number) else { return };
+        let Some(evd) = self.objects.evds.at_mut(slot) else { return };
+        if !evd.overflow() {
+            return;
+        }
+        self.progress.counters.overflows += 1;
+        let ia = evd.ia;
+        let Some(handle) = self.objects.evds.handle_at(slot) else { return };
+        self.delivery().ready(slot);
+        self.async_error(Some(ia), AsyncError::EvdOverflow, handle.into());
+        for ep in 0..self.objects.eps.end() {
+            let uses = |ep: &Ep<P::Bar>| ep.recv_evd == Some(handle) || ep.request_evd == Some(handle);
+            if self.objects.eps.at(ep).is_some_and(uses) {
+                self.fail_ep(ep);
             }
         }
     }
@@ -336,6 +316,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.end_ep(slot, EpEvent::DeviceGone);
         }
         self.progress_all_closing(0);
+        self.delivery().wake_all();
     }
 
     /// Whether the device is gone.
@@ -399,16 +380,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
             psps: self.objects.psps.len(),
             rsps: self.objects.rsps.len(),
             crs: self.objects.crs.len(),
-            cnos: self.objects.cnos.len(),
+            cnos: self.objects.cnos.len().saturating_sub(self.progress.dead_cnos),
             srqs: self.objects.shared.srqs.len(),
             rmrs: self.objects.shared.rmrs.len(),
             events: self.objects.events.used(),
             events_reserved: self.objects.events.reserved(),
-            closing: self.progress.closing,
-            resolving: self.progress.resolving,
+            closing: self.progress.closing.len(),
+            resolving: self.progress.resolving.len(),
             connections: self.device.port.cm_ref().slots_in_use(),
             free_bytes: self.device.hca.free_bytes(),
         }
+    }
+
+    /// How many objects all polls together have looked at. What is idle is not looked at, however much of it there is.
+    pub fn visits(&self) -> u64 {
+        self.progress.visits
     }
 
     /// Counters.

@@ -1,16 +1,69 @@
-//! What is due in an adapter, and what happened.
+//! What is due in an adapter, who waits, and what became ready.
+
+use core::sync::atomic::AtomicU32;
 
 use crate::adapter::census::AdapterCounters;
+use crate::base::list::List;
+use crate::ep::endpoint::{ClosingEp, ResolvingEp, WatchedEp};
+use crate::evd::cno::{Called, ReadyCno, WaitedCno};
+use crate::evd::cq_map::CqMap;
+use crate::evd::dispatcher::{Looked, ReadyEvd, WaitedEvd};
+use crate::evd::waiter::Waits;
 
-/// What is due, and what happened.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
+/// What is due, who waits, and what became ready. The lists go through the objects, so that a poll comes past those that are due and
+/// past no others.
+#[derive(Debug)]
+pub(crate) struct Progress<'s> {
     pub(crate) counters: AdapterCounters,
-    /// EPs that wait for a path; EPs that are closing.
-    pub(crate) resolving: u32,
-    pub(crate) closing: u32,
-    /// EPs with a high watermark.
-    pub(crate) watched: u32,
+    /// Objects that polls have looked at.
+    pub(crate) visits: u64,
+    /// EPs that wait for a path, that are closing, and that have a high watermark.
+    pub(crate) resolving: List<ResolvingEp>,
+    pub(crate) closing: List<ClosingEp>,
+    pub(crate) watched: List<WatchedEp>,
+    /// EVDs whose CQs are looked at; the others notify.
+    pub(crate) looked: List<Looked>,
+    /// EVDs of CQs that notify.
+    pub(crate) cqs: CqMap<'s>,
+    /// Who waits, on what, and the earliest time-out (nanoseconds, `u64::MAX` for none; may be that of a wait that is over).
+    pub(crate) waits: Waits<'s>,
+    pub(crate) waited_evds: List<WaitedEvd>,
+    pub(crate) waited_cnos: List<WaitedCno>,
+    pub(crate) wait_deadline: u64,
+    /// What became ready and has not been reported.
+    pub(crate) ready_evds: List<ReadyEvd>,
+    pub(crate) ready_cnos: List<ReadyCno>,
+    /// CNOs whose agents are to be called.
+    pub(crate) upcalls: List<Called>,
+    /// CNOs of these that are gone for their consumers.
+    pub(crate) dead_cnos: usize,
     /// Something happened since `prepare_idle` last asked.
     pub(crate) happened: bool,
+}
+
+impl<'s> Progress<'s> {
+    pub(crate) fn new(
+        evd_waits: &'s [AtomicU32],
+        cno_waits: &'s [AtomicU32],
+        cq_chains: &'s mut [u32],
+    ) -> Self {
+        Self {
+            counters: AdapterCounters::default(),
+            visits: 0,
+            resolving: List::default(),
+            closing: List::default(),
+            watched: List::default(),
+            looked: List::default(),
+            cqs: CqMap::new(cq_chains),
+            waits: Waits::new(evd_waits, cno_waits),
+            waited_evds: List::default(),
+            waited_cnos: List::default(),
+            wait_deadline: u64::MAX,
+            ready_evds: List::default(),
+            ready_cnos: List::default(),
+            upcalls: List::default(),
+            dead_cnos: 0,
+            happened: false,
+        }
+    }
 }

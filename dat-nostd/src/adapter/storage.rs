@@ -1,5 +1,7 @@
 //! Memory for an adapter: the one place that sets capacities.
 
+use core::sync::atomic::AtomicU32;
+
 use driver_mlx::{Bar, HcaParts, HcaStorage};
 use ib_port::{PortParts, PortStorage};
 
@@ -42,7 +44,7 @@ pub const MAX_CRS: usize = 32;
 /// |---|---|---|
 /// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
 /// | `EPS` | endpoints | 1024 |
-/// | `EVDS` | event dispatchers | 320 |
+/// | `EVDS` | event dispatchers | 328 |
 /// | `LMRS` | memory regions (at most 65,536) | 224 |
 /// | `EVENTS` | events queued in software, over all EVDs | 80 |
 /// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 1024 |
@@ -63,10 +65,13 @@ pub struct AdapterStorage<
     pzs: [Slot<Pz>; MAX_PZS],
     lmrs: [Slot<Lmr>; LMRS],
     evds: [Slot<Evd<B>>; EVDS],
+    evd_waits: [AtomicU32; EVDS],
+    cq_chains: [u32; EVDS],
     eps: [Slot<Ep<B>>; EPS],
     psps: [Slot<Psp>; MAX_PSPS],
     rsps: [Slot<Rsp>; MAX_RSPS],
     cnos: [Slot<Cno>; MAX_CNOS],
+    cno_waits: [AtomicU32; MAX_CNOS],
     srqs: [Slot<Srq>; MAX_SRQS],
     rmrs: [Slot<Rmr>; MAX_RMRS],
     binds: [BindSlot; MAX_BINDS],
@@ -82,10 +87,13 @@ pub struct AdapterParts<'s, B: Bar> {
     pub(crate) pzs: &'s mut [Slot<Pz>],
     pub(crate) lmrs: &'s mut [Slot<Lmr>],
     pub(crate) evds: &'s mut [Slot<Evd<B>>],
+    pub(crate) evd_waits: &'s [AtomicU32],
+    pub(crate) cq_chains: &'s mut [u32],
     pub(crate) eps: &'s mut [Slot<Ep<B>>],
     pub(crate) psps: &'s mut [Slot<Psp>],
     pub(crate) rsps: &'s mut [Slot<Rsp>],
     pub(crate) cnos: &'s mut [Slot<Cno>],
+    pub(crate) cno_waits: &'s [AtomicU32],
     pub(crate) srqs: &'s mut [Slot<Srq>],
     pub(crate) rmrs: &'s mut [Slot<Rmr>],
     pub(crate) binds: &'s mut [BindSlot],
@@ -112,10 +120,13 @@ impl<
             pzs: [const { Slot::EMPTY }; MAX_PZS],
             lmrs: [const { Slot::EMPTY }; LMRS],
             evds: [const { Slot::EMPTY }; EVDS],
+            evd_waits: [const { AtomicU32::new(0) }; EVDS],
+            cq_chains: [0; EVDS],
             eps: [const { Slot::EMPTY }; EPS],
             psps: [const { Slot::EMPTY }; MAX_PSPS],
             rsps: [const { Slot::EMPTY }; MAX_RSPS],
             cnos: [const { Slot::EMPTY }; MAX_CNOS],
+            cno_waits: [const { AtomicU32::new(0) }; MAX_CNOS],
             srqs: [const { Slot::EMPTY }; MAX_SRQS],
             rmrs: [const { Slot::EMPTY }; MAX_RMRS],
             binds: [const { BindSlot::EMPTY }; MAX_BINDS],
@@ -133,10 +144,13 @@ impl<
             pzs: &mut self.pzs,
             lmrs: &mut self.lmrs,
             evds: &mut self.evds,
+            evd_waits: &self.evd_waits,
+            cq_chains: &mut self.cq_chains,
             eps: &mut self.eps,
             psps: &mut self.psps,
             rsps: &mut self.rsps,
             cnos: &mut self.cnos,
+            cno_waits: &self.cno_waits,
             srqs: &mut self.srqs,
             rmrs: &mut self.rmrs,
             binds: &mut self.binds,
@@ -187,7 +201,7 @@ mod tests {
     fn the_documented_costs_hold() {
         let costs = [
             ("EPS", size_of::<Slot<Ep<WideBar>>>(), 1024),
-            ("EVDS", size_of::<Slot<Evd<WideBar>>>(), 320),
+            ("EVDS", size_of::<Slot<Evd<WideBar>>>() + size_of::<(AtomicU32, u32)>(), 328),
             ("LMRS", size_of::<Slot<Lmr>>(), 224),
             ("EVENTS", size_of::<EventSlot>(), 80),
             ("CONNECTIONS", size_of::<PortStorage<2>>() - size_of::<PortStorage<1>>(), 1024),

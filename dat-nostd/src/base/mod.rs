@@ -5,6 +5,7 @@ pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod fields;
 pub(crate) mod handle;
+pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod random;
 pub(crate) mod ret;

@@ -308,9 +308,12 @@ impl DatReturn {
         Self(CLASS_ERROR | (kind as u32) << 16 | subtype as u32)
     }
 
-    /// An error of this type without subtype.
+    /// An error of this type without subtype; for QUEUE_EMPTY that is [`DatReturn::QUEUE_EMPTY`].
     pub const fn new(kind: ReturnType) -> Self {
-        Self::error(kind, Subtype::NoSubtype)
+        match kind {
+            ReturnType::QueueEmpty => Self::QUEUE_EMPTY,
+            kind => Self::error(kind, Subtype::NoSubtype),
+        }
     }
 
     /// The number as C sees it.
@@ -381,6 +384,7 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(DatReturn::QUEUE_EMPTY.value(), 0x000d_0000);
+        assert_eq!(DatReturn::new(ReturnType::QueueEmpty), DatReturn::QUEUE_EMPTY);
         assert_eq!(DatReturn::new(ReturnType::InvalidHandle).value(), 0x8005_0000);
         assert_eq!(
             DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpConnected).value(),

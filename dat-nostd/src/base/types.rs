@@ -6,6 +6,14 @@ use crate::base::ret::{DatReturn, ReturnType, Subtype};
 
 /// `DAT_TIMEOUT_INFINITE`, in microseconds as every `DAT_TIMEOUT`.
 pub const TIMEOUT_INFINITE: u32 = 0xffff_ffff;
+
+/// When a time-out of a call made at `now` is over, nanoseconds; `u64::MAX` for never.
+pub(crate) fn deadline(now: u64, timeout_us: u32) -> u64 {
+    match timeout_us {
+        TIMEOUT_INFINITE => u64::MAX,
+        timeout => now.saturating_add(u64::from(timeout) * 1000),
+    }
+}
 /// `DAT_NAME_MAX_LENGTH`, the terminating NUL of the C form included.
 pub const NAME_MAX_LENGTH: usize = 256;
 /// `DAT_OPTIMAL_ALIGNMENT`, bytes.

@@ -49,9 +49,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.suppressed > 0 && !dead {
             post_marker(ep);
         }
-        if ep.closing.is_none() {
-            self.progress.closing += 1;
-        }
         ep.closing = Some(Closing {
             event: transition.event,
             phase: Phase::Flushing,
@@ -59,6 +56,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             receive_end,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
+        self.progress.closing.push(&mut self.objects.eps, slot);
         self.progress.happened = true;
         self.progress_closing(slot);
     }
@@ -93,9 +91,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             receive_end: ep.receives.head,
             send_end: ep.qp.as_ref().map(Qp::send_end),
         });
-        self.progress.closing += 1;
         // Should the peer leave meanwhile, it waits for our answer until we are done too.
-        if let Some(conn) = ep.attempt.conn() {
+        let conn = ep.attempt.conn();
+        self.progress.closing.push(&mut self.objects.eps, handle.any().slot());
+        if let Some(conn) = conn {
             self.device.port.cm().defer_disconnect(conn);
         }
         self.progress_closing(handle.any().slot());
@@ -112,11 +111,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Goes on with every EP that is closing; gives the time at which one ends though the device has not said all.
     pub(crate) fn progress_all_closing(&mut self, now: u64) -> Option<u64> {
-        if self.progress.closing == 0 {
-            return None;
-        }
         let mut deadline = None;
-        for slot in 0..self.objects.eps.end() {
+        for _ in 0..self.progress.closing.len() {
+            let Some(slot) = self.progress.closing.rotate(&mut self.objects.eps) else { break };
+            self.progress.visits += 1;
             let Some(ep) = self.objects.eps.at_mut(slot) else { continue };
             if ep.srq.is_some()
                 && !ep.last_receive
@@ -178,9 +176,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Queues the terminal event.
     fn finish_closing(&mut self, slot: u16) {
         let dead = self.is_dead();
+        self.progress.closing.remove(&mut self.objects.eps, slot);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         let Some(closing) = ep.closing.take() else { return };
-        self.progress.closing = self.progress.closing.saturating_sub(1);
         let finished = || ep.take(EpEvent::Finished)?.event;
         let Some(event) = closing.event.or_else(finished) else { return };
         let position = self.objects.terminal_position(slot, dead);

@@ -13,7 +13,7 @@ use crate::base::event::{ConnectionEvent, EventData};
 use crate::base::handle::{EpHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, TIMEOUT_INFINITE};
+use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline};
 use crate::conn::attempt::{Attempt, OWNER_PSP};
 
 /// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
@@ -55,7 +55,7 @@ pub(crate) fn rts_params(from: &QpAttributes) -> RtsParams {
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_ep_connect`. `timeout_us` above 0, [`TIMEOUT_INFINITE`] for none. The outcome is one event on the connect EVD.
+    /// `dat_ep_connect`. `timeout_us` above 0, [`TIMEOUT_INFINITE`](crate::TIMEOUT_INFINITE) for none. The outcome is one event on the connect EVD.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE unless unconnected, or (EP_NOTREADY) without protection zone or connect EVD;
@@ -97,10 +97,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         self.device.usable()?;
         let now = self.device.hca.platform().now();
-        let deadline = match timeout_us {
-            TIMEOUT_INFINITE => u64::MAX,
-            timeout => now.saturating_add(u64::from(timeout) * 1000),
-        };
+        let deadline = deadline(now, timeout_us);
         let found = self.device.resolve_address(now, remote);
         let local_port = self.device.next_local_port();
         self.objects.move_ep(handle, EpEvent::Connecting);
@@ -118,7 +115,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let private_data_size = private_data.len() as u8;
         ep.attempt = Attempt::Resolving { address: *remote, service_id, deadline, private_data_size };
-        self.progress.resolving += 1;
+        self.progress.resolving.push(&mut self.objects.eps, handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
     }
@@ -126,10 +123,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Goes on with every attempt that waits for its path; gives the earliest time-out.
     pub(crate) fn advance_all_resolving(&mut self, now: u64) -> Option<u64> {
         let mut next = None;
-        if self.progress.resolving == 0 {
-            return None;
-        }
-        for slot in 0..self.objects.eps.end() {
+        for _ in 0..self.progress.resolving.len() {
+            let Some(slot) = self.progress.resolving.rotate(&mut self.objects.eps) else { break };
+            self.progress.visits += 1;
             self.advance_resolving(slot, now);
             if let Some(ep) = self.objects.eps.at(slot)
                 && let Attempt::Resolving { deadline, .. } = ep.attempt
@@ -171,7 +167,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some((next, event)) = ep.attempt.after(input, sent) else { return };
         let before = core::mem::replace(&mut ep.attempt, next);
         if before.stage() == Stage::Resolving {
-            self.progress.resolving = self.progress.resolving.saturating_sub(1);
+            self.progress.resolving.remove(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()

@@ -180,6 +180,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             ep.attempt = Attempt::Accepted { conn };
         }
         self.objects.enter_awaiting(ep_handle);
+        self.delivery().feeds_changed(ep_handle);
         if accepted {
             self.device.flush_port = true;
             self.run_port();

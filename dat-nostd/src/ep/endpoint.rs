@@ -5,6 +5,7 @@ use driver_mlx::{Bar, CompletionKind, Cqe, Pd, Psn, Qp, QpNumber, WorkQueue};
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
+use crate::base::list::{Link, Linked};
 use crate::base::states::{EpEvent, Transition};
 use crate::base::types::{EpState, IaAddress};
 use crate::conn::attempt::Attempt;
@@ -23,6 +24,49 @@ pub(crate) const MAX_DTOS: u32 = 1 << 13;
 
 /// Suppressed requests in a row before one asks for a completion all the same, so that their slots come back.
 pub(crate) const MAX_SUPPRESSED: u32 = 64;
+
+/// The list of EPs that wait for a path.
+#[derive(Debug)]
+pub(crate) struct ResolvingEp;
+
+/// The list of EPs whose connection is ending.
+#[derive(Debug)]
+pub(crate) struct ClosingEp;
+
+/// The list of EPs with a high watermark.
+#[derive(Debug)]
+pub(crate) struct WatchedEp;
+
+/// Places of an EP in the lists of what is due.
+#[derive(Debug)]
+pub(crate) struct EpLinks {
+    resolving: Link<ResolvingEp>,
+    closing: Link<ClosingEp>,
+    watched: Link<WatchedEp>,
+}
+
+impl EpLinks {
+    /// In no list.
+    pub(crate) const OUT: Self = Self { resolving: Link::OUT, closing: Link::OUT, watched: Link::OUT };
+}
+
+impl<B: Bar> Linked<ResolvingEp> for Ep<B> {
+    fn link(&mut self) -> &mut Link<ResolvingEp> {
+        &mut self.links.resolving
+    }
+}
+
+impl<B: Bar> Linked<ClosingEp> for Ep<B> {
+    fn link(&mut self) -> &mut Link<ClosingEp> {
+        &mut self.links.closing
+    }
+}
+
+impl<B: Bar> Linked<WatchedEp> for Ep<B> {
+    fn link(&mut self) -> &mut Link<WatchedEp> {
+        &mut self.links.watched
+    }
+}
 
 /// An endpoint.
 #[derive(Debug)]
@@ -57,6 +101,7 @@ pub struct Ep<B: Bar> {
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
     pub(crate) closing: Option<Closing>,
+    pub(crate) links: EpLinks,
     /// Our own last request, whose completion says that all before it are done.
     pub(crate) marker: Option<u32>,
     /// On an SRQ: the device has said that no more of its buffers will complete here.
@@ -110,6 +155,7 @@ impl<B: Bar> Ep<B> {
             psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
+            links: EpLinks::OUT,
             marker: None,
             last_receive: false,
             local_port: 0,

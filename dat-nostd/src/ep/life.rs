@@ -85,6 +85,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(error);
         }
         self.objects.attach(handle);
+        self.delivery().feeds_changed(handle);
         self.count_watermarks(handle, true);
         Ok(handle)
     }
@@ -219,10 +220,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub(crate) fn remove_ep(&mut self, ep: EpHandle) -> DatResult<()> {
         self.objects.leave_awaiting(ep);
         self.abandon_attempt(ep);
-        let closing = self.objects.eps.get_mut(ep)?.closing.take();
-        if closing.is_some() {
-            self.progress.closing = self.progress.closing.saturating_sub(1);
-        }
+        self.objects.eps.get_mut(ep)?.closing = None;
+        self.progress.closing.remove(&mut self.objects.eps, ep.handle().slot());
         self.objects.forget_events(ep);
         let destroyed = self.destroy_ep_qp(ep);
         self.count_watermarks(ep, false);

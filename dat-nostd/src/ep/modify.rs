@@ -144,6 +144,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.detach(handle);
         let result = self.apply(handle, pz, &plan);
         self.objects.attach(handle);
+        self.delivery().feeds_changed(handle);
         result
     }
 

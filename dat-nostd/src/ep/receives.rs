@@ -61,20 +61,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Counts an EP in or out of those whose buffers are watched.
     pub(crate) fn count_watermarks(&mut self, handle: EpHandle, come: bool) {
         if self.objects.eps.get(handle).is_ok_and(|ep| ep.watermarks.any()) {
-            self.progress.watched =
-                if come { self.progress.watched + 1 } else { self.progress.watched.saturating_sub(1) };
+            let (slot, eps) = (handle.handle().slot(), &mut self.objects.eps);
+            if come { self.progress.watched.push(eps, slot) } else { self.progress.watched.remove(eps, slot) }
         }
     }
 
     /// Looks at all watched EPs.
     pub(crate) fn check_watermarks(&mut self) {
-        if self.progress.watched == 0 {
-            return;
-        }
-        for slot in 0..self.objects.eps.end() {
-            if self.objects.eps.at(slot).is_some_and(|ep| ep.watermarks.any())
-                && let Some(handle) = self.objects.eps.handle_at(slot)
-            {
+        for _ in 0..self.progress.watched.len() {
+            let Some(slot) = self.progress.watched.rotate(&mut self.objects.eps) else { return };
+            self.progress.visits += 1;
+            if let Some(handle) = self.objects.eps.handle_at(slot) {
                 self.check_watermark(handle);
             }
         }

@@ -4,8 +4,7 @@ use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::EvdParameters;
-use crate::base::event::EventData;
-use crate::base::handle::{CnoHandle, EvdHandle, HandleType};
+use crate::base::handle::{CnoHandle, EvdHandle, HandleType, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{EvdFlags, EvdState};
 use crate::evd::dispatcher::{LEAST_EVENTS, MAX_QLEN, Notification};
@@ -55,7 +54,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             cno.users += 1;
         }
         if let Some(before) = before {
-            self.detach_from_cno(before);
+            self.delivery().detach_from_cno(before);
         }
         Ok(())
     }
@@ -83,10 +82,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE.
     pub fn evd_set_unwaitable(&mut self, evd: EvdHandle) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(evd)?;
-        evd.waitable = false;
-        if let Some(wait) = &mut evd.wait {
+        let slot = self.objects.evds.check(evd)?;
+        self.delivery().settle_wait(slot);
+        let state = self.objects.evds.get_mut(evd)?;
+        state.waitable = false;
+        if let Some(wait) = &mut state.wait {
             wait.interrupted = true;
+            self.delivery().ready(slot);
         }
         Ok(())
     }
@@ -104,18 +106,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER if the EVD takes no software events; QUEUE_FULL, and the event is not queued.
-    pub fn evd_post_se(&mut self, handle: EvdHandle, value: u64) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(handle)?;
-        if !evd.flags.contains(EvdFlags::SOFTWARE) {
+    pub fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
+        if !self.objects.evds.get(evd)?.flags.contains(EvdFlags::SOFTWARE) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
-        let position = evd.position();
-        if !evd.push(&mut self.objects.events, position, EventData::Software { value }) {
-            return Err(DatReturn::new(ReturnType::QueueFull));
-        }
-        self.progress.happened = true;
-        self.arrived(handle);
-        Ok(())
+        self.delivery().post_software(evd, value)
     }
 
     /// `dat_evd_resize`. At least `min_qlen` events fit afterwards; events queued or on their way are kept. What attached EPs
@@ -167,6 +162,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             .resize_cq(cq, entries)
             .map_err(|error| creation_error(error, Subtype::ResourceTevd))?;
         evd.qlen = cq.capacity();
+        // Whether the new ring is armed as the old one was is not relied on.
+        self.delivery().look_at(handle.any().slot());
         Ok(())
     }
 }

@@ -69,9 +69,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     #[inline(never)]
     fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let state = self.objects.evds.get(evd)?;
-        EvdCall::Dequeue.in_condition(state.condition())?;
-        let slot = evd.handle().slot();
+        let slot = self.objects.evds.check(evd)?;
+        self.delivery().settle_wait(slot);
+        EvdCall::Dequeue.in_condition(self.objects.evds.get(evd)?.condition())?;
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }

@@ -4,12 +4,13 @@ use driver_mlx::{Bar, Cq};
 
 use crate::base::event::EventData;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
+use crate::base::list::{Link, Linked};
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
 use crate::base::table::Table;
 use crate::base::types::EvdFlags;
 use crate::evd::queue::{EventPool, EventQueue};
-use crate::evd::wait_state::WaitState;
+use crate::evd::waiter::WaitState;
 
 /// Software events that every EVD has room for; consumers ask for too few in practice.
 pub(crate) const LEAST_EVENTS: u32 = 8;
@@ -22,6 +23,21 @@ pub(crate) const MAX_QLEN: u32 = 1 << 17;
 
 /// Streams that bring completions and so need a CQ.
 pub(crate) const CQ_STREAMS: EvdFlags = EvdFlags::DTO.union(EvdFlags::RMR_BIND);
+
+/// Polls that find nothing new in a CQ before it is armed and left alone until it notifies.
+const LOOKS_BEFORE_ARMING: u8 = 64;
+
+/// The list of EVDs whose CQs every poll looks at, because they would not notify.
+#[derive(Debug)]
+pub(crate) struct Looked;
+
+/// The list of EVDs where something happened since the consumer was last told.
+#[derive(Debug)]
+pub(crate) struct ReadyEvd;
+
+/// The list of EVDs on which a wait is open.
+#[derive(Debug)]
+pub(crate) struct WaitedEvd;
 
 /// How arrivals of DTO completions notify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +80,118 @@ pub struct Evd<B: Bar> {
     pub(crate) dto_streams: u32,
     pub(crate) wait: Option<WaitState>,
     pub(crate) cno: Option<CnoHandle>,
-    /// Completions up to here have been told to the CNO, circular; may be behind `consumed`.
+    /// Completions up to here have been reported to the CNO, circular; may be behind `consumed`.
     pub(crate) announced: u32,
     /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
     pub(crate) plain: bool,
+    /// Where the last look ended, circular, and how many since then found nothing new.
+    looked_to: u32,
+    quiet: u8,
+    /// The next EVD, slot plus one, whose CQ's number has the same place in the map.
+    pub(crate) next_in_chain: u32,
+    looked: Link<Looked>,
+    ready: Link<ReadyEvd>,
+    waited: Link<WaitedEvd>,
+}
+
+impl<B: Bar> Linked<Looked> for Evd<B> {
+    fn link(&mut self) -> &mut Link<Looked> {
+        &mut self.looked
+    }
+}
+
+impl<B: Bar> Linked<ReadyEvd> for Evd<B> {
+    fn link(&mut self) -> &mut Link<ReadyEvd> {
+        &mut self.ready
+    }
+}
+
+impl<B: Bar> Linked<WaitedEvd> for Evd<B> {
+    fn link(&mut self) -> &mut Link<WaitedEvd> {
+        &mut self.waited
+    }
 }
 
 impl<B: Bar> Evd<B> {
+    /// Enabled, waitable and empty.
+    pub(crate) fn new(
+        ia: IaHandle,
+        flags: EvdFlags,
+        cq: Option<Cq<B>>,
+        queue: EventQueue,
+        cno: Option<CnoHandle>,
+    ) -> Self {
+        Self {
+            ia,
+            flags,
+            qlen: cq.as_ref().map_or(queue.limit(), Cq::capacity),
+            cq,
+            reserved: 0,
+            consumed: 0,
+            ahead: 0,
+            seen_ready: 0,
+            seen_notifying: 0,
+            queue,
+            users: 0,
+            awaiting: 0,
+            enabled: true,
+            waitable: true,
+            overflowed: false,
+            armed: false,
+            notification: Notification::Threshold,
+            dto_streams: 0,
+            wait: None,
+            cno,
+            announced: 0,
+            plain: false,
+            looked_to: 0,
+            quiet: 0,
+            next_in_chain: 0,
+            looked: Link::OUT,
+            ready: Link::OUT,
+            waited: Link::OUT,
+        }
+    }
+
+    /// Its CQ must be looked at again: it has notified, or who feeds it has changed.
+    pub(crate) fn disarmed(&mut self) {
+        (self.armed, self.quiet) = (false, 0);
+    }
+
+    /// Asks the CQ for an event, unless one is asked for already or nobody feeds it. Where only solicited completions notify, so do only
+    /// those, unless a peer's first message has to be noticed.
+    pub(crate) fn arm(&mut self) {
+        if self.armed || self.reserved == 0 {
+            return;
+        }
+        if let Some(cq) = &mut self.cq {
+            cq.arm(self.notification == Notification::Solicited && self.awaiting == 0);
+            self.armed = true;
+        }
+    }
+
+    /// After a look: whether polls may leave the CQ alone until it notifies. A CQ that was found unchanged for a while is armed and
+    /// looked at once more. One that holds completions would notify at once, so it is not left alone.
+    pub(crate) fn rests(&mut self) -> bool {
+        let position = self.position();
+        let changed = core::mem::replace(&mut self.looked_to, position) != position;
+        if self.reserved == 0 {
+            return true;
+        }
+        if changed || self.ahead != 0 || self.awaiting != 0 {
+            self.quiet = 0;
+            return false;
+        }
+        if self.armed {
+            return true;
+        }
+        self.quiet += 1;
+        if self.quiet >= LOOKS_BEFORE_ARMING {
+            self.arm();
+        }
+        false
+    }
+
     /// Whether it is known that there is nothing to think of but completions.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {

@@ -3,11 +3,12 @@
 use driver_mlx::{Cq, CqConfig, Platform};
 
 use crate::adapter::Adapter;
-use crate::base::event::{AsyncError, EventData};
-use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle};
+use crate::base::event::EventData;
+use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
-use crate::evd::dispatcher::{CQ_STREAMS, Evd, LEAST_COMPLETIONS, MAX_QLEN, Notification, software_events};
+use crate::evd::delivery::Delivery;
+use crate::evd::dispatcher::{CQ_STREAMS, Evd, LEAST_COMPLETIONS, MAX_QLEN, software_events};
 use crate::mem::lmr::creation_error;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -62,39 +63,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
         } else {
             None
         };
-        let qlen = cq.as_ref().map_or(queue.limit(), Cq::capacity);
-        let evd = Evd {
-            ia,
-            flags,
-            qlen,
-            cq,
-            reserved: 0,
-            consumed: 0,
-            ahead: 0,
-            seen_ready: 0,
-            seen_notifying: 0,
-            queue,
-            users: 0,
-            awaiting: 0,
-            enabled: true,
-            waitable: true,
-            overflowed: false,
-            armed: false,
-            notification: Notification::Threshold,
-            dto_streams: 0,
-            wait: None,
-            cno,
-            announced: 0,
-            plain: false,
-        };
-        let evd = self.objects.evds.insert(evd).map_err(|_| FULL)?;
+        let number = cq.as_ref().map(Cq::number);
+        let evd = self.objects.evds.insert(Evd::new(ia, flags, cq, queue, cno)).map_err(|_| FULL)?;
+        if let Some(number) = number {
+            self.progress.cqs.insert(&mut self.objects.evds, number, evd.any().slot());
+        }
         if let Some(Ok(cno)) = cno.map(|cno| self.objects.cnos.get_mut(cno)) {
             cno.users += 1;
         }
         Ok(evd)
     }
 
-    /// `dat_evd_free`. Events not taken are lost; a wait on it ends with ABORT.
+    /// `dat_evd_free`. Events not taken are lost, and connection requests among them are rejected: nobody could answer them. A wait on
+    /// it ends with ABORT.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (EVD_IN_USE) while a stream feeds it.
@@ -102,15 +83,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.objects.evds.get(evd)?.users > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdInUse));
         }
-        let own_async = self.objects.ias.iter().any(|(_, ia)| ia.async_evd == evd);
-        if own_async {
-            // NetPIPE frees the asynchronous EVD before it closes the IA: the IA goes on without one.
-            for slot in 0..self.objects.ias.end() {
-                if let Some(ia) = self.objects.ias.at_mut(slot)
-                    && ia.async_evd == evd
-                {
-                    ia.async_alive = false;
-                }
+        for slot in 0..self.objects.ias.end() {
+            if let Some(ia) = self.objects.ias.at_mut(slot)
+                && ia.async_evd == evd
+            {
+                // NetPIPE frees the asynchronous EVD before it closes the IA: the IA goes on without one.
+                ia.async_alive = false;
             }
         }
         self.drop_evd(evd)
@@ -118,11 +96,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Removes an EVD whatever refers to it.
     pub(crate) fn drop_evd(&mut self, evd: EvdHandle) -> DatResult<()> {
+        self.delivery().leave(evd);
         let mut evd = self.objects.evds.remove(evd)?;
-        self.objects.events.destroy(&mut evd.queue);
-        if let Some(cno) = evd.cno {
-            self.detach_from_cno(cno);
+        while let Some(lost) = self.objects.events.pop(&mut evd.queue) {
+            if let EventData::ConnectionRequest { cr, .. } = lost {
+                // It may have been rejected meanwhile by the close of its IA.
+                let _ = self.cr_reject(cr);
+            }
         }
+        self.objects.events.destroy(&mut evd.queue);
         if let Some(cq) = evd.cq
             && !self.is_dead()
         {
@@ -131,25 +113,18 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Queues an event behind everything its EVD has looked at. A full queue is an overflow.
+    /// What events go through.
+    pub(crate) fn delivery(&mut self) -> Delivery<'_, 's, P::Bar> {
+        Delivery { objects: &mut self.objects, progress: &mut self.progress }
+    }
+
+    /// Queues an event behind everything its EVD has looked at.
     pub(crate) fn post_event(&mut self, evd: EvdHandle, data: EventData) {
-        let Ok(state) = self.objects.evds.get(evd) else { return };
-        let position = state.position();
-        self.post_event_at(evd, position, data);
+        self.delivery().post(evd, data);
     }
 
     /// Queues an event at a position of its EVD.
     pub(crate) fn post_event_at(&mut self, evd: EvdHandle, position: u32, data: EventData) {
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return };
-        if state.push(&mut self.objects.events, position, data) {
-            self.progress.happened = true;
-            self.arrived(evd);
-            return;
-        }
-        if state.overflow() {
-            self.progress.counters.overflows += 1;
-            let ia = state.ia;
-            self.async_error(Some(ia), AsyncError::EvdOverflow, evd.into());
-        }
+        self.delivery().post_at(evd, position, data);
     }
 }

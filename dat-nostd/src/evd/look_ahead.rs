@@ -5,10 +5,37 @@ use driver_mlx::{Platform, QpNumber};
 use crate::adapter::Adapter;
 use crate::base::event::AsyncError;
 use crate::base::handle::{EvdHandle, Handle, SrqHandle};
-use crate::evd::dispatcher::{Notification, is_due};
+use crate::evd::dispatcher::{Evd, Notification, is_due};
 use crate::evd::reaction::{Meaning, Reaction};
 
+/// Completions of one EVD looked at in one poll.
+const LOOKS: u32 = 256;
+
 impl<'s, P: Platform> Adapter<'s, P> {
+    /// Looks at the completions of every EVD whose CQ would not notify of them.
+    pub(crate) fn look_at_evds(&mut self) {
+        for _ in 0..self.progress.looked.len() {
+            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
+            self.progress.visits += 1;
+            if self.objects.evds.at(slot).is_some_and(|evd| evd.reserved > 0) {
+                self.look_ahead(slot, LOOKS);
+            }
+            if self.objects.evds.at_mut(slot).is_some_and(Evd::rests) {
+                self.progress.looked.remove(&mut self.objects.evds, slot);
+            }
+        }
+    }
+
+    /// Arms every CQ that is not: from now on each says when something comes.
+    pub(crate) fn arm_evds(&mut self) {
+        for _ in 0..self.progress.looked.len() {
+            let Some(slot) = self.progress.looked.rotate(&mut self.objects.evds) else { return };
+            if let Some(evd) = self.objects.evds.at_mut(slot) {
+                evd.arm();
+            }
+        }
+    }
+
     /// Looks at completions not yet looked at, at most `limit`: failures take effect, deliverable ones are counted.
     pub(crate) fn look_ahead(&mut self, slot: u16, limit: u32) {
         for _ in 0..limit {
@@ -36,6 +63,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             evd.looked_at_one();
             let seen = evd.position();
             self.progress.happened = true;
+            // Where nobody asks what notifies, everything that came is reported.
+            let mut arrived = !watched;
             if let (Meaning::Deliver { unsignalled }, special) = meaning {
                 let notifies = match evd.notification {
                     Notification::Threshold => true,
@@ -48,18 +77,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 if news {
                     evd.announced = seen;
                 }
-                if notifies
-                    && news
-                    && evd.cno.is_some()
-                    && let Some(handle) = self.objects.evds.handle_at(slot)
-                {
-                    self.arrived(handle);
-                }
+                arrived |= notifies && news;
+            }
+            if arrived && let Some(handle) = self.objects.evds.handle_at(slot) {
+                self.delivery().arrived(handle);
             }
         }
     }
 
-    /// A completion that the device cannot have meant: counted, and told once.
+    /// A completion that the device cannot have meant: counted, and reported once.
     #[cold]
     pub(crate) fn bad_completion(&mut self) {
         self.progress.counters.bad_completions += 1;

@@ -3,6 +3,8 @@
 pub(crate) mod cno;
 pub(crate) mod completion;
 pub(crate) mod control;
+pub(crate) mod cq_map;
+pub(crate) mod delivery;
 pub(crate) mod dequeue;
 pub(crate) mod dispatcher;
 pub(crate) mod life;
@@ -10,5 +12,6 @@ pub(crate) mod look_ahead;
 pub(crate) mod notify;
 pub(crate) mod queue;
 pub(crate) mod reaction;
+pub(crate) mod upcall;
 pub(crate) mod wait;
-pub(crate) mod wait_state;
+pub(crate) mod waiter;

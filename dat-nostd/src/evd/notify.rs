@@ -1,14 +1,16 @@
-//! Consumer notification: create, modify, wait, trigger. DAT 1.2, CNO management.
+//! Consumer notification: create, modify, wait, upcalls. DAT 1.2, CNO management.
 
 use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::attr::CnoParameters;
-use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
+use crate::base::event::Event;
+use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::states::triggers;
-use crate::base::types::TIMEOUT_INFINITE;
-use crate::evd::cno::{Cno, CnoWait, ProxyAgent};
+use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet, deadline};
+use crate::evd::cno::Cno;
+use crate::evd::upcall::{AgentCalls, ProxyAgent, Upcall};
+use crate::evd::waiter::{CnoWait, CnoWaiter};
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_cno_create`.
@@ -18,11 +20,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn cno_create(&mut self, ia: IaHandle, agent: Option<ProxyAgent>) -> DatResult<CnoHandle> {
         self.objects.ias.get(ia)?;
         self.usable()?;
-        let cno = Cno { ia, agent, triggered: None, released: false, wait: None, users: 0 };
-        self.objects.cnos.insert(cno).map_err(|_| DatReturn::new(ReturnType::InsufficientResources))
+        let cno = self.objects.cnos.insert(Cno::new(ia, agent));
+        cno.map_err(|_| DatReturn::new(ReturnType::InsufficientResources))
     }
 
-    /// `dat_cno_modify_agent`.
+    /// `dat_cno_modify_agent`. The new agent also gets the call that the old one is still owed.
     ///
     /// # Errors
     /// INVALID_HANDLE.
@@ -45,116 +47,162 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (CNO_IN_USE) while an EVD feeds it or a wait is open.
     pub fn cno_free(&mut self, cno: CnoHandle) -> DatResult<()> {
-        let state = self.objects.cnos.get(cno)?;
-        if state.users > 0 || state.wait.is_some() {
+        if self.objects.cnos.get(cno)?.users > 0 || self.progress.waits.cno_waiters(cno) > 0 {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoInUse));
         }
-        self.objects.cnos.remove(cno).map(|_| ())
-    }
-
-    /// Removes a CNO whatever refers to it; its agent learns that there will be no more.
-    pub(crate) fn drop_cno(&mut self, cno: CnoHandle) {
-        if let Ok(cno) = self.objects.cnos.remove(cno)
-            && let Some(agent) = cno.agent
-        {
-            (agent.function)(agent.instance_data, None);
-        }
-    }
-
-    /// Begins `dat_cno_wait`: one at a time.
-    ///
-    /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE (CNO_IN_USE) if a wait is open.
-    pub fn cno_wait_begin(&mut self, cno: CnoHandle, now: u64, timeout_us: u32) -> DatResult<()> {
-        let cno = self.objects.cnos.get_mut(cno)?;
-        if cno.wait.is_some() {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoInUse));
-        }
-        cno.released = false;
-        cno.wait = Some(match timeout_us {
-            TIMEOUT_INFINITE => u64::MAX,
-            timeout => now.saturating_add(u64::from(timeout) * 1000),
-        });
+        // Its agent hears nothing: the consumer ended it.
+        self.objects.cnos.get_mut(cno)?.agent = None;
+        self.delivery().drop_cno(cno);
         Ok(())
     }
 
-    /// Whether the wait is over; it has ended when this answers anything but `Pending`.
+    /// Begins `dat_cno_wait`. Several may be open on one CNO; a trigger ends the one that is polled first.
     ///
     /// # Errors
-    /// QUEUE_EMPTY if the time-out passed; INVALID_HANDLE; INVALID_STATE (CNO_DEAD) if the CNO went away under the wait, or
-    /// no wait is open.
-    pub fn cno_wait_poll(&mut self, handle: CnoHandle, now: u64) -> DatResult<CnoWait> {
-        const DEAD: DatReturn = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead);
+    /// INVALID_HANDLE; INSUFFICIENT_RESOURCES from 65,535 waits on one CNO.
+    pub fn cno_wait_begin(&mut self, cno: CnoHandle, now: u64, timeout_us: u32) -> DatResult<CnoWaiter<'s>> {
+        let (deadline, releases) = (deadline(now, timeout_us), self.objects.cnos.get(cno)?.releases);
+        let waiter = self.progress.waits.begin_cno(cno, deadline, releases);
+        let waiter = waiter.ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
+        self.delivery().note_cno_wait(cno, deadline);
+        Ok(waiter)
+    }
+
+    /// Whether the wait is over; it has ended when this answers anything but `Pending`. When the last EVD leaves the CNO, or the CNO
+    /// goes with its IA, all its waiters are released, without an EVD.
+    ///
+    /// # Errors
+    /// QUEUE_EMPTY if the time-out passed; INVALID_HANDLE if the CNO is another adapter's; INVALID_STATE (CNO_DEAD) if the wait has
+    /// ended.
+    pub fn cno_wait_poll(&mut self, waiter: &mut CnoWaiter<'s>, now: u64) -> DatResult<CnoWait> {
+        let handle = waiter.cno();
+        if !waiter.is_open() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead));
+        }
+        let released = |cno: &Cno, waiter: &CnoWaiter<'_>| cno.releases != waiter.releases;
         match self.objects.cnos.get(handle) {
-            Ok(cno) if cno.wait.is_none() => return Err(DEAD),
-            Ok(cno) if cno.triggered.is_none() && !cno.released => {
+            Ok(cno) if cno.triggered.is_none() && !released(cno, waiter) => {
                 self.poll(now);
             }
             Ok(_) => {}
-            Err(_) if self.objects.cnos.is_past(handle) => return Err(DEAD),
+            Err(_) if self.objects.cnos.is_past(handle) => {
+                waiter.end();
+                return Ok(CnoWait::Triggered(None));
+            }
             Err(error) => return Err(error),
         }
         let cno = self.objects.cnos.get_mut(handle)?;
-        let Some(deadline) = cno.wait else { return Err(DEAD) };
-        if let Some(evd) = cno.triggered.take() {
-            cno.wait = None;
-            return Ok(CnoWait::Triggered(self.objects.evds.get(evd).is_ok().then_some(evd)));
-        }
-        if cno.released {
-            cno.wait = None;
-            return Ok(CnoWait::Triggered(None));
-        }
-        if now >= deadline {
-            cno.wait = None;
-            return Err(DatReturn::QUEUE_EMPTY);
-        }
-        Ok(CnoWait::Pending(deadline))
+        let answer = match cno.triggered.take() {
+            Some(evd) => Ok(CnoWait::Triggered(self.objects.evds.get(evd).is_ok().then_some(evd))),
+            None if released(cno, waiter) => Ok(CnoWait::Triggered(None)),
+            None if now >= waiter.deadline => Err(DatReturn::QUEUE_EMPTY),
+            None => {
+                let deadline = waiter.deadline;
+                self.delivery().note_cno_wait(handle, deadline);
+                return Ok(CnoWait::Pending(deadline));
+            }
+        };
+        waiter.end();
+        self.delivery().cno_wait_ended(handle);
+        answer
     }
 
-    /// Gives up a wait. A trigger stays for the next.
+    /// Gives up a wait; a trigger stays for others. So does dropping the waiter.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE if no wait is open.
-    pub fn cno_wait_end(&mut self, cno: CnoHandle) -> DatResult<()> {
-        match self.objects.cnos.get_mut(cno)?.wait.take() {
-            Some(_) => Ok(()),
-            None => Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead)),
+    /// INVALID_HANDLE if the CNO is gone; INVALID_STATE (CNO_DEAD) if the wait has ended.
+    pub fn cno_wait_end(&mut self, mut waiter: CnoWaiter<'s>) -> DatResult<()> {
+        self.objects.cnos.get(waiter.cno())?;
+        if !waiter.is_open() {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead));
         }
+        waiter.end();
+        self.delivery().cno_wait_ended(waiter.cno());
+        Ok(())
     }
 
-    /// An event that notifies has arrived on an EVD.
-    pub(crate) fn arrived(&mut self, evd: EvdHandle) {
-        let Ok(state) = self.objects.evds.get(evd) else { return };
-        let Some(cno) = state.cno else { return };
-        if !triggers(state.enabled, state.condition()) {
-            return;
-        }
-        let Ok(cno) = self.objects.cnos.get_mut(cno) else { return };
-        if cno.triggered.is_none() {
-            cno.triggered = Some(evd);
-        }
-        if let Some(agent) = cno.agent.take() {
-            (agent.function)(agent.instance_data, Some(evd));
-        }
+    /// The next call of an agent that is due, to be made with [`Upcall::run`] outside any other call. Whoever gives CNOs agents asks
+    /// for these after every [`Adapter::poll`]; a CNO has at most one call due, so none is lost if that is late.
+    pub fn next_upcall(&mut self) -> Option<Upcall> {
+        self.delivery().next_upcall()
     }
 
-    /// An EVD feeds a CNO no more. With the last one, nothing can come.
-    pub(crate) fn detach_from_cno(&mut self, cno: CnoHandle) {
-        let Ok(cno) = self.objects.cnos.get_mut(cno) else { return };
-        cno.users = cno.users.saturating_sub(1);
-        if cno.users == 0 && cno.wait.is_some() {
-            cno.released = true;
+    /// Makes the calls of agents that are due; those that these cause come the next time.
+    pub fn deliver_upcalls(&mut self) {
+        for _ in 0..self.progress.upcalls.len() {
+            let Some(upcall) = self.next_upcall() else { return };
+            upcall.run(self);
         }
     }
 
     /// Drops the CNOs of an IA.
     pub(crate) fn close_cnos(&mut self, ia: IaHandle) {
         for slot in 0..self.objects.cnos.end() {
-            if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia)
+            if self.objects.cnos.at(slot).is_some_and(|cno| cno.ia == ia && cno.gone.is_none())
                 && let Some(cno) = self.objects.cnos.handle_at(slot)
             {
-                self.drop_cno(cno);
+                self.delivery().drop_cno(cno);
             }
         }
+    }
+}
+
+impl<P: Platform> AgentCalls for Adapter<'_, P> {
+    fn ep_post_send(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        Adapter::ep_post_send(self, ep, iov, user_cookie, flags)
+    }
+
+    fn ep_post_recv(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        Adapter::ep_post_recv(self, ep, iov, user_cookie, flags)
+    }
+
+    fn ep_post_rdma_read(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        Adapter::ep_post_rdma_read(self, ep, iov, user_cookie, remote, flags)
+    }
+
+    fn ep_post_rdma_write(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        Adapter::ep_post_rdma_write(self, ep, iov, user_cookie, remote, flags)
+    }
+
+    fn srq_post_recv(&mut self, srq: SrqHandle, iov: &[LmrTriplet], user_cookie: u64) -> DatResult<()> {
+        Adapter::srq_post_recv(self, srq, iov, user_cookie)
+    }
+
+    fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        Adapter::evd_dequeue(self, evd)
+    }
+
+    fn evd_post_se(&mut self, evd: EvdHandle, value: u64) -> DatResult<()> {
+        Adapter::evd_post_se(self, evd, value)
+    }
+
+    fn cno_modify_agent(&mut self, cno: CnoHandle, agent: Option<ProxyAgent>) -> DatResult<()> {
+        Adapter::cno_modify_agent(self, cno, agent)
     }
 }

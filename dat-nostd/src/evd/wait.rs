@@ -1,21 +1,52 @@
-//! `dat_evd_wait` as begin, poll and end. DAT 1.2, event management.
+//! Waits on event dispatchers: `dat_evd_wait` as begin, poll and end, and a loop around them for simple programs. DAT 1.2, event
+//! management.
 
-use crate::base::states::EvdCall;
+use core::time::Duration;
+
 use driver_mlx::Platform;
 
 use crate::adapter::Adapter;
 use crate::base::event::Event;
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::TIMEOUT_INFINITE;
+use crate::base::states::EvdCall;
+use crate::base::types::deadline;
+use crate::evd::delivery::Ready;
 use crate::evd::dispatcher::Notification;
-use crate::evd::wait_state::{Wait, WaitState};
+use crate::evd::waiter::{EvdWaiter, Wait, WaitState};
 
 /// Completions looked at in one go.
 const LOOK_AHEAD: u32 = 1 << 12;
 
+const NO_WAIT: DatReturn = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdWaiter);
+
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// Begins `dat_evd_wait`. While it is open, other waits and dequeues on the EVD are INVALID_STATE.
+    /// Waits for the next event of an EVD, for programs that have nothing else to do: polls the adapter, calls agents, and idles on the
+    /// platform until something happens or `timeout` has passed.
+    ///
+    /// # Errors
+    /// TIMEOUT_EXPIRED; those of [`Adapter::evd_dequeue`].
+    pub fn wait(&mut self, evd: EvdHandle, timeout: Duration) -> DatResult<Event> {
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let end = self.platform().now().saturating_add(timeout);
+        loop {
+            let now = self.platform().now();
+            self.poll(now);
+            self.deliver_upcalls();
+            match self.evd_dequeue(evd) {
+                Err(error) if error.is(ReturnType::QueueEmpty) => {}
+                result => return result,
+            }
+            if now >= end {
+                return Err(DatReturn::new(ReturnType::TimeoutExpired));
+            }
+            if let Some(deadline) = self.rest(now) {
+                self.platform().idle(deadline.min(end));
+            }
+        }
+    }
+
+    /// Begins `dat_evd_wait`. While the waiter lives, other waits and dequeues on the EVD are INVALID_STATE.
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_PARAMETER for a threshold of 0 or above the queue's length; INVALID_STATE if a wait is open, the
@@ -26,51 +57,53 @@ impl<'s, P: Platform> Adapter<'s, P> {
         now: u64,
         timeout_us: u32,
         threshold: u32,
-    ) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(evd)?;
-        if threshold == 0 || threshold > evd.qlen {
+    ) -> DatResult<EvdWaiter<'s>> {
+        let slot = self.objects.evds.check(evd)?;
+        self.delivery().settle_wait(slot);
+        let state = self.objects.evds.get_mut(evd)?;
+        if threshold == 0 || threshold > state.qlen {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3));
         }
-        EvdCall::WaitBegin.in_condition(evd.condition())?;
-        let state = |subtype| Err(DatReturn::error(ReturnType::InvalidState, subtype));
-        match evd.notification {
-            Notification::Unsignalled if threshold != 1 => {
-                return state(Subtype::InvalidStateEvdConfigNotify);
-            }
-            Notification::Solicited if threshold != 1 => {
-                return state(Subtype::InvalidStateEvdConfigSolicited);
-            }
-            _ => {}
-        }
-        let deadline = match timeout_us {
-            TIMEOUT_INFINITE => u64::MAX,
-            timeout => now.saturating_add(u64::from(timeout) * 1000),
+        EvdCall::WaitBegin.in_condition(state.condition())?;
+        let one_by_one = match state.notification {
+            Notification::Unsignalled => Some(Subtype::InvalidStateEvdConfigNotify),
+            Notification::Solicited => Some(Subtype::InvalidStateEvdConfigSolicited),
+            Notification::Threshold => None,
         };
-        evd.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
+        if let Some(subtype) = one_by_one.filter(|_| threshold != 1) {
+            return Err(DatReturn::error(ReturnType::InvalidState, subtype));
+        }
+        let deadline = deadline(now, timeout_us);
+        let waiter = self.progress.waits.begin(evd).ok_or(NO_WAIT)?;
+        state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
-        evd.look_again();
-        Ok(())
+        state.look_again();
+        self.progress.waited_evds.push(&mut self.objects.evds, slot);
+        self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
+        Ok(waiter)
     }
 
     /// Whether the wait is over; it has ended when this answers anything but `Pending`.
     ///
     /// # Errors
-    /// INVALID_HANDLE; ABORT if the EVD went away under the wait (its handle was valid when the wait began); INVALID_STATE if it
-    /// was made unwaitable, or no wait is open.
-    pub fn evd_wait_poll(&mut self, evd: EvdHandle, now: u64) -> DatResult<Wait> {
+    /// INVALID_HANDLE if the EVD is another adapter's; ABORT if it went away under the wait; INVALID_STATE if it was made unwaitable,
+    /// or the wait has ended.
+    pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: u64) -> DatResult<Wait> {
+        let evd = waiter.evd();
         let slot = match self.objects.evds.check(evd) {
             Ok(slot) => slot,
             Err(_) if self.objects.evds.is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
             Err(error) => return Err(error),
         };
         let state = self.objects.evds.get_mut(evd)?;
-        if let Err(error) = EvdCall::WaitPoll.in_condition(state.condition()) {
-            state.wait = None;
+        let allowed = EvdCall::WaitPoll.in_condition(state.condition());
+        let Some(wait) = state.wait.filter(|_| waiter.is_open()) else {
+            return Err(allowed.err().unwrap_or(NO_WAIT));
+        };
+        if let Err(error) = allowed {
+            self.delivery().end_wait(slot);
             return Err(error);
         }
-        let Some(wait) = state.wait else {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEvdWaiter));
-        };
         if let Some(wait) = &mut state.wait {
             wait.first = false;
         }
@@ -79,10 +112,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.poll(now);
         }
         let queued = self.events_ready(slot);
-        let woken = self.is_woken(slot, &wait, queued);
-        let state = self.objects.evds.get_mut(evd)?;
-        if woken {
-            state.wait = None;
+        if self.is_woken(slot, &wait, queued) {
+            self.delivery().end_wait(slot);
             return match self.take(slot) {
                 Some(data) => Ok(Wait::Ready(Event { evd, data }, self.events_ready(slot))),
                 // Cannot be: an event was counted. The consumer waits again.
@@ -90,21 +121,32 @@ impl<'s, P: Platform> Adapter<'s, P> {
             };
         }
         if now >= wait.deadline {
-            state.wait = None;
+            self.delivery().end_wait(slot);
             return Ok(Wait::TimedOut(queued));
         }
         Ok(Wait::Pending(wait.deadline))
     }
 
-    /// Gives up a wait; nothing is lost.
+    /// Gives up a wait; nothing is lost. So does dropping the waiter.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE if no wait is open.
-    pub fn evd_wait_end(&mut self, evd: EvdHandle) -> DatResult<()> {
-        let evd = self.objects.evds.get_mut(evd)?;
-        let condition = evd.condition();
-        evd.wait = None;
-        EvdCall::WaitEnd.in_condition(condition).map(|_| ())
+    /// INVALID_HANDLE if the EVD is gone; INVALID_STATE if the wait has ended.
+    pub fn evd_wait_end(&mut self, waiter: EvdWaiter<'s>) -> DatResult<()> {
+        let slot = self.objects.evds.check(waiter.evd())?;
+        let condition = self.objects.evds.get(waiter.evd())?.condition();
+        let ended = EvdCall::WaitEnd.in_condition(condition).map(|_| ());
+        if !waiter.is_open() {
+            return Err(ended.err().unwrap_or(NO_WAIT));
+        }
+        self.delivery().end_wait(slot);
+        ended
+    }
+
+    /// What became ready since it was last asked, the oldest first: EVDs with new events or whose wait is over, CNOs that triggered or
+    /// on which a wait is over. Each is named once however much happened there; what was taken meanwhile is named too. A consumer with
+    /// many EVDs asks this after [`Adapter::poll`], so that it need not look at all.
+    pub fn next_ready(&mut self) -> Option<Ready> {
+        self.delivery().next_ready()
     }
 
     /// Events that could be dequeued now.
@@ -121,12 +163,5 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(evd) = self.objects.evds.at(slot) else { return false };
         let notified = wait.first || self.is_dead() || evd.seen_notifying > 0 || !evd.queue.is_empty();
         queued >= wait.threshold && notified
-    }
-
-    /// The earliest deadline of the open waits, and whether one is open.
-    pub(crate) fn wait_deadline(&self) -> Option<u64> {
-        let evds = self.objects.evds.iter().filter_map(|(_, evd)| evd.wait).map(|wait| wait.deadline);
-        let cnos = self.objects.cnos.iter().filter_map(|(_, cno)| cno.wait);
-        evds.chain(cnos).min()
     }
 }

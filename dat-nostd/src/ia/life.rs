@@ -5,13 +5,12 @@ use driver_mlx::{Bar, Platform};
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::attr::{EpCreator, IaAttributes, IovOwnership, ProviderAttributes};
-use crate::base::event::{AsyncError, EventData};
+use crate::base::event::AsyncError;
 use crate::base::handle::{EvdHandle, Handle, IaHandle, Typed};
-use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::{OfIa, Table};
 use crate::base::types::{
-    CloseFlags, CompletionFlags, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
+    CloseFlags, CompletionFlags, EpState, EvdFlags, MemType, NAME_MAX_LENGTH, OPTIMAL_ALIGNMENT,
 };
 use crate::conn::framing::Framing;
 use crate::ep::endpoint::MAX_IOV;
@@ -158,7 +157,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_ia_close`. Abrupt destroys everything of this IA; waits on its EVDs end with ABORT.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE (IA_IN_USE): graceful, and something besides the asynchronous EVD is left.
+    /// INVALID_HANDLE; INVALID_STATE (IA_IN_USE): graceful, and something besides the asynchronous EVD is left. Connection requests that
+    /// nobody has answered do not count, nor do the EPs that came with them: they are rejected.
     pub fn ia_close(&mut self, handle: IaHandle, flags: CloseFlags) -> DatResult<()> {
         let ia = self.objects.ias.get(handle)?;
         let (async_evd, own) = (ia.async_evd, ia.own_async_evd && ia.async_alive);
@@ -222,23 +222,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         about: Handle,
         reason: i32,
     ) {
-        log!(warn, "dat: asynchronous {} of {=u64:#x}, reason {=i32}", error, about.bits(), reason);
-        for slot in 0..self.objects.ias.end() {
-            let (Some(handle), Some(ia)) = (self.objects.ias.handle_at(slot), self.objects.ias.at(slot))
-            else {
-                continue;
-            };
-            if only.is_some_and(|only| only != handle) || !ia.async_alive {
-                continue;
-            }
-            let evd = ia.async_evd;
-            // What concerns the whole adapter names the IA that hears of it.
-            let about = if about.bits() == 0 { handle.handle() } else { about };
-            if Handle::from(evd) == about {
-                continue;
-            }
-            self.post_event(evd, EventData::Async { error, handle: about, reason });
-        }
+        self.delivery().post_async(only, error, about, reason);
     }
 }
 
@@ -248,11 +232,11 @@ impl<B: Bar> Objects<'_, B> {
         fn any<H: Typed, T: OfIa>(table: &Table<'_, H, T>, ia: IaHandle) -> bool {
             table.next_of(ia, 0).is_some()
         }
-        any(&self.eps, ia)
+        // Requests that nobody has answered, and the EPs that came with them, are not the consumer's.
+        self.eps.iter().any(|(_, ep)| ep.ia == ia && ep.state() != EpState::TentativeConnectionPending)
             || any(&self.lmrs, ia)
             || any(&self.psps, ia)
             || any(&self.rsps, ia)
-            || any(&self.crs, ia)
             || any(&self.shared.srqs, ia)
             || any(&self.shared.rmrs, ia)
             || any(&self.cnos, ia)

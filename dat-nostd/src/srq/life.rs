@@ -151,6 +151,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                     self.make_room(&streams, 0, more)?;
                 } else if let Some(evd) = self.objects.evds.at_mut(slot) {
                     evd.reserved = evd.reserved.saturating_sub(before) + count;
+                    self.delivery().look_at(slot);
                 }
             }
         }

@@ -44,6 +44,9 @@ pub struct Bench {
     pub foreign: Foreign,
     /// Methods that succeeded in the row that is judged.
     pub succeeded: Vec<&'static str>,
+    /// Waits that stay open.
+    pub evd_waiters: Vec<EvdWaiter<'static>>,
+    pub cno_waiters: Vec<CnoWaiter<'static>>,
     qualifier: u64,
     /// What node 0's EPs take their receives from.
     shared: Option<SrqHandle>,
@@ -101,6 +104,8 @@ impl Bench {
             },
             foreign,
             succeeded: Vec::new(),
+            evd_waiters: Vec::new(),
+            cno_waiters: Vec::new(),
             qualifier: 1000,
             shared: None,
         };

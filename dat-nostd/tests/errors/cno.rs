@@ -22,12 +22,12 @@ fn fed(b: &mut Bench) -> (CnoHandle, EvdHandle) {
 static CALLED: AtomicU64 = AtomicU64::new(0);
 static RELEASED: AtomicU64 = AtomicU64::new(0);
 
-fn agent(instance_data: u64, evd: Option<EvdHandle>) {
+fn agent(_: &mut dyn AgentCalls, instance_data: u64, evd: Option<EvdHandle>) {
     CALLED.fetch_add(instance_data, Ordering::Relaxed);
     RELEASED.fetch_add(u64::from(evd.is_none()), Ordering::Relaxed);
 }
 
-fn other_agent(_: u64, _: Option<EvdHandle>) {}
+fn other_agent(_: &mut dyn AgentCalls, _: u64, _: Option<EvdHandle>) {}
 
 pub const ROWS: &[Row] = &[
     refused_as("cno_create", InvalidHandle, Subtype::InvalidHandleIa, "no IA", |b| {
@@ -54,12 +54,17 @@ pub const ROWS: &[Row] = &[
         let before = CALLED.load(Ordering::Relaxed);
         b.a().evd_post_se(evd, 1).unwrap();
         b.a().evd_post_se(evd, 2).unwrap();
-        assert_eq!(CALLED.load(Ordering::Relaxed), before + 5);
+        assert_eq!(CALLED.load(Ordering::Relaxed), before, "never inside a call");
+        b.a().deliver_upcalls();
+        assert_eq!(CALLED.load(Ordering::Relaxed), before + 5, "one call for both");
         assert_eq!(b.a().cno_query(cno).unwrap().agent, None);
         b.a().cno_modify_agent(cno, Some(given)).unwrap();
         let before = RELEASED.load(Ordering::Relaxed);
         b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
-        assert_eq!(RELEASED.load(Ordering::Relaxed), before + 1, "told of the end, with no EVD");
+        assert_eq!(RELEASED.load(Ordering::Relaxed), before);
+        b.a().deliver_upcalls();
+        assert_eq!(RELEASED.load(Ordering::Relaxed), before + 1, "the end is reported, with no EVD");
+        assert_eq!(b.a().next_upcall(), None);
     }),
     refused_as("cno_free", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
         no_cnos(b).into_iter().map(|cno| call!(cno_free(cno))).collect()
@@ -72,7 +77,8 @@ pub const ROWS: &[Row] = &[
         |b| {
             let (ia, now, (fed, _)) = (b.here.ia, b.net.world.now(), fed(b));
             let waited = b.a().cno_create(ia, None).unwrap();
-            b.a().cno_wait_begin(waited, now, TIMEOUT_INFINITE).unwrap();
+            let waiter = b.a().cno_wait_begin(waited, now, TIMEOUT_INFINITE).unwrap();
+            b.cno_waiters.push(waiter);
             vec![call!(cno_free(fed)), call!(cno_free(waited))]
         },
     ),
@@ -114,15 +120,29 @@ pub const ROWS: &[Row] = &[
     }),
     refused_as("cno_wait", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
         let now = b.net.world.now();
-        no_cnos(b)
-            .into_iter()
-            .flat_map(|cno| [call!(cno_wait_begin(cno, now, 0)), call!(cno_wait_end(cno))])
-            .collect()
+        let mut calls: Vec<_> =
+            no_cnos(b).into_iter().map(|cno| call!(cno_wait_begin(cno, now, 0))).collect();
+        let ia = b.there.ia;
+        let there = b.net.nodes[1].cno_create(ia, None).unwrap();
+        let mut foreign = b.net.nodes[1].cno_wait_begin(there, now, 0).unwrap();
+        calls.push(Call::new("cno_wait_poll", move |a| a.cno_wait_poll(&mut foreign, now).map(|_| ())));
+        let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
+        let gone = b.a().cno_create(ia, None).unwrap();
+        let waiter = b.a().cno_wait_begin(gone, now, 0).unwrap();
+        b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
+        calls.push(call!(cno_wait_end(waiter)));
+        calls
     }),
-    refused("cno_wait", InvalidState, "somebody else waits (one adapter has one thread)", |b| {
+    refused_as("cno_wait", InvalidState, Subtype::InvalidStateCnoDead, "the wait has ended", |b| {
         let ((cno, _), now) = (fed(b), b.net.world.now());
-        b.a().cno_wait_begin(cno, now, TIMEOUT_INFINITE).unwrap();
-        vec![call!(cno_wait_begin(cno, now, 0))]
+        let [mut polled, mut ended] = [0, 0].map(|timeout| b.a().cno_wait_begin(cno, now, timeout).unwrap());
+        for waiter in [&mut polled, &mut ended] {
+            assert!(b.a().cno_wait_poll(waiter, now).unwrap_err().is(QueueEmpty));
+        }
+        vec![
+            Call::new("cno_wait_poll", move |a| a.cno_wait_poll(&mut polled, now).map(|_| ())),
+            call!(cno_wait_end(ended)),
+        ]
     }),
     impossible("cno_wait", InvalidParameter, "the time-out is bad", "all 2^32 values mean something"),
     impossible(
@@ -133,24 +153,46 @@ pub const ROWS: &[Row] = &[
     ),
     succeeds(
         "cno_wait",
-        "the EVD that fired; QUEUE_EMPTY at the time-out; CNO_DEAD when it goes away",
+        "the EVD that fired; QUEUE_EMPTY at the time-out; no EVD for all waiters when it or its EVDs go away",
         |b| {
             let ((cno, evd), now) = (fed(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
-            ok!(b, cno_wait_begin(cno, now, 0));
-            assert_eq!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Triggered(Some(evd)), "a trigger stays");
-            ok!(b, cno_wait_begin(cno, now, 0));
-            assert!(b.a().cno_wait_poll(cno, now).unwrap_err().is(QueueEmpty), "and is taken by one wait");
-            ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
-            assert!(matches!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Pending(_)));
+            let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
+            assert_eq!(
+                ok!(b, cno_wait_poll(&mut waiter, now)),
+                CnoWait::Triggered(Some(evd)),
+                "a trigger stays"
+            );
+            let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
+            let timed_out = b.a().cno_wait_poll(&mut waiter, now).unwrap_err();
+            assert!(timed_out.is(QueueEmpty), "and is taken by one wait");
+            // Each trigger ends one of several waits.
+            let mut waiters: Vec<_> =
+                (0..3).map(|_| ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE))).collect();
+            for waiter in &mut waiters {
+                assert!(matches!(ok!(b, cno_wait_poll(waiter, now)), CnoWait::Pending(_)));
+            }
             b.a().evd_post_se(evd, 2).unwrap();
-            assert_eq!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Triggered(Some(evd)));
+            assert_eq!(ok!(b, cno_wait_poll(&mut waiters[1], now)), CnoWait::Triggered(Some(evd)));
+            for index in [0, 2] {
+                assert!(matches!(ok!(b, cno_wait_poll(&mut waiters[index], now)), CnoWait::Pending(_)));
+            }
+            // With the last EVD all go; later waits wait.
+            b.a().evd_free(evd).unwrap();
+            for index in [0, 2] {
+                assert_eq!(ok!(b, cno_wait_poll(&mut waiters[index], now)), CnoWait::Triggered(None));
+            }
+            let mut waiter = ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
+            assert!(matches!(ok!(b, cno_wait_poll(&mut waiter, now)), CnoWait::Pending(_)));
+            drop(waiter);
+            b.a().cno_free(cno).unwrap();
             let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
             let cno = b.a().cno_create(ia, None).unwrap();
-            ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
+            let waiters = [(); 2].map(|()| ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE)));
             b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
-            let gone = b.a().cno_wait_poll(cno, now).unwrap_err();
-            assert_eq!(gone, DatReturn::error(InvalidState, Subtype::InvalidStateCnoDead));
+            for mut waiter in waiters {
+                assert_eq!(ok!(b, cno_wait_poll(&mut waiter, now)), CnoWait::Triggered(None));
+            }
         },
     ),
 ];

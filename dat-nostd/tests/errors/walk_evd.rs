@@ -24,20 +24,22 @@ const TABLE: [(&str, [&str; 5]); 13] = [
 
 const FLAGS: EvdFlags = EvdFlags::SOFTWARE.union(EvdFlags::CONNECTION);
 
-/// An EVD in this condition, with one event unless it is overflowed.
-fn evd_in(b: &mut Bench, condition: EvdCondition) -> EvdHandle {
+/// An EVD in this condition, with one event unless it is overflowed, and the last waiter on it.
+fn evd_in(b: &mut Bench, condition: EvdCondition) -> (EvdHandle, EvdWaiter<'static>) {
     let (h, now) = (b.here, b.net.world.now());
     let a = b.a();
     let evd = a.evd_create(h.ia, 8, None, FLAGS).unwrap();
+    let mut waiter = ended(b, evd);
+    let a = b.a();
     match condition {
         EvdCondition::Open => a.evd_post_se(evd, 1).unwrap(),
         EvdCondition::Waited => {
-            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            waiter = a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
             a.evd_post_se(evd, 1).unwrap();
         }
         EvdCondition::Interrupted => {
             a.evd_post_se(evd, 1).unwrap();
-            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            waiter = a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
             a.evd_set_unwaitable(evd).unwrap();
         }
         EvdCondition::Unwaitable => {
@@ -46,18 +48,26 @@ fn evd_in(b: &mut Bench, condition: EvdCondition) -> EvdHandle {
         }
         EvdCondition::Overflowed => panic!("that takes more than one event"),
     }
-    evd
+    (evd, waiter)
+}
+
+/// A waiter whose wait is over.
+fn ended(b: &mut Bench, evd: EvdHandle) -> EvdWaiter<'static> {
+    let now = b.net.world.now();
+    let mut waiter = b.a().evd_wait_begin(evd, now, 0, 8).unwrap();
+    assert!(matches!(b.a().evd_wait_poll(&mut waiter, now), Ok(Wait::TimedOut(_))));
+    waiter
 }
 
 /// Makes the call that a row is about.
-fn make(b: &mut Bench, evd: EvdHandle, call: &str) -> DatResult<()> {
+fn make(b: &mut Bench, evd: EvdHandle, waiter: &mut Option<EvdWaiter<'static>>, call: &str) -> DatResult<()> {
     let now = b.net.world.now();
     let a = b.a();
     match call {
         "dequeue" => a.evd_dequeue(evd).map(|_| ()),
-        "wait_begin" => a.evd_wait_begin(evd, now, 0, 1),
-        "wait_poll" => a.evd_wait_poll(evd, now).map(|_| ()),
-        "wait_end" => a.evd_wait_end(evd),
+        "wait_begin" => a.evd_wait_begin(evd, now, 0, 1).map(|_| ()),
+        "wait_poll" => a.evd_wait_poll(waiter.as_mut().expect("a waiter"), now).map(|_| ()),
+        "wait_end" => a.evd_wait_end(waiter.take().expect("a waiter")),
         "post_se" => a.evd_post_se(evd, 7),
         "query" => a.evd_query(evd).map(|_| ()),
         "enable" => a.evd_enable(evd),
@@ -80,8 +90,9 @@ fn every_call_in_every_condition() {
     let mut b = Bench::new();
     for (call, cells) in TABLE {
         for (condition, cell) in CONDITIONS.into_iter().zip(cells) {
-            let evd = evd_in(&mut b, condition);
-            let result = make(&mut b, evd, call);
+            let (evd, waiter) = evd_in(&mut b, condition);
+            let mut waiter = Some(waiter);
+            let result = make(&mut b, evd, &mut waiter, call);
             let what = format!("{call} when {condition:?}");
             match cell {
                 "ok" => assert_eq!(result, Ok(()), "{what}"),
@@ -93,14 +104,13 @@ fn every_call_in_every_condition() {
                     assert_eq!(result, Err(DatReturn::error(ReturnType::InvalidState, subtype)), "{what}");
                 }
             }
-            // What a refused call leaves: the event is still there for whoever may take it.
+            // What a refused call leaves: the event is still there for whoever may take it once the waiter is gone.
+            drop(waiter);
             if cell != "ok" {
-                let _ = b.a().evd_wait_end(evd);
                 let event = b.a().evd_dequeue(evd).unwrap();
                 assert_eq!(event.data, EventData::Software { value: 1 }, "{what}: the event is still there");
             }
             if call != "free" {
-                let _ = b.a().evd_wait_end(evd);
                 b.a().evd_free(evd).unwrap();
             }
         }
@@ -108,11 +118,12 @@ fn every_call_in_every_condition() {
 }
 
 #[test]
-fn an_overflow_is_told_and_final() {
+fn an_overflow_is_reported_and_final() {
     let mut b = Bench::new();
     let (h, now) = (b.here, b.net.world.now());
     let evd = b.a().evd_create(h.ia, 8, None, FLAGS).unwrap();
     let room = b.a().evd_query(evd).unwrap().evd_qlen;
+    let waiter = ended(&mut b, evd);
     let attributes = EpAttributes { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttributes::DEFAULT };
     let connect = |b: &mut Bench| {
         let ep = b
@@ -134,19 +145,23 @@ fn an_overflow_is_told_and_final() {
         other => panic!("{other:?}"),
     }
     b.net.empty(0, h.asynchronous);
+    let mut waiter = Some(waiter);
     for (call, cells) in TABLE {
         if call == "free" || call == "resize" {
             continue;
         }
         match cells[4] {
             "o" => {
-                let error = make(&mut b, evd, call).unwrap_err();
+                let error = make(&mut b, evd, &mut waiter, call).unwrap_err();
                 assert!(error.is(ReturnType::InvalidState), "{call}: {error}");
             }
             _ if call == "post_se" => {
-                assert!(make(&mut b, evd, call).unwrap_err().is(ReturnType::QueueFull), "it is still full");
+                assert!(
+                    make(&mut b, evd, &mut waiter, call).unwrap_err().is(ReturnType::QueueFull),
+                    "it is still full"
+                );
             }
-            _ => assert_eq!(make(&mut b, evd, call), Ok(()), "{call}"),
+            _ => assert_eq!(make(&mut b, evd, &mut waiter, call), Ok(()), "{call}"),
         }
     }
     assert!(b.a().evd_wait_begin(evd, now, 0, 1).unwrap_err().is(ReturnType::InvalidState));
@@ -183,18 +198,18 @@ fn what_triggers_the_cno() {
         for condition in CONDITIONS {
             let mut b = Bench::new();
             let (ia, now) = (b.here.ia, b.net.world.now());
-            let evd = evd_in(&mut b, condition);
+            let (evd, _waiter) = evd_in(&mut b, condition);
             let cno = b.a().cno_create(ia, None).unwrap();
             b.a().evd_modify_cno(evd, Some(cno)).unwrap();
             if !enabled {
                 b.a().evd_disable(evd).unwrap();
             }
             // What moving the EVD may have triggered is taken first.
-            b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let _ = b.a().cno_wait_poll(cno, now);
+            let mut taken = b.a().cno_wait_begin(cno, now, 0).unwrap();
+            let _ = b.a().cno_wait_poll(&mut taken, now);
             b.a().evd_post_se(evd, 2).unwrap();
-            b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let fired = b.a().cno_wait_poll(cno, now);
+            let mut waiter = b.a().cno_wait_begin(cno, now, 0).unwrap();
+            let fired = b.a().cno_wait_poll(&mut waiter, now);
             let expected = enabled && condition != EvdCondition::Waited;
             match fired {
                 Ok(CnoWait::Triggered(Some(by))) => assert!(expected && by == evd, "{condition:?} {enabled}"),

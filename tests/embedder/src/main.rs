@@ -1,7 +1,7 @@
-//! A small appliance that embeds the stack: it implements [`Platform`] and [`Bar`](driver_mlx::Bar), brings an HCA up, opens an adapter on it,
+//! A small appliance that embeds the stack: it implements [`Platform`](dat_nostd::Platform) and [`Bar`](driver_mlx::Bar), brings an HCA up, opens an adapter on it,
 //! connects to itself through the HCA and moves data by RDMA.
 //!
-//! `appliance` is all that depends on where it runs; here the HCA is the emulated one, polled from [`Platform::idle`]. On
+//! `appliance` is all that depends on where it runs; here the HCA is the emulated one, polled from [`Platform::idle`](dat_nostd::Platform::idle). On
 //! hardware, `Bar` is [`driver_mlx::MmioBar`], `idle` waits for an interrupt, and the region is memory that the device reaches.
 
 mod appliance;
@@ -10,9 +10,10 @@ use appliance::Appliance;
 use dat_nostd::{
     Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatReturn, DtoCompletion,
     DtoStatus, EpAttributes, EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError,
-    Platform, PspFlags, Qos, RmrTriplet,
+    PspFlags, Qos, RmrTriplet,
 };
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 /// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.
 type Tables = AdapterStorage<appliance::Registers, { appliance::MEMORY / 4096 }, 4, 8, 4, 64, 8>;
@@ -92,20 +93,7 @@ fn run() -> Result<(), String> {
     adapter.close().map_err(|error| error.to_string())
 }
 
-/// The loop of an appliance that waits for one thing: poll, look, idle until the next deadline or interrupt.
+/// The next event of an EVD, within ten seconds.
 fn wait(adapter: &mut Adapter<'_, Appliance>, evd: EvdHandle) -> Result<Event, String> {
-    let limit = adapter.platform().now() + 10_000_000_000;
-    loop {
-        let now = adapter.platform().now();
-        let deadline = adapter.poll(now).unwrap_or(limit).min(limit);
-        if let Ok(event) = adapter.evd_dequeue(evd) {
-            return Ok(event);
-        }
-        if now >= limit {
-            return Err("nothing happened for ten seconds".into());
-        }
-        if adapter.prepare_idle(now) {
-            adapter.platform().idle(deadline);
-        }
-    }
+    adapter.wait(evd, Duration::from_secs(10)).map_err(|error| error.to_string())
 }

@@ -26,21 +26,19 @@ const GREETING: usize = 12;
 struct Bell {
     evd: EvdHandle,
     cno: CnoHandle,
-    /// A wait is open.
-    waits: bool,
 }
 
 impl Bell {
     fn new<P: Platform>(scene: &mut Scene<'_, '_, P>, party: &Party) -> Result<Self, DemoError> {
         let cno = scene.adapter.cno_create(party.ia, None).in_call("cno_create")?;
         let evd = scene.adapter.evd_create(party.ia, 32, Some(cno), EvdFlags::DTO).in_call("evd_create")?;
-        Ok(Self { evd, cno, waits: false })
+        Ok(Self { evd, cno })
     }
 
     /// Whether it has rung since it was last asked.
     fn rang<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
-        scene.adapter.cno_wait_begin(self.cno, scene.now, 0).in_call("cno_wait_begin")?;
-        match scene.adapter.cno_wait_poll(self.cno, scene.now) {
+        let mut waiter = scene.adapter.cno_wait_begin(self.cno, scene.now, 0).in_call("cno_wait_begin")?;
+        match scene.adapter.cno_wait_poll(&mut waiter, scene.now) {
             Ok(CnoWait::Triggered(by)) => {
                 scene.expect(by == Some(self.evd), "another EVD woke")?;
                 Ok(true)
@@ -51,19 +49,19 @@ impl Bell {
         }
     }
 
-    /// Waits for it; whether it has rung.
+    /// Waits for it; whether it has rung. If not, the wait is given up until the next step.
     fn rings<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
-        if !self.waits {
-            scene.adapter.cno_wait_begin(self.cno, scene.now, TIMEOUT_INFINITE).in_call("cno_wait_begin")?;
-            self.waits = true;
-        }
-        match scene.adapter.cno_wait_poll(self.cno, scene.now).in_call("cno_wait_poll")? {
+        let waiter = scene.adapter.cno_wait_begin(self.cno, scene.now, TIMEOUT_INFINITE);
+        let mut waiter = waiter.in_call("cno_wait_begin")?;
+        match scene.adapter.cno_wait_poll(&mut waiter, scene.now).in_call("cno_wait_poll")? {
             CnoWait::Triggered(by) => {
-                self.waits = false;
                 scene.expect(by == Some(self.evd), "another EVD woke")?;
                 Ok(true)
             }
-            CnoWait::Pending(_) => Ok(false),
+            CnoWait::Pending(_) => {
+                scene.adapter.cno_wait_end(waiter).in_call("cno_wait_end")?;
+                Ok(false)
+            }
         }
     }
 

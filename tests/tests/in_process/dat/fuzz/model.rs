@@ -8,8 +8,8 @@ pub struct Evd {
     pub ia: IaHandle,
     pub flags: EvdFlags,
     pub waitable: bool,
-    /// A wait is open; perhaps one that was ended by `evd_set_unwaitable` and does not know yet.
-    pub waited: bool,
+    /// Who waits; perhaps one whose wait was ended by `evd_set_unwaitable` and who does not know yet.
+    pub waiter: Option<EvdWaiter<'static>>,
     pub cno: Option<CnoHandle>,
 }
 
@@ -47,8 +47,8 @@ pub struct Model {
     pub lmrs: BTreeMap<LmrHandle, Lmr>,
     pub rmrs: BTreeMap<RmrHandle, Rmr>,
     pub evds: BTreeMap<EvdHandle, Evd>,
-    /// With whether a wait is open.
-    pub cnos: BTreeMap<CnoHandle, (IaHandle, bool)>,
+    /// With who waits.
+    pub cnos: BTreeMap<CnoHandle, (IaHandle, Vec<CnoWaiter<'static>>)>,
     pub srqs: BTreeMap<SrqHandle, (IaHandle, PzHandle)>,
     pub eps: BTreeMap<EpHandle, Ep>,
     /// With qualifier and EVD.
@@ -98,7 +98,8 @@ impl Model {
     }
 
     pub fn cno_is_used(&self, cno: CnoHandle) -> bool {
-        self.cnos.get(&cno).is_some_and(|cno| cno.1) || self.evds.values().any(|evd| evd.cno == Some(cno))
+        self.cnos.get(&cno).is_some_and(|cno| !cno.1.is_empty())
+            || self.evds.values().any(|evd| evd.cno == Some(cno))
     }
 
     pub fn was_bound(&self, lmr: LmrHandle) -> bool {
@@ -150,7 +151,7 @@ impl Model {
         drop!(psps, |psp: &(IaHandle, u64, EvdHandle)| psp.0 == ia);
         drop!(pzs, |of: &IaHandle| *of == ia);
         drop!(evds, |evd: &Evd| evd.ia == ia);
-        drop!(cnos, |cno: &(IaHandle, bool)| cno.0 == ia);
+        drop!(cnos, |cno: &(IaHandle, Vec<CnoWaiter<'static>>)| cno.0 == ia);
         drop!(crs, |cr: &(Option<IaHandle>, Option<EpHandle>)| cr.0 == Some(ia));
         // Whether these went with it cannot be known.
         self.crs.retain(|_, cr| cr.0.is_some());

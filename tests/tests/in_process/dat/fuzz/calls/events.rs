@@ -37,7 +37,7 @@ impl Caller {
                 ];
                 let answer = node.evd_create(ia, length, cno, flags);
                 if self.judge("evd_create", &answer, &violated, &[InsufficientResources]) {
-                    let made = Evd { ia, flags, waitable: true, waited: false, cno };
+                    let made = Evd { ia, flags, waitable: true, waiter: None, cno };
                     self.model.evds.insert(answer.expect("judged"), made);
                 }
             }
@@ -83,7 +83,7 @@ impl Caller {
                 self.judge("evd_post_se", &answer, &[no_evd, unless(takes, InvalidParameter)], &[QueueFull]);
             }
             19..26 => {
-                let waited = self.model.evds.get(&evd).is_some_and(|evd| evd.waited);
+                let waited = self.model.evds.get(&evd).is_some_and(|evd| evd.waiter.is_some());
                 let answer = node.evd_dequeue(evd);
                 let overflow: &[ReturnType] =
                     if node.counters().overflows > 0 { &[QueueEmpty, InvalidState] } else { &[QueueEmpty] };
@@ -93,8 +93,11 @@ impl Caller {
             }
             26 => {
                 let threshold = random.pick(&[0, 1, 2, 1 << 20]);
-                let (waited, waitable) =
-                    self.model.evds.get(&evd).map_or((false, true), |evd| (evd.waited, evd.waitable));
+                let (waited, waitable) = self
+                    .model
+                    .evds
+                    .get(&evd)
+                    .map_or((false, true), |evd| (evd.waiter.is_some(), evd.waitable));
                 let violated = [
                     no_evd,
                     unless(!waited && waitable, InvalidState),
@@ -104,41 +107,40 @@ impl Caller {
                     if node.counters().overflows > 0 { &[InvalidState] } else { &[] };
                 let answer = node.evd_wait_begin(evd, now, random.below(3_000_000) as u32, threshold);
                 if self.judge("evd_wait_begin", &answer, &violated, besides) {
-                    self.model.evds.get_mut(&evd).expect("judged").waited = true;
+                    self.model.evds.get_mut(&evd).expect("judged").waiter = Some(answer.expect("judged"));
                 }
             }
             27..29 | 64..66 => {
-                // Only what is known not to have been an EVD under a wait: that one would be ABORT.
-                let Some(known) = self.model.evds.get(&evd) else { return };
-                let (waited, waitable) = (known.waited, known.waitable);
-                let answer = node.evd_wait_poll(evd, now);
-                if self.judge(
-                    "evd_wait_poll",
-                    &answer,
-                    &[unless(waited && waitable, InvalidState)],
-                    &[InvalidState],
-                ) {
+                let Some(known) = self.model.evds.get_mut(&evd) else { return };
+                let waitable = known.waitable;
+                let Some(mut waiter) = known.waiter.take() else { return };
+                let answer = node.evd_wait_poll(&mut waiter, now);
+                if self.judge("evd_wait_poll", &answer, &[unless(waitable, InvalidState)], &[InvalidState]) {
                     match answer.expect("judged") {
-                        Wait::Pending(_) => return,
+                        Wait::Pending(_) => {
+                            self.model.evds.get_mut(&evd).expect("known").waiter = Some(waiter);
+                        }
                         Wait::Ready(event, _) => self.event(node, evd, event),
                         Wait::TimedOut(_) => {}
                     }
                 }
-                self.model.evds.get_mut(&evd).expect("known").waited = false;
             }
             29 | 66..68 => {
-                let waited = self.model.evds.get(&evd).is_none_or(|evd| evd.waited);
-                let answer = node.evd_wait_end(evd);
+                let Some(known) = self.model.evds.get_mut(&evd) else { return };
+                let Some(waiter) = known.waiter.take() else { return };
+                if random.one_in(2) {
+                    drop(waiter);
+                    return;
+                }
                 let besides: &[ReturnType] =
                     if node.counters().overflows > 0 { &[InvalidState] } else { &[] };
-                if self.judge("evd_wait_end", &answer, &[no_evd, unless(waited, InvalidState)], besides) {
-                    self.model.evds.get_mut(&evd).expect("judged").waited = false;
-                }
+                let answer = node.evd_wait_end(waiter);
+                self.judge("evd_wait_end", &answer, &[], besides);
             }
             30 if self.model.cnos.len() < MOST => {
                 let answer = node.cno_create(ia, None);
                 if self.judge("cno_create", &answer, &[no_ia], &[]) {
-                    self.model.cnos.insert(answer.expect("judged"), (ia, false));
+                    self.model.cnos.insert(answer.expect("judged"), (ia, Vec::new()));
                 }
             }
             31 if random.one_in(4) => {
@@ -159,34 +161,31 @@ impl Caller {
     }
 
     fn wait_on_cno(&mut self, node: &mut Node, cno: CnoHandle, random: &mut Random, now: u64) {
-        let known = self.model.cnos.get(&cno).map(|cno| cno.1);
-        let none = unless(known.is_some(), InvalidHandle);
-        let waited = known == Some(true);
-        match random.below(3) {
+        let Some((_, waiters)) = self.model.cnos.get_mut(&cno) else {
+            let answer = node.cno_wait_begin(cno, now, 0);
+            self.judge("cno_wait_begin", &answer, &[Some(InvalidHandle)], &[]);
+            return;
+        };
+        let index = random.below(waiters.len().max(1) as u64) as usize;
+        match random.below(4) {
             0 => {
                 let answer = node.cno_wait_begin(cno, now, random.below(1_000_000) as u32);
-                if self.judge("cno_wait_begin", &answer, &[none, unless(!waited, InvalidState)], &[]) {
-                    self.model.cnos.get_mut(&cno).expect("judged").1 = true;
+                if self.judge("cno_wait_begin", &answer, &[], &[]) {
+                    self.model.cnos.get_mut(&cno).expect("known").1.push(answer.expect("judged"));
                 }
             }
-            1 if known.is_some() => {
-                let answer = node.cno_wait_poll(cno, now);
-                self.judge("cno_wait_poll", &answer, &[unless(waited, InvalidState)], &[QueueEmpty]);
+            1 if !waiters.is_empty() => {
+                let answer = node.cno_wait_poll(&mut waiters[index], now);
                 if !matches!(answer, Ok(CnoWait::Pending(_))) {
-                    self.model.cnos.get_mut(&cno).expect("known").1 = false;
+                    drop(waiters.swap_remove(index));
                 }
+                self.judge("cno_wait_poll", &answer, &[], &[QueueEmpty]);
             }
-            2 => {
-                let answer = node.cno_wait_end(cno);
-                if self.judge(
-                    "cno_wait_end",
-                    &answer,
-                    &[none, unless(waited || known.is_none(), InvalidState)],
-                    &[],
-                ) {
-                    self.model.cnos.get_mut(&cno).expect("judged").1 = false;
-                }
+            2 if !waiters.is_empty() => {
+                let answer = node.cno_wait_end(waiters.swap_remove(index));
+                self.judge("cno_wait_end", &answer, &[], &[]);
             }
+            3 if !waiters.is_empty() => drop(waiters.swap_remove(index)),
             _ => {}
         }
     }

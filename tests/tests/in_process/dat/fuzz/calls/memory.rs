@@ -22,7 +22,7 @@ impl Caller {
                     self.model.ias.insert(ia, async_evd);
                     if given.is_none() {
                         let flags = EvdFlags::ASYNC;
-                        let made = Evd { ia, flags, waitable: true, waited: false, cno: None };
+                        let made = Evd { ia, flags, waitable: true, waiter: None, cno: None };
                         self.model.evds.insert(async_evd, made);
                     }
                 }
@@ -34,9 +34,7 @@ impl Caller {
                 if graceful || self.model.ias.len() == 1 {
                     let used = graceful && no_ia.is_none() && self.model.objects_of(ia) > 0;
                     let answer = node.ia_close(ia, flags);
-                    // A request that nobody has seen yet may have brought an EP.
-                    let besides: &[ReturnType] = if graceful { &[InvalidState] } else { &[] };
-                    if self.judge("ia_close", &answer, &[no_ia, unless(!used, InvalidState)], besides) {
+                    if self.judge("ia_close", &answer, &[no_ia, unless(!used, InvalidState)], &[]) {
                         self.model.close(ia);
                     }
                 }

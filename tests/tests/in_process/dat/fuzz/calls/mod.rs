@@ -191,7 +191,7 @@ impl Caller {
     fn populate(&mut self, node: &mut Node) {
         let (ia, evd) = node.ia_open("ib0", 8, None).expect("there is room");
         self.model.ias.insert(ia, evd);
-        let made = Evd { ia, flags: EvdFlags::ASYNC, waitable: true, waited: false, cno: None };
+        let made = Evd { ia, flags: EvdFlags::ASYNC, waitable: true, waiter: None, cno: None };
         self.model.evds.insert(evd, made);
         let pz = node.pz_create(ia).expect("there is room");
         self.model.pzs.insert(pz, ia);
@@ -201,7 +201,7 @@ impl Caller {
         let flags = EvdFlags::all() - EvdFlags::ASYNC;
         for _ in 0..2 {
             let evd = node.evd_create(ia, 32, None, flags).expect("there is room");
-            self.model.evds.insert(evd, Evd { ia, flags, waitable: true, waited: false, cno: None });
+            self.model.evds.insert(evd, Evd { ia, flags, waitable: true, waiter: None, cno: None });
         }
     }
 
