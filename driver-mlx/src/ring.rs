@@ -76,10 +76,10 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct EntryRing {
     base: *mut u8,
-    /// Offset of the current entry: a multiple of 64 below `bytes`.
+    /// Offset of the current entry: a multiple of 64 inside the ring.
     offset: u32,
-    /// A power of two, [`EntryRing::BATCH`] entries at least.
-    bytes: u32,
+    /// Bytes less one: of a power of two of entries, [`EntryRing::BATCH`] at least.
+    mask: u32,
 }
 
 // SAFETY: the memory lives to the end of the program (contract of `DmaMemory`), and all accesses are atomic.
@@ -94,13 +94,13 @@ impl EntryRing {
         let bytes = u32::try_from(memory.len()).ok()?;
         let base = memory.as_ptr();
         let fits = bytes.is_power_of_two() && bytes >= 64 * Self::BATCH && base.cast::<u64>().is_aligned();
-        fits.then_some(Self { base, offset: 0, bytes })
+        fits.then(|| Self { base, offset: 0, mask: bytes - 1 })
     }
 
     /// The current entry as it lies in memory.
     #[inline(always)]
     pub(crate) fn current(&self) -> &[AtomicU64; 8] {
-        // SAFETY: the offset is a multiple of 64 below the ring's length (see `step` and `seek`), so a whole entry lies there, inside
+        // SAFETY: the offset is a multiple of 64 below the ring's length (masked by `step` and `seek`), so a whole entry lies there, inside
         // memory that is aligned, mapped and accessed only atomically.
         unsafe { &*self.base.add(self.offset as usize).cast::<[AtomicU64; 8]>() }
     }
@@ -108,28 +108,32 @@ impl EntryRing {
     /// Entry `index`, modulo the ring, as it lies in memory.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> &[AtomicU64; 8] {
-        let offset = index.wrapping_mul(64) & (self.bytes - 1);
+        let offset = index.wrapping_mul(64) & self.mask;
         // SAFETY: as in `current`: the masked multiple of 64 is below the ring's length.
         unsafe { &*self.base.add(offset as usize).cast::<[AtomicU64; 8]>() }
     }
 
-    /// Goes to the next entry. Whether a batch has ended, which may be the end of the ring.
+    /// Goes to the next entry. Gives what `read` makes of the one that was the current one, and whether a batch has ended, which may be
+    /// the end of the ring.
     #[inline(always)]
-    pub(crate) fn step(&mut self) -> bool {
-        self.offset = self.offset.wrapping_add(64);
-        if self.offset & (64 * Self::BATCH - 1) != 0 {
-            // Inside a batch, so inside the ring: it has whole batches.
-            return false;
+    pub(crate) fn step<T>(&mut self, read: impl FnOnce(&[AtomicU64; 8]) -> T) -> (T, bool) {
+        let offset = self.offset;
+        let found = read(self.current());
+        let next = offset.wrapping_add(64);
+        self.offset = next;
+        if next & (64 * Self::BATCH - 1) != 0 {
+            // Inside a batch is inside the ring: it has whole batches.
+            return (found, false);
         }
-        if self.offset >= self.bytes {
+        if next > self.mask {
             self.offset = 0;
         }
-        true
+        (found, true)
     }
 
     /// Goes to entry `index`, modulo the ring.
     pub(crate) fn seek(&mut self, index: u32) {
-        self.offset = index.wrapping_mul(64) & (self.bytes - 1);
+        self.offset = index.wrapping_mul(64) & self.mask;
     }
 
     /// The current entry's place in the ring.
@@ -147,7 +151,7 @@ impl EntryRing {
 
     /// Number of entries.
     pub(crate) fn len(&self) -> u32 {
-        self.bytes / 64
+        self.mask / 64 + 1
     }
 }
 
@@ -246,14 +250,6 @@ impl SendRing {
         // SAFETY: `new` checked that so many blocks of 64 bytes lie inside the memory, which is aligned, mapped and accessed only
         // atomically; the masked index is one of them.
         unsafe { &*self.blocks.add(self.at(index)) }
-    }
-
-    /// WQEBB `index`, modulo the ring, as it lies in memory, and the slot beside it.
-    #[inline(always)]
-    pub(crate) fn place(&mut self, index: u16) -> (&[AtomicU64; 8], &mut Slot) {
-        let at = self.at(index);
-        // SAFETY: as in `block` and `slot`; block and slot are apart, and the slot is the caller's alone as long as `self` is.
-        unsafe { (&*self.blocks.add(at), self.slots.add(at).as_mut()) }
     }
 
     /// The slot beside WQEBB `index`, modulo the ring.

@@ -3,6 +3,7 @@
 use crate::config::INLINE_RECEIVE;
 use crate::types::{Lid, PKey, QpNumber, RKey};
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{self, CqeFormat, CqeOpcode};
 use mlx5_prm::status::CqeSyndrome;
 
@@ -91,12 +92,6 @@ impl Cqe {
         matches!(CqeOpcode(self.tail as u8 >> 4), CqeOpcode::REQ | CqeOpcode::REQ_ERR)
     }
 
-    /// Whether it is the success of a request.
-    #[inline(always)]
-    pub(crate) fn is_plain_send(&self) -> bool {
-        self.tail as u8 >> 4 == CqeOpcode::REQ.0
-    }
-
     /// Whether it is the arrival of a message by a send without immediate data.
     #[inline(always)]
     pub(crate) fn is_plain_receive(&self) -> bool {
@@ -118,7 +113,8 @@ impl Cqe {
     /// What the owner gave as [`QpConfig::user_index`](crate::QpConfig::user_index).
     #[inline]
     pub fn user_index(&self) -> u32 {
-        (u64::from_be(self.at_20) >> 32) as u32 & 0xff_ffff
+        let [a, b, c, d, ..] = self.at_20.to_ne_bytes();
+        u32::from_be_bytes([a, b, c, d]) & 0xff_ffff
     }
 
     /// The QP.
@@ -199,6 +195,14 @@ pub struct Datagram {
 pub(super) struct Details(pub(super) [u64; 4]);
 
 impl Details {
+    /// Copies them from an entry.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, entry: &[AtomicU64; 8]) {
+        for (to, word) in self.0.iter_mut().zip(entry) {
+            *to = word.load(Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn datagram(&self) -> Datagram {
         let [_, _, at_10, at_18] = self.0.map(u64::from_be);
         Datagram {

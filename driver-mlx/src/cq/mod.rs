@@ -144,51 +144,60 @@ impl<B: Bar> Cq<B> {
     /// [`CqError`]: the entry is not one this driver can have caused. It has been consumed.
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Cqe>, CqError> {
-        let entry = self.ring.current();
-        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        let tail = u64::from_be(self.ring.current()[7].load(Ordering::Relaxed));
         let op_own = tail as u8;
         // The success of a send queue has no bit set beside the owner's.
-        let at_28 = if op_own == self.owner {
-            barrier::acquire();
-            entry[5].load(Ordering::Relaxed)
+        let ((at_20, at_28), batch) = if op_own == self.owner {
+            self.ring.step(|entry| {
+                barrier::acquire();
+                (entry[4].load(Ordering::Relaxed), entry[5].load(Ordering::Relaxed))
+            })
         } else {
-            if (op_own ^ self.owner) & 1 != 0 || op_own >> 4 == CqeOpcode::INVALID.0 {
-                return self.found_none();
+            // The owner's bit as `entry` has it: what is used above is then not kept in a register for this.
+            let owner = self.lap & self.ring.len() != 0;
+            if (op_own & 1 != 0) != owner || op_own >> 4 == CqeOpcode::INVALID.0 {
+                self.found_none();
+                return Ok(None);
             }
             if let Err(error) = cqe::check(op_own) {
-                return self.refuse(error);
+                self.refuse();
+                return Err(error);
             }
-            barrier::acquire();
-            let [w00, w08, w10, w18, _, w28, w30, _] = entry;
-            let source = w18.load(Ordering::Relaxed);
-            // Messages of connected QPs have no source.
-            if source != 0 || datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
-                let [w00, w08, w10] = [w00, w08, w10].map(|word| word.load(Ordering::Relaxed));
-                self.details = Details([w00, w08, w10, source]);
-            }
-            let word = if cqe::is_failure(op_own) { w30 } else { w28 };
-            word.load(Ordering::Relaxed)
+            let details = &mut self.details;
+            self.ring.step(|entry| {
+                barrier::acquire();
+                let word = if cqe::is_failure(op_own) { &entry[6] } else { &entry[5] };
+                let words = (entry[4].load(Ordering::Relaxed), word.load(Ordering::Relaxed));
+                // Messages of connected QPs have no source.
+                let source = entry[3].load(Ordering::Relaxed);
+                if source != 0 || datapath::cqe_format(op_own) != datapath::CqeFormat::NO_INLINE_DATA {
+                    details.keep(entry);
+                }
+                words
+            })
         };
-        let at_20 = self.ring.current()[4].load(Ordering::Relaxed);
-        self.advance();
+        if batch {
+            self.turn();
+        }
         Ok(Some(Cqe { at_20, at_28, tail }))
     }
 
     #[cold]
     #[inline(never)]
-    fn found_none(&mut self) -> Result<Option<Cqe>, CqError> {
+    fn found_none(&mut self) {
         if self.recorded != self.ci() {
             self.acknowledge();
         }
-        Ok(None)
     }
 
     #[cold]
     #[inline(never)]
-    fn refuse(&mut self, error: CqError) -> Result<Option<Cqe>, CqError> {
-        self.advance();
+    fn refuse(&mut self) {
+        let ((), batch) = self.ring.step(|_| ());
+        if batch {
+            self.turn();
+        }
         self.errors = self.errors.saturating_add(1);
-        Err(error)
     }
 
     /// Where the received datagram (UD, GSI) came from that [`Cq::poll`] took last.
@@ -202,15 +211,14 @@ impl<B: Bar> Cq<B> {
         cqe.is_inline().then(|| (self.details.inline_data(), (cqe.byte_len() as usize).min(INLINE_RECEIVE)))
     }
 
+    /// The end of a batch, which may be the end of the ring.
     #[inline(always)]
-    fn advance(&mut self) {
-        if self.ring.step() {
-            if self.ring.position() == 0 {
-                self.lap = self.lap.wrapping_add(self.ring.len());
-                self.owner ^= 1;
-            }
-            self.acknowledge();
+    fn turn(&mut self) {
+        if self.ring.position() == 0 {
+            self.lap = self.lap.wrapping_add(self.ring.len());
+            self.owner ^= 1;
         }
+        self.acknowledge();
     }
 
     /// Goes on at consumer index `ci`.

@@ -346,23 +346,24 @@ impl<B: Bar> Qp<B> {
     /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
     #[inline(always)]
     pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
-        if cqe.is_plain_send() {
-            if let Some(wr_id) = self.sq.retire_oldest(cqe.tail) {
-                let opcode = cqe.send_opcode();
-                return Some(Completion::Sent(Sent { wr_id, opcode, length: cqe.byte_len(), count: 1 }));
-            }
-        } else if cqe.is_plain_receive()
+        if let Some(wr_id) = self.sq.retire_oldest(cqe.tail) {
+            let opcode = cqe.send_opcode();
+            return Some(Completion::Sent(Sent { wr_id, opcode, length: cqe.byte_len(), count: 1 }));
+        }
+        if cqe.is_plain_receive()
             && cqe.qpn() == self.number()
             && let Some(rq) = &mut self.rq
             && let Some(wr_id) = rq.retire(cqe)
         {
-            return Some(Completion::Received(Received {
-                wr_id,
-                opcode: ReceiveOpcode::Send,
-                length: cqe.byte_len(),
-            }));
+            let opcode = ReceiveOpcode::Send;
+            return Some(Completion::Received(Received { wr_id, opcode, length: cqe.byte_len() }));
         }
-        self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)
+        // Taken apart, so that only this rare case puts a completion into memory.
+        match self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)? {
+            Completion::Sent(sent) => Some(Completion::Sent(sent)),
+            Completion::Received(received) => Some(Completion::Received(received)),
+            Completion::Failed(failed) => Some(Completion::Failed(failed)),
+        }
     }
 
     /// A completion that is not the success of the oldest work request.
@@ -378,13 +379,10 @@ impl<B: Bar> Qp<B> {
         } else {
             self.rq.as_mut().and_then(|rq| rq.retire(&cqe)).map(|wr_id| (wr_id, 1))
         };
-        match retired {
-            Some((wr_id, count)) => Some(Completion::new(&cqe, wr_id, count)),
-            None => {
-                self.spurious = self.spurious.saturating_add(1);
-                None
-            }
+        if retired.is_none() {
+            self.spurious = self.spurious.saturating_add(1);
         }
+        retired.map(|(wr_id, count)| Completion::new(&cqe, wr_id, count))
     }
 
     /// The name of the work request that `cqe` reports done, which stays outstanding: for completions that were only

@@ -18,15 +18,13 @@ pub(super) struct SendQueue {
     ring: SendRing,
     /// Index of the next request, in WQEBBs, circular.
     head: u16,
-    /// Index of the oldest request, if one is outstanding.
-    tail: u16,
-    /// As far as ordinary requests may bring `head` before something is retired: the tail, and the size of the ring. While requests are
-    /// not ordinary this is `head`, so that one comparison tells.
-    stop: u16,
+    /// WQEBBs that may be outstanding before an ordinary request: those of the ring; 0 while requests are not ordinary, so that one
+    /// comparison tells.
+    limit: u16,
     /// Head when the doorbell was last rung; for a BlueFlame register always `head`.
     rung: u16,
-    /// QP number that completions of ordinary requests name; none while requests are not ordinary.
-    ordinary_number: u32,
+    /// What a completion of the oldest request says, as [`place`] has it: its index in bits 63:48, the QP number in bits 23:0.
+    oldest: u64,
     number: QpNumber,
     /// First quadword of the control segment of an ordinary send and of an ordinary write, without their index.
     bases: [u64; 2],
@@ -59,8 +57,11 @@ pub(super) struct SendLimits {
 
 /// The bits of a slot's tag that have the number of WQEBBs.
 const WQEBBS_MASK: u64 = 0xff;
-/// [`SendQueue::ordinary_number`] that no completion names.
-const NO_NUMBER: u32 = u32::MAX;
+/// Of the last quadword of a completion: index, opcode and QP number, turned so that the index is at the top, where its carry is lost.
+#[inline(always)]
+fn place(tail: u64) -> u64 {
+    tail.rotate_left(32) & 0xffff_00f0_00ff_ffff
+}
 
 /// WQEBBs of so many octowords, without the overflow check of `div_ceil`: a request has few.
 #[inline(always)]
@@ -75,10 +76,9 @@ impl SendQueue {
         Self {
             ring,
             head: 0,
-            tail: 0,
-            stop: 0,
+            limit: 0,
             rung: 0,
-            ordinary_number: NO_NUMBER,
+            oldest: 0,
             number: QpNumber::default(),
             bases: [0; 2],
             last: 0,
@@ -96,17 +96,17 @@ impl SendQueue {
     /// Forgets everything posted.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
-        (self.head, self.tail, self.rung, self.last) = (0, 0, 0, 0);
+        (self.head, self.rung, self.last) = (0, 0, 0);
         self.blueflame = self.blueflame.map(|_| 0);
         self.fenced = false;
-        self.settle();
+        self.settle(0);
     }
 
     pub(super) fn set_number(&mut self, number: QpNumber) {
         self.number = number;
         self.bases = [(SendOpcode::SEND, 2), (SendOpcode::RDMA_WRITE, 3)]
             .map(|(opcode, octowords)| control_first(0, opcode, number, octowords));
-        self.settle();
+        self.settle(self.tail());
     }
 
     #[inline(always)]
@@ -117,19 +117,22 @@ impl SendQueue {
     /// As if so many WQEBBs had been posted and retired.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, index: u16) {
-        (self.head, self.tail, self.rung) = (index, index, index);
-        self.settle();
+        (self.head, self.rung) = (index, index);
+        self.settle(index);
     }
 
-    /// Makes what the short way goes by fit the rest: after everything but an ordinary request and its completion.
-    fn settle(&mut self) {
+    /// Index of the oldest request, if one is outstanding.
+    #[inline(always)]
+    fn tail(&self) -> u16 {
+        (self.oldest >> 48) as u16
+    }
+
+    /// Makes what ordinary requests and their completions go by fit the rest, with the tail at `tail`: after everything else.
+    fn settle(&mut self, tail: u16) {
         let ordinary =
             self.connected && !self.fenced && self.blueflame.is_none() && self.size > 0 && self.max_sge > 0;
-        (self.stop, self.ordinary_number) = if ordinary {
-            (self.tail.wrapping_add(self.size), self.number.get())
-        } else {
-            (self.head, NO_NUMBER)
-        };
+        self.limit = if ordinary { self.size } else { 0 };
+        self.oldest = u64::from(tail) << 48 | u64::from(self.number.get());
         if self.blueflame.is_some() {
             self.rung = self.head;
         }
@@ -144,7 +147,7 @@ impl SendQueue {
     /// WQEBBs posted and not yet retired.
     #[inline(always)]
     pub(super) fn outstanding(&self) -> u16 {
-        self.head.wrapping_sub(self.tail)
+        self.head.wrapping_sub(self.tail())
     }
 
     /// Whether a request of so many octowords fits behind what is outstanding.
@@ -162,15 +165,17 @@ impl SendQueue {
         wr_id: WrId,
         control: u8,
     ) -> Result<(), PostError> {
-        let [sge] = sges else { return self.post_rare(op, sges, wr_id, control) };
+        let [sge] = sges else {
+            return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control));
+        };
         // Before anything is written: the next WQEBB may still belong to the device. Lengths of 0 and of 2^31 and more are rare.
-        if self.head == self.stop || sge.length as i32 <= 0 {
-            return self.post_rare(op, sges, wr_id, control);
+        if self.outstanding() >= self.limit || sge.length as i32 <= 0 {
+            return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control));
         }
         match op {
             SendOp::Write { raddr, rkey } => self.put(Some((raddr, rkey)), sge, wr_id, control),
             SendOp::Send => self.put(None, sge, wr_id, control),
-            _ => return self.post_rare(op, sges, wr_id, control),
+            _ => return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control)),
         }
         Ok(())
     }
@@ -180,7 +185,7 @@ impl SendQueue {
     #[inline(always)]
     fn put(&mut self, remote: Option<(u64, RKey)>, sge: &Sge, wr_id: WrId, control: u8) {
         let head = self.head;
-        let (block, slot) = self.ring.place(head);
+        let block = self.ring.block(head);
         let base = if let Some((raddr, rkey)) = remote {
             put_pair(block, 2, (raddr, u64::from(rkey.get()) << 32));
             put_pair(block, 4, data_segment(sge));
@@ -189,18 +194,20 @@ impl SendQueue {
             put_pair(block, 2, data_segment(sge));
             self.bases[0]
         };
-        *slot = Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | 1 };
         let first = (u64::from(head) << 40 | base).to_be();
         block[0].store(first, Ordering::Relaxed);
         block[1].store((u64::from(control) << 32).to_be(), Ordering::Relaxed);
+        self.ring.keep(head, Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | 1 });
         self.head = head.wrapping_add(1);
         self.last = first;
     }
 
-    /// Any request of a connected service, with any number of SGEs; or why not.
+    /// Any request of a connected service, with any number of SGEs; or why not. Bits 7:0 of the tag are the control byte: so all
+    /// arguments fit registers, and a post that does not come here needs no stack.
     #[cold]
     #[inline(never)]
-    fn post_rare(&mut self, op: SendOp, sges: &[Sge], wr_id: WrId, control: u8) -> Result<(), PostError> {
+    fn post_rare(&mut self, op: SendOp, sges: &[Sge], id: u64, tag: u64) -> Result<(), PostError> {
+        let (wr_id, control) = (WrId { id, tag: tag & !WQEBBS_MASK }, tag as u8);
         let (opcode, imm, remote) = op.parts();
         self.check_connected(op)?;
         if sges.len() > usize::from(self.max_sge) {
@@ -295,7 +302,7 @@ impl SendQueue {
         }
         self.finish(SendOpcode::UMR, key, 1 + used, wr_id, control);
         self.fenced = true;
-        self.settle();
+        self.settle(self.tail());
         Ok(())
     }
 
@@ -379,7 +386,7 @@ impl SendQueue {
         self.head = head.wrapping_add(used);
         self.last = first;
         self.fenced = false;
-        self.settle();
+        self.settle(self.tail());
     }
 
     /// What the doorbell is to say, and the new head, if anything was posted since.
@@ -427,17 +434,14 @@ impl SendQueue {
     /// Retires the request that a completion with this last quadword reports done, if it is the oldest, and an ordinary one.
     #[inline(always)]
     pub(super) fn retire_oldest(&mut self, tail: u64) -> Option<WrId> {
-        let index = (tail >> 16) as u16;
-        if index != self.tail
-            || QpNumber::new((tail >> 32) as u32).get() != self.ordinary_number
-            || index == self.head
-        {
+        let place = place(tail);
+        let index = (place >> 48) as u16;
+        if place != self.oldest || index == self.head {
             return None;
         }
         let Slot { id, tag } = self.ring.slot(index);
-        let used = (tag & WQEBBS_MASK) as u16;
-        self.tail = self.tail.wrapping_add(used);
-        self.stop = self.stop.wrapping_add(used);
+        let used = tag & WQEBBS_MASK;
+        self.oldest = self.oldest.wrapping_add(used << 48);
         Some(WrId { id, tag: tag & !WQEBBS_MASK })
     }
 
@@ -449,7 +453,7 @@ impl SendQueue {
 
     /// The outstanding request at `index`, and the index after it.
     pub(super) fn find(&self, index: u16) -> Option<(WrId, u16)> {
-        let (outstanding, older) = (self.outstanding(), index.wrapping_sub(self.tail));
+        let (outstanding, older) = (self.outstanding(), index.wrapping_sub(self.tail()));
         let (wr_id, used) = self.slot(index);
         (older < outstanding && used != 0).then_some((wr_id, index.wrapping_add(used)))
     }
@@ -457,15 +461,14 @@ impl SendQueue {
     /// Retires the request at `index` and all before it; gives how many they are.
     pub(super) fn retire(&mut self, index: u16) -> Option<(WrId, u16)> {
         let (wr_id, next) = self.find(index)?;
-        let mut count = 1;
-        while self.tail != index {
+        let (mut count, mut tail) = (1, self.tail());
+        while tail != index {
             // All that is outstanding was posted in order, so a request begins at the tail.
-            let (_, used) = self.slot(self.tail);
-            self.tail = self.tail.wrapping_add(used);
+            let (_, used) = self.slot(tail);
+            tail = tail.wrapping_add(used);
             count += 1;
         }
-        self.tail = next;
-        self.settle();
+        self.settle(next);
         Some((wr_id, count))
     }
 
@@ -474,7 +477,7 @@ impl SendQueue {
         if self.outstanding() == 0 {
             return None;
         }
-        self.retire(self.tail).map(|(wr_id, _)| wr_id)
+        self.retire(self.tail()).map(|(wr_id, _)| wr_id)
     }
 }
 
