@@ -83,6 +83,12 @@ pub trait Platform {
     /// Ends what one call of [`Platform::map`] began.
     fn unmap(&self, device_address: u64, len: usize);
 
+    /// Whether processor and device see each other's writes to consumers' memory at once, so that [`Platform::sync_for_device`] and
+    /// [`Platform::sync_for_cpu`] have nothing to do.
+    fn dma_is_coherent(&self) -> bool {
+        true
+    }
+
     /// What the processor wrote to `len` bytes at `va` must reach the device: caches are cleaned, bounce buffers filled. Nothing to do
     /// where DMA is coherent.
     fn sync_for_device(&self, va: usize, len: usize) {

@@ -44,26 +44,30 @@ impl<P: Platform> Hca<'_, P> {
         Err(Rejected { error, value: buffer })
     }
 
-    /// One more memory key leads to `memory`, a range of a buffer: counts it and gives the buffer's first block.
-    pub(super) fn pin(&mut self, memory: DmaMemory) -> Result<usize, Error> {
-        let offset = memory.va().checked_sub(self.region.va()).filter(|_| self.region.contains(&memory));
-        let offset = offset.ok_or(Error::NotAllocated)?;
-        let (first, blocks) = self.buddy.run_around(offset / BLOCK).ok_or(Error::NotAllocated)?;
-        let users = self.users.get_mut(first).ok_or(Error::NotAllocated)?;
-        if *users < UNREGISTERED || offset + memory.len() > (first + blocks) * BLOCK {
-            return Err(Error::NotAllocated);
+    /// The count of the buffer that all of `memory` lies in.
+    fn users_of(&mut self, memory: DmaMemory) -> Option<&mut u16> {
+        let offset = memory.va().checked_sub(self.region.va()).filter(|_| self.region.contains(&memory))?;
+        let (first, blocks) = self.buddy.run_around(offset / BLOCK)?;
+        if offset + memory.len() > (first + blocks) * BLOCK {
+            return None;
         }
+        self.users.get_mut(first).filter(|users| **users >= UNREGISTERED)
+    }
+
+    /// One more memory key leads to `memory`, a range of a buffer.
+    pub(super) fn pin(&mut self, memory: DmaMemory) -> Result<(), Error> {
+        let users = self.users_of(memory).ok_or(Error::NotAllocated)?;
         *users = users.checked_add(1).ok_or(Error::Limit {
             what: "memory keys of a buffer",
             asked: u64::from(u16::MAX),
             limit: u64::from(u16::MAX - UNREGISTERED),
         })?;
-        Ok(first)
+        Ok(())
     }
 
     /// A key that [`Hca::pin`] counted is gone.
-    pub(super) fn unpin(&mut self, first: usize) {
-        if let Some(users) = self.users.get_mut(first)
+    pub(super) fn unpin(&mut self, memory: DmaMemory) {
+        if let Some(users) = self.users_of(memory)
             && *users > UNREGISTERED
         {
             *users -= 1;

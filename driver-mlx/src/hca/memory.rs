@@ -45,8 +45,8 @@ pub struct MemoryRegion {
 /// What a memory key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A range of the buffer that begins with this block.
-    Buffer(DmaMemory, usize),
+    /// A range of a buffer.
+    Buffer(DmaMemory),
     /// Memory that the platform mapped for it.
     Foreign(DmaMemory),
     /// All that the device reaches.
@@ -147,7 +147,7 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Error::NotAllocated);
         }
         match of.origin {
-            Origin::Buffer(memory, _) => self.pin_and_register(pd, memory, access, base),
+            Origin::Buffer(memory) => self.pin_and_register(pd, memory, access, base),
             Origin::Foreign(memory) => self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base),
             Origin::All => Err(Error::InvalidArgument("of")),
         }
@@ -166,12 +166,12 @@ impl<P: Platform> Hca<'_, P> {
         if let Some(cause) = self.fatal {
             return Err(Error::Fatal(cause));
         }
-        let buffer = self.pin(memory)?;
-        let made = self.register_memory(pd, memory, Origin::Buffer(memory, buffer), access, base);
+        self.pin(memory)?;
+        let made = self.register_memory(pd, memory, Origin::Buffer(memory), access, base);
         if let Err(error) = &made
             && super::not_created(error).is_ok()
         {
-            self.unpin(buffer);
+            self.unpin(memory);
         }
         made
     }
@@ -218,7 +218,7 @@ impl<P: Platform> Hca<'_, P> {
             return Err(Rejected { error, value: region });
         }
         match region.origin {
-            Origin::Buffer(_, buffer) => self.unpin(buffer),
+            Origin::Buffer(memory) => self.unpin(memory),
             Origin::Foreign(memory) => self.platform.unmap(memory.device_address(), memory.len()),
             Origin::All => {}
         }
@@ -386,7 +386,7 @@ impl<P: Platform> Hca<'_, P> {
 impl MemoryRegion {
     /// Where in virtual memory the `len` bytes lie that begin at `address` as the key counts.
     fn virtual_range(&self, address: u64, len: u64) -> Result<(usize, usize), Error> {
-        let (Origin::Buffer(memory, _) | Origin::Foreign(memory)) = self.origin else {
+        let (Origin::Buffer(memory) | Origin::Foreign(memory)) = self.origin else {
             return Err(Error::OutOfBounds);
         };
         let offset = address.checked_sub(self.start).and_then(|offset| usize::try_from(offset).ok());

@@ -18,6 +18,7 @@
 //! What stands on it: the target `in_process` and the bench `instructions` of the package `tests`, and tests of libraries. No
 //! library's ordinary build depends on it.
 
+mod bounce;
 pub mod dat;
 mod kept;
 pub mod memory;

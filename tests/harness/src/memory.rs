@@ -1,4 +1,4 @@
-//! A node's DMA region. The one place with unsafe code of this crate's library.
+//! A node's DMA region.
 
 use driver_mlx::{DmaRegion, DmaSlice, HostRegion};
 use hca_model::{DmaFault, GuestMemory};

@@ -1,5 +1,6 @@
 //! [`driver_mlx::Platform`] on the world: registers of a model HCA, the virtual clock, and idling that runs the world.
 
+use crate::bounce::Bounce;
 use crate::world::World;
 use driver_mlx::{Bar, MapError, Platform};
 use hca_model::BarPort;
@@ -74,6 +75,7 @@ pub struct ModelPlatform {
     pub(crate) world: Rc<World>,
     pub(crate) node: usize,
     pub(crate) bar: ModelBar,
+    pub(crate) bounce: Bounce,
 }
 
 impl fmt::Debug for ModelPlatform {
@@ -101,12 +103,26 @@ impl Platform for ModelPlatform {
         self.world.idle(deadline);
     }
 
-    fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {
-        // The model reaches a node's region and nothing else of this process.
-        Err(MapError::Unsupported)
+    /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.
+    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+        if va < 4096 { Err(MapError::BadAddress) } else { Ok(self.bounce.map(va, len)) }
     }
 
-    fn unmap(&self, _device_address: u64, _len: usize) {}
+    fn unmap(&self, device_address: u64, len: usize) {
+        self.bounce.unmap(device_address, len);
+    }
+
+    fn dma_is_coherent(&self) -> bool {
+        self.bounce.is_empty()
+    }
+
+    fn sync_for_device(&self, va: usize, len: usize) {
+        self.bounce.sync_for_device(va, len);
+    }
+
+    fn sync_for_cpu(&self, va: usize, len: usize) {
+        self.bounce.sync_for_cpu(va, len);
+    }
 }
 
 impl ModelPlatform {

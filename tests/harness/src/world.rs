@@ -4,9 +4,10 @@
 //! do, the clock jumps to the next deadline. A run that does not come to an end therefore always meets its limit in virtual
 //! time, and a wall clock is never asked.
 
+use crate::bounce::{Bounce, DeviceSide};
 use crate::memory::Memory;
 use crate::platform::{ModelBar, ModelPlatform};
-use driver_mlx::DmaRegion;
+use driver_mlx::{DmaRegion, DmaSlice};
 use hca_model::fabric::random::Random;
 use hca_model::fabric::{Capture, Fabric, FabricConfig, FabricCounters, PortIndex};
 use hca_model::hca::Census;
@@ -93,7 +94,7 @@ impl Interrupts for Vectors {
 struct Device {
     hca: Hca,
     port: PortIndex,
-    memory: Memory,
+    memory: DeviceSide,
     vectors: Vectors,
     bar: ModelBar,
     /// Has power.
@@ -154,8 +155,10 @@ impl World {
         let mut hca = Hca::new(profile);
         enable(&mut hca);
         let bar = ModelBar::new(hca.bar());
+        let bounce = Bounce::default();
+        let memory = DeviceSide { memory, bounce: bounce.clone() };
         state.devices.push(Device { hca, port, memory, vectors, bar, alive: true, more: false });
-        (ModelPlatform { world: Rc::clone(self), node, bar }, region)
+        (ModelPlatform { world: Rc::clone(self), node, bar, bounce }, region)
     }
 
     /// Virtual time in nanoseconds.
@@ -335,7 +338,19 @@ impl World {
     /// Node `node`'s memory.
     #[must_use]
     pub fn memory(&self, node: usize) -> Memory {
-        self.state.borrow().devices[node].memory
+        self.state.borrow().devices[node].memory.memory
+    }
+
+    /// From now on node `node`'s DMA is not coherent in this part of its region: its HCA sees a copy, and only the platform's hooks carry
+    /// bytes from one to the other.
+    pub fn end_coherence(&self, node: usize, part: DmaSlice<'_>) {
+        self.state.borrow().devices[node].memory.bounce.shadow(part);
+    }
+
+    /// Virtual addresses and lengths of the memory that node `node`'s platform has mapped beside the region.
+    #[must_use]
+    pub fn mapped(&self, node: usize) -> Vec<(usize, usize)> {
+        self.state.borrow().devices[node].memory.bounce.mapped()
     }
 
     /// How often a node's HCA raised each vector.
@@ -379,7 +394,7 @@ fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.devices.iter().for_each(|device| device.memory.discard());
+        self.devices.iter().for_each(|device| device.memory.memory.discard());
     }
 }
 
