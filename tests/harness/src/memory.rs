@@ -61,8 +61,8 @@ impl Memory {
         #[cfg(not(miri))]
         {
             let start = std::ptr::with_exposed_provenance_mut(self.all.va());
-            // SAFETY: the range is whole pages of a private anonymous mapping, which stays mapped; all accesses to it are
-            // atomic, and none of them expects a value.
+            // SAFETY: the range is whole pages of a private anonymous mapping, which stays mapped. Whoever can still reach it is in
+            // the world's thread, and finds zeros as if the device had written them.
             let result =
                 unsafe { rustix::mm::madvise(start, self.all.len(), rustix::mm::Advice::LinuxDontNeed) };
             debug_assert!(result.is_ok(), "{result:?}");
