@@ -6,7 +6,7 @@ use common::{Net, Node, Options, Side};
 use dat_nostd::*;
 use harness::platform::{ModelBar, ModelPlatform};
 use harness::{World, WorldConfig};
-use std::sync::Mutex;
+use std::cell::Cell;
 use std::time::Duration;
 
 const NONE: CompletionFlags = CompletionFlags::empty();
@@ -27,15 +27,17 @@ struct Answering {
     calls: u64,
 }
 
-static ANSWERING: Mutex<Option<Answering>> = Mutex::new(None);
+thread_local! {
+    // Upcalls come on the thread that delivers them.
+    static ANSWERING: Cell<Option<Answering>> = const { Cell::new(None) };
+}
 
 /// Posts every receive again and answers it with the number of the call.
 fn answer(adapter: &mut dyn AgentCalls, instance_data: u64, evd: Option<EvdHandle>) {
-    let mut state = ANSWERING.lock().unwrap();
-    let Answering { cno, side, calls } = state.as_mut().unwrap();
-    *calls += 1;
+    let Answering { cno, side, calls } = ANSWERING.get().unwrap();
+    ANSWERING.set(Some(Answering { cno, side, calls: calls + 1 }));
     assert_eq!((instance_data, evd), (77, Some(side.recv)));
-    adapter.cno_modify_agent(*cno, Some(ProxyAgent { function: answer, instance_data })).unwrap();
+    adapter.cno_modify_agent(cno, Some(ProxyAgent { function: answer, instance_data })).unwrap();
     loop {
         match adapter.evd_dequeue(side.recv) {
             Ok(Event { data: EventData::Dto(done), .. }) => {
@@ -59,7 +61,7 @@ fn an_agent_posts_in_its_upcall() {
     let agent = ProxyAgent { function: answer, instance_data: 77 };
     let cno = net.nodes[1].cno_create(passive.ia, Some(agent)).unwrap();
     net.nodes[1].evd_modify_cno(passive.recv, Some(cno)).unwrap();
-    *ANSWERING.lock().unwrap() = Some(Answering { cno, side: passive, calls: 0 });
+    ANSWERING.set(Some(Answering { cno, side: passive, calls: 0 }));
     for number in 0..8 {
         net.nodes[1]
             .ep_post_recv(passive.ep, &[passive.segment(number * 64, 64)], number as u64, NONE)
@@ -82,7 +84,7 @@ fn an_agent_posts_in_its_upcall() {
             active.check((1000 + number) * 64, 64, number as u64);
         }
     }
-    assert_eq!(ANSWERING.lock().unwrap().unwrap().calls, 20, "one for each pair");
+    assert_eq!(ANSWERING.get().unwrap().calls, 20, "one for each pair");
     assert_eq!(net.nodes[1].next_upcall(), None);
     net.assert_no_refusals();
 }
@@ -379,7 +381,8 @@ fn with_many(
     let (platform, region) = world.attach(hca_model::Profile::node(0), 65536 * 4096);
     let tables = Box::leak(Box::new(ManyTables::new()));
     let config = AdapterConfig::new("ib0", common::address(0), &[], 209);
-    let mut adapter = Adapter::open(platform, region, tables.parts(), &config).unwrap();
+    let mut adapter =
+        Adapter::open(platform, region, harness::host_region(), tables.parts(), &config).unwrap();
     let (ia, _) = adapter.ia_open("ib0", 8, None).unwrap();
     let pz = Some(adapter.pz_create(ia).unwrap());
     let attributes = EpAttributes { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttributes::DEFAULT };
