@@ -27,7 +27,7 @@ fn adapters_with_default_configuration_have_handles_of_their_own() {
         let storage = Box::leak(Box::new(common::Storage::new()));
         let config = AdapterConfig::new(names[usize::from(node)], address(usize::from(node)), &[], 1);
         let config = AdapterConfig { activation_timeout: 0, ip: None, ..config };
-        Adapter::open(platform, region, storage.parts(), &config).unwrap()
+        Adapter::open(platform, region, harness::host_region(), storage.parts(), &config).unwrap()
     });
     for (node, name) in nodes.iter_mut().zip(names) {
         assert_eq!(node.id(), None);
