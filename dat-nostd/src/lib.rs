@@ -64,6 +64,18 @@
 //! ([`Adapter::ep_post_receives`], [`Adapter::evd_dequeue_receives`]), and a look at an EVD that polls nothing
 //! ([`Adapter::evd_is_quiet`]).
 //!
+//! # Registration
+//! An adapter's IAs are opened under the names that are registered for it: a program enters its adapters into its [`Registry`]
+//! ([`Registry::registry_add_provider`]), which also gives each an [`AdapterId`], so that no handle of one is a handle of another.
+//!
+//! # What the specification leaves to a provider
+//! | choice | clause |
+//! |---|---|
+//! | an RDMA transfer above the EP's `max_rdma_size` is LENGTH_ERROR when it is posted | `dat_ep_post_rdma_read`, `dat_ep_post_rdma_write`: the operation fails with DAT_LENGTH_ERROR where a buffer and the data do not fit; no page names another code for a length, and `dat_ep_create` gives an EP the exact `max_rdma_size` asked for |
+//! | a window has less than 2 GiB | `dat_rmr_bind`: INVALID_PARAMETER, for which a length beyond the LMR is only an example; a work request counts the bytes of a transfer in 31 bits |
+//! | 56 bytes of private data under `ib0`, 64 under `ib0-dat` | `max_private_data_size` of `DAT_PROVIDER_ATTR` says what a provider takes; InfiniBand's REQ has 92 bytes, of which RDMA-CM addressing (IBTA volume 1, annex A11) takes 36 |
+//! | buffers that an EP has taken from an SRQ are [`VALUE_UNKNOWN`] until they complete | `dat_ep_recv_query`: the value of a count that cannot be had at a reasonable cost |
+//!
 //! # Not supported yet
 //! Quality of service and multipath (MODEL_NOT_SUPPORTED); growth of an SRQ beyond its ring (the next power of two less one, 63 at least) while
 //! endpoints or buffers are on it.
@@ -85,10 +97,7 @@ mod srq;
 pub use adapter::Adapter;
 pub use adapter::census::{AdapterCensus, AdapterCounters};
 pub use adapter::config::{AdapterConfig, Neighbour, OpenError};
-pub use adapter::storage::{
-    AdapterParts, AdapterStorage, MAX_BINDS, MAX_CNOS, MAX_CRS, MAX_IAS, MAX_PSPS, MAX_PZS, MAX_RMRS,
-    MAX_RSPS, MAX_SRQS,
-};
+pub use adapter::storage::{AdapterParts, AdapterStorage, Capacities};
 pub use base::attr::*;
 pub use base::event::*;
 pub use base::fields::*;
@@ -102,6 +111,7 @@ pub use ep::straight::ReceivedDto;
 pub use evd::delivery::Ready;
 pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};
-pub use ia::registry::{ProviderInfo, Registry, RegistryEntry, VERSION_MAJOR, VERSION_MINOR};
+pub use ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR};
+pub use ia::registry::{ProviderInfo, Registry, RegistryEntry};
 pub use mem::buffers::BufferKept;
 pub use mem::lmr::{LmrCookie, Region};

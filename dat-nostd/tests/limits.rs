@@ -223,3 +223,45 @@ fn every_table_queue_and_pool_can_be_filled_and_used_again() {
     assert_eq!(posts, 16);
     net.assert_no_refusals();
 }
+
+/// What the documentation of [`Capacities`] says of DMA memory.
+#[test]
+fn dma_memory_costs_what_is_documented() {
+    let mut net = Net::new(79, 1);
+    let side = net.side(0, &common::Options::default());
+    let node = &mut net.nodes[0];
+    let cost = |node: &mut Node, make: &mut dyn FnMut(&mut Node)| {
+        let before = node.census().free_bytes;
+        make(node);
+        before - node.census().free_bytes
+    };
+    let evd =
+        |flags, length| move |node: &mut Node| _ = node.evd_create(side.ia, length, None, flags).unwrap();
+    assert_eq!(cost(node, &mut evd(EvdFlags::CONNECTION | EvdFlags::CR | EvdFlags::SOFTWARE, 64)), 0);
+    // 512 completions at least; with the driver's reserve they take a ring of 1024.
+    for (length, ring) in [(1, 1024), (512, 1024), (1500, 2048), (4000, 4096)] {
+        let bytes = cost(node, &mut evd(EvdFlags::DTO, length));
+        assert_eq!(bytes, 128 * ring, "{length} completions");
+    }
+    let ep = |recv: u32, request: u32| {
+        move |node: &mut Node| {
+            let attributes = EpAttributes {
+                max_recv_dtos: recv,
+                max_request_dtos: request,
+                max_recv_iov: 1,
+                max_request_iov: 1,
+                ..EpAttributes::DEFAULT
+            };
+            let evds = (Some(side.recv), Some(side.request), Some(side.connect));
+            node.ep_create(side.ia, Some(side.pz), evds.0, evds.1, evds.2, Some(&attributes)).unwrap();
+        }
+    };
+    for (recv, request) in [(1, 1), (16, 15), (200, 100)] {
+        let bytes = cost(node, &mut ep(recv, request)) as u32;
+        let least = 64 * (request + 1) + 16 * recv;
+        assert!(
+            (least..4 * least + 8192).contains(&bytes),
+            "{recv} and {request}: {bytes}, {least} at least"
+        );
+    }
+}

@@ -15,6 +15,48 @@ fn is<T: core::fmt::Debug>(result: DatResult<T>, kind: ReturnType) {
     }
 }
 
+/// Adapters that one program opens with nothing but defaults: neither takes a handle of the other's for one of its own.
+#[test]
+fn adapters_with_default_configuration_have_handles_of_their_own() {
+    let world = harness::World::new(&harness::WorldConfig::new(73));
+    let mut entries = [RegistryEntry::EMPTY; 3];
+    let mut registry = Registry::new(&mut entries);
+    let names = ["ib0", "ib1", "ib2"];
+    let mut nodes = [0, 1, 2].map(|node| {
+        let (platform, region) = world.attach(hca_model::Profile::node(node), 8 << 20);
+        let storage = Box::leak(Box::new(common::Storage::new()));
+        let config = AdapterConfig::new(names[usize::from(node)], address(usize::from(node)), &[], 1);
+        let config = AdapterConfig { activation_timeout: 0, ip: None, ..config };
+        Adapter::open(platform, region, harness::host_region(), storage.parts(), &config).unwrap()
+    });
+    for (node, name) in nodes.iter_mut().zip(names) {
+        assert_eq!(node.id(), None);
+        is(node.ia_open(name, 8, None), ReturnType::ProviderNotFound);
+        registry.registry_add_provider(node, ProviderInfo::new(name)).unwrap();
+    }
+    let made = [0, 1, 2].map(|node: usize| {
+        assert_eq!(registry.find(names[node], 1, 2, false).ok(), nodes[node].id());
+        let (ia, evd) = nodes[node].ia_open(names[node], 8, None).unwrap();
+        (ia, evd, nodes[node].pz_create(ia).unwrap())
+    });
+    for (mine, node) in nodes.iter_mut().enumerate() {
+        for (theirs, (ia, evd, pz)) in made.into_iter().enumerate().filter(|(theirs, _)| *theirs != mine) {
+            assert_ne!((ia, evd, pz), made[mine], "{mine} and {theirs}");
+            is(node.ia_query(ia), ReturnType::InvalidHandle);
+            is(node.evd_query(evd), ReturnType::InvalidHandle);
+            is(node.pz_free(pz), ReturnType::InvalidHandle);
+        }
+        node.pz_free(made[mine].2).unwrap();
+    }
+    // The next adapter in the registry gets an id that was never given: handles that outlived theirs mean nothing to it.
+    let [first, second, _] = &mut nodes;
+    first.ia_close(made[0].0, CloseFlags::Graceful).unwrap();
+    registry.registry_remove_provider(first, &ProviderInfo::new("ib0")).unwrap();
+    let before = first.id();
+    registry.registry_add_provider(first, ProviderInfo::new("ib0")).unwrap();
+    assert!(first.id() != before && first.id() != second.id());
+}
+
 #[test]
 fn stale_foreign_and_wrong_handles() {
     use ReturnType::InvalidHandle;
@@ -129,7 +171,8 @@ fn opening_and_querying() {
     is(adapter.evd_query(async_evd), ReturnType::InvalidHandle);
     for _ in 0..20 {
         // All IAs that there can be, and the next.
-        let open: Vec<_> = (0..MAX_IAS).map(|_| adapter.ia_open("ib0", 8, None).unwrap().0).collect();
+        let open: Vec<_> =
+            (0..Capacities::DEFAULT.ias).map(|_| adapter.ia_open("ib0", 8, None).unwrap().0).collect();
         is(adapter.ia_open("ib0", 8, None), ReturnType::InsufficientResources);
         for ia in open {
             adapter.ia_close(ia, CloseFlags::Graceful).unwrap();
@@ -377,7 +420,7 @@ fn tables_and_reservations_run_out_and_recover() {
         is(adapter.evd_create(side.ia, 900, None, EvdFlags::SOFTWARE), ReturnType::InsufficientResources);
         adapter.evd_free(software).unwrap();
         let pzs: Vec<_> = std::iter::from_fn(|| adapter.pz_create(side.ia).ok()).collect();
-        assert_eq!(pzs.len(), MAX_PZS - 1);
+        assert_eq!(pzs.len(), Capacities::DEFAULT.pzs - 1);
         is(adapter.pz_create(side.ia), ReturnType::InsufficientResources);
         for pz in pzs {
             adapter.pz_free(pz).unwrap();

@@ -122,7 +122,7 @@ fn one_call_is_due_for_each_notifier_and_none_is_lost() {
     assert_eq!(adapter.census().cnos, 0);
     let (ia, _) = adapter.ia_open("ib0", 8, None).unwrap();
     let room = core::iter::from_fn(|| adapter.cno_create(ia, None).ok()).count();
-    assert_eq!(room, MAX_CNOS - 3);
+    assert_eq!(room, Capacities::DEFAULT.cnos - 3);
     for (cno, data) in cnos.into_iter().zip(11..) {
         let upcall = adapter.next_upcall().unwrap();
         assert_eq!((upcall.cno, upcall.agent.instance_data, upcall.evd), (cno, data, None));
@@ -287,7 +287,7 @@ fn requests(net: &mut Net, active: &Side, eps: &[EpHandle], qualifier: u64) {
         let side = Side { ep: *ep, ..*active };
         net.ask(&side, qualifier, TIMEOUT_INFINITE, b"");
     }
-    net.until("the requests", |net| (net.nodes[1].census().crs == MAX_CRS).then_some(()));
+    net.until("the requests", |net| (net.nodes[1].census().crs == Capacities::DEFAULT.crs).then_some(()));
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn requests_go_with_the_evd_that_nobody_took_them_from() {
     let attributes = EpAttributes { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttributes::DEFAULT };
     let active = Side { connect, ..active };
     for (qualifier, flags) in [(70, PspFlags::Consumer), (71, PspFlags::Provider)] {
-        let eps: Vec<EpHandle> = (0..=MAX_CRS)
+        let eps: Vec<EpHandle> = (0..=Capacities::DEFAULT.crs)
             .map(|_| {
                 let (recv, request) = (Some(active.recv), Some(active.request));
                 let node = &mut net.nodes[0];
@@ -371,7 +371,9 @@ fn an_unanswered_request_does_not_keep_an_ia_open() {
 
 const MANY: usize = 1000;
 
-type ManyTables = AdapterStorage<ModelBar, 65536, { MANY + 8 }, { MANY + 8 }, 8, 16384, 64>;
+type ManyTables = adapter_storage! {
+    bar: ModelBar, dma_bytes: 256 << 20, eps: MANY + 8, evds: MANY + 8, lmrs: 8, events: 16384, connections: 64,
+};
 
 /// An adapter with so many EPs, each on an EVD of its own.
 fn with_many(
@@ -383,6 +385,7 @@ fn with_many(
     let config = AdapterConfig::new("ib0", common::address(0), &[], 209);
     let mut adapter =
         Adapter::open(platform, region, harness::host_region(), tables.parts(), &config).unwrap();
+    harness::dat::register(&mut adapter, 0);
     let (ia, _) = adapter.ia_open("ib0", 8, None).unwrap();
     let pz = Some(adapter.pz_create(ia).unwrap());
     let attributes = EpAttributes { max_recv_dtos: 1, max_request_dtos: 1, ..EpAttributes::DEFAULT };

@@ -36,7 +36,7 @@ pub use gsi::GsiCounters;
 pub use ip::{AddressResolution, Ip, IpConfig, IpCounters, IpError};
 pub use ipoib::{IP_SENDS, TxSlot};
 pub use path::{PathEntry, Resolution};
-pub use storage::{GROUPS, LISTENERS, NEIGHBOURS, PATHS, PortParts, PortStorage, QUERIES};
+pub use storage::{PortParts, PortStorage};
 
 use core::net::Ipv4Addr;
 

@@ -8,20 +8,25 @@ use crate::group::GroupSlot;
 use crate::ipoib::{FRAME_LEN, IP_SENDS, TxSlot};
 use crate::path::PathEntry;
 
-/// Services listened to at once.
-pub const LISTENERS: usize = 64;
-/// Questions to the subnet administrator under way at once.
-pub const QUERIES: usize = 16;
-/// Paths remembered.
-pub const PATHS: usize = 128;
-/// IP neighbours known or asked for at once.
-pub const NEIGHBOURS: usize = 128;
-/// Multicast groups of IP at once, the broadcast group included.
-pub const GROUPS: usize = 16;
-
-/// Memory for one port; `CONNECTIONS` of the connection manager's slots, about 1 KiB each, and about 40 KiB more.
+/// Memory for one port; each const parameter is how many there may be at once.
+///
+/// | parameter | what |
+/// |---|---|
+/// | `CONNECTIONS` | connections in the connection manager, those in TimeWait included |
+/// | `LISTENERS` | services listened to |
+/// | `QUERIES` | questions to the subnet administrator under way |
+/// | `PATHS` | paths remembered |
+/// | `NEIGHBOURS` | IP neighbours known or asked for |
+/// | `GROUPS` | multicast groups of IP, the broadcast group included |
 #[derive(Debug)]
-pub struct PortStorage<const CONNECTIONS: usize> {
+pub struct PortStorage<
+    const CONNECTIONS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
+> {
     connections: [CmSlot; CONNECTIONS],
     listeners: [Listener; LISTENERS],
     queries: [QuerySlot; QUERIES],
@@ -32,7 +37,7 @@ pub struct PortStorage<const CONNECTIONS: usize> {
     packet: [u8; FRAME_LEN],
 }
 
-/// The pieces of a [`PortStorage`], lent to a port for as long as it lives.
+/// The parts of a [`PortStorage`], lent to a port for as long as it lives.
 #[derive(Debug)]
 pub struct PortParts<'s> {
     pub(crate) connections: &'s mut [CmSlot],
@@ -42,7 +47,7 @@ pub struct PortParts<'s> {
     pub(crate) ip: IpParts<'s>,
 }
 
-/// The pieces for IP.
+/// The parts for IP.
 #[derive(Debug)]
 pub(crate) struct IpParts<'s> {
     pub(crate) neighbours: &'s mut [NeighbourSlot],
@@ -51,7 +56,15 @@ pub(crate) struct IpParts<'s> {
     pub(crate) packet: &'s mut [u8; FRAME_LEN],
 }
 
-impl<const CONNECTIONS: usize> PortStorage<CONNECTIONS> {
+impl<
+    const CONNECTIONS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
+> PortStorage<CONNECTIONS, LISTENERS, QUERIES, PATHS, NEIGHBOURS, GROUPS>
+{
     /// Empty storage.
     pub const fn new() -> Self {
         Self {
@@ -83,7 +96,15 @@ impl<const CONNECTIONS: usize> PortStorage<CONNECTIONS> {
     }
 }
 
-impl<const CONNECTIONS: usize> Default for PortStorage<CONNECTIONS> {
+impl<
+    const CONNECTIONS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
+> Default for PortStorage<CONNECTIONS, LISTENERS, QUERIES, PATHS, NEIGHBOURS, GROUPS>
+{
     fn default() -> Self {
         Self::new()
     }

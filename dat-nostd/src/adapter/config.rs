@@ -21,8 +21,6 @@ pub struct AdapterConfig<'s> {
     pub neighbours: &'s [Neighbour],
     /// IP over InfiniBand at this port's address, which then must be an IPv4 one; `None` for none.
     pub ip: Option<IpConfig>,
-    /// Tells adapters of one node apart in handles.
-    pub id: u8,
     /// Source of all randomness.
     pub seed: u128,
     /// Differs from boot to boot.
@@ -31,6 +29,9 @@ pub struct AdapterConfig<'s> {
     pub hca: Config,
     /// How long to wait for the port to become active, nanoseconds; 0 not at all.
     pub activation_timeout: u64,
+    /// Completions that the CQ of every EVD has room for at least, beside what its EPs reserve, so that few EPs make it grow: 128 bytes of
+    /// DMA memory each.
+    pub min_completions: u32,
     /// Questions to the subnet administrator.
     pub sa: ClientConfig,
 }
@@ -44,11 +45,11 @@ impl<'s> AdapterConfig<'s> {
             address,
             neighbours,
             ip: (neighbours.is_empty() && address.is_ipv4()).then_some(IpConfig::DEFAULT),
-            id: 0,
             seed,
             generation: 0,
             hca: Config::DEFAULT,
             activation_timeout: 30_000_000_000,
+            min_completions: 512,
             sa: ClientConfig::default(),
         }
     }

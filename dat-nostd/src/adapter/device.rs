@@ -10,6 +10,7 @@ use crate::base::random::Random;
 use crate::base::ret::{DatResult, DatReturn, ReturnType};
 use crate::base::types::IaAddress;
 use crate::ep::endpoint::MAX_DTOS;
+use crate::ia::listing::Listings;
 use crate::srq::queue::MAX_SRQ_DTOS;
 use crate::srq::sink::Sink;
 
@@ -27,7 +28,10 @@ pub(crate) struct Device<'s, P: Platform> {
     pub(crate) flush_port: bool,
     /// The device is gone.
     pub(crate) dead: bool,
-    pub(crate) id: u8,
+    /// Completions that every CQ has room for at least.
+    pub(crate) min_completions: u32,
+    /// The names that the adapter is registered under.
+    pub(crate) listings: Listings,
 }
 
 impl<P: Platform> Device<'_, P> {

@@ -3,6 +3,7 @@
 pub(crate) mod census;
 pub(crate) mod config;
 pub(crate) mod device;
+pub(crate) mod masked;
 pub(crate) mod objects;
 pub(crate) mod progress;
 pub(crate) mod shared;
@@ -29,6 +30,7 @@ use crate::base::types::{EpState, IaAddress};
 use crate::ep::endpoint::Ep;
 use crate::evd::delivery::Delivery;
 use crate::evd::queue::EventPool;
+use crate::ia::listing::{AdapterId, Listings};
 use crate::mem::bind::Binds;
 use crate::srq::sink::Sink;
 
@@ -101,7 +103,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             info.sm_lid.get(),
             info.mtu.bytes()
         );
-        let id = config.id;
         let local_port = random.next_u32() as u16;
         let device = Device {
             hca,
@@ -114,23 +115,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
             local_port,
             flush_port: false,
             dead: false,
-            id,
+            min_completions: config.min_completions,
+            listings: Listings::default(),
         };
         let objects = Objects {
-            ias: Table::new(id, parts.ias),
-            pzs: Table::new(id, parts.pzs),
-            lmrs: Table::new(id, parts.lmrs),
-            evds: Table::new(id, parts.evds),
-            eps: Table::new(id, parts.eps),
-            psps: Table::new(id, parts.psps),
-            rsps: Table::new(id, parts.rsps),
-            cnos: Table::new(id, parts.cnos),
+            ias: Table::new(parts.ias),
+            pzs: Table::new(parts.pzs),
+            lmrs: Table::new(parts.lmrs),
+            evds: Table::new(parts.evds),
+            eps: Table::new(parts.eps),
+            psps: Table::new(parts.psps),
+            rsps: Table::new(parts.rsps),
+            cnos: Table::new(parts.cnos),
             shared: Shared {
-                srqs: Table::new(id, parts.srqs),
-                rmrs: Table::new(id, parts.rmrs),
+                srqs: Table::new(parts.srqs),
+                rmrs: Table::new(parts.rmrs),
                 binds: Binds::new(parts.binds),
             },
-            crs: Table::new(id, parts.crs),
+            crs: Table::new(parts.crs),
             events: EventPool::new(parts.events),
         };
         Ok(Self {
@@ -339,9 +341,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         &self.device.hca
     }
 
-    /// What tells it apart: [`AdapterConfig::id`].
-    pub fn id(&self) -> u8 {
-        self.device.id
+    /// What tells it apart from the other adapters of its [`Registry`](crate::Registry); None before it is registered.
+    pub fn id(&self) -> Option<AdapterId> {
+        self.device.listings.id
     }
 
     /// Extension: this port's address.

@@ -35,6 +35,23 @@ pub(crate) struct Objects<'s, B: Bar> {
     pub(crate) events: EventPool<'s>,
 }
 
+impl<B: Bar> Objects<'_, B> {
+    /// The adapter of handles from now on.
+    pub(crate) fn set_adapter(&mut self, adapter: u8) {
+        self.ias.set_adapter(adapter);
+        self.pzs.set_adapter(adapter);
+        self.lmrs.set_adapter(adapter);
+        self.evds.set_adapter(adapter);
+        self.eps.set_adapter(adapter);
+        self.psps.set_adapter(adapter);
+        self.rsps.set_adapter(adapter);
+        self.cnos.set_adapter(adapter);
+        self.crs.set_adapter(adapter);
+        self.shared.srqs.set_adapter(adapter);
+        self.shared.rmrs.set_adapter(adapter);
+    }
+}
+
 /// Every object that a consumer makes is of the IA that it was made by.
 macro_rules! of_ia {
     ($($object:ident $(<$b:ident>)?,)*) => {$(

@@ -19,37 +19,140 @@ use crate::mem::rmr::Rmr;
 use crate::mem::zone::Pz;
 use crate::srq::queue::Srq;
 
-/// Open IAs of one adapter.
-pub const MAX_IAS: usize = 8;
-/// Protection zones of one adapter.
-pub const MAX_PZS: usize = 64;
-/// Public service points of one adapter.
-pub const MAX_PSPS: usize = 32;
-/// Reserved service points of one adapter.
-pub const MAX_RSPS: usize = 32;
-/// Consumer notification objects of one adapter.
-pub const MAX_CNOS: usize = 32;
-/// Shared receive queues of one adapter.
-pub const MAX_SRQS: usize = 32;
-/// Remote memory regions of one adapter.
-pub const MAX_RMRS: usize = 128;
-/// Binds of one adapter that have not completed.
-pub const MAX_BINDS: usize = 256;
-/// Connection requests waiting for an answer.
-pub const MAX_CRS: usize = 32;
+/// How much an adapter can have of everything, and what that costs in its tables. [`adapter_storage!`](crate::adapter_storage) takes
+/// these names.
+///
+/// What the device sees lies in the DMA region and costs there, beside the firmware's pages:
+///
+/// | object | bytes |
+/// |---|---|
+/// | EVD for DTO or RMR completions | a CQ: 128 for each completion of its ring (64 of ring, and its doorbell record makes the buffer twice as large), a power of two at least 16 above what it may hold: the largest of its length, what its EPs reserve, and [`AdapterConfig::min_completions`](crate::AdapterConfig::min_completions) |
+/// | any other EVD | none |
+/// | endpoint with a protection zone | its send queue, 64 to 320 for each request of `max_request_dtos` + 1 (by its segments), and its receive queue, 16 for each segment of each of `max_recv_dtos`; powers of two, 4096 in all at least |
+/// | SRQ | 16 and 16 for each segment, of each of at least 63 buffers; powers of two |
+/// | LMR | the consumer's memory only |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacities {
+    /// Bytes of the DMA region: 4 bytes of table for each 4 KiB, rounded up to a power of two.
+    pub dma_bytes: usize,
+    /// Endpoints; 1024 bytes each at most.
+    pub eps: usize,
+    /// Event dispatchers; 328 bytes each at most.
+    pub evds: usize,
+    /// Memory regions, at most 65,536; 224 bytes each at most.
+    pub lmrs: usize,
+    /// Events queued in software, over all EVDs; 80 bytes each at most.
+    pub events: usize,
+    /// Connections in the connection manager: `eps`, requests not yet answered, and those in TimeWait; 1024 bytes each at most.
+    pub connections: usize,
+    /// Open IAs; 56 bytes each at most.
+    pub ias: usize,
+    /// Protection zones; 56 bytes each at most.
+    pub pzs: usize,
+    /// Public service points; 80 bytes each at most.
+    pub psps: usize,
+    /// Reserved service points; 96 bytes each at most.
+    pub rsps: usize,
+    /// Consumer notification objects; 112 bytes each at most.
+    pub cnos: usize,
+    /// Shared receive queues; 192 bytes each at most.
+    pub srqs: usize,
+    /// Remote memory regions (windows); 136 bytes each at most.
+    pub rmrs: usize,
+    /// Binds that have not completed; 88 bytes each at most.
+    pub binds: usize,
+    /// Connection requests waiting for an answer; 240 bytes each at most.
+    pub crs: usize,
+    /// Services listened to: `psps` and `rsps` together; 16 bytes each at most.
+    pub listeners: usize,
+    /// Questions to the subnet administrator under way; 288 bytes each at most.
+    pub queries: usize,
+    /// Paths remembered; 112 bytes each at most.
+    pub paths: usize,
+    /// IP neighbours known or asked for; 56 bytes each at most.
+    pub neighbours: usize,
+    /// Multicast groups of IP, the broadcast group included; 112 bytes each at most.
+    pub groups: usize,
+}
+
+impl Capacities {
+    /// What `adapter_storage!` takes for what is not named.
+    pub const DEFAULT: Self = Self {
+        dma_bytes: 16 << 20,
+        eps: 64,
+        evds: 64,
+        lmrs: 64,
+        events: 1024,
+        connections: 96,
+        ias: 8,
+        pzs: 64,
+        psps: 32,
+        rsps: 32,
+        cnos: 32,
+        srqs: 32,
+        rmrs: 128,
+        binds: 256,
+        crs: 32,
+        listeners: 64,
+        queries: 16,
+        paths: 128,
+        neighbours: 128,
+        groups: 16,
+    };
+
+    /// Blocks of 4 KiB of the DMA region, a power of two.
+    pub const fn blocks(&self) -> usize {
+        self.dma_bytes.div_ceil(4096).next_power_of_two()
+    }
+}
+
+/// The type of an adapter's memory, with capacities by name (those of [`Capacities`], in any order); what is not named has its default.
+///
+/// ```
+/// use dat_nostd::{Bar, adapter_storage};
+///
+/// # fn check<B: Bar>() {}
+/// type Tables<B> = adapter_storage! { bar: B, dma_bytes: 64 << 20, eps: 72, evds: 24, connections: 112 };
+/// fn tables<B: Bar>() -> Tables<B> {
+///     Tables::new()
+/// }
+/// ```
+#[macro_export]
+macro_rules! adapter_storage {
+    (@ $field:ident $(($($call:tt)*))? $($name:ident: $value:expr,)*) => {{
+        const CAPACITIES: $crate::Capacities =
+            $crate::Capacities { $($name: $value,)* ..$crate::Capacities::DEFAULT };
+        CAPACITIES.$field $(($($call)*))?
+    }};
+    (bar: $bar:ty $(, $name:ident: $value:expr)* $(,)?) => {
+        $crate::AdapterStorage<
+            $bar,
+            { $crate::adapter_storage!(@ blocks() $($name: $value,)*) },
+            { $crate::adapter_storage!(@ eps $($name: $value,)*) },
+            { $crate::adapter_storage!(@ evds $($name: $value,)*) },
+            { $crate::adapter_storage!(@ lmrs $($name: $value,)*) },
+            { $crate::adapter_storage!(@ events $($name: $value,)*) },
+            { $crate::adapter_storage!(@ connections $($name: $value,)*) },
+            { $crate::adapter_storage!(@ ias $($name: $value,)*) },
+            { $crate::adapter_storage!(@ pzs $($name: $value,)*) },
+            { $crate::adapter_storage!(@ psps $($name: $value,)*) },
+            { $crate::adapter_storage!(@ rsps $($name: $value,)*) },
+            { $crate::adapter_storage!(@ cnos $($name: $value,)*) },
+            { $crate::adapter_storage!(@ srqs $($name: $value,)*) },
+            { $crate::adapter_storage!(@ rmrs $($name: $value,)*) },
+            { $crate::adapter_storage!(@ binds $($name: $value,)*) },
+            { $crate::adapter_storage!(@ crs $($name: $value,)*) },
+            { $crate::adapter_storage!(@ listeners $($name: $value,)*) },
+            { $crate::adapter_storage!(@ queries $($name: $value,)*) },
+            { $crate::adapter_storage!(@ paths $($name: $value,)*) },
+            { $crate::adapter_storage!(@ neighbours $($name: $value,)*) },
+            { $crate::adapter_storage!(@ groups $($name: $value,)*) },
+        >
+    };
+}
 
 /// All memory of an adapter that the device does not see; all zero bytes, so that a static takes no room in an image.
-///
-/// | parameter | what | bytes each, at most |
-/// |---|---|---|
-/// | `BLOCKS` | blocks of 4 KiB in the DMA region, rounded up to a power of two | 2 |
-/// | `EPS` | endpoints | 1024 |
-/// | `EVDS` | event dispatchers | 344 |
-/// | `LMRS` | memory regions (at most 65,536) | 224 |
-/// | `EVENTS` | events queued in software, over all EVDs | 80 |
-/// | `CONNECTIONS` | connections in the CM: `EPS` plus requests not yet answered plus those in TimeWait | 1024 |
-///
-/// IAs, protection zones, service points, connection requests, CNOs, SRQs and RMRs are few and have constants of their own.
+/// [`adapter_storage!`](crate::adapter_storage) names the type.
 pub struct AdapterStorage<
     B: Bar,
     const BLOCKS: usize,
@@ -58,28 +161,42 @@ pub struct AdapterStorage<
     const LMRS: usize,
     const EVENTS: usize,
     const CONNECTIONS: usize,
+    const IAS: usize,
+    const PZS: usize,
+    const PSPS: usize,
+    const RSPS: usize,
+    const CNOS: usize,
+    const SRQS: usize,
+    const RMRS: usize,
+    const BINDS: usize,
+    const CRS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
 > {
     hca: HcaStorage<BLOCKS>,
-    port: PortStorage<CONNECTIONS>,
-    ias: [Slot<Ia>; MAX_IAS],
-    pzs: [Slot<Pz>; MAX_PZS],
+    port: PortStorage<CONNECTIONS, LISTENERS, QUERIES, PATHS, NEIGHBOURS, GROUPS>,
+    ias: [Slot<Ia>; IAS],
+    pzs: [Slot<Pz>; PZS],
     lmrs: [Slot<Lmr>; LMRS],
     evds: [Slot<Evd<B>>; EVDS],
     evd_waits: [AtomicU32; EVDS],
     cq_chains: [u32; EVDS],
     eps: [Slot<Ep<B>>; EPS],
-    psps: [Slot<Psp>; MAX_PSPS],
-    rsps: [Slot<Rsp>; MAX_RSPS],
-    cnos: [Slot<Cno>; MAX_CNOS],
-    cno_waits: [AtomicU32; MAX_CNOS],
-    srqs: [Slot<Srq>; MAX_SRQS],
-    rmrs: [Slot<Rmr>; MAX_RMRS],
-    binds: [BindSlot; MAX_BINDS],
-    crs: [Slot<Cr>; MAX_CRS],
+    psps: [Slot<Psp>; PSPS],
+    rsps: [Slot<Rsp>; RSPS],
+    cnos: [Slot<Cno>; CNOS],
+    cno_waits: [AtomicU32; CNOS],
+    srqs: [Slot<Srq>; SRQS],
+    rmrs: [Slot<Rmr>; RMRS],
+    binds: [BindSlot; BINDS],
+    crs: [Slot<Cr>; CRS],
     events: [EventSlot; EVENTS],
 }
 
-/// The pieces of an [`AdapterStorage`], lent to an adapter for as long as it lives.
+/// The parts of an [`AdapterStorage`], lent to an adapter for as long as it lives.
 pub struct AdapterParts<'s, B: Bar> {
     pub(crate) hca: HcaParts<'s>,
     pub(crate) port: PortParts<'s>,
@@ -109,28 +226,65 @@ impl<
     const LMRS: usize,
     const EVENTS: usize,
     const CONNECTIONS: usize,
-> AdapterStorage<B, BLOCKS, EPS, EVDS, LMRS, EVENTS, CONNECTIONS>
+    const IAS: usize,
+    const PZS: usize,
+    const PSPS: usize,
+    const RSPS: usize,
+    const CNOS: usize,
+    const SRQS: usize,
+    const RMRS: usize,
+    const BINDS: usize,
+    const CRS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
+>
+    AdapterStorage<
+        B,
+        BLOCKS,
+        EPS,
+        EVDS,
+        LMRS,
+        EVENTS,
+        CONNECTIONS,
+        IAS,
+        PZS,
+        PSPS,
+        RSPS,
+        CNOS,
+        SRQS,
+        RMRS,
+        BINDS,
+        CRS,
+        LISTENERS,
+        QUERIES,
+        PATHS,
+        NEIGHBOURS,
+        GROUPS,
+    >
 {
     /// Empty storage.
     pub const fn new() -> Self {
         Self {
             hca: HcaStorage::new(),
             port: PortStorage::new(),
-            ias: [const { Slot::EMPTY }; MAX_IAS],
-            pzs: [const { Slot::EMPTY }; MAX_PZS],
+            ias: [const { Slot::EMPTY }; IAS],
+            pzs: [const { Slot::EMPTY }; PZS],
             lmrs: [const { Slot::EMPTY }; LMRS],
             evds: [const { Slot::EMPTY }; EVDS],
             evd_waits: [const { AtomicU32::new(0) }; EVDS],
             cq_chains: [0; EVDS],
             eps: [const { Slot::EMPTY }; EPS],
-            psps: [const { Slot::EMPTY }; MAX_PSPS],
-            rsps: [const { Slot::EMPTY }; MAX_RSPS],
-            cnos: [const { Slot::EMPTY }; MAX_CNOS],
-            cno_waits: [const { AtomicU32::new(0) }; MAX_CNOS],
-            srqs: [const { Slot::EMPTY }; MAX_SRQS],
-            rmrs: [const { Slot::EMPTY }; MAX_RMRS],
-            binds: [const { BindSlot::EMPTY }; MAX_BINDS],
-            crs: [const { Slot::EMPTY }; MAX_CRS],
+            psps: [const { Slot::EMPTY }; PSPS],
+            rsps: [const { Slot::EMPTY }; RSPS],
+            cnos: [const { Slot::EMPTY }; CNOS],
+            cno_waits: [const { AtomicU32::new(0) }; CNOS],
+            srqs: [const { Slot::EMPTY }; SRQS],
+            rmrs: [const { Slot::EMPTY }; RMRS],
+            binds: [const { BindSlot::EMPTY }; BINDS],
+            crs: [const { Slot::EMPTY }; CRS],
             events: [const { EventSlot::EMPTY }; EVENTS],
         }
     }
@@ -168,7 +322,44 @@ impl<
     const LMRS: usize,
     const EVENTS: usize,
     const CONNECTIONS: usize,
-> Default for AdapterStorage<B, BLOCKS, EPS, EVDS, LMRS, EVENTS, CONNECTIONS>
+    const IAS: usize,
+    const PZS: usize,
+    const PSPS: usize,
+    const RSPS: usize,
+    const CNOS: usize,
+    const SRQS: usize,
+    const RMRS: usize,
+    const BINDS: usize,
+    const CRS: usize,
+    const LISTENERS: usize,
+    const QUERIES: usize,
+    const PATHS: usize,
+    const NEIGHBOURS: usize,
+    const GROUPS: usize,
+> Default
+    for AdapterStorage<
+        B,
+        BLOCKS,
+        EPS,
+        EVDS,
+        LMRS,
+        EVENTS,
+        CONNECTIONS,
+        IAS,
+        PZS,
+        PSPS,
+        RSPS,
+        CNOS,
+        SRQS,
+        RMRS,
+        BINDS,
+        CRS,
+        LISTENERS,
+        QUERIES,
+        PATHS,
+        NEIGHBOURS,
+        GROUPS,
+    >
 {
     fn default() -> Self {
         Self::new()
@@ -197,17 +388,49 @@ mod tests {
         fn write64(&self, _: usize, _: u64) {}
     }
 
+    /// Bytes of 64 more of something, and what is documented.
+    macro_rules! cost {
+        ($name:ident, $documented:literal) => {{
+            const MORE: usize = Capacities::DEFAULT.$name + 64;
+            let more = size_of::<adapter_storage! { bar: WideBar, $name: MORE }>();
+            let less = size_of::<adapter_storage! { bar: WideBar }>();
+            (stringify!($name), more - less, 64 * $documented)
+        }};
+    }
+
     #[test]
     fn the_documented_costs_hold() {
         let costs = [
-            ("EPS", size_of::<Slot<Ep<WideBar>>>(), 1024),
-            ("EVDS", size_of::<Slot<Evd<WideBar>>>() + size_of::<(AtomicU32, u32)>(), 344),
-            ("LMRS", size_of::<Slot<Lmr>>(), 224),
-            ("EVENTS", size_of::<EventSlot>(), 80),
-            ("CONNECTIONS", size_of::<PortStorage<2>>() - size_of::<PortStorage<1>>(), 1024),
+            cost!(eps, 1024),
+            cost!(evds, 328),
+            cost!(lmrs, 224),
+            cost!(events, 80),
+            cost!(connections, 1024),
+            cost!(ias, 56),
+            cost!(pzs, 56),
+            cost!(psps, 80),
+            cost!(rsps, 96),
+            cost!(cnos, 112),
+            cost!(srqs, 192),
+            cost!(rmrs, 136),
+            cost!(binds, 88),
+            cost!(crs, 240),
+            cost!(listeners, 16),
+            cost!(queries, 288),
+            cost!(paths, 112),
+            cost!(neighbours, 56),
+            cost!(groups, 112),
         ];
-        for (name, size, documented) in costs {
-            assert!(size <= documented, "{name}: {size} instead of {documented}");
+        for (name, bytes, documented) in costs {
+            assert!(bytes <= documented, "{name}: {} instead of {} each", bytes / 64, documented / 64);
+            assert!(
+                bytes > documented * 3 / 4,
+                "{name}: {} each, documented {}",
+                bytes / 64,
+                documented / 64
+            );
         }
+        let large = size_of::<adapter_storage! { bar: WideBar, dma_bytes: (16 << 20) + 1 }>();
+        assert_eq!(large - size_of::<adapter_storage! { bar: WideBar }>(), 4 * (16 << 20) / 4096);
     }
 }

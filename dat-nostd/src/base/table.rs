@@ -57,8 +57,14 @@ pub(crate) struct Table<'s, H, T> {
 
 impl<'s, H: Typed, T> Table<'s, H, T> {
     /// At most 65,536 places are used.
-    pub(crate) fn new(adapter: u8, slots: &'s mut [Slot<T>]) -> Self {
-        Self { slots, adapter, fresh: 0, free_first: 0, free_last: 0, count: 0, kind: PhantomData }
+    pub(crate) fn new(slots: &'s mut [Slot<T>]) -> Self {
+        Self { slots, adapter: 0, fresh: 0, free_first: 0, free_last: 0, count: 0, kind: PhantomData }
+    }
+
+    /// The adapter of handles from now on. Nothing may exist, unless it is the same.
+    pub(crate) fn set_adapter(&mut self, adapter: u8) {
+        debug_assert!(self.count == 0 || self.adapter == adapter);
+        self.adapter = adapter;
     }
 
     /// How many objects can exist.
@@ -234,7 +240,8 @@ mod tests {
     #[test]
     fn stale_foreign_and_wrong_handles() {
         let mut slots = [const { Slot::EMPTY }; 2];
-        let mut table: Table<'_, PzHandle, u32> = Table::new(4, &mut slots);
+        let mut table: Table<'_, PzHandle, u32> = Table::new(&mut slots);
+        table.set_adapter(4);
         let a = table.insert(1).unwrap();
         let b = table.insert(2).unwrap();
         assert_eq!(table.insert(3), Err(3));
@@ -258,7 +265,7 @@ mod tests {
     #[test]
     fn slots_are_reused_first_in_first_out() {
         let mut slots = [const { Slot::EMPTY }; 3];
-        let mut table: Table<'_, PzHandle, u32> = Table::new(0, &mut slots);
+        let mut table: Table<'_, PzHandle, u32> = Table::new(&mut slots);
         let handles = [1, 2, 3].map(|value| table.insert(value).unwrap());
         for index in [1, 0, 2] {
             table.remove(handles[index]).unwrap();

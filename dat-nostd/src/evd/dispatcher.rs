@@ -15,9 +15,6 @@ use crate::evd::waiter::WaitState;
 /// Software events that every EVD has room for; consumers ask for too few in practice.
 pub(crate) const LEAST_EVENTS: u32 = 8;
 
-/// Completions that every CQ has room for at least (beside what EPs reserve, which may be more than the consumer asked for).
-pub(crate) const LEAST_COMPLETIONS: u32 = 512;
-
 /// Longest queue that may be asked for.
 pub(crate) const MAX_QLEN: u32 = 1 << 17;
 

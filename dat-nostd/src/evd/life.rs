@@ -8,7 +8,7 @@ use crate::base::handle::{CnoHandle, EvdHandle, HandleType, IaHandle, Typed};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::EvdFlags;
 use crate::evd::delivery::Delivery;
-use crate::evd::dispatcher::{CQ_STREAMS, Evd, LEAST_COMPLETIONS, MAX_QLEN, software_events};
+use crate::evd::dispatcher::{CQ_STREAMS, Evd, MAX_QLEN, software_events};
 use crate::mem::lmr::creation_error;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let mut queue = self.objects.events.create(software_events(flags, min_qlen)).ok_or(FULL)?;
         let cq = if flags.intersects(CQ_STREAMS) {
-            let config = CqConfig { entries: min_qlen.max(LEAST_COMPLETIONS), eq: 0 };
+            let config = CqConfig { entries: min_qlen.max(self.device.min_completions), eq: 0 };
             match self.device.hca.create_cq(&config) {
                 Ok(cq) => Some(cq),
                 Err(error) => {

@@ -16,13 +16,11 @@ use crate::conn::framing::Framing;
 use crate::ep::endpoint::MAX_IOV;
 use crate::evd::dispatcher::{MAX_QLEN, check_stream};
 use crate::ia::instance::Ia;
-use crate::ia::registry::{VERSION_MAJOR, VERSION_MINOR, check_version};
-
-/// What an adapter's own-framing IAs are called: its name and this.
-const DAT_SUFFIX: &str = "-dat";
+use crate::ia::listing::{VERSION_MAJOR, VERSION_MINOR, Version, answer};
 
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// `dat_ia_open`. `name` is the adapter's (RDMA-CM framing) or that with `-dat` (own framing). Without `async_evd` one is
+    /// `dat_ia_open`. `name` is the adapter's (RDMA-CM framing) or that with `-dat` (own framing), and registered: see
+    /// [`Registry`](crate::Registry). Without `async_evd` one is
     /// made, which the close destroys. Each open gives an IA of its own.
     ///
     /// # Errors
@@ -53,10 +51,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg1));
         }
-        let Some(framing) = self.framing_of(name) else {
+        let listed = |framing| Some((framing, self.device.listings.version(framing)?));
+        let listed = self.framing_of(name).and_then(listed);
+        answer(listed.map(|(_, version)| version), Version::new(major, minor, thread_safe))?;
+        let Some((framing, _)) = listed else {
             return Err(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered));
         };
-        check_version(major, minor, thread_safe)?;
         if async_evd.is_none() && (async_evd_min_qlen == 0 || async_evd_min_qlen > i32::MAX as u32) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2));
         }
@@ -80,28 +80,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         self.objects.ias.get_mut(handle)?.async_evd = evd;
         Ok((handle, evd))
-    }
-
-    /// The form of CM messages that a name stands for.
-    fn framing_of(&self, name: &str) -> Option<Framing> {
-        if name == self.device.name {
-            Some(Framing::RdmaCm)
-        } else if name.strip_suffix(DAT_SUFFIX) == Some(self.device.name) {
-            Some(Framing::Dat)
-        } else {
-            None
-        }
-    }
-
-    /// Whether a name is one of this adapter's.
-    pub(crate) fn answers_to(&self, name: &str) -> bool {
-        self.framing_of(name).is_some()
-    }
-
-    /// Whether an IA of this name is open.
-    pub(crate) fn is_open(&self, name: &str) -> bool {
-        let framing = self.framing_of(name);
-        framing.is_some() && self.objects.ias.iter().any(|(_, ia)| Some(ia.framing) == framing)
     }
 
     /// `dat_ia_query`: asynchronous EVD, IA attributes, provider attributes.

@@ -2,5 +2,6 @@
 
 pub(crate) mod instance;
 pub(crate) mod life;
+pub(crate) mod listing;
 pub(crate) mod providers;
 pub(crate) mod registry;

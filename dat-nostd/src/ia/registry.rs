@@ -5,12 +5,7 @@ use driver_mlx::Platform;
 use crate::adapter::Adapter;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::NAME_MAX_LENGTH;
-
-/// Version of the specification that this crate implements.
-pub const VERSION_MAJOR: u32 = 1;
-
-/// Its minor number.
-pub const VERSION_MINOR: u32 = 2;
+use crate::ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR, Version, answer};
 
 /// `DAT_PROVIDER_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,43 +32,29 @@ impl<'n> ProviderInfo<'n> {
     }
 }
 
+impl From<&ProviderInfo<'_>> for Version {
+    fn from(info: &ProviderInfo<'_>) -> Self {
+        Self::new(info.dapl_version_major, info.dapl_version_minor, info.is_thread_safe)
+    }
+}
+
 /// One place of a registry.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RegistryEntry<'n>(Option<(ProviderInfo<'n>, u8)>);
+pub struct RegistryEntry<'n>(Option<(ProviderInfo<'n>, AdapterId)>);
 
 impl RegistryEntry<'_> {
     /// A free place.
     pub const EMPTY: Self = Self(None);
 }
 
-/// The registry, over places that the program gives.
+/// The registry, over places that the program gives: one for each name.
+///
+/// An adapter's IAs can be opened under the names that are registered for it, and only as long as they are.
 #[derive(Debug)]
 pub struct Registry<'r, 'n> {
-    pub(crate) entries: &'r mut [RegistryEntry<'n>],
-}
-
-/// Whether a provider satisfies a request, or why it does not.
-pub(crate) fn matches(
-    info: &ProviderInfo<'_>,
-    major: u32,
-    minor: u32,
-    thread_safe: bool,
-) -> Result<(), Subtype> {
-    if info.dapl_version_major != major {
-        Err(Subtype::MajorNotFound)
-    } else if info.dapl_version_minor < minor {
-        Err(Subtype::MinorNotFound)
-    } else if info.is_thread_safe != thread_safe {
-        Err(Subtype::ThreadSafetyNotFound)
-    } else {
-        Ok(())
-    }
-}
-
-/// What `ia_openv` asks of this crate's adapters.
-pub(crate) fn check_version(major: u32, minor: u32, thread_safe: bool) -> DatResult<()> {
-    matches(&ProviderInfo::new(""), major, minor, thread_safe)
-        .map_err(|subtype| DatReturn::error(ReturnType::ProviderNotFound, subtype))
+    entries: &'r mut [RegistryEntry<'n>],
+    /// The id that the next adapter gets, unless it is taken.
+    next: u8,
 }
 
 pub(crate) fn bad(argument: Subtype) -> DatReturn {
@@ -83,11 +64,16 @@ pub(crate) fn bad(argument: Subtype) -> DatReturn {
 impl<'r, 'n> Registry<'r, 'n> {
     /// A registry without providers.
     pub fn new(entries: &'r mut [RegistryEntry<'n>]) -> Self {
-        entries.fill(RegistryEntry::EMPTY);
-        Self { entries }
+        Self::with_first_id(entries, 0)
     }
 
-    pub(crate) fn providers(&self) -> impl Iterator<Item = &(ProviderInfo<'n>, u8)> {
+    /// The same, of which the first adapter gets this id: for a program that keeps several registries.
+    pub fn with_first_id(entries: &'r mut [RegistryEntry<'n>], first: u8) -> Self {
+        entries.fill(RegistryEntry::EMPTY);
+        Self { entries, next: first }
+    }
+
+    fn providers(&self) -> impl Iterator<Item = &(ProviderInfo<'n>, AdapterId)> {
         self.entries.iter().filter_map(|entry| entry.0.as_ref())
     }
 
@@ -114,67 +100,88 @@ impl<'r, 'n> Registry<'r, 'n> {
         Ok(())
     }
 
-    /// `dat_registry_add_provider`: `provider` answers under the name.
+    /// `dat_registry_add_provider`: `provider` answers under the name from now on. With its first name it gets its id.
     ///
     /// # Errors
-    /// INVALID_PARAMETER if the name is empty, too long or not one of the provider's; PROVIDER_ALREADY_REGISTERED;
+    /// INVALID_PARAMETER if the name is empty, too long or not one of the provider's (ARG2), the version is beyond the provider's (ARG2),
+    /// or the provider is registered elsewhere, with an id that is taken here (ARG1); PROVIDER_ALREADY_REGISTERED;
     /// INSUFFICIENT_RESOURCES.
     pub fn registry_add_provider<P: Platform>(
         &mut self,
-        provider: &Adapter<'_, P>,
+        provider: &mut Adapter<'_, P>,
         info: ProviderInfo<'n>,
     ) -> DatResult<()> {
-        if info.ia_name.is_empty()
-            || info.ia_name.len() >= NAME_MAX_LENGTH
-            || !provider.answers_to(info.ia_name)
-        {
+        let framing = match provider.framing_of(info.ia_name) {
+            Some(framing) if info.ia_name.len() < NAME_MAX_LENGTH => framing,
+            _ => return Err(bad(Subtype::InvalidArg2)),
+        };
+        let version = Version::from(&info);
+        if Version::OURS.satisfies(version).is_err() {
             return Err(bad(Subtype::InvalidArg2));
         }
         if self.providers().any(|(other, _)| other.ia_name == info.ia_name) {
             return Err(DatReturn::new(ReturnType::ProviderAlreadyRegistered));
         }
-        let free = self.entries.iter_mut().find(|entry| entry.0.is_none());
-        let free = free.ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
-        free.0 = Some((info, provider.id()));
+        let Some(place) = self.entries.iter().position(|entry| entry.0.is_none()) else {
+            return Err(DatReturn::new(ReturnType::InsufficientResources));
+        };
+        let id = self.id_for(provider)?;
+        provider.set_listing(id, framing, version);
+        if let Some(entry) = self.entries.get_mut(place) {
+            entry.0 = Some((info, id));
+        }
         Ok(())
     }
 
-    /// `dat_registry_remove_provider`.
+    /// The id of a provider that is registered already, or a new one.
+    fn id_for<P: Platform>(&mut self, provider: &Adapter<'_, P>) -> DatResult<AdapterId> {
+        let taken = |id| self.providers().any(|(other, of)| *of == id && !provider.answers_to(other.ia_name));
+        if let Some(id) = provider.id().filter(|_| provider.is_registered()) {
+            return if taken(id) { Err(bad(Subtype::InvalidArg1)) } else { Ok(id) };
+        }
+        let mut ids = (0..=u8::MAX).map(|step| AdapterId(self.next.wrapping_add(step)));
+        let id = ids.find(|id| !self.providers().any(|(_, of)| of == id));
+        let id = id.ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
+        self.next = id.0.wrapping_add(1);
+        Ok(id)
+    }
+
+    /// `dat_registry_remove_provider`: the name cannot be opened any more.
     ///
     /// # Errors
     /// INVALID_PARAMETER if the provider is not registered under this name; PROVIDER_IN_USE while an IA of that name is open.
     pub fn registry_remove_provider<P: Platform>(
         &mut self,
-        provider: &Adapter<'_, P>,
+        provider: &mut Adapter<'_, P>,
         info: &ProviderInfo<'_>,
     ) -> DatResult<()> {
+        let id = provider.id();
         let ours = |entry: &&mut RegistryEntry<'n>| {
-            entry.0.is_some_and(|(other, id)| other.ia_name == info.ia_name && id == provider.id())
+            entry.0.is_some_and(|(other, of)| other.ia_name == info.ia_name && Some(of) == id)
         };
         let entry = self.entries.iter_mut().find(ours).ok_or(bad(Subtype::InvalidArg2))?;
-        if provider.is_open(info.ia_name) {
+        let framing = provider.framing_of(info.ia_name).ok_or(bad(Subtype::InvalidArg2))?;
+        if provider.is_open(framing) {
             return Err(DatReturn::new(ReturnType::ProviderInUse));
         }
         entry.0 = None;
+        provider.unlist(framing);
         Ok(())
     }
 
-    /// The adapter ([`AdapterConfig::id`](crate::AdapterConfig::id)) whose `ia_openv` a name is for: `dat_ia_openv` less the
-    /// opening.
+    /// The adapter ([`Adapter::id`]) whose `ia_openv` a name is for.
     ///
     /// # Errors
     /// INVALID_PARAMETER for a name that is empty or too long; PROVIDER_NOT_FOUND, its subtype says what did not match.
-    pub fn find(&self, name: &str, major: u32, minor: u32, thread_safe: bool) -> DatResult<u8> {
+    pub fn find(&self, name: &str, major: u32, minor: u32, thread_safe: bool) -> DatResult<AdapterId> {
         if name.is_empty() || name.len() >= NAME_MAX_LENGTH {
             return Err(bad(Subtype::InvalidArg1));
         }
-        let none = |subtype| DatReturn::error(ReturnType::ProviderNotFound, subtype);
-        let (info, id) = self
-            .providers()
-            .find(|(info, _)| info.ia_name == name)
-            .ok_or(none(Subtype::NameNotRegistered))?;
-        matches(info, major, minor, thread_safe).map_err(none)?;
-        Ok(*id)
+        let found = self.providers().find(|(info, _)| info.ia_name == name);
+        answer(found.map(|(info, _)| info.into()), Version::new(major, minor, thread_safe))?;
+        found
+            .map(|(_, id)| *id)
+            .ok_or(DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered))
     }
 }
 
@@ -184,11 +191,14 @@ mod tests {
 
     #[test]
     fn versions() {
-        assert_eq!(check_version(1, 2, false), Ok(()));
-        assert_eq!(check_version(1, 0, false), Ok(()));
+        let ours =
+            |major, minor, thread_safe| answer(Some(Version::OURS), Version::new(major, minor, thread_safe));
+        assert_eq!(ours(1, 2, false), Ok(()));
+        assert_eq!(ours(1, 0, false), Ok(()));
         let none = |subtype| Err(DatReturn::error(ReturnType::ProviderNotFound, subtype));
-        assert_eq!(check_version(2, 0, false), none(Subtype::MajorNotFound));
-        assert_eq!(check_version(1, 3, false), none(Subtype::MinorNotFound));
-        assert_eq!(check_version(1, 2, true), none(Subtype::ThreadSafetyNotFound));
+        assert_eq!(ours(2, 0, false), none(Subtype::MajorNotFound));
+        assert_eq!(ours(1, 3, false), none(Subtype::MinorNotFound));
+        assert_eq!(ours(1, 2, true), none(Subtype::ThreadSafetyNotFound));
+        assert_eq!(answer(None, Version::OURS), none(Subtype::NameNotRegistered));
     }
 }

@@ -93,7 +93,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// INVALID_HANDLE (RMR, EP); INVALID_STATE unless connected or disconnected (flushed), if the request EVD takes no
     /// RMR-bind events (EP_EVD_REQUEST), or for an invalidatable window that is bound; INVALID_PARAMETER for a range beyond the LMR (ARG2), rights that do not exist (ARG3),
     /// flags; PRIVILEGES_VIOLATION for a context that names no LMR, or rights that the LMR does not have; PROTECTION_VIOLATION if
-    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding, or [`MAX_BINDS`](crate::MAX_BINDS) of
+    /// the zones differ; INSUFFICIENT_RESOURCES if `max_request_dtos` are outstanding, or [`Capacities::binds`](crate::Capacities::binds) of
     /// the adapter have not completed.
     pub fn rmr_bind(
         &mut self,

@@ -1,7 +1,7 @@
 //! Consumer notification objects (uDAPL 1.2, `dat_cno_*`).
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dat_nostd::ReturnType::*;
@@ -111,7 +111,11 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x4].map(|bits| Call::new("cno_query", move |_| CnoFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let ia = b.here.ia;
+            let cno = b.a().cno_create(ia, None).unwrap();
+            [0x4, u32::MAX].map(|bits| call!(cno_query_masked(cno, bits))).into()
+        },
     ),
     impossible("cno_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("cno_query", "IA and agent", |b| {

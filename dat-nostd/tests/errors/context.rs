@@ -78,7 +78,7 @@ pub const ROWS: &[Row] = &[
         b.a().set_consumer_context(pz, 5).unwrap();
         assert_eq!(ok!(b, get_consumer_context(pz)), 5);
         b.a().pz_free(pz).unwrap();
-        for _ in 0..MAX_PZS {
+        for _ in 0..Capacities::DEFAULT.pzs {
             let next = b.a().pz_create(h.ia).unwrap();
             assert_eq!(ok!(b, get_consumer_context(next)), 0);
             b.a().pz_free(next).unwrap();

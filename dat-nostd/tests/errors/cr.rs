@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::common::address;
 use crate::ep::no_eps;
-use crate::registry::{A_SLICE, BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{A_SLICE, BY_VALUE, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -21,7 +21,10 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x20].map(|bits| Call::new("cr_query", move |_| CrFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let (cr, _) = b.request();
+            [0x20, u32::MAX].map(|bits| call!(cr_query_masked(cr, bits))).into()
+        },
     ),
     impossible("cr_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("cr_query", "the peer's address, port and private data", |b| {

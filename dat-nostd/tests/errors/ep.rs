@@ -253,10 +253,9 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| {
-            [0x800, 0x8000_0000, 1 << 63]
-                .map(|bits| Call::new("ep_query", move |_| EpFields::check(bits).map(|_| ())))
-                .into()
+        |b| {
+            let ep = b.here.ep;
+            [0x800, 0x8000_0000, 1 << 63].map(|bits| call!(ep_query_masked(ep, bits))).into()
         },
     ),
     impossible("ep_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),

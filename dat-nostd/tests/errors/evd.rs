@@ -115,10 +115,9 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| {
-            [0x20, 0x8000_0000]
-                .map(|bits| Call::new("evd_query", move |_| EvdFields::check(bits).map(|_| ())))
-                .into()
+        |b| {
+            let evd = b.here.recv;
+            [0x20, 0x8000_0000].map(|bits| call!(evd_query_masked(evd, bits))).into()
         },
     ),
     impossible("evd_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),

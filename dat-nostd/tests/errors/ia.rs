@@ -1,7 +1,7 @@
 //! Interface adapters (uDAPL 1.2, `dat_ia_*`).
 
 use crate::bench::Bench;
-use crate::registry::{AN_ENUM, BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{AN_ENUM, BY_VALUE, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -25,11 +25,17 @@ pub const ROWS: &[Row] = &[
         |_| [0, 1 << 31, u32::MAX].map(|len| call!(ia_open("ib0", len, None))).into(),
     ),
     impossible("ia_openv", InvalidParameter, "the pointer for the IA is null", BY_VALUE),
-    refused_as("ia_openv", ProviderNotFound, Subtype::NameNotRegistered, "nobody has the name", |_| {
-        ["ib", "ib1", "ib0-", "ib0-datx", "-dat", "IB0", "ib0 ", "nonsense"]
-            .map(|name| call!(ia_open(name, 8, None)))
-            .into()
-    }),
+    refused_as(
+        "ia_openv",
+        ProviderNotFound,
+        Subtype::NameNotRegistered,
+        "nobody has registered the name",
+        |_| {
+            ["ib", "ib1", "ib0-", "ib0-datx", "-dat", "IB0", "ib0 ", "nonsense"]
+                .map(|name| call!(ia_open(name, 8, None)))
+                .into()
+        },
+    ),
     refused_as("ia_openv", ProviderNotFound, Subtype::MajorNotFound, "another major version", |_| {
         [0, 2, u32::MAX].map(|major| call!(ia_openv("ib0", 8, None, major, 2, false))).into()
     }),
@@ -83,10 +89,19 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg3,
         "the mask (a C caller's) has undefined bits",
-        |_| {
-            [1 << 35, 1 << 63]
-                .map(|bits| Call::new("ia_query", move |_| IaFields::check(bits).map(|_| ())))
-                .into()
+        |b| {
+            let ia = b.here.ia;
+            [1 << 35, 1 << 63].map(|bits| call!(ia_query_masked(ia, bits, 0))).into()
+        },
+    ),
+    refused_as(
+        "ia_query",
+        InvalidParameter,
+        Subtype::InvalidArg5,
+        "the provider's mask (a C caller's) has undefined bits",
+        |b| {
+            let ia = b.here.ia;
+            [1 << 26, 1 << 63].map(|bits| call!(ia_query_masked(ia, 0, bits))).into()
         },
     ),
     impossible(

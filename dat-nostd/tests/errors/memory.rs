@@ -65,7 +65,10 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x2].map(|bits| Call::new("pz_query", move |_| PzFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let pz = b.here.pz;
+            [0x2, u32::MAX].map(|bits| call!(pz_query_masked(pz, bits))).into()
+        },
     ),
     impossible("pz_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("pz_query", "its IA", |b| {
@@ -207,7 +210,10 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x400].map(|bits| Call::new("lmr_query", move |_| LmrFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let lmr = b.here.lmr.lmr;
+            [0x400, u32::MAX].map(|bits| call!(lmr_query_masked(lmr, bits))).into()
+        },
     ),
     impossible("lmr_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("lmr_query", "IA, zone, length, rights, contexts", |b| {

@@ -124,6 +124,17 @@ pub const ROWS: &[Row] = &[
             })
             .into()
     }),
+    refused(ADD, InvalidParameter, "the version is beyond the provider's, or thread-safe", |_| {
+        let ours = ProviderInfo::new("ib0-dat");
+        [
+            ProviderInfo { dapl_version_major: 2, ..ours },
+            ProviderInfo { dapl_version_major: 0, ..ours },
+            ProviderInfo { dapl_version_minor: 3, ..ours },
+            ProviderInfo { is_thread_safe: true, ..ours },
+        ]
+        .map(|info| on(ADD, &["ib0"], move |registry, adapter| registry.registry_add_provider(adapter, info)))
+        .into()
+    }),
     refused(ADD, ProviderAlreadyRegistered, "the name is taken", |_| {
         vec![on(ADD, &["ib0", "ib0-dat"], |registry, adapter| {
             registry.registry_add_provider(adapter, ProviderInfo::new("ib0"))
@@ -142,14 +153,26 @@ pub const ROWS: &[Row] = &[
     succeeds(ADD, "found by name and version afterwards, a smaller minor one too", |b| {
         done(b, ADD, &["ib0"], |registry, adapter| {
             registry.registry_add_provider(adapter, ProviderInfo::new("ib0-dat"))?;
-            assert_eq!(registry.find("ib0-dat", 1, 2, false), Ok(adapter.id()));
-            assert_eq!(registry.find("ib0-dat", 1, 0, false), Ok(adapter.id()));
-            let subtype = |found: DatResult<u8>| found.unwrap_err().subtype().unwrap();
+            assert_eq!(registry.find("ib0-dat", 1, 2, false), Ok(adapter.id().unwrap()));
+            assert_eq!(registry.find("ib0-dat", 1, 0, false), Ok(adapter.id().unwrap()));
+            let subtype = |found: DatResult<AdapterId>| found.unwrap_err().subtype().unwrap();
             assert_eq!(subtype(registry.find("ib7", 1, 2, false)), Subtype::NameNotRegistered);
             assert_eq!(subtype(registry.find("ib0", 2, 0, false)), Subtype::MajorNotFound);
             assert_eq!(subtype(registry.find("ib0", 1, 3, false)), Subtype::MinorNotFound);
             assert_eq!(subtype(registry.find("ib0", 1, 2, true)), Subtype::ThreadSafetyNotFound);
             Ok(())
+        });
+    }),
+    succeeds(ADD, "the name can be opened, in the version that was registered", |b| {
+        done(b, ADD, &["ib0"], |registry, adapter| {
+            registry.registry_add_provider(
+                adapter,
+                ProviderInfo { dapl_version_minor: 1, ..ProviderInfo::new("ib0-dat") },
+            )?;
+            let refused = adapter.ia_openv("ib0-dat", 8, None, 1, 2, false).unwrap_err();
+            assert_eq!(refused.subtype(), Some(Subtype::MinorNotFound));
+            let (ia, _) = adapter.ia_openv("ib0-dat", 8, None, 1, 1, false)?;
+            adapter.ia_close(ia, CloseFlags::Graceful)
         });
     }),
     refused(REMOVE, InvalidParameter, "it is not there, or under another name", |_| {
@@ -165,6 +188,16 @@ pub const ROWS: &[Row] = &[
         vec![on(REMOVE, &["ib0"], |registry, adapter| {
             registry.registry_remove_provider(adapter, &ProviderInfo::new("ib0"))
         })]
+    }),
+    succeeds(REMOVE, "the name cannot be opened, until it is registered again", |b| {
+        done(b, REMOVE, &["ib0-dat", "ib0"], |registry, adapter| {
+            registry.registry_remove_provider(adapter, &ProviderInfo::new("ib0-dat"))?;
+            let refused = adapter.ia_open("ib0-dat", 8, None).unwrap_err();
+            assert_eq!(refused.subtype(), Some(Subtype::NameNotRegistered));
+            registry.registry_add_provider(adapter, ProviderInfo::new("ib0-dat"))?;
+            let (ia, _) = adapter.ia_open("ib0-dat", 8, None)?;
+            adapter.ia_close(ia, CloseFlags::Graceful)
+        });
     }),
     succeeds(REMOVE, "the name is free again", |b| {
         done(b, REMOVE, &["ib0-dat", "ib0"], |registry, adapter| {

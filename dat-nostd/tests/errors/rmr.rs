@@ -55,7 +55,10 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| vec![Call::new("rmr_query", |_| RmrFields::check(0x20).map(|_| ()))],
+        |b| {
+            let rmr = rmr(b);
+            [0x20, u32::MAX].map(|bits| call!(rmr_query_masked(rmr, bits))).into()
+        },
     ),
     impossible("rmr_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("rmr_query", "unbound, bound, unbound again", |b| {
@@ -163,20 +166,28 @@ pub const ROWS: &[Row] = &[
         b.settle();
         vec![bind(b, rmr, ep, NONE), bind(b, rmr, ep, CompletionFlags::SUPPRESS)]
     }),
-    refused("rmr_bind", InsufficientResources, "MAX_BINDS of the adapter have not completed", |b| {
-        let (cr, _) = b.request();
-        let (h, rmr) = (b.here, rmr(b));
-        let attributes = EpAttributes { max_request_dtos: MAX_BINDS as u32 + 8, ..EpAttributes::DEFAULT };
-        let evds = (Some(h.recv), Some(h.request), Some(h.connect));
-        let ep = b.a().ep_create(h.ia, Some(h.pz), evds.0, evds.1, evds.2, Some(&attributes)).unwrap();
-        b.a().cr_accept(cr, Some(ep), b"").unwrap();
-        assert_eq!(b.connection_event(0, ep), ConnectionEvent::Established);
-        for _ in 0..MAX_BINDS {
-            b.a().rmr_bind(rmr, &h.segment(0, 64), READ, ep, 1, NONE).unwrap();
-        }
-        b.settle();
-        vec![bind(b, rmr, ep, NONE)]
-    }),
+    refused(
+        "rmr_bind",
+        InsufficientResources,
+        "as many binds have not completed as the adapter has places for",
+        |b| {
+            let (cr, _) = b.request();
+            let (h, rmr) = (b.here, rmr(b));
+            let attributes = EpAttributes {
+                max_request_dtos: Capacities::DEFAULT.binds as u32 + 8,
+                ..EpAttributes::DEFAULT
+            };
+            let evds = (Some(h.recv), Some(h.request), Some(h.connect));
+            let ep = b.a().ep_create(h.ia, Some(h.pz), evds.0, evds.1, evds.2, Some(&attributes)).unwrap();
+            b.a().cr_accept(cr, Some(ep), b"").unwrap();
+            assert_eq!(b.connection_event(0, ep), ConnectionEvent::Established);
+            for _ in 0..Capacities::DEFAULT.binds {
+                b.a().rmr_bind(rmr, &h.segment(0, 64), READ, ep, 1, NONE).unwrap();
+            }
+            b.settle();
+            vec![bind(b, rmr, ep, NONE)]
+        },
+    ),
     succeeds("rmr_bind", "the context works for the peer; the event names the RMR and the cookie", |b| {
         let (h, t) = (b.here, b.there);
         let rmr = rmr(b);

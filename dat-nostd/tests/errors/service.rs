@@ -1,7 +1,7 @@
 //! Service points (uDAPL 1.2, `dat_psp_*`, `dat_rsp_*`).
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use dat_nostd::ReturnType::*;
 use dat_nostd::*;
@@ -176,7 +176,11 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x10].map(|bits| Call::new("psp_query", move |_| PspFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let (ia, cr) = (b.here.ia, b.here.cr);
+            let psp = b.a().psp_create(ia, 93, cr, PspFlags::Consumer).unwrap();
+            [0x10, u32::MAX].map(|bits| call!(psp_query_masked(psp, bits))).into()
+        },
     ),
     impossible("psp_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("psp_query", "IA, qualifier, EVD, flags", |b| {
@@ -285,7 +289,11 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| [0x10].map(|bits| Call::new("rsp_query", move |_| RspFields::check(bits).map(|_| ()))).into(),
+        |b| {
+            let (ia, cr) = (b.here.ia, b.here.cr);
+            let rsp = b.a().rsp_create(ia, 94, None, cr).unwrap();
+            [0x10, u32::MAX].map(|bits| call!(rsp_query_masked(rsp, bits))).into()
+        },
     ),
     impossible("rsp_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds("rsp_query", "IA, qualifier, EVD, EP", |b| {

@@ -224,7 +224,10 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg2,
         "the mask (a C caller's) has undefined bits",
-        |_| vec![Call::new("srq_query", |_| SrqFields::check(0x100).map(|_| ()))],
+        |b| {
+            let srq = srq(b);
+            [0x100, u32::MAX].map(|bits| call!(srq_query_masked(srq, bits))).into()
+        },
     ),
     impossible("srq_query", InvalidParameter, "the parameter pointer is null", BY_VALUE),
     succeeds(

@@ -4,7 +4,9 @@ use core::fmt::{self, Display, Write};
 use core::net::{IpAddr, Ipv4Addr};
 
 use apps::Status;
-use dat_nostd::{Adapter, AdapterConfig, AdapterStorage, IpConfig, OpenError};
+use dat_nostd::{
+    Adapter, AdapterConfig, IpConfig, OpenError, ProviderInfo, Registry, RegistryEntry, adapter_storage,
+};
 use driver_mlx::{Error, Gid, MmioBar};
 use heapless::{String, Vec};
 use kernel::cmdline::{self, MAX_NEIGHBOURS};
@@ -18,11 +20,15 @@ use crate::platform::{self, BareMetal, Hardware};
 
 /// The adapter's name, and that of the IA with RDMA-CM framing.
 pub const ADAPTER: &str = "ib0";
-/// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB.
-const BLOCKS: usize = 65_536;
+/// That of the IA with our own framing.
+const ADAPTER_DAT: &str = "ib0-dat";
+/// Bytes of the largest DMA region that the driver can manage.
+const DMA_LIMIT: usize = 256 << 20;
 /// The demonstration's 64 endpoints on one queue and its own connection, or eight RDS connections; memory offered to peers, and room
 /// for what is still closing.
-type Tables = AdapterStorage<MmioBar, BLOCKS, 72, 24, 96, 256, 112>;
+type Tables = adapter_storage! {
+    bar: MmioBar, dma_bytes: DMA_LIMIT, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
+};
 
 /// MSI-X vector 0 for asynchronous events, 1 for completions.
 const HCA: driver_mlx::Config =
@@ -188,6 +194,11 @@ fn life(
     let start = clock::now();
     let mut adapter =
         Adapter::open(hardware.platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
+    let mut names = [RegistryEntry::EMPTY; 2];
+    let mut registry = Registry::new(&mut names);
+    for name in [ADAPTER, ADAPTER_DAT] {
+        registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
+    }
     for time in adapter.hca().steps() {
         println!("@step name={} us={}", time.step.name(), time.took / 1000);
     }

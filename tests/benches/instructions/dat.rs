@@ -3,22 +3,24 @@
 use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatResult, DmaBuffer,
-    DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated,
-    LmrTriplet, MemPriv, Platform, PspFlags, Qos, RmrTriplet,
+    Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DmaBuffer, DtoOperation, DtoStatus,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet, MemPriv,
+    Platform, PspFlags, Qos, RmrTriplet, adapter_storage,
 };
-use harness::dat::address;
+use harness::dat::{address, register};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 
 const LEN: usize = 64;
 const PORT: u64 = 7000;
-/// Blocks of 4 KiB of an adapter's memory: for a thousand endpoints.
-const BLOCKS: usize = 32768;
+/// Bytes of an adapter's memory: for a thousand endpoints.
+const MEMORY: usize = 128 << 20;
 
 /// An adapter of the bench.
 pub type BenchAdapter = Adapter<'static, BenchPlatform>;
-type Tables = AdapterStorage<BenchBar, BLOCKS, { MANY_HANDLES + 8 }, 8, 8, 256, { MANY_HANDLES + 40 }>;
+type Tables = adapter_storage! {
+    bar: BenchBar, dma_bytes: MEMORY, eps: MANY_HANDLES + 8, evds: 8, lmrs: 8, events: 256, connections: MANY_HANDLES + 40,
+};
 
 #[inline(never)]
 fn measured_dat_post_write(
@@ -65,7 +67,7 @@ fn measured_dat_dequeue_recv(adapter: &mut BenchAdapter, evd: &EvdHandle) -> Dat
 /// Two adapters of one world.
 pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
     let world = World::new(&WorldConfig::new(seed));
-    let attached = [0, 1].map(|node| world.attach(Profile::node(node), BLOCKS * 4096));
+    let attached = [0, 1].map(|node| world.attach(Profile::node(node), MEMORY));
     let mut node = 0;
     attached.map(|(platform, region)| {
         let other = 1 - node;
@@ -75,8 +77,11 @@ pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
             AdapterConfig::new("ib0", address(node), neighbours, u128::from(seed) << 8 | node as u128);
         let tables = Box::leak(Box::new(Tables::new()));
         node = other;
-        Adapter::open(BenchPlatform::new(platform), region, harness::host_region(), tables.parts(), &config)
-            .expect("opens")
+        let platform = BenchPlatform::new(platform);
+        let mut adapter =
+            Adapter::open(platform, region, harness::host_region(), tables.parts(), &config).expect("opens");
+        register(&mut adapter, 0);
+        adapter
     })
 }
 

@@ -8,15 +8,17 @@ mod appliance;
 
 use appliance::Appliance;
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, DatReturn, DtoCompletion,
-    DtoStatus, EpAttributes, EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError,
-    PspFlags, Qos, RmrTriplet,
+    Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatReturn, DtoCompletion, DtoStatus, EpAttributes,
+    EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError, ProviderInfo, PspFlags, Qos,
+    Registry, RegistryEntry, RmrTriplet, adapter_storage,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.
-type Tables = AdapterStorage<appliance::Registers, { appliance::MEMORY / 4096 }, 4, 8, 4, 64, 8>;
+type Tables = adapter_storage! {
+    bar: appliance::Registers, dma_bytes: appliance::MEMORY, eps: 4, evds: 8, lmrs: 4, events: 64, connections: 8,
+};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PORT: u64 = 7000;
@@ -40,6 +42,8 @@ fn run() -> Result<(), String> {
     let mut adapter = Adapter::open(appliance, region, host, tables.parts(), &config)
         .map_err(|error: OpenError| error.to_string())?;
     println!("port active, MTU {}", adapter.mtu());
+    let mut names = [RegistryEntry::EMPTY];
+    Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0")).map_err(dat)?;
 
     // The objects of a DAT consumer: interface, protection zone, dispatchers, memory, endpoints, a service.
     let (ia, _) = adapter.ia_open("ib0", 8, None).map_err(dat)?;

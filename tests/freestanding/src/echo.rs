@@ -3,9 +3,9 @@
 use crate::board::{Board, DMA_LEN};
 use core::net::{Ipv4Addr, SocketAddr};
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, CompletionFlags, ConnectionEvent, DatReturn, DtoCompletion,
-    DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, LmrTriplet, MemPriv,
-    OpenError, Platform, PspFlags,
+    Adapter, AdapterConfig, CompletionFlags, ConnectionEvent, DatReturn, DtoCompletion, DtoOperation,
+    DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, LmrTriplet, MemPriv, OpenError,
+    Platform, ProviderInfo, PspFlags, Registry, RegistryEntry, adapter_storage,
 };
 use driver_mlx::MmioBar;
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
@@ -15,7 +15,9 @@ const DAT_PORT: u64 = 4001;
 const LEN: usize = 4096;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-type Tables = AdapterStorage<MmioBar, { DMA_LEN / 4096 }, 4, 8, 8, 64, 8>;
+type Tables = adapter_storage! {
+    bar: MmioBar, dma_bytes: DMA_LEN, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
+};
 
 /// Why the service ended.
 pub enum Error {
@@ -57,6 +59,8 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let (region, host) = board.memory().ok_or(Error::NoMemory)?;
     let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now()));
     let mut adapter = Adapter::open(board, region, host, tables.parts(), &config).map_err(Error::Open)?;
+    let mut names = [RegistryEntry::EMPTY];
+    Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0"))?;
     let mut rds = Rds::start(&mut adapter, sockets.parts(), RdsConfig::default())?;
     let socket = rds.bind(SocketAddr::new(ADDRESS.into(), RDS_PORT))?;
 

@@ -2,7 +2,10 @@
 
 use crate::platform::{ModelBar, ModelPlatform};
 use crate::world::{Next, World};
-use dat_nostd::{Adapter, AdapterConfig, AdapterStorage, Neighbour, OpenError};
+use dat_nostd::{
+    Adapter, AdapterConfig, Neighbour, OpenError, Platform, ProviderInfo, Registry, RegistryEntry,
+    adapter_storage,
+};
 use driver_mlx::{Config, DmaRegion, Gid};
 use hca_model::Profile;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,7 +14,7 @@ use std::rc::Rc;
 /// An adapter of the world.
 pub type ModelAdapter = Adapter<'static, ModelPlatform>;
 /// Its tables: a DMA region of up to 64 MiB.
-type Tables = AdapterStorage<ModelBar, { 1 << 14 }, 80, 64, 128, 1024, 160>;
+type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, eps: 80, lmrs: 128, connections: 160 };
 
 /// Asynchronous events and completions on vectors of their own.
 pub const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
@@ -77,7 +80,21 @@ pub fn boot(
         hca: HCA,
         ..AdapterConfig::new("ib0", address(node), crate::keep(neighbours), node_seed(seed, node))
     };
-    Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)
+    let mut adapter = Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)?;
+    register(&mut adapter, 0);
+    Ok(adapter)
+}
+
+/// Enters an adapter called `ib0` into a registry of its node, under both its names; it gets this id.
+///
+/// # Panics
+/// If it has other names.
+pub fn register<P: Platform>(adapter: &mut Adapter<'_, P>, id: u8) {
+    let mut entries = [RegistryEntry::EMPTY; 2];
+    let mut registry = Registry::with_first_id(&mut entries, id);
+    for name in ["ib0", "ib0-dat"] {
+        registry.registry_add_provider(adapter, ProviderInfo::new(name)).expect("its name");
+    }
 }
 
 /// What a loop around an adapter does at its end: asks to be woken by interrupts, and sleeps if there is nothing to do.

@@ -3,14 +3,14 @@
 //!
 //! Everything here panics where a test would: a wait that does not end, an event that is another.
 
+use crate::dat::register;
 use crate::platform::{ModelBar, ModelPlatform};
 use crate::world::{World, WorldConfig};
 use core::net::{IpAddr, Ipv4Addr};
 use dat_nostd::{
-    Adapter, AdapterConfig, AdapterStorage, ConnectFlags, ConnectionEvent, CrHandle, DatReturn, DmaSlice,
-    DtoCompletion, EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle,
-    LmrCreated, LmrTriplet, MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
-    TIMEOUT_INFINITE,
+    Adapter, AdapterConfig, ConnectFlags, ConnectionEvent, CrHandle, DatReturn, DmaSlice, DtoCompletion,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle, LmrCreated, LmrTriplet,
+    MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet, TIMEOUT_INFINITE, adapter_storage,
 };
 use hca_model::Profile;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ const MEMORY: usize = 32 << 20;
 pub const LIMIT: u64 = 120_000_000_000;
 
 /// Tables of a node here.
-pub type Storage = AdapterStorage<ModelBar, 8192, 64, 64, 64, 1024, 96>;
+pub type Storage = adapter_storage! { bar: ModelBar, dma_bytes: MEMORY };
 /// A node's adapter.
 pub type Node = Adapter<'static, ModelPlatform>;
 
@@ -71,12 +71,13 @@ impl Net {
             .map(|(node, (platform, region))| {
                 let storage: &'static mut Storage = crate::keep(Storage::new());
                 let seed = u128::from(config.seed) << 8 | node as u128;
-                let config = AdapterConfig {
-                    id: node as u8,
-                    ..AdapterConfig::new("ib0", address(node), neighbours, seed)
-                };
+                let config = AdapterConfig::new("ib0", address(node), neighbours, seed);
                 match Adapter::open(platform, region, crate::host_region(), storage.parts(), &config) {
-                    Ok(adapter) => adapter,
+                    Ok(mut adapter) => {
+                        // Handles of other nodes are to be told apart.
+                        register(&mut adapter, node as u8);
+                        adapter
+                    }
                     Err(error) => panic!("node {node}: {error}; {:#?}", world.refusals(node)),
                 }
             })

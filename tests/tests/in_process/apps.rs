@@ -7,7 +7,7 @@ use apps::ip::{
 use apps::rping::{self, Rping, RpingError};
 use apps::verbs::{self, Operation, OperationResult, Verbs};
 use apps::{Role, Status};
-use dat_nostd::{AdapterConfig, AdapterStorage, IpConfig};
+use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
 use driver_mlx::{Config, Psn};
 use harness::dat::{ModelAdapter, address, sleep};
 use harness::{ModelBar, ModelPlatform, Next, Node, Task, World, WorldConfig, dat};
@@ -275,7 +275,9 @@ fn rping_outlives_clients_that_are_killed() {
     }
 }
 
-type IpTables = AdapterStorage<ModelBar, { 1 << 12 }, 8, 32, 16, 128, 32>;
+type IpTables = adapter_storage! {
+    bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128, connections: 32,
+};
 
 fn ip_of(node: usize) -> Ipv4Addr {
     match address(node) {
@@ -296,7 +298,11 @@ fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
             ip: Some(IpConfig::DEFAULT),
             ..AdapterConfig::new("ib0", address(node), &[], 0x0a0a + node as u128)
         };
-        ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config).expect("opens")
+        let mut adapter =
+            ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config)
+                .expect("opens");
+        dat::register(&mut adapter, 0);
+        adapter
     });
     let mut adapters: Vec<ModelAdapter> = open.collect();
     let end = world.now() + 60 * SECOND;

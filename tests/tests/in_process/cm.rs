@@ -2,11 +2,11 @@
 //! on a fabric that loses packets. What was connected is right on both sides, and what was disconnected is gone.
 
 use dat_nostd::{
-    Adapter, AdapterCensus, AdapterConfig, AdapterStorage, CloseFlags, ConnectFlags, ConnectionEvent,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, Neighbour, PspFlags, PzHandle, Qos,
+    Adapter, AdapterCensus, AdapterConfig, CloseFlags, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle,
+    EvdFlags, EvdHandle, EventData, IaHandle, Neighbour, PspFlags, PzHandle, Qos, adapter_storage,
 };
 use driver_mlx::Gid;
-use harness::dat::{HCA, address};
+use harness::dat::{HCA, address, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use hca_model::hca::Census;
@@ -25,7 +25,9 @@ const ATTRIBUTES: EpAttributes =
 /// Connections in a node's connection manager, those in TimeWait included.
 const CONNECTIONS: usize = 512;
 
-type Tables = AdapterStorage<ModelBar, { 1 << 11 }, 128, 8, 8, 1024, CONNECTIONS>;
+type Tables = adapter_storage! {
+    bar: ModelBar, dma_bytes: MEMORY, eps: 128, evds: 8, lmrs: 8, connections: CONNECTIONS,
+};
 
 /// A connection as one side sees it.
 struct Side {
@@ -78,6 +80,7 @@ impl Mesh {
             let mut adapter =
                 Adapter::open(platform, region, harness::host_region(), storage.parts(), &config)
                     .expect("opens");
+            register(&mut adapter, 0);
             let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
             let pz = adapter.pz_create(ia).expect("PZ");
             let connect_evd = adapter.evd_create(ia, 256, None, EvdFlags::CONNECTION).expect("EVD");

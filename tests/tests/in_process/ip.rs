@@ -1,11 +1,11 @@
 //! IP over InfiniBand between nodes in one process: the broadcast group, ARP, packets, and addresses that DAT connects to.
 
 use dat_nostd::{
-    AdapterConfig, AdapterStorage, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle, EvdFlags,
-    EventData, IpConfig, IpCounters, IpError, PspFlags, Qos,
+    AdapterConfig, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle, EvdFlags, EventData, IpConfig,
+    IpCounters, IpError, PspFlags, Qos, adapter_storage,
 };
 use driver_mlx::DmaRegion;
-use harness::dat::{HCA, ModelAdapter, address};
+use harness::dat::{HCA, ModelAdapter, address, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use std::net::Ipv4Addr;
@@ -14,7 +14,9 @@ use std::rc::Rc;
 const SECOND: u64 = 1_000_000_000;
 const MEMORY: usize = 8 << 20;
 
-type Tables = AdapterStorage<ModelBar, { 1 << 12 }, 8, 32, 16, 128, 32>;
+type Tables = adapter_storage! {
+    bar: ModelBar, dma_bytes: 16 << 20, eps: 8, evds: 32, lmrs: 16, events: 128, connections: 32,
+};
 
 fn ip_of(node: usize) -> Ipv4Addr {
     match address(node) {
@@ -33,7 +35,10 @@ fn open(platform: ModelPlatform, region: DmaRegion) -> ModelAdapter {
         ip: Some(IpConfig { prefix_len: 16, ..IpConfig::DEFAULT }),
         ..AdapterConfig::new("ib0", address(node), &[], 0x1d_0000 + node as u128)
     };
-    ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config).expect("opens")
+    let mut adapter = ModelAdapter::open(platform, region, harness::host_region(), storage.parts(), &config)
+        .expect("opens");
+    register(&mut adapter, 0);
+    adapter
 }
 
 struct Nodes {

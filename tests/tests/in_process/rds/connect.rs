@@ -2,9 +2,9 @@
 //! fit, one that asks all the time, one that asks in another's name.
 
 use dat_nostd::{
-    AdapterConfig, AdapterStorage, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes,
-    EpHandle, EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle,
-    Qos,
+    AdapterConfig, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes, EpHandle,
+    EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos,
+    adapter_storage,
 };
 use driver_mlx::{DmaBuffer, Gid};
 use harness::dat::{self, ModelAdapter, address};
@@ -405,14 +405,15 @@ fn nobody_connects_in_anothers_name() {
             adapters.push(dat::open_one(platform, region, seed, 2).expect("opens"));
             continue;
         }
-        let storage =
-            Box::leak(Box::new(AdapterStorage::<ModelBar, { 1 << 14 }, 64, 64, 128, 1024, 128>::new()));
+        type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 };
+        let storage = Box::leak(Box::new(Tables::new()));
         let neighbours = Box::leak(Box::new([(address(0), gid(0))]));
         let config = AdapterConfig { hca: dat::HCA, ..AdapterConfig::new("ib0", address(1), neighbours, 7) };
-        adapters.push(
+        let mut adapter =
             dat_nostd::Adapter::open(platform, region, harness::host_region(), storage.parts(), &config)
-                .expect("opens"),
-        );
+                .expect("opens");
+        dat::register(&mut adapter, 0);
+        adapters.push(adapter);
     }
     let mut pair = Pair::on(world, adapters, 0, 2, RdsConfig::default());
     let good = ConnectData { source: address(1), ..pair.good() };
