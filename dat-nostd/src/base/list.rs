@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn first_in_first_out_and_each_once() {
         let mut slots = [const { Slot::EMPTY }; 6];
-        let mut table: Table<'_, PzHandle, Object> = Table::new(1, &mut slots);
+        let mut table: Table<'_, PzHandle, Object> = Table::new(&mut slots);
         for _ in 0..5 {
             assert!(table.insert(Object(Link::OUT)).is_ok());
         }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_round_comes_past_all() {
         let mut slots = [const { Slot::EMPTY }; 4];
-        let mut table: Table<'_, PzHandle, Object> = Table::new(1, &mut slots);
+        let mut table: Table<'_, PzHandle, Object> = Table::new(&mut slots);
         let mut list = List::default();
         for slot in 0..4 {
             assert!(table.insert(Object(Link::OUT)).is_ok());

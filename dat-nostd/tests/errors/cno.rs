@@ -1,7 +1,7 @@
 //! Consumer notification objects (uDAPL 1.2, `dat_cno_*`).
 
 use crate::bench::Bench;
-use crate::registry::{BY_VALUE, Row, impossible, refused, refused_as, succeeds};
+use crate::registry::{BY_VALUE, Call, Row, impossible, refused, refused_as, succeeds};
 use crate::{call, ok, tests};
 use core::sync::atomic::{AtomicU64, Ordering};
 use dat_nostd::ReturnType::*;
