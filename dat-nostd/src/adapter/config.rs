@@ -29,7 +29,7 @@ pub struct AdapterConfig<'s> {
     pub hca: Config,
     /// How long to wait for the port to become active, nanoseconds; 0 not at all.
     pub activation_timeout: u64,
-    /// Completions that the CQ of every EVD has room for at least, beside what its EPs reserve, so that few EPs make it grow: 128 bytes of
+    /// Completions that the CQ of every EVD has room for at least, beside what its EPs reserve, so that few EPs make it grow: 64 bytes of
     /// DMA memory each.
     pub min_completions: u32,
     /// Questions to the subnet administrator.

@@ -26,7 +26,7 @@ use crate::srq::queue::Srq;
 ///
 /// | object | bytes |
 /// |---|---|
-/// | EVD for DTO or RMR completions | a CQ: 128 for each completion of its ring (64 of ring, and its doorbell record makes the buffer twice as large), a power of two at least 16 above what it may hold: the largest of its length, what its EPs reserve, and [`AdapterConfig::min_completions`](crate::AdapterConfig::min_completions) |
+/// | EVD for DTO or RMR completions | a CQ: 64 for each completion of its ring, a power of two at least 16 above what it may hold: the largest of its length, what its EPs reserve, and [`AdapterConfig::min_completions`](crate::AdapterConfig::min_completions) |
 /// | any other EVD | none |
 /// | endpoint with a protection zone | its send queue, 64 to 320 for each request of `max_request_dtos` + 1 (by its segments), and its receive queue, 16 for each segment of each of `max_recv_dtos`; powers of two, 4096 in all at least |
 /// | SRQ | 16 and 16 for each segment, of each of at least 63 buffers; powers of two |
@@ -37,7 +37,7 @@ pub struct Capacities {
     pub dma_bytes: usize,
     /// Endpoints; 1024 bytes each at most.
     pub eps: usize,
-    /// Event dispatchers; 328 bytes each at most.
+    /// Event dispatchers; 344 bytes each at most.
     pub evds: usize,
     /// Memory regions, at most 65,536; 224 bytes each at most.
     pub lmrs: usize,
@@ -53,7 +53,7 @@ pub struct Capacities {
     pub psps: usize,
     /// Reserved service points; 96 bytes each at most.
     pub rsps: usize,
-    /// Consumer notification objects; 112 bytes each at most.
+    /// Consumer notification objects; 152 bytes each at most.
     pub cnos: usize,
     /// Shared receive queues; 192 bytes each at most.
     pub srqs: usize,
@@ -402,7 +402,7 @@ mod tests {
     fn the_documented_costs_hold() {
         let costs = [
             cost!(eps, 1024),
-            cost!(evds, 328),
+            cost!(evds, 344),
             cost!(lmrs, 224),
             cost!(events, 80),
             cost!(connections, 1024),
@@ -410,7 +410,7 @@ mod tests {
             cost!(pzs, 56),
             cost!(psps, 80),
             cost!(rsps, 96),
-            cost!(cnos, 112),
+            cost!(cnos, 152),
             cost!(srqs, 192),
             cost!(rmrs, 136),
             cost!(binds, 88),
