@@ -27,9 +27,9 @@
 //!             Ok(_) => {}
 //!             Err(DatReturn::QUEUE_EMPTY) => {
 //!                 let now = adapter.platform().now();
-//!                 let deadline = adapter.poll(now).unwrap_or(u64::MAX);
+//!                 let wake = adapter.poll(now);
 //!                 if adapter.prepare_idle(now) {
-//!                     adapter.platform().idle(deadline);
+//!                     adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX));
 //!                 }
 //!             }
 //!             Err(error) => return Err(error),
@@ -98,7 +98,9 @@ pub use base::ret::*;
 pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
-pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Platform};
+pub use driver_mlx::{
+    Bar, DmaBuffer, DmaRegion, DmaSlice, Duration, Gid, HostRegion, Instant, Platform, Wake,
+};
 pub use ep::straight::ReceivedDto;
 pub use evd::cno::{CnoWait, ProxyAgent};
 pub use evd::wait_state::Wait;

@@ -59,8 +59,8 @@ fn stale_foreign_and_wrong_handles() {
     {
         is(adapter.evd_query(evd), InvalidHandle);
         is(adapter.evd_dequeue(evd), InvalidHandle);
-        is(adapter.evd_wait_begin(evd, 0, 1, 1), InvalidHandle);
-        is(adapter.evd_wait_poll(evd, 0), InvalidHandle);
+        is(adapter.evd_wait_begin(evd, Instant::ORIGIN, 1, 1), InvalidHandle);
+        is(adapter.evd_wait_poll(evd, Instant::ORIGIN), InvalidHandle);
         is(adapter.evd_wait_end(evd), InvalidHandle);
         is(adapter.evd_enable(evd), InvalidHandle);
         is(adapter.evd_disable(evd), InvalidHandle);

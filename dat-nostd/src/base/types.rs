@@ -1,11 +1,20 @@
 //! Enums, flags and small records, with the numbers of the DAT 1.2 headers.
 
 use bitflags::bitflags;
+use driver_mlx::{Duration, Instant};
 
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 
 /// `DAT_TIMEOUT_INFINITE`, in microseconds as every `DAT_TIMEOUT`.
 pub const TIMEOUT_INFINITE: u32 = 0xffff_ffff;
+
+/// When a `DAT_TIMEOUT` that begins now ends: [`Instant::MAX`] for one without an end.
+pub(crate) fn deadline_of(now: Instant, timeout_us: u32) -> Instant {
+    match timeout_us {
+        TIMEOUT_INFINITE => Instant::MAX,
+        _ => now + Duration::from_micros(timeout_us.into()),
+    }
+}
 /// `DAT_NAME_MAX_LENGTH`, the terminating NUL of the C form included.
 pub const NAME_MAX_LENGTH: usize = 256;
 /// `DAT_OPTIMAL_ALIGNMENT`, bytes.

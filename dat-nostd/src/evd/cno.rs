@@ -1,6 +1,7 @@
 //! A consumer notification object.
 
 use crate::base::handle::{EvdHandle, IaHandle};
+use driver_mlx::{Instant, Wake};
 
 /// `DAT_OS_WAIT_PROXY_AGENT`: called when the CNO triggers, with the EVD that did it, or with none when the CNO goes away.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +29,8 @@ pub struct Cno {
     pub(crate) triggered: Option<EvdHandle>,
     /// The last EVD went away under the waiter.
     pub(crate) released: bool,
-    /// Deadline of the open wait, nanoseconds.
-    pub(crate) wait: Option<u64>,
+    /// Deadline of the open wait.
+    pub(crate) wait: Option<Instant>,
     /// EVDs that feed it.
     pub(crate) users: u32,
 }
@@ -37,8 +38,8 @@ pub struct Cno {
 /// Result of [`Adapter::cno_wait_poll`](crate::Adapter::cno_wait_poll).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CnoWait {
-    /// Still waiting; poll again by this time (nanoseconds, `u64::MAX` for no limit), or when [`Adapter::poll`](crate::Adapter::poll) has run.
-    Pending(u64),
+    /// Still waiting; poll again by this time, or when [`Adapter::poll`](crate::Adapter::poll) has run.
+    Pending(Wake),
     /// Triggered, by this EVD first; none if that one is gone, or all are.
     Triggered(Option<EvdHandle>),
 }

@@ -1,13 +1,13 @@
 //! Consumer notification: create, modify, wait, trigger. DAT 1.2, CNO management.
 
-use driver_mlx::Platform;
+use driver_mlx::{Instant, Platform, Wake};
 
 use crate::adapter::Adapter;
 use crate::base::attr::CnoParameters;
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::triggers;
-use crate::base::types::TIMEOUT_INFINITE;
+use crate::base::types::deadline_of;
 use crate::evd::cno::{Cno, CnoWait, ProxyAgent};
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -65,16 +65,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE; INVALID_STATE (CNO_IN_USE) if a wait is open.
-    pub fn cno_wait_begin(&mut self, cno: CnoHandle, now: u64, timeout_us: u32) -> DatResult<()> {
+    pub fn cno_wait_begin(&mut self, cno: CnoHandle, now: Instant, timeout_us: u32) -> DatResult<()> {
         let cno = self.objects.cnos.get_mut(cno)?;
         if cno.wait.is_some() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoInUse));
         }
         cno.released = false;
-        cno.wait = Some(match timeout_us {
-            TIMEOUT_INFINITE => u64::MAX,
-            timeout => now.saturating_add(u64::from(timeout) * 1000),
-        });
+        cno.wait = Some(deadline_of(now, timeout_us));
         Ok(())
     }
 
@@ -83,12 +80,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// QUEUE_EMPTY if the time-out passed; INVALID_HANDLE; INVALID_STATE (CNO_DEAD) if the CNO went away under the wait, or
     /// no wait is open.
-    pub fn cno_wait_poll(&mut self, handle: CnoHandle, now: u64) -> DatResult<CnoWait> {
+    pub fn cno_wait_poll(&mut self, handle: CnoHandle, now: Instant) -> DatResult<CnoWait> {
         const DEAD: DatReturn = DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead);
         match self.objects.cnos.get(handle) {
             Ok(cno) if cno.wait.is_none() => return Err(DEAD),
             Ok(cno) if cno.triggered.is_none() && !cno.released => {
-                self.poll(now);
+                let _ = self.poll(now);
             }
             Ok(_) => {}
             Err(_) if self.objects.cnos.is_past(handle) => return Err(DEAD),
@@ -108,7 +105,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             cno.wait = None;
             return Err(DatReturn::QUEUE_EMPTY);
         }
-        Ok(CnoWait::Pending(deadline))
+        Ok(CnoWait::Pending(Wake::by(deadline)))
     }
 
     /// Gives up a wait. A trigger stays for the next.

@@ -1,13 +1,13 @@
 //! `dat_evd_wait` as begin, poll and end. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::Platform;
+use driver_mlx::{Instant, Platform, Wake};
 
 use crate::adapter::Adapter;
 use crate::base::event::Event;
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::TIMEOUT_INFINITE;
+use crate::base::types::deadline_of;
 use crate::evd::dispatcher::Notification;
 use crate::evd::wait_state::{Wait, WaitState};
 
@@ -23,7 +23,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn evd_wait_begin(
         &mut self,
         evd: EvdHandle,
-        now: u64,
+        now: Instant,
         timeout_us: u32,
         threshold: u32,
     ) -> DatResult<()> {
@@ -42,10 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             _ => {}
         }
-        let deadline = match timeout_us {
-            TIMEOUT_INFINITE => u64::MAX,
-            timeout => now.saturating_add(u64::from(timeout) * 1000),
-        };
+        let deadline = deadline_of(now, timeout_us);
         evd.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
         evd.look_again();
@@ -57,7 +54,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE; ABORT if the EVD went away under the wait (its handle was valid when the wait began); INVALID_STATE if it
     /// was made unwaitable, or no wait is open.
-    pub fn evd_wait_poll(&mut self, evd: EvdHandle, now: u64) -> DatResult<Wait> {
+    pub fn evd_wait_poll(&mut self, evd: EvdHandle, now: Instant) -> DatResult<Wait> {
         let slot = match self.objects.evds.check(evd) {
             Ok(slot) => slot,
             Err(_) if self.objects.evds.is_past(evd) => return Err(DatReturn::new(ReturnType::Abort)),
@@ -76,7 +73,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let queued = self.events_ready(slot);
         if !self.is_woken(slot, &wait, queued) {
-            self.poll(now);
+            let _ = self.poll(now);
         }
         let queued = self.events_ready(slot);
         let woken = self.is_woken(slot, &wait, queued);
@@ -93,7 +90,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             state.wait = None;
             return Ok(Wait::TimedOut(queued));
         }
-        Ok(Wait::Pending(wait.deadline))
+        Ok(Wait::Pending(Wake::by(wait.deadline)))
     }
 
     /// Gives up a wait; nothing is lost.
@@ -123,10 +120,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         queued >= wait.threshold && notified
     }
 
-    /// The earliest deadline of the open waits, and whether one is open.
-    pub(crate) fn wait_deadline(&self) -> Option<u64> {
+    /// When the first of the open waits times out.
+    pub(crate) fn first_wait_ends(&self) -> Wake {
         let evds = self.objects.evds.iter().filter_map(|(_, evd)| evd.wait).map(|wait| wait.deadline);
         let cnos = self.objects.cnos.iter().filter_map(|(_, cno)| cno.wait);
-        evds.chain(cnos).min()
+        evds.chain(cnos).min().map_or(Wake::Idle, Wake::by)
     }
 }

@@ -1,12 +1,12 @@
 //! A wait on an EVD.
 
 use crate::base::event::Event;
+use driver_mlx::{Instant, Wake};
 
 /// A wait that is open on an EVD.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitState {
-    /// Nanoseconds.
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Instant,
     pub(crate) threshold: u32,
     /// Whether the next poll may answer with events that do not notify: they were there when the wait began.
     pub(crate) first: bool,
@@ -17,8 +17,8 @@ pub(crate) struct WaitState {
 /// Result of [`Adapter::evd_wait_poll`](crate::Adapter::evd_wait_poll).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Still waiting; poll again by this time (nanoseconds, `u64::MAX` for no limit), or when [`Adapter::poll`](crate::Adapter::poll) has run.
-    Pending(u64),
+    /// Still waiting; poll again by this time, or when [`Adapter::poll`](crate::Adapter::poll) has run.
+    Pending(Wake),
     /// The oldest event, and how many are left.
     Ready(Event, u32),
     /// `DAT_TIMEOUT_EXPIRED`, and how many events are queued.

@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
         |b| {
             let (ia, now, (fed, _)) = (b.here.ia, b.net.world.now(), fed(b));
             let waited = b.a().cno_create(ia, None).unwrap();
-            b.a().cno_wait_begin(waited, now, TIMEOUT_INFINITE).unwrap();
+            b.a().cno_wait_begin(waited, Instant::from_nanos(now), TIMEOUT_INFINITE).unwrap();
             vec![call!(cno_free(fed)), call!(cno_free(waited))]
         },
     ),
@@ -116,13 +116,15 @@ pub const ROWS: &[Row] = &[
         let now = b.net.world.now();
         no_cnos(b)
             .into_iter()
-            .flat_map(|cno| [call!(cno_wait_begin(cno, now, 0)), call!(cno_wait_end(cno))])
+            .flat_map(|cno| {
+                [call!(cno_wait_begin(cno, Instant::from_nanos(now), 0)), call!(cno_wait_end(cno))]
+            })
             .collect()
     }),
     refused("cno_wait", InvalidState, "somebody else waits (one adapter has one thread)", |b| {
         let ((cno, _), now) = (fed(b), b.net.world.now());
-        b.a().cno_wait_begin(cno, now, TIMEOUT_INFINITE).unwrap();
-        vec![call!(cno_wait_begin(cno, now, 0))]
+        b.a().cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE).unwrap();
+        vec![call!(cno_wait_begin(cno, Instant::from_nanos(now), 0))]
     }),
     impossible("cno_wait", InvalidParameter, "the time-out is bad", "all 2^32 values mean something"),
     impossible(
@@ -137,19 +139,26 @@ pub const ROWS: &[Row] = &[
         |b| {
             let ((cno, evd), now) = (fed(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
-            ok!(b, cno_wait_begin(cno, now, 0));
-            assert_eq!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Triggered(Some(evd)), "a trigger stays");
-            ok!(b, cno_wait_begin(cno, now, 0));
-            assert!(b.a().cno_wait_poll(cno, now).unwrap_err().is(QueueEmpty), "and is taken by one wait");
-            ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
-            assert!(matches!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Pending(_)));
+            ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), 0));
+            assert_eq!(
+                ok!(b, cno_wait_poll(cno, Instant::from_nanos(now))),
+                CnoWait::Triggered(Some(evd)),
+                "a trigger stays"
+            );
+            ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), 0));
+            assert!(
+                b.a().cno_wait_poll(cno, Instant::from_nanos(now)).unwrap_err().is(QueueEmpty),
+                "and is taken by one wait"
+            );
+            ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE));
+            assert!(matches!(ok!(b, cno_wait_poll(cno, Instant::from_nanos(now))), CnoWait::Pending(_)));
             b.a().evd_post_se(evd, 2).unwrap();
-            assert_eq!(ok!(b, cno_wait_poll(cno, now)), CnoWait::Triggered(Some(evd)));
+            assert_eq!(ok!(b, cno_wait_poll(cno, Instant::from_nanos(now))), CnoWait::Triggered(Some(evd)));
             let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
             let cno = b.a().cno_create(ia, None).unwrap();
-            ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
+            ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE));
             b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
-            let gone = b.a().cno_wait_poll(cno, now).unwrap_err();
+            let gone = b.a().cno_wait_poll(cno, Instant::from_nanos(now)).unwrap_err();
             assert_eq!(gone, DatReturn::error(InvalidState, Subtype::InvalidStateCnoDead));
         },
     ),

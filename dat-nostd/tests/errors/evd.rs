@@ -179,7 +179,7 @@ pub const ROWS: &[Row] = &[
     }),
     succeeds("evd_set_unwaitable", "twice is as once; an open wait ends with INVALID_STATE", |b| {
         let (evd, now) = (software(b), b.net.world.now());
-        b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1).unwrap();
+        b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 1).unwrap();
         for _ in 0..2 {
             ok!(b, evd_set_unwaitable(evd));
             let state = b.a().evd_query(evd).unwrap().evd_state;
@@ -188,7 +188,7 @@ pub const ROWS: &[Row] = &[
                     && !state.contains(EvdState::WAITABLE)
             );
         }
-        assert!(b.a().evd_wait_poll(evd, now).unwrap_err().is(InvalidState));
+        assert!(b.a().evd_wait_poll(evd, Instant::from_nanos(now)).unwrap_err().is(InvalidState));
         b.a().evd_post_se(evd, 5).unwrap();
         assert_eq!(b.a().evd_dequeue(evd).unwrap().data, EventData::Software { value: 5 });
     }),
@@ -201,14 +201,16 @@ pub const ROWS: &[Row] = &[
         for _ in 0..2 {
             ok!(b, evd_clear_unwaitable(evd));
         }
-        b.a().evd_wait_begin(evd, now, 0, 1).unwrap();
-        assert_eq!(b.a().evd_wait_poll(evd, now), Ok(Wait::TimedOut(0)));
+        b.a().evd_wait_begin(evd, Instant::from_nanos(now), 0, 1).unwrap();
+        assert_eq!(b.a().evd_wait_poll(evd, Instant::from_nanos(now)), Ok(Wait::TimedOut(0)));
     }),
     refused("evd_wait", InvalidHandle, "no EVD", |b| {
         let now = b.net.world.now();
         no_evds(b)
             .into_iter()
-            .flat_map(|evd| [call!(evd_wait_begin(evd, now, 0, 1)), call!(evd_wait_end(evd))])
+            .flat_map(|evd| {
+                [call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)), call!(evd_wait_end(evd))]
+            })
             .collect()
     }),
     refused_as(
@@ -222,7 +224,7 @@ pub const ROWS: &[Row] = &[
             for evd in [h.recv, h.cr, software(b)] {
                 let most = b.a().evd_query(evd).unwrap().evd_qlen;
                 for threshold in [0, most + 1, u32::MAX] {
-                    calls.push(call!(evd_wait_begin(evd, now, 0, threshold)));
+                    calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, threshold)));
                 }
             }
             calls
@@ -234,15 +236,18 @@ pub const ROWS: &[Row] = &[
         let now = b.net.world.now();
         let mut calls = Vec::new();
         for (evd, threshold) in [(software(b), 1), (b.here.connect, 3)] {
-            b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, threshold).unwrap();
-            calls.push(call!(evd_wait_begin(evd, now, 0, 1)));
+            b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, threshold).unwrap();
+            calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)));
         }
         calls
     }),
     refused_as("evd_wait", InvalidState, Subtype::InvalidStateEvdUnwaitable, "the EVD is unwaitable", |b| {
         let (evd, now) = (software(b), b.net.world.now());
         b.a().evd_set_unwaitable(evd).unwrap();
-        vec![call!(evd_wait_begin(evd, now, 0, 1)), call!(evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2))]
+        vec![
+            call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)),
+            call!(evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2)),
+        ]
     }),
     refused(
         "evd_wait",
@@ -264,8 +269,8 @@ pub const ROWS: &[Row] = &[
                         Some(&attributes),
                     )
                     .unwrap();
-                calls.push(call!(evd_wait_begin(evd, now, 0, 2)));
-                calls.push(call!(evd_wait_begin(evd, now, TIMEOUT_INFINITE, 64)));
+                calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 2)));
+                calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 64)));
             }
             calls
         },
@@ -283,26 +288,26 @@ pub const ROWS: &[Row] = &[
             let (evd, now) = (software(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
             b.a().evd_post_se(evd, 2).unwrap();
-            ok!(b, evd_wait_begin(evd, now, 0, 3));
+            ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), 0, 3));
             assert_eq!(
-                ok!(b, evd_wait_poll(evd, now)),
+                ok!(b, evd_wait_poll(evd, Instant::from_nanos(now))),
                 Wait::TimedOut(2),
                 "TIMEOUT_EXPIRED, nmore is the length"
             );
-            ok!(b, evd_wait_begin(evd, now, 1000, 3));
-            assert!(matches!(ok!(b, evd_wait_poll(evd, now)), Wait::Pending(_)));
+            ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), 1000, 3));
+            assert!(matches!(ok!(b, evd_wait_poll(evd, Instant::from_nanos(now))), Wait::Pending(_)));
             b.a().evd_post_se(evd, 3).unwrap();
-            match ok!(b, evd_wait_poll(evd, now)) {
+            match ok!(b, evd_wait_poll(evd, Instant::from_nanos(now))) {
                 Wait::Ready(event, 2) => assert_eq!(event.data, EventData::Software { value: 1 }),
                 other => panic!("{other:?}"),
             }
-            ok!(b, evd_wait_begin(evd, now, TIMEOUT_INFINITE, 3));
+            ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 3));
             b.a().evd_free(evd).unwrap();
-            assert!(b.a().evd_wait_poll(evd, now).unwrap_err().is(Abort));
+            assert!(b.a().evd_wait_poll(evd, Instant::from_nanos(now)).unwrap_err().is(Abort));
             let (ia, evd) = b.a().ia_open("ib0", 8, None).unwrap();
-            ok!(b, evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1));
+            ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 1));
             b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
-            assert!(b.a().evd_wait_poll(evd, now).unwrap_err().is(Abort));
+            assert!(b.a().evd_wait_poll(evd, Instant::from_nanos(now)).unwrap_err().is(Abort));
         },
     ),
     refused("evd_dequeue", InvalidHandle, "no EVD", |b| {
@@ -317,7 +322,7 @@ pub const ROWS: &[Row] = &[
         let now = b.net.world.now();
         let mut calls = Vec::new();
         for evd in [software(b), b.here.recv] {
-            b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             calls.push(call!(evd_dequeue(evd)));
         }
         calls

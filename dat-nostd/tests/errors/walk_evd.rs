@@ -32,12 +32,12 @@ fn evd_in(b: &mut Bench, condition: EvdCondition) -> EvdHandle {
     match condition {
         EvdCondition::Open => a.evd_post_se(evd, 1).unwrap(),
         EvdCondition::Waited => {
-            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            a.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             a.evd_post_se(evd, 1).unwrap();
         }
         EvdCondition::Interrupted => {
             a.evd_post_se(evd, 1).unwrap();
-            a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            a.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             a.evd_set_unwaitable(evd).unwrap();
         }
         EvdCondition::Unwaitable => {
@@ -55,8 +55,8 @@ fn make(b: &mut Bench, evd: EvdHandle, call: &str) -> DatResult<()> {
     let a = b.a();
     match call {
         "dequeue" => a.evd_dequeue(evd).map(|_| ()),
-        "wait_begin" => a.evd_wait_begin(evd, now, 0, 1),
-        "wait_poll" => a.evd_wait_poll(evd, now).map(|_| ()),
+        "wait_begin" => a.evd_wait_begin(evd, Instant::from_nanos(now), 0, 1),
+        "wait_poll" => a.evd_wait_poll(evd, Instant::from_nanos(now)).map(|_| ()),
         "wait_end" => a.evd_wait_end(evd),
         "post_se" => a.evd_post_se(evd, 7),
         "query" => a.evd_query(evd).map(|_| ()),
@@ -149,7 +149,9 @@ fn an_overflow_is_told_and_final() {
             _ => assert_eq!(make(&mut b, evd, call), Ok(()), "{call}"),
         }
     }
-    assert!(b.a().evd_wait_begin(evd, now, 0, 1).unwrap_err().is(ReturnType::InvalidState));
+    assert!(
+        b.a().evd_wait_begin(evd, Instant::from_nanos(now), 0, 1).unwrap_err().is(ReturnType::InvalidState)
+    );
     // The EPs live on, and once they are gone so can the EVD be.
     for ep in eps.into_iter().chain([last]) {
         assert_eq!(b.a().ep_get_status(ep).unwrap().state, EpState::Disconnected);
@@ -190,11 +192,11 @@ fn what_triggers_the_cno() {
                 b.a().evd_disable(evd).unwrap();
             }
             // What moving the EVD may have triggered is taken first.
-            b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let _ = b.a().cno_wait_poll(cno, now);
+            b.a().cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+            let _ = b.a().cno_wait_poll(cno, Instant::from_nanos(now));
             b.a().evd_post_se(evd, 2).unwrap();
-            b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let fired = b.a().cno_wait_poll(cno, now);
+            b.a().cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+            let fired = b.a().cno_wait_poll(cno, Instant::from_nanos(now));
             let expected = enabled && condition != EvdCondition::Waited;
             match fired {
                 Ok(CnoWait::Triggered(Some(by))) => assert!(expected && by == evd, "{condition:?} {enabled}"),

@@ -4,7 +4,7 @@ use core::fmt::{self, Display, Write};
 use core::net::{IpAddr, Ipv4Addr};
 
 use apps::Status;
-use dat_nostd::{Adapter, AdapterConfig, AdapterStorage, IpConfig, OpenError};
+use dat_nostd::{Adapter, AdapterConfig, AdapterStorage, Instant, IpConfig, OpenError, Wake};
 use driver_mlx::{Error, Gid, MmioBar};
 use heapless::{String, Vec};
 use kernel::cmdline::{self, MAX_NEIGHBOURS};
@@ -189,7 +189,7 @@ fn life(
     let mut adapter =
         Adapter::open(hardware.platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
     for time in adapter.hca().steps() {
-        println!("@step name={} us={}", time.step.name(), time.took / 1000);
+        println!("@step name={} us={}", time.step.name(), time.took.as_micros());
     }
     println!("@step name=adapter_open us={}", (clock::now() - start) / 1000);
     let outcome = work(&mut adapter);
@@ -209,14 +209,14 @@ pub fn drive(
 ) -> Result<(), Failure> {
     loop {
         let now = clock::now();
-        let adapter_deadline = adapter.poll(now);
+        let wake = adapter.poll(Instant::from_nanos(now));
         let Status::Working(deadline) = step(adapter, now)? else { return Ok(()) };
         if let Some(cause) = adapter.hca().fatal() {
             return Err(Failure::DeviceLost(Error::Fatal(cause)));
         }
-        let deadline = adapter_deadline.map_or(deadline, |other| other.min(deadline));
-        if deadline > now && adapter.prepare_idle(clock::now()) {
-            interrupts::idle(deadline);
+        let wake = wake.earliest(Wake::At(Instant::from_nanos(deadline)));
+        if !wake.is_due(Instant::from_nanos(now)) && adapter.prepare_idle(Instant::from_nanos(clock::now())) {
+            interrupts::idle(wake.deadline(Instant::from_nanos(now)).unwrap_or(Instant::MAX).as_nanos());
         }
     }
 }

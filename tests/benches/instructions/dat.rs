@@ -7,6 +7,7 @@ use dat_nostd::{
     DtoOperation, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated,
     LmrTriplet, MemPriv, Platform, PspFlags, Qos, RmrTriplet,
 };
+use driver_mlx::Duration;
 use harness::dat::address;
 use harness::{World, WorldConfig};
 use hca_model::Profile;
@@ -84,11 +85,11 @@ pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
 pub fn step(adapters: &mut [BenchAdapter; 2]) {
     let now = adapters[0].platform().now();
     for adapter in adapters.iter_mut() {
-        adapter.poll(now);
+        let _ = adapter.poll(now);
         adapter.platform().ring();
     }
     adapters[0].platform().settle();
-    adapters[0].platform().idle(now + 100_000);
+    adapters[0].platform().idle(now + Duration::from_nanos(100_000));
 }
 
 fn wait(adapters: &mut [BenchAdapter; 2], side: usize, evd: EvdHandle) -> Event {

@@ -12,6 +12,7 @@ use dat_nostd::{
     DtoStatus, EpAttributes, EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError,
     Platform, PspFlags, Qos, RmrTriplet,
 };
+use driver_mlx::{Duration, Wake};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.
@@ -94,10 +95,10 @@ fn run() -> Result<(), String> {
 
 /// The loop of an appliance that waits for one thing: poll, look, idle until the next deadline or interrupt.
 fn wait(adapter: &mut Adapter<'_, Appliance>, evd: EvdHandle) -> Result<Event, String> {
-    let limit = adapter.platform().now() + 10_000_000_000;
+    let limit = adapter.platform().now() + Duration::from_secs(10);
     loop {
         let now = adapter.platform().now();
-        let deadline = adapter.poll(now).unwrap_or(limit).min(limit);
+        let wake = adapter.poll(now).earliest(Wake::At(limit));
         if let Ok(event) = adapter.evd_dequeue(evd) {
             return Ok(event);
         }
@@ -105,7 +106,7 @@ fn wait(adapter: &mut Adapter<'_, Appliance>, evd: EvdHandle) -> Result<Event, S
             return Err("nothing happened for ten seconds".into());
         }
         if adapter.prepare_idle(now) {
-            adapter.platform().idle(deadline);
+            adapter.platform().idle(wake.deadline(now).unwrap_or(limit));
         }
     }
 }

@@ -55,7 +55,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let mut tables = Tables::new();
     let mut sockets = RdsStorage::<2, 4, 256>::new();
     let (region, host) = board.memory().ok_or(Error::NoMemory)?;
-    let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now()));
+    let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now().as_nanos()));
     let mut adapter = Adapter::open(board, region, host, tables.parts(), &config).map_err(Error::Open)?;
     let mut rds = Rds::start(&mut adapter, sockets.parts(), RdsConfig::default())?;
     let socket = rds.bind(SocketAddr::new(ADDRESS.into(), RDS_PORT))?;
@@ -82,8 +82,8 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let mut datagram = [0; LEN];
     loop {
         let now = adapter.platform().now();
-        adapter.poll(now);
-        rds.poll(&mut adapter, now);
+        let _ = adapter.poll(now);
+        let _ = rds.poll(&mut adapter, now);
         match rds.recvmsg(&mut adapter, socket, &mut datagram) {
             Ok(message) => {
                 let bytes = datagram.get(..message.len).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! [`driver_mlx::Platform`] on the world: registers of a model HCA, the virtual clock, and idling that runs the world.
 
 use crate::world::World;
-use driver_mlx::{Bar, MapError, Platform};
+use driver_mlx::{Bar, Instant, MapError, Platform};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
 use std::cell::Cell;
@@ -93,12 +93,12 @@ impl Platform for ModelPlatform {
         Some(ModelBar { start: offset, len, ..self.bar })
     }
 
-    fn now(&self) -> u64 {
-        self.world.now()
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.world.now())
     }
 
-    fn idle(&self, deadline: u64) {
-        self.world.idle(deadline);
+    fn idle(&self, deadline: Instant) {
+        self.world.idle(deadline.as_nanos());
     }
 
     fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {

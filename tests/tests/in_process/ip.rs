@@ -4,7 +4,8 @@ use dat_nostd::{
     AdapterConfig, AdapterStorage, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle, EvdFlags,
     EventData, IpConfig, IpCounters, IpError, PspFlags, Qos,
 };
-use driver_mlx::DmaRegion;
+use driver_mlx::{DmaRegion, Instant};
+use harness::dat::due;
 use harness::dat::{HCA, ModelAdapter, address};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
@@ -56,7 +57,7 @@ impl Nodes {
         let now = self.world.now();
         let mut next = now + 10_000_000;
         for adapter in &mut self.adapters {
-            next = next.min(adapter.poll(now).unwrap_or(u64::MAX));
+            next = next.min(due(adapter.poll(Instant::from_nanos(now))).unwrap_or(u64::MAX));
         }
         self.world.idle(next.max(now + 1));
     }

@@ -3,7 +3,7 @@
 
 use dat_nostd::{
     CnoHandle, CnoWait, CompletionFlags, ConnectionEvent, DtoCompletion, DtoOperation, DtoStatus,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Platform, ReturnType, RmrTriplet,
+    EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Instant, Platform, ReturnType, RmrTriplet,
     TIMEOUT_INFINITE,
 };
 
@@ -39,8 +39,11 @@ impl Bell {
 
     /// Whether it has rung since it was last asked.
     fn rang<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
-        scene.adapter.cno_wait_begin(self.cno, scene.now, 0).in_call("cno_wait_begin")?;
-        match scene.adapter.cno_wait_poll(self.cno, scene.now) {
+        scene
+            .adapter
+            .cno_wait_begin(self.cno, Instant::from_nanos(scene.now), 0)
+            .in_call("cno_wait_begin")?;
+        match scene.adapter.cno_wait_poll(self.cno, Instant::from_nanos(scene.now)) {
             Ok(CnoWait::Triggered(by)) => {
                 scene.expect(by == Some(self.evd), "another EVD woke")?;
                 Ok(true)
@@ -54,10 +57,17 @@ impl Bell {
     /// Waits for it; whether it has rung.
     fn rings<P: Platform>(&mut self, scene: &mut Scene<'_, '_, P>) -> Result<bool, DemoError> {
         if !self.waits {
-            scene.adapter.cno_wait_begin(self.cno, scene.now, TIMEOUT_INFINITE).in_call("cno_wait_begin")?;
+            scene
+                .adapter
+                .cno_wait_begin(self.cno, Instant::from_nanos(scene.now), TIMEOUT_INFINITE)
+                .in_call("cno_wait_begin")?;
             self.waits = true;
         }
-        match scene.adapter.cno_wait_poll(self.cno, scene.now).in_call("cno_wait_poll")? {
+        match scene
+            .adapter
+            .cno_wait_poll(self.cno, Instant::from_nanos(scene.now))
+            .in_call("cno_wait_poll")?
+        {
             CnoWait::Triggered(by) => {
                 self.waits = false;
                 scene.expect(by == Some(self.evd), "another EVD woke")?;

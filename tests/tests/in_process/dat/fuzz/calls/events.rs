@@ -102,7 +102,12 @@ impl Caller {
                 ];
                 let besides: &[ReturnType] =
                     if node.counters().overflows > 0 { &[InvalidState] } else { &[] };
-                let answer = node.evd_wait_begin(evd, now, random.below(3_000_000) as u32, threshold);
+                let answer = node.evd_wait_begin(
+                    evd,
+                    Instant::from_nanos(now),
+                    random.below(3_000_000) as u32,
+                    threshold,
+                );
                 if self.judge("evd_wait_begin", &answer, &violated, besides) {
                     self.model.evds.get_mut(&evd).expect("judged").waited = true;
                 }
@@ -111,7 +116,7 @@ impl Caller {
                 // Only what is known not to have been an EVD under a wait: that one would be ABORT.
                 let Some(known) = self.model.evds.get(&evd) else { return };
                 let (waited, waitable) = (known.waited, known.waitable);
-                let answer = node.evd_wait_poll(evd, now);
+                let answer = node.evd_wait_poll(evd, Instant::from_nanos(now));
                 if self.judge(
                     "evd_wait_poll",
                     &answer,
@@ -164,13 +169,14 @@ impl Caller {
         let waited = known == Some(true);
         match random.below(3) {
             0 => {
-                let answer = node.cno_wait_begin(cno, now, random.below(1_000_000) as u32);
+                let answer =
+                    node.cno_wait_begin(cno, Instant::from_nanos(now), random.below(1_000_000) as u32);
                 if self.judge("cno_wait_begin", &answer, &[none, unless(!waited, InvalidState)], &[]) {
                     self.model.cnos.get_mut(&cno).expect("judged").1 = true;
                 }
             }
             1 if known.is_some() => {
-                let answer = node.cno_wait_poll(cno, now);
+                let answer = node.cno_wait_poll(cno, Instant::from_nanos(now));
                 self.judge("cno_wait_poll", &answer, &[unless(waited, InvalidState)], &[QueueEmpty]);
                 if !matches!(answer, Ok(CnoWait::Pending(_))) {
                     self.model.cnos.get_mut(&cno).expect("known").1 = false;
