@@ -106,7 +106,9 @@ pub use base::ret::*;
 pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
-pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Platform};
+pub use driver_mlx::{
+    Bar, DmaBuffer, DmaRegion, DmaSlice, Duration, Gid, HostRegion, Instant, Platform, Wake,
+};
 pub use ep::straight::ReceivedDto;
 pub use evd::delivery::Ready;
 pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};

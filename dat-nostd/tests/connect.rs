@@ -275,7 +275,7 @@ fn data_that_overtakes_the_confirmation_establishes() {
         // The passive side's software stands still, so neither RTU nor event is looked at; only its HCA works.
         let event = net.until("ESTABLISHED", |net| {
             let now = net.world.now();
-            net.nodes[0].poll(now);
+            let _ = net.nodes[0].poll(Instant::from_nanos(now));
             net.world.idle(now + 100_000);
             net.nodes[0].evd_dequeue(active.connect).ok()
         });

@@ -26,7 +26,7 @@ fn adapters_with_default_configuration_have_handles_of_their_own() {
         let (platform, region) = world.attach(hca_model::Profile::node(node), 8 << 20);
         let storage = Box::leak(Box::new(common::Storage::new()));
         let config = AdapterConfig::new(names[usize::from(node)], address(usize::from(node)), &[], 1);
-        let config = AdapterConfig { activation_timeout: 0, ip: None, ..config };
+        let config = AdapterConfig { activation_timeout: Duration::from_nanos(0), ip: None, ..config };
         Adapter::open(platform, region, harness::host_region(), storage.parts(), &config).unwrap()
     });
     for (node, name) in nodes.iter_mut().zip(names) {
@@ -101,7 +101,7 @@ fn stale_foreign_and_wrong_handles() {
     {
         is(adapter.evd_query(evd), InvalidHandle);
         is(adapter.evd_dequeue(evd), InvalidHandle);
-        is(adapter.evd_wait_begin(evd, 0, 1, 1), InvalidHandle);
+        is(adapter.evd_wait_begin(evd, Instant::from_nanos(0), 1, 1), InvalidHandle);
         is(adapter.evd_enable(evd), InvalidHandle);
         is(adapter.evd_disable(evd), InvalidHandle);
         is(adapter.evd_set_unwaitable(evd), InvalidHandle);
@@ -111,9 +111,10 @@ fn stale_foreign_and_wrong_handles() {
         is(adapter.psp_create(here.ia, 7, evd, PspFlags::Consumer), InvalidHandle);
         is(adapter.ep_create(here.ia, Some(here.pz), Some(evd), None, None, None), InvalidHandle);
     }
-    let mut foreign = net.nodes[1].evd_wait_begin(there.recv, 0, TIMEOUT_INFINITE, 1).unwrap();
+    let mut foreign =
+        net.nodes[1].evd_wait_begin(there.recv, Instant::from_nanos(0), TIMEOUT_INFINITE, 1).unwrap();
     let adapter = &mut net.nodes[0];
-    is(adapter.evd_wait_poll(&mut foreign, 0), InvalidHandle);
+    is(adapter.evd_wait_poll(&mut foreign, Instant::from_nanos(0)), InvalidHandle);
     is(adapter.evd_wait_end(foreign), InvalidHandle);
     for ia in [there.ia, IaHandle::from_bits(here.pz.bits())] {
         is(adapter.ia_query(ia), InvalidHandle);

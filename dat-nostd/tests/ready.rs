@@ -77,7 +77,7 @@ fn an_agent_posts_in_its_upcall() {
             net.nodes[0].ep_post_send(active.ep, &out, number as u64, CompletionFlags::SUPPRESS).unwrap();
         }
         net.pass(1_000_000);
-        assert!(!net.nodes[1].prepare_idle(net.world.now()), "somebody is to be called");
+        assert!(!net.nodes[1].prepare_idle(Instant::from_nanos(net.world.now())), "somebody is to be called");
         net.nodes[1].deliver_upcalls();
         for number in [number, number + 1] {
             assert_eq!(net.dto(0, active.recv).user_cookie, number as u64);
@@ -138,43 +138,46 @@ fn a_dropped_waiter_frees_its_evd() {
     let adapter = &mut net.nodes[0];
     let cno = adapter.cno_create(side.ia, None).unwrap();
     let evd = adapter.evd_create(side.ia, 8, Some(cno), EvdFlags::SOFTWARE).unwrap();
-    let waiter = adapter.evd_wait_begin(evd, 0, TIMEOUT_INFINITE, 2).unwrap();
+    let waiter = adapter.evd_wait_begin(evd, Instant::from_nanos(0), TIMEOUT_INFINITE, 2).unwrap();
     adapter.evd_post_se(evd, 1).unwrap();
     is(adapter.evd_dequeue(evd), ReturnType::InvalidState);
-    is(adapter.evd_wait_begin(evd, 0, 0, 1), ReturnType::InvalidState);
+    is(adapter.evd_wait_begin(evd, Instant::from_nanos(0), 0, 1), ReturnType::InvalidState);
     drop(waiter);
     assert_eq!(adapter.evd_dequeue(evd).unwrap().data, EventData::Software { value: 1 });
     // The EVD triggers its CNO again.
-    let mut watching = adapter.cno_wait_begin(cno, 0, 0).unwrap();
-    is(adapter.cno_wait_poll(&mut watching, 0), ReturnType::QueueEmpty);
-    drop(adapter.evd_wait_begin(evd, 0, TIMEOUT_INFINITE, 2).unwrap());
+    let mut watching = adapter.cno_wait_begin(cno, Instant::from_nanos(0), 0).unwrap();
+    is(adapter.cno_wait_poll(&mut watching, Instant::from_nanos(0)), ReturnType::QueueEmpty);
+    drop(adapter.evd_wait_begin(evd, Instant::from_nanos(0), TIMEOUT_INFINITE, 2).unwrap());
     adapter.evd_post_se(evd, 2).unwrap();
-    let mut watching = adapter.cno_wait_begin(cno, 0, 0).unwrap();
-    assert_eq!(adapter.cno_wait_poll(&mut watching, 0), Ok(CnoWait::Triggered(Some(evd))));
+    let mut watching = adapter.cno_wait_begin(cno, Instant::from_nanos(0), 0).unwrap();
+    assert_eq!(
+        adapter.cno_wait_poll(&mut watching, Instant::from_nanos(0)),
+        Ok(CnoWait::Triggered(Some(evd)))
+    );
     // A wait that has ended leaves a later one alone.
-    let mut first = adapter.evd_wait_begin(evd, 0, 0, 8).unwrap();
-    assert_eq!(adapter.evd_wait_poll(&mut first, 0), Ok(Wait::TimedOut(1)));
-    let mut second = adapter.evd_wait_begin(evd, 0, TIMEOUT_INFINITE, 2).unwrap();
-    is(adapter.evd_wait_poll(&mut first, 0), ReturnType::InvalidState);
+    let mut first = adapter.evd_wait_begin(evd, Instant::from_nanos(0), 0, 8).unwrap();
+    assert_eq!(adapter.evd_wait_poll(&mut first, Instant::from_nanos(0)), Ok(Wait::TimedOut(1)));
+    let mut second = adapter.evd_wait_begin(evd, Instant::from_nanos(0), TIMEOUT_INFINITE, 2).unwrap();
+    is(adapter.evd_wait_poll(&mut first, Instant::from_nanos(0)), ReturnType::InvalidState);
     drop(first);
-    assert_eq!(adapter.evd_wait_poll(&mut second, 0), Ok(Wait::Pending(u64::MAX)));
+    assert_eq!(adapter.evd_wait_poll(&mut second, Instant::from_nanos(0)), Ok(Wait::Pending(Wake::Idle)));
     is(adapter.evd_dequeue(evd), ReturnType::InvalidState);
     // So does one on an EVD that had the slot before.
     adapter.evd_free(evd).unwrap();
     let mut later = Vec::new();
     for _ in 0..80 {
         let evd = adapter.evd_create(side.ia, 8, None, EvdFlags::SOFTWARE).unwrap();
-        later.push(adapter.evd_wait_begin(evd, 0, TIMEOUT_INFINITE, 1).unwrap());
+        later.push(adapter.evd_wait_begin(evd, Instant::from_nanos(0), TIMEOUT_INFINITE, 1).unwrap());
         if later.len() < 70 {
             adapter.evd_free(evd).unwrap();
         }
     }
     drop(second);
     for waiter in later.iter_mut().skip(70) {
-        assert_eq!(adapter.evd_wait_poll(waiter, 0), Ok(Wait::Pending(u64::MAX)));
+        assert_eq!(adapter.evd_wait_poll(waiter, Instant::from_nanos(0)), Ok(Wait::Pending(Wake::Idle)));
     }
     for waiter in &mut later[..69] {
-        is(adapter.evd_wait_poll(waiter, 0), ReturnType::Abort);
+        is(adapter.evd_wait_poll(waiter, Instant::from_nanos(0)), ReturnType::Abort);
     }
 }
 
@@ -195,7 +198,8 @@ fn a_simple_program_waits() {
         );
     }
     // It does not end another's wait, and agents are called meanwhile.
-    let waiter = net.nodes[1].evd_wait_begin(passive.recv, 0, TIMEOUT_INFINITE, 1).unwrap();
+    let waiter =
+        net.nodes[1].evd_wait_begin(passive.recv, Instant::from_nanos(0), TIMEOUT_INFINITE, 1).unwrap();
     is(net.nodes[1].wait(passive.recv, Duration::MAX), ReturnType::InvalidState);
     net.nodes[1].evd_wait_end(waiter).unwrap();
     let agent = ProxyAgent { function: ring, instance_data: passive.connect.bits() };
@@ -238,36 +242,43 @@ fn what_became_ready_is_a_queue() {
     assert_eq!(ready(node), []);
     // Time-outs, of each kind once, when their time has come.
     let mut waits = [
-        node.evd_wait_begin(evds[0], now, 1000, 3).unwrap(),
-        node.evd_wait_begin(evds[1], now, 3000, 1).unwrap(),
+        node.evd_wait_begin(evds[0], Instant::from_nanos(now), 1000, 3).unwrap(),
+        node.evd_wait_begin(evds[1], Instant::from_nanos(now), 3000, 1).unwrap(),
     ];
-    let mut watching = node.cno_wait_begin(cno, now, 0).unwrap();
-    assert_eq!(node.cno_wait_poll(&mut watching, now), Ok(CnoWait::Triggered(Some(evds[2]))));
-    let mut watching = [2000, 4000].map(|timeout| node.cno_wait_begin(cno, now, timeout).unwrap());
+    let mut watching = node.cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+    assert_eq!(
+        node.cno_wait_poll(&mut watching, Instant::from_nanos(now)),
+        Ok(CnoWait::Triggered(Some(evds[2])))
+    );
+    let mut watching =
+        [2000, 4000].map(|timeout| node.cno_wait_begin(cno, Instant::from_nanos(now), timeout).unwrap());
     for (at, deadline, expected) in [
         (999_999, 1_000_000, vec![]),
         (1_000_000, 2_000_000, vec![Ready::Evd(evds[0])]),
         (1_000_001, 2_000_000, vec![]),
     ] {
-        let next = node.poll(now + at).unwrap();
-        assert!(next <= now + deadline);
+        let wake = node.poll(Instant::from_nanos(now + at));
+        assert!(wake.is_due(Instant::from_nanos(now + deadline)), "{wake:?}");
         assert_eq!(ready(node), expected, "after {at} ns");
     }
-    assert_eq!(node.evd_wait_poll(&mut waits[0], now + 1_000_001), Ok(Wait::TimedOut(2)));
-    node.poll(now + 2_000_000);
+    assert_eq!(
+        node.evd_wait_poll(&mut waits[0], Instant::from_nanos(now + 1_000_001)),
+        Ok(Wait::TimedOut(2))
+    );
+    let _ = node.poll(Instant::from_nanos(now + 2_000_000));
     assert_eq!(ready(node), [Ready::Cno(cno)]);
-    is(node.cno_wait_poll(&mut watching[0], now + 2_000_000), ReturnType::QueueEmpty);
-    let pending = Ok(CnoWait::Pending(now + 4_000_000));
-    assert_eq!(node.cno_wait_poll(&mut watching[1], now + 2_000_000), pending);
-    node.poll(now + 4_000_000);
+    is(node.cno_wait_poll(&mut watching[0], Instant::from_nanos(now + 2_000_000)), ReturnType::QueueEmpty);
+    let pending = Ok(CnoWait::Pending(Wake::At(Instant::from_nanos(now + 4_000_000))));
+    assert_eq!(node.cno_wait_poll(&mut watching[1], Instant::from_nanos(now + 2_000_000)), pending);
+    let _ = node.poll(Instant::from_nanos(now + 4_000_000));
     assert_eq!(ready(node), [Ready::Evd(evds[1]), Ready::Cno(cno)]);
     // An interrupted wait is over; a dropped one is nobody's.
-    let wait = node.evd_wait_begin(evds[0], now, TIMEOUT_INFINITE, 2).unwrap();
+    let wait = node.evd_wait_begin(evds[0], Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
     node.evd_set_unwaitable(evds[0]).unwrap();
     assert_eq!(ready(node), [Ready::Evd(evds[0])]);
     drop(wait);
-    drop(node.evd_wait_begin(evds[2], now, 5000, 8).unwrap());
-    node.poll(now + 6_000_000);
+    drop(node.evd_wait_begin(evds[2], Instant::from_nanos(now), 5000, 8).unwrap());
+    let _ = node.poll(Instant::from_nanos(now + 6_000_000));
     assert_eq!(ready(node), []);
     // Completions, without a look at any other EVD.
     net.nodes[1].ep_post_recv(passive.ep, &[passive.segment(0, 64)], 1, NONE).unwrap();
@@ -278,7 +289,10 @@ fn what_became_ready_is_a_queue() {
     // With the last EVD the CNO's waiters go.
     net.nodes[1].evd_free(evds[2]).unwrap();
     assert_eq!(ready(&mut net.nodes[1]), [Ready::Cno(cno)]);
-    assert_eq!(net.nodes[1].cno_wait_poll(&mut watching[1], now), Ok(CnoWait::Triggered(None)));
+    assert_eq!(
+        net.nodes[1].cno_wait_poll(&mut watching[1], Instant::from_nanos(now)),
+        Ok(CnoWait::Triggered(None))
+    );
 }
 
 /// Requests that nobody answers, as many as an adapter takes and one more.
@@ -405,7 +419,7 @@ fn visits(world: &World, adapter: &mut Adapter<'static, ModelPlatform>, polls: u
     let before = adapter.visits();
     for _ in 0..polls {
         let now = world.now();
-        adapter.poll(now);
+        let _ = adapter.poll(Instant::from_nanos(now));
         world.idle(now + 1000);
     }
     adapter.visits() - before
@@ -430,10 +444,10 @@ fn poll_among_many() {
         adapter
             .ep_connect(eps[count / 2], &to, 7, TIMEOUT_INFINITE, b"", Qos::BestEffort, ConnectFlags::Default)
             .unwrap();
-        let mut wait = adapter.evd_wait_begin(evds[1], now, 1, 1).unwrap();
+        let mut wait = adapter.evd_wait_begin(evds[1], Instant::from_nanos(now), 1, 1).unwrap();
         let active = visits(&world, &mut adapter, 1000);
         assert!(active > 0);
-        assert_eq!(adapter.evd_wait_poll(&mut wait, world.now()), Ok(Wait::TimedOut(0)));
+        assert_eq!(adapter.evd_wait_poll(&mut wait, Instant::from_nanos(world.now())), Ok(Wait::TimedOut(0)));
         adapter.ep_disconnect(eps[count / 2], CloseFlags::Abrupt).unwrap();
         assert!(matches!(adapter.evd_dequeue(evds[count / 2]).unwrap().data, EventData::Connection { .. }));
         visits(&world, &mut adapter, 200);

@@ -5,6 +5,7 @@
 use crate::barrier;
 use crate::dma::{DmaMemory, OutOfBounds};
 use crate::platform::Bar;
+use crate::types::Instant;
 use mlx5_prm::cmd::{self, BLOCK_ALIGN, BLOCK_DATA_LEN, INLINE_LEN, cmd_if_box, cmd_queue_entry};
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
@@ -73,7 +74,7 @@ pub(crate) struct Answer {
     pub(crate) delivery: DeliveryStatus,
     pub(crate) status: CmdStatus,
     pub(crate) syndrome: u32,
-    pub(crate) issued: u64,
+    pub(crate) issued: Instant,
     /// Mailbox memory that the caller lent for a long input.
     pub(crate) lent: Option<DmaMemory>,
 }
@@ -93,7 +94,7 @@ struct Slot {
     opcode: Opcode,
     op_mod: u16,
     out_len: usize,
-    issued: u64,
+    issued: Instant,
     lent: Option<DmaMemory>,
 }
 
@@ -140,7 +141,7 @@ impl CommandQueue {
             opcode: Opcode(0),
             op_mod: 0,
             out_len: 0,
-            issued: 0,
+            issued: Instant::ORIGIN,
             lent: None,
         };
         let count = (1usize << log_size).min(MAX_SLOTS);
@@ -176,7 +177,7 @@ impl CommandQueue {
         &mut self,
         bar: B,
         request: &Request<'_>,
-        now: u64,
+        now: Instant,
     ) -> Result<Ticket, IssueError> {
         let Request { input, out_len, lent, pages, .. } = *request;
         let range = if pages { self.count - 1..self.count } else { 0..self.count - 1 };
@@ -234,7 +235,7 @@ impl CommandQueue {
     }
 
     /// When the command was issued and which it is; `None` for a ticket without a command in flight.
-    pub(crate) fn issued(&self, ticket: Ticket) -> Option<(u64, Opcode)> {
+    pub(crate) fn issued(&self, ticket: Ticket) -> Option<(Instant, Opcode)> {
         self.busy(ticket).map(|slot| (slot.issued, slot.opcode))
     }
 
@@ -388,7 +389,7 @@ mod tests {
         let rung = Cell::new(0);
         let mut input = [0; 16];
         input[..2].copy_from_slice(&0x104u16.to_be_bytes());
-        queue.issue(Doorbell(&rung), &plain(&input), 5).expect("a slot");
+        queue.issue(Doorbell(&rung), &plain(&input), Instant::from_nanos(5)).expect("a slot");
         // The entry a ConnectX-4 got from Linux (publicly posted dump).
         let golden: [u32; 16] =
             [0x0700_0000, 0x10, 0, 0, 0x0104_0000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0x01fd_0001];
@@ -412,7 +413,7 @@ mod tests {
         let entry = |i: usize| 0xabcd_0000_0000 + i as u64;
         let tail = Tail { count, entry: &entry };
         let request = Request { input: &input, tail, out_len: 1100, lent: Some(lent), pages: false };
-        let ticket = queue.issue(Doorbell(&rung), &request, 0).expect("a slot");
+        let ticket = queue.issue(Doorbell(&rung), &request, Instant::ORIGIN).expect("a slot");
         assert_eq!(all.load_be32(4), Ok(272 + 1600));
         assert_eq!(all.load_be64(8), Ok(lent.device_address()));
         assert_eq!(all.load_be32(0x38), Ok(1100));
@@ -468,19 +469,19 @@ mod tests {
         let rung = Cell::new(0);
         let bar = Doorbell(&rung);
         let input = [0; 16];
-        let first = queue.issue(bar, &plain(&input), 0).expect("a slot");
-        assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
-        queue.issue(bar, &Request { pages: true, ..plain(&input) }, 0).expect("the kept slot");
+        let first = queue.issue(bar, &plain(&input), Instant::ORIGIN).expect("a slot");
+        assert_eq!(queue.issue(bar, &plain(&input), Instant::ORIGIN), Err(IssueError::NoSlot));
+        queue.issue(bar, &Request { pages: true, ..plain(&input) }, Instant::ORIGIN).expect("the kept slot");
         assert_eq!(rung.get(), 2);
         assert!(!queue.all_lost());
         queue.lose(first);
         assert!(queue.has_lost() && queue.all_lost());
         assert_eq!((queue.issued(first), queue.reclaim()), (None, None));
-        assert_eq!(queue.issue(bar, &plain(&input), 0), Err(IssueError::NoSlot));
+        assert_eq!(queue.issue(bar, &plain(&input), Instant::ORIGIN), Err(IssueError::NoSlot));
         all.store_be32(0x3c, 0x01fd_0000).expect("inside");
         assert_eq!((queue.reclaim(), queue.reclaim()), (Some(None), None));
         assert!(!queue.has_lost());
-        let second = queue.issue(bar, &plain(&input), 0).expect("the slot is back");
+        let second = queue.issue(bar, &plain(&input), Instant::ORIGIN).expect("the slot is back");
         assert_ne!(second, first);
         assert_eq!(queue.issued(first), None, "the old ticket stays void");
     }
@@ -491,7 +492,7 @@ mod tests {
         let rung = Cell::new(0);
         let tail = Tail { count: 1000, entry: &|_| 0 };
         assert_eq!(
-            queue.issue(Doorbell(&rung), &Request { tail, ..plain(&[0; 16]) }, 0),
+            queue.issue(Doorbell(&rung), &Request { tail, ..plain(&[0; 16]) }, Instant::ORIGIN),
             Err(IssueError::TooLong)
         );
         assert_eq!(rung.get(), 0);

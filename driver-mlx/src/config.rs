@@ -1,7 +1,7 @@
 //! What the embedder chooses at bring-up and at the creation of objects.
 
 use crate::hca::ReservedLKey;
-use crate::types::{CounterSet, CqNumber, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
+use crate::types::{CounterSet, CqNumber, Duration, Path, Pd, Psn, QKey, QpNumber, SrqNumber};
 use bitflags::bitflags;
 
 /// Choices at bring-up. [`Config::DEFAULT`] suits a small node.
@@ -20,14 +20,14 @@ pub struct Config {
     pub log_max_qp: u8,
     /// Pages of 4 KiB that must stay free for the owner's use after firmware took its own, else bring-up is refused.
     pub reserved_pages: u32,
-    /// How long a firmware command may take, in nanoseconds.
-    pub command_timeout: u64,
-    /// How long firmware may take to start after a reset, in nanoseconds.
-    pub initializing_timeout: u64,
-    /// How long giving back pages may go without progress, in nanoseconds.
-    pub reclaim_timeout: u64,
-    /// Distance of health polls, in nanoseconds.
-    pub health_interval: u64,
+    /// How long a firmware command may take.
+    pub command_timeout: Duration,
+    /// How long firmware may take to start after a reset.
+    pub initializing_timeout: Duration,
+    /// How long giving back pages may go without progress.
+    pub reclaim_timeout: Duration,
+    /// Distance of health polls.
+    pub health_interval: Duration,
     /// Whether this function owns port settings (a physical function does, a virtual one does not).
     pub physical_function: bool,
 }
@@ -44,10 +44,10 @@ impl Config {
         log_eq_size: 9,
         log_max_qp: 14,
         reserved_pages: 0,
-        command_timeout: 60_000_000_000,
-        initializing_timeout: 120_000_000_000,
-        reclaim_timeout: 5_000_000_000,
-        health_interval: 2_000_000_000,
+        command_timeout: Duration::from_secs(60),
+        initializing_timeout: Duration::from_secs(120),
+        reclaim_timeout: Duration::from_secs(5),
+        health_interval: Duration::from_secs(2),
         physical_function: true,
     };
 }

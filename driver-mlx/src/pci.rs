@@ -3,6 +3,7 @@
 //! For embedders that have a bare configuration space and nothing else; over [`pci_types::ConfigRegionAccess`]. The walks here
 //! are bounded and no register value makes them panic, which the helpers of `pci_types` do not promise.
 
+use crate::types::Duration;
 use core::fmt;
 use pci_types::{CommandRegister, ConfigRegionAccess, PciAddress, PciHeader};
 
@@ -149,8 +150,8 @@ const TRANSACTIONS_PENDING: u32 = 1 << 21;
 const DEVICE_STATUS: u32 = 0xffff_0000;
 /// A list of capabilities cannot be longer than the space for it.
 const MOST_CAPABILITIES: usize = 48;
-/// The time a function has for its reset (PCI Express base specification, 6.6.2), in nanoseconds.
-const RESET_TIME: u64 = 100_000_000;
+/// The time a function has for its reset (PCI Express base specification, 6.6.2).
+const RESET_TIME: Duration = Duration::from_millis(100);
 
 /// Where BAR0 is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -256,11 +257,11 @@ impl<A: ConfigRegionAccess> Function<A> {
     }
 
     /// Resets the function and gives it its BARs back; [`Function::enable`] is next, then a wait for firmware, which
-    /// [`Hca::bring_up`](crate::Hca::bring_up) does. One reset is enough, more are harmful. `wait` waits so many nanoseconds.
+    /// [`Hca::bring_up`](crate::Hca::bring_up) does. One reset is enough, more are harmful. `wait` waits for so long.
     ///
     /// # Errors
     /// [`PciError`].
-    pub fn reset(&self, mut wait: impl FnMut(u64)) -> Result<(), PciError> {
+    pub fn reset(&self, mut wait: impl FnMut(Duration)) -> Result<(), PciError> {
         let express = self.capability(capability::EXPRESS).ok_or(PciError::NotExpress)?;
         if self.read(express + DEVICE_CAPABILITIES) & RESET_CAPABLE == 0 {
             return Err(PciError::NoReset);
@@ -376,11 +377,11 @@ mod tests {
     #[test]
     fn reset_keeps_the_bar_and_clears_bus_mastering() {
         let space = space();
-        let mut waited = 0;
+        let mut waited = Duration::ZERO;
         function(&space).enable();
         assert_eq!(space.words.borrow()[1] & 0x406, 0x406);
-        assert_eq!(function(&space).reset(|ns| waited += ns), Ok(()));
-        assert!(waited >= 100_000_000);
+        assert_eq!(function(&space).reset(|time| waited += time), Ok(()));
+        assert!(waited >= Duration::from_millis(100));
         assert_eq!(space.words.borrow()[1] & 4, 0);
         assert_eq!((space.words.borrow()[4], space.words.borrow()[5]), (0xf000_000c, 0x12));
         space.words.borrow_mut()[17] = 0;

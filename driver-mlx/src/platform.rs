@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::types::Instant;
+
 /// A handle to (a view of) BAR0.
 ///
 /// `offset` counts bytes from the start of BAR0 and is aligned to the width of the access. Values are host-order numbers as
@@ -66,12 +68,12 @@ pub trait Platform {
     /// that holds BlueFlame registers, and for no other page, because registers must not be written combined. `None`: doorbells only.
     fn uar_write_combining(&self, offset: usize, len: usize) -> Option<Self::Bar>;
 
-    /// Monotonic time in nanoseconds from an arbitrary origin.
-    fn now(&self) -> u64;
+    /// The monotonic clock.
+    fn now(&self) -> Instant;
 
-    /// Waits for an interrupt or until `deadline` (nanoseconds of [`Platform::now`]), and may return early. Every wait of the
+    /// Waits for an interrupt or until `deadline` of [`Platform::now`], and may return early. Every wait of the
     /// driver goes through here, those for firmware commands included.
-    fn idle(&self, deadline: u64);
+    fn idle(&self, deadline: Instant);
 
     /// Makes `len` bytes at virtual address `va`, which are not of the [`DmaRegion`](crate::DmaRegion), visible to the device and gives
     /// their device address, which agrees with `va` modulo 4096. The same memory may be mapped more than once.

@@ -2,6 +2,7 @@
 
 use crate::event::AsyncEvent;
 use crate::trace::{TraceEntry, TraceKind};
+use crate::types::Instant;
 
 /// Entries of the trace ring.
 pub const TRACE_ENTRIES: usize = 64;
@@ -37,7 +38,7 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
         Self {
             map: [[0; 2]; BLOCKS],
             users: [0; BLOCKS],
-            trace: [TraceEntry { time: 0, kind: TraceKind::Empty }; TRACE_ENTRIES],
+            trace: [TraceEntry { time: Instant::ORIGIN, kind: TraceKind::Empty }; TRACE_ENTRIES],
             events: [AsyncEvent::None; EVENT_ENTRIES],
         }
     }

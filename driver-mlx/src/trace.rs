@@ -2,6 +2,7 @@
 
 use crate::error::{FatalCause, Step};
 use crate::log::log;
+use crate::types::{Duration, Instant};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
@@ -29,16 +30,16 @@ pub enum TraceKind {
         status: CmdStatus,
         /// Firmware's reason.
         syndrome: u32,
-        /// From issue to answer, in nanoseconds.
-        took: u64,
+        /// From issue to answer.
+        took: Duration,
     },
-    /// A command was given up after this many nanoseconds.
+    /// A command was given up.
     CommandTimeout {
         /// Which.
         #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
         opcode: Opcode,
         /// How long was waited.
-        took: u64,
+        took: Duration,
     },
     /// An asynchronous event.
     Event {
@@ -64,7 +65,13 @@ impl TraceKind {
             Self::Command { opcode, op_mod, delivery, status, syndrome, took } => {
                 let (opcode, delivery, status) = (Shown(opcode), Shown(delivery), Shown(status));
                 if delivery.0 == DeliveryStatus::OK && status.0 == CmdStatus::OK {
-                    log!(debug, "hca: {} op_mod {=u16} answered after {=u64} ns", opcode, op_mod, took);
+                    log!(
+                        debug,
+                        "hca: {} op_mod {=u16} answered after {=u64} ns",
+                        opcode,
+                        op_mod,
+                        nanos(took)
+                    );
                 } else {
                     log!(
                         warn,
@@ -78,7 +85,7 @@ impl TraceKind {
                 }
             }
             Self::CommandTimeout { opcode, took } => {
-                log!(error, "hca: {} not answered in {=u64} ns", Shown(opcode), took);
+                log!(error, "hca: {} not answered in {=u64} ns", Shown(opcode), nanos(took));
             }
             Self::Event { event, sub_type } => {
                 log!(info, "hca: event {}, sub-type {=u8}", Shown(event), sub_type);
@@ -88,6 +95,11 @@ impl TraceKind {
             Self::Health(cause) => log!(error, "hca: {}", cause),
         }
     }
+}
+
+/// Nanoseconds of a command's time, which are below 2^64 as the clock's are.
+fn nanos(took: Duration) -> u64 {
+    took.as_nanos() as u64
 }
 
 /// A value of the PRM in the log, by its name.
@@ -104,8 +116,8 @@ impl<T: core::fmt::Debug> defmt::Format for Shown<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct TraceEntry {
-    /// When, in nanoseconds of the platform's clock.
-    pub time: u64,
+    /// When.
+    pub time: Instant,
     /// What.
     pub kind: TraceKind,
 }
@@ -123,7 +135,7 @@ impl<'s> Trace<'s> {
     }
 
     /// Everything that the trace takes also goes to the log: one place, so that the two never disagree.
-    pub(crate) fn push(&mut self, time: u64, kind: TraceKind) {
+    pub(crate) fn push(&mut self, time: Instant, kind: TraceKind) {
         kind.log();
         if let Some(slot) = self.written.checked_rem(self.entries.len()).and_then(|i| self.entries.get_mut(i))
         {
@@ -185,8 +197,8 @@ mod tests {
         let mut trace = Trace::new(&mut slots);
         assert_eq!(trace.iter().count(), 0);
         for n in 1..=5 {
-            trace.push(n, TraceKind::Pages(n as i32));
+            trace.push(Instant::from_nanos(n), TraceKind::Pages(n as i32));
         }
-        assert!(trace.iter().map(|e| e.time).eq([3, 4, 5]));
+        assert!(trace.iter().map(|e| e.time.as_nanos()).eq([3, 4, 5]));
     }
 }

@@ -4,8 +4,8 @@ mod common;
 
 use common::node::{ALL, Node, connect_one, connected, filled, id, path, sound, world};
 use driver_mlx::{
-    Access, AddressVector, Base, CompletionKind, CqConfig, Error, Mtu, Pd, PostError, Psn, QKey, QpConfig,
-    QpNumber, QpState, RKey, RtrParams, SendFlags, SendOp, Service, Sge,
+    Access, AddressVector, Base, CompletionKind, CqConfig, Error, Instant, Mtu, Pd, PostError, Psn, QKey,
+    QpConfig, QpNumber, QpState, RKey, RtrParams, SendFlags, SendOp, Service, Sge,
 };
 use hca_model::fabric::{FabricConfig, Faults};
 use mlx5_prm::status::CqeSyndrome;
@@ -185,7 +185,7 @@ fn remote_access_errors_are_named_and_flush_the_rest() {
     assert_eq!(flushed, [(false, Some(90)), (true, Some(2))]);
     assert_eq!(a.hca.query_qp_state(&a.qp), Ok(QpState::Error));
     assert_eq!(b.hca.query_qp_state(&b.qp), Ok(QpState::Error));
-    b.hca.poll(world.now());
+    let _ = b.hca.poll(Instant::from_nanos(world.now()));
     let event = std::iter::from_fn(|| b.hca.next_event())
         .find(|e| matches!(e, driver_mlx::AsyncEvent::Qp { qpn, .. } if *qpn == b.qp.number()));
     assert!(event.is_some(), "the responder hears of it by event");
@@ -324,7 +324,7 @@ fn completion_events_come_once_per_arming() {
     send(&mut a, &mut b, SendFlags::SIGNALED);
     assert_eq!(names(&mut b), [], "not armed");
     // What else happened (communication established) shares the vector.
-    b.hca.poll(world.now());
+    let _ = b.hca.poll(Instant::from_nanos(world.now()));
     world.raised(1);
     b.cq.arm(false);
     b.hca.arm_events();

@@ -5,8 +5,8 @@ mod common;
 
 use common::{BLOCKS, ModelBar, World, host_region};
 use driver_mlx::{
-    Access, Bar, Base, Config, CqConfig, Error, Hca, HcaStorage, InitParams, LKey, MapError, Platform, Psn,
-    QpConfig, RtsParams, SendFlags, SendOp, Service, Sge, SrqConfig, WorkQueue,
+    Access, Bar, Base, Config, CqConfig, Duration, Error, Hca, HcaStorage, InitParams, Instant, LKey,
+    MapError, Platform, Psn, QpConfig, RtsParams, SendFlags, SendOp, Service, Sge, SrqConfig, WorkQueue,
 };
 use hca_model::Profile;
 use hca_model::fabric::FabricConfig;
@@ -93,10 +93,10 @@ impl Platform for Hostile {
     fn uar_write_combining(&self, offset: usize, len: usize) -> Option<HostileBar> {
         Some(HostileBar { inner: self.inner.uar_write_combining(offset, len)?, ..self.bar() })
     }
-    fn now(&self) -> u64 {
+    fn now(&self) -> Instant {
         self.inner.now()
     }
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         self.inner.idle(deadline);
         let Some(malice) = self.malice.get() else { return };
         let memory = self.world.memory(0);
@@ -129,8 +129,11 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
         random: random.clone(),
         malice: Rc::clone(&switch),
     };
-    let config =
-        Config { command_timeout: 1_000_000_000, initializing_timeout: 1_000_000_000, ..Config::DEFAULT };
+    let config = Config {
+        command_timeout: Duration::from_nanos(1_000_000_000),
+        initializing_timeout: Duration::from_nanos(1_000_000_000),
+        ..Config::DEFAULT
+    };
     let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
     let Ok(mut hca) = Hca::bring_up(platform, world.region(0), host_region(), storage.parts(), &config)
     else {
@@ -170,13 +173,13 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
                 let _ = qp.post_send(SendOp::Send, &[sge], round, SendFlags::SIGNALED);
                 keys_left += u32::from(hca.deregister(key).is_err());
             }
-            hca.platform().idle(world.now() + 1000);
+            hca.platform().idle(Instant::from_nanos(world.now() + 1000));
         }
         qp.ring();
         cq.arm(round.is_multiple_of(2));
         world.pass(1_000_000);
-        hca.platform().idle(world.now() + 1000);
-        hca.poll(world.now());
+        hca.platform().idle(Instant::from_nanos(world.now() + 1000));
+        let _ = hca.poll(Instant::from_nanos(world.now()));
         let mut named = 0;
         assert!(hca.poll_completions(|_| named += 1) <= 512);
         for ahead in 0..70 {
@@ -201,7 +204,7 @@ fn exercise(seed: u64, during_bring_up: bool, malice: Malice) {
             events += 1;
             assert!(events <= 64);
         }
-        let _ = hca.check_health(world.now());
+        let _ = hca.check_health(Instant::from_nanos(world.now()));
     }
     assert!(qp.service() == Service::Rc && qp.send_outstanding() <= 256 && qp.receive_outstanding() <= 32);
     let _ = hca.destroy_qp(qp);

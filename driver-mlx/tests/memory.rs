@@ -5,7 +5,8 @@ mod common;
 use common::node::{ALL, connected, world};
 use common::{BLOCKS, Driver, ModelPlatform, REGION, World, host_region};
 use driver_mlx::{
-    Access, Base, Config, DmaRegion, Error, Hca, HcaStorage, MapError, Platform, Rejected, SendFlags, SendOp,
+    Access, Base, Config, DmaRegion, Error, Hca, HcaStorage, Instant, MapError, Platform, Rejected,
+    SendFlags, SendOp,
 };
 use hca_model::fabric::FabricConfig;
 use hca_model::hca::Life;
@@ -122,10 +123,10 @@ impl Platform for Mapping {
     fn uar_write_combining(&self, _: usize, _: usize) -> Option<Self::Bar> {
         None
     }
-    fn now(&self) -> u64 {
+    fn now(&self) -> Instant {
         self.inner.now()
     }
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         self.inner.idle(deadline);
     }
     fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {

@@ -5,8 +5,8 @@ mod common;
 use common::node::{ALL, Node, connect_one, filled, id, path, sound, world};
 use common::{ModelBar, World};
 use driver_mlx::{
-    AsyncEvent, CompletionKind, Error, InitParams, Mtu, PostError, Psn, Qp, QpConfig, QpState, RtrParams,
-    RtsParams, SendFlags, SendOp, Srq, SrqConfig, SrqNumber, SrqState,
+    AsyncEvent, CompletionKind, Error, InitParams, Instant, Mtu, PostError, Psn, Qp, QpConfig, QpState,
+    RtrParams, RtsParams, SendFlags, SendOp, Srq, SrqConfig, SrqNumber, SrqState,
 };
 use hca_model::fabric::FabricConfig;
 use mlx5_prm::status::{CmdStatus, CqeSyndrome};
@@ -116,7 +116,7 @@ impl Bed {
 
     fn events(&mut self) -> Vec<AsyncEvent> {
         self.world.settle();
-        self.far.hca.poll(self.world.now());
+        let _ = self.far.hca.poll(Instant::from_nanos(self.world.now()));
         std::iter::from_fn(|| self.far.hca.next_event()).collect()
     }
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ptr::NonNull;
+use dat_nostd::Instant;
 
 use driver_mlx::{Bar, DmaRegion, HostRegion, MapError, MmioBar, Platform};
 use kernel::paging::{self, Caching};
@@ -41,13 +42,13 @@ impl Platform for BareMetal {
         unsafe { MmioBar::new(NonNull::new(view as *mut u8)?, len) }
     }
 
-    fn now(&self) -> u64 {
-        clock::now()
+    fn now(&self) -> Instant {
+        Instant::from_nanos(clock::now())
     }
 
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         // Which vector it was does not matter: the driver looks at all its event queues.
-        interrupts::idle(deadline);
+        interrupts::idle(deadline.as_nanos());
     }
 
     fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {

@@ -1,6 +1,7 @@
 //! The node: everything that RDS keeps, the calls of applications that move no data, and the event loop.
 
 use core::net::{IpAddr, SocketAddr};
+use driver_mlx::{Instant, Wake};
 
 use dat_nostd::{
     Adapter, CloseFlags, DatResult, DatReturn, DmaBuffer, DtoStatus, EvdFlags, EvdHandle, Event, EventData,
@@ -227,16 +228,17 @@ impl<'s> Rds<'s> {
         result
     }
 
-    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers with the time
-    /// (nanoseconds) by which to call again even if nothing happens, None if nothing is timed. The answer is `now` whenever
+    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers when to call
+    /// again even if nothing happens. The answer is [`Wake::Now`] whenever
     /// something happened: that may have given the adapter new deadlines, so poll both again before idling. It does not
     /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
-    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Option<u64> {
+    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, instant: Instant) -> Wake {
+        let now = instant.as_nanos();
         let mut moved = self.poll_receives(adapter, now);
         moved |= self.poll_requests(adapter, now);
         if !moved {
             // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
-            adapter.poll(now);
+            let _ = adapter.poll(instant);
         }
         if self.some_broken {
             self.take_down_broken(adapter, now);
@@ -259,7 +261,7 @@ impl<'s> Rds<'s> {
         if self.some_broken {
             self.take_down_broken(adapter, now);
         }
-        if moved { Some(now) } else { deadline }
+        if moved { Wake::Now } else { deadline.map(Instant::from_nanos).into() }
     }
 
     /// True if there was something, as with the others.

@@ -156,7 +156,7 @@ impl Rds<'_> {
         self.enqueue(connection, message, (sport, to.port()), payload.len(), Some(from), hurry);
         self.counters.send_queued += 1;
         if self.connections.get(connection).is_some_and(|state| state.state == State::Down) {
-            let now = adapter.platform().now();
+            let now = adapter.platform().now().as_nanos();
             self.connection_due(adapter, connection, now);
         } else {
             self.transmit(adapter, connection);

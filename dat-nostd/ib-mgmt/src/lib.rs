@@ -2,7 +2,7 @@
 //!
 //! The crate is `no_std` and allocates nothing. Its users are a port's management agent (`ib-port`), which moves MADs between
 //! these state machines and QP1, and an emulated HCA with its subnet manager. Whatever comes from the wire is an answer or an
-//! error, never a panic; time is a `u64` of nanoseconds that the caller brings along as `now`.
+//! error, never a panic; time is an [`Instant`](ib_types::Instant) that the caller brings along as `now`.
 //!
 //! # Layers
 //!
@@ -27,7 +27,7 @@
 //! use ib_mgmt::mad::MadAddress;
 //! use ib_mgmt::rdma_cm::{PortSpace, service_id};
 //! use ib_mgmt::sa::PathRecord;
-//! use ib_types::{Guid, Lid, PKey, Psn, QpNumber};
+//! use ib_types::{Guid, Instant, Lid, PKey, Psn, QpNumber};
 //!
 //! let (mut slots_a, mut slots_b) = ([CmSlot::EMPTY; 4], [CmSlot::EMPTY; 4]);
 //! let (mut listen_a, mut listen_b) = ([Listener::EMPTY; 1], [Listener::EMPTY; 1]);
@@ -37,9 +37,9 @@
 //! b.listen(service, 7, 0)?;
 //!
 //! let path = *PathRecord::zeroed().set_slid(Lid::new(1)).set_dlid(Lid::new(2)).set_pkey(PKey::DEFAULT).set_mtu(5);
-//! a.connect(0, &ConnectParams::new(path, service, QpNumber::new(0x41), Psn::new(100)), b"hello", 1)?;
+//! a.connect(Instant::ORIGIN, &ConnectParams::new(path, service, QpNumber::new(0x41), Psn::new(100)), b"hello", 1)?;
 //! let mut connected = false;
-//! for now in 0..4 {
+//! for now in (0..4).map(Instant::from_nanos) {
 //!     while let Some(out) = a.dispatch(now) {
 //!         b.process(now, &MadAddress::local(Lid::new(1)), &out.mad);
 //!     }

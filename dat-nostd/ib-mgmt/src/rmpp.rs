@@ -6,6 +6,7 @@
 
 use crate::mad::method;
 use crate::sa::{RECORD_DATA_LEN, SaMad, rmpp};
+use ib_types::{Duration, Instant};
 
 /// Version of the protocol.
 pub const VERSION: u8 = 1;
@@ -69,8 +70,8 @@ fn control(mad: &SaMad, kind: u8) -> SaMad {
 /// Limits of a [`Sender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// Nanoseconds to wait for an acknowledgement before the window is sent again.
-    pub timeout_ns: u64,
+    /// How long to wait for an acknowledgement before the window is sent again.
+    pub timeout: Duration,
     /// How often it is sent again.
     pub retries: u8,
 }
@@ -78,7 +79,7 @@ pub struct SenderConfig {
 impl Default for SenderConfig {
     /// Half a second, six times.
     fn default() -> Self {
-        SenderConfig { timeout_ns: 500_000_000, retries: 6 }
+        SenderConfig { timeout: Duration::from_millis(500), retries: 6 }
     }
 }
 
@@ -87,8 +88,8 @@ impl Default for SenderConfig {
 pub enum Step {
     /// Send this segment, see [`Sender::segment`].
     Send(u32),
-    /// Nothing until an acknowledgement comes, or this time in nanoseconds.
-    Wait(u64),
+    /// Nothing until an acknowledgement comes, or until then.
+    Wait(Instant),
     /// Every segment is acknowledged.
     Done,
     /// The transfer failed with this RMPP status.
@@ -115,7 +116,7 @@ pub struct Sender {
     highest: u32,
     /// Last segment that may be sent.
     window: u32,
-    deadline: u64,
+    deadline: Instant,
     retries_left: u8,
     progress: Progress,
 }
@@ -131,7 +132,7 @@ impl Sender {
             sent: 0,
             highest: 0,
             window: 1,
-            deadline: 0,
+            deadline: Instant::ORIGIN,
             retries_left: config.retries,
             progress: Progress::Running,
         }
@@ -143,7 +144,7 @@ impl Sender {
     }
 
     /// What to do now; call until it is not [`Step::Send`].
-    pub fn poll(&mut self, now: u64) -> Step {
+    pub fn poll(&mut self, now: Instant) -> Step {
         match self.progress {
             Progress::Done => return Step::Done,
             Progress::Failed(status) => return Step::Failed(status),
@@ -163,12 +164,12 @@ impl Sender {
         }
         self.sent = self.sent.saturating_add(1).min(last);
         self.highest = self.highest.max(self.sent);
-        self.deadline = now.saturating_add(self.config.timeout_ns);
+        self.deadline = now + self.config.timeout;
         Step::Send(self.sent)
     }
 
     /// Takes an acknowledgement, STOP or ABORT of this transfer. Answers with the MAD to send back, if any.
-    pub fn input(&mut self, now: u64, mad: &SaMad) -> Option<SaMad> {
+    pub fn input(&mut self, now: Instant, mad: &SaMad) -> Option<SaMad> {
         if self.progress != Progress::Running {
             return None;
         }
@@ -185,7 +186,7 @@ impl Sender {
                         self.acknowledged = self.acknowledged.max(segment);
                         self.sent = self.sent.max(self.acknowledged);
                         self.window = self.window.max(window);
-                        self.deadline = now.saturating_add(self.config.timeout_ns);
+                        self.deadline = now + self.config.timeout;
                         self.retries_left = self.config.retries;
                     }
                     None

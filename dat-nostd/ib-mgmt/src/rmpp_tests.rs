@@ -23,7 +23,7 @@ fn carry(len: usize, window: u32, mut lose: impl FnMut() -> bool) -> Result<Vec<
     let mut arrived = None;
     let mut now = 5;
     loop {
-        match sender.poll(now) {
+        match sender.poll(Instant::from_nanos(now)) {
             Step::Send(number) => {
                 let mad = sender.segment(number, &template(), &data);
                 if lose() {
@@ -40,12 +40,12 @@ fn carry(len: usize, window: u32, mut lose: impl FnMut() -> bool) -> Result<Vec<
                 };
                 if let Some(reply) = reply.filter(|_| !lose()) {
                     assert_eq!((reply.method(), reply.tid()), (method::GET_TABLE, 0x77));
-                    assert_eq!(sender.input(now, &reply), None);
+                    assert_eq!(sender.input(Instant::from_nanos(now), &reply), None);
                 }
             }
             Step::Wait(deadline) => {
-                assert!(deadline > now);
-                now = deadline;
+                assert!(deadline > Instant::from_nanos(now));
+                now = deadline.as_nanos();
             }
             Step::Done => {
                 buffer.truncate(arrived.expect("complete before the last acknowledgement"));
@@ -89,32 +89,39 @@ fn segments_are_as_the_specification_draws_them() {
 #[test]
 fn the_window_is_kept() {
     let mut sender = Sender::new(2_000, SenderConfig::default());
-    assert_eq!(sender.poll(0), Step::Send(1));
-    assert!(matches!(sender.poll(0), Step::Wait(_)), "the first window is one segment");
+    assert_eq!(sender.poll(Instant::ORIGIN), Step::Send(1));
+    assert!(matches!(sender.poll(Instant::ORIGIN), Step::Wait(_)), "the first window is one segment");
     let mut ack = control(&template(), rmpp::ACK);
     ack.set_rmpp_segment(1).set_rmpp_payload_len(3);
-    assert_eq!(sender.input(1, &ack), None);
-    assert_eq!([sender.poll(1), sender.poll(1)], [Step::Send(2), Step::Send(3)]);
-    assert_eq!(sender.poll(1), Step::Wait(500_000_001));
-    assert_eq!(sender.poll(500_000_001), Step::Send(2), "from the first that is not acknowledged");
+    assert_eq!(sender.input(Instant::from_nanos(1), &ack), None);
+    assert_eq!(
+        [sender.poll(Instant::from_nanos(1)), sender.poll(Instant::from_nanos(1))],
+        [Step::Send(2), Step::Send(3)]
+    );
+    assert_eq!(sender.poll(Instant::from_nanos(1)), Step::Wait(Instant::from_nanos(500_000_001)));
+    assert_eq!(
+        sender.poll(Instant::from_nanos(500_000_001)),
+        Step::Send(2),
+        "from the first that is not acknowledged"
+    );
 }
 
 #[test]
 fn contradictions_end_a_transfer() {
     for (segment, window, expected) in [(5, 9, status::SEGMENT_TOO_BIG), (1, 0, status::WINDOW_TOO_SMALL)] {
         let mut sender = Sender::new(2_000, SenderConfig::default());
-        sender.poll(0);
+        sender.poll(Instant::ORIGIN);
         let mut ack = control(&template(), rmpp::ACK);
         ack.set_rmpp_segment(segment).set_rmpp_payload_len(window);
-        let reply = sender.input(0, &ack).unwrap();
+        let reply = sender.input(Instant::ORIGIN, &ack).unwrap();
         assert_eq!((reply.rmpp_type(), reply.rmpp_status()), (rmpp::ABORT, expected));
-        assert_eq!(sender.poll(0), Step::Failed(expected));
-        assert_eq!(sender.input(0, &ack), None);
+        assert_eq!(sender.poll(Instant::ORIGIN), Step::Failed(expected));
+        assert_eq!(sender.input(Instant::ORIGIN, &ack), None);
     }
     let mut sender = Sender::new(2_000, SenderConfig::default());
-    sender.poll(0);
-    assert_eq!(sender.input(0, &abort(&template(), status::RESOURCES_EXHAUSTED)), None);
-    assert_eq!(sender.poll(0), Step::Failed(status::RESOURCES_EXHAUSTED));
+    sender.poll(Instant::ORIGIN);
+    assert_eq!(sender.input(Instant::ORIGIN, &abort(&template(), status::RESOURCES_EXHAUSTED)), None);
+    assert_eq!(sender.poll(Instant::ORIGIN), Step::Failed(status::RESOURCES_EXHAUSTED));
 
     let data = payload(600);
     let sender = Sender::new(600, SenderConfig::default());
@@ -173,8 +180,8 @@ proptest! {
             bytes[..32].copy_from_slice(&head);
             bytes[24..56].copy_from_slice(&tail);
             let mad = SaMad::from_bytes(bytes);
-            sender.poll(7);
-            sender.input(7, &mad);
+            sender.poll(Instant::from_nanos(7));
+            sender.input(Instant::from_nanos(7), &mad);
             receiver.input(&mad, &mut buffer);
             prop_assert!(receiver.received_len() <= 500);
         }

@@ -1,14 +1,16 @@
 //! The encoded quantities of management messages: rate codes, time exponents.
 
-/// 4.096 µs · 2^n in nanoseconds: the unit of every time exponent in management messages. Only the low 5 bits count.
-pub const fn exponent_ns(n: u8) -> u64 {
-    4096 << (n & 0x1f)
+use ib_types::Duration;
+
+/// 4.096 µs · 2^n: the time of an exponent in management messages. Only the low 5 bits count.
+pub const fn exponent_time(n: u8) -> Duration {
+    Duration::from_nanos(4096 << (n & 0x1f))
 }
 
-/// The smallest exponent whose time is at least `ns`; at most 31.
-pub const fn exponent_for_ns(ns: u64) -> u8 {
+/// The smallest exponent whose time is at least `time`; at most 31.
+pub const fn exponent_for(time: Duration) -> u8 {
     let mut n = 0;
-    while n < 31 && exponent_ns(n) < ns {
+    while n < 31 && exponent_time(n).as_nanos() < time.as_nanos() {
         n += 1;
     }
     n
@@ -62,13 +64,13 @@ mod tests {
 
     #[test]
     fn exponents() {
-        assert_eq!(exponent_ns(0), 4_096);
-        assert_eq!(exponent_ns(20), 4_294_967_296);
-        assert_eq!(exponent_for_ns(4_096), 0);
-        assert_eq!(exponent_for_ns(4_097), 1);
-        assert_eq!(exponent_for_ns(u64::MAX), 31);
+        assert_eq!(exponent_time(0), Duration::from_nanos(4_096));
+        assert_eq!(exponent_time(20), Duration::from_nanos(4_294_967_296));
+        assert_eq!(exponent_for(Duration::from_nanos(4_096)), 0);
+        assert_eq!(exponent_for(Duration::from_nanos(4_097)), 1);
+        assert_eq!(exponent_for(Duration::MAX), 31);
         for n in 0..32 {
-            assert_eq!(exponent_for_ns(exponent_ns(n)), n);
+            assert_eq!(exponent_for(exponent_time(n)), n);
         }
     }
 

@@ -4,11 +4,11 @@
 use driver_mlx::Lid;
 use ib_mgmt::mad::method;
 use ib_mgmt::sa::{McMemberMask, McMemberRecord, QueryError, join_state, selector};
-use ib_types::{Gid, Mtu, PKey, QKey};
+use ib_types::{Duration, Gid, Instant, Mtu, PKey, QKey, Wake};
 
-/// First wait after a refusal, nanoseconds; doubles up to [`LONGEST_WAIT`].
-const FIRST_WAIT: u64 = 1_000_000_000;
-const LONGEST_WAIT: u64 = 16_000_000_000;
+/// First wait after a refusal; doubles up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(16);
 /// Refusals after which the broadcast group is taken for one that nobody has made yet.
 const REFUSALS: u8 = 2;
 /// Q_Key, MTU code (2048), and rate code (10 Gb/s) of a broadcast group that this port makes: what subnet managers choose.
@@ -41,7 +41,7 @@ enum State {
     Idle = 0,
     /// To be asked for at a time.
     Wanted {
-        at: u64,
+        at: Instant,
     },
     Asked,
     Joined,
@@ -59,8 +59,8 @@ pub struct GroupSlot {
     /// The queue pair receives the group's packets.
     attached: bool,
     refusals: u8,
-    wait: u64,
-    used: u64,
+    wait: Duration,
+    used: Instant,
     mgid: Gid,
     /// From the last answer; MLID 0: there was none.
     record: McMemberRecord,
@@ -73,8 +73,8 @@ impl GroupSlot {
         state: State::Idle,
         attached: false,
         refusals: 0,
-        wait: 0,
-        used: 0,
+        wait: Duration::ZERO,
+        used: Instant::ORIGIN,
         mgid: Gid::ZERO,
         record: McMemberRecord::zeroed(),
     };
@@ -116,7 +116,7 @@ impl<'s> Groups<'s> {
     }
 
     /// Enters a group, or raises send-only to member. False when the table is full.
-    pub(crate) fn want(&mut self, now: u64, mgid: Gid, kind: Kind) -> bool {
+    pub(crate) fn want(&mut self, now: Instant, mgid: Gid, kind: Kind) -> bool {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_live() && slot.mgid == mgid) {
             slot.used = now;
             if slot.kind == Kind::SendOnly && kind == Kind::Member {
@@ -157,15 +157,15 @@ impl<'s> Groups<'s> {
     }
 
     /// The fabric has changed: every group is joined anew. Until the answer the old parameters serve.
-    pub(crate) fn rejoin(&mut self, now: u64) {
+    pub(crate) fn rejoin(&mut self, now: Instant) {
         for slot in self.slots.iter_mut().filter(|slot| slot.is_live() && slot.state != State::Asked) {
             slot.state = State::Wanted { at: now };
-            slot.wait = 0;
+            slot.wait = Duration::ZERO;
         }
     }
 
     /// The partition has changed: the broadcast group is another one, and all others are forgotten.
-    pub(crate) fn restart(&mut self, now: u64, broadcast: Gid) {
+    pub(crate) fn restart(&mut self, now: Instant, broadcast: Gid) {
         self.slots.fill(GroupSlot::EMPTY);
         self.want(now, broadcast, Kind::Broadcast);
     }
@@ -190,7 +190,7 @@ impl<'s> Groups<'s> {
     }
 
     /// A group's parameters: `Ok(None)` while it is being joined, `Err` if the port is not in it or was refused.
-    pub(crate) fn parameters(&mut self, now: u64, mgid: Gid) -> Result<Option<&McMemberRecord>, ()> {
+    pub(crate) fn parameters(&mut self, now: Instant, mgid: Gid) -> Result<Option<&McMemberRecord>, ()> {
         let slot = self.slots.iter_mut().find(|slot| slot.is_live() && slot.mgid == mgid).ok_or(())?;
         slot.used = now;
         match slot.state {
@@ -201,7 +201,7 @@ impl<'s> Groups<'s> {
     }
 
     /// The next question that is due.
-    pub(crate) fn question(&mut self, now: u64, port_gid: Gid, pkey: PKey) -> Option<Question> {
+    pub(crate) fn question(&mut self, now: Instant, port_gid: Gid, pkey: PKey) -> Option<Question> {
         let pattern = self.broadcast().copied();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let index = index as u32;
@@ -249,17 +249,17 @@ impl<'s> Groups<'s> {
     }
 
     /// The question could not be asked for want of room.
-    pub(crate) fn unask(&mut self, now: u64, question: &Question) {
+    pub(crate) fn unask(&mut self, now: Instant, question: &Question) {
         if let Some(slot) = self.slots.get_mut(question.index as usize) {
             slot.state = match slot.state {
                 State::Left => State::Leaving,
-                _ => State::Wanted { at: now.saturating_add(FIRST_WAIT / 10) },
+                _ => State::Wanted { at: now + FIRST_WAIT / 10 },
             };
         }
     }
 
     /// The administrator's answer about a group.
-    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<McMemberRecord, QueryError>) {
+    pub(crate) fn answer(&mut self, now: Instant, index: u32, result: Result<McMemberRecord, QueryError>) {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         match slot.state {
             // Left or not: there is nothing more to be done about it.
@@ -275,7 +275,7 @@ impl<'s> Groups<'s> {
                 slot.record = record;
                 slot.state = State::Joined;
                 slot.refusals = 0;
-                slot.wait = 0;
+                slot.wait = Duration::ZERO;
                 self.joins += 1;
                 return;
             }
@@ -287,7 +287,7 @@ impl<'s> Groups<'s> {
             slot.refusals = slot.refusals.saturating_add(1);
         }
         slot.wait = (2 * slot.wait).clamp(FIRST_WAIT, LONGEST_WAIT);
-        slot.state = State::Wanted { at: now.saturating_add(slot.wait) };
+        slot.state = State::Wanted { at: now + slot.wait };
     }
 
     /// What the queue pair has to be told next.
@@ -310,14 +310,14 @@ impl<'s> Groups<'s> {
     }
 
     /// When the next question is due.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn poll_at(&self) -> Wake {
         let joined = self.broadcast().is_some();
-        let due = self.slots.iter().filter_map(|slot| match slot.state {
-            State::Wanted { at } if joined || slot.kind == Kind::Broadcast => Some(at),
-            State::Leaving if !slot.attached => Some(0),
-            _ => None,
+        let wakes = self.slots.iter().map(|slot| match slot.state {
+            State::Wanted { at } if joined || slot.kind == Kind::Broadcast => Wake::At(at),
+            State::Leaving if !slot.attached => Wake::Now,
+            _ => Wake::Idle,
         });
-        due.min()
+        wakes.fold(Wake::Idle, Wake::earliest)
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
     use ib_mgmt::ipoib::broadcast_mgid;
     use ib_mgmt::mad::status;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn granted(mgid: Gid) -> McMemberRecord {
         let mut record = McMemberRecord::zeroed();
@@ -354,7 +354,7 @@ mod tests {
         record
     }
 
-    fn ask(groups: &mut Groups<'_>, now: u64) -> Option<Question> {
+    fn ask(groups: &mut Groups<'_>, now: Instant) -> Option<Question> {
         groups.question(now, Gid::new(1, 2), PKey::new(0xffff))
     }
 
@@ -363,26 +363,26 @@ mod tests {
         let mut slots = [GroupSlot::EMPTY; 3];
         let mut groups = Groups::new(&mut slots);
         let (all, some) = (broadcast_mgid(PKey::DEFAULT), Gid::new(0xff12_401b_ffff_0000, 5));
-        assert!(groups.want(0, some, Kind::Member));
-        assert!(groups.want(0, all, Kind::Broadcast));
-        let question = ask(&mut groups, 0).expect("a join");
+        assert!(groups.want(Instant::ORIGIN, some, Kind::Member));
+        assert!(groups.want(Instant::ORIGIN, all, Kind::Broadcast));
+        let question = ask(&mut groups, Instant::ORIGIN).expect("a join");
         assert_eq!((question.record.mgid(), question.method), (all, method::SET));
         // Joining a group that exists takes MGID, port GID, P_Key and join state, and asks for nothing else.
         assert_eq!(question.mask, 1 | 1 << 1 | 1 << 7 | 1 << 16);
-        assert!(ask(&mut groups, 0).is_none() && groups.broadcast().is_none());
-        groups.answer(0, question.index, Ok(granted(all)));
+        assert!(ask(&mut groups, Instant::ORIGIN).is_none() && groups.broadcast().is_none());
+        groups.answer(Instant::ORIGIN, question.index, Ok(granted(all)));
         assert_eq!(groups.attachment(), Some(Attachment::Attach(question.index, all)));
         groups.set_attached(question.index, true);
-        let second = ask(&mut groups, 0).expect("the other");
+        let second = ask(&mut groups, Instant::ORIGIN).expect("the other");
         assert_eq!((second.record.mgid(), second.record.qkey(), second.record.mtu()), (some, QKEY, 4));
-        groups.answer(0, second.index, Ok(granted(some)));
-        assert!(matches!(groups.parameters(0, some), Ok(Some(_))));
+        groups.answer(Instant::ORIGIN, second.index, Ok(granted(some)));
+        assert!(matches!(groups.parameters(Instant::ORIGIN, some), Ok(Some(_))));
         // After a change of the fabric both are asked for again, and serve meanwhile.
-        groups.rejoin(5);
+        groups.rejoin(Instant::from_nanos(5));
         assert!(groups.broadcast().is_some());
-        assert_eq!(ask(&mut groups, 5).map(|q| q.record.mgid()), Some(some));
-        assert_eq!(ask(&mut groups, 5).map(|q| q.record.mgid()), Some(all));
-        assert!(ask(&mut groups, 5).is_none());
+        assert_eq!(ask(&mut groups, Instant::from_nanos(5)).map(|q| q.record.mgid()), Some(some));
+        assert_eq!(ask(&mut groups, Instant::from_nanos(5)).map(|q| q.record.mgid()), Some(all));
+        assert!(ask(&mut groups, Instant::from_nanos(5)).is_none());
     }
 
     #[test]
@@ -390,16 +390,16 @@ mod tests {
         let mut slots = [GroupSlot::EMPTY; 1];
         let mut groups = Groups::new(&mut slots);
         let all = broadcast_mgid(PKey::DEFAULT);
-        groups.want(0, all, Kind::Broadcast);
-        let mut now = 0;
+        groups.want(Instant::ORIGIN, all, Kind::Broadcast);
+        let mut now = Instant::ORIGIN;
         for wait in [1, 2, 4, 8, 16, 16] {
             let question = ask(&mut groups, now).expect("due");
             let creates = question.mask & McMemberMask::QKEY.bits() != 0;
-            assert_eq!(creates, now >= 3 * SECOND, "at {now}");
+            assert_eq!(creates, now >= Instant::ORIGIN + 3 * SECOND, "at {now:?}");
             let error = QueryError::Status(status::SA_REQ_INVALID);
             groups.answer(now, question.index, Err(error));
             assert!(ask(&mut groups, now).is_none());
-            assert_eq!(groups.deadline(), Some(now + wait * SECOND));
+            assert_eq!(groups.poll_at(), Wake::At(now + wait * SECOND));
             now += wait * SECOND;
         }
         // An answer that leads nowhere counts as a refusal.
@@ -413,21 +413,21 @@ mod tests {
         let mut slots = [GroupSlot::EMPTY; 2];
         let mut groups = Groups::new(&mut slots);
         let (all, some) = (broadcast_mgid(PKey::DEFAULT), Gid::new(0xff12_401b_ffff_0000, 5));
-        groups.want(0, all, Kind::Broadcast);
-        let question = ask(&mut groups, 0).expect("a join");
-        groups.answer(0, question.index, Ok(granted(all)));
+        groups.want(Instant::ORIGIN, all, Kind::Broadcast);
+        let question = ask(&mut groups, Instant::ORIGIN).expect("a join");
+        groups.answer(Instant::ORIGIN, question.index, Ok(granted(all)));
         groups.set_attached(question.index, true);
         // A group that was never asked for is simply forgotten.
-        groups.want(0, some, Kind::SendOnly);
+        groups.want(Instant::ORIGIN, some, Kind::SendOnly);
         assert!(groups.leave(some) && !groups.leave(some));
         groups.leave_all();
-        assert!(ask(&mut groups, 0).is_none(), "attached still");
+        assert!(ask(&mut groups, Instant::ORIGIN).is_none(), "attached still");
         assert_eq!(groups.attachment(), Some(Attachment::Detach(question.index, all)));
         groups.set_attached(question.index, false);
-        let bye = ask(&mut groups, 0).expect("a leave");
+        let bye = ask(&mut groups, Instant::ORIGIN).expect("a leave");
         assert_eq!((bye.method, bye.record.mgid()), (method::DELETE, all));
         assert!(!groups.all_left());
-        groups.answer(0, bye.index, Err(QueryError::Timeout));
+        groups.answer(Instant::ORIGIN, bye.index, Err(QueryError::Timeout));
         assert!(groups.all_left() && groups.broadcast().is_none());
     }
 
@@ -436,11 +436,17 @@ mod tests {
         let mut slots = [GroupSlot::EMPTY; 2];
         let mut groups = Groups::new(&mut slots);
         let gid = |n| Gid::new(0xff12_401b_ffff_0000, n);
-        assert!(groups.want(0, gid(1), Kind::SendOnly) && groups.want(1, gid(2), Kind::SendOnly));
-        assert!(groups.want(2, gid(1), Kind::SendOnly) && groups.want(3, gid(3), Kind::Member));
-        assert!(matches!(groups.parameters(4, gid(1)), Ok(None)));
-        assert_eq!(groups.parameters(4, gid(2)), Err(()));
-        assert!(groups.want(5, gid(1), Kind::Member));
-        assert!(!groups.want(6, gid(4), Kind::SendOnly));
+        assert!(
+            groups.want(Instant::ORIGIN, gid(1), Kind::SendOnly)
+                && groups.want(Instant::from_nanos(1), gid(2), Kind::SendOnly)
+        );
+        assert!(
+            groups.want(Instant::from_nanos(2), gid(1), Kind::SendOnly)
+                && groups.want(Instant::from_nanos(3), gid(3), Kind::Member)
+        );
+        assert!(matches!(groups.parameters(Instant::from_nanos(4), gid(1)), Ok(None)));
+        assert_eq!(groups.parameters(Instant::from_nanos(4), gid(2)), Err(()));
+        assert!(groups.want(Instant::from_nanos(5), gid(1), Kind::Member));
+        assert!(!groups.want(Instant::from_nanos(6), gid(4), Kind::SendOnly));
     }
 }

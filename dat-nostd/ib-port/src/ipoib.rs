@@ -6,7 +6,7 @@ use driver_mlx::{
     SendOp, Service,
 };
 use ib_mgmt::ipoib::{ENCAP_LEN, HwAddr, encap};
-use ib_types::{Gid, Lid};
+use ib_types::{Gid, Instant, Lid};
 
 use core::net::Ipv4Addr;
 
@@ -60,7 +60,7 @@ pub struct TxSlot {
     /// Order of arrival.
     sequence: u64,
     /// When a waiting frame is dropped.
-    deadline: u64,
+    deadline: Instant,
 }
 
 impl TxSlot {
@@ -70,7 +70,7 @@ impl TxSlot {
         destination: Destination::Ip(Ipv4Addr::UNSPECIFIED),
         len: 0,
         sequence: 0,
-        deadline: 0,
+        deadline: Instant::ORIGIN,
     };
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Waiting {
     pub(crate) slot: usize,
     pub(crate) destination: Destination,
     pub(crate) sequence: u64,
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Instant,
 }
 
 /// A received frame that stays in its buffer.
@@ -238,7 +238,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         ethertype: u16,
         payload: &[u8],
         destination: Destination,
-        deadline: u64,
+        deadline: Instant,
     ) -> bool {
         let len = ENCAP_LEN + payload.len();
         let free = self.tx.iter().position(|slot| slot.state == TxState::Free);

@@ -39,6 +39,7 @@ pub use path::{PathEntry, Resolution};
 pub use storage::{PortParts, PortStorage};
 
 use core::net::Ipv4Addr;
+use ib_types::{Duration, Instant, Wake};
 
 use driver_mlx::{
     Bar, CqNumber, Error, Gid, Grh, Guid, Hca, Lid, Mtu, PKey, Platform, QpNumber, ServiceLevel,
@@ -54,9 +55,9 @@ use queue::Buffers;
 
 /// Owner cookie bit of questions about multicast groups; all others are about paths.
 const GROUP_QUERY: u32 = 1 << 31;
-/// How long closing waits for the subnet administrator to take note of groups left, nanoseconds, and its steps.
-const LEAVE_LIMIT: u64 = 2_500_000_000;
-const LEAVE_STEP: u64 = 50_000;
+/// How long closing waits for the subnet administrator to take note of groups left, and its steps.
+const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
+const LEAVE_STEP: Duration = Duration::from_micros(50);
 /// Datagrams handled in one call of [`Port::poll`].
 const BATCH: usize = 64;
 
@@ -181,11 +182,11 @@ impl<'s, B: Bar> Port<'s, B> {
         let Some(ip) = &mut self.ip else { return };
         ip.groups.leave_all();
         let mut now = hca.platform().now();
-        let end = now.saturating_add(LEAVE_LIMIT);
+        let end = now + LEAVE_LIMIT;
         while now < end && self.ip.as_ref().is_some_and(|ip| !ip.groups.all_left()) {
             self.service(hca, now);
-            self.poll(now);
-            hca.platform().idle(now.saturating_add(LEAVE_STEP));
+            let _ = self.poll(now);
+            hca.platform().idle(now + LEAVE_STEP);
             now = hca.platform().now();
         }
     }
@@ -244,24 +245,24 @@ impl<'s, B: Bar> Port<'s, B> {
     }
 
     /// The path to a port, or the way there: the subnet administrator is asked if need be.
-    pub fn resolve(&mut self, now: u64, dgid: Gid) -> Resolution {
+    pub fn resolve(&mut self, now: Instant, dgid: Gid) -> Resolution {
         let mut resolver = Resolver { paths: &mut self.paths, sa: &mut self.sa };
         resolver.resolve(now, &self.info, dgid)
     }
 
     /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port.
-    pub fn resolve_address(&mut self, now: u64, address: Ipv4Addr) -> AddressResolution {
+    pub fn resolve_address(&mut self, now: Instant, address: Ipv4Addr) -> AddressResolution {
         self.ip.as_mut().map_or(AddressResolution::Failed, |ip| ip.resolve(now, address))
     }
 
     /// Packets in and out; `None` without IP on this port.
-    pub fn ip(&mut self, now: u64) -> Option<Ip<'_, 's, B>> {
+    pub fn ip(&mut self, now: Instant) -> Option<Ip<'_, 's, B>> {
         let Self { ip, paths, sa, info, .. } = self;
         Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
     }
 
     /// What takes the HCA's commands: the queue pair of IP, and its groups. To be called after each [`Port::poll`].
-    pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: u64) {
+    pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
         if let Some(ip) = &mut self.ip {
             ip.service(hca, now, &self.info);
         }
@@ -278,9 +279,9 @@ impl<'s, B: Bar> Port<'s, B> {
         self.paths.forget(dgid);
     }
 
-    /// Takes what has arrived, runs the timers, sends what is due. Gives the next deadline (nanoseconds; at or before `now`
-    /// if there is more to do at once), None if nothing is timed.
-    pub fn poll(&mut self, now: u64) -> Option<u64> {
+    /// Takes what has arrived, runs the timers, sends what is due. Says when it wants to be
+    /// called next.
+    pub fn poll(&mut self, now: Instant) -> Wake {
         let mut left = BATCH;
         while left > 0
             && let Some((mad, from)) = self.gsi.receive()
@@ -301,12 +302,11 @@ impl<'s, B: Bar> Port<'s, B> {
                 _ => self.other_class += 1,
             }
         }
-        let ip_deadline = self.poll_ip(now);
-        let mut sa_deadline = None;
+        let mut wake = self.poll_ip(now);
         for _ in 0..BATCH {
             let action = self.sa.poll(now);
-            if let Action::Idle { deadline } = action {
-                sa_deadline = deadline;
+            if let Action::Idle(sa) = action {
+                wake = wake.earliest(sa);
                 break;
             }
             self.carry_out(now, &action);
@@ -315,18 +315,17 @@ impl<'s, B: Bar> Port<'s, B> {
             let Some(outgoing) = self.cm.dispatch(now) else { break };
             self.gsi.send(&outgoing.mad, &outgoing.dest);
         }
-        let more = (left == 0).then_some(now);
-        [more, ip_deadline, sa_deadline, self.cm.poll_at()].into_iter().flatten().min()
+        if left == 0 { Wake::Now } else { wake.earliest(self.cm.poll_at()) }
     }
 
     /// What the client of the subnet administrator wants done.
     // Seldom, and large: apart, so that a poll that finds nothing to do takes no notice of it.
     #[inline(never)]
-    fn carry_out(&mut self, now: u64, action: &Action) {
+    fn carry_out(&mut self, now: Instant, action: &Action) {
         match *action {
             Action::Send { ref mad, .. } => {
                 let to = MadAddress {
-                    lid: Lid::new(self.info.sm_lid.get()),
+                    lid: self.info.sm_lid,
                     qpn: QpNumber::GSI,
                     sl: self.info.sm_sl,
                     path_bits: 0,
@@ -339,21 +338,21 @@ impl<'s, B: Bar> Port<'s, B> {
                 self.group_answered(now, owner, Err(error));
             }
             Action::Failed { owner, error, .. } => self.paths.answer(now, owner, Err(error)),
-            Action::Idle { .. } => {}
+            Action::Idle(_) => {}
         }
     }
 
-    fn group_answered(&mut self, now: u64, owner: u32, result: Result<Response, QueryError>) {
+    fn group_answered(&mut self, now: Instant, owner: u32, result: Result<Response, QueryError>) {
         if let Some(ip) = &mut self.ip {
             ip.answer(now, owner & !GROUP_QUERY, result);
         }
     }
 
     /// Frames in and out, and questions about groups.
-    fn poll_ip(&mut self, now: u64) -> Option<u64> {
+    fn poll_ip(&mut self, now: Instant) -> Wake {
         let Self { ip, paths, sa, info, .. } = self;
-        let ip = ip.as_mut()?;
-        let deadline = ip.poll(now, info, &mut Resolver { paths, sa });
+        let Some(ip) = ip else { return Wake::Idle };
+        let wake = ip.poll(now, info, &mut Resolver { paths, sa });
         while let Some(question) = ip.question(now, info) {
             let owner = GROUP_QUERY | question.index;
             let record = question.record.as_bytes();
@@ -363,7 +362,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 break;
             }
         }
-        deadline.or(ip.groups.deadline())
+        wake.earliest(ip.groups.poll_at())
     }
 
     /// A completion event arrived; true if it was of a CQ of this port.

@@ -1,16 +1,16 @@
 //! Paths to other ports: asked of the subnet administrator, remembered for a while.
 
 use ib_mgmt::sa::{Client, PathQuery, PathRecord, QueryError};
-use ib_types::Gid;
+use ib_types::{Duration, Gid, Instant};
 
 use crate::PortInfo;
 
-/// How long a path is believed before it is asked for again, nanoseconds. A change of LID or subnet manager ends it earlier.
-const KNOWN_NS: u64 = 300_000_000_000;
-/// How long a path is believed once more when nobody confirms it, nanoseconds.
-const UNCONFIRMED_NS: u64 = 30_000_000_000;
-/// How long a failure is remembered, so that everybody who waits hears of it; nanoseconds.
-const FAILED_NS: u64 = 100_000_000;
+/// How long a path is believed before it is asked for again. A change of LID or subnet manager ends it earlier.
+const KNOWN: Duration = Duration::from_secs(300);
+/// How long a path is believed once more when nobody confirms it.
+const UNCONFIRMED: Duration = Duration::from_secs(30);
+/// How long a failure is remembered, so that everybody who waits hears of it.
+const FAILED: Duration = Duration::from_millis(100);
 
 /// What is known about the way to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +39,13 @@ enum State {
 pub struct PathEntry {
     dgid: Gid,
     /// End of what is remembered.
-    until: u64,
+    until: Instant,
     state: State,
 }
 
 impl PathEntry {
     /// A free entry.
-    pub const EMPTY: PathEntry = PathEntry { dgid: Gid::ZERO, until: 0, state: State::Empty };
+    pub const EMPTY: PathEntry = PathEntry { dgid: Gid::ZERO, until: Instant::ORIGIN, state: State::Empty };
 }
 
 /// The remembered paths.
@@ -63,7 +63,7 @@ pub(crate) struct Resolver<'a, 's> {
 
 impl Resolver<'_, '_> {
     /// The path to a port, or the way there.
-    pub(crate) fn resolve(&mut self, now: u64, info: &PortInfo, dgid: Gid) -> Resolution {
+    pub(crate) fn resolve(&mut self, now: Instant, info: &PortInfo, dgid: Gid) -> Resolution {
         let (index, resolution) = match self.paths.lookup(now, dgid) {
             Lookup::Found(resolution) => return resolution,
             Lookup::Full => return Resolution::Pending,
@@ -104,7 +104,7 @@ impl<'s> PathCache<'s> {
         Self { entries }
     }
 
-    pub(crate) fn lookup(&mut self, now: u64, dgid: Gid) -> Lookup {
+    pub(crate) fn lookup(&mut self, now: Instant, dgid: Gid) -> Lookup {
         let live = |entry: &PathEntry| {
             entry.dgid == dgid
                 && match entry.state {
@@ -125,15 +125,13 @@ impl<'s> PathCache<'s> {
             };
         }
         // The entry whose content ends first makes room.
-        let oldest = self
-            .entries
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, entry)| !entry.is_asked())
-            .min_by_key(|(_, entry)| if entry.state == State::Empty { 0 } else { entry.until });
+        let oldest =
+            self.entries.iter_mut().enumerate().filter(|(_, entry)| !entry.is_asked()).min_by_key(
+                |(_, entry)| if entry.state == State::Empty { Instant::ORIGIN } else { entry.until },
+            );
         match oldest {
             Some((index, entry)) => {
-                *entry = PathEntry { dgid, until: 0, state: State::Asked };
+                *entry = PathEntry { dgid, until: Instant::ORIGIN, state: State::Asked };
                 Lookup::Ask(index as u32)
             }
             None => Lookup::Full,
@@ -141,20 +139,18 @@ impl<'s> PathCache<'s> {
     }
 
     /// The answer for an entry that was asked for.
-    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<PathRecord, QueryError>) {
+    pub(crate) fn answer(&mut self, now: Instant, index: u32, result: Result<PathRecord, QueryError>) {
         let Some(entry) = self.entries.get_mut(index as usize) else { return };
         if !entry.is_asked() {
             return;
         }
         match (result, entry.state) {
-            (Ok(path), _) => (entry.state, entry.until) = (State::Known(path), now.saturating_add(KNOWN_NS)),
+            (Ok(path), _) => (entry.state, entry.until) = (State::Known(path), now + KNOWN),
             // Nobody says that the old path is wrong.
             (Err(QueryError::Timeout), State::Refreshing(path)) => {
-                (entry.state, entry.until) = (State::Known(path), now.saturating_add(UNCONFIRMED_NS));
+                (entry.state, entry.until) = (State::Known(path), now + UNCONFIRMED);
             }
-            (Err(error), _) => {
-                (entry.state, entry.until) = (State::Failed(error), now.saturating_add(FAILED_NS))
-            }
+            (Err(error), _) => (entry.state, entry.until) = (State::Failed(error), now + FAILED),
         }
     }
 
@@ -205,29 +201,35 @@ mod tests {
     fn asks_once_remembers_and_forgets() {
         let mut entries = [PathEntry::EMPTY; 2];
         let mut cache = PathCache::new(&mut entries);
-        assert_eq!(cache.lookup(0, gid(1)), Lookup::Ask(0));
-        assert_eq!(cache.lookup(0, gid(1)), Lookup::Found(Resolution::Pending));
-        assert_eq!(cache.lookup(0, gid(2)), Lookup::Ask(1));
-        assert_eq!(cache.lookup(0, gid(3)), Lookup::Full);
+        assert_eq!(cache.lookup(Instant::ORIGIN, gid(1)), Lookup::Ask(0));
+        assert_eq!(cache.lookup(Instant::ORIGIN, gid(1)), Lookup::Found(Resolution::Pending));
+        assert_eq!(cache.lookup(Instant::ORIGIN, gid(2)), Lookup::Ask(1));
+        assert_eq!(cache.lookup(Instant::ORIGIN, gid(3)), Lookup::Full);
         let path = *PathRecord::zeroed().set_dlid(Lid::new(7));
-        cache.answer(10, 0, Ok(path));
-        assert_eq!(cache.lookup(11, gid(1)), Lookup::Found(Resolution::Known(path)));
+        cache.answer(Instant::from_nanos(10), 0, Ok(path));
+        assert_eq!(cache.lookup(Instant::from_nanos(11), gid(1)), Lookup::Found(Resolution::Known(path)));
         // After a while it is asked for again, and serves meanwhile; silence is no reason to give it up.
-        let later = 11 + KNOWN_NS;
+        let later = Instant::from_nanos(11) + KNOWN;
         assert_eq!(cache.lookup(later, gid(1)), Lookup::Refresh(0, path));
         assert_eq!(cache.lookup(later, gid(1)), Lookup::Found(Resolution::Known(path)));
         cache.answer(later, 0, Err(QueryError::Timeout));
-        assert_eq!(cache.lookup(later + 1, gid(1)), Lookup::Found(Resolution::Known(path)));
-        assert_eq!(cache.lookup(later + UNCONFIRMED_NS, gid(1)), Lookup::Refresh(0, path));
+        assert_eq!(
+            cache.lookup(later + Duration::from_nanos(1), gid(1)),
+            Lookup::Found(Resolution::Known(path))
+        );
+        assert_eq!(cache.lookup(later + UNCONFIRMED, gid(1)), Lookup::Refresh(0, path));
         cache.answer(later, 0, Err(QueryError::Status(0x0300)));
-        assert_eq!(cache.lookup(later + FAILED_NS, gid(1)), Lookup::Ask(0));
-        cache.answer(12, 1, Err(QueryError::Timeout));
-        assert_eq!(cache.lookup(13, gid(2)), Lookup::Found(Resolution::Failed(QueryError::Timeout)));
-        assert_eq!(cache.lookup(13 + FAILED_NS, gid(2)), Lookup::Ask(1));
-        cache.answer(20, 1, Ok(path));
+        assert_eq!(cache.lookup(later + FAILED, gid(1)), Lookup::Ask(0));
+        cache.answer(Instant::from_nanos(12), 1, Err(QueryError::Timeout));
+        assert_eq!(
+            cache.lookup(Instant::from_nanos(13), gid(2)),
+            Lookup::Found(Resolution::Failed(QueryError::Timeout))
+        );
+        assert_eq!(cache.lookup(Instant::from_nanos(13) + FAILED, gid(2)), Lookup::Ask(1));
+        cache.answer(Instant::from_nanos(20), 1, Ok(path));
         cache.clear();
-        assert_eq!(cache.lookup(21, gid(2)), Lookup::Ask(1));
-        assert_eq!(cache.lookup(21, gid(1)), Lookup::Found(Resolution::Pending));
+        assert_eq!(cache.lookup(Instant::from_nanos(21), gid(2)), Lookup::Ask(1));
+        assert_eq!(cache.lookup(Instant::from_nanos(21), gid(1)), Lookup::Found(Resolution::Pending));
     }
 
     #[test]
@@ -235,10 +237,13 @@ mod tests {
         let mut entries = [PathEntry::EMPTY; 2];
         let mut cache = PathCache::new(&mut entries);
         for (number, now) in [(1, 0), (2, 5)] {
-            let Lookup::Ask(index) = cache.lookup(now, gid(number)) else { panic!() };
-            cache.answer(now, index, Ok(PathRecord::zeroed()));
+            let Lookup::Ask(index) = cache.lookup(Instant::from_nanos(now), gid(number)) else { panic!() };
+            cache.answer(Instant::from_nanos(now), index, Ok(PathRecord::zeroed()));
         }
-        assert_eq!(cache.lookup(6, gid(3)), Lookup::Ask(0));
-        assert_eq!(cache.lookup(6, gid(2)), Lookup::Found(Resolution::Known(PathRecord::zeroed())));
+        assert_eq!(cache.lookup(Instant::from_nanos(6), gid(3)), Lookup::Ask(0));
+        assert_eq!(
+            cache.lookup(Instant::from_nanos(6), gid(2)),
+            Lookup::Found(Resolution::Known(PathRecord::zeroed()))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What an embedder chooses, and why an adapter could not be opened.
 
 use core::fmt;
-use driver_mlx::{Config, Error, Gid};
+use driver_mlx::{Config, Duration, Error, Gid};
 use ib_port::IpConfig;
 use ib_port::ib_mgmt::sa::ClientConfig;
 
@@ -27,8 +27,8 @@ pub struct AdapterConfig<'s> {
     pub generation: u64,
     /// The HCA's settings.
     pub hca: Config,
-    /// How long to wait for the port to become active, nanoseconds; 0 not at all.
-    pub activation_timeout: u64,
+    /// How long to wait for the port to become active; zero: not at all.
+    pub activation_timeout: Duration,
     /// Completions that the CQ of every EVD has room for at least, beside what its EPs reserve, so that few EPs make it grow: 64 bytes of
     /// DMA memory each.
     pub min_completions: u32,
@@ -48,7 +48,7 @@ impl<'s> AdapterConfig<'s> {
             seed,
             generation: 0,
             hca: Config::DEFAULT,
-            activation_timeout: 30_000_000_000,
+            activation_timeout: Duration::from_secs(30),
             min_completions: 512,
             sa: ClientConfig::default(),
         }

@@ -2,7 +2,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use driver_mlx::{Hca, Platform};
+use driver_mlx::{Hca, Instant, Platform};
 use ib_port::Port;
 
 use crate::adapter::config::Neighbour;
@@ -35,6 +35,11 @@ pub(crate) struct Device<'s, P: Platform> {
 }
 
 impl<P: Platform> Device<'_, P> {
+    /// What the clock says: for calls that are not given the time.
+    pub(crate) fn now(&self) -> Instant {
+        self.hca.platform().now()
+    }
+
     /// INTERNAL_ERROR if the device is gone: nothing can be made any more.
     pub(crate) fn usable(&self) -> DatResult<()> {
         if self.dead { Err(DatReturn::new(ReturnType::InternalError)) } else { Ok(()) }

@@ -10,7 +10,10 @@ pub(crate) mod shared;
 pub(crate) mod storage;
 
 use crate::base::states::{EpEvent, SrqEvent};
-use driver_mlx::{AsyncEvent, CqConfig, CqNumber, DmaRegion, Error, Hca, HostRegion, Platform, QpNumber};
+use driver_mlx::{
+    AsyncEvent, CqConfig, CqNumber, DmaRegion, Duration, Error, Hca, HostRegion, Instant, Platform, QpNumber,
+    Wake,
+};
 use ib_port::{Port, PortConfig, PortCounters, PortInfo};
 
 use crate::adapter::census::{AdapterCensus, AdapterCounters};
@@ -34,8 +37,8 @@ use crate::ia::listing::{AdapterId, Listings};
 use crate::mem::bind::Binds;
 use crate::srq::sink::Sink;
 
-/// Distance of looks at the port while waiting for it to become active, nanoseconds.
-const ACTIVATION_STEP: u64 = 10_000_000;
+/// Distance of looks at the port while waiting for it to become active.
+const ACTIVATION_STEP: Duration = Duration::from_millis(10);
 
 /// Event of a QP that got its first packet before its confirmation (PRM, event types).
 const COMMUNICATION_ESTABLISHED: u8 = 0x02;
@@ -153,8 +156,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         if !self.device.dead {
-            let now = self.device.hca.platform().now();
-            self.device.port.poll(now);
+            let now = self.device.now();
+            let _ = self.device.port.poll(now);
         }
         let Device { mut hca, port, sink, .. } = self.device;
         let port = port.close(&mut hca);
@@ -163,10 +166,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         port.and(cq).and(down)
     }
 
-    /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Gives the
-    /// time by which it wants to be called again (nanoseconds; not after `now` if there is more to do at once).
-    pub fn poll(&mut self, now: u64) -> Option<u64> {
-        let hca_deadline = self.device.hca.poll(now);
+    /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Says
+    /// when it wants to be called again.
+    pub fn poll(&mut self, now: Instant) -> Wake {
+        let hca = self.device.hca.poll(now);
         while let Some(event) = self.device.hca.next_event() {
             self.progress.happened = true;
             self.device_event(event);
@@ -179,7 +182,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return waits;
         }
         self.notifications();
-        let mut port_deadline = self.device.port.poll(now);
+        let mut port = self.device.port.poll(now);
         self.device.port.service(&mut self.device.hca, now);
         if self.device.port.take_ip_news() {
             self.progress.happened = true;
@@ -191,12 +194,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.check_watermarks();
         let closing = self.progress_all_closing(now);
         // What the steps above made the connection manager say goes out now.
-        if self.device.flush_port || self.device.port.cm_ref().poll_at() == Some(0) {
+        if self.device.flush_port || self.device.port.cm_ref().poll_at() == Wake::Now {
             self.device.flush_port = false;
-            port_deadline = self.device.port.poll(now);
+            port = self.device.port.poll(now);
         }
-        let more = self.device.port.cm_ref().has_event().then_some(now);
-        [Some(hca_deadline), port_deadline, resolving, closing, waits, more].into_iter().flatten().min()
+        if self.device.port.cm_ref().has_event() {
+            return Wake::Now;
+        }
+        hca.earliest(port).earliest(resolving).earliest(closing).earliest(waits)
     }
 
     /// Completion events: whose CQ may be armed again.
@@ -215,33 +220,33 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Arms the interrupts of the event queues, of QP1 and of every EVD that takes completions, polls once more, and says
     /// whether the loop may idle until the next interrupt or deadline. It may not while upcalls are due.
-    pub fn prepare_idle(&mut self, now: u64) -> bool {
+    pub fn prepare_idle(&mut self, now: Instant) -> bool {
         self.rest(now).is_some()
     }
 
-    /// The same; until when (nanoseconds, `u64::MAX` for the next interrupt).
-    pub(crate) fn rest(&mut self, now: u64) -> Option<u64> {
+    /// The same; until when ([`Instant::MAX`] for the next interrupt).
+    pub(crate) fn rest(&mut self, now: Instant) -> Option<Instant> {
         if !self.device.dead {
             self.device.port.arm();
             self.device.sink.arm();
             self.arm_evds();
             self.device.hca.arm_events();
         }
-        let deadline = self.poll(now).unwrap_or(u64::MAX);
+        let wake = self.poll(now);
         // What happened since the last look counts too: another consumer's call may have queued an event for this one.
         let quiet = !core::mem::take(&mut self.progress.happened)
             && self.progress.upcalls.is_empty()
             && (self.device.dead || !self.device.port.has_work())
-            && deadline > now;
-        quiet.then_some(deadline)
+            && !wake.is_due(now);
+        quiet.then_some(wake.deadline(now).unwrap_or(Instant::MAX))
     }
 
     /// Sends what the connection manager has to say, if it has.
     pub(crate) fn run_port(&mut self) {
         if self.device.flush_port && !self.device.dead {
             self.device.flush_port = false;
-            let now = self.device.hca.platform().now();
-            self.device.port.poll(now);
+            let now = self.device.now();
+            let _ = self.device.port.poll(now);
         }
     }
 
@@ -317,7 +322,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for slot in 0..self.objects.eps.end() {
             self.end_ep(slot, EpEvent::DeviceGone);
         }
-        self.progress_all_closing(0);
+        let _ = self.progress_all_closing(Instant::ORIGIN);
         self.delivery().wake_all();
     }
 
@@ -409,19 +414,19 @@ impl<'s, P: Platform> Adapter<'s, P> {
 fn wait_active<P: Platform>(
     hca: &mut Hca<'_, P>,
     port: &mut Port<'_, P::Bar>,
-    timeout: u64,
+    timeout: Duration,
 ) -> Result<(), OpenError> {
     let start = hca.platform().now();
-    let end = start.saturating_add(timeout);
+    let end = start + timeout;
     loop {
         let now = hca.platform().now();
-        if port.info().active || timeout == 0 {
+        if port.info().active || timeout.is_zero() {
             return Ok(());
         }
         if now >= end {
-            return Err(OpenError::PortNotActive { waited_ms: now.saturating_sub(start) / 1_000_000 });
+            return Err(OpenError::PortNotActive { waited_ms: (now - start).as_millis() as u64 });
         }
-        hca.poll(now);
+        let _ = hca.poll(now);
         while hca.next_event().is_some() {}
         if let Some(syndrome) = hca.fatal() {
             return Err(OpenError::Hca(Error::Fatal(syndrome)));
@@ -429,7 +434,7 @@ fn wait_active<P: Platform>(
         port.refresh(hca, false)?;
         if !port.info().active {
             hca.arm_events();
-            hca.platform().idle(now.saturating_add(ACTIVATION_STEP).min(end));
+            hca.platform().idle((now + ACTIVATION_STEP).min(end));
         }
     }
 }

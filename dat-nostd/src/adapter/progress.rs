@@ -1,5 +1,7 @@
 //! What is due in an adapter, who waits, and what became ready.
 
+use driver_mlx::Instant;
+
 use core::sync::atomic::AtomicU32;
 
 use crate::adapter::census::AdapterCounters;
@@ -29,7 +31,7 @@ pub(crate) struct Progress<'s> {
     pub(crate) waits: Waits<'s>,
     pub(crate) waited_evds: List<WaitedEvd>,
     pub(crate) waited_cnos: List<WaitedCno>,
-    pub(crate) wait_deadline: u64,
+    pub(crate) wait_deadline: Instant,
     /// What became ready and has not been reported.
     pub(crate) ready_evds: List<ReadyEvd>,
     pub(crate) ready_cnos: List<ReadyCno>,
@@ -58,7 +60,7 @@ impl<'s> Progress<'s> {
             waits: Waits::new(evd_waits, cno_waits),
             waited_evds: List::default(),
             waited_cnos: List::default(),
-            wait_deadline: u64::MAX,
+            wait_deadline: Instant::MAX,
             ready_evds: List::default(),
             ready_cnos: List::default(),
             upcalls: List::default(),

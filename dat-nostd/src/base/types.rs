@@ -1,19 +1,21 @@
 //! Enums, flags and small records, with the numbers of the DAT 1.2 headers.
 
 use bitflags::bitflags;
+use driver_mlx::{Duration, Instant};
 
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 
 /// `DAT_TIMEOUT_INFINITE`, in microseconds as every `DAT_TIMEOUT`.
 pub const TIMEOUT_INFINITE: u32 = 0xffff_ffff;
 
-/// When a time-out of a call made at `now` is over, nanoseconds; `u64::MAX` for never.
-pub(crate) fn deadline(now: u64, timeout_us: u32) -> u64 {
+/// When a `DAT_TIMEOUT` that begins now ends: [`Instant::MAX`] for one without an end.
+pub(crate) fn deadline_of(now: Instant, timeout_us: u32) -> Instant {
     match timeout_us {
-        TIMEOUT_INFINITE => u64::MAX,
-        timeout => now.saturating_add(u64::from(timeout) * 1000),
+        TIMEOUT_INFINITE => Instant::MAX,
+        _ => now + Duration::from_micros(timeout_us.into()),
     }
 }
+
 /// `DAT_NAME_MAX_LENGTH`, the terminating NUL of the C form included.
 pub const NAME_MAX_LENGTH: usize = 256;
 /// `DAT_OPTIMAL_ALIGNMENT`, bytes.

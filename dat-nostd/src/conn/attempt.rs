@@ -1,5 +1,6 @@
 //! What the set-up of a connection is waiting for.
 
+use driver_mlx::Instant;
 use ib_port::ib_mgmt::cm::ConnId;
 
 use crate::base::states::{ConnectionInput, EpEvent, Stage};
@@ -14,9 +15,9 @@ pub(crate) enum Attempt {
     /// None is under way.
     None,
     /// The port at the address, then the path to it, is being asked for; the private data waits in the EP.
-    Resolving { address: IaAddress, service_id: u64, deadline: u64, private_data_size: u8 },
+    Resolving { address: IaAddress, service_id: u64, deadline: Instant, private_data_size: u8 },
     /// Active: REQ sent.
-    Requested { conn: ConnId, deadline: u64 },
+    Requested { conn: ConnId, deadline: Instant },
     /// Passive: REP sent.
     Accepted { conn: ConnId },
     /// Connected.
@@ -73,10 +74,13 @@ mod tests {
         let address = IaAddress::V4(core::net::Ipv4Addr::LOCALHOST);
         let at = |stage| match stage {
             Stage::Idle => Attempt::None,
-            Stage::Resolving => {
-                Attempt::Resolving { address, service_id: 1, deadline: 2, private_data_size: 3 }
-            }
-            Stage::Requested => Attempt::Requested { conn, deadline: 2 },
+            Stage::Resolving => Attempt::Resolving {
+                address,
+                service_id: 1,
+                deadline: Instant::from_nanos(2),
+                private_data_size: 3,
+            },
+            Stage::Requested => Attempt::Requested { conn, deadline: Instant::from_nanos(2) },
             Stage::Accepted => Attempt::Accepted { conn },
             Stage::Up => Attempt::Up { conn },
         };

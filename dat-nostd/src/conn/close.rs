@@ -1,6 +1,6 @@
 //! The end of connections: graceful and abrupt disconnects, what outlives them. DAT 1.2, `dat_ep_disconnect`.
 
-use driver_mlx::{Bar, Platform, Qp, QpNumber, SendFlags, SendOp};
+use driver_mlx::{Bar, Duration, Instant, Platform, Qp, QpNumber, SendFlags, SendOp, Wake};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
@@ -33,7 +33,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.objects.leave_awaiting(handle);
         self.abandon_attempt(handle);
         let dead = self.is_dead();
-        let until = ticks(self.device.hca.platform().now()).wrapping_add(LAST_RECEIVE_WITHIN);
+        let until = ticks(self.device.now()).wrapping_add(LAST_RECEIVE_WITHIN);
         let Some(ep) = self.objects.eps.at_mut(slot) else { return };
         // A QP that never was ready for receives has taken nothing, and says nothing.
         ep.last_receive |= ep.srq.is_some() && !ep.can_have_received();
@@ -109,9 +109,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.end_ep(slot, if left { EpEvent::PeerDisconnected } else { EpEvent::Failed });
     }
 
-    /// Goes on with every EP that is closing; gives the time at which one ends though the device has not said all.
-    pub(crate) fn progress_all_closing(&mut self, now: u64) -> Option<u64> {
-        let mut deadline = None;
+    /// Goes on with every EP that is closing; says when one ends though the device has not said all.
+    pub(crate) fn progress_all_closing(&mut self, now: Instant) -> Wake {
+        let mut wake = Wake::Idle;
         for _ in 0..self.progress.closing.len() {
             let Some(slot) = self.progress.closing.rotate(&mut self.objects.eps) else { break };
             self.progress.visits += 1;
@@ -122,12 +122,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
             {
                 let left = receive_end.wrapping_sub(ticks(now)) as i32;
                 ep.last_receive = left <= 0;
-                let by = now.saturating_add((left.max(0) as u64) << 20);
-                deadline = Some(deadline.map_or(by, |other: u64| other.min(by)));
+                let left = Duration::from_nanos((left.max(0) as u64) << 20);
+                wake = wake.earliest(Wake::At(now + left));
             }
             self.progress_closing(slot);
         }
-        deadline
+        wake
     }
 
     /// The device says that a QP in error takes nothing more from its SRQ, and that it has told of all that it took.
@@ -160,7 +160,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     /// Everything of ours is done: tells the peer, who may still have something on its way to us.
     fn leave(&mut self, slot: u16) {
-        let now = self.device.hca.platform().now();
+        let now = self.device.now();
         let conn = self.objects.eps.at(slot).and_then(|ep| ep.attempt.conn());
         let told = conn.is_some_and(|conn| self.device.port.cm().disconnect(now, conn, &[]).is_ok());
         if !told || self.is_dead() {

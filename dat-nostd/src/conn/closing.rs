@@ -1,6 +1,7 @@
 //! How far the end of a connection has come.
 
 use crate::base::event::ConnectionEvent;
+use driver_mlx::Instant;
 
 /// An EP on its way to DISCONNECTED.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,8 @@ pub(crate) struct Closing {
 }
 
 /// A time in units of 2^20 nanoseconds, circular.
-pub(crate) fn ticks(now: u64) -> u32 {
-    (now >> 20) as u32
+pub(crate) fn ticks(now: Instant) -> u32 {
+    (now.as_nanos() >> 20) as u32
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

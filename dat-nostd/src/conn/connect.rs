@@ -1,10 +1,10 @@
 //! The active side of connections, and what both sides share. DAT 1.2, `dat_ep_connect`.
 
 use crate::base::states::{ConnectionInput, EpCall, EpEvent, Stage};
-use driver_mlx::{Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel};
+use driver_mlx::{Duration, Instant, Mtu, Platform, Psn, RtrParams, RtsParams, ServiceLevel, Wake};
 use ib_port::ib_mgmt::cm::{self, CmEvent, ConnId, ConnectParams, DisconnectCause, QpAttributes, RejReason};
 use ib_port::ib_mgmt::sa::{PathRecord, QueryError};
-use ib_port::ib_mgmt::units::{exponent_for_ns, exponent_ns};
+use ib_port::ib_mgmt::units::{exponent_for, exponent_time};
 use ib_port::{AddressResolution, Resolution, driver_path};
 
 use crate::adapter::Adapter;
@@ -13,17 +13,17 @@ use crate::base::event::{ConnectionEvent, EventData};
 use crate::base::handle::{EpHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline};
+use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline_of};
 use crate::conn::attempt::{Attempt, OWNER_PSP};
 
-/// What a peer's connection manager and its owner are given for an answer, nanoseconds; one that needs longer says so (MRA).
+/// What a peer's connection manager and its owner are given for an answer; one that needs longer says so (MRA).
 /// RDMA-CM's 4.3 s make one lost datagram cost that much.
-const PROCESSING: u64 = 1_000_000_000;
+const PROCESSING: Duration = Duration::from_secs(1);
 
 /// Exponent of the time in which a CM message should be answered along a path: the way there and back, and the peer's own
 /// time (IBA volume 1, section 12.7.4).
 fn response_timeout(path: &PathRecord) -> u8 {
-    exponent_for_ns(PROCESSING + 2 * exponent_ns(path.packet_life_time()))
+    exponent_for(PROCESSING + 2 * exponent_time(path.packet_life_time()))
 }
 
 /// RTR by the connection manager's attributes.
@@ -96,8 +96,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Err(DatReturn::new(ReturnType::ModelNotSupported));
         }
         self.device.usable()?;
-        let now = self.device.hca.platform().now();
-        let deadline = deadline(now, timeout_us);
+        let now = self.device.now();
+        let deadline = deadline_of(now, timeout_us);
         let found = self.device.resolve_address(now, remote);
         let local_port = self.device.next_local_port();
         self.objects.move_ep(handle, EpEvent::Connecting);
@@ -120,9 +120,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(())
     }
 
-    /// Goes on with every attempt that waits for its path; gives the earliest time-out.
-    pub(crate) fn advance_all_resolving(&mut self, now: u64) -> Option<u64> {
-        let mut next = None;
+    /// Goes on with every attempt that waits for its path; says when the first times out.
+    pub(crate) fn advance_all_resolving(&mut self, now: Instant) -> Wake {
+        let mut wake = Wake::Idle;
         for _ in 0..self.progress.resolving.len() {
             let Some(slot) = self.progress.resolving.rotate(&mut self.objects.eps) else { break };
             self.progress.visits += 1;
@@ -130,13 +130,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
             if let Some(ep) = self.objects.eps.at(slot)
                 && let Attempt::Resolving { deadline, .. } = ep.attempt
             {
-                next = Some(next.map_or(deadline, |next: u64| next.min(deadline)));
+                wake = wake.earliest(Wake::by(deadline));
             }
         }
-        next
+        wake
     }
 
-    fn advance_resolving(&mut self, slot: u16, now: u64) {
+    fn advance_resolving(&mut self, slot: u16, now: Instant) {
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let Attempt::Resolving { address, service_id, deadline, private_data_size } = ep.attempt else {
             return;
@@ -172,7 +172,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()
         {
-            let now = self.device.hca.platform().now();
+            let now = self.device.now();
             // Over already, or void: nothing to give up.
             let _ = self.device.port.cm().abandon(now, conn, &[]);
             self.device.flush_port = true;
@@ -194,10 +194,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     fn send_request(
         &mut self,
         slot: u16,
-        now: u64,
+        now: Instant,
         path: &PathRecord,
         service_id: u64,
-        deadline: u64,
+        deadline: Instant,
         private_data_size: u8,
     ) -> Option<ConnId> {
         let ep = self.objects.eps.at(slot)?;
@@ -217,12 +217,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         params.retry_count = ep.attributes.retry_count;
         params.rnr_retry_count = ep.attributes.rnr_retry;
         params.response_timeout = response_timeout(&path);
-        params.deadline = (deadline != u64::MAX).then_some(deadline);
+        params.deadline = (deadline != Instant::MAX).then_some(deadline);
         self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
     }
 
     /// Takes everything the connection manager has to say.
-    pub(crate) fn process_cm(&mut self, now: u64) {
+    pub(crate) fn process_cm(&mut self, now: Instant) {
         while let Some(event) = self.device.port.cm().poll_event() {
             self.progress.happened = true;
             match event {
@@ -256,7 +256,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         (ep.attempt.conn() == Some(id)).then_some(slot)
     }
 
-    fn reply_arrived(&mut self, now: u64, id: ConnId, owner: u32) {
+    fn reply_arrived(&mut self, now: Instant, id: ConnId, owner: u32) {
         let slot = self.ep_of(id, owner);
         let connected = slot.and_then(|slot| self.connect_qp(slot, id));
         match (slot, connected) {
@@ -342,7 +342,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.connection_input(slot, input, None);
     }
 
-    fn timed_out(&mut self, now: u64, id: ConnId, owner: u32, stage: cm::Stage) {
+    fn timed_out(&mut self, now: Instant, id: ConnId, owner: u32, stage: cm::Stage) {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;

@@ -1,7 +1,7 @@
 //! Connection requests: query, accept, reject, hand-off. DAT 1.2, connection management.
 
 use crate::base::states::{EpCall, EpEvent};
-use driver_mlx::Platform;
+use driver_mlx::{Instant, Platform};
 use ib_port::ib_mgmt::cm::{AcceptParams, ConnId, RejReason};
 
 use crate::adapter::Adapter;
@@ -20,7 +20,7 @@ use crate::conn::service_point::EpSource;
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// A REQ for one of our service points.
-    pub(crate) fn request_arrived(&mut self, now: u64, conn: ConnId, listener: u32) {
+    pub(crate) fn request_arrived(&mut self, now: Instant, conn: ConnId, listener: u32) {
         if let Err(reason) = self.take_request(conn, listener) {
             let _ = self.device.port.cm().reject(now, conn, reason, &[], &[]);
         }
@@ -164,7 +164,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 params.target_ack_delay = self.device.hca.caps().local_ca_ack_delay.min(31);
                 params.srq = ep.srq.is_some();
                 self.ready_to_receive(ep_handle, conn, &params)?;
-                let now = self.device.hca.platform().now();
+                let now = self.device.now();
                 let owner = u32::from(ep_handle.any().slot());
                 let reply = bytes.get(..len).unwrap_or_default();
                 self.device.port.cm().accept(now, conn, &params, reply, owner).is_ok()
@@ -247,7 +247,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     fn refuse(&mut self, conn: ConnId, reason: RejReason, private_data: &[u8]) {
-        let now = self.device.hca.platform().now();
+        let now = self.device.now();
         // A peer that has given up needs no answer.
         let _ = self.device.port.cm().reject(now, conn, reason, &[], private_data);
         self.device.flush_port = true;

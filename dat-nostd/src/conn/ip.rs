@@ -1,6 +1,6 @@
 //! IP over InfiniBand on the adapter's port, and addresses resolved by it. An extension: DAT 1.2 knows addresses only.
 
-use driver_mlx::Platform;
+use driver_mlx::{Instant, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
@@ -19,7 +19,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if self.device.dead {
             return None;
         }
-        let now = self.device.hca.platform().now();
+        let now = self.device.now();
         self.device.port.ip(now)
     }
 
@@ -33,7 +33,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Some(neighbour.1.0);
         }
         let IaAddress::V4(address) = *address else { return None };
-        let now = self.device.hca.platform().now();
+        let now = self.device.now();
         let ip = self.device.port.ip(now)?;
         let known = ip.neighbours().find(|neighbour| neighbour.ip == address)?;
         known.hw.filter(|_| known.state == NeighbourState::Reachable).map(|hw| hw.gid.0)
@@ -42,7 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
 impl<P: Platform> Device<'_, P> {
     /// The GID at an address: this port's own, that of the static table, or what ARP finds.
-    pub(crate) fn resolve_address(&mut self, now: u64, address: &IaAddress) -> AddressResolution {
+    pub(crate) fn resolve_address(&mut self, now: Instant, address: &IaAddress) -> AddressResolution {
         if *address == self.address || address.is_loopback() {
             return AddressResolution::Known(self.port.info().gid);
         }

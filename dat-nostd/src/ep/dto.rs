@@ -483,8 +483,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
             return Ok(());
         }
         // "Nothing yet" is an answer that drains events.
-        let now = self.device.hca.platform().now();
-        self.poll(now);
+        let now = self.device.now();
+        let _ = self.poll(now);
         self.drop_silent(evd);
         let ep = self.objects.eps.get(handle)?;
         if ep.requests.is_full() { Err(FULL) } else { Ok(()) }

@@ -1,5 +1,7 @@
 //! A consumer notification object.
 
+use driver_mlx::Instant;
+
 use crate::base::handle::{CnoHandle, EvdHandle, IaHandle};
 use crate::base::list::{Link, Linked};
 use crate::evd::upcall::ProxyAgent;
@@ -30,7 +32,7 @@ pub struct Cno {
     /// How often all waiters were released because the last EVD went away; circular.
     pub(crate) releases: u32,
     /// The earliest time-out of its waiters, nanoseconds; may be that of one that waits no more.
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Instant,
     /// EVDs that feed it.
     pub(crate) users: u32,
     called: Link<Called>,
@@ -47,7 +49,7 @@ impl Cno {
             call: None,
             gone: None,
             releases: 0,
-            deadline: u64::MAX,
+            deadline: Instant::MAX,
             users: 0,
             called: Link::OUT,
             ready: Link::OUT,

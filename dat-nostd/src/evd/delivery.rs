@@ -1,6 +1,6 @@
 //! From an event to who hears of it: the EVD's queue, its CNO, its waiter, the ready queue.
 
-use driver_mlx::{Bar, CqNumber};
+use driver_mlx::{Bar, CqNumber, Instant, Wake};
 
 use crate::adapter::objects::Objects;
 use crate::adapter::progress::Progress;
@@ -133,7 +133,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
     /// With nobody waiting there is no time-out.
     fn forget_deadline(&mut self) {
         if self.progress.waited_evds.is_empty() && self.progress.waited_cnos.is_empty() {
-            self.progress.wait_deadline = u64::MAX;
+            self.progress.wait_deadline = Instant::MAX;
         }
     }
 
@@ -146,9 +146,9 @@ impl<B: Bar> Delivery<'_, '_, B> {
     }
 
     /// What timed out becomes ready; gives the next time-out.
-    pub(crate) fn expire_waits(&mut self, now: u64) -> Option<u64> {
+    pub(crate) fn expire_waits(&mut self, now: Instant) -> Wake {
         if now >= self.progress.wait_deadline {
-            let mut next = u64::MAX;
+            let mut next = Instant::MAX;
             for _ in 0..self.progress.waited_evds.len() {
                 let Some(slot) = self.progress.waited_evds.rotate(&mut self.objects.evds) else { break };
                 self.progress.visits += 1;
@@ -168,7 +168,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
                 let Some(cno) = self.objects.cnos.at_mut(slot) else { continue };
                 if cno.deadline <= now {
                     // Those of its waiters whose time has not come say so when they are polled.
-                    cno.deadline = u64::MAX;
+                    cno.deadline = Instant::MAX;
                     self.progress.waited_cnos.remove(&mut self.objects.cnos, slot);
                     self.progress.ready_cnos.push(&mut self.objects.cnos, slot);
                     self.progress.happened = true;
@@ -178,13 +178,13 @@ impl<B: Bar> Delivery<'_, '_, B> {
             }
             self.progress.wait_deadline = next;
         }
-        (self.progress.wait_deadline != u64::MAX).then_some(self.progress.wait_deadline)
+        Wake::by(self.progress.wait_deadline)
     }
 
     /// A wait on a CNO goes on until then.
-    pub(crate) fn note_cno_wait(&mut self, cno: CnoHandle, deadline: u64) {
+    pub(crate) fn note_cno_wait(&mut self, cno: CnoHandle, deadline: Instant) {
         let Ok(state) = self.objects.cnos.get_mut(cno) else { return };
-        if deadline == u64::MAX {
+        if deadline == Instant::MAX {
             return;
         }
         state.deadline = state.deadline.min(deadline);
@@ -198,7 +198,7 @@ impl<B: Bar> Delivery<'_, '_, B> {
             return;
         }
         if let Ok(state) = self.objects.cnos.get_mut(cno) {
-            state.deadline = u64::MAX;
+            state.deadline = Instant::MAX;
             self.progress.waited_cnos.remove(&mut self.objects.cnos, cno.any().slot());
         }
         self.forget_deadline();

@@ -75,8 +75,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }
-        let now = self.device.hca.platform().now();
-        self.poll(now);
+        let now = self.device.now();
+        let _ = self.poll(now);
         match self.take(slot) {
             Some(data) => Ok(Event { evd, data }),
             None => Err(DatReturn::QUEUE_EMPTY),

@@ -1,13 +1,13 @@
 //! Consumer notification: create, modify, wait, upcalls. DAT 1.2, CNO management.
 
-use driver_mlx::Platform;
+use driver_mlx::{Instant, Platform, Wake};
 
 use crate::adapter::Adapter;
 use crate::base::attr::CnoParameters;
 use crate::base::event::Event;
 use crate::base::handle::{CnoHandle, EpHandle, EvdHandle, IaHandle, SrqHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
-use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet, deadline};
+use crate::base::types::{CompletionFlags, LmrTriplet, RmrTriplet, deadline_of};
 use crate::evd::cno::Cno;
 use crate::evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 use crate::evd::waiter::{CnoWait, CnoWaiter};
@@ -60,8 +60,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// INVALID_HANDLE; INSUFFICIENT_RESOURCES from 65,535 waits on one CNO.
-    pub fn cno_wait_begin(&mut self, cno: CnoHandle, now: u64, timeout_us: u32) -> DatResult<CnoWaiter<'s>> {
-        let (deadline, releases) = (deadline(now, timeout_us), self.objects.cnos.get(cno)?.releases);
+    pub fn cno_wait_begin(
+        &mut self,
+        cno: CnoHandle,
+        now: Instant,
+        timeout_us: u32,
+    ) -> DatResult<CnoWaiter<'s>> {
+        let (deadline, releases) = (deadline_of(now, timeout_us), self.objects.cnos.get(cno)?.releases);
         let waiter = self.progress.waits.begin_cno(cno, deadline, releases);
         let waiter = waiter.ok_or(DatReturn::new(ReturnType::InsufficientResources))?;
         self.delivery().note_cno_wait(cno, deadline);
@@ -74,7 +79,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// QUEUE_EMPTY if the time-out passed; INVALID_HANDLE if the CNO is another adapter's; INVALID_STATE (CNO_DEAD) if the wait has
     /// ended.
-    pub fn cno_wait_poll(&mut self, waiter: &mut CnoWaiter<'s>, now: u64) -> DatResult<CnoWait> {
+    pub fn cno_wait_poll(&mut self, waiter: &mut CnoWaiter<'s>, now: Instant) -> DatResult<CnoWait> {
         let handle = waiter.cno();
         if !waiter.is_open() {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateCnoDead));
@@ -82,7 +87,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let released = |cno: &Cno, waiter: &CnoWaiter<'_>| cno.releases != waiter.releases;
         match self.objects.cnos.get(handle) {
             Ok(cno) if cno.triggered.is_none() && !released(cno, waiter) => {
-                self.poll(now);
+                let _ = self.poll(now);
             }
             Ok(_) => {}
             Err(_) if self.objects.cnos.is_past(handle) => {
@@ -99,7 +104,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             None => {
                 let deadline = waiter.deadline;
                 self.delivery().note_cno_wait(handle, deadline);
-                return Ok(CnoWait::Pending(deadline));
+                return Ok(CnoWait::Pending(Wake::by(deadline)));
             }
         };
         waiter.end();

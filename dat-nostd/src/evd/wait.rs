@@ -1,16 +1,14 @@
 //! Waits on event dispatchers: `dat_evd_wait` as begin, poll and end, and a loop around them for simple programs. DAT 1.2, event
 //! management.
 
-use core::time::Duration;
-
-use driver_mlx::Platform;
+use driver_mlx::{Duration, Instant, Platform, Wake};
 
 use crate::adapter::Adapter;
 use crate::base::event::Event;
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCall;
-use crate::base::types::deadline;
+use crate::base::types::deadline_of;
 use crate::evd::delivery::Ready;
 use crate::evd::dispatcher::Notification;
 use crate::evd::waiter::{EvdWaiter, Wait, WaitState};
@@ -27,11 +25,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// TIMEOUT_EXPIRED; those of [`Adapter::evd_dequeue`].
     pub fn wait(&mut self, evd: EvdHandle, timeout: Duration) -> DatResult<Event> {
-        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let end = self.platform().now().saturating_add(timeout);
+        let end = self.device.now() + timeout;
         loop {
-            let now = self.platform().now();
-            self.poll(now);
+            let now = self.device.now();
+            let _ = self.poll(now);
             self.deliver_upcalls();
             match self.evd_dequeue(evd) {
                 Err(error) if error.is(ReturnType::QueueEmpty) => {}
@@ -54,7 +51,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     pub fn evd_wait_begin(
         &mut self,
         evd: EvdHandle,
-        now: u64,
+        now: Instant,
         timeout_us: u32,
         threshold: u32,
     ) -> DatResult<EvdWaiter<'s>> {
@@ -73,7 +70,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(subtype) = one_by_one.filter(|_| threshold != 1) {
             return Err(DatReturn::error(ReturnType::InvalidState, subtype));
         }
-        let deadline = deadline(now, timeout_us);
+        let deadline = deadline_of(now, timeout_us);
         let waiter = self.progress.waits.begin(evd).ok_or(NO_WAIT)?;
         state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
@@ -88,7 +85,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// INVALID_HANDLE if the EVD is another adapter's; ABORT if it went away under the wait; INVALID_STATE if it was made unwaitable,
     /// or the wait has ended.
-    pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: u64) -> DatResult<Wait> {
+    pub fn evd_wait_poll(&mut self, waiter: &mut EvdWaiter<'s>, now: Instant) -> DatResult<Wait> {
         let evd = waiter.evd();
         let slot = match self.objects.evds.check(evd) {
             Ok(slot) => slot,
@@ -109,7 +106,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let queued = self.events_ready(slot);
         if !self.is_woken(slot, &wait, queued) {
-            self.poll(now);
+            let _ = self.poll(now);
         }
         let queued = self.events_ready(slot);
         if self.is_woken(slot, &wait, queued) {
@@ -124,7 +121,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.delivery().end_wait(slot);
             return Ok(Wait::TimedOut(queued));
         }
-        Ok(Wait::Pending(wait.deadline))
+        Ok(Wait::Pending(Wake::by(wait.deadline)))
     }
 
     /// Gives up a wait; nothing is lost. So does dropping the waiter.

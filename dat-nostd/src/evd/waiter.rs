@@ -1,5 +1,7 @@
 //! Who waits: tokens that end their wait when they are dropped, and the cells by which the adapter learns of it.
 
+use driver_mlx::{Instant, Wake};
+
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::event::Event;
@@ -48,7 +50,7 @@ pub struct CnoWaiter<'s> {
     /// Of the CNO's slot: the low half of its generation, and how many waits are open.
     cell: &'s AtomicU32,
     /// Nanoseconds.
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Instant,
     /// How often all waiters of the CNO had been released when it began.
     pub(crate) releases: u32,
     open: bool,
@@ -125,7 +127,12 @@ impl<'s> Waits<'s> {
     }
 
     /// A wait on a CNO begins; `None` if there are too many.
-    pub(crate) fn begin_cno(&self, cno: CnoHandle, deadline: u64, releases: u32) -> Option<CnoWaiter<'s>> {
+    pub(crate) fn begin_cno(
+        &self,
+        cno: CnoHandle,
+        deadline: Instant,
+        releases: u32,
+    ) -> Option<CnoWaiter<'s>> {
         let cell = self.cnos.get(usize::from(cno.any().slot()))?;
         let own = tag(cno);
         let count = self.cno_waiters(cno);
@@ -148,7 +155,7 @@ impl<'s> Waits<'s> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitState {
     /// Nanoseconds.
-    pub(crate) deadline: u64,
+    pub(crate) deadline: Instant,
     pub(crate) threshold: u32,
     /// Whether the next poll may answer with events that do not notify: they were there when the wait began.
     pub(crate) first: bool,
@@ -159,9 +166,9 @@ pub(crate) struct WaitState {
 /// Result of [`Adapter::evd_wait_poll`](crate::Adapter::evd_wait_poll).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Still waiting; poll again by this time (nanoseconds, `u64::MAX` for no limit), or when
+    /// Still waiting; poll again by this time, or when
     /// [`Adapter::next_ready`](crate::Adapter::next_ready) names the EVD.
-    Pending(u64),
+    Pending(Wake),
     /// The oldest event, and how many are left.
     Ready(Event, u32),
     /// `DAT_TIMEOUT_EXPIRED`, and how many events are queued.
@@ -171,9 +178,9 @@ pub enum Wait {
 /// Result of [`Adapter::cno_wait_poll`](crate::Adapter::cno_wait_poll).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CnoWait {
-    /// Still waiting; poll again by this time (nanoseconds, `u64::MAX` for no limit), or when
+    /// Still waiting; poll again by this time, or when
     /// [`Adapter::next_ready`](crate::Adapter::next_ready) names the CNO.
-    Pending(u64),
+    Pending(Wake),
     /// Triggered, by this EVD first. None if that one is gone; if all are, or the CNO is: then all its waiters get this.
     Triggered(Option<EvdHandle>),
 }
@@ -210,14 +217,14 @@ mod tests {
         let (evds, cnos) = (cells::<0>(), cells::<1>());
         let waits = Waits::new(&evds, &cnos);
         let (old, new) = (CnoHandle::make(1, 0, 7), CnoHandle::make(1, 0, 8));
-        let mut first = waits.begin_cno(old, 0, 0).unwrap();
-        let second = waits.begin_cno(old, 0, 0).unwrap();
+        let mut first = waits.begin_cno(old, Instant::from_nanos(0), 0).unwrap();
+        let second = waits.begin_cno(old, Instant::from_nanos(0), 0).unwrap();
         assert_eq!((waits.cno_waiters(old), waits.cno_waiters(new)), (2, 0));
         first.end();
         drop(first);
         assert_eq!(waits.cno_waiters(old), 1);
         // The CNO goes, and another has its slot.
-        let third = waits.begin_cno(new, 0, 0).unwrap();
+        let third = waits.begin_cno(new, Instant::from_nanos(0), 0).unwrap();
         drop(second);
         assert_eq!(waits.cno_waiters(new), 1);
         drop(third);

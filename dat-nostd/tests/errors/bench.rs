@@ -141,7 +141,7 @@ impl Bench {
     pub fn settle(&mut self) {
         for _ in 0..4 {
             let now = self.net.world.now();
-            self.net.nodes[0].poll(now);
+            let _ = self.net.nodes[0].poll(Instant::from_nanos(now));
             self.net.world.settle(20_000);
         }
     }

@@ -77,7 +77,7 @@ pub const ROWS: &[Row] = &[
         |b| {
             let (ia, now, (fed, _)) = (b.here.ia, b.net.world.now(), fed(b));
             let waited = b.a().cno_create(ia, None).unwrap();
-            let waiter = b.a().cno_wait_begin(waited, now, TIMEOUT_INFINITE).unwrap();
+            let waiter = b.a().cno_wait_begin(waited, Instant::from_nanos(now), TIMEOUT_INFINITE).unwrap();
             b.cno_waiters.push(waiter);
             vec![call!(cno_free(fed)), call!(cno_free(waited))]
         },
@@ -124,27 +124,34 @@ pub const ROWS: &[Row] = &[
     }),
     refused_as("cno_wait", InvalidHandle, Subtype::InvalidHandleCno, "no CNO", |b| {
         let now = b.net.world.now();
-        let mut calls: Vec<_> =
-            no_cnos(b).into_iter().map(|cno| call!(cno_wait_begin(cno, now, 0))).collect();
+        let mut calls: Vec<_> = no_cnos(b)
+            .into_iter()
+            .map(|cno| call!(cno_wait_begin(cno, Instant::from_nanos(now), 0)))
+            .collect();
         let ia = b.there.ia;
         let there = b.net.nodes[1].cno_create(ia, None).unwrap();
-        let mut foreign = b.net.nodes[1].cno_wait_begin(there, now, 0).unwrap();
-        calls.push(Call::new("cno_wait_poll", move |a| a.cno_wait_poll(&mut foreign, now).map(|_| ())));
+        let mut foreign = b.net.nodes[1].cno_wait_begin(there, Instant::from_nanos(now), 0).unwrap();
+        calls.push(Call::new("cno_wait_poll", move |a| {
+            a.cno_wait_poll(&mut foreign, Instant::from_nanos(now)).map(|_| ())
+        }));
         let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
         let gone = b.a().cno_create(ia, None).unwrap();
-        let waiter = b.a().cno_wait_begin(gone, now, 0).unwrap();
+        let waiter = b.a().cno_wait_begin(gone, Instant::from_nanos(now), 0).unwrap();
         b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
         calls.push(call!(cno_wait_end(waiter)));
         calls
     }),
     refused_as("cno_wait", InvalidState, Subtype::InvalidStateCnoDead, "the wait has ended", |b| {
         let ((cno, _), now) = (fed(b), b.net.world.now());
-        let [mut polled, mut ended] = [0, 0].map(|timeout| b.a().cno_wait_begin(cno, now, timeout).unwrap());
+        let [mut polled, mut ended] =
+            [0, 0].map(|timeout| b.a().cno_wait_begin(cno, Instant::from_nanos(now), timeout).unwrap());
         for waiter in [&mut polled, &mut ended] {
-            assert!(b.a().cno_wait_poll(waiter, now).unwrap_err().is(QueueEmpty));
+            assert!(b.a().cno_wait_poll(waiter, Instant::from_nanos(now)).unwrap_err().is(QueueEmpty));
         }
         vec![
-            Call::new("cno_wait_poll", move |a| a.cno_wait_poll(&mut polled, now).map(|_| ())),
+            Call::new("cno_wait_poll", move |a| {
+                a.cno_wait_poll(&mut polled, Instant::from_nanos(now)).map(|_| ())
+            }),
             call!(cno_wait_end(ended)),
         ]
     }),
@@ -161,41 +168,61 @@ pub const ROWS: &[Row] = &[
         |b| {
             let ((cno, evd), now) = (fed(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
-            let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
+            let mut waiter = ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), 0));
             assert_eq!(
-                ok!(b, cno_wait_poll(&mut waiter, now)),
+                ok!(b, cno_wait_poll(&mut waiter, Instant::from_nanos(now))),
                 CnoWait::Triggered(Some(evd)),
                 "a trigger stays"
             );
-            let mut waiter = ok!(b, cno_wait_begin(cno, now, 0));
-            let timed_out = b.a().cno_wait_poll(&mut waiter, now).unwrap_err();
+            let mut waiter = ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), 0));
+            let timed_out = b.a().cno_wait_poll(&mut waiter, Instant::from_nanos(now)).unwrap_err();
             assert!(timed_out.is(QueueEmpty), "and is taken by one wait");
             // Each trigger ends one of several waits.
-            let mut waiters: Vec<_> =
-                (0..3).map(|_| ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE))).collect();
+            let mut waiters: Vec<_> = (0..3)
+                .map(|_| ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE)))
+                .collect();
             for waiter in &mut waiters {
-                assert!(matches!(ok!(b, cno_wait_poll(waiter, now)), CnoWait::Pending(_)));
+                assert!(matches!(
+                    ok!(b, cno_wait_poll(waiter, Instant::from_nanos(now))),
+                    CnoWait::Pending(_)
+                ));
             }
             b.a().evd_post_se(evd, 2).unwrap();
-            assert_eq!(ok!(b, cno_wait_poll(&mut waiters[1], now)), CnoWait::Triggered(Some(evd)));
+            assert_eq!(
+                ok!(b, cno_wait_poll(&mut waiters[1], Instant::from_nanos(now))),
+                CnoWait::Triggered(Some(evd))
+            );
             for index in [0, 2] {
-                assert!(matches!(ok!(b, cno_wait_poll(&mut waiters[index], now)), CnoWait::Pending(_)));
+                assert!(matches!(
+                    ok!(b, cno_wait_poll(&mut waiters[index], Instant::from_nanos(now))),
+                    CnoWait::Pending(_)
+                ));
             }
             // With the last EVD all go; later waits wait.
             b.a().evd_free(evd).unwrap();
             for index in [0, 2] {
-                assert_eq!(ok!(b, cno_wait_poll(&mut waiters[index], now)), CnoWait::Triggered(None));
+                assert_eq!(
+                    ok!(b, cno_wait_poll(&mut waiters[index], Instant::from_nanos(now))),
+                    CnoWait::Triggered(None)
+                );
             }
-            let mut waiter = ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE));
-            assert!(matches!(ok!(b, cno_wait_poll(&mut waiter, now)), CnoWait::Pending(_)));
+            let mut waiter = ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE));
+            assert!(matches!(
+                ok!(b, cno_wait_poll(&mut waiter, Instant::from_nanos(now))),
+                CnoWait::Pending(_)
+            ));
             drop(waiter);
             b.a().cno_free(cno).unwrap();
             let (ia, _) = b.a().ia_open("ib0", 8, None).unwrap();
             let cno = b.a().cno_create(ia, None).unwrap();
-            let waiters = [(); 2].map(|()| ok!(b, cno_wait_begin(cno, now, TIMEOUT_INFINITE)));
+            let waiters =
+                [(); 2].map(|()| ok!(b, cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE)));
             b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
             for mut waiter in waiters {
-                assert_eq!(ok!(b, cno_wait_poll(&mut waiter, now)), CnoWait::Triggered(None));
+                assert_eq!(
+                    ok!(b, cno_wait_poll(&mut waiter, Instant::from_nanos(now))),
+                    CnoWait::Triggered(None)
+                );
             }
         },
     ),

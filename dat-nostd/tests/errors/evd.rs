@@ -178,7 +178,7 @@ pub const ROWS: &[Row] = &[
     }),
     succeeds("evd_set_unwaitable", "twice is as once; an open wait ends with INVALID_STATE", |b| {
         let (evd, now) = (software(b), b.net.world.now());
-        let mut waiter = b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1).unwrap();
+        let mut waiter = b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 1).unwrap();
         for _ in 0..2 {
             ok!(b, evd_set_unwaitable(evd));
             let state = b.a().evd_query(evd).unwrap().evd_state;
@@ -187,7 +187,7 @@ pub const ROWS: &[Row] = &[
                     && !state.contains(EvdState::WAITABLE)
             );
         }
-        assert!(b.a().evd_wait_poll(&mut waiter, now).unwrap_err().is(InvalidState));
+        assert!(b.a().evd_wait_poll(&mut waiter, Instant::from_nanos(now)).unwrap_err().is(InvalidState));
         b.a().evd_post_se(evd, 5).unwrap();
         assert_eq!(b.a().evd_dequeue(evd).unwrap().data, EventData::Software { value: 5 });
     }),
@@ -200,17 +200,21 @@ pub const ROWS: &[Row] = &[
         for _ in 0..2 {
             ok!(b, evd_clear_unwaitable(evd));
         }
-        let mut waiter = b.a().evd_wait_begin(evd, now, 0, 1).unwrap();
-        assert_eq!(b.a().evd_wait_poll(&mut waiter, now), Ok(Wait::TimedOut(0)));
+        let mut waiter = b.a().evd_wait_begin(evd, Instant::from_nanos(now), 0, 1).unwrap();
+        assert_eq!(b.a().evd_wait_poll(&mut waiter, Instant::from_nanos(now)), Ok(Wait::TimedOut(0)));
     }),
     refused("evd_wait", InvalidHandle, "no EVD", |b| {
         let now = b.net.world.now();
-        let mut calls: Vec<_> =
-            no_evds(b).into_iter().map(|evd| call!(evd_wait_begin(evd, now, 0, 1))).collect();
+        let mut calls: Vec<_> = no_evds(b)
+            .into_iter()
+            .map(|evd| call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)))
+            .collect();
         let (there, gone) = (b.there.recv, software(b));
-        let mut foreign = b.net.nodes[1].evd_wait_begin(there, now, 0, 1).unwrap();
-        calls.push(Call::new("evd_wait_poll", move |a| a.evd_wait_poll(&mut foreign, now).map(|_| ())));
-        let waiter = b.a().evd_wait_begin(gone, now, 0, 1).unwrap();
+        let mut foreign = b.net.nodes[1].evd_wait_begin(there, Instant::from_nanos(now), 0, 1).unwrap();
+        calls.push(Call::new("evd_wait_poll", move |a| {
+            a.evd_wait_poll(&mut foreign, Instant::from_nanos(now)).map(|_| ())
+        }));
+        let waiter = b.a().evd_wait_begin(gone, Instant::from_nanos(now), 0, 1).unwrap();
         b.a().evd_free(gone).unwrap();
         calls.push(call!(evd_wait_end(waiter)));
         calls
@@ -226,7 +230,7 @@ pub const ROWS: &[Row] = &[
             for evd in [h.recv, h.cr, software(b)] {
                 let most = b.a().evd_query(evd).unwrap().evd_qlen;
                 for threshold in [0, most + 1, u32::MAX] {
-                    calls.push(call!(evd_wait_begin(evd, now, 0, threshold)));
+                    calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, threshold)));
                 }
             }
             calls
@@ -238,16 +242,20 @@ pub const ROWS: &[Row] = &[
         let now = b.net.world.now();
         let mut calls = Vec::new();
         for (evd, threshold) in [(software(b), 1), (b.here.connect, 3)] {
-            let waiter = b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, threshold).unwrap();
+            let waiter =
+                b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, threshold).unwrap();
             b.evd_waiters.push(waiter);
-            calls.push(call!(evd_wait_begin(evd, now, 0, 1)));
+            calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)));
         }
         calls
     }),
     refused_as("evd_wait", InvalidState, Subtype::InvalidStateEvdUnwaitable, "the EVD is unwaitable", |b| {
         let (evd, now) = (software(b), b.net.world.now());
         b.a().evd_set_unwaitable(evd).unwrap();
-        vec![call!(evd_wait_begin(evd, now, 0, 1)), call!(evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2))]
+        vec![
+            call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 1)),
+            call!(evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2)),
+        ]
     }),
     refused(
         "evd_wait",
@@ -269,8 +277,8 @@ pub const ROWS: &[Row] = &[
                         Some(&attributes),
                     )
                     .unwrap();
-                calls.push(call!(evd_wait_begin(evd, now, 0, 2)));
-                calls.push(call!(evd_wait_begin(evd, now, TIMEOUT_INFINITE, 64)));
+                calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), 0, 2)));
+                calls.push(call!(evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 64)));
             }
             calls
         },
@@ -288,26 +296,26 @@ pub const ROWS: &[Row] = &[
             let (evd, now) = (software(b), b.net.world.now());
             b.a().evd_post_se(evd, 1).unwrap();
             b.a().evd_post_se(evd, 2).unwrap();
-            let mut waiter = ok!(b, evd_wait_begin(evd, now, 0, 3));
+            let mut waiter = ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), 0, 3));
             assert_eq!(
-                ok!(b, evd_wait_poll(&mut waiter, now)),
+                ok!(b, evd_wait_poll(&mut waiter, Instant::from_nanos(now))),
                 Wait::TimedOut(2),
                 "TIMEOUT_EXPIRED, nmore is the length"
             );
-            let mut waiter = ok!(b, evd_wait_begin(evd, now, 1000, 3));
-            assert!(matches!(ok!(b, evd_wait_poll(&mut waiter, now)), Wait::Pending(_)));
+            let mut waiter = ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), 1000, 3));
+            assert!(matches!(ok!(b, evd_wait_poll(&mut waiter, Instant::from_nanos(now))), Wait::Pending(_)));
             b.a().evd_post_se(evd, 3).unwrap();
-            match ok!(b, evd_wait_poll(&mut waiter, now)) {
+            match ok!(b, evd_wait_poll(&mut waiter, Instant::from_nanos(now))) {
                 Wait::Ready(event, 2) => assert_eq!(event.data, EventData::Software { value: 1 }),
                 other => panic!("{other:?}"),
             }
-            let mut waiter = ok!(b, evd_wait_begin(evd, now, TIMEOUT_INFINITE, 3));
+            let mut waiter = ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 3));
             b.a().evd_free(evd).unwrap();
-            assert!(b.a().evd_wait_poll(&mut waiter, now).unwrap_err().is(Abort));
+            assert!(b.a().evd_wait_poll(&mut waiter, Instant::from_nanos(now)).unwrap_err().is(Abort));
             let (ia, evd) = b.a().ia_open("ib0", 8, None).unwrap();
-            let mut waiter = ok!(b, evd_wait_begin(evd, now, TIMEOUT_INFINITE, 1));
+            let mut waiter = ok!(b, evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 1));
             b.a().ia_close(ia, CloseFlags::Abrupt).unwrap();
-            assert!(b.a().evd_wait_poll(&mut waiter, now).unwrap_err().is(Abort));
+            assert!(b.a().evd_wait_poll(&mut waiter, Instant::from_nanos(now)).unwrap_err().is(Abort));
         },
     ),
     refused("evd_dequeue", InvalidHandle, "no EVD", |b| {
@@ -322,7 +330,7 @@ pub const ROWS: &[Row] = &[
         let now = b.net.world.now();
         let mut calls = Vec::new();
         for evd in [software(b), b.here.recv] {
-            let waiter = b.a().evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            let waiter = b.a().evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             b.evd_waiters.push(waiter);
             calls.push(call!(evd_dequeue(evd)));
         }

@@ -117,11 +117,11 @@ fn events(adapter: &mut Node, evd: EvdHandle, parameters: &EvdParameters, now: u
     if !parameters.evd_state.contains(EvdState::CONFIG_THRESHOLD) {
         return "an unknown number: waits here are for one event".into();
     }
-    let mut waiter = match adapter.evd_wait_begin(evd, now, 0, parameters.evd_qlen) {
+    let mut waiter = match adapter.evd_wait_begin(evd, Instant::from_nanos(now), 0, parameters.evd_qlen) {
         Ok(waiter) => waiter,
         Err(error) => return error.to_string(),
     };
-    match adapter.evd_wait_poll(&mut waiter, now) {
+    match adapter.evd_wait_poll(&mut waiter, Instant::from_nanos(now)) {
         Ok(Wait::TimedOut(count)) => count.to_string(),
         other => panic!("a wait for a full EVD: {other:?}"),
     }

@@ -34,12 +34,12 @@ fn evd_in(b: &mut Bench, condition: EvdCondition) -> (EvdHandle, EvdWaiter<'stat
     match condition {
         EvdCondition::Open => a.evd_post_se(evd, 1).unwrap(),
         EvdCondition::Waited => {
-            waiter = a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            waiter = a.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             a.evd_post_se(evd, 1).unwrap();
         }
         EvdCondition::Interrupted => {
             a.evd_post_se(evd, 1).unwrap();
-            waiter = a.evd_wait_begin(evd, now, TIMEOUT_INFINITE, 2).unwrap();
+            waiter = a.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 2).unwrap();
             a.evd_set_unwaitable(evd).unwrap();
         }
         EvdCondition::Unwaitable => {
@@ -54,8 +54,8 @@ fn evd_in(b: &mut Bench, condition: EvdCondition) -> (EvdHandle, EvdWaiter<'stat
 /// A waiter whose wait is over.
 fn ended(b: &mut Bench, evd: EvdHandle) -> EvdWaiter<'static> {
     let now = b.net.world.now();
-    let mut waiter = b.a().evd_wait_begin(evd, now, 0, 8).unwrap();
-    assert!(matches!(b.a().evd_wait_poll(&mut waiter, now), Ok(Wait::TimedOut(_))));
+    let mut waiter = b.a().evd_wait_begin(evd, Instant::from_nanos(now), 0, 8).unwrap();
+    assert!(matches!(b.a().evd_wait_poll(&mut waiter, Instant::from_nanos(now)), Ok(Wait::TimedOut(_))));
     waiter
 }
 
@@ -65,8 +65,10 @@ fn make(b: &mut Bench, evd: EvdHandle, waiter: &mut Option<EvdWaiter<'static>>, 
     let a = b.a();
     match call {
         "dequeue" => a.evd_dequeue(evd).map(|_| ()),
-        "wait_begin" => a.evd_wait_begin(evd, now, 0, 1).map(|_| ()),
-        "wait_poll" => a.evd_wait_poll(waiter.as_mut().expect("a waiter"), now).map(|_| ()),
+        "wait_begin" => a.evd_wait_begin(evd, Instant::from_nanos(now), 0, 1).map(|_| ()),
+        "wait_poll" => {
+            a.evd_wait_poll(waiter.as_mut().expect("a waiter"), Instant::from_nanos(now)).map(|_| ())
+        }
         "wait_end" => a.evd_wait_end(waiter.take().expect("a waiter")),
         "post_se" => a.evd_post_se(evd, 7),
         "query" => a.evd_query(evd).map(|_| ()),
@@ -164,7 +166,9 @@ fn an_overflow_is_reported_and_final() {
             _ => assert_eq!(make(&mut b, evd, &mut waiter, call), Ok(()), "{call}"),
         }
     }
-    assert!(b.a().evd_wait_begin(evd, now, 0, 1).unwrap_err().is(ReturnType::InvalidState));
+    assert!(
+        b.a().evd_wait_begin(evd, Instant::from_nanos(now), 0, 1).unwrap_err().is(ReturnType::InvalidState)
+    );
     // The EPs live on, and once they are gone so can the EVD be.
     for ep in eps.into_iter().chain([last]) {
         assert_eq!(b.a().ep_get_status(ep).unwrap().state, EpState::Disconnected);
@@ -205,11 +209,11 @@ fn what_triggers_the_cno() {
                 b.a().evd_disable(evd).unwrap();
             }
             // What moving the EVD may have triggered is taken first.
-            let mut taken = b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let _ = b.a().cno_wait_poll(&mut taken, now);
+            let mut taken = b.a().cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+            let _ = b.a().cno_wait_poll(&mut taken, Instant::from_nanos(now));
             b.a().evd_post_se(evd, 2).unwrap();
-            let mut waiter = b.a().cno_wait_begin(cno, now, 0).unwrap();
-            let fired = b.a().cno_wait_poll(&mut waiter, now);
+            let mut waiter = b.a().cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+            let fired = b.a().cno_wait_poll(&mut waiter, Instant::from_nanos(now));
             let expected = enabled && condition != EvdCondition::Waited;
             match fired {
                 Ok(CnoWait::Triggered(Some(by))) => assert!(expected && by == evd, "{condition:?} {enabled}"),

@@ -4,6 +4,7 @@ use crate::bench::{ALL_STATES, Bench, NONE};
 use crate::common::address;
 use dat_nostd::EpState::*;
 use dat_nostd::*;
+use harness::dat::due;
 
 /// What is told on the connect EVD of an EP within a minute, and the state in the end.
 fn outcome(b: &mut Bench, ep: EpHandle, peer_runs: bool) -> (Vec<ConnectionEvent>, EpState) {
@@ -13,7 +14,7 @@ fn outcome(b: &mut Bench, ep: EpHandle, peer_runs: bool) -> (Vec<ConnectionEvent
         let now = b.net.world.now();
         let mut next = now + 10_000_000;
         for node in b.net.nodes.iter_mut().take(if peer_runs { 2 } else { 1 }) {
-            if let Some(deadline) = node.poll(now) {
+            if let Some(deadline) = due(node.poll(Instant::from_nanos(now))) {
                 next = next.min(deadline.max(now + 1));
             }
         }

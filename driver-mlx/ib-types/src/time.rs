@@ -19,7 +19,7 @@ pub struct Instant {
 impl Instant {
     /// The clock's origin.
     pub const ORIGIN: Self = Self { nanos: 0 };
-    /// The last instant that the clock can show, after about 584 years: never, in practice.
+    /// The last instant that the clock can show, after about 584 years: as a deadline, none.
     pub const MAX: Self = Self { nanos: u64::MAX };
 
     /// The instant so many nanoseconds after the origin.
@@ -116,6 +116,11 @@ pub enum Wake {
 }
 
 impl Wake {
+    /// At a deadline; [`Instant::MAX`] is none.
+    pub const fn by(deadline: Instant) -> Self {
+        if deadline.nanos == u64::MAX { Self::Idle } else { Self::At(deadline) }
+    }
+
     /// The earlier of both.
     pub const fn earliest(self, other: Self) -> Self {
         match (self, other) {
@@ -183,6 +188,7 @@ mod tests {
         assert_eq!(Wake::At(at(3)).deadline(at(9)), Some(at(3)));
         assert_eq!(Wake::Idle.deadline(at(9)), None);
         assert_eq!((Wake::from(None), Wake::from(Some(at(1)))), (Wake::Idle, Wake::At(at(1))));
+        assert_eq!((Wake::by(Instant::MAX), Wake::by(at(1))), (Wake::Idle, Wake::At(at(1))));
     }
 
     #[test]

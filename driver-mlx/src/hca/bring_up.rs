@@ -15,7 +15,7 @@ use crate::log::log;
 use crate::platform::{Bar, Platform};
 use crate::storage::HcaParts;
 use crate::trace::{Counters, Trace, TraceKind};
-use crate::types::{EqNumber, LKey, UarPage};
+use crate::types::{Duration, EqNumber, LKey, UarPage};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{eqc, query_adapter_param_block};
@@ -26,10 +26,10 @@ use mlx5_prm::registers::paos_reg;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId};
 
-/// Distance of looks at `initializing`, in nanoseconds.
-const INITIALIZING_POLL: u64 = 2_000_000;
-/// How long the device may take to accept the command queue's address, in nanoseconds.
-const COMMAND_QUEUE_TIMEOUT: u64 = 2_000_000_000;
+/// Distance of looks at `initializing`.
+const INITIALIZING_POLL: Duration = Duration::from_millis(2);
+/// How long the device may take to accept the command queue's address.
+const COMMAND_QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 /// `atomic_caps.atomic_req_8B_endianness_mode`: as the host counts.
 const HOST_BYTE_ORDER: u32 = 1;
 /// What this driver calls itself in SET_DRIVER_VERSION.
@@ -418,7 +418,7 @@ impl StepTimes {
     fn enter<P: Platform>(&mut self, platform: &P, trace: &mut Trace<'_>, ended: Step, next: Step) {
         let now = platform.now();
         if let Some(slot) = self.times.get_mut(self.len) {
-            *slot = StepTime { step: ended, took: now.saturating_sub(self.began) };
+            *slot = StepTime { step: ended, took: now - self.began };
             self.len += 1;
         }
         self.began = now;
@@ -427,7 +427,7 @@ impl StepTimes {
 }
 
 /// Waits for `initializing` to clear.
-fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: u64) -> Result<(), Error> {
+fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: Duration) -> Result<(), Error> {
     let bar = platform.bar();
     let began = platform.now();
     loop {
@@ -441,12 +441,12 @@ fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: u64) -> Resu
             return Ok(());
         }
         let now = platform.now();
-        let waited = now.saturating_sub(began);
+        let waited = now - began;
         if waited >= timeout {
             return Err(Error::Timeout {
                 step,
                 opcode: None,
-                waited_ms: waited / 1_000_000,
+                waited_ms: waited.as_millis() as u64,
                 syndrome: health_syndrome(bar),
             });
         }

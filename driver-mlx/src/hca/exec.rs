@@ -7,14 +7,15 @@ use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error, FatalCause};
 use crate::platform::Platform;
 use crate::trace::TraceKind;
+use crate::types::{Duration, Instant};
 use mlx5_prm::cmd::cmd_in;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
 
-/// The first wait for a command's answer, in nanoseconds. Most take this long at least.
-const FIRST_WAIT: u64 = 10_000;
+/// The first wait for a command's answer. Most take this long at least.
+const FIRST_WAIT: Duration = Duration::from_micros(10);
 /// The longest wait between two looks.
-const LONGEST_WAIT: u64 = 1_000_000;
+const LONGEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The start of a command input of `N` bytes.
 pub(crate) fn input<const N: usize>(opcode: Opcode, op_mod: u16) -> [u8; N] {
@@ -31,12 +32,13 @@ impl<P: Platform> Hca<'_, P> {
     /// [`Error::Command`] if firmware refused, [`Error::Timeout`] when the limit has passed (the slot comes back when the device answers after all),
     /// [`Error::BadTicket`].
     pub fn poll_command(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<bool, Error> {
-        self.drain_async();
+        let now = self.platform.now();
+        self.drain_async(now);
         let Some((issued, opcode)) = self.cmd.issued(ticket) else { return Err(Error::BadTicket) };
         if let Some(answer) = self.cmd.take(ticket, out)? {
-            return self.finish(answer).map(|()| true);
+            return self.finish(now, answer).map(|()| true);
         }
-        let took = self.platform.now().saturating_sub(issued);
+        let took = now - issued;
         if let Some(cause) = self.fatal {
             self.cmd.lose(ticket);
             return Err(Error::Fatal(cause));
@@ -46,11 +48,11 @@ impl<P: Platform> Hca<'_, P> {
         }
         self.cmd.lose(ticket);
         self.counters.command_timeouts += 1;
-        self.trace.push(issued + took, TraceKind::CommandTimeout { opcode, took });
+        self.trace.push(now, TraceKind::CommandTimeout { opcode, took });
         Err(Error::Timeout {
             step: self.step,
             opcode: Some(opcode),
-            waited_ms: took / 1_000_000,
+            waited_ms: took.as_millis() as u64,
             syndrome: health_syndrome(self.platform.bar()),
         })
     }
@@ -74,7 +76,7 @@ impl<P: Platform> Hca<'_, P> {
             }
         }
         if self.cmd.all_lost() {
-            self.set_fatal(FatalCause::CommandsLost);
+            self.set_fatal(self.platform.now(), FatalCause::CommandsLost);
             return Err(Error::Fatal(FatalCause::CommandsLost));
         }
         let lent = match cmd::lent_bytes(input.len() + tail.bytes()) {
@@ -101,13 +103,12 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Books an answer.
-    fn finish(&mut self, answer: Answer) -> Result<(), Error> {
-        let now = self.platform.now();
+    fn finish(&mut self, now: Instant, answer: Answer) -> Result<(), Error> {
         if let Some(memory) = answer.lent {
             self.release(memory)?;
         }
         let Answer { opcode, op_mod, delivery, status, syndrome, issued, .. } = answer;
-        let took = now.saturating_sub(issued);
+        let took = now - issued;
         self.trace.push(now, TraceKind::Command { opcode, op_mod, delivery, status, syndrome, took });
         if delivery == DeliveryStatus::OK && status == CmdStatus::OK {
             return Ok(());

@@ -6,7 +6,7 @@ use crate::error::FatalCause;
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
-use crate::types::{CqNumber, QpNumber, SrqNumber};
+use crate::types::{CqNumber, Instant, QpNumber, SrqNumber, Wake};
 use mlx5_prm::datapath::{cq_error, eqe_page_req, port_state_change_event, qp_events};
 use mlx5_prm::event::{EventQueueType, EventType, PortChange};
 use mlx5_prm::init_seg;
@@ -26,16 +26,16 @@ pub(super) struct Health {
     counter: Option<u32>,
     equal: u32,
     /// When to look next.
-    pub(super) next: u64,
+    pub(super) next: Instant,
 }
 
 impl<P: Platform> Hca<'_, P> {
-    /// Takes asynchronous events, answers page requests, and looks at the device's health when it is time. Gives the time by
-    /// which it wants to be called again, at the latest.
-    pub fn poll(&mut self, now: u64) -> u64 {
-        self.drain_async();
+    /// Takes asynchronous events, answers page requests, and looks at the device's health when it is time. Says by when
+    /// it wants to be called again, at the latest.
+    pub fn poll(&mut self, now: Instant) -> Wake {
+        self.drain_async(now);
         self.look_at_health(now);
-        self.health.next
+        if self.fatal.is_some() { Wake::Idle } else { Wake::At(self.health.next) }
     }
 
     /// The oldest event not yet taken.
@@ -74,7 +74,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// Whether the device is still fit for use; looks now, whatever the time.
-    pub fn check_health(&mut self, now: u64) -> Option<FatalCause> {
+    pub fn check_health(&mut self, now: Instant) -> Option<FatalCause> {
         self.health.next = now;
         self.look_at_health(now);
         self.fatal
@@ -86,35 +86,34 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
-    pub(super) fn set_fatal(&mut self, cause: FatalCause) {
+    pub(super) fn set_fatal(&mut self, now: Instant, cause: FatalCause) {
         if self.fatal.is_none() {
             self.fatal = Some(cause);
-            self.trace.push(self.platform.now(), TraceKind::Health(cause));
+            self.trace.push(now, TraceKind::Health(cause));
             self.push_event(AsyncEvent::Fatal(cause));
         }
     }
 
     /// Takes what the asynchronous event queue holds, but no more than one turn of it.
-    pub(super) fn drain_async(&mut self) {
+    pub(super) fn drain_async(&mut self, now: Instant) {
         // Answering a page request waits for commands and so comes here again: the queue is lent away meanwhile.
         let Some(mut eq) = self.async_eq.take() else { return };
         let bar = self.platform.bar();
         for _ in 0..eq.size() {
             let Some(eqe) = eq.next(bar) else { break };
             self.counters.events += 1;
-            self.trace
-                .push(self.platform.now(), TraceKind::Event { event: eqe.event, sub_type: eqe.sub_type });
+            self.trace.push(now, TraceKind::Event { event: eqe.event, sub_type: eqe.sub_type });
             if eqe.event == EventType::PAGE_REQUEST {
                 // The answer takes a while, in which more may arrive.
                 eq.update(bar);
             }
-            self.dispatch(eqe.event, eqe.sub_type, &eqe.data);
+            self.dispatch(now, eqe.event, eqe.sub_type, &eqe.data);
         }
         eq.update(bar);
         self.async_eq = Some(eq);
     }
 
-    fn dispatch(&mut self, event: EventType, sub_type: u8, data: &[u8]) {
+    fn dispatch(&mut self, now: Instant, event: EventType, sub_type: u8, data: &[u8]) {
         match event {
             EventType::PAGE_REQUEST => self.page_request(data),
             EventType::PORT_CHANGE => {
@@ -147,7 +146,7 @@ impl<P: Platform> Hca<'_, P> {
                 let syndrome = CqErrorSyndrome(cq_error::syndrome.get(data) as u8);
                 self.push_event(AsyncEvent::CqError { cqn, syndrome });
             }
-            EventType::INTERNAL_ERROR => self.set_fatal(FatalCause::InternalError),
+            EventType::INTERNAL_ERROR => self.set_fatal(now, FatalCause::InternalError),
             // Commands are polled for.
             EventType::CMD => {}
             EventType::COMP => self.counters.bad_events += 1,
@@ -171,15 +170,15 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     /// The health poll, if it is time.
-    pub(super) fn look_at_health(&mut self, now: u64) {
+    pub(super) fn look_at_health(&mut self, now: Instant) {
         if now < self.health.next || self.fatal.is_some() {
             return;
         }
-        self.health.next = now.saturating_add(self.config.health_interval);
+        self.health.next = now + self.config.health_interval;
         self.counters.health_polls += 1;
         let bar = self.platform.bar();
         if bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD {
-            return self.set_fatal(FatalCause::LinkDead);
+            return self.set_fatal(now, FatalCause::LinkDead);
         }
         let interface = interface_state(bar);
         // Until ENABLE_HCA is done, the function may well say that it is disabled.
@@ -187,18 +186,18 @@ impl<P: Platform> Hca<'_, P> {
             return;
         }
         if interface == NicInterface::DISABLED.0 || interface == NicInterface::SW_RESET.0 {
-            return self.set_fatal(FatalCause::Interface(interface));
+            return self.set_fatal(now, FatalCause::Interface(interface));
         }
         let word = bar.read32(init_seg::HEALTH_SYND_OFFSET);
         let syndrome = HealthSyndrome((word >> 16) as u8);
         if syndrome != HealthSyndrome::HEALTHY && syndrome != HealthSyndrome::HIGH_TEMP_ERR {
-            return self.set_fatal(FatalCause::Syndrome { syndrome, extended: word as u16 });
+            return self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: word as u16 });
         }
         let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET) & 0xff_ffff;
         if self.health.counter.replace(counter) == Some(counter) {
             self.health.equal += 1;
             if self.health.equal >= EQUAL_READINGS {
-                self.set_fatal(FatalCause::CounterStopped);
+                self.set_fatal(now, FatalCause::CounterStopped);
             }
         } else {
             self.health.equal = 0;

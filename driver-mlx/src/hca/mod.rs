@@ -35,7 +35,7 @@ use crate::event::AsyncEvent;
 use crate::host::HostMemory;
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
-use crate::types::{LKey, UarPage};
+use crate::types::{Duration, Instant, LKey, UarPage};
 
 /// One HCA, up and running.
 ///
@@ -95,8 +95,8 @@ struct BlueFlamePage<B> {
 pub struct StepTime {
     /// Which.
     pub step: Step,
-    /// Nanoseconds.
-    pub took: u64,
+    /// For how long.
+    pub took: Duration,
 }
 
 /// Steps in the order they were taken.
@@ -104,7 +104,7 @@ pub struct StepTime {
 struct StepTimes {
     times: [StepTime; 20],
     len: usize,
-    began: u64,
+    began: Instant,
 }
 
 /// Asynchronous events until somebody takes them.

@@ -9,6 +9,7 @@ use crate::error::{Error, Step};
 use crate::event::AsyncEvent;
 use crate::platform::Platform;
 use crate::trace::TraceKind;
+use crate::types::Duration;
 use mlx5_prm::commands::{manage_pages_in, manage_pages_out, query_pages_in, query_pages_out};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{ManagePagesOp, QueryPagesOp};
@@ -17,6 +18,8 @@ use mlx5_prm::value::{ManagePagesOp, QueryPagesOp};
 const LOG_MOST: u32 = 9;
 /// The most pages in one command.
 const MOST: usize = 1 << LOG_MOST;
+/// Distance of attempts to get pages back that firmware does not give yet.
+const RECLAIM_POLL: Duration = Duration::from_millis(1);
 
 /// On whose behalf pages move, as firmware names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,8 +162,8 @@ impl<P: Platform> Hca<'_, P> {
             let now = self.platform.now();
             if returned > 0 {
                 last_progress = now;
-            } else if now.saturating_sub(last_progress) >= self.config.reclaim_timeout {
-                let waited_ms = (now - last_progress) / 1_000_000;
+            } else if now - last_progress >= self.config.reclaim_timeout {
+                let waited_ms = (now - last_progress).as_millis() as u64;
                 return Err(Error::Timeout {
                     step: Step::TearDown,
                     opcode: Some(Opcode::MANAGE_PAGES),
@@ -168,7 +171,7 @@ impl<P: Platform> Hca<'_, P> {
                     syndrome: health_syndrome(self.platform.bar()),
                 });
             } else {
-                self.platform.idle(now + 1_000_000);
+                self.platform.idle(now + RECLAIM_POLL);
             }
         }
         Ok(())

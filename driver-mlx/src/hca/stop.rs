@@ -7,17 +7,18 @@ use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
+use crate::types::Duration;
 use mlx5_prm::commands::*;
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{NicInterface, TeardownProfile};
 
-/// How long the device may take to let go of memory, in nanoseconds: what Linux's mlx5 allows for TEARDOWN.
-const TEARDOWN_TIMEOUT: u64 = 3_000_000_000;
+/// How long the device may take to let go of memory: what Linux's mlx5 allows for TEARDOWN.
+const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(3);
 /// The bits of the command queue's address in the dword at [`init_seg::CMDQ_ADDR_L_SZ_OFFSET`].
 const CMDQ_ADDRESS_MASK: u32 = 0xffff_f000;
-/// Distance of looks at `nic_interface`, in nanoseconds.
-const POLL: u64 = 1_000_000;
+/// Distance of looks at `nic_interface`.
+const POLL: Duration = Duration::from_millis(1);
 
 impl<P: Platform> Hca<'_, P> {
     /// Undoes bring-up: destroys event queues, stops the device, takes firmware's pages back, disables the function. All
@@ -114,7 +115,7 @@ impl<P: Platform> Hca<'_, P> {
         }
         let disabled = u32::from(NicInterface::DISABLED.0);
         bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address | disabled << init_seg::NIC_INTERFACE_SHIFT);
-        let end = self.platform.now().saturating_add(TEARDOWN_TIMEOUT);
+        let end = self.platform.now() + TEARDOWN_TIMEOUT;
         loop {
             let gone = bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD;
             let now = self.platform.now();

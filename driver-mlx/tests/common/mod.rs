@@ -3,7 +3,9 @@
 
 pub mod node;
 
-use driver_mlx::{Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, HostRegion, MapError, Platform};
+use driver_mlx::{
+    Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, HostRegion, Instant, MapError, Platform,
+};
 use hca_model::fabric::{Fabric, FabricConfig, PortIndex};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
 use std::cell::{Cell, RefCell};
@@ -282,10 +284,10 @@ impl Platform for ModelPlatform {
         assert!(offset >= 4096 && offset.is_multiple_of(4096) && len == 4096, "a UAR page");
         Some(ModelBar { start: offset, len, ..self.bar })
     }
-    fn now(&self) -> u64 {
-        self.world.now()
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.world.now())
     }
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         let before = self.world.inner.borrow().nodes[self.node].raised.0.len();
         self.world.settle();
         let inner = self.world.inner.borrow();
@@ -293,8 +295,9 @@ impl Platform for ModelPlatform {
             return;
         }
         let now = self.world.now();
-        let next = inner.next_deadline().map_or(deadline, |next| next.min(deadline));
-        self.world.now.set(next.max(now + 1));
+        let next =
+            inner.next_deadline().map_or(deadline, |next| Instant::from_nanos(next.min(deadline.as_nanos())));
+        self.world.now.set((next.max(Instant::from_nanos(now + 1))).as_nanos());
         drop(inner);
         self.world.settle();
     }

@@ -1,7 +1,7 @@
 //! The order of things: connect, send and receive, write, read, DAT's other objects, datagrams, disconnect.
 
 use apps::connection::LinkState;
-use dat_nostd::{Adapter, ConnectionEvent, Platform};
+use dat_nostd::{Adapter, ConnectionEvent, Instant, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
 use crate::datagrams::{Datagrams, MAX_DATAGRAM, Sockets};
@@ -73,7 +73,7 @@ impl<'s> Demo<'s> {
         storage: &'s mut Storage,
         config: Config,
     ) -> Result<Self, DemoError> {
-        let now = adapter.platform().now();
+        let now = adapter.platform().now().as_nanos();
         let link = Link::open(adapter, &config)?;
         let rds_config = RdsConfig {
             receive_depth: 256,
@@ -127,7 +127,8 @@ impl<'s> Demo<'s> {
         now: u64,
         reporter: &mut dyn Reporter,
     ) -> Result<Status, DemoError> {
-        let mut deadline = self.rds.poll(adapter, now);
+        let instant = Instant::from_nanos(now);
+        let mut deadline = self.rds.poll(adapter, instant).deadline(instant).map(Instant::as_nanos);
         // Behind RDS, because each look at a dispatcher polls the adapter, which may queue an event here.
         if let Some(at) = self.link.poll(adapter, now)? {
             deadline = Some(deadline.map_or(at, |other| other.min(at)));
@@ -207,7 +208,7 @@ impl<'s> Demo<'s> {
         };
         if finished && !self.finished_here {
             self.finished_here = true;
-            reporter.result(&self.tally.result(self.plan.operation, adapter.platform().now()));
+            reporter.result(&self.tally.result(self.plan.operation, adapter.platform().now().as_nanos()));
             self.link.send_control(adapter, Control::Finished(self.step as u64))?;
         }
         if self.finished_here && self.finished_there {
@@ -238,7 +239,7 @@ impl<'s> Demo<'s> {
             };
         };
         self.plan = plan(&self.config, operation, adapter.mtu());
-        self.tally = Tally::new(adapter.platform().now());
+        self.tally = Tally::new(adapter.platform().now().as_nanos());
         self.finished_here = false;
         self.finished_there = false;
         let client = self.config.role == Role::Client;

@@ -1,6 +1,7 @@
 //! `app=hca`: brings the HCA up, waits until its port is Active, makes and destroys one object of each kind, and takes it
 //! down again.
 
+use dat_nostd::{Duration, Instant, Wake};
 use driver_mlx::{Config, Error, Hca, HcaStorage, LinkState};
 use kernel::exit::ExitCode;
 use spin::Mutex;
@@ -86,7 +87,7 @@ fn up_and_down(hardware: &mut Hardware) -> Result<(), Failure> {
     let mut hca = Hca::bring_up(hardware.platform, region, host, storage.parts(), &CONFIG)?;
     let up = clock::now();
     for time in hca.steps() {
-        println!("@step name={} us={}", time.step.name(), time.took / 1000);
+        println!("@step name={} us={}", time.step.name(), time.took.as_micros());
     }
     println!("@step name=bring_up us={}", (up - start) / 1000);
     let (major, minor, sub) = hca.firmware_version();
@@ -110,9 +111,10 @@ fn use_port(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
             return Err(Failure::NotActive(port.state));
         }
         hca.arm_events();
-        let next = hca.poll(now).min(now + ASK_NANOS);
-        crate::arch::interrupts::idle(next);
-        hca.poll(clock::now());
+        let now = Instant::from_nanos(now);
+        let wake = hca.poll(now).earliest(Wake::At(now + Duration::from_nanos(ASK_NANOS)));
+        crate::arch::interrupts::idle(wake.deadline(now).unwrap_or(now).as_nanos());
+        let _ = hca.poll(Instant::from_nanos(clock::now()));
         while let Some(event) = hca.next_event() {
             println!("event: {event:?}");
         }

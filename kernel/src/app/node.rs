@@ -7,7 +7,7 @@ use apps::Status;
 use dat_nostd::{
     Adapter, AdapterConfig, IpConfig, OpenError, ProviderInfo, Registry, RegistryEntry, adapter_storage,
 };
-use driver_mlx::{Error, Gid, MmioBar};
+use driver_mlx::{Error, Gid, Instant, MmioBar, Wake};
 use heapless::{String, Vec};
 use kernel::cmdline::{self, MAX_NEIGHBOURS};
 use kernel::exit::ExitCode;
@@ -200,7 +200,7 @@ fn life(
         registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
     }
     for time in adapter.hca().steps() {
-        println!("@step name={} us={}", time.step.name(), time.took / 1000);
+        println!("@step name={} us={}", time.step.name(), time.took.as_micros());
     }
     println!("@step name=adapter_open us={}", (clock::now() - start) / 1000);
     let outcome = work(&mut adapter);
@@ -220,14 +220,14 @@ pub fn drive(
 ) -> Result<(), Failure> {
     loop {
         let now = clock::now();
-        let adapter_deadline = adapter.poll(now);
+        let wake = adapter.poll(Instant::from_nanos(now));
         let Status::Working(deadline) = step(adapter, now)? else { return Ok(()) };
         if let Some(cause) = adapter.hca().fatal() {
             return Err(Failure::DeviceLost(Error::Fatal(cause)));
         }
-        let deadline = adapter_deadline.map_or(deadline, |other| other.min(deadline));
-        if deadline > now && adapter.prepare_idle(clock::now()) {
-            interrupts::idle(deadline);
+        let wake = wake.earliest(Wake::At(Instant::from_nanos(deadline)));
+        if !wake.is_due(Instant::from_nanos(now)) && adapter.prepare_idle(Instant::from_nanos(clock::now())) {
+            interrupts::idle(wake.deadline(Instant::from_nanos(now)).unwrap_or(Instant::MAX).as_nanos());
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use apps::verbs::{Address, Config, Verbs, VerbsError};
 use apps::{Role, Status};
+use dat_nostd::{Duration, Instant, Wake};
 use driver_mlx::{Error, Hca, HcaStorage, LinkState, Psn};
 use heapless::String;
 use kernel::cmdline::{self, MAX_LEN_BYTES};
@@ -152,7 +153,7 @@ fn verbs(hca: &mut Hca<'_, BareMetal>, node: &Node) -> Result<(), Failure> {
     verbs.connect(hca, &peer)?;
     loop {
         let now = clock::now();
-        let hca_deadline = hca.poll(now);
+        let wake = hca.poll(Instant::from_nanos(now));
         let status = verbs.poll(hca, now)?;
         if let Some(result) = verbs.take_result() {
             println!(
@@ -169,7 +170,8 @@ fn verbs(hca: &mut Hca<'_, BareMetal>, node: &Node) -> Result<(), Failure> {
             return Err(Failure::Hca(Error::Fatal(cause)));
         }
         if deadline > now && verbs.prepare_idle(hca) {
-            interrupts::idle(deadline.min(hca_deadline));
+            let wake = wake.earliest(Wake::At(Instant::from_nanos(deadline)));
+            interrupts::idle(wake.deadline(Instant::from_nanos(now)).map_or(now, Instant::as_nanos));
         }
     }
     Ok(verbs.close(hca)?)
@@ -187,9 +189,10 @@ fn wait_active(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
             return Err(Failure::NotActive(state));
         }
         hca.arm_events();
-        let next = hca.poll(now).min(now + ASK_NANOS);
-        interrupts::idle(next);
-        hca.poll(clock::now());
+        let now = Instant::from_nanos(now);
+        let wake = hca.poll(now).earliest(Wake::At(now + Duration::from_nanos(ASK_NANOS)));
+        interrupts::idle(wake.deadline(now).unwrap_or(now).as_nanos());
+        let _ = hca.poll(Instant::from_nanos(clock::now()));
         while hca.next_event().is_some() {}
     }
 }
@@ -225,7 +228,7 @@ fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, seconds: u64) -> Result<Address, 
         if now > end {
             return Err(Failure::NoPeer(seconds));
         }
-        hca.poll(now);
+        let _ = hca.poll(Instant::from_nanos(now));
         while hca.next_event().is_some() {}
         if let Some(cause) = hca.fatal() {
             return Err(Failure::Hca(Error::Fatal(cause)));

@@ -4,8 +4,8 @@ use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DmaBuffer, DtoOperation, DtoStatus,
-    EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet, MemPriv,
-    Platform, PspFlags, Qos, RmrTriplet, adapter_storage,
+    Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet,
+    MemPriv, Platform, PspFlags, Qos, RmrTriplet, adapter_storage,
 };
 use harness::dat::{address, register};
 use harness::{World, WorldConfig};
@@ -89,11 +89,11 @@ pub fn adapters(seed: u64) -> [BenchAdapter; 2] {
 pub fn step(adapters: &mut [BenchAdapter; 2]) {
     let now = adapters[0].platform().now();
     for adapter in adapters.iter_mut() {
-        adapter.poll(now);
+        let _ = adapter.poll(now);
         adapter.platform().ring();
     }
     adapters[0].platform().settle();
-    adapters[0].platform().idle(now + 100_000);
+    adapters[0].platform().idle(now + Duration::from_nanos(100_000));
 }
 
 fn wait(adapters: &mut [BenchAdapter; 2], side: usize, evd: EvdHandle) -> Event {

@@ -1,7 +1,7 @@
 //! A node's platform whose doorbells are what they are on hardware: one volatile store to memory. Between the counted functions
 //! they are carried to the emulated HCA.
 
-use driver_mlx::{Bar, MapError, MmioBar, Platform};
+use driver_mlx::{Bar, Instant, MapError, MmioBar, Platform};
 use harness::{ModelBar, ModelPlatform};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
@@ -85,10 +85,10 @@ impl Platform for BenchPlatform {
     fn uar_write_combining(&self, _: usize, _: usize) -> Option<BenchBar> {
         None
     }
-    fn now(&self) -> u64 {
+    fn now(&self) -> Instant {
         self.inner.now()
     }
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         self.ring();
         self.inner.idle(deadline);
     }

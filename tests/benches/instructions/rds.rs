@@ -3,6 +3,7 @@
 use crate::dat::{BenchAdapter, adapters, step};
 use crate::{HANDLES, OPERATIONS};
 use dat_nostd::Platform;
+use driver_mlx::{Duration, Instant, Wake};
 use harness::dat::address;
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
@@ -21,13 +22,13 @@ fn measured_rds_sendmsg(
 }
 
 #[inline(never)]
-fn measured_rds_poll(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: u64) -> Option<u64> {
-    rds.poll(adapter, now)
+fn measured_rds_poll(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: u64) -> Wake {
+    rds.poll(adapter, Instant::from_nanos(now))
 }
 
 // Not word for word as the one of the receiver, or the compiler makes one function of both.
 #[inline(never)]
-fn measured_rds_sender(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: &u64) -> Option<u64> {
+fn measured_rds_sender(rds: &mut Rds<'_>, adapter: &mut BenchAdapter, now: &Instant) -> Wake {
     rds.poll(adapter, *now)
 }
 
@@ -88,7 +89,7 @@ pub fn run() {
         }
         adapters[0].platform().settle();
         let now = adapters[1].platform().now();
-        measured_rds_poll(&mut nodes[1], &mut adapters[1], now);
+        let _ = measured_rds_poll(&mut nodes[1], &mut adapters[1], now.as_nanos());
         for (handle, &socket) in sockets[1].iter().enumerate().take(batch) {
             let received = measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], socket, &mut buffer);
             let from = SocketAddr::new(address(0), port(handle));
@@ -98,9 +99,9 @@ pub fn run() {
         // The sender hears of the acknowledgements. The receiver does all that it does inside the count.
         adapters[1].platform().settle();
         let now = adapters[0].platform().now();
-        adapters[0].poll(now);
-        measured_rds_sender(&mut nodes[0], &mut adapters[0], &now);
-        adapters[0].platform().idle(now + 100_000);
+        let _ = adapters[0].poll(now);
+        let _ = measured_rds_sender(&mut nodes[0], &mut adapters[0], &now);
+        adapters[0].platform().idle(now + Duration::from_micros(100));
         done += batch;
     }
 }
@@ -111,7 +112,7 @@ fn round(adapters: &mut [BenchAdapter; 2], nodes: &mut [Rds<'_>; 2]) {
         step(adapters);
         let now = adapters[0].platform().now();
         for (rds, adapter) in nodes.iter_mut().zip(adapters.iter_mut()) {
-            rds.poll(adapter, now);
+            let _ = rds.poll(adapter, now);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where the appliance runs: its registers, memory, clock and interrupts. This is all that an embedder writes.
 
-use driver_mlx::{Bar, DmaRegion, DmaSlice, HostRegion, MapError, Platform};
+use driver_mlx::{Bar, DmaRegion, DmaSlice, HostRegion, Instant, MapError, Platform};
 use hca_model::bar::{BAR0_SIZE, BarPort};
 use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
@@ -8,7 +8,6 @@ use hca_model::{DmaFault, GuestMemory, Interrupts, Profile};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Bytes of DMA memory.
 pub const MEMORY: usize = 16 << 20;
@@ -41,7 +40,7 @@ impl Bar for Registers {
 /// The appliance.
 pub struct Appliance {
     registers: Registers,
-    started: Instant,
+    started: std::time::Instant,
     world: RefCell<World>,
     bus: RefCell<Bus>,
 }
@@ -66,8 +65,12 @@ impl Appliance {
         hca.config_write(4, &[0x06, 0x04]);
         let registers = Registers(Box::leak(Box::new(Arc::clone(&hca.bar()))));
         let bus = Bus { memory: Ram(ram), pending: Pending(Cell::new(false)) };
-        let appliance =
-            Self { registers, started: Instant::now(), world: RefCell::new(world), bus: RefCell::new(bus) };
+        let appliance = Self {
+            registers,
+            started: std::time::Instant::now(),
+            world: RefCell::new(world),
+            bus: RefCell::new(bus),
+        };
         let host = Box::leak(vec![0; HOST_MEMORY / 8].into_boxed_slice());
         (appliance, region, HostRegion::from_static(host).expect("large enough"))
     }
@@ -92,13 +95,13 @@ impl Platform for Appliance {
     fn uar_write_combining(&self, _: usize, _: usize) -> Option<Registers> {
         None
     }
-    fn now(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.started.elapsed().as_nanos() as u64)
     }
-    fn idle(&self, deadline: u64) {
+    fn idle(&self, deadline: Instant) {
         let bus = &mut *self.bus.borrow_mut();
         while !bus.pending.0.take() && self.now() < deadline {
-            self.world.borrow_mut().poll(self.now(), core::slice::from_mut(bus));
+            self.world.borrow_mut().poll(self.now().as_nanos(), core::slice::from_mut(bus));
         }
     }
     fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {

@@ -1,7 +1,7 @@
 //! The board: where its HCA's registers and the DMA memory lie, and its clock.
 
 use core::ptr::NonNull;
-use driver_mlx::{DmaRegion, HostRegion, MapError, MmioBar, Platform};
+use driver_mlx::{DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
 
 /// BAR0, as the board's firmware placed it, mapped one to one and uncached.
 const BAR0: usize = 0x8_0000_0000;
@@ -49,11 +49,11 @@ impl Platform for Board {
         None
     }
 
-    fn now(&self) -> u64 {
-        ticks()
+    fn now(&self) -> Instant {
+        Instant::from_nanos(ticks())
     }
 
-    fn idle(&self, _deadline: u64) {
+    fn idle(&self, _deadline: Instant) {
         core::hint::spin_loop();
     }
 

@@ -57,7 +57,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let mut tables = Tables::new();
     let mut sockets = RdsStorage::<2, 4, 256>::new();
     let (region, host) = board.memory().ok_or(Error::NoMemory)?;
-    let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now()));
+    let config = AdapterConfig::new("ib0", ADDRESS.into(), &[], u128::from(board.now().as_nanos()));
     let mut adapter = Adapter::open(board, region, host, tables.parts(), &config).map_err(Error::Open)?;
     let mut names = [RegistryEntry::EMPTY];
     Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0"))?;
@@ -86,8 +86,8 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let mut datagram = [0; LEN];
     loop {
         let now = adapter.platform().now();
-        adapter.poll(now);
-        rds.poll(&mut adapter, now);
+        let _ = adapter.poll(now);
+        let _ = rds.poll(&mut adapter, now);
         match rds.recvmsg(&mut adapter, socket, &mut datagram) {
             Ok(message) => {
                 let bytes = datagram.get(..message.len).unwrap_or_default();

@@ -6,7 +6,7 @@ use dat_nostd::{
     Adapter, AdapterConfig, Neighbour, OpenError, Platform, ProviderInfo, Registry, RegistryEntry,
     adapter_storage,
 };
-use driver_mlx::{Config, DmaRegion, Gid};
+use driver_mlx::{Config, DmaRegion, Gid, Instant, Wake};
 use hca_model::Profile;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -97,11 +97,16 @@ pub fn register<P: Platform>(adapter: &mut Adapter<'_, P>, id: u8) {
     }
 }
 
+/// When somebody wants to run again, in nanoseconds of the world's clock: 0 for at once.
+pub fn due(wake: Wake) -> Option<u64> {
+    wake.deadline(Instant::ORIGIN).map(Instant::as_nanos)
+}
+
 /// What a loop around an adapter does at its end: asks to be woken by interrupts, and sleeps if there is nothing to do.
 /// `deadlines` are those of everything polled at `now`.
 pub fn sleep(adapter: &mut ModelAdapter, now: u64, deadlines: impl IntoIterator<Item = Option<u64>>) -> Next {
     let deadline = deadlines.into_iter().flatten().min().unwrap_or(u64::MAX);
-    if deadline > now && adapter.prepare_idle(adapter.platform().world().now()) {
+    if deadline > now && adapter.prepare_idle(Instant::from_nanos(adapter.platform().world().now())) {
         Next::At(deadline)
     } else {
         Next::Again

@@ -12,6 +12,7 @@ use dat_nostd::{
     EpAttributes, EpHandle, EvdFlags, EvdHandle, EventData, Gid, IaAddress, IaHandle, LmrCreated, LmrTriplet,
     MemPriv, Neighbour, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet, TIMEOUT_INFINITE, adapter_storage,
 };
+use driver_mlx::{Duration, Instant, Wake};
 use hca_model::Profile;
 use std::rc::Rc;
 
@@ -88,13 +89,12 @@ impl Net {
     /// Runs everything once, or lets time pass if there is nothing to run.
     pub fn step(&mut self) {
         let now = self.world.now();
-        let mut next = now + 1_000_000;
+        let instant = Instant::from_nanos(now);
+        let mut wake = Wake::At(instant + Duration::from_millis(1));
         for node in &mut self.nodes {
-            if let Some(deadline) = node.poll(now) {
-                next = next.min(deadline.max(now + 1));
-            }
+            wake = wake.earliest(node.poll(instant));
         }
-        self.world.idle(next);
+        self.world.idle_until(wake);
     }
 
     /// Runs until `done` has an answer.

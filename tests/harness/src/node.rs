@@ -2,7 +2,7 @@
 
 use crate::platform::ModelPlatform;
 use crate::world::World;
-use driver_mlx::{Config, DmaRegion, Error, Hca, HcaStorage, LinkState, PortState};
+use driver_mlx::{Config, DmaRegion, Duration, Error, Hca, HcaStorage, Instant, LinkState, PortState, Wake};
 use hca_model::Profile;
 use std::rc::Rc;
 
@@ -62,8 +62,9 @@ impl Node {
             }
             let waited = world.now() - began;
             assert!(waited < ACTIVE_LIMIT, "the port is {:?} after {} ms", port.state, waited / 1_000_000);
-            let next = self.hca.poll(world.now());
-            world.idle(next.min(world.now() + 1_000_000));
+            let now = Instant::from_nanos(world.now());
+            let wake = self.hca.poll(now).earliest(Wake::At(now + Duration::from_millis(1)));
+            world.idle(wake.deadline(now).map_or(world.now(), Instant::as_nanos));
         }
     }
 }

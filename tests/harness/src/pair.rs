@@ -7,6 +7,7 @@ use dat_nostd::{
     DtoCompletion, DtoStatus, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, IaHandle,
     LmrCreated, LmrTriplet, MemPriv, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
 };
+use driver_mlx::{Instant, Wake};
 use std::rc::Rc;
 
 /// How long a wait may take, in virtual nanoseconds.
@@ -129,9 +130,8 @@ impl Pair {
     /// Runs both nodes once, or the devices until somebody has something to do.
     pub fn step(&mut self) {
         let now = self.world.now();
-        let deadlines = self.sides.each_mut().map(|side| side.adapter.poll(now));
-        let next = deadlines.into_iter().flatten().min().unwrap_or(u64::MAX);
-        self.world.idle(next.max(now + 1));
+        let wakes = self.sides.each_mut().map(|side| side.adapter.poll(Instant::from_nanos(now)));
+        self.world.idle_until(wakes.into_iter().fold(Wake::Idle, Wake::earliest));
     }
 
     /// Runs both nodes for `duration` virtual nanoseconds.
@@ -139,9 +139,9 @@ impl Pair {
         let end = self.world.now() + duration;
         while self.world.now() < end {
             let now = self.world.now();
-            let deadlines = self.sides.each_mut().map(|side| side.adapter.poll(now));
-            let next = deadlines.into_iter().flatten().min().unwrap_or(end);
-            self.world.idle(next.clamp(now + 1, end));
+            let wakes = self.sides.each_mut().map(|side| side.adapter.poll(Instant::from_nanos(now)));
+            let end = Wake::At(Instant::from_nanos(end));
+            self.world.idle_until(wakes.into_iter().fold(end, Wake::earliest));
         }
     }
 

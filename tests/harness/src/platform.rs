@@ -2,7 +2,7 @@
 
 use crate::bounce::Bounce;
 use crate::world::World;
-use driver_mlx::{Bar, MapError, Platform};
+use driver_mlx::{Bar, Instant, MapError, Platform};
 use hca_model::BarPort;
 use hca_model::bar::BAR0_SIZE;
 use std::cell::Cell;
@@ -95,12 +95,12 @@ impl Platform for ModelPlatform {
         Some(ModelBar { start: offset, len, ..self.bar })
     }
 
-    fn now(&self) -> u64 {
-        self.world.now()
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.world.now())
     }
 
-    fn idle(&self, deadline: u64) {
-        self.world.idle(deadline);
+    fn idle(&self, deadline: Instant) {
+        self.world.idle(deadline.as_nanos());
     }
 
     /// The model reaches a node's region and nothing else of this process; of other memory it gets a copy.

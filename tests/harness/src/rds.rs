@@ -2,6 +2,7 @@
 
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
+use driver_mlx::{Instant, Wake};
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -74,14 +75,16 @@ impl Nodes {
     /// Runs all nodes once, or the devices until somebody has something to do.
     pub fn step(&mut self) {
         let now = self.world.now();
-        let mut next = u64::MAX;
+        let instant = Instant::from_nanos(now);
+        let mut wake = Wake::Idle;
         for (node, adapter) in self.adapters.iter_mut().enumerate() {
-            let own = adapter.poll(now);
+            wake = wake.earliest(adapter.poll(instant));
             // The last nodes' RDS may have stopped.
-            let deadlines = [own, self.rds.get_mut(node).and_then(|rds| rds.poll(adapter, now))];
-            next = deadlines.into_iter().flatten().fold(next, u64::min);
+            if let Some(rds) = self.rds.get_mut(node) {
+                wake = wake.earliest(rds.poll(adapter, instant));
+            }
         }
-        self.world.idle(next.max(now + 1));
+        self.world.idle_until(wake);
     }
 
     /// The next message of a socket.

@@ -4,8 +4,8 @@
 use crate::node::Node;
 use crate::platform::{ModelBar, ModelPlatform};
 use driver_mlx::{
-    Access, Base, Cq, CqConfig, Cqe, DmaBuffer, Error, Hca, InitParams, LKey, Lid, MemoryRegion, Mtu, Path,
-    Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, ServiceLevel, Sge,
+    Access, Base, Cq, CqConfig, Cqe, DmaBuffer, Duration, Error, Hca, InitParams, LKey, Lid, MemoryRegion,
+    Mtu, Path, Pd, Platform, Psn, Qp, QpConfig, QpNumber, RtrParams, RtsParams, ServiceLevel, Sge,
 };
 
 /// What [`connect`] may be told.
@@ -121,7 +121,7 @@ impl Endpoint {
     /// # Panics
     /// If there is none for `limit` nanoseconds, or one that cannot be.
     pub fn wait(&mut self, platform: &ModelPlatform, limit: u64) -> Cqe {
-        let end = platform.now().saturating_add(limit);
+        let end = platform.now().saturating_add(Duration::from_nanos(limit));
         loop {
             match self.cq.poll() {
                 Ok(Some(completion)) => return completion,

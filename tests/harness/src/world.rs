@@ -7,7 +7,7 @@
 use crate::bounce::{Bounce, DeviceSide};
 use crate::memory::Memory;
 use crate::platform::{ModelBar, ModelPlatform};
-use driver_mlx::{DmaRegion, DmaSlice};
+use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
 use hca_model::fabric::random::Random;
 use hca_model::fabric::{Capture, Fabric, FabricConfig, FabricCounters, PortIndex};
 use hca_model::hca::Census;
@@ -171,6 +171,13 @@ impl World {
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.state.borrow().turns
+    }
+
+    /// As [`World::idle`] until somebody wants to run again, but for a nanosecond at least.
+    pub fn idle_until(&self, wake: Wake) {
+        let now = self.now();
+        let deadline = wake.deadline(Instant::from_nanos(now)).unwrap_or(Instant::MAX);
+        self.idle(deadline.as_nanos().max(now + 1));
     }
 
     /// Lets each device that has something to do have one turn, in an order of the seed's; if none has, the clock goes to

@@ -8,8 +8,8 @@ use apps::rping::{self, Rping, RpingError};
 use apps::verbs::{self, Operation, OperationResult, Verbs};
 use apps::{Role, Status};
 use dat_nostd::{AdapterConfig, IpConfig, adapter_storage};
-use driver_mlx::{Config, Psn};
-use harness::dat::{ModelAdapter, address, sleep};
+use driver_mlx::{Config, Instant, Psn};
+use harness::dat::{ModelAdapter, address, due, sleep};
 use harness::{ModelBar, ModelPlatform, Next, Node, Task, World, WorldConfig, dat};
 use hca_model::Profile;
 use hca_model::fabric::{FabricConfig, Faults};
@@ -54,7 +54,7 @@ impl Side {
     fn turn(&mut self, now: u64) -> Next {
         let Self { node, verbs, results, .. } = self;
         let Some(running) = verbs else { return Next::Done };
-        let hca_deadline = node.hca.poll(now);
+        let hca_deadline = due(node.hca.poll(Instant::from_nanos(now)));
         let status = running.poll(&mut node.hca, now).unwrap_or_else(|error| panic!("{error}"));
         results.extend(running.take_result());
         match status {
@@ -63,7 +63,7 @@ impl Side {
                 Next::Done
             }
             Status::Working(at) if at > now && running.prepare_idle(&mut node.hca) => {
-                Next::At(at.min(hca_deadline))
+                Next::At(hca_deadline.map_or(at, |hca| hca.min(at)))
             }
             Status::Working(_) => Next::Again,
         }
@@ -154,7 +154,7 @@ impl Pinger {
 
     fn turn(&mut self, now: u64) -> Next {
         let Self { adapter, rping, outcome } = self;
-        let deadline = adapter.poll(now);
+        let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = rping else { return Next::Done };
         let ended = match running.poll(adapter, now) {
             Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),
@@ -269,7 +269,7 @@ fn rping_outlives_clients_that_are_killed() {
         while (world.census(0), server.hca().free_bytes()) != before {
             let now = world.now();
             assert!(now < end, "client {index} left something: {before:?}, {:?}", world.census(0));
-            let next = server.poll(now).unwrap_or(end);
+            let next = due(server.poll(Instant::from_nanos(now))).unwrap_or(end);
             world.idle(next.max(now + TURN));
         }
     }
@@ -309,7 +309,7 @@ fn hosts(world: &Rc<World>) -> Vec<(ModelAdapter, Host<'static>)> {
     while !adapters.iter_mut().all(|adapter| adapter.ip().is_some_and(|ip| ip.is_up())) {
         let now = world.now();
         assert!(now < end, "IP is up within a minute");
-        let deadlines = adapters.iter_mut().filter_map(|adapter| adapter.poll(now));
+        let deadlines = adapters.iter_mut().filter_map(|adapter| due(adapter.poll(Instant::from_nanos(now))));
         let next = deadlines.min().unwrap_or(end);
         world.idle(next.max(now + 1000));
     }
@@ -341,14 +341,14 @@ fn run_ip(
             if *done.borrow() {
                 return Next::Done;
             }
-            let deadline = server.poll(now);
+            let deadline = due(server.poll(Instant::from_nanos(now)));
             let at = services.poll(&mut server_host, &mut AdapterLink(&mut server), now, &mut |client| {
                 served.push(*client);
             });
             sleep(&mut server, now, [deadline, at, Some(now + SECOND)])
         }),
         Task::new(1, |now| {
-            let deadline = other.poll(now);
+            let deadline = due(other.poll(Instant::from_nanos(now)));
             match client(&mut other_host, &mut other, now) {
                 Status::Working(at) => sleep(&mut other, now, [deadline, Some(at)]),
                 Status::Done => {

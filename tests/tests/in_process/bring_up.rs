@@ -1,6 +1,10 @@
 //! Bring-up and tear-down of the driver on the emulated HCA, and devices that misbehave.
 
-use driver_mlx::{Access, AsyncEvent, Base, Config, CqConfig, Error, FatalCause, LinkState, QpConfig, Step};
+use driver_mlx::{
+    Access, AsyncEvent, Base, Config, CqConfig, Duration, Error, FatalCause, Instant, LinkState, QpConfig,
+    Step,
+};
+use harness::dat::due;
 use harness::{Node, World, WorldConfig};
 use hca_model::Profile;
 use mlx5_prm::caps::cmd_hca_cap;
@@ -54,7 +58,7 @@ fn steps_are_told_in_order_and_nothing_stays_behind() {
             "port"
         ]
     );
-    assert!(node.hca.steps().iter().any(|time| time.took > 0));
+    assert!(node.hca.steps().iter().any(|time| time.took > Duration::ZERO));
     assert_eq!(world.firmware_pages(0), node.hca.firmware_pages());
     assert!(node.hca.firmware_pages() > 0);
     assert_eq!(node.hca.psid().trim_ascii_end(), b"MT_0000000008\0\0\0".as_slice());
@@ -239,8 +243,8 @@ fn a_health_counter_that_stands_still_is_noticed() {
     let mut node = Node::bring_up(&world, profile, MEMORY, &Config::DEFAULT).expect("comes up");
     let limit = world.now() + 30_000_000_000;
     while node.hca.fatal().is_none() && world.now() < limit {
-        let next = node.hca.poll(world.now());
-        world.idle(next);
+        let next = due(node.hca.poll(Instant::from_nanos(world.now())));
+        world.idle(next.unwrap_or(limit));
     }
     assert_eq!(node.hca.fatal(), Some(FatalCause::CounterStopped));
 }
@@ -265,7 +269,7 @@ fn two_nodes_reach_active_with_addresses_of_their_own() {
     // A cable that is pulled is told by event, and one that is plugged in again leads back to Active.
     world.set_cable(0, false);
     world.pass(1_000_000);
-    nodes[0].hca.poll(world.now());
+    let _ = nodes[0].hca.poll(Instant::from_nanos(world.now()));
     let event = nodes[0].hca.next_event();
     let mut told = matches!(event, Some(AsyncEvent::Port { port: 1, .. }));
     while let Some(event) = nodes[0].hca.next_event() {

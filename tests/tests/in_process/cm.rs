@@ -6,7 +6,7 @@ use dat_nostd::{
     EvdFlags, EvdHandle, EventData, IaHandle, Neighbour, PspFlags, PzHandle, Qos, adapter_storage,
 };
 use driver_mlx::Gid;
-use harness::dat::{HCA, address, register};
+use harness::dat::{HCA, address, due, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use hca_model::hca::Census;
@@ -109,7 +109,8 @@ impl Mesh {
         let now = self.world.now();
         let mut next = now + SECOND;
         for node in 0..self.members.len() {
-            let deadline = self.members[node].adapter.poll(now).unwrap_or(u64::MAX);
+            let deadline = due(self.members[node].adapter.poll(driver_mlx::Instant::from_nanos(now)))
+                .unwrap_or(u64::MAX);
             next = if self.members[node].act(node, self.churn) { now } else { next.min(deadline) };
         }
         self.world.idle(next.max(now + 1));

@@ -3,6 +3,8 @@
 //! `MLX5_TESTS_LONG=1` runs twenty seeds instead of two; `MLX5_TESTS_SEED=n` runs seed n alone.
 
 use demo::{Config, Demo, DemoError, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use driver_mlx::Instant;
+use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
 use harness::{Next, Stalled, Task, World, WorldConfig};
 use hca_model::fabric::{FabricCounters, Faults};
@@ -83,7 +85,7 @@ fn run(seed: u64, faults: &str, volume: Volume, meddle: impl FnMut(&World, u64) 
             let (world, state, results) = (&world, &state, &results[node]);
             let mut done_at = None;
             tasks.push(Task::new(node, move |now| {
-                let deadline = adapter.poll(now);
+                let deadline = due(adapter.poll(Instant::from_nanos(now)));
                 if let Some(at) = done_at {
                     return if now < at {
                         dat::sleep(adapter, now, [deadline, Some(at)])
@@ -259,7 +261,7 @@ fn a_peer_that_never_comes_up_is_reported() {
     let mut outcome = None;
     let began = world.now();
     let mut tasks = [Task::new(1, |now| {
-        let deadline = adapter.poll(now);
+        let deadline = due(adapter.poll(Instant::from_nanos(now)));
         match demo.poll(adapter, now, &mut Results::default()) {
             Ok(Status::Working(at)) => dat::sleep(adapter, now, [deadline, Some(at)]),
             other => {

@@ -4,8 +4,8 @@ use dat_nostd::{
     AdapterConfig, ConnectFlags, ConnectionEvent, EpAttributes, EpHandle, EvdFlags, EventData, IpConfig,
     IpCounters, IpError, PspFlags, Qos, adapter_storage,
 };
-use driver_mlx::DmaRegion;
-use harness::dat::{HCA, ModelAdapter, address, register};
+use driver_mlx::{DmaRegion, Instant};
+use harness::dat::{HCA, ModelAdapter, address, due, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
 use hca_model::Profile;
 use std::net::Ipv4Addr;
@@ -61,7 +61,7 @@ impl Nodes {
         let now = self.world.now();
         let mut next = now + 10_000_000;
         for adapter in &mut self.adapters {
-            next = next.min(adapter.poll(now).unwrap_or(u64::MAX));
+            next = next.min(due(adapter.poll(Instant::from_nanos(now))).unwrap_or(u64::MAX));
         }
         self.world.idle(next.max(now + 1));
     }

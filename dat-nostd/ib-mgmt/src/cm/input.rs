@@ -10,11 +10,11 @@ use super::types::{DisconnectCause, Listener, Role, State};
 use crate::mad::{Mad, MadAddress, attr, class, method};
 use crate::sa::PathRecord;
 use crate::units::local_ack_timeout;
-use ib_types::{Guid, Lid, QpNumber};
+use ib_types::{Guid, Instant, Lid, QpNumber};
 
 impl Cm<'_> {
     /// Takes a received MAD and where it came from. MADs that are no CM messages are counted and ignored.
-    pub fn process(&mut self, now: u64, src: &MadAddress, mad: &Mad) {
+    pub fn process(&mut self, now: Instant, src: &MadAddress, mad: &Mad) {
         self.shared.counters.received += 1;
         let Some(message) = Message::parse(mad) else {
             self.refuse_foreign(src, mad);
@@ -85,7 +85,7 @@ impl Cm<'_> {
         self.parts(index)
     }
 
-    fn req(&mut self, now: u64, src: &MadAddress, tid: u64, req: &Req) {
+    fn req(&mut self, now: Instant, src: &MadAddress, tid: u64, req: &Req) {
         let remote_id = req.local_comm_id();
         let same = |s: &CmSlot| {
             s.state != State::Free
@@ -152,7 +152,7 @@ impl Cm<'_> {
         slot.rnr_retry_count = req.rnr_retry_count();
         slot.ack_timeout = req.primary_local_ack_timeout();
         slot.max_cm_retries = req.max_cm_retries();
-        slot.response_ns = shared.response_ns(req.local_cm_response_timeout(), slot.path.packet_life_time());
+        slot.response = shared.response(req.local_cm_response_timeout(), slot.path.packet_life_time());
         slot.keep_private(req.private_data());
         slot.post(shared, event::REQUEST);
     }
@@ -187,7 +187,7 @@ impl Cm<'_> {
 
     /// Ends the connection that uses a peer's QP number or communication id; whether there was one.
     /// One that waits for a DREP is over anyway, and does not stand in the new one's way.
-    fn drop_stale(&mut self, now: u64, guid: Guid, qpn: QpNumber, remote_id: u32) -> bool {
+    fn drop_stale(&mut self, now: Instant, guid: Guid, qpn: QpNumber, remote_id: u32) -> bool {
         let uses = |s: &&mut CmSlot| {
             s.has_live_qp() && s.remote_guid == guid && (s.remote_qpn == qpn || s.remote_id == remote_id)
         };
@@ -215,7 +215,7 @@ impl Cm<'_> {
         true
     }
 
-    fn rep(&mut self, now: u64, src: &MadAddress, tid: u64, rep: &Rep) {
+    fn rep(&mut self, now: Instant, src: &MadAddress, tid: u64, rep: &Rep) {
         let (local_id, remote_id) = (rep.remote_comm_id(), rep.local_comm_id());
         let index = self.lookup(local_id);
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
@@ -274,7 +274,7 @@ impl Cm<'_> {
         slot.state = State::RepRcvd;
         slot.send_now = false;
         slot.disarm();
-        slot.overall = u64::MAX;
+        slot.overall = Instant::MAX;
         slot.remote_id = remote_id;
         slot.remote_guid = rep.local_ca_guid();
         slot.remote_qpn = rep.local_qpn();
@@ -309,7 +309,7 @@ impl Cm<'_> {
         }
     }
 
-    fn mra(&mut self, now: u64, mra: &Mra) {
+    fn mra(&mut self, now: Instant, mra: &Mra) {
         let index = self.lookup(mra.remote_comm_id());
         let Some((slot, shared)) = index.and_then(|index| self.parts(index)) else {
             self.shared.counters.unknown_id += 1;
@@ -326,11 +326,11 @@ impl Cm<'_> {
         }
         // A peer that only ever asks for patience runs out of it.
         slot.mras_left -= 1;
-        let more = shared.peer_exponent_ns(mra.service_timeout()) + slot.response_ns;
-        slot.arm(shared, now.saturating_add(more).min(slot.overall));
+        let more = shared.peer_time(mra.service_timeout()) + slot.response;
+        slot.arm(shared, (now + more).min(slot.overall));
     }
 
-    fn rej(&mut self, now: u64, rej: &Rej) {
+    fn rej(&mut self, now: Instant, rej: &Rej) {
         let remote_id = rej.local_comm_id();
         let index = if rej.remote_comm_id() != 0 {
             self.lookup(rej.remote_comm_id())
@@ -379,7 +379,7 @@ impl Cm<'_> {
         }
     }
 
-    fn dreq(&mut self, now: u64, src: &MadAddress, tid: u64, dreq: &Dreq) {
+    fn dreq(&mut self, now: Instant, src: &MadAddress, tid: u64, dreq: &Dreq) {
         // Whatever is known here, the peer wants to be rid of it.
         let (local_id, remote_id) = (dreq.remote_comm_id(), dreq.local_comm_id());
         let kind = ShortKind::Drep;
@@ -427,7 +427,7 @@ impl Cm<'_> {
         slot.enter_time_wait(shared, now);
     }
 
-    fn drep(&mut self, now: u64, drep: &Drep) {
+    fn drep(&mut self, now: Instant, drep: &Drep) {
         let Some((slot, shared)) = self.lookup_pair(drep.remote_comm_id(), drep.local_comm_id()) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! The communication manager: what its owner calls.
 
 use heapless::Deque;
-use ib_types::{Lid, QpNumber};
+use ib_types::{Instant, Lid, QpNumber};
 
 use super::id::{IdCipher, mix};
 use super::message::{Dreq, Rej, Rep, Req, Rtu, sidr_status, transport, which};
@@ -48,7 +48,7 @@ impl<'s> Cm<'s> {
                 config,
                 counters: CmCounters::default(),
                 replies: Deque::new(),
-                next_deadline: u64::MAX,
+                next_deadline: Instant::MAX,
                 any_send: false,
                 any_event: false,
                 event_seq: 0,
@@ -88,7 +88,7 @@ impl<'s> Cm<'s> {
     /// Active side: sends a REQ. Then comes one of [`CmEvent::Reply`], [`CmEvent::Rejected`], [`CmEvent::TimedOut`].
     pub fn connect(
         &mut self,
-        now: u64,
+        now: Instant,
         params: &ConnectParams,
         private_data: &[u8],
         owner: u32,
@@ -159,8 +159,8 @@ impl<'s> Cm<'s> {
         slot.max_cm_retries = p.max_cm_retries;
         slot.retries_left = p.max_cm_retries;
         slot.mras_left = p.max_cm_retries.max(1);
-        slot.overall = p.deadline.unwrap_or(u64::MAX);
-        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time());
+        slot.overall = p.deadline.unwrap_or(Instant::MAX);
+        slot.response = shared.response(p.response_timeout, p.path.packet_life_time());
         let tid = slot.tid;
         slot.transmit(shared, req.to_mad(tid));
         slot.await_answer(shared, now);
@@ -188,7 +188,7 @@ impl<'s> Cm<'s> {
     /// takes the place of the listener's cookie.
     pub fn accept(
         &mut self,
-        now: u64,
+        now: Instant,
         id: ConnId,
         params: &AcceptParams,
         private_data: &[u8],
@@ -237,7 +237,7 @@ impl<'s> Cm<'s> {
     /// private data (148 bytes at most). No event follows; the id is void.
     pub fn reject(
         &mut self,
-        now: u64,
+        now: Instant,
         id: ConnId,
         reason: RejReason,
         info: &[u8],
@@ -259,7 +259,7 @@ impl<'s> Cm<'s> {
         if passive {
             slot.state = State::Rejected;
             // Long enough to answer the next repetition of the REQ, should the REJ be lost.
-            let linger = now.saturating_add(2 * slot.response_ns);
+            let linger = now + 2 * slot.response;
             slot.arm(shared, linger);
         } else {
             slot.enter_time_wait(shared, now);
@@ -300,7 +300,7 @@ impl<'s> Cm<'s> {
 
     /// Ends an established connection: sends a DREQ. [`CmEvent::Disconnected`] follows, at last
     /// [`CmEvent::TimeWaitExit`].
-    pub fn disconnect(&mut self, now: u64, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+    pub fn disconnect(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         if slot.state != State::Established {
             return Err(CmError::WrongState(slot.state));
@@ -324,7 +324,7 @@ impl<'s> Cm<'s> {
     /// Gives a connection up, whatever its state; no event follows, and the id is void. An unanswered REQ is withdrawn by
     /// REJ "timeout", an unfinished handshake ended by REJ "consumer", an established connection by DREQ
     /// (IBA volume 1, section 12.9.8). Data given along goes where the message has room for it.
-    pub fn abandon(&mut self, now: u64, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
+    pub fn abandon(&mut self, now: Instant, id: ConnId, private_data: &[u8]) -> Result<(), CmError> {
         let (slot, shared) = self.find(id)?;
         match slot.state {
             State::ReqSent => {
@@ -482,7 +482,8 @@ impl<'s> Cm<'s> {
             generation = generation.wrapping_add(1);
             local_id = self.cipher.encode(index as u16, generation);
         }
-        *slot = CmSlot { generation, local_id, deadline: u64::MAX, overall: u64::MAX, ..CmSlot::EMPTY };
+        *slot =
+            CmSlot { generation, local_id, deadline: Instant::MAX, overall: Instant::MAX, ..CmSlot::EMPTY };
         Some(index)
     }
 }
@@ -499,7 +500,7 @@ impl CmSlot {
     pub(super) fn send_dreq(
         &mut self,
         shared: &mut Shared,
-        now: u64,
+        now: Instant,
         private_data: &[u8],
     ) -> Result<(), CmError> {
         let mut dreq = Dreq::zeroed();
@@ -509,7 +510,7 @@ impl CmSlot {
             .set_remote_qpn(self.remote_qpn);
         self.state = State::DreqSent;
         self.retries_left = shared.config.max_dreq_retries;
-        self.overall = u64::MAX;
+        self.overall = Instant::MAX;
         // A transaction of its own, initiated here.
         let tid = u64::from(self.local_id) << 32 | u64::from(crate::mad::attr::CM_DREQ);
         self.transmit(shared, dreq.to_mad(tid));

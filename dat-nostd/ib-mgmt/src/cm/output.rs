@@ -3,10 +3,11 @@
 use super::machine::Cm;
 use super::slot::{CmSlot, Shared, Terminal, event};
 use super::types::{DisconnectCause, Outgoing, Stage, State};
+use ib_types::{Instant, Wake};
 
 impl Cm<'_> {
     /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events too.
-    pub fn dispatch(&mut self, now: u64) -> Option<Outgoing> {
+    pub fn dispatch(&mut self, now: Instant) -> Option<Outgoing> {
         self.expire(now);
         if let Some(reply) = self.shared.replies.pop_front() {
             self.shared.counters.sent += 1;
@@ -30,13 +31,12 @@ impl Cm<'_> {
         None
     }
 
-    /// When to call [`Cm::dispatch`] next: a time in nanoseconds, 0 for "now", `None` for "not before other input".
-    /// May be earlier than anything happens, never later.
-    pub fn poll_at(&self) -> Option<u64> {
+    /// When to call [`Cm::dispatch`] next. May be earlier than anything happens, never later.
+    pub fn poll_at(&self) -> Wake {
         if self.shared.any_send || !self.shared.replies.is_empty() {
-            return Some(0);
+            return Wake::Now;
         }
-        (self.shared.next_deadline != u64::MAX).then_some(self.shared.next_deadline)
+        Wake::by(self.shared.next_deadline)
     }
 
     /// Whether [`Cm::poll_event`] may have something.
@@ -44,11 +44,11 @@ impl Cm<'_> {
         self.shared.any_event
     }
 
-    fn expire(&mut self, now: u64) {
+    fn expire(&mut self, now: Instant) {
         if now < self.shared.next_deadline {
             return;
         }
-        self.shared.next_deadline = u64::MAX;
+        self.shared.next_deadline = Instant::MAX;
         for slot in self.slots.iter_mut().filter(|slot| slot.state != State::Free) {
             if slot.deadline <= now {
                 slot.expire(&mut self.shared, now);
@@ -61,7 +61,7 @@ impl Cm<'_> {
 }
 
 impl CmSlot {
-    fn expire(&mut self, shared: &mut Shared, now: u64) {
+    fn expire(&mut self, shared: &mut Shared, now: Instant) {
         match self.state {
             State::ReqSent | State::RepSent | State::DreqSent | State::SidrReqSent => {
                 if now < self.overall
@@ -90,7 +90,7 @@ impl CmSlot {
         }
     }
 
-    fn give_up(&mut self, shared: &mut Shared, now: u64) {
+    fn give_up(&mut self, shared: &mut Shared, now: Instant) {
         match self.state {
             State::ReqSent => {
                 let rej = self.rej_timeout(shared.config.ca_guid);

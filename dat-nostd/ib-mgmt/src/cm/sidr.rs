@@ -6,7 +6,7 @@ use super::slot::{CmSlot, ShortKind, ShortReply, event};
 use super::types::{CmError, ConnId, DatagramService, ListenError, Listener, ResolveParams, Role, State};
 use crate::mad::{MadAddress, attr};
 use crate::sa::PathRecord;
-use ib_types::PKey;
+use ib_types::{Instant, PKey};
 
 /// Time exponent that a requester's patience is taken for: a SIDR_REQ does not tell it.
 const USUAL_RESPONSE: u8 = 18;
@@ -22,7 +22,7 @@ impl Cm<'_> {
     /// [`CmEvent::TimedOut`](super::CmEvent::TimedOut).
     pub fn resolve_datagram(
         &mut self,
-        now: u64,
+        now: Instant,
         params: &ResolveParams,
         private_data: &[u8],
         owner: u32,
@@ -45,8 +45,8 @@ impl Cm<'_> {
         slot.peer = p.path.gsi_address();
         slot.path = p.path;
         slot.retries_left = p.max_cm_retries;
-        slot.overall = p.deadline.unwrap_or(u64::MAX);
-        slot.response_ns = shared.response_ns(p.response_timeout, p.path.packet_life_time());
+        slot.overall = p.deadline.unwrap_or(Instant::MAX);
+        slot.response = shared.response(p.response_timeout, p.path.packet_life_time());
         let tid = slot.tid;
         slot.transmit(shared, req.to_mad(tid));
         slot.await_answer(shared, now);
@@ -57,7 +57,7 @@ impl Cm<'_> {
     /// most) and private data (136 bytes at most). No event follows; the id is void.
     pub fn answer_datagram(
         &mut self,
-        now: u64,
+        now: Instant,
         id: ConnId,
         service: DatagramService,
         info: &[u8],
@@ -81,7 +81,7 @@ impl Cm<'_> {
         slot.events = 0;
         slot.owner_gone = true;
         // Long enough to answer the next repetition, should the answer be lost.
-        let linger = now.saturating_add(2 * slot.response_ns);
+        let linger = now + 2 * slot.response;
         slot.arm(shared, linger);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Cm<'_> {
         slot.remote_id = req.request_id();
         slot.service_id = req.service_id();
         slot.path = path_back(src, req.pkey());
-        slot.response_ns = shared.response_ns(USUAL_RESPONSE, 0);
+        slot.response = shared.response(USUAL_RESPONSE, 0);
         slot.keep_private(req.private_data());
         slot.post(shared, event::REQUEST);
     }

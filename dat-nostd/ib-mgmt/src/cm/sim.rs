@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::id::mix;
+use super::tests::due;
 use super::*;
 use crate::mad::{Mad, MadAddress};
 use crate::sa::PathRecord;
-use ib_types::{Gid, Guid, Lid, PKey, Psn, QpNumber, ServiceLevel};
+use ib_types::{Duration, Gid, Guid, Instant, Lid, PKey, Psn, QpNumber, ServiceLevel};
 
 const SERVICE: u64 = 0x0106_48ca;
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
+const US: Duration = Duration::from_micros(1);
+const MS: Duration = Duration::from_millis(1);
 
 struct Rng(u64);
 
@@ -26,6 +27,10 @@ impl Rng {
         self.next() % n
     }
 
+    fn time_below(&mut self, end: Duration) -> Duration {
+        Duration::from_nanos(self.below(end.as_nanos() as u64))
+    }
+
     fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -36,11 +41,11 @@ impl Rng {
 struct Faults {
     loss: u64,
     duplicate: u64,
-    max_delay: u64,
+    max_delay: Duration,
     slots: usize,
     connects: u32,
     /// Nanoseconds between attempts of a node.
-    pace: u64,
+    pace: Duration,
 }
 
 /// A pattern that depends on the attempt, the kind of message, and the position.
@@ -100,13 +105,13 @@ struct Node<'s> {
 }
 
 struct World<'s> {
-    now: u64,
+    now: Instant,
     rng: Rng,
     faults: Faults,
     nodes: Vec<Node<'s>>,
     /// By time and sequence.
-    todo: BTreeMap<(u64, u64), (usize, Todo)>,
-    wire: BTreeMap<(u64, u64), (u16, MadAddress, Mad)>,
+    todo: BTreeMap<(Instant, u64), (usize, Todo)>,
+    wire: BTreeMap<(Instant, u64), (u16, MadAddress, Mad)>,
     seq: u64,
     next_token: u32,
     left: Vec<u32>,
@@ -126,7 +131,7 @@ fn path(from: u16, to: u16) -> PathRecord {
 }
 
 impl World<'_> {
-    fn plan(&mut self, node: usize, after: u64, todo: Todo) {
+    fn plan(&mut self, node: usize, after: Duration, todo: Todo) {
         self.seq += 1;
         self.todo.insert((self.now + after, self.seq), (node, todo));
     }
@@ -137,7 +142,7 @@ impl World<'_> {
         }
         let copies = if self.rng.chance(self.faults.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            let delay = 10 * US + self.rng.below(self.faults.max_delay);
+            let delay = 10 * US + self.rng.time_below(self.faults.max_delay);
             self.seq += 1;
             let src = MadAddress { sl: out.dest.sl, ..MadAddress::local(Lid::new(from)) };
             self.wire.insert((self.now + delay, self.seq), (out.dest.lid.get(), src, out.mad));
@@ -147,7 +152,7 @@ impl World<'_> {
     fn act(&mut self, index: usize, todo: Todo) {
         let now = self.now;
         let roll = self.rng.below(100);
-        let delay = self.rng.below(5 * MS);
+        let delay = self.rng.time_below(5 * MS);
         let node = &mut self.nodes[index];
         match todo {
             Todo::Connect => {
@@ -180,7 +185,11 @@ impl World<'_> {
                     Err(error) => assert_eq!(error, CmError::NoResources),
                 }
                 let pace = self.faults.pace;
-                self.plan(index, pace / 2 + delay % pace, Todo::Connect);
+                self.plan(
+                    index,
+                    pace / 2 + Duration::from_nanos((delay.as_nanos() % pace.as_nanos()) as u64),
+                    Todo::Connect,
+                );
             }
             Todo::Rtu(id) => {
                 let side = node.sides.get_mut(&id).unwrap();
@@ -251,7 +260,7 @@ impl World<'_> {
     }
 
     fn hear(&mut self, index: usize, event: CmEvent) {
-        let delay = self.rng.below(4 * MS);
+        let delay = self.rng.time_below(4 * MS);
         let roll = self.rng.below(100);
         let node = &mut self.nodes[index];
         let finish = |sides: &mut HashMap<ConnId, Side>, id, end| {
@@ -332,17 +341,21 @@ impl World<'_> {
                 self.hear(index, event);
             }
         }
-        let timers = self.nodes.iter().filter_map(|n| n.cm.poll_at());
+        let timers = self.nodes.iter().filter_map(|n| due(&n.cm));
         let planned = self.todo.first_key_value().map(|((at, _), _)| *at);
         let flying = self.wire.first_key_value().map(|((at, _), _)| *at);
         let Some(next) = timers.chain(planned).chain(flying).min() else { return false };
-        self.now = self.now.max(next);
-        while let Some(entry) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
+        self.now = self.now.max(Instant::from_nanos(next.as_nanos()));
+        while let Some(entry) =
+            self.wire.first_entry().filter(|e| e.key().0 <= Instant::from_nanos(self.now.as_nanos()))
+        {
             let (lid, src, mad) = entry.remove();
             let node = self.nodes.iter_mut().find(|n| n.lid == lid).expect("a node with this LID");
             node.cm.process(self.now, &src, &mad);
         }
-        while let Some(entry) = self.todo.first_entry().filter(|e| e.key().0 <= self.now) {
+        while let Some(entry) =
+            self.todo.first_entry().filter(|e| e.key().0 <= Instant::from_nanos(self.now.as_nanos()))
+        {
             let (index, todo) = entry.remove();
             // What has happened is known before the next decision.
             while let Some(event) = self.nodes[index].cm.poll_event() {
@@ -376,7 +389,7 @@ fn run(seed: u64, faults: Faults) -> Summary {
         nodes.push(Node { lid, cm, sides: HashMap::new(), exited: 0, next_qpn: 0x100 });
     }
     let mut world = World {
-        now: 0,
+        now: Instant::ORIGIN,
         rng: Rng(mix(seed)),
         faults,
         nodes,
@@ -386,8 +399,8 @@ fn run(seed: u64, faults: Faults) -> Summary {
         next_token: 1,
         left: vec![faults.connects; 2],
     };
-    world.plan(0, 0, Todo::Connect);
-    world.plan(1, 0, Todo::Connect);
+    world.plan(0, Duration::ZERO, Todo::Connect);
+    world.plan(1, Duration::ZERO, Todo::Connect);
     let mut steps = 0u64;
     while world.step() {
         steps += 1;
@@ -415,7 +428,7 @@ fn check(world: World<'_>) -> Summary {
     let mut passive: HashMap<u32, Vec<&Side>> = HashMap::new();
     for node in &world.nodes {
         assert_eq!(node.cm.slots_in_use(), 0, "slots leaked");
-        assert_eq!(node.cm.poll_at(), None);
+        assert_eq!(due(&node.cm), None);
         for side in node.sides.values() {
             assert!(side.end.is_some(), "no end: {side:?}");
         }

@@ -1,7 +1,7 @@
 //! One connection: its fields and the steps that several inputs share.
 
 use heapless::Deque;
-use ib_types::{Guid, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
+use ib_types::{Duration, Guid, Instant, Lid, PKey, Psn, QKey, QpNumber, ServiceLevel};
 
 use super::message::{Apr, Drep, Mra, Rej, SidrRep, which};
 use super::reason::RejReason;
@@ -10,12 +10,12 @@ use super::types::{
 };
 use crate::mad::{Mad, MadAddress};
 use crate::sa::PathRecord;
-use crate::units::exponent_ns;
+use crate::units::exponent_time;
 
 /// Short answers that can wait to be sent.
 pub(super) const SHORT_REPLIES: usize = 16;
 /// No answer is waited for shorter than this, whatever the peer's exponent says.
-const MIN_RESPONSE_NS: u64 = 1_000_000;
+const MIN_RESPONSE: Duration = Duration::from_millis(1);
 /// Room for the longest private data (RTU, DREP).
 pub(super) const PRIVATE_LEN: usize = 224;
 
@@ -99,7 +99,7 @@ pub(super) struct Shared {
     pub counters: CmCounters,
     pub replies: Deque<ShortReply, SHORT_REPLIES>,
     /// No timer is due before this.
-    pub next_deadline: u64,
+    pub next_deadline: Instant,
     /// Some slot may have a message to send.
     pub any_send: bool,
     /// Some slot may have an event.
@@ -114,15 +114,15 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds of an exponent that a peer chose.
-    pub fn peer_exponent_ns(&self, n: u8) -> u64 {
-        exponent_ns(n.min(self.config.max_timeout))
+    /// The time of an exponent that a peer chose.
+    pub fn peer_time(&self, n: u8) -> Duration {
+        exponent_time(n.min(self.config.max_timeout))
     }
 
     /// How long to wait for an answer: the response time plus the way there and back.
-    pub fn response_ns(&self, exponent: u8, packet_life_time: u8) -> u64 {
-        let ns = self.peer_exponent_ns(exponent) + 2 * self.peer_exponent_ns(packet_life_time);
-        ns.max(MIN_RESPONSE_NS)
+    pub fn response(&self, exponent: u8, packet_life_time: u8) -> Duration {
+        let time = self.peer_time(exponent) + 2 * self.peer_time(packet_life_time);
+        time.max(MIN_RESPONSE)
     }
 }
 
@@ -175,11 +175,11 @@ pub struct CmSlot {
     /// Own MRA's service timeout plus one; 0: none sent.
     pub(super) mra_sent: u8,
     /// How long to wait for an answer.
-    pub(super) response_ns: u64,
-    /// When the state's timer runs out; `u64::MAX`: no timer.
-    pub(super) deadline: u64,
+    pub(super) response: Duration,
+    /// When the state's timer runs out; [`Instant::MAX`]: no timer.
+    pub(super) deadline: Instant,
     /// When the whole attempt fails.
-    pub(super) overall: u64,
+    pub(super) overall: Instant,
     pub(super) send_now: bool,
     pub(super) tx: Mad,
     pub(super) terminal: Terminal,
@@ -237,9 +237,9 @@ impl CmSlot {
         retries_left: 0,
         mras_left: 0,
         mra_sent: 0,
-        response_ns: 0,
-        deadline: 0,
-        overall: 0,
+        response: Duration::ZERO,
+        deadline: Instant::ORIGIN,
+        overall: Instant::ORIGIN,
         send_now: false,
         tx: Mad::zeroed(),
         terminal: Terminal::NotYet,
@@ -277,18 +277,18 @@ impl CmSlot {
         shared.any_send = true;
     }
 
-    pub(super) fn arm(&mut self, shared: &mut Shared, deadline: u64) {
+    pub(super) fn arm(&mut self, shared: &mut Shared, deadline: Instant) {
         self.deadline = deadline;
         shared.next_deadline = shared.next_deadline.min(deadline);
     }
 
     pub(super) fn disarm(&mut self) {
-        self.deadline = u64::MAX;
+        self.deadline = Instant::MAX;
     }
 
     /// Starts (again) waiting for the answer to what is being sent.
-    pub(super) fn await_answer(&mut self, shared: &mut Shared, now: u64) {
-        self.arm(shared, now.saturating_add(self.response_ns).min(self.overall));
+    pub(super) fn await_answer(&mut self, shared: &mut Shared, now: Instant) {
+        self.arm(shared, (now + self.response).min(self.overall));
     }
 
     pub(super) fn post(&mut self, shared: &mut Shared, event: u8) {
@@ -325,11 +325,11 @@ impl CmSlot {
 
     /// Over: at least twice the packet life time and the ACK delay must pass before the QP's numbers are used again
     /// (IBA volume 1, section 12.9.8.4).
-    pub(super) fn enter_time_wait(&mut self, shared: &mut Shared, now: u64) {
+    pub(super) fn enter_time_wait(&mut self, shared: &mut Shared, now: Instant) {
         self.state = State::TimeWait;
-        let ns = 2 * shared.peer_exponent_ns(self.path.packet_life_time())
-            + shared.peer_exponent_ns(self.target_ack_delay);
-        self.arm(shared, now.saturating_add(ns));
+        let time =
+            2 * shared.peer_time(self.path.packet_life_time()) + shared.peer_time(self.target_ack_delay);
+        self.arm(shared, now + time);
     }
 
     /// Over without a trace, once the last message is sent and the last event fetched.

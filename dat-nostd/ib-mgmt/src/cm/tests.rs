@@ -6,11 +6,11 @@ use super::reason::RejReason;
 use super::*;
 use crate::mad::{Mad, MadAddress, attr, class, method};
 use crate::sa::PathRecord;
-use ib_types::{Gid, Guid, Lid, PKey, Psn, QpNumber, ServiceLevel};
+use ib_types::{Duration, Gid, Guid, Instant, Lid, PKey, Psn, QpNumber, ServiceLevel};
 use proptest::prelude::*;
 
 const SERVICE: u64 = 0x0000_0000_0106_48ca;
-const MS: u64 = 1_000_000;
+const MS: Duration = Duration::from_millis(1);
 const A: Lid = Lid::new(3);
 const B: Lid = Lid::new(4);
 
@@ -70,7 +70,12 @@ impl Store {
     }
 }
 
-fn messages(cm: &mut Cm<'_>, now: u64) -> Vec<Outgoing> {
+/// When the manager wants to run next; the origin for at once.
+pub(super) fn due(cm: &Cm<'_>) -> Option<Instant> {
+    cm.poll_at().deadline(Instant::ORIGIN)
+}
+
+fn messages(cm: &mut Cm<'_>, now: Instant) -> Vec<Outgoing> {
     core::iter::from_fn(|| cm.dispatch(now)).collect()
 }
 
@@ -84,7 +89,7 @@ fn one(mut out: Vec<Outgoing>) -> Outgoing {
 }
 
 /// Hands over everything, both ways, until silence.
-fn settle(now: u64, a: &mut Cm<'_>, b: &mut Cm<'_>) {
+fn settle(now: Instant, a: &mut Cm<'_>, b: &mut Cm<'_>) {
     loop {
         let (from_a, from_b) = (messages(a, now), messages(b, now));
         if from_a.is_empty() && from_b.is_empty() {
@@ -104,17 +109,17 @@ fn connected(a: &mut Cm<'_>, b: &mut Cm<'_>) -> (ConnId, ConnId) {
     if !b.is_listening(SERVICE) {
         b.listen(SERVICE, 100, 0).unwrap();
     }
-    let ida = a.connect(0, &params(), b"hello", 1).unwrap();
-    settle(0, a, b);
+    let ida = a.connect(Instant::ORIGIN, &params(), b"hello", 1).unwrap();
+    settle(Instant::ORIGIN, a, b);
     let idb = match events(b)[..] {
         [CmEvent::ConnectRequest { id, listener: 100 }] => id,
         ref other => panic!("{other:?}"),
     };
-    b.accept(0, idb, &accept(), b"welcome", 2).unwrap();
-    settle(0, a, b);
+    b.accept(Instant::ORIGIN, idb, &accept(), b"welcome", 2).unwrap();
+    settle(Instant::ORIGIN, a, b);
     assert_eq!(events(a), [CmEvent::Reply { id: ida, owner: 1 }]);
     a.rtu(ida, b"").unwrap();
-    settle(0, a, b);
+    settle(Instant::ORIGIN, a, b);
     assert_eq!(events(b), [CmEvent::Established { id: idb, owner: 2 }]);
     (ida, idb)
 }
@@ -124,11 +129,11 @@ fn connects_and_both_sides_know_the_others_qp() {
     let (mut sa, mut sb) = (Store::new(2), Store::new(2));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 7, 0).unwrap();
-    let ida = a.connect(0, &params(), b"hello", 1).unwrap();
+    let ida = a.connect(Instant::ORIGIN, &params(), b"hello", 1).unwrap();
     assert_eq!(a.qp_attributes(ida), None);
-    let req = one(messages(&mut a, 0));
+    let req = one(messages(&mut a, Instant::ORIGIN));
     assert_eq!((req.dest.lid, req.dest.qpn), (B, QpNumber::new(1)));
-    b.process(0, &MadAddress::local(A), &req.mad);
+    b.process(Instant::ORIGIN, &MadAddress::local(A), &req.mad);
     let idb = match events(&mut b)[..] {
         [CmEvent::ConnectRequest { id, listener: 7 }] => id,
         ref other => panic!("{other:?}"),
@@ -143,8 +148,8 @@ fn connects_and_both_sides_know_the_others_qp() {
     assert_eq!((info.peer_responder_resources, info.peer_initiator_depth), (16, 8));
     assert_eq!((info.path.slid(), info.path.dlid(), info.path.mtu()), (B, A, 5));
     assert_eq!((info.path.sgid(), info.path.dgid()), (path(B, A).sgid(), path(B, A).dgid()));
-    b.accept(0, idb, &accept(), b"welcome", 2).unwrap();
-    settle(0, &mut a, &mut b);
+    b.accept(Instant::ORIGIN, idb, &accept(), b"welcome", 2).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
     assert_eq!(a.private_data(ida).len(), 196);
     assert_eq!(a.private_data(ida)[..8], *b"welcome\0");
@@ -165,7 +170,7 @@ fn connects_and_both_sides_know_the_others_qp() {
     // Each side's RNR retry count is what the other side asks for.
     assert_eq!((qa.rnr_retry_count, qb.rnr_retry_count), (3, 6));
     a.rtu(ida, b"").unwrap();
-    settle(0, &mut a, &mut b);
+    settle(Instant::ORIGIN, &mut a, &mut b);
     assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);
     assert_eq!((a.counters().active_established, b.counters().passive_established), (1, 1));
 }
@@ -174,8 +179,10 @@ fn connects_and_both_sides_know_the_others_qp() {
 fn req_fields_on_the_wire() {
     let mut sa = Store::new(1);
     let mut a = sa.cm(A);
-    let id = a.connect(0, &params(), &[9; 92], 1).unwrap();
-    let Some(Message::Req(req)) = Message::parse(&one(messages(&mut a, 0)).mad) else { panic!() };
+    let id = a.connect(Instant::ORIGIN, &params(), &[9; 92], 1).unwrap();
+    let Some(Message::Req(req)) = Message::parse(&one(messages(&mut a, Instant::ORIGIN)).mad) else {
+        panic!()
+    };
     assert_eq!(
         (req.service_id(), req.local_qpn(), req.starting_psn()),
         (SERVICE, QpNumber::new(0x11), Psn::new(0x1111))
@@ -184,13 +191,13 @@ fn req_fields_on_the_wire() {
     assert!(req.primary_subnet_local());
     assert_eq!(req.primary_local_ack_timeout(), 15); // life 8, CA delay 15
     assert_ne!(req.local_comm_id(), 0);
-    assert_eq!(a.connect(0, &params(), &[0; 93], 1), Err(CmError::TooLong));
+    assert_eq!(a.connect(Instant::ORIGIN, &params(), &[0; 93], 1), Err(CmError::TooLong));
     let mut routed = params();
     routed.path.set_hop_limit(64);
-    a.abandon(0, id, &[]).unwrap();
-    messages(&mut a, 0);
-    a.connect(0, &routed, &[], 1).unwrap();
-    let out = one(messages(&mut a, 0));
+    a.abandon(Instant::ORIGIN, id, &[]).unwrap();
+    messages(&mut a, Instant::ORIGIN);
+    a.connect(Instant::ORIGIN, &routed, &[], 1).unwrap();
+    let out = one(messages(&mut a, Instant::ORIGIN));
     let Some(Message::Req(req)) = Message::parse(&out.mad) else { panic!() };
     assert_eq!((req.primary_local_lid(), req.primary_subnet_local()), (Lid::new(0xffff), false));
     assert_eq!(out.dest.grh.unwrap().remote_gid, routed.path.dgid());
@@ -200,31 +207,38 @@ fn req_fields_on_the_wire() {
 fn unanswered_req_is_repeated_then_times_out() {
     let mut sa = Store::new(1);
     let mut a = sa.cm(A);
-    let id = a.connect(0, &params(), &[], 5).unwrap();
-    let first = one(messages(&mut a, 0)).mad;
+    let id = a.connect(Instant::ORIGIN, &params(), &[], 5).unwrap();
+    let first = one(messages(&mut a, Instant::ORIGIN)).mad;
     let step = 16_777_216 + 2 * 1_048_576;
-    assert_eq!(a.poll_at(), Some(step));
+    assert_eq!(due(&a), Some(Instant::ORIGIN + Duration::from_nanos(step)));
     for n in 1..=3 {
-        assert_eq!(messages(&mut a, n * step - 1), []);
-        assert_eq!(one(messages(&mut a, n * step)).mad, first);
+        assert_eq!(messages(&mut a, Instant::from_nanos(n * step - 1)), []);
+        assert_eq!(one(messages(&mut a, Instant::from_nanos(n * step))).mad, first);
     }
-    let last = one(messages(&mut a, 4 * step));
+    let last = one(messages(&mut a, Instant::from_nanos(4 * step)));
     let Some(Message::Rej(rej)) = Message::parse(&last.mad) else { panic!("{last:?}") };
     assert_eq!((rej.reason(), rej.info_len(), rej.remote_comm_id()), (4, 8, 0));
     assert_eq!(rej.info()[..8], 3u64.to_be_bytes());
     assert_eq!(events(&mut a), [CmEvent::TimedOut { id, owner: 5, stage: Stage::Req }]);
-    assert_eq!((a.slots_in_use(), a.poll_at(), a.counters().retries), (0, None, 3));
+    assert_eq!((a.slots_in_use(), due(&a), a.counters().retries), (0, None, 3));
 }
 
 #[test]
 fn the_callers_deadline_comes_first() {
     let mut sa = Store::new(1);
     let mut a = sa.cm(A);
-    let id = a.connect(0, &ConnectParams { deadline: Some(30 * MS), ..params() }, &[], 5).unwrap();
-    assert_eq!(messages(&mut a, 0).len(), 1);
-    assert_eq!(messages(&mut a, 20 * MS).len(), 1);
-    assert_eq!(a.poll_at(), Some(30 * MS));
-    assert_eq!(messages(&mut a, 30 * MS).len(), 1);
+    let id = a
+        .connect(
+            Instant::ORIGIN,
+            &ConnectParams { deadline: Some(Instant::ORIGIN + 30 * MS), ..params() },
+            &[],
+            5,
+        )
+        .unwrap();
+    assert_eq!(messages(&mut a, Instant::ORIGIN).len(), 1);
+    assert_eq!(messages(&mut a, Instant::ORIGIN + 20 * MS).len(), 1);
+    assert_eq!(due(&a), Some(Instant::ORIGIN + 30 * MS));
+    assert_eq!(messages(&mut a, Instant::ORIGIN + 30 * MS).len(), 1);
     assert_eq!(events(&mut a), [CmEvent::TimedOut { id, owner: 5, stage: Stage::Req }]);
 }
 
@@ -233,15 +247,19 @@ fn a_timeout_withdraws_the_request_at_the_peer() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    a.connect(0, &ConnectParams { deadline: Some(MS), ..params() }, &[], 5).unwrap();
-    settle(0, &mut a, &mut b);
+    a.connect(Instant::ORIGIN, &ConnectParams { deadline: Some(Instant::ORIGIN + MS), ..params() }, &[], 5)
+        .unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     let idb = match events(&mut b)[..] {
         [CmEvent::ConnectRequest { id, .. }] => id,
         ref other => panic!("{other:?}"),
     };
-    settle(MS, &mut a, &mut b);
+    settle(Instant::ORIGIN + MS, &mut a, &mut b);
     assert_eq!(events(&mut b), [CmEvent::Rejected { id: idb, owner: 100, reason: RejReason::TIMEOUT }]);
-    assert_eq!(b.accept(MS, idb, &accept(), &[], 2), Err(CmError::WrongState(State::TimeWait)));
+    assert_eq!(
+        b.accept(Instant::ORIGIN + MS, idb, &accept(), &[], 2),
+        Err(CmError::WrongState(State::TimeWait))
+    );
 }
 
 #[test]
@@ -249,10 +267,10 @@ fn a_request_withdrawn_before_it_was_seen_is_never_shown() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    let id = a.connect(0, &params(), &[], 5).unwrap();
-    settle(0, &mut a, &mut b);
-    a.abandon(0, id, &[]).unwrap();
-    settle(0, &mut a, &mut b);
+    let id = a.connect(Instant::ORIGIN, &params(), &[], 5).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
+    a.abandon(Instant::ORIGIN, id, &[]).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     assert_eq!(events(&mut b), []);
     assert_eq!(b.counters().withdrawn, 1);
     assert_eq!((events(&mut a), a.slots_in_use()), (vec![], 0));
@@ -263,20 +281,23 @@ fn rejection_carries_reason_info_and_private_data_and_is_repeated() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    let id = a.connect(0, &params(), &[], 5).unwrap();
-    let req = one(messages(&mut a, 0)).mad;
-    b.process(0, &MadAddress::local(A), &req);
+    let id = a.connect(Instant::ORIGIN, &params(), &[], 5).unwrap();
+    let req = one(messages(&mut a, Instant::ORIGIN)).mad;
+    b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
     let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
-    assert_eq!(b.reject(0, idb, RejReason::CONSUMER_DEFINED, &[0; 73], &[]), Err(CmError::TooLong));
-    b.reject(0, idb, RejReason::CONSUMER_DEFINED, &[7, 8], b"no, thanks").unwrap();
+    assert_eq!(
+        b.reject(Instant::ORIGIN, idb, RejReason::CONSUMER_DEFINED, &[0; 73], &[]),
+        Err(CmError::TooLong)
+    );
+    b.reject(Instant::ORIGIN, idb, RejReason::CONSUMER_DEFINED, &[7, 8], b"no, thanks").unwrap();
     assert_eq!(b.info(idb), None);
     // The REJ is lost; the REQ comes again, and so does the REJ.
-    let lost = one(messages(&mut b, 0)).mad;
-    b.process(MS, &MadAddress::local(A), &req);
-    let again = one(messages(&mut b, MS)).mad;
+    let lost = one(messages(&mut b, Instant::ORIGIN)).mad;
+    b.process(Instant::ORIGIN + MS, &MadAddress::local(A), &req);
+    let again = one(messages(&mut b, Instant::ORIGIN + MS)).mad;
     assert_eq!(again, lost);
     assert_eq!(events(&mut b), []);
-    a.process(MS, &MadAddress::local(B), &again);
+    a.process(Instant::ORIGIN + MS, &MadAddress::local(B), &again);
     assert_eq!(a.poll_event(), Some(CmEvent::Rejected { id, owner: 5, reason: RejReason::CONSUMER_DEFINED }));
     assert_eq!(a.private_data(id).len(), 148);
     assert_eq!(a.private_data(id)[..11], *b"no, thanks\0");
@@ -284,7 +305,7 @@ fn rejection_carries_reason_info_and_private_data_and_is_repeated() {
     assert_eq!((a.poll_event(), a.slots_in_use()), (None, 0));
     assert_eq!(a.private_data(id), []);
     // The memory of the rejection fades.
-    let due = b.poll_at().unwrap();
+    let due = due(&b).unwrap();
     assert_eq!((b.dispatch(due), b.slots_in_use()), (None, 0));
 }
 
@@ -292,16 +313,17 @@ fn rejection_carries_reason_info_and_private_data_and_is_repeated() {
 fn unknown_service_and_full_tables_are_refused() {
     let (mut sa, mut sb) = (Store::new(3), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
-    let id = a.connect(0, &params(), &[], 1).unwrap();
-    settle(0, &mut a, &mut b);
+    let id = a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     let reason = RejReason::INVALID_SERVICE_ID;
     assert_eq!(events(&mut a), [CmEvent::Rejected { id, owner: 1, reason }]);
     b.listen(SERVICE, 100, 0).unwrap();
     assert_eq!(b.listen(SERVICE, 5, 0), Err(ListenError::InUse));
-    a.connect(0, &params(), &[], 2).unwrap();
-    settle(0, &mut a, &mut b);
-    let id = a.connect(0, &ConnectParams { qpn: QpNumber::new(0x99), ..params() }, &[], 3).unwrap();
-    settle(0, &mut a, &mut b);
+    a.connect(Instant::ORIGIN, &params(), &[], 2).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
+    let id =
+        a.connect(Instant::ORIGIN, &ConnectParams { qpn: QpNumber::new(0x99), ..params() }, &[], 3).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     assert_eq!(events(&mut a), [CmEvent::Rejected { id, owner: 3, reason: RejReason::NO_RESOURCES }]);
     assert_eq!((b.counters().no_listener, b.counters().no_resources), (1, 1));
     assert!(b.unlisten(SERVICE) && !b.unlisten(SERVICE));
@@ -316,10 +338,11 @@ fn a_backlog_bounds_waiting_requests() {
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 2).unwrap();
     for n in 0..4 {
-        a.connect(0, &ConnectParams { qpn: QpNumber::new(0x30 + n), ..params() }, &[], n).unwrap();
+        a.connect(Instant::ORIGIN, &ConnectParams { qpn: QpNumber::new(0x30 + n), ..params() }, &[], n)
+            .unwrap();
     }
-    assert_eq!(a.connect(0, &params(), &[], 9), Err(CmError::NoResources));
-    settle(0, &mut a, &mut b);
+    assert_eq!(a.connect(Instant::ORIGIN, &params(), &[], 9), Err(CmError::NoResources));
+    settle(Instant::ORIGIN, &mut a, &mut b);
     assert_eq!(events(&mut b).len(), 2);
     let is_refusal = |e: &&CmEvent| matches!(e, CmEvent::Rejected { reason: RejReason::NO_RESOURCES, .. });
     assert_eq!(events(&mut a).iter().filter(is_refusal).count(), 2);
@@ -330,23 +353,23 @@ fn lost_rep_and_rtu_are_repaired() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    let ida = a.connect(0, &params(), &[], 1).unwrap();
-    let req = one(messages(&mut a, 0)).mad;
-    b.process(0, &MadAddress::local(A), &req);
+    let ida = a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    let req = one(messages(&mut a, Instant::ORIGIN)).mad;
+    b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
     let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
-    b.accept(0, idb, &accept(), &[], 2).unwrap();
-    let rep = one(messages(&mut b, 0)).mad;
+    b.accept(Instant::ORIGIN, idb, &accept(), &[], 2).unwrap();
+    let rep = one(messages(&mut b, Instant::ORIGIN)).mad;
     // REP lost: the repeated REQ brings it again, not a second request.
-    b.process(MS, &MadAddress::local(A), &req);
-    assert_eq!(one(messages(&mut b, MS)).mad, rep);
+    b.process(Instant::ORIGIN + MS, &MadAddress::local(A), &req);
+    assert_eq!(one(messages(&mut b, Instant::ORIGIN + MS)).mad, rep);
     assert_eq!(events(&mut b), []);
-    a.process(MS, &MadAddress::local(B), &rep);
-    a.process(MS, &MadAddress::local(B), &rep);
+    a.process(Instant::ORIGIN + MS, &MadAddress::local(B), &rep);
+    a.process(Instant::ORIGIN + MS, &MadAddress::local(B), &rep);
     assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
     a.rtu(ida, &[]).unwrap();
-    let rtu = one(messages(&mut a, MS)).mad;
+    let rtu = one(messages(&mut a, Instant::ORIGIN + MS)).mad;
     // RTU lost: B repeats the REP in time, A answers with the RTU again.
-    let due = b.poll_at().unwrap();
+    let due = due(&b).unwrap();
     assert_eq!(one(messages(&mut b, due)).mad, rep);
     a.process(due, &MadAddress::local(B), &rep);
     assert_eq!(one(messages(&mut a, due)).mad, rtu);
@@ -361,12 +384,12 @@ fn data_before_the_rtu_counts_as_rtu() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    a.connect(0, &params(), &[], 1).unwrap();
-    settle(0, &mut a, &mut b);
+    a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
     let too_soon = b.communication_established(idb);
     assert_eq!(too_soon, Err(CmError::WrongState(State::ReqRcvd)));
-    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    b.accept(Instant::ORIGIN, idb, &accept(), &[], 2).unwrap();
     b.communication_established(idb).unwrap();
     b.communication_established(idb).unwrap();
     assert_eq!(events(&mut b), [CmEvent::Established { id: idb, owner: 2 }]);
@@ -378,16 +401,16 @@ fn a_silent_active_side_ends_the_passive_one() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    a.connect(0, &params(), &[], 1).unwrap();
-    settle(0, &mut a, &mut b);
+    a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
-    b.accept(0, idb, &accept(), &[], 2).unwrap();
+    b.accept(Instant::ORIGIN, idb, &accept(), &[], 2).unwrap();
     let mut sent = vec![];
     let mut seen = vec![];
-    while let Some(at) = b.poll_at() {
+    while let Some(at) = due(&b) {
         sent.extend(messages(&mut b, at));
         seen.extend(events(&mut b));
-        assert!(at < 1_000 * MS, "endless");
+        assert!(at < Instant::ORIGIN + 1_000 * MS, "endless");
     }
     let kinds: Vec<u16> = sent.iter().map(|o| o.mad.attr_id()).collect();
     assert_eq!(kinds, [attr::CM_REP, attr::CM_REP, attr::CM_REP, attr::CM_REP, attr::CM_REJ]);
@@ -403,37 +426,37 @@ fn patience_is_asked_for_and_has_an_end() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    let ida = a.connect(0, &params(), &[], 1).unwrap();
-    let req = one(messages(&mut a, 0)).mad;
-    b.process(0, &MadAddress::local(A), &req);
+    let ida = a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    let req = one(messages(&mut a, Instant::ORIGIN)).mad;
+    b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
     let [CmEvent::ConnectRequest { id: idb, .. }] = events(&mut b)[..] else { panic!() };
     assert_eq!(b.defer(idb, 32), Err(CmError::InvalidParameter));
     b.defer(idb, 16).unwrap(); // 268 ms
-    let mra = one(messages(&mut b, 0)).mad;
+    let mra = one(messages(&mut b, Instant::ORIGIN)).mad;
     let parsed = Mra::from_mad(&mra);
     assert_eq!((parsed.message_mraed(), parsed.service_timeout()), (which::REQ, 16));
     // A repeated REQ gets the MRA again.
-    b.process(0, &MadAddress::local(A), &req);
-    assert_eq!(one(messages(&mut b, 0)).mad, mra);
-    let before = a.poll_at().unwrap();
-    a.process(0, &MadAddress::local(B), &mra);
+    b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
+    assert_eq!(one(messages(&mut b, Instant::ORIGIN)).mad, mra);
+    let before = due(&a).unwrap();
+    a.process(Instant::ORIGIN, &MadAddress::local(B), &mra);
     assert_eq!(messages(&mut a, before), []);
-    let after = a.poll_at().unwrap();
-    assert!(after > 268 * MS && after < 300 * MS, "{after}");
+    let after = due(&a).unwrap();
+    assert!(after > Instant::ORIGIN + 268 * MS && after < Instant::ORIGIN + 300 * MS, "{after:?}");
     // Only so many are believed.
     for _ in 0..10 {
-        a.process(100 * MS, &MadAddress::local(B), &mra);
+        a.process(Instant::ORIGIN + 100 * MS, &MadAddress::local(B), &mra);
     }
     assert_eq!(a.counters().unexpected, 8);
-    b.accept(0, idb, &accept(), &[], 2).unwrap();
-    let rep = one(messages(&mut b, 0)).mad;
-    a.process(110 * MS, &MadAddress::local(B), &rep);
+    b.accept(Instant::ORIGIN, idb, &accept(), &[], 2).unwrap();
+    let rep = one(messages(&mut b, Instant::ORIGIN)).mad;
+    a.process(Instant::ORIGIN + 110 * MS, &MadAddress::local(B), &rep);
     assert_eq!(events(&mut a), [CmEvent::Reply { id: ida, owner: 1 }]);
     a.defer(ida, 10).unwrap();
-    let mra = one(messages(&mut a, 110 * MS)).mad;
+    let mra = one(messages(&mut a, Instant::ORIGIN + 110 * MS)).mad;
     assert_eq!(Mra::from_mad(&mra).message_mraed(), which::REP);
-    let before = b.poll_at().unwrap();
-    b.process(MS, &MadAddress::local(A), &mra);
+    let before = due(&b).unwrap();
+    b.process(Instant::ORIGIN + MS, &MadAddress::local(A), &mra);
     assert_eq!(messages(&mut b, before), []);
 }
 
@@ -442,14 +465,14 @@ fn a_slow_owner_does_not_cost_the_peer_its_repetitions() {
     let (mut sa, mut sb) = (Store::new(1), Store::new(1));
     let (mut a, mut b) = (sa.cm(A), sb.cm(B));
     b.listen(SERVICE, 100, 0).unwrap();
-    a.connect(0, &params(), &[], 1).unwrap();
-    settle(0, &mut a, &mut b);
+    a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    settle(Instant::ORIGIN, &mut a, &mut b);
     let [CmEvent::ConnectRequest { id, .. }] = events(&mut b)[..] else { panic!("no request") };
     // Nobody has said anything yet; the repetition is answered by an MRA, again and again, for longer than the
     // repetitions alone would have lasted.
-    let mut now = 0;
-    while now < 8_000 * MS {
-        now = a.poll_at().unwrap();
+    let mut now = Instant::ORIGIN;
+    while now < Instant::ORIGIN + 8_000 * MS {
+        now = due(&a).unwrap();
         settle(now, &mut a, &mut b);
         assert_eq!(events(&mut a), []);
     }

@@ -3,7 +3,7 @@
 use super::reason::RejReason;
 use crate::mad::{Mad, MadAddress};
 use crate::sa::PathRecord;
-use ib_types::{Guid, Psn, QKey, QpNumber};
+use ib_types::{Guid, Instant, Psn, QKey, QpNumber};
 
 /// Settings of a communication manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct ConnectParams {
     /// How often each message is repeated, 0 to 15.
     pub max_cm_retries: u8,
     /// Time in nanoseconds at which the attempt fails even though repetitions are left.
-    pub deadline: Option<u64>,
+    pub deadline: Option<Instant>,
 }
 
 impl ConnectParams {
@@ -114,7 +114,7 @@ pub struct ResolveParams {
     /// How often the question is repeated, 0 to 15.
     pub max_cm_retries: u8,
     /// Time in nanoseconds at which the attempt fails even though repetitions are left.
-    pub deadline: Option<u64>,
+    pub deadline: Option<Instant>,
 }
 
 impl ResolveParams {

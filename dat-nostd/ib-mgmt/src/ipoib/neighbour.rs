@@ -12,33 +12,33 @@
 //! | failed | nobody answered | time: forgotten |
 
 use core::net::Ipv4Addr;
-use ib_types::QpNumber;
+use ib_types::{Duration, Instant, QpNumber, Wake};
 
 use super::{Arp, ArpOperation, HwAddr};
 
-/// Times of a neighbour table, nanoseconds.
+/// Times of a neighbour table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighbourConfig {
     /// Distance of requests.
-    pub retransmit_ns: u64,
+    pub retransmit: Duration,
     /// Requests by broadcast before an address counts as failed, and to a known neighbour before it is asked for anew.
     pub tries: u8,
     /// How long an answer is believed without doubt.
-    pub reachable_ns: u64,
+    pub reachable: Duration,
     /// How long a stale entry is used before it is probed.
-    pub delay_ns: u64,
+    pub delay: Duration,
     /// How long a failure is remembered.
-    pub failed_ns: u64,
+    pub failed: Duration,
 }
 
 impl NeighbourConfig {
     /// The usual times: 1 s, 3 tries, 30 s, 5 s; a failure is remembered for 1 s.
     pub const DEFAULT: NeighbourConfig = NeighbourConfig {
-        retransmit_ns: 1_000_000_000,
+        retransmit: Duration::from_secs(1),
         tries: 3,
-        reachable_ns: 30_000_000_000,
-        delay_ns: 5_000_000_000,
-        failed_ns: 1_000_000_000,
+        reachable: Duration::from_secs(30),
+        delay: Duration::from_secs(5),
+        failed: Duration::from_secs(1),
     };
 }
 
@@ -77,8 +77,8 @@ pub struct NeighbourSlot {
     ip: Ipv4Addr,
     hw: HwAddr,
     /// When the state ends, or the next request is due.
-    deadline: u64,
-    used: u64,
+    deadline: Instant,
+    used: Instant,
 }
 
 impl NeighbourSlot {
@@ -88,8 +88,8 @@ impl NeighbourSlot {
         tries_left: 0,
         ip: Ipv4Addr::UNSPECIFIED,
         hw: HwAddr { flags: 0, qpn: QpNumber::new(0), gid: crate::Gid::ZERO },
-        deadline: 0,
-        used: 0,
+        deadline: Instant::ORIGIN,
+        used: Instant::ORIGIN,
     };
 
     fn is_known(&self) -> bool {
@@ -132,11 +132,8 @@ pub enum NeighbourAction {
         /// Where the request goes.
         to: Option<HwAddr>,
     },
-    /// Nothing until this time in nanoseconds; `None`: nothing at all.
-    Idle {
-        /// The next deadline.
-        deadline: Option<u64>,
-    },
+    /// Nothing for now.
+    Idle(Wake),
 }
 
 /// What happened, for reports.
@@ -171,14 +168,14 @@ pub struct Neighbours<'s> {
     config: NeighbourConfig,
     counters: NeighbourCounters,
     /// No timer is due before this.
-    next_deadline: u64,
+    next_deadline: Instant,
 }
 
 impl<'s> Neighbours<'s> {
     /// A table of at most `slots.len()` neighbours; what the slots held is forgotten.
     pub fn new(slots: &'s mut [NeighbourSlot], config: NeighbourConfig) -> Neighbours<'s> {
         slots.fill(NeighbourSlot::EMPTY);
-        Neighbours { slots, config, counters: NeighbourCounters::default(), next_deadline: u64::MAX }
+        Neighbours { slots, config, counters: NeighbourCounters::default(), next_deadline: Instant::MAX }
     }
 
     /// Counters since the start.
@@ -199,7 +196,7 @@ impl<'s> Neighbours<'s> {
         self.slots.iter_mut().find(|slot| slot.state != NeighbourState::Empty && slot.ip == ip)
     }
 
-    fn arm(&mut self, deadline: u64) {
+    fn arm(&mut self, deadline: Instant) {
         self.next_deadline = self.next_deadline.min(deadline);
     }
 
@@ -216,7 +213,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// The hardware address of a neighbour that something shall be sent to; asks for it if it is not known.
-    pub fn lookup(&mut self, now: u64, ip: Ipv4Addr) -> NeighbourLookup {
+    pub fn lookup(&mut self, now: Instant, ip: Ipv4Addr) -> NeighbourLookup {
         let config = self.config;
         if let Some(slot) = self.find(ip) {
             if slot.is_known() {
@@ -228,7 +225,7 @@ impl<'s> Neighbours<'s> {
                 }
                 if slot.state == NeighbourState::Stale {
                     slot.state = NeighbourState::Delay;
-                    slot.deadline = now.saturating_add(config.delay_ns);
+                    slot.deadline = now + config.delay;
                     let deadline = slot.deadline;
                     self.arm(deadline);
                 }
@@ -260,7 +257,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Takes an ARP message of another port; gives the reply to send to its sender, if it asks for `own_ip`.
-    pub fn input(&mut self, now: u64, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
+    pub fn input(&mut self, now: Instant, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
         let (ip, hw) = (arp.sender_ip, arp.sender_hw);
         let hw_usable = hw.qpn > QpNumber::GSI
             && hw.qpn != QpNumber::MULTICAST
@@ -296,8 +293,8 @@ impl<'s> Neighbours<'s> {
         })
     }
 
-    fn learn(&mut self, now: u64, arp: &Arp, for_us: bool) {
-        let reachable = now.saturating_add(self.config.reachable_ns);
+    fn learn(&mut self, now: Instant, arp: &Arp, for_us: bool) {
+        let reachable = now + self.config.reachable;
         let reply = arp.operation == ArpOperation::Reply && for_us;
         let known = self.slots.iter().position(|s| s.state != NeighbourState::Empty && s.ip == arp.sender_ip);
         let index = match known {
@@ -326,7 +323,7 @@ impl<'s> Neighbours<'s> {
         } else if moved || !slot.is_known() {
             // True as far as it goes; whether the way there works shows when it is used.
             slot.state = NeighbourState::Stale;
-            slot.deadline = u64::MAX;
+            slot.deadline = Instant::MAX;
         } else if matches!(slot.state, NeighbourState::Delay | NeighbourState::Probe) && for_us {
             // It asks for us, so it is alive, where we think it is.
             slot.state = NeighbourState::Reachable;
@@ -338,7 +335,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Gives one thing to do; call until it is [`NeighbourAction::Idle`].
-    pub fn poll(&mut self, now: u64) -> NeighbourAction {
+    pub fn poll(&mut self, now: Instant) -> NeighbourAction {
         if now < self.next_deadline {
             return self.idle();
         }
@@ -350,7 +347,7 @@ impl<'s> Neighbours<'s> {
             match slot.state {
                 NeighbourState::Reachable => {
                     slot.state = NeighbourState::Stale;
-                    slot.deadline = u64::MAX;
+                    slot.deadline = Instant::MAX;
                 }
                 NeighbourState::Delay => {
                     slot.state = NeighbourState::Probe;
@@ -369,13 +366,13 @@ impl<'s> Neighbours<'s> {
                     slot.ask(now, config.tries);
                 } else {
                     slot.state = NeighbourState::Failed;
-                    slot.deadline = now.saturating_add(config.failed_ns);
+                    slot.deadline = now + config.failed;
                     self.counters.failures += 1;
                     continue;
                 }
             }
             slot.tries_left -= 1;
-            slot.deadline = now.saturating_add(config.retransmit_ns);
+            slot.deadline = now + config.retransmit;
             let to = (slot.state == NeighbourState::Probe).then_some(slot.hw);
             match to {
                 Some(_) => self.counters.probes += 1,
@@ -384,20 +381,19 @@ impl<'s> Neighbours<'s> {
             return NeighbourAction::Request { ip: slot.ip, to };
         }
         let live = self.slots.iter().filter(|slot| slot.state != NeighbourState::Empty);
-        self.next_deadline = live.map(|slot| slot.deadline).min().unwrap_or(u64::MAX);
+        self.next_deadline = live.map(|slot| slot.deadline).min().unwrap_or(Instant::MAX);
         self.idle()
     }
 
     fn idle(&self) -> NeighbourAction {
-        let deadline = (self.next_deadline != u64::MAX).then_some(self.next_deadline);
-        NeighbourAction::Idle { deadline }
+        NeighbourAction::Idle(Wake::by(self.next_deadline))
     }
 
     /// The fabric has changed: every known neighbour has to prove itself when it is used next.
     pub fn doubt_all(&mut self) {
         for slot in self.slots.iter_mut().filter(|slot| slot.is_known()) {
             slot.state = NeighbourState::Stale;
-            slot.deadline = u64::MAX;
+            slot.deadline = Instant::MAX;
         }
     }
 
@@ -410,7 +406,7 @@ impl<'s> Neighbours<'s> {
 }
 
 impl NeighbourSlot {
-    fn ask(&mut self, now: u64, tries: u8) {
+    fn ask(&mut self, now: Instant, tries: u8) {
         self.state = NeighbourState::Incomplete;
         self.tries_left = tries.max(1);
         self.deadline = now;

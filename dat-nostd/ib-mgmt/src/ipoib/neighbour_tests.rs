@@ -5,7 +5,7 @@ use crate::Gid;
 use ib_types::PKey;
 use proptest::prelude::*;
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
@@ -22,7 +22,7 @@ fn arp(operation: ArpOperation, from: (Ipv4Addr, HwAddr), to: Ipv4Addr) -> Arp {
     Arp { operation, sender_hw: from.1, sender_ip: from.0, target_hw, target_ip: to }
 }
 
-fn request(table: &mut Neighbours<'_>, now: u64) -> Option<(Ipv4Addr, Option<HwAddr>)> {
+fn request(table: &mut Neighbours<'_>, now: Instant) -> Option<(Ipv4Addr, Option<HwAddr>)> {
     match table.poll(now) {
         NeighbourAction::Request { ip, to } => Some((ip, to)),
         NeighbourAction::Idle { .. } => None,
@@ -37,40 +37,52 @@ fn state(table: &Neighbours<'_>, ip: Ipv4Addr) -> NeighbourState {
 fn asks_three_times_and_fails_for_a_second() {
     let mut slots = [NeighbourSlot::EMPTY; 2];
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-    assert_eq!(table.lookup(5, PEER), NeighbourLookup::Pending);
+    assert_eq!(table.lookup(Instant::from_nanos(5), PEER), NeighbourLookup::Pending);
     for n in 0..3 {
-        let now = 5 + n * SECOND;
+        let now = Instant::from_nanos(5) + n * SECOND;
         assert_eq!(request(&mut table, now), Some((PEER, None)));
-        assert_eq!(table.poll(now), NeighbourAction::Idle { deadline: Some(now + SECOND) });
-        assert_eq!(table.lookup(now + 1, PEER), NeighbourLookup::Pending);
+        assert_eq!(table.poll(now), NeighbourAction::Idle(Wake::At(now + SECOND)));
+        assert_eq!(table.lookup(now + Duration::from_nanos(1), PEER), NeighbourLookup::Pending);
     }
-    assert_eq!(table.poll(5 + 3 * SECOND), NeighbourAction::Idle { deadline: Some(5 + 4 * SECOND) });
-    assert_eq!(table.lookup(6 + 3 * SECOND, PEER), NeighbourLookup::Failed);
+    assert_eq!(
+        table.poll(Instant::from_nanos(5) + 3 * SECOND),
+        NeighbourAction::Idle(Wake::At(Instant::from_nanos(5) + 4 * SECOND))
+    );
+    assert_eq!(table.lookup(Instant::from_nanos(6) + 3 * SECOND, PEER), NeighbourLookup::Failed);
     assert_eq!(table.counters().failures, 1);
     // Later it is tried anew.
-    assert_eq!(table.lookup(5 + 4 * SECOND, PEER), NeighbourLookup::Pending);
-    assert_eq!(request(&mut table, 5 + 4 * SECOND), Some((PEER, None)));
+    assert_eq!(table.lookup(Instant::from_nanos(5) + 4 * SECOND, PEER), NeighbourLookup::Pending);
+    assert_eq!(request(&mut table, Instant::from_nanos(5) + 4 * SECOND), Some((PEER, None)));
 }
 
 #[test]
 fn an_answer_is_believed_doubted_and_confirmed() {
     let mut slots = [NeighbourSlot::EMPTY; 2];
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-    table.lookup(0, PEER);
-    assert_eq!(request(&mut table, 0), Some((PEER, None)));
+    table.lookup(Instant::ORIGIN, PEER);
+    assert_eq!(request(&mut table, Instant::ORIGIN), Some((PEER, None)));
     let reply = arp(ArpOperation::Reply, (PEER, hw(2)), OWN);
-    assert_eq!(table.input(1, &reply, OWN, &hw(1)), None);
-    assert_eq!(table.lookup(2, PEER), NeighbourLookup::Known(hw(2)));
+    assert_eq!(table.input(Instant::from_nanos(1), &reply, OWN, &hw(1)), None);
+    assert_eq!(table.lookup(Instant::from_nanos(2), PEER), NeighbourLookup::Known(hw(2)));
     assert_eq!(state(&table, PEER), NeighbourState::Reachable);
-    assert_eq!(table.poll(2), NeighbourAction::Idle { deadline: Some(1 + 30 * SECOND) });
-    assert_eq!(table.poll(1 + 30 * SECOND), NeighbourAction::Idle { deadline: None });
+    assert_eq!(
+        table.poll(Instant::from_nanos(2)),
+        NeighbourAction::Idle(Wake::At(Instant::from_nanos(1) + 30 * SECOND))
+    );
+    assert_eq!(table.poll(Instant::from_nanos(1) + 30 * SECOND), NeighbourAction::Idle(Wake::Idle));
     assert_eq!(state(&table, PEER), NeighbourState::Stale);
     // Unused, it stays as it is. Used, it is probed after five seconds, at its own address.
     let used = 100 * SECOND;
-    assert_eq!(table.lookup(used, PEER), NeighbourLookup::Known(hw(2)));
-    assert_eq!(table.poll(used), NeighbourAction::Idle { deadline: Some(used + 5 * SECOND) });
-    assert_eq!(request(&mut table, used + 5 * SECOND), Some((PEER, Some(hw(2)))));
-    assert_eq!(table.input(used + 5 * SECOND + 1, &reply, OWN, &hw(1)), None);
+    assert_eq!(table.lookup(Instant::ORIGIN + used, PEER), NeighbourLookup::Known(hw(2)));
+    assert_eq!(
+        table.poll(Instant::ORIGIN + used),
+        NeighbourAction::Idle(Wake::At(Instant::ORIGIN + used + 5 * SECOND))
+    );
+    assert_eq!(request(&mut table, Instant::ORIGIN + used + 5 * SECOND), Some((PEER, Some(hw(2)))));
+    assert_eq!(
+        table.input(Instant::ORIGIN + used + 5 * SECOND + Duration::from_nanos(1), &reply, OWN, &hw(1)),
+        None
+    );
     assert_eq!(state(&table, PEER), NeighbourState::Reachable);
     let counters = table.counters();
     assert_eq!((counters.requests, counters.probes, counters.replies), (1, 1, 2));
@@ -80,9 +92,11 @@ fn an_answer_is_believed_doubted_and_confirmed() {
 fn a_neighbour_that_fell_silent_is_probed_asked_for_and_failed() {
     let mut slots = [NeighbourSlot::EMPTY; 2];
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-    table.input(0, &arp(ArpOperation::Request, (PEER, hw(2)), OWN), OWN, &hw(1)).expect("a reply");
-    table.lookup(1, PEER);
-    let mut now = 1 + 5 * SECOND;
+    table
+        .input(Instant::ORIGIN, &arp(ArpOperation::Request, (PEER, hw(2)), OWN), OWN, &hw(1))
+        .expect("a reply");
+    table.lookup(Instant::from_nanos(1), PEER);
+    let mut now = Instant::from_nanos(1) + 5 * SECOND;
     for to in [Some(hw(2)), Some(hw(2)), Some(hw(2)), None, None, None] {
         assert_eq!(request(&mut table, now), Some((PEER, to)));
         assert_eq!(request(&mut table, now), None);
@@ -96,7 +110,7 @@ fn a_neighbour_that_fell_silent_is_probed_asked_for_and_failed() {
 fn requests_for_us_are_answered_and_taught_by() {
     let mut slots = [NeighbourSlot::EMPTY; 2];
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-    let reply = table.input(0, &arp(ArpOperation::Request, (PEER, hw(2)), OWN), OWN, &hw(1));
+    let reply = table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (PEER, hw(2)), OWN), OWN, &hw(1));
     let expected = Arp {
         operation: ArpOperation::Reply,
         sender_hw: hw(1),
@@ -105,18 +119,24 @@ fn requests_for_us_are_answered_and_taught_by() {
         target_ip: PEER,
     };
     assert_eq!(reply, Some(expected));
-    assert_eq!(table.lookup(0, PEER), NeighbourLookup::Known(hw(2)));
+    assert_eq!(table.lookup(Instant::ORIGIN, PEER), NeighbourLookup::Known(hw(2)));
     // A probe for duplicates is answered, and teaches nothing.
     let nobody = arp(ArpOperation::Request, (Ipv4Addr::UNSPECIFIED, hw(3)), OWN);
-    assert!(table.input(0, &nobody, OWN, &hw(1)).is_some());
+    assert!(table.input(Instant::ORIGIN, &nobody, OWN, &hw(1)).is_some());
     assert_eq!(table.peek(Ipv4Addr::UNSPECIFIED), None);
     // Requests for others teach only about whom we know already.
     let other = Ipv4Addr::new(10, 0, 0, 9);
     let third = Ipv4Addr::new(10, 0, 0, 3);
-    assert_eq!(table.input(0, &arp(ArpOperation::Request, (third, hw(3)), other), OWN, &hw(1)), None);
+    assert_eq!(
+        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (third, hw(3)), other), OWN, &hw(1)),
+        None
+    );
     assert_eq!(table.peek(third), None);
-    assert_eq!(table.input(0, &arp(ArpOperation::Request, (PEER, hw(4)), other), OWN, &hw(1)), None);
-    assert_eq!(table.lookup(0, PEER), NeighbourLookup::Known(hw(4)));
+    assert_eq!(
+        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (PEER, hw(4)), other), OWN, &hw(1)),
+        None
+    );
+    assert_eq!(table.lookup(Instant::ORIGIN, PEER), NeighbourLookup::Known(hw(4)));
     assert_eq!((table.counters().moves, table.counters().foreign), (1, 1));
 }
 
@@ -135,14 +155,25 @@ fn nonsense_is_counted_and_teaches_nothing() {
     ] {
         let message = arp(ArpOperation::Request, (ip, hw), OWN);
         assert_eq!(
-            table.input(0, &message, OWN, &super::super::HwAddr { qpn: QpNumber::new(9), ..good }),
+            table.input(
+                Instant::ORIGIN,
+                &message,
+                OWN,
+                &super::super::HwAddr { qpn: QpNumber::new(9), ..good }
+            ),
             None
         );
     }
     assert_eq!((table.counters().malformed, table.iter().count()), (6, 0));
     // Somebody else has our address.
-    assert_eq!(table.input(0, &arp(ArpOperation::Request, (OWN, hw(2)), OWN), OWN, &hw(1)), None);
-    assert_eq!(table.input(0, &arp(ArpOperation::Request, (OWN, hw(1)), OWN), OWN, &hw(1)), None);
+    assert_eq!(
+        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (OWN, hw(2)), OWN), OWN, &hw(1)),
+        None
+    );
+    assert_eq!(
+        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (OWN, hw(1)), OWN), OWN, &hw(1)),
+        None
+    );
     assert_eq!((table.counters().conflicts, table.iter().count()), (1, 0));
 }
 
@@ -152,24 +183,24 @@ fn the_neighbour_unused_for_longest_makes_room() {
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
     let ip = |n| Ipv4Addr::new(10, 0, 1, n);
     for n in [1, 2] {
-        table.input(0, &arp(ArpOperation::Request, (ip(n), hw(2)), OWN), OWN, &hw(1));
+        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (ip(n), hw(2)), OWN), OWN, &hw(1));
     }
-    table.lookup(5, ip(1));
-    assert_eq!(table.lookup(6, ip(3)), NeighbourLookup::Pending);
+    table.lookup(Instant::from_nanos(5), ip(1));
+    assert_eq!(table.lookup(Instant::from_nanos(6), ip(3)), NeighbourLookup::Pending);
     assert_eq!(table.peek(ip(2)), None);
-    assert_eq!(table.lookup(7, ip(4)), NeighbourLookup::Pending);
+    assert_eq!(table.lookup(Instant::from_nanos(7), ip(4)), NeighbourLookup::Pending);
     // Both are asked for at this point.
-    assert_eq!(table.lookup(8, ip(5)), NeighbourLookup::Full);
+    assert_eq!(table.lookup(Instant::from_nanos(8), ip(5)), NeighbourLookup::Full);
     assert_eq!(table.counters().evicted, 2);
 }
 
 proptest! {
     /// Whatever arrives whenever: the table stays in bounds, its timers end, nobody is asked more often than allowed.
     #[test]
-    fn any_sequence(steps in proptest::collection::vec((0u8..4, 0u8..6, 0u8..4, 0u64..20), 0..200)) {
+    fn any_sequence(steps in proptest::collection::vec((0u8..4, 0u8..6, 0u8..4, 0u32..20), 0..200)) {
         let mut slots = [NeighbourSlot::EMPTY; 3];
         let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
-        let mut now = 0;
+        let mut now = Instant::ORIGIN;
         for (what, who, at, wait) in steps {
             now += wait * SECOND / 4;
             let ip = Ipv4Addr::new(10, 0, 0, who);
@@ -183,8 +214,8 @@ proptest! {
             loop {
                 match table.poll(now) {
                     NeighbourAction::Request { .. } => asked += 1,
-                    NeighbourAction::Idle { deadline } => {
-                        prop_assert!(deadline.is_none_or(|at| at > now));
+                    NeighbourAction::Idle(wake) => {
+                        prop_assert!(!wake.is_due(now));
                         break;
                     }
                 }
@@ -197,8 +228,8 @@ proptest! {
         for _ in 0..64 {
             match table.poll(now) {
                 NeighbourAction::Request { .. } => {}
-                NeighbourAction::Idle { deadline: Some(at) } => now = at,
-                NeighbourAction::Idle { deadline: None } => return Ok(()),
+                NeighbourAction::Idle(Wake::At(at)) => now = at,
+                NeighbourAction::Idle(_) => return Ok(()),
             }
         }
         prop_assert!(false, "never rests");

@@ -3,13 +3,13 @@
 
 use super::{CLASS_VERSION, PathMask, PathRecord, SaMad};
 use crate::mad::{Mad, attr, class, method, status};
-use ib_types::{Gid, PKey, ServiceLevel};
+use ib_types::{Duration, Gid, Instant, PKey, ServiceLevel, Wake};
 
 /// Limits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Nanoseconds to wait for an answer before the query is sent again.
-    pub timeout_ns: u64,
+    /// How long to wait for an answer before the query is sent again.
+    pub timeout: Duration,
     /// How often a query is sent before it fails; 0 counts as 1.
     pub tries: u8,
 }
@@ -17,7 +17,7 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     /// One second, three tries.
     fn default() -> Self {
-        ClientConfig { timeout_ns: 1_000_000_000, tries: 3 }
+        ClientConfig { timeout: Duration::from_secs(1), tries: 3 }
     }
 }
 
@@ -105,11 +105,8 @@ pub enum Action {
         /// Why.
         error: QueryError,
     },
-    /// Nothing until this time in nanoseconds; `None`: nothing at all until another query or input.
-    Idle {
-        /// The next deadline.
-        deadline: Option<u64>,
-    },
+    /// Nothing for now.
+    Idle(Wake),
 }
 
 /// An answered query.
@@ -157,14 +154,19 @@ pub struct QuerySlot {
     tries_left: u8,
     owner: u32,
     /// When to send (again), or, with no tries left, to fail.
-    deadline: u64,
+    deadline: Instant,
     request: SaMad,
 }
 
 impl QuerySlot {
     /// A free slot; all bytes zero.
-    pub const EMPTY: QuerySlot =
-        QuerySlot { active: false, tries_left: 0, owner: 0, deadline: 0, request: SaMad::zeroed() };
+    pub const EMPTY: QuerySlot = QuerySlot {
+        active: false,
+        tries_left: 0,
+        owner: 0,
+        deadline: Instant::ORIGIN,
+        request: SaMad::zeroed(),
+    };
 }
 
 /// The client. One per port.
@@ -185,7 +187,7 @@ impl<'s> Client<'s> {
     }
 
     /// Asks for a path. `owner` is the caller's cookie and comes back with the outcome.
-    pub fn query_path(&mut self, now: u64, query: &PathQuery, owner: u32) -> Result<QueryId, ClientFull> {
+    pub fn query_path(&mut self, now: Instant, query: &PathQuery, owner: u32) -> Result<QueryId, ClientFull> {
         let mut record = PathRecord::zeroed();
         let mut mask =
             PathMask::DGID | PathMask::SGID | PathMask::REVERSIBLE | PathMask::NUMB_PATH | PathMask::PKEY;
@@ -209,7 +211,7 @@ impl<'s> Client<'s> {
     /// Any other request: Get, Set or Delete of one record (at most 200 bytes, the rest is dropped).
     pub fn query(
         &mut self,
-        now: u64,
+        now: Instant,
         method: u8,
         attr_id: u16,
         component_mask: u64,
@@ -233,11 +235,11 @@ impl<'s> Client<'s> {
     }
 
     /// Gives one thing to do; call until it is [`Action::Idle`].
-    pub fn poll(&mut self, now: u64) -> Action {
-        let mut next = None;
+    pub fn poll(&mut self, now: Instant) -> Action {
+        let mut wake = Wake::Idle;
         for slot in self.slots.iter_mut().filter(|slot| slot.active) {
             if slot.deadline > now {
-                next = Some(next.map_or(slot.deadline, |n: u64| n.min(slot.deadline)));
+                wake = wake.earliest(Wake::At(slot.deadline));
                 continue;
             }
             let id = QueryId(slot.request.tid());
@@ -249,10 +251,10 @@ impl<'s> Client<'s> {
             self.counters.sent += 1;
             self.counters.retries += u64::from(tries_left + 1 < self.config.tries.max(1));
             slot.tries_left = tries_left;
-            slot.deadline = now.saturating_add(self.config.timeout_ns);
+            slot.deadline = now + self.config.timeout;
             return Action::Send { id, owner: slot.owner, mad: slot.request.to_mad() };
         }
-        Action::Idle { deadline: next }
+        Action::Idle(wake)
     }
 
     /// Takes a received MAD. `None`: it answers no query of ours (counted), or says "busy".
@@ -323,7 +325,7 @@ mod tests {
     use ib_types::Lid;
     use proptest::prelude::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn query() -> PathQuery {
         PathQuery {
@@ -355,19 +357,22 @@ mod tests {
     fn asks_and_understands_the_answer() {
         let mut slots = [QuerySlot::EMPTY; 2];
         let mut client = Client::new(&mut slots, ClientConfig::default(), 0x77);
-        let id = client.query_path(5, &query(), 42).unwrap();
-        let (sent, mad) = send(client.poll(5));
+        let id = client.query_path(Instant::from_nanos(5), &query(), 42).unwrap();
+        let (sent, mad) = send(client.poll(Instant::from_nanos(5)));
         assert_eq!(sent, id);
         let b = mad.as_bytes();
         assert_eq!(b[..4], [1, 3, 2, 1]);
         assert_eq!((&b[16..18], &b[48..56]), (&[0, 0x35][..], &[0, 0, 0, 0, 0, 0, 0x38, 0x0c][..]));
         assert_eq!(b[56 + 49..56 + 52], [0x81, 0xff, 0xff]);
-        assert_eq!(client.poll(6), Action::Idle { deadline: Some(5 + SECOND) });
+        assert_eq!(
+            client.poll(Instant::from_nanos(6)),
+            Action::Idle(Wake::At(Instant::from_nanos(5) + SECOND))
+        );
         let response = client.input(&answer(&mad, 9)).unwrap();
         assert_eq!((response.id, response.owner), (id, 42));
         assert_eq!(response.path().unwrap().dlid(), Lid::new(9));
         assert_eq!(client.active(), 0);
-        assert_eq!(client.poll(7), Action::Idle { deadline: None });
+        assert_eq!(client.poll(Instant::from_nanos(7)), Action::Idle(Wake::Idle));
         // The same answer once more is nobody's.
         assert_eq!(client.input(&answer(&mad, 9)), None);
         assert_eq!(client.counters().foreign, 1);
@@ -377,25 +382,31 @@ mod tests {
     fn three_tries_then_failed() {
         let mut slots = [QuerySlot::EMPTY; 1];
         let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
-        let id = client.query_path(0, &query(), 7).unwrap();
-        assert_eq!(client.query_path(0, &query(), 8), Err(ClientFull));
+        let id = client.query_path(Instant::ORIGIN, &query(), 7).unwrap();
+        assert_eq!(client.query_path(Instant::ORIGIN, &query(), 8), Err(ClientFull));
         for t in 0..3 {
-            let (_, mad) = send(client.poll(t * SECOND));
+            let (_, mad) = send(client.poll(Instant::ORIGIN + t * SECOND));
             assert_eq!(mad.tid(), 1);
-            assert_eq!(client.poll(t * SECOND + 1), Action::Idle { deadline: Some((t + 1) * SECOND) });
+            assert_eq!(
+                client.poll(Instant::ORIGIN + t * SECOND + Duration::from_nanos(1)),
+                Action::Idle(Wake::At(Instant::ORIGIN + (t + 1) * SECOND))
+            );
         }
-        assert_eq!(client.poll(3 * SECOND), Action::Failed { id, owner: 7, error: QueryError::Timeout });
+        assert_eq!(
+            client.poll(Instant::ORIGIN + 3 * SECOND),
+            Action::Failed { id, owner: 7, error: QueryError::Timeout }
+        );
         let counters = client.counters();
         assert_eq!((counters.sent, counters.retries, counters.timeouts), (3, 2, 1));
-        assert!(client.query_path(0, &query(), 9).is_ok());
+        assert!(client.query_path(Instant::ORIGIN, &query(), 9).is_ok());
     }
 
     #[test]
     fn errors_are_told_and_strangers_ignored() {
         let mut slots = [QuerySlot::EMPTY; 1];
         let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
-        client.query_path(0, &query(), 7).unwrap();
-        let (_, mad) = send(client.poll(0));
+        client.query_path(Instant::ORIGIN, &query(), 7).unwrap();
+        let (_, mad) = send(client.poll(Instant::ORIGIN));
         for spoil in [
             |m: &mut Mad| _ = m.set_tid(99),
             |m: &mut Mad| _ = m.set_mgmt_class(7),
@@ -421,8 +432,8 @@ mod tests {
         ] {
             let mut slots = [QuerySlot::EMPTY; 1];
             let mut client = Client::new(&mut slots, ClientConfig::default(), 1);
-            client.query_path(0, &query(), 7).unwrap();
-            let (_, mad) = send(client.poll(0));
+            client.query_path(Instant::ORIGIN, &query(), 7).unwrap();
+            let (_, mad) = send(client.poll(Instant::ORIGIN));
             let mut wrong = SaMad::from_mad(&answer(&mad, 3));
             let mut record = PathRecord::from_slice(wrong.record_data()).unwrap();
             spoil(&mut record);
@@ -434,10 +445,11 @@ mod tests {
     #[test]
     fn cancelled_queries_are_forgotten() {
         let mut slots = [QuerySlot::EMPTY; 1];
-        let mut client = Client::new(&mut slots, ClientConfig { timeout_ns: 10, tries: 0 }, 1);
-        let id = client.query_path(0, &query(), 7).unwrap();
+        let mut client =
+            Client::new(&mut slots, ClientConfig { timeout: Duration::from_nanos(10), tries: 0 }, 1);
+        let id = client.query_path(Instant::ORIGIN, &query(), 7).unwrap();
         assert!(client.cancel(id) && !client.cancel(id));
-        assert_eq!(client.poll(100), Action::Idle { deadline: None });
+        assert_eq!(client.poll(Instant::from_nanos(100)), Action::Idle(Wake::Idle));
     }
 
     proptest! {
@@ -445,8 +457,8 @@ mod tests {
         fn any_input_is_survived(bytes in proptest::collection::vec(any::<u8>(), 256), tid in 0u64..4) {
             let mut slots = [QuerySlot::EMPTY; 2];
             let mut client = Client::new(&mut slots, ClientConfig::default(), 0);
-            client.query_path(0, &query(), 1).unwrap();
-            client.query(0, method::SET, attr::MC_MEMBER_RECORD, 3, &[1; 52], 2).unwrap();
+            client.query_path(Instant::ORIGIN, &query(), 1).unwrap();
+            client.query(Instant::ORIGIN, method::SET, attr::MC_MEMBER_RECORD, 3, &[1; 52], 2).unwrap();
             let mut mad = Mad::from_slice(&bytes).unwrap();
             mad.set_tid(tid).set_mgmt_class(3).set_class_version(2).set_method(0x81);
             mad.set_attr_id(if tid == 0 { attr::PATH_RECORD } else { attr::MC_MEMBER_RECORD });

@@ -8,19 +8,19 @@ use ib_mgmt::cm::{
 };
 use ib_mgmt::mad::{Mad, MadAddress, class};
 use ib_mgmt::sa::PathRecord;
-use ib_types::{Guid, Lid, PKey, Psn, QKey, QpNumber};
+use ib_types::{Duration, Guid, Instant, Lid, PKey, Psn, QKey, QpNumber};
 
 const SLOTS: usize = 6;
 const SERVICE: u64 = 0x0106_48ca;
 const DATAGRAM_SERVICE: u64 = 0x0111_48ca;
-const MS: u64 = 1_000_000;
+const MS: Duration = Duration::from_millis(1);
 
 struct World<'s> {
     nodes: [Cm<'s>; 2],
     /// Ids that the owners have seen, live ones and old ones.
     ids: [Vec<ConnId>; 2],
     wire: Vec<(usize, Mad)>,
-    now: u64,
+    now: Instant,
     /// MADs handed to each node.
     given: [u64; 2],
     /// Of these, those that are no CM messages at all.
@@ -35,6 +35,11 @@ fn path(from: usize) -> PathRecord {
         .set_pkey(PKey::DEFAULT)
         .set_mtu(5)
         .set_packet_life_time(2)
+}
+
+/// When a manager wants to run next; the origin for at once.
+fn due(cm: &Cm<'_>) -> Option<Instant> {
+    cm.poll_at().deadline(Instant::ORIGIN)
 }
 
 impl World<'_> {
@@ -61,7 +66,7 @@ impl World<'_> {
                 let params = ConnectParams {
                     response_timeout: random.below(14) as u8,
                     max_cm_retries: random.below(4) as u8,
-                    deadline: random.chance(30).then(|| self.now + random.below(40 * MS)),
+                    deadline: random.chance(30).then(|| self.now + random.time_below(40 * MS)),
                     ..ConnectParams::new(
                         path(node),
                         SERVICE,
@@ -152,10 +157,10 @@ impl World<'_> {
     }
 
     fn later(&mut self, random: &mut Random) {
-        let next = self.nodes.iter().filter_map(Cm::poll_at).min();
+        let next = self.nodes.iter().filter_map(|cm| due(cm)).min();
         self.now = match next {
             Some(at) if random.chance(50) => self.now.max(at),
-            _ => self.now + random.below(5 * MS),
+            _ => self.now + random.time_below(5 * MS),
         };
     }
 
@@ -170,7 +175,7 @@ impl World<'_> {
             }
             self.collect();
             self.wire.clear();
-            match self.nodes.iter().filter_map(Cm::poll_at).min() {
+            match self.nodes.iter().filter_map(|cm| due(cm)).min() {
                 Some(at) => self.now = self.now.max(at),
                 None => break,
             }
@@ -179,7 +184,7 @@ impl World<'_> {
         for cm in &mut self.nodes {
             while cm.poll_event().is_some() {}
             assert_eq!(cm.slots_in_use(), 0, "slots leaked");
-            assert_eq!(cm.poll_at(), None);
+            assert_eq!(due(cm), None);
         }
     }
 }
@@ -209,7 +214,8 @@ fn with_world(random: &mut Random, work: impl FnOnce(&mut Random, &mut World<'_>
         cm.listen_datagram(DATAGRAM_SERVICE, 8, random.below(4) as u16).expect("room");
     }
     let ids = [Vec::new(), Vec::new()];
-    let mut world = World { nodes, ids, wire: Vec::new(), now: 0, given: [0; 2], foreign: [0; 2] };
+    let mut world =
+        World { nodes, ids, wire: Vec::new(), now: Instant::ORIGIN, given: [0; 2], foreign: [0; 2] };
     work(random, &mut world);
     world.rest();
 }

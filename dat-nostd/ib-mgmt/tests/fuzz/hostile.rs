@@ -1,6 +1,7 @@
 //! Randomness from a seed, and ways to spoil bytes.
 
 use ib_mgmt::mad::{Mad, attr, class, method};
+use ib_types::Duration;
 
 /// A well-mixing step (splitmix64).
 pub fn mix(seed: u64) -> u64 {
@@ -26,6 +27,11 @@ impl Random {
     /// Below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
+    }
+
+    /// A time below `end`, which is not zero.
+    pub fn time_below(&mut self, end: Duration) -> Duration {
+        Duration::from_nanos(self.below(end.as_nanos() as u64))
     }
 
     pub fn index(&mut self, len: usize) -> usize {

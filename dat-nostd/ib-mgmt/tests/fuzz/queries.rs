@@ -8,20 +8,20 @@ use ib_mgmt::ipoib::{
 use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::rmpp::{Received, Receiver, Sender, SenderConfig, Step};
 use ib_mgmt::sa::{Action, Client, ClientConfig, PathQuery, QuerySlot, SaMad};
-use ib_types::{PKey, QpNumber};
+use ib_types::{Duration, Instant, PKey, QpNumber, Wake};
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-const MS: u64 = 1_000_000;
+const MS: Duration = Duration::from_millis(1);
 
 /// Every question is answered or fails exactly once; everything that is no answer is counted.
 pub fn client(random: &mut Random) {
     let mut slots = [QuerySlot::EMPTY; 4];
-    let config = ClientConfig { timeout_ns: 10 * MS, tries: random.below(4) as u8 };
+    let config = ClientConfig { timeout: 10 * MS, tries: random.below(4) as u8 };
     let mut client = Client::new(&mut slots, config, random.next());
     let (mut open, mut given) = (HashSet::new(), 0u64);
     let mut wire: Vec<Mad> = Vec::new();
-    let mut now = 0;
+    let mut now = Instant::ORIGIN;
     for step in 0..200 {
         if random.chance(30) {
             let query = PathQuery {
@@ -71,7 +71,7 @@ pub fn client(random: &mut Random) {
                 let _ = response.path();
             }
         }
-        now += random.below(8 * MS);
+        now += random.time_below(8 * MS);
         let counters = client.counters();
         let seen = counters.foreign + counters.answered + counters.refused + counters.busy;
         assert_eq!((seen, client.active()), (given, open.len()));
@@ -80,8 +80,8 @@ pub fn client(random: &mut Random) {
         match client.poll(now) {
             Action::Send { .. } => {}
             Action::Failed { owner, .. } => assert!(open.remove(&owner), "ended twice"),
-            Action::Idle { deadline: Some(at) } => now = at,
-            Action::Idle { deadline: None } => break,
+            Action::Idle(Wake::At(at)) => now = at,
+            Action::Idle(_) => break,
         }
     }
     assert!(open.is_empty() && client.active() == 0, "questions without an end");
@@ -120,10 +120,10 @@ pub fn receiver(random: &mut Random) {
 
 pub fn sender(random: &mut Random) {
     let len = random.index(3_000);
-    let mut sender = Sender::new(len, SenderConfig { timeout_ns: MS, retries: random.below(4) as u8 });
+    let mut sender = Sender::new(len, SenderConfig { timeout: MS, retries: random.below(4) as u8 });
     let (mut now, mut sent) = (0, 0u64);
     for _ in 0..10_000 {
-        match sender.poll(now) {
+        match sender.poll(Instant::from_nanos(now)) {
             Step::Send(number) => {
                 assert!((1..=sender.segments()).contains(&number));
                 sent += 1;
@@ -135,10 +135,10 @@ pub fn sender(random: &mut Random) {
                     .set_rmpp_flags(1)
                     .set_rmpp_segment(if random.chance(90) { random.below(16) } else { random.edge() } as u32)
                     .set_rmpp_payload_len(random.below(20) as u32);
-                let _ = sender.input(now, &mad);
-                assert!(at >= now);
+                let _ = sender.input(Instant::from_nanos(now), &mad);
+                assert!(at >= Instant::from_nanos(now));
             }
-            Step::Wait(at) => now = at,
+            Step::Wait(at) => now = at.as_nanos(),
             Step::Done | Step::Failed(_) => return,
         }
         assert!(sent < 10_000, "endless");
@@ -151,7 +151,7 @@ pub fn neighbours(random: &mut Random) {
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
     let own =
         (Ipv4Addr::new(10, 0, 0, 1), HwAddr { flags: 0, qpn: QpNumber::new(0x50), gid: Gid::new(1, 1) });
-    let mut now = 0;
+    let mut now = Instant::ORIGIN;
     let address = |random: &mut Random| {
         if random.chance(80) {
             Ipv4Addr::new(10, 0, 0, random.below(8) as u8)
@@ -195,13 +195,13 @@ pub fn neighbours(random: &mut Random) {
             assert!(actions <= 4, "a storm");
         }
         assert!(table.iter().count() <= 4);
-        now += random.below(2_000 * MS);
+        now += random.time_below(2_000 * MS);
     }
     for _ in 0..200 {
         match table.poll(now) {
             NeighbourAction::Request { .. } => {}
-            NeighbourAction::Idle { deadline: Some(at) } => now = at,
-            NeighbourAction::Idle { deadline: None } => return,
+            NeighbourAction::Idle(Wake::At(at)) => now = at,
+            NeighbourAction::Idle(_) => return,
         }
     }
     panic!("never rests");

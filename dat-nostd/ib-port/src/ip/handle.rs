@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use ib_types::Instant;
 
 use driver_mlx::Bar;
 use ib_mgmt::ipoib::{HwAddr, Neighbour, multicast_mgid};
@@ -16,7 +17,7 @@ pub struct Ip<'a, 's, B: Bar> {
     pub(crate) interface: &'a mut Interface<'s, B>,
     pub(crate) info: &'a PortInfo,
     pub(crate) paths: Resolver<'a, 's>,
-    pub(crate) now: u64,
+    pub(crate) now: Instant,
 }
 
 impl<B: Bar> fmt::Debug for Ip<'_, '_, B> {
@@ -75,7 +76,7 @@ impl<B: Bar> Ip<'_, '_, B> {
     pub fn tx(&mut self, packet: &[u8], next_hop: Ipv4Addr) -> Result<(), IpError> {
         if !self.can_tx() {
             // Completions that nobody has looked at yet may make room.
-            self.interface.poll(self.now, self.info, &mut self.paths);
+            let _ = self.interface.poll(self.now, self.info, &mut self.paths);
         }
         self.interface.transmit(self.now, self.info, packet, next_hop)?;
         self.interface.dispatch(self.now, self.info, &mut self.paths);

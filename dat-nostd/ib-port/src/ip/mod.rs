@@ -7,7 +7,7 @@ mod config;
 mod handle;
 
 use core::net::Ipv4Addr;
-use ib_types::{Mtu, PKey, ServiceLevel};
+use ib_types::{Duration, Instant, Mtu, PKey, ServiceLevel, Wake};
 
 use driver_mlx::{Bar, Error, Grh, Hca, Platform, QpNumber};
 use ib_mgmt::ipoib::{
@@ -28,9 +28,9 @@ pub use handle::Ip;
 /// Packets that may wait for one neighbour.
 const WAITING_EACH: usize = 16;
 /// The longest that a packet waits for its neighbour, nanoseconds: ARP and the path have their own, shorter limits.
-const PATIENCE: u64 = 10_000_000_000;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Distance of attempts to make the queue pair or to attach a group, nanoseconds.
-const RETRY: u64 = 1_000_000_000;
+const RETRY: Duration = Duration::from_secs(1);
 /// MTU before the broadcast group tells it.
 const USUAL_MTU: u16 = 2044;
 /// Frames handled in one call.
@@ -47,7 +47,7 @@ pub(crate) struct Interface<'s, B: Bar> {
     packet: &'s mut [u8; FRAME_LEN],
     /// The hardware address this port has announced.
     announced: Option<HwAddr>,
-    retry_at: u64,
+    retry_at: Instant,
     other_protocol: u64,
     unreachable: u64,
     setup_failures: u64,
@@ -69,7 +69,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         }
         let frames = FrameQueue::open(hca, parts.tx)?;
         let mut groups = Groups::new(parts.groups);
-        groups.want(0, broadcast_mgid(pkey), Kind::Broadcast);
+        groups.want(Instant::ORIGIN, broadcast_mgid(pkey), Kind::Broadcast);
         Ok(Self {
             address,
             config,
@@ -78,7 +78,7 @@ impl<'s, B: Bar> Interface<'s, B> {
             groups,
             packet: parts.packet,
             announced: None,
-            retry_at: 0,
+            retry_at: Instant::ORIGIN,
             other_protocol: 0,
             unreachable: 0,
             setup_failures: 0,
@@ -121,7 +121,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// The port has moved, or the subnet manager asks for everything anew.
-    pub(crate) fn refresh(&mut self, now: u64, old: &PortInfo, new: &PortInfo) {
+    pub(crate) fn refresh(&mut self, now: Instant, old: &PortInfo, new: &PortInfo) {
         if old.pkey.partition() == new.pkey.partition() {
             self.groups.rejoin(now);
         } else {
@@ -134,12 +134,12 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// The next question for the subnet administrator.
-    pub(crate) fn question(&mut self, now: u64, info: &PortInfo) -> Option<Question> {
+    pub(crate) fn question(&mut self, now: Instant, info: &PortInfo) -> Option<Question> {
         if info.active { self.groups.question(now, info.gid, info.pkey) } else { None }
     }
 
     /// Its answer.
-    pub(crate) fn answer(&mut self, now: u64, index: u32, result: Result<Response, QueryError>) {
+    pub(crate) fn answer(&mut self, now: Instant, index: u32, result: Result<Response, QueryError>) {
         let record = result
             .and_then(|response| response.result)
             .and_then(|mad| McMemberRecord::from_slice(mad.record_data()).ok_or(QueryError::Mismatch));
@@ -154,13 +154,18 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// What takes the HCA's commands: the queue pair, and its groups.
-    pub(crate) fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: u64, info: &PortInfo) {
+    pub(crate) fn service<P: Platform<Bar = B>>(
+        &mut self,
+        hca: &mut Hca<'_, P>,
+        now: Instant,
+        info: &PortInfo,
+    ) {
         if now < self.retry_at || !self.wants_service() {
             return;
         }
         if let Err(error) = self.try_service(hca) {
             self.setup_failures += 1;
-            self.retry_at = now.saturating_add(RETRY);
+            self.retry_at = now + RETRY;
             // A dead device is told of by other means; there is nobody to hear this one.
             let _ = error;
             return;
@@ -197,7 +202,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// Tells everybody where this address is (RFC 5227, section 3: an ARP request for the own address).
-    fn announce(&mut self, now: u64, info: &PortInfo) {
+    fn announce(&mut self, now: Instant, info: &PortInfo) {
         let Some(sender_hw) = self.hardware_address(info) else { return };
         let arp = Arp {
             operation: ArpOperation::Request,
@@ -209,14 +214,14 @@ impl<'s, B: Bar> Interface<'s, B> {
         self.send_arp(now, &arp, Destination::Group(broadcast_mgid(info.pkey)));
     }
 
-    fn send_arp(&mut self, now: u64, arp: &Arp, to: Destination) {
-        let deadline = now.saturating_add(PATIENCE);
+    fn send_arp(&mut self, now: Instant, arp: &Arp, to: Destination) {
+        let deadline = now + PATIENCE;
         // Without room it is lost as if on the wire: the asker repeats.
         self.frames.enqueue(ETHERTYPE_ARP, &arp.to_bytes(), to, deadline);
     }
 
-    /// Takes what has arrived, answers ARP, runs its timers, sends what can be sent. Gives the next deadline.
-    pub(crate) fn poll(&mut self, now: u64, info: &PortInfo, paths: &mut Resolver<'_, '_>) -> Option<u64> {
+    /// Takes what has arrived, answers ARP, runs its timers, sends what can be sent. Says when next.
+    pub(crate) fn poll(&mut self, now: Instant, info: &PortInfo, paths: &mut Resolver<'_, '_>) -> Wake {
         let mut left = BATCH;
         let own = (info.lid, self.frames.qpn().unwrap_or_default());
         while left > 0
@@ -225,26 +230,32 @@ impl<'s, B: Bar> Interface<'s, B> {
             left -= 1;
             self.frame_arrived(now, info, ethertype, len);
         }
-        let mut arp_deadline = None;
+        let mut wake = Wake::Idle;
         if self.is_up() {
             for _ in 0..BATCH {
                 match self.neighbours.poll(now) {
                     NeighbourAction::Request { ip, to } => self.ask(now, info, ip, to),
-                    NeighbourAction::Idle { deadline } => {
-                        arp_deadline = deadline;
+                    NeighbourAction::Idle(arp) => {
+                        wake = arp;
                         break;
                     }
                 }
             }
         }
         self.dispatch(now, info, paths);
-        let more = (left == 0).then_some(now);
-        let waiting = self.frames.next_waiting(0).map(|waiting| waiting.deadline);
-        let retry = self.wants_service().then_some(self.retry_at);
-        [more, arp_deadline, waiting, retry, self.groups.deadline()].into_iter().flatten().min()
+        if left == 0 {
+            return Wake::Now;
+        }
+        if let Some(waiting) = self.frames.next_waiting(0) {
+            wake = wake.earliest(Wake::At(waiting.deadline));
+        }
+        if self.wants_service() {
+            wake = wake.earliest(Wake::At(self.retry_at));
+        }
+        wake.earliest(self.groups.poll_at())
     }
 
-    fn ask(&mut self, now: u64, info: &PortInfo, ip: Ipv4Addr, to: Option<HwAddr>) {
+    fn ask(&mut self, now: Instant, info: &PortInfo, ip: Ipv4Addr, to: Option<HwAddr>) {
         let Some(sender_hw) = self.hardware_address(info) else { return };
         let arp = Arp {
             operation: ArpOperation::Request,
@@ -260,7 +271,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         self.send_arp(now, &arp, destination);
     }
 
-    fn frame_arrived(&mut self, now: u64, info: &PortInfo, ethertype: u16, len: usize) {
+    fn frame_arrived(&mut self, now: Instant, info: &PortInfo, ethertype: u16, len: usize) {
         if ethertype != ETHERTYPE_ARP {
             self.other_protocol += 1;
             return;
@@ -276,7 +287,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// Sends every waiting frame whose way is known, drops those that have none.
-    fn dispatch(&mut self, now: u64, info: &PortInfo, paths: &mut Resolver<'_, '_>) {
+    fn dispatch(&mut self, now: Instant, info: &PortInfo, paths: &mut Resolver<'_, '_>) {
         let mut from = 0;
         while let Some(waiting) = self.frames.next_waiting(from) {
             from = waiting.sequence + 1;
@@ -296,7 +307,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         }
     }
 
-    fn way(&mut self, now: u64, info: &PortInfo, waiting: &Waiting, paths: &mut Resolver<'_, '_>) -> Way {
+    fn way(&mut self, now: Instant, info: &PortInfo, waiting: &Waiting, paths: &mut Resolver<'_, '_>) -> Way {
         let (ip, hw) = match waiting.destination {
             Destination::Group(mgid) => {
                 return match self.groups.parameters(now, mgid) {
@@ -329,7 +340,7 @@ impl<'s, B: Bar> Interface<'s, B> {
     }
 
     /// The GID at an IP address.
-    pub(crate) fn resolve(&mut self, now: u64, ip: Ipv4Addr) -> AddressResolution {
+    pub(crate) fn resolve(&mut self, now: Instant, ip: Ipv4Addr) -> AddressResolution {
         if !self.is_up() {
             return AddressResolution::Pending;
         }
@@ -352,7 +363,7 @@ impl<'s, B: Bar> Interface<'s, B> {
 
     fn transmit(
         &mut self,
-        now: u64,
+        now: Instant,
         info: &PortInfo,
         packet: &[u8],
         next_hop: Ipv4Addr,
@@ -384,7 +395,7 @@ impl<'s, B: Bar> Interface<'s, B> {
         if self.frames.waiting_for(&to) >= WAITING_EACH {
             return Err(IpError::Full);
         }
-        let deadline = now.saturating_add(PATIENCE);
+        let deadline = now + PATIENCE;
         if self.frames.enqueue(ETHERTYPE_IPV4, packet, to, deadline) { Ok(()) } else { Err(IpError::Full) }
     }
 

@@ -1,6 +1,7 @@
 //! A node: RDS, and what its mode says.
 
 use core::net::{IpAddr, SocketAddr};
+use driver_mlx::Instant;
 
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Rds, RdsConfig, SocketHandle};
@@ -75,7 +76,7 @@ impl<'s> RdsApp<'s> {
         storage: &'s mut Storage,
         config: Config,
     ) -> Result<Self, AppError> {
-        let now = adapter.platform().now();
+        let now = adapter.platform().now().as_nanos();
         let settings = RdsConfig {
             send_frames: 1024,
             generation: config.generation,
@@ -125,7 +126,8 @@ impl<'s> RdsApp<'s> {
     /// [`AppError`]: over without success.
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: u64) -> Result<Status, AppError> {
         let Self { rds, buffer, work, .. } = self;
-        let deadline = rds.poll(adapter, now).unwrap_or(u64::MAX);
+        let instant = Instant::from_nanos(now);
+        let deadline = rds.poll(adapter, instant).deadline(instant).unwrap_or(Instant::MAX).as_nanos();
         // A server that nobody asks is no server that hangs.
         let (next, moved) = match work {
             Work::Ping(ping) => (ping.poll(adapter, rds, now)?, Some(ping.moved())),

@@ -2,6 +2,8 @@
 
 use apps::rds::{AppError, Config, HashReport, Mode, Outcome, PingReport, RdsApp, Report, Storage};
 use apps::{Role, Status};
+use driver_mlx::Instant;
+use harness::dat::due;
 use harness::dat::{ModelAdapter, address, sleep};
 use harness::{Next, Task, World, WorldConfig, dat};
 use hca_model::fabric::{FabricConfig, Faults};
@@ -44,7 +46,7 @@ impl Side {
     /// `last`: the other side has ended; the first to end goes on answering until then.
     fn turn(&mut self, now: u64, last: bool) -> Next {
         let Self { adapter, app, ended, endless } = self;
-        let deadline = adapter.poll(now);
+        let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = app else { return Next::Done };
         let at = match running.poll(adapter, now) {
             Ok(Status::Working(at)) => at.min(now + LOOK),

@@ -6,8 +6,8 @@ use dat_nostd::{
     EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos,
     adapter_storage,
 };
-use driver_mlx::{DmaBuffer, Gid};
-use harness::dat::{self, ModelAdapter, address};
+use driver_mlx::{DmaBuffer, Gid, Instant};
+use harness::dat::{self, ModelAdapter, address, due};
 use harness::platform::ModelBar;
 use harness::{World, WorldConfig};
 use hca_model::Profile;
@@ -86,9 +86,10 @@ impl Pair {
     /// Runs everything once, or the devices until somebody has something to do or `end`.
     fn step_within(&mut self, end: u64) {
         let now = self.world.now();
-        let mut next = self.rds.poll(&mut self.adapters[self.own], now).unwrap_or(u64::MAX);
+        let mut next =
+            due(self.rds.poll(&mut self.adapters[self.own], Instant::from_nanos(now))).unwrap_or(u64::MAX);
         for adapter in &mut self.adapters {
-            next = next.min(adapter.poll(now).unwrap_or(u64::MAX));
+            next = next.min(due(adapter.poll(Instant::from_nanos(now))).unwrap_or(u64::MAX));
         }
         self.world.idle(next.min(end).max(now + 1));
     }

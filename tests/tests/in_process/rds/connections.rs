@@ -1,6 +1,8 @@
 //! RDS where connections break, memory is short, and peers come, go and misbehave. Nodes sleep as the answers of `poll` allow,
 //! so a deadline that forgets something shows as a run that does not end.
 
+use driver_mlx::Instant;
+use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
 use harness::{Next, Task, World, WorldConfig};
 use rds_nostd::{Counters, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
@@ -78,7 +80,10 @@ impl Node {
     /// One turn; `left` counts what all nodes together still have to receive.
     fn turn(&mut self, now: u64, left: &Cell<usize>, buffer: &mut [u8]) -> Next {
         let Self { adapter, rds, .. } = self;
-        let mut deadlines = vec![adapter.poll(now), rds.poll(adapter, now)];
+        let mut deadlines = vec![
+            due(adapter.poll(Instant::from_nanos(now))),
+            due(rds.poll(adapter, Instant::from_nanos(now))),
+        ];
         let mut moved = false;
         while let Some(job) = self.jobs.get(self.sent) {
             let socket = self.sockets[job.socket];
@@ -112,7 +117,7 @@ impl Node {
         if left.get() == 0 && settled && self.sent == self.jobs.len() {
             // The peers may still wait for an answer.
             deadlines.push(Some(now + SECOND));
-            adapter.poll(now);
+            let _ = adapter.poll(Instant::from_nanos(now));
         }
         if moved { Next::Again } else { dat::sleep(adapter, now, deadlines) }
     }
@@ -355,7 +360,8 @@ fn closing_with_messages_under_way() {
     }));
     tasks.push(Task::new(1, |now| {
         let Node { adapter, rds, sockets, expected, .. } = &mut *receiver;
-        let deadlines = [adapter.poll(now), rds.poll(adapter, now)];
+        let deadlines =
+            [due(adapter.poll(Instant::from_nanos(now))), due(rds.poll(adapter, Instant::from_nanos(now)))];
         let Ok(received) = rds.recvmsg(adapter, sockets[0], &mut buffer) else {
             let quiet = left.get() == 0 && now > LIMIT / 2;
             return if quiet {

@@ -3,6 +3,8 @@
 
 use apps::rds::{AppError, Config, Mode, Outcome, RdsApp, Report, Storage};
 use apps::{Role, Status};
+use driver_mlx::Instant;
+use harness::dat::due;
 use harness::dat::{ModelAdapter, address, sleep};
 use harness::{Next, Task, World, WorldConfig, dat};
 use hca_model::fabric::{FabricConfig, Faults};
@@ -42,7 +44,7 @@ impl Side {
 
     fn turn(&mut self, now: u64) -> Next {
         let Self { adapter, app, ended } = self;
-        let deadline = adapter.poll(now);
+        let deadline = due(adapter.poll(Instant::from_nanos(now)));
         let Some(running) = app else { return Next::Done };
         *ended = Some(match running.poll(adapter, now) {
             Ok(Status::Working(at)) => return sleep(adapter, now, [deadline, Some(at)]),

@@ -20,7 +20,7 @@ use crate::packet::Grh;
 use ib_mgmt::mad::{ClassPortInfo, Mad, attr, class, method, status};
 use ib_mgmt::rmpp::{self, Sender, SenderConfig, Step};
 use ib_mgmt::sa::{CLASS_VERSION, Notice, RECORD_DATA_LEN, SaMad};
-use ib_types::Gid;
+use ib_types::{Gid, Instant};
 
 use super::PortIndex;
 use super::manager::Manager;
@@ -218,7 +218,7 @@ impl Administrator {
         let transfer = self.transfers.iter_mut().find(|known| {
             known.template.tid() == sa.tid() && (known.to.lid, known.to.qpn) == (address.lid, address.qpn)
         })?;
-        let reply = transfer.sender.input(now, sa);
+        let reply = transfer.sender.input(Instant::from_nanos(now), sa);
         transfer.due = now;
         reply.map(|reply| reply.to_mad())
     }
@@ -245,14 +245,14 @@ impl Administrator {
             if next.is_some() || transfer.due > now {
                 return true;
             }
-            match transfer.sender.poll(now) {
+            match transfer.sender.poll(Instant::from_nanos(now)) {
                 Step::Send(number) => {
                     let mad = transfer.sender.segment(number, &transfer.template, &transfer.payload);
                     next = Some((transfer.to, mad.to_mad()));
                     true
                 }
                 Step::Wait(until) => {
-                    transfer.due = until;
+                    transfer.due = until.as_nanos();
                     true
                 }
                 Step::Done | Step::Failed(_) => false,

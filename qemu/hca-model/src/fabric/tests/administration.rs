@@ -1,6 +1,6 @@
 //! Subnet administration as its clients see it: tables in segments, groups, subscriptions, services, partitions.
 
-use ib_types::{Lid, PKey, QKey};
+use ib_types::{Instant, Lid, PKey, QKey};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ib_mgmt::rmpp::{Received, Receiver, Sender, SenderConfig, Step};
@@ -145,7 +145,7 @@ fn a_request_in_segments_and_wrong_acknowledgements_end_politely() {
     bring_up(&mut fabric, &mut agents);
     let a = &agents[0];
     let mut sender = Sender::new(600, SenderConfig::default());
-    assert_eq!(sender.poll(0), Step::Send(1));
+    assert_eq!(sender.poll(Instant::ORIGIN), Step::Send(1));
     let template = SaMad::request(method::GET_MULTI, attr::MULTI_PATH_RECORD, 0, 5);
     let segment = sender.segment(1, &template, &[1; 600]);
     let mut exchange = |mad: &SaMad| {

@@ -1,7 +1,9 @@
 //! Faults in the middle of every kind of operation: whatever was posted completes exactly once, every attempt to connect has
 //! exactly one end, and what survives can be taken down without a trace.
 
+use driver_mlx::Instant;
 use harness::WorldConfig;
+use harness::dat::due;
 use harness::net::Net;
 use harness::player::{Habits, NODE_MEMORY, Player, Tally};
 use harness::seeds::{Random, in_processes, long, only_seed, with_seed};
@@ -147,7 +149,7 @@ fn turn(net: &mut Net, alive: [bool; 2]) {
     let now = net.world.now();
     let mut next = now + 1_000_000;
     for (node, alive) in net.nodes.iter_mut().zip(alive) {
-        if alive && let Some(deadline) = node.poll(now) {
+        if alive && let Some(deadline) = due(node.poll(Instant::from_nanos(now))) {
             next = next.min(deadline.max(now + 1));
         }
     }

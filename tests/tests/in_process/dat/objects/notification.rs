@@ -30,8 +30,8 @@ fn notified(net: &mut Net, recv: CompletionFlags, request: CompletionFlags) -> (
 fn triggered(net: &mut Net, cno: CnoHandle) -> Option<EvdHandle> {
     net.pass(1_000_000);
     let now = net.world.now();
-    let mut waiter = net.nodes[1].cno_wait_begin(cno, now, 0).unwrap();
-    match net.nodes[1].cno_wait_poll(&mut waiter, now) {
+    let mut waiter = net.nodes[1].cno_wait_begin(cno, Instant::from_nanos(now), 0).unwrap();
+    match net.nodes[1].cno_wait_poll(&mut waiter, Instant::from_nanos(now)) {
         Ok(CnoWait::Triggered(evd)) => Some(evd.expect("it lives")),
         Err(error) if error.is(ReturnType::QueueEmpty) => None,
         other => panic!("{other:?}"),
@@ -75,16 +75,23 @@ fn solicited_completions_are_counted() {
     for cookie in 0..2 {
         net.nodes[1].ep_post_recv(passive.ep, &[passive.segment(0, 64)], cookie, NONE).unwrap();
     }
-    let mut waiter = net.nodes[1].evd_wait_begin(passive.recv, now, TIMEOUT_INFINITE, 1).unwrap();
-    assert!(matches!(net.nodes[1].evd_wait_poll(&mut waiter, now), Ok(Wait::Pending(_))));
+    let mut waiter =
+        net.nodes[1].evd_wait_begin(passive.recv, Instant::from_nanos(now), TIMEOUT_INFINITE, 1).unwrap();
+    assert!(matches!(
+        net.nodes[1].evd_wait_poll(&mut waiter, Instant::from_nanos(now)),
+        Ok(Wait::Pending(_))
+    ));
     net.nodes[0].ep_post_send(active.ep, &[], 0, NONE).unwrap();
     net.pass(1_000_000);
     let now = net.world.now();
-    assert!(matches!(net.nodes[1].evd_wait_poll(&mut waiter, now), Ok(Wait::Pending(_))));
+    assert!(matches!(
+        net.nodes[1].evd_wait_poll(&mut waiter, Instant::from_nanos(now)),
+        Ok(Wait::Pending(_))
+    ));
     net.nodes[0].ep_post_send(active.ep, &[], 0, CompletionFlags::SOLICITED_WAIT).unwrap();
     net.pass(1_000_000);
     let now = net.world.now();
-    match net.nodes[1].evd_wait_poll(&mut waiter, now) {
+    match net.nodes[1].evd_wait_poll(&mut waiter, Instant::from_nanos(now)) {
         Ok(Wait::Ready(Event { data: EventData::Dto(done), .. }, 1)) => assert_eq!(done.user_cookie, 0),
         other => panic!("{other:?}"),
     }
@@ -162,7 +169,8 @@ fn one_cno_watches_all_kinds_of_events() {
     assert_eq!(triggered(&mut net, cno), Some(software));
     // A waiter owns its EVD.
     let now = net.world.now();
-    let waiter = net.nodes[1].evd_wait_begin(software, now, TIMEOUT_INFINITE, 8).unwrap();
+    let waiter =
+        net.nodes[1].evd_wait_begin(software, Instant::from_nanos(now), TIMEOUT_INFINITE, 8).unwrap();
     net.nodes[1].evd_post_se(software, 3).unwrap();
     assert_eq!(triggered(&mut net, cno), None);
     net.nodes[1].evd_wait_end(waiter).unwrap();
@@ -177,8 +185,14 @@ fn one_cno_watches_all_kinds_of_events() {
     }
     // A wait that is open is woken.
     let now = net.world.now();
-    let mut waiter = net.nodes[1].cno_wait_begin(cno, now, TIMEOUT_INFINITE).unwrap();
-    assert!(matches!(net.nodes[1].cno_wait_poll(&mut waiter, now), Ok(CnoWait::Pending(_))));
+    let mut waiter = net.nodes[1].cno_wait_begin(cno, Instant::from_nanos(now), TIMEOUT_INFINITE).unwrap();
+    assert!(matches!(
+        net.nodes[1].cno_wait_poll(&mut waiter, Instant::from_nanos(now)),
+        Ok(CnoWait::Pending(_))
+    ));
     net.nodes[1].evd_post_se(software, 5).unwrap();
-    assert_eq!(net.nodes[1].cno_wait_poll(&mut waiter, now), Ok(CnoWait::Triggered(Some(software))));
+    assert_eq!(
+        net.nodes[1].cno_wait_poll(&mut waiter, Instant::from_nanos(now)),
+        Ok(CnoWait::Triggered(Some(software)))
+    );
 }

@@ -5,6 +5,8 @@ use crate::rds::chaos::ledger::Ledger;
 use crate::rds::chaos::model::{Model, content};
 use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings};
 use crate::rds::chaos::trace::{Event, Trace};
+use driver_mlx::Instant;
+use harness::dat::due;
 use harness::dat::{self, ModelAdapter};
 use harness::rds::at;
 use harness::{ModelPlatform, Next, World};
@@ -205,8 +207,11 @@ impl Node {
             self.boot();
         }
         let Some(mut life) = self.life.take() else { return Next::Again };
-        let mut deadlines =
-            vec![life.adapter.poll(now), life.rds.poll(&mut life.adapter, now), Some(now + DOZE)];
+        let mut deadlines = vec![
+            due(life.adapter.poll(Instant::from_nanos(now))),
+            due(life.rds.poll(&mut life.adapter, Instant::from_nanos(now))),
+            Some(now + DOZE),
+        ];
         let mut moved = self.send(&mut life, time, &mut deadlines);
         if matches!(self.shared.stage.get(), Stage::Last | Stage::VeryLast) {
             moved |= self.send_last(&mut life);

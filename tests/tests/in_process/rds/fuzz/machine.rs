@@ -4,6 +4,7 @@
 use crate::rds::fuzz::honest::{Honest, OTHER_PORT, PORT};
 use crate::rds::fuzz::hostile::Hostile;
 use harness::dat;
+use harness::dat::due;
 use harness::rds::at;
 use harness::seeds::{Random, in_processes, long, only_seed, with_seed};
 use harness::{World, WorldConfig};
@@ -54,10 +55,14 @@ impl Ground {
     /// Everybody once, or time.
     fn step(&mut self) {
         let now = self.world.now();
-        let mut next = self.hostile.adapter.poll(now).unwrap_or(u64::MAX);
+        let mut next =
+            due(self.hostile.adapter.poll(driver_mlx::Instant::from_nanos(now))).unwrap_or(u64::MAX);
         self.hostile.drain();
         for node in &mut self.nodes {
-            let deadlines = [node.adapter.poll(now), node.rds.poll(&mut node.adapter, now)];
+            let deadlines = [
+                due(node.adapter.poll(driver_mlx::Instant::from_nanos(now))),
+                due(node.rds.poll(&mut node.adapter, driver_mlx::Instant::from_nanos(now))),
+            ];
             next = deadlines.into_iter().flatten().fold(next, u64::min);
             node.read(at(HONEST, PORT));
         }

@@ -30,7 +30,7 @@ fn costs_the_connection(seed: u64, frames: &[Frame], reason: DownReason) {
         assert_eq!(hostile.rds.connections_up(), 0);
         let left = hostile.rds.free_frames();
         assert_eq!(*free.get_or_insert(left), left, "all frames came back");
-        assert_eq!(hostile.received(), [], "nothing was delivered of it");
+        assert!(hostile.received().is_empty(), "nothing was delivered of it");
 
         let ep = hostile.connect();
         hostile.say(ep, data(100 + number, 10));

@@ -4,8 +4,8 @@ use dat_nostd::{
     CompletionFlags, ConnectFlags, ConnectionEvent, DtoOperation, DtoStatus, EpAttributes, EpHandle,
     EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PzHandle, Qos, RmrTriplet,
 };
-use driver_mlx::DmaBuffer;
-use harness::dat::{self, ModelAdapter, address};
+use driver_mlx::{DmaBuffer, Instant};
+use harness::dat::{self, ModelAdapter, address, due};
 use harness::{World, WorldConfig};
 use rds_nostd::wire::{ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, SERVICE_PORT, VERSION};
 use rds_nostd::{Counters, Rds, RdsConfig, RdsStorage, SocketHandle};
@@ -90,9 +90,9 @@ impl Hostile {
 
     pub fn step(&mut self) {
         let now = self.world.now();
-        let own = self.adapters[0].poll(now);
-        let rds = self.rds.poll(&mut self.adapters[0], now);
-        let peer = self.adapters[1].poll(now);
+        let own = due(self.adapters[0].poll(Instant::from_nanos(now)));
+        let rds = due(self.rds.poll(&mut self.adapters[0], Instant::from_nanos(now)));
+        let peer = due(self.adapters[1].poll(Instant::from_nanos(now)));
         self.drain();
         let next = [own, rds, peer].into_iter().flatten().min().unwrap_or(u64::MAX);
         self.world.idle(next.clamp(now + 1, now + 1_000_000));

@@ -105,7 +105,12 @@ impl Caller {
                 ];
                 let besides: &[ReturnType] =
                     if node.counters().overflows > 0 { &[InvalidState] } else { &[] };
-                let answer = node.evd_wait_begin(evd, now, random.below(3_000_000) as u32, threshold);
+                let answer = node.evd_wait_begin(
+                    evd,
+                    Instant::from_nanos(now),
+                    random.below(3_000_000) as u32,
+                    threshold,
+                );
                 if self.judge("evd_wait_begin", &answer, &violated, besides) {
                     self.model.evds.get_mut(&evd).expect("judged").waiter = Some(answer.expect("judged"));
                 }
@@ -114,7 +119,7 @@ impl Caller {
                 let Some(known) = self.model.evds.get_mut(&evd) else { return };
                 let waitable = known.waitable;
                 let Some(mut waiter) = known.waiter.take() else { return };
-                let answer = node.evd_wait_poll(&mut waiter, now);
+                let answer = node.evd_wait_poll(&mut waiter, Instant::from_nanos(now));
                 if self.judge("evd_wait_poll", &answer, &[unless(waitable, InvalidState)], &[InvalidState]) {
                     match answer.expect("judged") {
                         Wait::Pending(_) => {
@@ -162,20 +167,21 @@ impl Caller {
 
     fn wait_on_cno(&mut self, node: &mut Node, cno: CnoHandle, random: &mut Random, now: u64) {
         let Some((_, waiters)) = self.model.cnos.get_mut(&cno) else {
-            let answer = node.cno_wait_begin(cno, now, 0);
+            let answer = node.cno_wait_begin(cno, Instant::from_nanos(now), 0);
             self.judge("cno_wait_begin", &answer, &[Some(InvalidHandle)], &[]);
             return;
         };
         let index = random.below(waiters.len().max(1) as u64) as usize;
         match random.below(4) {
             0 => {
-                let answer = node.cno_wait_begin(cno, now, random.below(1_000_000) as u32);
+                let answer =
+                    node.cno_wait_begin(cno, Instant::from_nanos(now), random.below(1_000_000) as u32);
                 if self.judge("cno_wait_begin", &answer, &[], &[]) {
                     self.model.cnos.get_mut(&cno).expect("known").1.push(answer.expect("judged"));
                 }
             }
             1 if !waiters.is_empty() => {
-                let answer = node.cno_wait_poll(&mut waiters[index], now);
+                let answer = node.cno_wait_poll(&mut waiters[index], Instant::from_nanos(now));
                 if !matches!(answer, Ok(CnoWait::Pending(_))) {
                     drop(waiters.swap_remove(index));
                 }
