@@ -116,14 +116,14 @@ fn waits() {
     let mut wait = adapter.evd_wait_begin(evd, Instant::from_nanos(now), 1000, 3).unwrap();
     assert_eq!(
         adapter.evd_wait_poll(&mut wait, Instant::from_nanos(now + 999_999)),
-        Ok(Wait::Pending(now + 1_000_000))
+        Ok(Wait::Pending(Wake::At(Instant::from_nanos(now + 1_000_000))))
     );
     assert_eq!(adapter.evd_wait_poll(&mut wait, Instant::from_nanos(now + 1_000_000)), Ok(Wait::TimedOut(2)));
     is(adapter.evd_wait_end(wait), state, Subtype::InvalidStateEvdWaiter);
     assert_eq!(adapter.evd_dequeue(evd).unwrap().data, EventData::Software { value: 1 });
     // Given up; made unwaitable; freed.
     let mut wait = adapter.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 8).unwrap();
-    assert_eq!(adapter.evd_wait_poll(&mut wait, Instant::from_nanos(now)), Ok(Wait::Pending(u64::MAX)));
+    assert_eq!(adapter.evd_wait_poll(&mut wait, Instant::from_nanos(now)), Ok(Wait::Pending(Wake::Idle)));
     adapter.evd_wait_end(wait).unwrap();
     let mut wait = adapter.evd_wait_begin(evd, Instant::from_nanos(now), TIMEOUT_INFINITE, 8).unwrap();
     adapter.evd_set_unwaitable(evd).unwrap();
@@ -163,7 +163,7 @@ fn a_threshold_counts_completions() {
             let now = net.world.now();
             assert_eq!(
                 net.nodes[1].evd_wait_poll(&mut receives, Instant::from_nanos(now)),
-                Ok(Wait::Pending(u64::MAX))
+                Ok(Wait::Pending(Wake::Idle))
             );
         }
     }
@@ -215,7 +215,7 @@ fn notification_modes() {
         net.nodes[1].evd_wait_begin(passive.recv, Instant::from_nanos(now), TIMEOUT_INFINITE, 1).unwrap();
     let mut requests =
         net.nodes[0].evd_wait_begin(active.request, Instant::from_nanos(now), TIMEOUT_INFINITE, 1).unwrap();
-    let pending = Ok(Wait::Pending(u64::MAX));
+    let pending = Ok(Wait::Pending(Wake::Idle));
     assert_eq!(net.nodes[1].evd_wait_poll(&mut receives, Instant::from_nanos(now)), pending);
     assert_eq!(net.nodes[0].evd_wait_poll(&mut requests, Instant::from_nanos(now)), pending);
     for index in 0..2 {
