@@ -107,7 +107,7 @@ pub use base::states;
 pub use base::types::*;
 pub use conn::ip::*;
 pub use driver_mlx::{Bar, DmaBuffer, DmaRegion, DmaSlice, Gid, HostRegion, Platform};
-pub use ep::straight::ReceivedDto;
+pub use ep::receive_ext::ReceivedDto;
 pub use evd::delivery::Ready;
 pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};
