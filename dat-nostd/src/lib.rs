@@ -109,7 +109,7 @@ pub use conn::ip::*;
 pub use driver_mlx::{
     Bar, DmaBuffer, DmaRegion, DmaSlice, Duration, Gid, HostRegion, Instant, Platform, Wake,
 };
-pub use ep::straight::ReceivedDto;
+pub use ep::receive_ext::ReceivedDto;
 pub use evd::delivery::Ready;
 pub use evd::upcall::{AgentCalls, ProxyAgent, Upcall};
 pub use evd::waiter::{CnoWait, CnoWaiter, EvdWaiter, Wait};

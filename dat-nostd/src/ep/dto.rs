@@ -1,7 +1,7 @@
 //! Posts: send, receive, RDMA read and write. DAT 1.2, data transfer operations. The hot path.
 
 use crate::base::states::EpCall;
-use driver_mlx::{Bar, LKey, Platform, PostError, RKey, SendFlags, SendOp, Sge};
+use driver_mlx::{LKey, Pd, Platform, PostError, RKey, SendFlags, SendOp, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
@@ -9,7 +9,7 @@ use crate::base::handle::{EpHandle, LmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
-use crate::ep::endpoint::{Ep, MAX_IOV};
+use crate::ep::endpoint::MAX_IOV;
 use crate::ep::work::Note;
 use crate::mem::lmr::{Lmr, lmr_of};
 
@@ -28,15 +28,18 @@ pub(crate) struct Request {
     pub(crate) op: SendOp,
     pub(crate) operation: DtoOperation,
     pub(crate) allowed: CompletionFlags,
+    /// The argument that has the flags.
+    pub(crate) flags_argument: Subtype,
     /// Bytes of the remote buffer; none for sends.
     pub(crate) remote_length: Option<u64>,
 }
 
 /// Local segments in the form of the device, at most `N`.
-struct Gather<const N: usize> {
+pub(crate) struct Gather<const N: usize> {
     sges: [Sge; N],
     count: usize,
-    total: u64,
+    /// Bytes of all.
+    pub(crate) total: u64,
 }
 
 /// Whether requests may be posted. The state that they are made for is asked first.
@@ -58,12 +61,14 @@ pub(crate) fn post_error(error: PostError) -> DatReturn {
     }
 }
 
+/// The segments of a post, at most `max_iov`, checked: each lies inside its region, in the zone `pd`, and may be written if it is to be.
+/// Of a segment of length 0 nothing else is looked at.
 #[inline(always)]
-fn gather<B: Bar, const N: usize>(
+pub(crate) fn gather<const N: usize>(
     lmrs: &Table<'_, LmrHandle, Lmr>,
-    ep: &Ep<B>,
     iov: &[LmrTriplet],
     max_iov: u32,
+    pd: Pd,
     writes: bool,
 ) -> Result<Gather<N>, DatReturn> {
     if iov.len() > max_iov as usize || iov.len() > N {
@@ -71,7 +76,10 @@ fn gather<B: Bar, const N: usize>(
     }
     let mut out = Gather { sges: [NO_SGE; N], count: iov.len(), total: 0 };
     for (sge, triplet) in out.sges.iter_mut().zip(iov) {
-        *sge = lmr_of(lmrs, triplet.lmr_context)?.sge(triplet, ep.pd, writes)?;
+        if triplet.segment_length == 0 {
+            continue;
+        }
+        *sge = lmr_of(lmrs, triplet.lmr_context)?.sge(triplet, pd, writes)?;
         // Each is at most its region, so a few of them do not overflow.
         out.total = out.total.saturating_add(triplet.segment_length);
     }
@@ -80,7 +88,7 @@ fn gather<B: Bar, const N: usize>(
 
 impl<const N: usize> Gather<N> {
     #[inline(always)]
-    fn slice(&self) -> &[Sge] {
+    pub(crate) fn slice(&self) -> &[Sge] {
         self.sges.get(..self.count).unwrap_or_default()
     }
 
@@ -105,22 +113,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// PROTECTION_VIOLATION; PRIVILEGES_VIOLATION for a context that names no LMR.
     #[inline]
     pub fn ep_post_send(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        if let [segment] = iov
-            && self.send_plain(ep, segment, user_cookie, flags).is_some()
-        {
-            return Ok(());
-        }
-        self.send_any(ep, iov, user_cookie, flags)
-    }
-
-    #[inline(never)]
-    fn send_any(
         &mut self,
         ep: EpHandle,
         iov: &[LmrTriplet],
@@ -170,7 +162,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         op: SendOp,
     ) -> DatResult<()> {
         let operation = DtoOperation::Send;
-        let request = Request { op, operation, allowed: SEND_FLAGS, remote_length: None };
+        let request = Request {
+            op,
+            operation,
+            allowed: SEND_FLAGS,
+            flags_argument: Subtype::InvalidArg5,
+            remote_length: None,
+        };
         self.post_request(ep, iov, user_cookie, flags, request)
     }
 
@@ -180,80 +178,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// As [`Adapter::ep_post_send`]; LENGTH_ERROR if the remote buffer is shorter than the local ones.
     #[inline]
     pub fn ep_post_rdma_write(
-        &mut self,
-        ep: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        remote: &RmrTriplet,
-        flags: CompletionFlags,
-    ) -> DatResult<()> {
-        match iov {
-            [segment] if flags.is_empty() => {
-                if self.write_plain(ep, segment, user_cookie, remote).is_some() {
-                    return Ok(());
-                }
-                self.write_one(ep, segment, user_cookie, remote)
-            }
-            _ => self.write_any(ep, iov, user_cookie, remote, flags),
-        }
-    }
-
-    /// The usual RDMA write, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing
-    /// was posted, and [`Adapter::write_any`] says what is the matter.
-    // Everything is asked in the order in which it lies at hand, as the answer is the same: not here. On a device that is gone nothing is
-    // connected any more.
-    #[inline(always)]
-    fn write_plain(
-        &mut self,
-        handle: EpHandle,
-        segment: &LmrTriplet,
-        user_cookie: u64,
-        remote: &RmrTriplet,
-    ) -> Option<()> {
-        let ep = self.objects.eps.get_mut(handle).ok()?;
-        if ep.state() != EpState::Connected {
-            return None;
-        }
-        let lmr = self.objects.lmrs.at((segment.lmr_context >> 16) as u16)?;
-        let length = segment.segment_length;
-        if lmr.context != segment.lmr_context || lmr.pd != ep.pd || length > lmr.length {
-            return None;
-        }
-        if segment.virtual_address.wrapping_sub(lmr.start) > lmr.length - length {
-            return None;
-        }
-        // The longest transfer is no more than 2^31 bytes, and the driver takes none of 0 bytes this way.
-        if length > remote.segment_length || length > ep.max_write {
-            return None;
-        }
-        if ep.requests.is_full() {
-            return None;
-        }
-        let qp = ep.qp.as_mut()?;
-        let wr_id = Note::new(length as u32, DtoOperation::RdmaWrite, 0).with(user_cookie);
-        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
-        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
-        qp.post_send(op, &[sge], wr_id, SendFlags::SIGNALED).ok()?;
-        qp.ring();
-        ep.requests.posted();
-        ep.suppressed = 0;
-        Some(())
-    }
-
-    #[inline(never)]
-    fn write_one(
-        &mut self,
-        ep: EpHandle,
-        segment: &LmrTriplet,
-        user_cookie: u64,
-        remote: &RmrTriplet,
-    ) -> DatResult<()> {
-        let iov = core::slice::from_ref(segment);
-        self.write_any(ep, iov, user_cookie, remote, CompletionFlags::empty())
-    }
-
-    #[inline(never)]
-    fn write_any(
         &mut self,
         ep: EpHandle,
         iov: &[LmrTriplet],
@@ -297,6 +221,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             op,
             operation: DtoOperation::RdmaWrite,
             allowed: if matches!(op, SendOp::WriteImm { .. }) { SEND_FLAGS } else { RDMA_FLAGS },
+            flags_argument: Subtype::InvalidArg6,
             remote_length: Some(remote.segment_length),
         };
         self.post_request(ep, iov, user_cookie, flags, request)
@@ -320,6 +245,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             op: SendOp::Read { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) },
             operation: DtoOperation::RdmaRead,
             allowed: RDMA_FLAGS,
+            flags_argument: Subtype::InvalidArg6,
             remote_length: Some(remote.segment_length),
         };
         self.post_request(ep, iov, user_cookie, flags, request)
@@ -338,10 +264,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if iov.len() == 1 {
             self.post_gathered::<1>(handle, iov, user_cookie, flags, request)
         } else {
-            self.post_gathered::<MAX_IOV>(handle, iov, user_cookie, flags, request)
+            self.post_several(handle, iov, user_cookie, flags, request)
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn post_several(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+        request: Request,
+    ) -> DatResult<()> {
+        self.post_gathered::<MAX_IOV>(handle, iov, user_cookie, flags, request)
+    }
+
+    /// Every request goes this way: handle, state, room, flags, segments and lengths are checked here, and nowhere else.
     #[inline(always)]
     fn post_gathered<const N: usize>(
         &mut self,
@@ -356,10 +296,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if ep.requests.is_full() {
             self.reclaim(handle)?;
             ep = self.objects.eps.get_mut(handle)?;
-            may_request(ep.state())?;
         }
+        let mut how = How { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
         if !flags.is_empty() {
-            check_flags(flags, request.allowed, ep.attributes.request_completion_flags)?;
+            let attribute = ep.attributes.request_completion_flags;
+            check_flags(flags, request.allowed, attribute, request.flags_argument)?;
+            how = How::new(flags, ep.suppressed + 1 < ep.reclaim_every, ep.suppressed);
         }
         // The data comes here: reads, and atomics, which bring what was there.
         let read = request.operation as u8 >= DtoOperation::RdmaRead as u8;
@@ -370,10 +312,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             DtoOperation::RdmaWrite => ep.attributes.max_rdma_write_iov,
             DtoOperation::Send | DtoOperation::Receive => ep.attributes.max_request_iov,
         };
-        let mut gather = gather::<_, N>(&self.objects.lmrs, ep, iov, max_iov, read)?;
+        let mut gather = gather::<N>(&self.objects.lmrs, iov, max_iov, ep.pd, read)?;
         if let Some(remote_length) = request.remote_length {
             let fits = if read { gather.total >= remote_length } else { gather.total <= remote_length };
-            if !fits || gather.total.min(remote_length) > ep.max_rdma {
+            if !fits || (if read { remote_length } else { gather.total }) > ep.max_rdma {
                 return Err(DatReturn::new(ReturnType::LengthError));
             }
             if read && gather.total > remote_length {
@@ -382,33 +324,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         } else if gather.total > ep.max_message {
             return Err(flags_error(Subtype::InvalidArg3));
         }
-        let mut marks = 0;
-        let mut send_flags = SendFlags::SIGNALED;
-        let mut suppressed = 0;
-        if !flags.is_empty() {
-            send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
-            send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
-            if flags.contains(CompletionFlags::UNSIGNALLED) {
-                marks |= Note::UNSIGNALLED;
-            }
-            if flags.contains(CompletionFlags::SUPPRESS) {
-                marks |= Note::SUPPRESS;
-                // Every so often one completes visibly to us, so that the slots of those before it come back.
-                if ep.suppressed + 1 < ep.reclaim_every {
-                    send_flags.remove(SendFlags::SIGNALED);
-                    suppressed = ep.suppressed + 1;
-                }
-            }
-        }
+        let connected = ep.state() == EpState::Connected;
         let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
-        let kept = Note::new(gather.total as u32, request.operation, marks).with(user_cookie);
-        qp.post_send(request.op, gather.slice(), kept, send_flags).map_err(post_error)?;
-        // A device that is gone flushes nothing: we do, what is in the queue.
-        if !self.device.dead {
+        let wr_id = Note::new(gather.total as u32, request.operation, how.marks).with(user_cookie);
+        qp.post_send(request.op, gather.slice(), wr_id, how.send_flags).map_err(post_error)?;
+        // A device that is gone flushes nothing: we do, what is in the queue. Nothing is connected then any more.
+        if connected || !self.device.dead {
             qp.ring();
         }
         ep.requests.posted();
-        ep.suppressed = suppressed;
+        ep.suppressed = how.suppressed;
         Ok(())
     }
 
@@ -428,8 +353,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if iov.len() == 1 {
             self.post_recv_gathered::<1>(handle, iov, user_cookie, flags)
         } else {
-            self.post_recv_gathered::<MAX_IOV>(handle, iov, user_cookie, flags)
+            self.post_recv_several(handle, iov, user_cookie, flags)
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_recv_several(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.post_recv_gathered::<MAX_IOV>(handle, iov, user_cookie, flags)
     }
 
     #[inline(always)]
@@ -443,9 +380,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.objects.eps.get_mut(handle)?;
         EpCall::PostRecv.in_state(ep.state())?;
         if !flags.is_empty() {
-            check_flags(flags, CompletionFlags::UNSIGNALLED, ep.attributes.recv_completion_flags)?;
+            let attribute = ep.attributes.recv_completion_flags;
+            check_flags(flags, CompletionFlags::UNSIGNALLED, attribute, Subtype::InvalidArg5)?;
         }
-        let gather = gather::<_, N>(&self.objects.lmrs, ep, iov, ep.attributes.max_recv_iov, true)?;
+        let gather = gather::<N>(&self.objects.lmrs, iov, ep.attributes.max_recv_iov, ep.pd, true)?;
         if ep.receives.is_full() {
             // Receives of an EP on an SRQ are posted there.
             return Err(match ep.srq {
@@ -458,8 +396,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Note::UNSIGNALLED } else { 0 };
         let length = gather.total.min(u64::from(u32::MAX)) as u32;
-        let kept = Note::new(length, DtoOperation::Receive, marks).with(user_cookie);
-        qp.post_recv(gather.slice(), kept).map_err(post_error)?;
+        let wr_id = Note::new(length, DtoOperation::Receive, marks).with(user_cookie);
+        qp.post_recv(gather.slice(), wr_id).map_err(post_error)?;
         ep.receives.posted();
         Ok(())
     }
@@ -471,7 +409,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Takes suppressed completions from the head of the request EVD's CQ, so that a run of suppressed requests goes on
-    /// without anybody dequeuing. INSUFFICIENT_RESOURCES if there is still no room.
+    /// without anybody dequeuing. INSUFFICIENT_RESOURCES if there is still no room. Nothing else happens: a post never waits.
     #[cold]
     fn reclaim(&mut self, handle: EpHandle) -> DatResult<()> {
         const FULL: DatReturn = DatReturn::new(ReturnType::InsufficientResources);
@@ -479,29 +417,51 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let evd = ep.request_evd.ok_or(FULL)?;
         self.drop_silent(evd);
         let ep = self.objects.eps.get(handle)?;
-        if !ep.requests.is_full() {
-            return Ok(());
-        }
-        // "Nothing yet" is an answer that drains events.
-        let now = self.device.now();
-        let _ = self.poll(now);
-        self.drop_silent(evd);
-        let ep = self.objects.eps.get(handle)?;
         if ep.requests.is_full() { Err(FULL) } else { Ok(()) }
     }
 }
 
-#[cold]
+/// How the flags of a request have it carried out.
+#[derive(Clone, Copy)]
+struct How {
+    send_flags: SendFlags,
+    marks: u64,
+    /// Requests without a completion in a row, this one included.
+    suppressed: u32,
+}
+
+impl How {
+    /// `may_suppress`: every so often one completes visibly to us, so that the slots of those before it come back.
+    #[inline]
+    fn new(flags: CompletionFlags, may_suppress: bool, suppressed: u32) -> Self {
+        let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
+        how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
+        how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
+        if flags.contains(CompletionFlags::UNSIGNALLED) {
+            how.marks |= Note::UNSIGNALLED;
+        }
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            how.marks |= Note::SUPPRESS;
+            if may_suppress {
+                how.send_flags.remove(SendFlags::SIGNALED);
+                how.suppressed = suppressed + 1;
+            }
+        }
+        how
+    }
+}
+
+/// Whether a post may have these flags: `allowed` ones, and UNSIGNALLED only if the EP's attribute says so.
+#[inline]
 pub(crate) fn check_flags(
     flags: CompletionFlags,
     allowed: CompletionFlags,
     attribute: CompletionFlags,
+    argument: Subtype,
 ) -> Result<(), DatReturn> {
-    // NetPIPE makes its EPs with SUPPRESS and posts SUPPRESS|UNSIGNALLED; what suppresses the event needs no notification.
-    let unsignalled_ok = attribute.contains(CompletionFlags::UNSIGNALLED)
-        || attribute.contains(CompletionFlags::SUPPRESS) && flags.contains(CompletionFlags::SUPPRESS);
-    let refused = !allowed.contains(flags) || flags.contains(CompletionFlags::UNSIGNALLED) && !unsignalled_ok;
-    if refused { Err(flags_error(Subtype::InvalidArg5)) } else { Ok(()) }
+    let unsignalled_ok =
+        !flags.contains(CompletionFlags::UNSIGNALLED) || attribute.contains(CompletionFlags::UNSIGNALLED);
+    if allowed.contains(flags) && unsignalled_ok { Ok(()) } else { Err(flags_error(argument)) }
 }
 
 #[cfg(test)]
@@ -514,16 +474,19 @@ mod tests {
         let threshold = CompletionFlags::EVD_THRESHOLD;
         let unsignalled = CompletionFlags::UNSIGNALLED;
         let suppress = CompletionFlags::SUPPRESS;
-        assert!(check_flags(suppress, SEND_FLAGS, threshold).is_ok());
-        assert!(check_flags(unsignalled, SEND_FLAGS, threshold).is_err());
-        assert!(check_flags(unsignalled, SEND_FLAGS, unsignalled).is_ok());
-        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, suppress).is_ok());
-        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, none).is_err());
-        assert!(check_flags(CompletionFlags::SOLICITED_WAIT, RDMA_FLAGS, none).is_err());
-        assert!(check_flags(CompletionFlags::SOLICITED_WAIT, SEND_FLAGS, none).is_ok());
-        assert!(check_flags(threshold, SEND_FLAGS, none).is_err());
-        assert!(check_flags(suppress, CompletionFlags::UNSIGNALLED, none).is_err());
-        let code = check_flags(unsignalled, RDMA_FLAGS, none).unwrap_err();
+        assert!(check_flags(suppress, SEND_FLAGS, threshold, Subtype::InvalidArg5).is_ok());
+        assert!(check_flags(unsignalled, SEND_FLAGS, threshold, Subtype::InvalidArg5).is_err());
+        assert!(check_flags(unsignalled, SEND_FLAGS, unsignalled, Subtype::InvalidArg5).is_ok());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, suppress, Subtype::InvalidArg5).is_err());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, unsignalled, Subtype::InvalidArg5).is_ok());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, none, Subtype::InvalidArg5).is_err());
+        assert!(
+            check_flags(CompletionFlags::SOLICITED_WAIT, RDMA_FLAGS, none, Subtype::InvalidArg5).is_err()
+        );
+        assert!(check_flags(CompletionFlags::SOLICITED_WAIT, SEND_FLAGS, none, Subtype::InvalidArg5).is_ok());
+        assert!(check_flags(threshold, SEND_FLAGS, none, Subtype::InvalidArg5).is_err());
+        assert!(check_flags(suppress, CompletionFlags::UNSIGNALLED, none, Subtype::InvalidArg5).is_err());
+        let code = check_flags(unsignalled, RDMA_FLAGS, none, Subtype::InvalidArg5).unwrap_err();
         assert!(code.is(ReturnType::InvalidParameter));
     }
 

@@ -75,7 +75,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !remote.target_address.is_multiple_of(ATOMIC) {
             return Err(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg4));
         }
-        let request = Request { op, operation, allowed: RDMA_FLAGS, remote_length: Some(ATOMIC) };
+        let request = Request {
+            op,
+            operation,
+            allowed: RDMA_FLAGS,
+            flags_argument: Subtype::InvalidArg5,
+            remote_length: Some(ATOMIC),
+        };
         self.post_request(ep, core::slice::from_ref(local), user_cookie, flags, request)
     }
 }

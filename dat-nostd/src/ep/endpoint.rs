@@ -95,8 +95,6 @@ pub struct Ep<B: Bar> {
     /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
     pub(crate) max_rdma: u64,
-    /// Bytes of the longest RDMA write of one segment: none if a write may have no segment.
-    pub(crate) max_write: u64,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
@@ -151,7 +149,6 @@ impl<B: Bar> Ep<B> {
             reclaim_every: 0,
             max_message: 0,
             max_rdma: 0,
-            max_write: 0,
             psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
@@ -175,7 +172,6 @@ impl<B: Bar> Ep<B> {
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
         (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
-        self.max_write = if attributes.max_rdma_write_iov > 0 { longest.rdma } else { 0 };
         self.reclaim_every = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
         self.attributes = attributes;
     }

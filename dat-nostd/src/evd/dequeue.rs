@@ -26,30 +26,28 @@ impl<'s, P: Platform> Adapter<'s, P> {
             && (state.is_plain() || state.find_plain())
             && let Some(cq) = &mut state.cq
         {
+            let slot = evd.handle().slot();
             match cq.poll() {
                 Ok(Some(cqe)) => {
-                    if let Some(event) = self.dequeued(evd, cqe) {
-                        return Ok(event);
+                    if let Some(data) = self.dequeued(slot, &cqe) {
+                        return Ok(Event { evd, data });
                     }
                 }
                 Ok(None) => {}
-                Err(_) => {
-                    state.count_consumed(false);
-                    self.bad_completion();
-                }
+                Err(_) => self.dequeued_nonsense(slot),
             }
         }
         self.evd_dequeue_slow(evd)
     }
 
-    /// The event of a completion taken from the CQ, if it is one.
+    /// The event of a completion taken from the CQ of an EVD, if it is one.
     #[inline(always)]
-    fn dequeued(&mut self, evd: EvdHandle, cqe: Cqe) -> Option<Event> {
+    fn dequeued(&mut self, slot: u16, cqe: &Cqe) -> Option<EventData> {
         let index = cqe.user_index() as u16;
         let (delivered, reaction) = match self.objects.eps.at_mut(index) {
-            Some(ep) if ep.owns(&cqe) => {
-                let reaction = ep.reaction(&cqe);
-                (deliver(ep, &mut self.objects.shared, &cqe), reaction)
+            Some(ep) if ep.owns(cqe) => {
+                let reaction = ep.reaction(cqe);
+                (deliver(ep, &mut self.objects.shared, cqe), reaction)
             }
             _ => {
                 self.progress.counters.stale_completions += 1;
@@ -57,14 +55,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         };
         // Before the reaction, which asks how many completions there are.
-        if let Ok(state) = self.objects.evds.get_mut(evd) {
-            state.count_consumed(delivered.is_some());
+        if let Some(evd) = self.objects.evds.at_mut(slot) {
+            evd.count_consumed(delivered.is_some());
         }
         // Success on a connected EP: nothing but the event.
         if reaction != Reaction::None {
             self.react(index, reaction);
         }
-        delivered.map(|data| Event { evd, data })
+        delivered
+    }
+
+    /// An entry that the device cannot have meant was taken from the CQ of an EVD.
+    #[cold]
+    fn dequeued_nonsense(&mut self, slot: u16) {
+        if let Some(evd) = self.objects.evds.at_mut(slot) {
+            evd.count_consumed(false);
+        }
+        self.bad_completion();
     }
 
     #[inline(never)]
@@ -94,33 +101,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             let evd = self.objects.evds.at_mut(slot)?;
             let Some(cq) = &mut evd.cq else { return None };
-            let completion = match cq.poll() {
-                Ok(Some(completion)) => completion,
+            let delivered = match cq.poll() {
+                Ok(Some(cqe)) => self.dequeued(slot, &cqe),
                 Ok(None) => return self.take_without_cq(slot),
                 Err(_) => {
-                    evd.count_consumed(false);
-                    self.bad_completion();
-                    continue;
+                    self.dequeued_nonsense(slot);
+                    None
                 }
             };
-            let index = completion.user_index() as u16;
-            let (delivered, reaction) = match self.objects.eps.at_mut(index) {
-                Some(ep) if ep.owns(&completion) => {
-                    let reaction = ep.reaction(&completion);
-                    (deliver(ep, &mut self.objects.shared, &completion), reaction)
-                }
-                _ => {
-                    self.progress.counters.stale_completions += 1;
-                    (None, Reaction::None)
-                }
-            };
-            // Before the reaction, which asks how many completions there are.
-            evd.count_consumed(delivered.is_some());
-            if reaction != Reaction::None {
-                self.react(index, reaction);
-            }
-            if let Some(delivered) = delivered {
-                return Some(delivered);
+            if delivered.is_some() {
+                return delivered;
             }
         }
     }

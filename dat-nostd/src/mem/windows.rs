@@ -108,7 +108,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let window = self.objects.shared.rmrs.get(rmr)?;
         let endpoint = self.objects.eps.get(ep)?;
         let effect = EpCall::Bind.in_state(endpoint.state())?;
-        check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags)?;
+        check_flags(flags, RDMA_FLAGS, endpoint.attributes.request_completion_flags, Subtype::InvalidArg6)?;
         let takes_binds = endpoint.request_evd.is_some_and(|evd| {
             self.objects.evds.get(evd).is_ok_and(|evd| evd.flags.contains(EvdFlags::RMR_BIND))
         });

@@ -1,6 +1,6 @@
 //! Shared receive queues: create, post, resize, query, free. DAT 1.2, SRQ management.
 
-use driver_mlx::{Bar, LKey, Pd, Platform, Sge, SrqConfig, SrqNumber};
+use driver_mlx::{Bar, Pd, Platform, SrqConfig, SrqNumber};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
@@ -11,11 +11,11 @@ use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{SrqCall, SrqEvent, SrqState};
 use crate::base::types::{EpState, LmrTriplet};
 use crate::ep::attr::Counts;
-use crate::ep::dto::post_error;
+use crate::ep::dto::{gather, post_error};
 use crate::ep::endpoint::MAX_IOV;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
-use crate::mem::lmr::{creation_error, lmr_of};
+use crate::mem::lmr::creation_error;
 use crate::srq::queue::{LEAST_DTOS, Srq, bad, bad_attributes};
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -215,21 +215,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
     ) -> DatResult<()> {
         let srq = self.objects.shared.srqs.get_mut(handle)?;
-        if iov.len() > srq.max_recv_iov as usize {
-            return Err(bad(Subtype::InvalidArg2));
-        }
-        let mut sges = [Sge { address: 0, length: 0, lkey: LKey::new(0) }; MAX_IOV];
-        let mut total = 0u64;
-        for (sge, triplet) in sges.iter_mut().zip(iov) {
-            *sge = lmr_of(&self.objects.lmrs, triplet.lmr_context)?.sge(triplet, srq.pd, true)?;
-            total = total.saturating_add(triplet.segment_length);
-        }
+        let gather = gather::<MAX_IOV>(&self.objects.lmrs, iov, srq.max_recv_iov, srq.pd, true)?;
         if u32::from(srq.queue.outstanding()) >= srq.max_recv_dtos {
             return Err(DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceSrq));
         }
-        srq.queue.post_recv(sges.get(..iov.len()).unwrap_or_default(), user_cookie).map_err(post_error)?;
+        srq.queue.post_recv(gather.slice(), user_cookie).map_err(post_error)?;
         srq.queue.ring();
-        srq.longest = srq.longest.max(total.min(u64::from(u32::MAX)) as u32);
+        srq.longest = srq.longest.max(gather.total.min(u64::from(u32::MAX)) as u32);
         Ok(())
     }
 

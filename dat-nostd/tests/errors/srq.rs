@@ -395,6 +395,7 @@ pub const ROWS: &[Row] = &[
         let (h, t) = (b.here, b.there);
         let (srq, ep) = b.shared();
         ok!(b, srq_post_recv(srq, &[h.segment(100, 50), h.segment(0, 50)], u64::MAX - 1));
+        ok!(b, srq_post_recv(srq, &[crate::transfer::nothing()], 0));
         let (cr, peer) = b.request();
         b.a().cr_accept(cr, Some(ep), b"").unwrap();
         assert_eq!(b.connection_event(1, peer), ConnectionEvent::Established);

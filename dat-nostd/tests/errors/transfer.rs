@@ -31,10 +31,14 @@ pub fn outside(b: &Bench) -> Vec<LmrTriplet> {
         (start, u64::MAX),
         (start + 8, u64::MAX - start - 7),
         (u64::MAX - 3, 8),
-        (start + size + 1, 0),
     ]
     .map(|(at, len)| LmrTriplet::new(context, at, len))
     .into()
+}
+
+/// A segment of length 0 that names nothing: neither its context nor its address is looked at.
+pub fn nothing() -> LmrTriplet {
+    LmrTriplet::new(u32::MAX, u64::MAX, 0)
 }
 
 /// Contexts that name no region: never given, of an LMR that is gone, of another generation.
@@ -161,10 +165,14 @@ pub const ROWS: &[Row] = &[
     refused("ep_post_send", InvalidParameter, "more segments than max_request_iov", |b| {
         too_many(b, post_send)
     }),
-    refused("ep_post_send", InvalidParameter, "UNSIGNALLED on an EP that is not made for it", |b| {
-        bad_flags(b, post_send, &[UNSIGNALLED, UNSIGNALLED | CompletionFlags::SUPPRESS])
-    }),
-    refused("ep_post_send", InvalidParameter, "flags that no send may have", |b| {
+    refused_as(
+        "ep_post_send",
+        InvalidParameter,
+        Subtype::InvalidArg5,
+        "UNSIGNALLED on an EP that is not made for it",
+        |b| bad_flags(b, post_send, &[UNSIGNALLED, UNSIGNALLED | CompletionFlags::SUPPRESS]),
+    ),
+    refused_as("ep_post_send", InvalidParameter, Subtype::InvalidArg5, "flags that no send may have", |b| {
         bad_flags(b, post_send, &[THRESHOLD, UNDEFINED])
     }),
     refused("ep_post_send", ProtectionViolation, "LMR and EP are of different zones", |b| {
@@ -178,7 +186,11 @@ pub const ROWS: &[Row] = &[
         for len in [0, 100] {
             b.net.nodes[1].ep_post_recv(peer, &[t.segment(0, 4096)], 3, NONE).unwrap();
             h.fill(50, len, 77);
-            let iov = if len == 0 { vec![] } else { vec![h.segment(50, 30), h.segment(80, 70)] };
+            let iov = if len == 0 {
+                vec![nothing()]
+            } else {
+                vec![h.segment(50, 30), nothing(), h.segment(80, 70)]
+            };
             ok!(b, ep_post_send(ep, &iov, u64::MAX, NONE));
             let sent = b.net.dto(0, h.request);
             assert_eq!(
@@ -209,13 +221,23 @@ pub const ROWS: &[Row] = &[
         out_of_range(b, post_recv)
     }),
     refused("ep_post_recv", InvalidParameter, "more segments than max_recv_iov", |b| too_many(b, post_recv)),
-    refused("ep_post_recv", InvalidParameter, "UNSIGNALLED on an EP that is not made for it", |b| {
-        bad_flags(b, post_recv, &[UNSIGNALLED])
-    }),
-    refused("ep_post_recv", InvalidParameter, "flags that no receive may have", |b| {
-        let fence = CompletionFlags::BARRIER_FENCE;
-        bad_flags(b, post_recv, &[CompletionFlags::SUPPRESS, SOLICITED, fence, THRESHOLD, UNDEFINED])
-    }),
+    refused_as(
+        "ep_post_recv",
+        InvalidParameter,
+        Subtype::InvalidArg5,
+        "UNSIGNALLED on an EP that is not made for it",
+        |b| bad_flags(b, post_recv, &[UNSIGNALLED]),
+    ),
+    refused_as(
+        "ep_post_recv",
+        InvalidParameter,
+        Subtype::InvalidArg5,
+        "flags that no receive may have",
+        |b| {
+            let fence = CompletionFlags::BARRIER_FENCE;
+            bad_flags(b, post_recv, &[CompletionFlags::SUPPRESS, SOLICITED, fence, THRESHOLD, UNDEFINED])
+        },
+    ),
     refused("ep_post_recv", ProtectionViolation, "LMR and EP are of different zones", |b| {
         foreign_zone(b, post_recv)
     }),
@@ -234,7 +256,7 @@ pub const ROWS: &[Row] = &[
         let h = b.here;
         let (ep, peer) = b.connection();
         for cookie in [9, 8, 7] {
-            ok!(b, ep_post_recv(ep, &[h.segment(0, 64)], cookie, NONE));
+            ok!(b, ep_post_recv(ep, &[nothing(), h.segment(0, 64)], cookie, NONE));
         }
         let t = b.there;
         for len in [1, 2, 3] {
@@ -260,12 +282,20 @@ pub const ROWS: &[Row] = &[
     refused("ep_post_rdma_read", InvalidParameter, "more segments than max_rdma_read_iov", |b| {
         too_many(b, read)
     }),
-    refused("ep_post_rdma_read", InvalidParameter, "UNSIGNALLED on an EP that is not made for it", |b| {
-        bad_flags(b, read, &[UNSIGNALLED])
-    }),
-    refused("ep_post_rdma_read", InvalidParameter, "flags that no read may have", |b| {
-        bad_flags(b, read, &[SOLICITED, THRESHOLD, UNDEFINED])
-    }),
+    refused_as(
+        "ep_post_rdma_read",
+        InvalidParameter,
+        Subtype::InvalidArg6,
+        "UNSIGNALLED on an EP that is not made for it",
+        |b| bad_flags(b, read, &[UNSIGNALLED]),
+    ),
+    refused_as(
+        "ep_post_rdma_read",
+        InvalidParameter,
+        Subtype::InvalidArg6,
+        "flags that no read may have",
+        |b| bad_flags(b, read, &[SOLICITED, THRESHOLD, UNDEFINED]),
+    ),
     refused("ep_post_rdma_read", ProtectionViolation, "LMR and EP are of different zones", |b| {
         foreign_zone(b, read)
     }),
@@ -299,7 +329,7 @@ pub const ROWS: &[Row] = &[
         let (h, t) = (b.here, b.there);
         let (ep, _) = b.connection();
         t.fill(500, 5000, 3);
-        let iov = [h.segment(0, 1000), h.segment(1000, 4000)];
+        let iov = [h.segment(0, 1000), nothing(), h.segment(1000, 4000)];
         ok!(b, ep_post_rdma_read(ep, &iov, 11, &t.remote(500, 5000), NONE));
         let done = b.net.dto(0, h.request);
         assert_eq!((done.user_cookie, done.transferred_length, done.status), (11, 5000, DtoStatus::Success));
@@ -320,12 +350,20 @@ pub const ROWS: &[Row] = &[
     refused("ep_post_rdma_write", InvalidParameter, "more segments than max_rdma_write_iov", |b| {
         too_many(b, write)
     }),
-    refused("ep_post_rdma_write", InvalidParameter, "UNSIGNALLED on an EP that is not made for it", |b| {
-        bad_flags(b, write, &[UNSIGNALLED])
-    }),
-    refused("ep_post_rdma_write", InvalidParameter, "flags that no write may have", |b| {
-        bad_flags(b, write, &[SOLICITED, THRESHOLD, UNDEFINED])
-    }),
+    refused_as(
+        "ep_post_rdma_write",
+        InvalidParameter,
+        Subtype::InvalidArg6,
+        "UNSIGNALLED on an EP that is not made for it",
+        |b| bad_flags(b, write, &[UNSIGNALLED]),
+    ),
+    refused_as(
+        "ep_post_rdma_write",
+        InvalidParameter,
+        Subtype::InvalidArg6,
+        "flags that no write may have",
+        |b| bad_flags(b, write, &[SOLICITED, THRESHOLD, UNDEFINED]),
+    ),
     refused("ep_post_rdma_write", ProtectionViolation, "LMR and EP are of different zones", |b| {
         foreign_zone(b, write)
     }),
@@ -352,7 +390,7 @@ pub const ROWS: &[Row] = &[
         let (h, t) = (b.here, b.there);
         let (ep, _) = b.connection();
         h.fill(64, 6000, 4);
-        let iov = [h.segment(64, 100), h.segment(164, 5900)];
+        let iov = [h.segment(64, 100), nothing(), h.segment(164, 5900)];
         ok!(b, ep_post_rdma_write(ep, &iov, 12, &t.remote(9, 6000), NONE));
         let done = b.net.dto(0, h.request);
         assert_eq!((done.user_cookie, done.transferred_length, done.status), (12, 6000, DtoStatus::Success));

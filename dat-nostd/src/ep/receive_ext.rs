@@ -1,14 +1,13 @@
-//! Messages on connections in good order: sends of one segment, and receives taken and posted many at a time. The hot path of a
-//! consumer that exchanges short messages.
+//! Extensions: receives posted and taken several at a time, for consumers that exchange many short messages.
 
 use crate::base::states::EpCall;
-use driver_mlx::{Completion, CompletionKind, Platform, SendFlags, SendOp, Sge};
+use driver_mlx::{Completion, CompletionKind, Platform, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
 use crate::base::handle::{EpHandle, EvdHandle};
 use crate::base::ret::DatResult;
-use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv};
+use crate::base::types::{EpState, MemPriv};
 use crate::ep::work::Note;
 use crate::mem::lmr::lmr_of;
 
@@ -21,58 +20,7 @@ pub struct ReceivedDto {
     pub length: u32,
 }
 
-/// Flags of a send that goes straight.
-const STRAIGHT: CompletionFlags = CompletionFlags::SUPPRESS.union(CompletionFlags::SOLICITED_WAIT);
-
 impl<'s, P: Platform> Adapter<'s, P> {
-    /// The usual send, of one segment, on a connection in good order. None if it is not that, or if it is refused: then nothing was
-    /// posted, and the general way says what is the matter.
-    #[inline(always)]
-    pub(crate) fn send_plain(
-        &mut self,
-        handle: EpHandle,
-        segment: &LmrTriplet,
-        user_cookie: u64,
-        flags: CompletionFlags,
-    ) -> Option<()> {
-        let ep = self.objects.eps.get_mut(handle).ok()?;
-        // On a device that is gone nothing is connected any more.
-        if ep.state() != EpState::Connected || !STRAIGHT.contains(flags) || ep.requests.is_full() {
-            return None;
-        }
-        let lmr = self.objects.lmrs.at((segment.lmr_context >> 16) as u16)?;
-        let length = segment.segment_length;
-        if lmr.context != segment.lmr_context || lmr.pd != ep.pd || length > lmr.length {
-            return None;
-        }
-        let outside = segment.virtual_address.wrapping_sub(lmr.start) > lmr.length - length;
-        if outside || length > ep.max_message || ep.attributes.max_request_iov == 0 {
-            return None;
-        }
-        let mut marks = 0;
-        let mut suppressed = 0;
-        let mut send_flags = SendFlags::SIGNALED;
-        if flags.contains(CompletionFlags::SUPPRESS) {
-            marks = Note::SUPPRESS;
-            // Every so often one completes visibly to us, so that the slots of those before it come back.
-            if ep.suppressed + 1 < ep.reclaim_every {
-                send_flags = SendFlags::empty();
-                suppressed = ep.suppressed + 1;
-            }
-        }
-        if flags.contains(CompletionFlags::SOLICITED_WAIT) {
-            send_flags |= SendFlags::SOLICITED;
-        }
-        let qp = ep.qp.as_mut()?;
-        let kept = Note::new(length as u32, DtoOperation::Send, marks).with(user_cookie);
-        let sge = Sge { address: segment.virtual_address, length: length as u32, lkey: lmr.lkey };
-        qp.post_send(SendOp::Send, &[sge], kept, send_flags).ok()?;
-        qp.ring();
-        ep.requests.posted();
-        ep.suppressed = suppressed;
-        Some(())
-    }
-
     /// Extension: posts a receive of one segment of `length` bytes for each address and cookie, and tells the device of all of them at
     /// once. Gives how many were posted, the first so many: those after them, if any, are for [`Adapter::ep_post_recv`], which does the
     /// same one by one, or says why not.
