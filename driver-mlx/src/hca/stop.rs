@@ -99,9 +99,11 @@ impl<P: Platform> Hca<'_, P> {
     /// disabled, which takes the command queue away. As Linux does before a reboot, in that order.
     fn halt(&mut self) {
         let bar = self.platform.bar();
-        let address = self.cmd.device_address() as u32;
+        let address = self.cmd.device_address();
+        let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
+        let known = u64::from(bar.read32(init_seg::CMDQ_ADDR_H_OFFSET)) << 32 | u64::from(low);
         // Somebody else has reset the function, or it is gone: it knows nothing of this driver's memory any more.
-        if bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK != address {
+        if known != address {
             return;
         }
         self.step = Step::TearDown;
@@ -114,7 +116,10 @@ impl<P: Platform> Hca<'_, P> {
             }
         }
         let disabled = u32::from(NicInterface::DISABLED.0);
-        bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address | disabled << init_seg::NIC_INTERFACE_SHIFT);
+        bar.write32(
+            init_seg::CMDQ_ADDR_L_SZ_OFFSET,
+            address as u32 | disabled << init_seg::NIC_INTERFACE_SHIFT,
+        );
         let end = self.platform.now() + TEARDOWN_TIMEOUT;
         loop {
             let gone = bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD;

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Where the device sees a node's region; the driver sees it elsewhere.
-pub const DEVICE: u64 = 0x1_4000_0000;
+pub const DEVICE: u64 = 0x1_0000_0000;
 /// Bytes of a node's region.
 pub const REGION: usize = 8 << 20;
 /// Blocks that describe it.

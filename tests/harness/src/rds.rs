@@ -2,7 +2,7 @@
 
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
-use driver_mlx::{Instant, Wake};
+use driver_mlx::{DmaBuffer, Instant, Wake};
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -120,9 +120,21 @@ impl Nodes {
     /// # Panics
     /// If something does.
     pub fn close(self) {
+        self.close_with([]);
+    }
+
+    /// The same, with buffers of the first nodes, which nothing may lead to when RDS has ended.
+    ///
+    /// # Panics
+    /// If anything is left, or leads to a buffer.
+    pub fn close_with(self, buffers: impl IntoIterator<Item = DmaBuffer>) {
         let Self { world, adapters, rds } = self;
+        let mut buffers = buffers.into_iter();
         for (node, (mut adapter, rds)) in adapters.into_iter().zip(rds).enumerate() {
             rds.stop(&mut adapter).expect("stops");
+            if let Some(buffer) = buffers.next() {
+                adapter.dma_free(buffer).expect("freed");
+            }
             adapter.close().expect("closes");
             assert_eq!(world.census(node).total(), 0, "left behind: {}", world.census(node));
         }

@@ -212,11 +212,8 @@ impl Ground {
         found.expect("just found")
     }
 
-    fn close(mut self) {
-        for (adapter, memory) in self.nodes.adapters.iter_mut().zip(self.memory) {
-            adapter.dma_free(Rc::into_inner(memory).expect("nobody has it")).expect("freed");
-        }
-        self.nodes.close();
+    fn close(self) {
+        self.nodes.close_with(self.memory.map(|memory| Rc::into_inner(memory).expect("nobody has it")));
     }
 }
 
@@ -317,6 +314,7 @@ fn what_is_not_offered_is_not_touched() {
         Ok(false),
         "no message of a failed operation"
     );
+    drop(own);
     ground.close();
 }
 
@@ -349,6 +347,7 @@ fn a_region_for_one_use_is_gone_after_it() {
     );
     ground.operate(&args, b"again");
     assert_eq!(ground.notification().status, RdmaStatus::RemoteError);
+    drop(own);
     ground.close();
 }
 
@@ -442,6 +441,7 @@ fn misuse_is_refused_and_leaves_nothing() {
     }
     assert_eq!(rds.get_mr(adapter, socket, local[0], RdmaFlags::empty()), Err(RdsError::NoMemory));
     ground.sockets[0] = socket;
+    drop(memory);
     ground.close();
 }
 

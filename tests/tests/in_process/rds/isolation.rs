@@ -73,11 +73,8 @@ impl Ground {
         bytes == message(of, 7, 16 << 10)[from..from + LEN]
     }
 
-    fn close(mut self) {
-        for (adapter, memory) in self.nodes.adapters.iter_mut().zip(self.memory) {
-            adapter.dma_free(memory).expect("freed");
-        }
-        self.nodes.close();
+    fn close(self) {
+        self.nodes.close_with(self.memory);
     }
 }
 

@@ -207,10 +207,7 @@ fn masked_atomics_are_plain_or_refused() {
     }
     let counters = nodes.rds[0].counters();
     assert_eq!((counters.atomic_cswp, counters.atomic_fadd), (1, 1));
-    for (adapter, memory) in nodes.adapters.iter_mut().zip(memory) {
-        adapter.dma_free(memory).expect("freed");
-    }
-    nodes.close();
+    nodes.close_with(memory);
 }
 
 /// SILENT without payload sends nothing, with payload it does; RECVERR counts as it stood when the message was accepted.
@@ -248,8 +245,5 @@ fn silence_and_errors_of_operations() {
     });
     let told = told.expect("just found");
     assert_eq!((told.user_token, told.status), (4, RdmaStatus::RemoteError));
-    for (adapter, memory) in nodes.adapters.iter_mut().zip(memory) {
-        adapter.dma_free(memory).expect("freed");
-    }
-    nodes.close();
+    nodes.close_with(memory);
 }
