@@ -90,6 +90,7 @@ fn hear(nodes: &mut [Node; 2], at: usize) -> DatResult<String> {
     }
 }
 
+/// Connects, sends, answers, and closes.
 pub fn main() -> Result<(), Box<dyn core::error::Error>> {
     let mut nodes = nodes()?;
     let [client, server] = &mut nodes;
