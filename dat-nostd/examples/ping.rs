@@ -69,7 +69,7 @@ fn event(nodes: &mut [Node; 2], at: usize) -> DatResult<EventData> {
             event => return event.map(|event| event.data),
         }
         let now = nodes[1 - at].adapter.platform().now();
-        nodes[1 - at].adapter.poll(now);
+        let _ = nodes[1 - at].adapter.poll(now);
     }
 }
 
