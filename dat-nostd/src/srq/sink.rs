@@ -1,13 +1,6 @@
 //! Where completions go that nobody wants to hear of: receives from shared receive queues by endpoints without a receive EVD.
 
-use driver_mlx::{Bar, Cq, CqNumber, Platform, QpNumber};
-
-use crate::adapter::Adapter;
-use crate::adapter::objects::Objects;
-use crate::base::handle::SrqHandle;
-use crate::base::ret::{DatResult, Subtype};
-use crate::evd::reaction::Reaction;
-use crate::mem::lmr::creation_error;
+use driver_mlx::{Bar, Cq, CqNumber};
 
 /// The CQ of streams that have no EVD.
 pub(crate) struct Sink<B: Bar> {
@@ -36,64 +29,5 @@ impl<B: Bar> Sink<B> {
         self.cq.notified();
         self.armed = false;
         true
-    }
-}
-
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// Makes the sink hold the completions of all SRQs that it serves; `count` are those of an SRQ that it is to serve as well.
-    pub(crate) fn make_room_in_sink(&mut self, srq: SrqHandle, count: u32) -> DatResult<()> {
-        let entries = self.objects.sunk_completions(srq).saturating_add(count);
-        let resized = self.device.hca.resize_cq(&mut self.device.sink.cq, entries);
-        resized.map_err(|error| creation_error(error, Subtype::ResourceTevd))
-    }
-
-    /// Takes what is in the sink: buffers go back to their SRQs, and an EP learns what its completions mean to its connection.
-    pub(crate) fn drain_sink(&mut self) {
-        while let Some(completion) = self.device.sink.cq.poll().transpose() {
-            let Ok(completion) = completion else {
-                self.progress.counters.bad_completions += 1;
-                continue;
-            };
-            let slot = completion.user_index() as u16;
-            let Some(ep) = self.objects.eps.at(slot).filter(|ep| ep.owns(&completion)) else {
-                self.progress.counters.stale_completions += 1;
-                continue;
-            };
-            let reaction = ep.reaction(&completion);
-            if let Some(Ok(srq)) = ep.srq.map(|srq| self.objects.shared.srqs.get_mut(srq)) {
-                srq.retire(&completion);
-            }
-            if reaction != Reaction::None {
-                self.react(slot, reaction);
-            }
-        }
-    }
-
-    /// The same for a QP that is gone: its completions have no EP any more.
-    pub(crate) fn sweep_sink(&mut self, qpn: QpNumber, srq: SrqHandle) {
-        let (cq, srqs) = (&mut self.device.sink.cq, &mut self.objects.shared.srqs);
-        if let Ok(srq) = srqs.get_mut(srq) {
-            for ahead in 0..cq.capacity() {
-                match cq.peek(ahead) {
-                    Ok(Some(completion)) if completion.qpn() == qpn => _ = srq.retire(&completion),
-                    Ok(Some(_)) | Err(_) => {}
-                    Ok(None) => break,
-                }
-            }
-        }
-        cq.sweep(qpn);
-    }
-}
-
-impl<B: Bar> Objects<'_, B> {
-    /// Whether the EPs on an SRQ include one whose receives nobody hears of.
-    pub(crate) fn is_sunk(&self, srq: SrqHandle) -> bool {
-        self.eps.iter().any(|(_, ep)| ep.srq == Some(srq) && ep.recv_evd.is_none())
-    }
-
-    /// Completions that may be in the sink at once, but for those of `except`.
-    fn sunk_completions(&self, except: SrqHandle) -> u32 {
-        let srqs = self.shared.srqs.iter().filter(|(srq, _)| *srq != except && self.is_sunk(*srq));
-        srqs.map(|(_, srq)| srq.completions()).sum()
     }
 }
