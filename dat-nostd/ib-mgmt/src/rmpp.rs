@@ -85,6 +85,7 @@ impl Default for SenderConfig {
 
 /// What a [`Sender`] wants, see [`Sender::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the sender leaves it to its owner"]
 pub enum Step {
     /// Send this segment, see [`Sender::segment`].
     Send(u32),
@@ -169,6 +170,7 @@ impl Sender {
     }
 
     /// Takes an acknowledgement, STOP or ABORT of this transfer. Answers with the MAD to send back, if any.
+    #[must_use = "the peer waits for the answer"]
     pub fn input(&mut self, now: Instant, mad: &SaMad) -> Option<SaMad> {
         if self.progress != Progress::Running {
             return None;
@@ -242,6 +244,7 @@ impl Sender {
 
 /// What a segment did, see [`Receiver::input`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an answer may be due"]
 pub enum Received {
     /// Nothing to do: more follows.
     More,

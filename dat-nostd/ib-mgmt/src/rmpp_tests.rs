@@ -110,7 +110,7 @@ fn the_window_is_kept() {
 fn contradictions_end_a_transfer() {
     for (segment, window, expected) in [(5, 9, status::SEGMENT_TOO_BIG), (1, 0, status::WINDOW_TOO_SMALL)] {
         let mut sender = Sender::new(2_000, SenderConfig::default());
-        sender.poll(Instant::ORIGIN);
+        let _ = sender.poll(Instant::ORIGIN);
         let mut ack = control(&template(), rmpp::ACK);
         ack.set_rmpp_segment(segment).set_rmpp_payload_len(window);
         let reply = sender.input(Instant::ORIGIN, &ack).unwrap();
@@ -119,7 +119,7 @@ fn contradictions_end_a_transfer() {
         assert_eq!(sender.input(Instant::ORIGIN, &ack), None);
     }
     let mut sender = Sender::new(2_000, SenderConfig::default());
-    sender.poll(Instant::ORIGIN);
+    let _ = sender.poll(Instant::ORIGIN);
     assert_eq!(sender.input(Instant::ORIGIN, &abort(&template(), status::RESOURCES_EXHAUSTED)), None);
     assert_eq!(sender.poll(Instant::ORIGIN), Step::Failed(status::RESOURCES_EXHAUSTED));
 
@@ -132,7 +132,7 @@ fn contradictions_end_a_transfer() {
     assert!(matches!(outcome, Received::Failed { status: status::INCONSISTENT_FIRST, reply: Some(_) }));
     let mut small = [0; 300];
     let mut receiver = Receiver::new(4);
-    receiver.input(&sender.segment(1, &template(), &data), &mut small);
+    let _ = receiver.input(&sender.segment(1, &template(), &data), &mut small);
     let Received::Failed { status: 1, reply: Some(stop) } =
         receiver.input(&sender.segment(2, &template(), &data), &mut small)
     else {
@@ -180,9 +180,9 @@ proptest! {
             bytes[..32].copy_from_slice(&head);
             bytes[24..56].copy_from_slice(&tail);
             let mad = SaMad::from_bytes(bytes);
-            sender.poll(Instant::from_nanos(7));
-            sender.input(Instant::from_nanos(7), &mad);
-            receiver.input(&mad, &mut buffer);
+            let _ = sender.poll(Instant::from_nanos(7));
+            let _ = sender.input(Instant::from_nanos(7), &mad);
+            let _ = receiver.input(&mad, &mut buffer);
             prop_assert!(receiver.received_len() <= 500);
         }
     }

@@ -14,6 +14,7 @@ const FAILED: Duration = Duration::from_millis(100);
 
 /// What is known about the way to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a path that is asked for is not known yet"]
 pub enum Resolution {
     /// The path.
     Known(PathRecord),

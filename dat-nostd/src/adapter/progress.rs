@@ -27,7 +27,7 @@ pub(crate) struct Progress<'s> {
     pub(crate) looked: List<Looked>,
     /// EVDs of CQs that notify.
     pub(crate) cqs: CqMap<'s>,
-    /// Who waits, on what, and the earliest time-out (nanoseconds, `u64::MAX` for none; may be that of a wait that is over).
+    /// Who waits, on what, and the earliest time-out (`Instant::MAX` for none; may be that of a wait that is over).
     pub(crate) waits: Waits<'s>,
     pub(crate) waited_evds: List<WaitedEvd>,
     pub(crate) waited_cnos: List<WaitedCno>,

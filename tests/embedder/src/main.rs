@@ -12,7 +12,7 @@ use dat_nostd::{
     EvdFlags, EvdHandle, Event, EventData, Gid, LmrTriplet, MemPriv, OpenError, ProviderInfo, PspFlags, Qos,
     Registry, RegistryEntry, RmrTriplet, adapter_storage,
 };
-use driver_mlx::{Duration, Wake};
+use driver_mlx::Duration;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// 16 MiB of DMA memory, room for 4 endpoints, 8 event dispatchers, 4 memory regions, 64 queued events, 8 connections.

@@ -377,6 +377,7 @@ impl<'s> Cm<'s> {
     }
 
     /// The next event. What [`Cm::private_data`] and the like say about its connection stays at least until the next call.
+    #[must_use = "the event comes once"]
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         if let Some(slot) = self.held.take().and_then(|index| self.slots.get_mut(index)) {
             slot.held = false;

@@ -7,6 +7,7 @@ use ib_types::{Instant, Wake};
 
 impl Cm<'_> {
     /// Runs the timers, and gives one MAD to send; call until there is none. Timers make events too.
+    #[must_use = "the message is sent by nobody else"]
     pub fn dispatch(&mut self, now: Instant) -> Option<Outgoing> {
         self.expire(now);
         if let Some(reply) = self.shared.replies.pop_front() {

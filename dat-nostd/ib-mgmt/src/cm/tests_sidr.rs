@@ -135,7 +135,7 @@ fn lost_questions_and_answers_are_repeated() {
         nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert!(matches!(nodes.a.poll_event(), Some(CmEvent::DatagramReply { .. })));
         // Once more, to nobody.
-        nodes.a.poll_event();
+        let _ = nodes.a.poll_event();
         nodes.a.process(now, &MadAddress::local(Lid::new(4)), &answer[0]);
         assert_eq!((nodes.a.counters().unknown_id, nodes.a.poll_event()), (1, None));
     });
@@ -151,7 +151,7 @@ fn silence_times_out_and_unknown_services_are_refused() {
         }
         assert_eq!(sent, 3);
         assert_eq!(nodes.a.poll_event(), Some(CmEvent::TimedOut { id, owner: 7, stage: Stage::Sidr }));
-        nodes.a.poll_event();
+        let _ = nodes.a.poll_event();
         assert_eq!(nodes.a.slots_in_use(), 0);
 
         // A listener for connections is no datagram service, and the other way round.

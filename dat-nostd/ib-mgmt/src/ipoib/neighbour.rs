@@ -124,6 +124,7 @@ pub enum NeighbourLookup {
 
 /// What the owner has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the table leaves it to its owner"]
 pub enum NeighbourAction {
     /// Send a request for `ip`: to the neighbour alone, or (`None`) by broadcast.
     Request {
@@ -257,6 +258,7 @@ impl<'s> Neighbours<'s> {
     }
 
     /// Takes an ARP message of another port; gives the reply to send to its sender, if it asks for `own_ip`.
+    #[must_use = "the peer waits for the reply"]
     pub fn input(&mut self, now: Instant, arp: &Arp, own_ip: Ipv4Addr, own_hw: &HwAddr) -> Option<Arp> {
         let (ip, hw) = (arp.sender_ip, arp.sender_hw);
         let hw_usable = hw.qpn > QpNumber::GSI

@@ -183,7 +183,7 @@ fn the_neighbour_unused_for_longest_makes_room() {
     let mut table = Neighbours::new(&mut slots, NeighbourConfig::DEFAULT);
     let ip = |n| Ipv4Addr::new(10, 0, 1, n);
     for n in [1, 2] {
-        table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (ip(n), hw(2)), OWN), OWN, &hw(1));
+        let _ = table.input(Instant::ORIGIN, &arp(ArpOperation::Request, (ip(n), hw(2)), OWN), OWN, &hw(1));
     }
     table.lookup(Instant::from_nanos(5), ip(1));
     assert_eq!(table.lookup(Instant::from_nanos(6), ip(3)), NeighbourLookup::Pending);

@@ -86,6 +86,7 @@ pub struct PathQuery {
 /// What the owner has to do, see [`Client::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "a MAD is 256 bytes and there is no heap")]
+#[must_use = "the client leaves it to its owner"]
 pub enum Action {
     /// Send this MAD to QP1 of the SM LID, with the SM's service level.
     Send {
@@ -258,6 +259,7 @@ impl<'s> Client<'s> {
     }
 
     /// Takes a received MAD. `None`: it answers no query of ours (counted), or says "busy".
+    #[must_use = "the answer comes once"]
     pub fn input(&mut self, mad: &Mad) -> Option<Response> {
         let answer = SaMad::from_mad(mad);
         let slot = self.slots.iter_mut().find(|slot| slot.active && slot.request.tid() == answer.tid());
