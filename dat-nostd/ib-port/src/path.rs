@@ -1,9 +1,10 @@
 //! Paths to other ports: asked of the subnet administrator, remembered for a while.
 
+use driver_mlx::{Grh, ServiceLevel};
 use ib_mgmt::sa::{Client, PathQuery, PathRecord, QueryError};
 use ib_types::{Duration, Gid, Instant};
 
-use crate::PortInfo;
+use crate::info::PortInfo;
 
 /// How long a path is believed before it is asked for again. A change of LID or subnet manager ends it earlier.
 const KNOWN: Duration = Duration::from_secs(300);
@@ -189,6 +190,24 @@ impl PathEntry {
     }
 }
 
+/// A path in the driver's form, with another service level or traffic class if given.
+pub fn driver_path(path: &PathRecord, sl: Option<ServiceLevel>, traffic_class: u8) -> driver_mlx::Path {
+    let grh = path.is_routed().then(|| Grh {
+        dgid: path.dgid(),
+        source_gid_index: 0,
+        flow_label: path.flow_label(),
+        hop_limit: path.hop_limit(),
+        traffic_class: if traffic_class == 0 { path.traffic_class() } else { traffic_class },
+    });
+    driver_mlx::Path::InfiniBand {
+        dlid: path.dlid(),
+        sl: sl.unwrap_or(path.sl()),
+        src_path_bits: 0,
+        static_rate: path.rate(),
+        grh,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +264,26 @@ mod tests {
         assert_eq!(
             cache.lookup(Instant::from_nanos(6), gid(2)),
             Lookup::Found(Resolution::Known(PathRecord::zeroed()))
+        );
+    }
+
+    #[test]
+    fn routed_paths_carry_a_grh() {
+        let mut path = PathRecord::zeroed();
+        path.set_dlid(Lid::new(3)).set_sl(ServiceLevel::new(2)).set_rate(16).set_mtu(5);
+        let driver_mlx::Path::InfiniBand { dlid, sl, grh, .. } = driver_path(&path, None, 9) else {
+            panic!()
+        };
+        assert_eq!((dlid.get(), sl.get(), grh), (3, 2, None));
+        path.set_hop_limit(64).set_dgid(Gid::new(1, 2)).set_traffic_class(5);
+        let driver_mlx::Path::InfiniBand { sl, grh, .. } = driver_path(&path, Some(ServiceLevel::new(7)), 9)
+        else {
+            panic!()
+        };
+        assert_eq!(sl.get(), 7);
+        assert_eq!(
+            grh.map(|grh| (grh.traffic_class, grh.hop_limit, grh.dgid.interface_id())),
+            Some((9, 64, 2))
         );
     }
 }

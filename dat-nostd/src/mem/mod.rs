@@ -10,3 +10,4 @@ pub(crate) mod rmr;
 pub(crate) mod view;
 pub(crate) mod windows;
 pub(crate) mod zone;
+pub(crate) mod zones;

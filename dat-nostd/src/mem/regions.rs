@@ -144,6 +144,16 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
+    /// What memory management works on.
+    pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
+        Memory {
+            device: &mut self.device,
+            pzs: &mut self.objects.pzs,
+            lmrs: &mut self.objects.lmrs,
+            shared: &mut self.objects.shared,
+        }
+    }
+
     /// `dat_lmr_create`, of a [`DmaBuffer`](crate::DmaBuffer), a range of one, or any other [`Region`]. Local read is granted in any
     /// case.
     ///

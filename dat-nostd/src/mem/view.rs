@@ -2,7 +2,6 @@
 
 use driver_mlx::Platform;
 
-use crate::adapter::Adapter;
 use crate::adapter::device::Device;
 use crate::adapter::shared::Shared;
 use crate::base::handle::{LmrHandle, PzHandle};
@@ -16,16 +15,4 @@ pub(crate) struct Memory<'a, 's, P: Platform> {
     pub(crate) pzs: &'a mut Table<'s, PzHandle, Pz>,
     pub(crate) lmrs: &'a mut Table<'s, LmrHandle, Lmr>,
     pub(crate) shared: &'a mut Shared<'s>,
-}
-
-impl<'s, P: Platform> Adapter<'s, P> {
-    /// What memory management works on.
-    pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
-        Memory {
-            device: &mut self.device,
-            pzs: &mut self.objects.pzs,
-            lmrs: &mut self.objects.lmrs,
-            shared: &mut self.objects.shared,
-        }
-    }
 }

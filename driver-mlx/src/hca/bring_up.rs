@@ -1,8 +1,8 @@
 //! From registers to a usable device and back (PRM, "Driver Start-Up"; in the order of Linux's mlx5_core).
 
 use super::exec::input;
-use super::health::health_syndrome;
-use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, health, page_list};
+use super::health_buffer::{self, health_syndrome};
+use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
 use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
@@ -96,7 +96,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         if revision >> 16 != init_seg::CMD_INTERFACE_REV {
             return Err(Error::InterfaceRevision((revision >> 16) as u16));
         }
-        let interface = health::interface_state(bar);
+        let interface = health_buffer::interface_state(bar);
         // Boot code and a driver that stopped the device leave it disabled; it starts from there. What it says of itself is meaningful
         // only after ENABLE_HCA.
         if interface == NicInterface::SW_RESET.0 {
@@ -139,7 +139,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             step: Step::CommandQueue,
             steps,
             fatal: None,
-            health: health::Health::default(),
+            health: health_buffer::Health::default(),
             firmware_pages: 0,
             firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
             psid: [0; 16],
@@ -176,7 +176,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         // Real firmware accepts 16 bytes of output, though the PRM's structure has 12.
         self.exec(&input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0), &mut [0; 16])?;
         self.enabled = true;
-        let interface = health::interface_state(self.platform.bar());
+        let interface = health_buffer::interface_state(self.platform.bar());
         if interface != NicInterface::FULL_DRIVER.0 {
             return Err(Error::NicInterface(interface));
         }

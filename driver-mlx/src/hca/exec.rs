@@ -1,7 +1,7 @@
 //! Issuing commands and waiting for them, while the device's own requests are served.
 
 use super::Hca;
-use super::health::health_syndrome;
+use super::health_buffer::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error, FatalCause};

@@ -1,6 +1,7 @@
 //! Watching the device: the health poll and the events it sends.
 
 use super::Hca;
+use super::health_buffer::interface_state;
 use super::pages::Function;
 use crate::error::FatalCause;
 use crate::event::AsyncEvent;
@@ -19,15 +20,6 @@ const EQUAL_READINGS: u32 = 3;
 const EMBEDDED_CPU: u32 = 1 << 15;
 /// In a page request's flags: the function is gone, all its pages are free.
 const RELEASE_ALL: u32 = 1 << 14;
-
-/// What the health poll remembers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Health {
-    counter: Option<u32>,
-    equal: u32,
-    /// When to look next.
-    pub(super) next: Instant,
-}
 
 impl<P: Platform> Hca<'_, P> {
     /// Takes asynchronous events, answers page requests, and looks at the device's health when it is time. Says by when
@@ -203,16 +195,4 @@ impl<P: Platform> Hca<'_, P> {
             self.health.equal = 0;
         }
     }
-}
-
-/// `nic_interface`, all three bits of it.
-pub(super) fn interface_state<B: Bar>(bar: B) -> u8 {
-    let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & init_seg::NIC_INTERFACE_MASK;
-    (word >> init_seg::NIC_INTERFACE_SHIFT) as u8
-}
-
-/// The health buffer's own word for what is wrong. A device that is gone reads as all ones, which is no syndrome.
-pub(super) fn health_syndrome(bar: impl Bar) -> HealthSyndrome {
-    let word = bar.read32(init_seg::HEALTH_SYND_OFFSET);
-    if word == init_seg::LINK_DEAD { HealthSyndrome(0) } else { HealthSyndrome((word >> 16) as u8) }
 }

@@ -5,13 +5,17 @@ mod buffers;
 mod counters;
 mod exec;
 mod health;
+mod health_buffer;
 mod memory;
 mod multicast;
 mod pages;
 mod port;
 mod queue;
 mod queue_pair;
+mod record_pieces;
 mod records;
+#[allow(unsafe_code)]
+mod reserved;
 mod resize;
 mod shared_queue;
 mod stop;
@@ -21,8 +25,8 @@ mod unchecked;
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
+pub use reserved::ReservedLKey;
 pub use shared_queue::SrqState;
-pub use unchecked::ReservedLKey;
 
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
@@ -50,7 +54,7 @@ pub struct Hca<'s, P: Platform> {
     /// For the first block of each buffer, 1 + the memory keys that lead to it; 0 for all other blocks.
     users: &'s mut [u16],
     host: HostMemory,
-    records: records::Records,
+    records: record_pieces::Records,
     cmd: CommandQueue,
     events: EventRing<'s>,
     trace: Trace<'s>,
@@ -59,7 +63,7 @@ pub struct Hca<'s, P: Platform> {
     step: Step,
     steps: StepTimes,
     fatal: Option<FatalCause>,
-    health: health::Health,
+    health: health_buffer::Health,
     firmware_pages: u32,
     firmware_version: (u16, u16, u16),
     psid: [u8; 16],

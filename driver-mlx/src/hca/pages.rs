@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::exec::input;
-use super::health::health_syndrome;
+use super::health_buffer::health_syndrome;
 use crate::buddy::{self, BLOCK};
 use crate::cmd::Tail;
 use crate::error::{Error, Step};

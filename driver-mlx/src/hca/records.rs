@@ -1,61 +1,11 @@
-//! Doorbell records: 64 bytes for each queue, many to a piece of memory, so that a ring takes exactly its own size.
+//! Doorbell records taken and given back.
 
 use super::Hca;
+use super::record_pieces::{BITS, FIRST, PIECES, Piece, RECORD};
 use crate::buddy::BLOCK;
 use crate::dma::DmaMemory;
 use crate::error::Error;
 use crate::platform::Platform;
-use crate::ring::Slots;
-
-/// Bytes of a record: a cache line, of which 8 are used.
-const RECORD: usize = 64;
-/// Records of the first piece; each other piece has twice those of the one before it.
-const FIRST: usize = BLOCK / RECORD;
-/// Pieces: 65,472 records in all.
-const PIECES: usize = 10;
-/// Records that a slot has bits for.
-const BITS: usize = 128;
-
-/// The pieces, each taken when those before it are full, and given back when it is empty.
-#[derive(Debug, Default)]
-pub(super) struct Records {
-    pieces: [Option<Piece>; PIECES],
-}
-
-#[derive(Debug)]
-struct Piece {
-    memory: DmaMemory,
-    /// A bit for each record: taken.
-    taken: Slots,
-    count: usize,
-}
-
-impl Piece {
-    fn records(&self) -> usize {
-        self.memory.len() / RECORD
-    }
-
-    /// Takes the first record that is free.
-    fn take(&mut self) -> Option<DmaMemory> {
-        let index = (0..self.records()).step_by(BITS).find_map(|first| {
-            let slot = self.taken.get(first / BITS);
-            let bits = u128::from(slot.tag) << 64 | u128::from(slot.id);
-            let index = first + bits.trailing_ones() as usize;
-            (bits != u128::MAX && index < self.records()).then_some(index)
-        })?;
-        self.flip(index);
-        self.count += 1;
-        self.memory.slice(index * RECORD, RECORD)
-    }
-
-    fn flip(&mut self, index: usize) {
-        let mut slot = self.taken.get(index / BITS);
-        let bit = 1 << (index % 64);
-        let word = if index % BITS < 64 { &mut slot.id } else { &mut slot.tag };
-        *word ^= bit;
-        self.taken.set(index / BITS, slot);
-    }
-}
 
 impl<P: Platform> Hca<'_, P> {
     /// Takes a doorbell record.

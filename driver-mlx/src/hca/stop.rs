@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::exec::input;
-use super::health::interface_state;
+use super::health_buffer::interface_state;
 use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};

@@ -8,8 +8,8 @@ use driver_mlx::Bar;
 use ib_mgmt::ipoib::{HwAddr, Neighbour, multicast_mgid};
 
 use super::{AddressResolution, Interface, IpCounters, IpError, destination};
-use crate::PortInfo;
 use crate::group::Kind;
+use crate::info::PortInfo;
 use crate::path::Resolver;
 
 /// IP on a port, for who sends and receives packets.

@@ -17,10 +17,11 @@ use ib_mgmt::ipoib::{
 use ib_mgmt::sa::{McMemberRecord, QueryError, Response};
 
 use crate::group::{Attachment, Groups, Kind, Question};
+use crate::info::PortInfo;
 use crate::ipoib::{Destination, FRAME_LEN, FrameQueue, Waiting};
+use crate::path::driver_path;
 use crate::path::{Resolution, Resolver};
 use crate::storage::IpParts;
-use crate::{PortInfo, driver_path};
 
 pub use config::{AddressResolution, IpConfig, IpCounters, IpError};
 pub use handle::Ip;

@@ -1,0 +1,45 @@
+//! How a port stands.
+
+use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, ServiceLevel};
+
+/// How the port stands; read again after every port event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// Data may flow, and the subnet manager has given a LID.
+    pub active: bool,
+    /// Own LID.
+    pub lid: Lid,
+    /// The subnet manager's LID.
+    pub sm_lid: Lid,
+    /// Service level to it.
+    pub sm_sl: ServiceLevel,
+    /// MTU of the link.
+    pub mtu: Mtu,
+    /// GID 0.
+    pub gid: Gid,
+    /// P_Key at index 0.
+    pub pkey: PKey,
+    /// GUID of the HCA, which names it in connection management.
+    pub node_guid: Guid,
+    /// Capability mask (IBTA 1.3, table 156).
+    pub capability_mask: u32,
+}
+
+/// Asks the HCA.
+pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, Error> {
+    let port = hca.port()?;
+    let gid = hca.gid(0)?;
+    let pkey = hca.pkey(0)?;
+    let active = port.state == driver_mlx::LinkState::Active && port.lid != Lid::new(0);
+    Ok(PortInfo {
+        active,
+        lid: port.lid,
+        sm_lid: port.sm_lid,
+        sm_sl: port.sm_sl,
+        mtu: port.mtu,
+        gid,
+        pkey,
+        node_guid: port.node_guid,
+        capability_mask: port.capability_mask,
+    })
+}

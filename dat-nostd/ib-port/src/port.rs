@@ -1,0 +1,352 @@
+//! The port: dispatch of datagrams by class, port state, timers.
+
+use core::net::Ipv4Addr;
+use ib_types::{Duration, Instant, Wake};
+
+use crate::gsi::{Gsi, GsiCounters};
+use crate::info::{PortInfo, read_info};
+use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
+use crate::path::{PathCache, Resolution, Resolver};
+use crate::queue::Buffers;
+use crate::storage::PortParts;
+use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, QpNumber};
+use ib_mgmt::cm::{Cm, CmConfig};
+use ib_mgmt::mad::{MadAddress, attr, class};
+use ib_mgmt::sa::PathRecord;
+use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
+
+/// Owner cookie bit of questions about multicast groups; all others are about paths.
+const GROUP_QUERY: u32 = 1 << 31;
+/// How long closing waits for the subnet administrator to take note of groups left, and its steps.
+const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
+const LEAVE_STEP: Duration = Duration::from_micros(50);
+/// Datagrams handled in one call of [`Port::poll`].
+const BATCH: usize = 64;
+
+/// What the owner of a port chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct PortConfig {
+    /// Makes communication and transaction ids differ from those of earlier lives of the node.
+    pub seed: u64,
+    /// Questions to the subnet administrator.
+    pub sa: ClientConfig,
+    /// IP: the own address, and how it is used; `None` for none.
+    pub ip: Option<(Ipv4Addr, IpConfig)>,
+}
+
+/// What went by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// QP1.
+    pub gsi: GsiCounters,
+    /// Subnet administration.
+    pub sa: ClientCounters,
+    /// Received datagrams of other management classes; they are not answered.
+    pub other_class: u64,
+    /// Port events seen.
+    pub events: u64,
+    /// Changes of LID, GID or subnet manager, each of which makes all paths unknown.
+    pub moves: u64,
+    /// IP; all zero without it.
+    pub ip: IpCounters,
+}
+
+/// A port in operation.
+#[derive(Debug)]
+pub struct Port<'s, B: Bar> {
+    gsi: Gsi<B>,
+    sa: Client<'s>,
+    cm: Cm<'s>,
+    paths: PathCache<'s>,
+    ip: Option<Interface<'s, B>>,
+    info: PortInfo,
+    other_class: u64,
+    events: u64,
+    moves: u64,
+}
+
+impl<'s, B: Bar> Port<'s, B> {
+    /// Starts QP1 of port 1. The port need not be active yet.
+    ///
+    /// # Errors
+    /// The driver's; what was begun is undone.
+    pub fn open<P: Platform<Bar = B>>(
+        hca: &mut Hca<'_, P>,
+        parts: PortParts<'s>,
+        config: &PortConfig,
+    ) -> Result<Self, Error> {
+        let info = read_info(hca)?;
+        let gsi = Gsi::open(hca)?;
+        let ip = match config.ip {
+            Some((address, ip)) => match Interface::open(hca, parts.ip, address, ip, info.pkey) {
+                Ok(interface) => Some(interface),
+                Err(error) => {
+                    // The first error is the one to tell.
+                    let _ = gsi.close(hca);
+                    return Err(error);
+                }
+            },
+            None => None,
+        };
+        let mut cm_config = CmConfig::new(info.node_guid, config.seed);
+        cm_config.ca_ack_delay = hca.caps().local_ca_ack_delay.min(31);
+        Ok(Self {
+            gsi,
+            sa: Client::new(parts.queries, config.sa, config.seed),
+            cm: Cm::new(parts.connections, parts.listeners, cm_config),
+            paths: PathCache::new(parts.paths),
+            ip,
+            info,
+            other_class: 0,
+            events: 0,
+            moves: 0,
+        })
+    }
+
+    /// Leaves all multicast groups, then destroys QP1 and what belongs to it. Waits up to 2.5 s for the subnet
+    /// administrator if it does not answer.
+    ///
+    /// # Errors
+    /// The driver's first; the rest is done all the same.
+    pub fn close<P: Platform<Bar = B>>(mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        if hca.fatal().is_none() && self.info.active {
+            self.leave_groups(hca);
+        }
+        let ip = self.ip.take().map_or(Ok(()), |ip| ip.close(hca));
+        let gsi = self.gsi.close(hca);
+        ip.and(gsi)
+    }
+
+    fn leave_groups<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) {
+        let Some(ip) = &mut self.ip else { return };
+        ip.groups.leave_all();
+        let mut now = hca.platform().now();
+        let end = now + LEAVE_LIMIT;
+        while now < end && self.ip.as_ref().is_some_and(|ip| !ip.groups.all_left()) {
+            self.service(hca, now);
+            let _ = self.poll(now);
+            hca.platform().idle(now + LEAVE_STEP);
+            now = hca.platform().now();
+        }
+    }
+
+    /// How the port stands.
+    pub fn info(&self) -> &PortInfo {
+        &self.info
+    }
+
+    /// The connection manager: connect, listen, take its events.
+    pub fn cm(&mut self) -> &mut Cm<'s> {
+        &mut self.cm
+    }
+
+    /// The connection manager, to look at.
+    pub fn cm_ref(&self) -> &Cm<'s> {
+        &self.cm
+    }
+
+    /// Counters since the start.
+    pub fn counters(&self) -> PortCounters {
+        PortCounters {
+            gsi: self.gsi.counters,
+            sa: self.sa.counters(),
+            other_class: self.other_class,
+            events: self.events,
+            moves: self.moves,
+            ip: self.ip.as_ref().map_or_else(IpCounters::default, Interface::counters),
+        }
+    }
+
+    /// A port event arrived: reads everything again. Paths are forgotten if the port or the subnet manager moved, or the
+    /// subnet manager asks for it (`reregister`).
+    ///
+    /// # Errors
+    /// The driver's; the old state stays.
+    pub fn refresh<P: Platform<Bar = B>>(
+        &mut self,
+        hca: &mut Hca<'_, P>,
+        reregister: bool,
+    ) -> Result<(), Error> {
+        self.events += 1;
+        let info = read_info(hca)?;
+        let moved = (info.lid, info.sm_lid, info.gid, info.pkey)
+            != (self.info.lid, self.info.sm_lid, self.info.gid, self.info.pkey);
+        if moved || reregister || info.active && !self.info.active {
+            self.moves += u64::from(moved || reregister);
+            self.paths.clear();
+            let now = hca.platform().now();
+            if let Some(ip) = &mut self.ip {
+                ip.refresh(now, &self.info, &info);
+            }
+        }
+        self.info = info;
+        Ok(())
+    }
+
+    /// The path to a port, or the way there: the subnet administrator is asked if need be.
+    pub fn resolve(&mut self, now: Instant, dgid: Gid) -> Resolution {
+        let mut resolver = Resolver { paths: &mut self.paths, sa: &mut self.sa };
+        resolver.resolve(now, &self.info, dgid)
+    }
+
+    /// The GID of the port that has an IP address: asked for by ARP if need be, failed without IP on this port.
+    pub fn resolve_address(&mut self, now: Instant, address: Ipv4Addr) -> AddressResolution {
+        self.ip.as_mut().map_or(AddressResolution::Failed, |ip| ip.resolve(now, address))
+    }
+
+    /// Packets in and out; `None` without IP on this port.
+    pub fn ip(&mut self, now: Instant) -> Option<Ip<'_, 's, B>> {
+        let Self { ip, paths, sa, info, .. } = self;
+        Some(Ip { interface: ip.as_mut()?, info, paths: Resolver { paths, sa }, now })
+    }
+
+    /// What takes the HCA's commands: the queue pair of IP, and its groups. To be called after each [`Port::poll`].
+    pub fn service<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, now: Instant) {
+        if let Some(ip) = &mut self.ip {
+            ip.service(hca, now, &self.info);
+        }
+    }
+
+    /// The device gave a queue pair up; true if it was one of the port's.
+    pub fn qp_failed(&mut self, qpn: QpNumber) -> bool {
+        let ours = self.ip.as_mut().filter(|ip| ip.frames_ref().qpn() == Some(qpn));
+        ours.map(|ip| ip.frames().set_broken()).is_some()
+    }
+
+    /// Forgets the path to a port, because it did not lead there.
+    pub fn forget_path(&mut self, dgid: Gid) {
+        self.paths.forget(dgid);
+    }
+
+    /// Takes what has arrived, runs the timers, sends what is due. Says when it wants to be
+    /// called next.
+    pub fn poll(&mut self, now: Instant) -> Wake {
+        let mut left = BATCH;
+        while left > 0
+            && let Some((mad, from)) = self.gsi.receive()
+        {
+            left -= 1;
+            match mad.mgmt_class() {
+                class::CM => self.cm.process(now, &from, &mad),
+                class::SUBN_ADM if mad.is_response() => {
+                    if let Some(response) = self.sa.input(&mad) {
+                        if response.owner & GROUP_QUERY != 0 {
+                            self.group_answered(now, response.owner, Ok(response));
+                            continue;
+                        }
+                        let result = response.path();
+                        self.paths.answer(now, response.owner, result.and_then(check_path));
+                    }
+                }
+                _ => self.other_class += 1,
+            }
+        }
+        let mut wake = self.poll_ip(now);
+        for _ in 0..BATCH {
+            let action = self.sa.poll(now);
+            if let Action::Idle(sa) = action {
+                wake = wake.earliest(sa);
+                break;
+            }
+            self.carry_out(now, &action);
+        }
+        for _ in 0..BATCH {
+            let Some(outgoing) = self.cm.dispatch(now) else { break };
+            self.gsi.send(&outgoing.mad, &outgoing.dest);
+        }
+        if left == 0 { Wake::Now } else { wake.earliest(self.cm.poll_at()) }
+    }
+
+    /// What the client of the subnet administrator wants done.
+    // Seldom, and large: apart, so that a poll that finds nothing to do takes no notice of it.
+    #[inline(never)]
+    fn carry_out(&mut self, now: Instant, action: &Action) {
+        match *action {
+            Action::Send { ref mad, .. } => {
+                let to = MadAddress {
+                    lid: self.info.sm_lid,
+                    qpn: QpNumber::GSI,
+                    sl: self.info.sm_sl,
+                    path_bits: 0,
+                    pkey: self.info.pkey,
+                    grh: None,
+                };
+                self.gsi.send(mad, &to);
+            }
+            Action::Failed { owner, error, .. } if owner & GROUP_QUERY != 0 => {
+                self.group_answered(now, owner, Err(error));
+            }
+            Action::Failed { owner, error, .. } => self.paths.answer(now, owner, Err(error)),
+            Action::Idle(_) => {}
+        }
+    }
+
+    fn group_answered(&mut self, now: Instant, owner: u32, result: Result<Response, QueryError>) {
+        if let Some(ip) = &mut self.ip {
+            ip.answer(now, owner & !GROUP_QUERY, result);
+        }
+    }
+
+    /// Frames in and out, and questions about groups.
+    fn poll_ip(&mut self, now: Instant) -> Wake {
+        let Self { ip, paths, sa, info, .. } = self;
+        let Some(ip) = ip else { return Wake::Idle };
+        let wake = ip.poll(now, info, &mut Resolver { paths, sa });
+        while let Some(question) = ip.question(now, info) {
+            let owner = GROUP_QUERY | question.index;
+            let record = question.record.as_bytes();
+            let attribute = attr::MC_MEMBER_RECORD;
+            if sa.query(now, question.method, attribute, question.mask, record, owner).is_err() {
+                ip.groups.unask(now, &question);
+                break;
+            }
+        }
+        wake.earliest(ip.groups.poll_at())
+    }
+
+    /// A completion event arrived; true if it was of a CQ of this port.
+    pub fn notified(&mut self, number: CqNumber) -> bool {
+        let ip = self.ip.as_mut().map(|ip| ip.frames().queue());
+        let mut queues = [Some(self.gsi.queue()), ip].into_iter().flatten();
+        queues.find(|queue| queue.cq_number() == number).map(Buffers::notified).is_some()
+    }
+
+    /// Asks for an interrupt at the next datagram. Poll once more afterwards.
+    pub fn arm(&mut self) {
+        self.gsi.queue().arm();
+        if let Some(ip) = &mut self.ip {
+            ip.frames().queue().arm();
+        }
+    }
+
+    /// Whether a datagram waits to be taken.
+    pub fn has_work(&self) -> bool {
+        self.gsi.has_work() || self.ip.as_ref().is_some_and(|ip| ip.frames_ref().has_work())
+    }
+
+    /// Whether IP packets have arrived since the last call.
+    pub fn take_ip_news(&mut self) -> bool {
+        self.ip.as_mut().is_some_and(|ip| ip.frames().take_news())
+    }
+}
+
+/// An answer that leads nowhere is refused: LID 0, a multicast LID, or no MTU.
+fn check_path(path: PathRecord) -> Result<PathRecord, QueryError> {
+    let usable = path.dlid().is_unicast() && Mtu::from_code(path.mtu()).is_some();
+    if usable { Ok(path) } else { Err(QueryError::Mismatch) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_mlx::Lid;
+
+    #[test]
+    fn paths_that_lead_nowhere_are_refused() {
+        let path = |dlid, mtu| *PathRecord::zeroed().set_dlid(Lid::new(dlid)).set_mtu(mtu);
+        assert_eq!(check_path(path(3, 5)), Ok(path(3, 5)));
+        for bad in [path(0, 5), path(0xc000, 5), path(3, 0), path(3, 6)] {
+            assert_eq!(check_path(bad), Err(QueryError::Mismatch));
+        }
+    }
+}
