@@ -43,11 +43,12 @@ impl Caller {
                 let (segment, region) = self.segment(random);
                 let zone = self.model.srqs.get(&srq).map(|srq| srq.1);
                 let writable = region.is_none_or(|region| region.1.contains(MemPriv::LOCAL_WRITE));
+                let empty = segment.segment_length == 0;
                 let violated = [
                     no_srq,
-                    unless(region.is_some() && writable, PrivilegesViolation),
+                    unless(empty || region.is_some() && writable, PrivilegesViolation),
                     unless(
-                        region.is_none() || zone.is_none() || region.map(|region| region.0) == zone,
+                        empty || region.is_none() || zone.is_none() || region.map(|region| region.0) == zone,
                         ProtectionViolation,
                     ),
                 ];
@@ -197,13 +198,15 @@ impl Caller {
         let legal =
             receive || state.is_none_or(|state| matches!(state, EpState::Connected | EpState::Disconnected));
         let writable = region.is_none_or(|region| region.1.contains(MemPriv::LOCAL_WRITE));
+        // Context and address of an empty segment are not looked at.
+        let empty = segment.segment_length == 0;
         let violated = [
             unless(state.is_some(), InvalidHandle),
             unless(legal, InvalidState),
             unless(!receive || known.is_none() || (zone.is_some() && srq.is_none()), InvalidState),
-            unless(region.is_some() && (writable || !(receive || read)), PrivilegesViolation),
+            unless(empty || region.is_some() && (writable || !(receive || read)), PrivilegesViolation),
             unless(
-                region.is_none() || known.is_none() || region.map(|region| region.0) == zone,
+                empty || region.is_none() || known.is_none() || region.map(|region| region.0) == zone,
                 ProtectionViolation,
             ),
         ];
@@ -215,7 +218,6 @@ impl Caller {
             0 => node.ep_post_rdma_write(ep, &iov, 1, &remote, NONE),
             _ => node.ep_post_send(ep, &iov, 1, NONE),
         };
-        // A full queue, or a poll for room that has ended the connection.
-        self.judge("ep_post", &answer, &violated, &[InsufficientResources, InvalidState]);
+        self.judge("ep_post", &answer, &violated, &[InsufficientResources]);
     }
 }
