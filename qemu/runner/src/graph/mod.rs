@@ -5,10 +5,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`modules`] | the tree of modules of some crates, from their source files |
-//! | [`references`] | the paths that a file's code names |
-//! | [`names`] | from a path to the file that defines its item |
-//! | [`components`] | the strongly connected components of a graph |
+//! | `modules` | the tree of modules of some crates, from their source files |
+//! | `references` | the paths that a file's code names |
+//! | `names` | from a path to the file that defines its item |
+//! | `components` | the strongly connected components of a graph |
 
 mod components;
 mod modules;
