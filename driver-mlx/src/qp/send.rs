@@ -8,6 +8,7 @@ use crate::platform::Bar;
 use crate::ring::{BLOCK_UNITS, DoorbellRecord, SendRing, Slot, Slots, data_segment};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendOp};
+use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{INLINE_SEG, SendOpcode};
 
@@ -168,18 +169,29 @@ impl SendQueue {
         control: u8,
     ) -> Result<(), PostError> {
         let tag = wr_id.tag & !WQEBBS_MASK | u64::from(control);
-        match op {
-            SendOp::Write { raddr, rkey } => match self.ordinary(sges) {
-                Some(sge) => self.put(Some((raddr, rkey)), sge, wr_id, control),
-                None => return self.post_rare_write(raddr, rkey, sges, wr_id.id, tag),
-            },
-            SendOp::Send => match self.ordinary(sges) {
-                Some(sge) => self.put(None, sge, wr_id, control),
-                None => return self.post_rare_send(sges, wr_id.id, tag),
-            },
-            op => return self.post_rare(op, sges, wr_id.id, tag),
+        match (op, sges) {
+            (SendOp::Write { raddr, rkey }, [sge]) => {
+                if !self.is_ordinary(sge) {
+                    return self.post_rare_write(raddr, rkey, sge, wr_id.id, tag);
+                }
+                self.put(Some((raddr, rkey)), sge, wr_id, control);
+            }
+            (SendOp::Send, [sge]) => {
+                if !self.is_ordinary(sge) {
+                    return self.post_rare_send(sge, wr_id.id, tag);
+                }
+                self.put(None, sge, wr_id, control);
+            }
+            _ => return self.post_rare(op, sges, wr_id.id, tag),
         }
         Ok(())
+    }
+
+    /// Whether a send or write of this SGE alone may be posted as an ordinary one: while there is room (the next WQEBB may still belong to
+    /// the device), of a length that is not 0 or 2^31 and more.
+    #[inline(always)]
+    fn is_ordinary(&self, sge: &Sge) -> bool {
+        self.head < self.end && sge.length as i32 > 0
     }
 
     #[cold]
@@ -188,27 +200,17 @@ impl SendQueue {
         &mut self,
         raddr: u64,
         rkey: RKey,
-        sges: &[Sge],
+        sge: &Sge,
         id: u64,
         tag: u64,
     ) -> Result<(), PostError> {
-        self.post_rare(SendOp::Write { raddr, rkey }, sges, id, tag)
+        self.post_rare(SendOp::Write { raddr, rkey }, slice::from_ref(sge), id, tag)
     }
 
     #[cold]
     #[inline(never)]
-    fn post_rare_send(&mut self, sges: &[Sge], id: u64, tag: u64) -> Result<(), PostError> {
-        self.post_rare(SendOp::Send, sges, id, tag)
-    }
-
-    /// The SGE of a request that may be posted as an ordinary one: the only one, of a length that is not 0 or 2^31 and more, while there
-    /// is room. Before anything is written: the next WQEBB may still belong to the device.
-    #[inline(always)]
-    fn ordinary<'a>(&self, sges: &'a [Sge]) -> Option<&'a Sge> {
-        match sges {
-            [sge] if self.head < self.end && sge.length as i32 > 0 => Some(sge),
-            _ => None,
-        }
+    fn post_rare_send(&mut self, sge: &Sge, id: u64, tag: u64) -> Result<(), PostError> {
+        self.post_rare(SendOp::Send, slice::from_ref(sge), id, tag)
     }
 
     /// Writes an RDMA write (to `remote`) or a send of one SGE.
