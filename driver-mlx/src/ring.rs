@@ -4,6 +4,7 @@
 //! memory that is aliased by a stale [`DmaMemory`] gives wrong data at worst. Ordering is the caller's, with [`crate::barrier`].
 
 use crate::dma::DmaMemory;
+use crate::types::Sge;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -72,12 +73,25 @@ impl Slots {
     }
 }
 
+/// What ended with an entry of an [`EntryRing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing.
+    Inside,
+    /// A batch.
+    Batch,
+    /// A batch, and the ring.
+    Lap,
+}
+
 /// A ring of 64-byte entries that is read from one entry to the next, as a CQ is.
 #[derive(Debug)]
 pub(crate) struct EntryRing {
     base: *mut u8,
-    /// Offset of the current entry: a multiple of 64 inside the ring.
-    offset: u32,
+    /// The current entry: a multiple of 64 bytes from `base`, inside the ring.
+    current: *mut u8,
+    /// Where the ring ends.
+    end: *mut u8,
     /// Bytes less one: of a power of two of entries, [`EntryRing::BATCH`] at least.
     mask: u32,
 }
@@ -88,58 +102,61 @@ unsafe impl Send for EntryRing {}
 impl EntryRing {
     /// Entries in a batch; a ring holds whole batches.
     pub(crate) const BATCH: u32 = 16;
+    /// Bytes of a batch: what a ring is aligned to, so that an entry's address says where in its batch it is.
+    const BATCH_BYTES: usize = 64 * Self::BATCH as usize;
 
-    /// At its first entry. `None` unless `memory` is aligned to 8 and holds a power of two of entries, whole batches, below 4 GiB.
+    /// At its first entry. `None` unless `memory` is aligned to a batch and holds a power of two of entries, whole batches, below 4 GiB.
     pub(crate) fn new(memory: DmaMemory) -> Option<Self> {
         let bytes = u32::try_from(memory.len()).ok()?;
         let base = memory.as_ptr();
-        let fits = bytes.is_power_of_two() && bytes >= 64 * Self::BATCH && base.cast::<u64>().is_aligned();
-        fits.then(|| Self { base, offset: 0, mask: bytes - 1 })
+        let fits = bytes.is_power_of_two()
+            && bytes as usize >= Self::BATCH_BYTES
+            && base.addr().is_multiple_of(Self::BATCH_BYTES);
+        fits.then(|| Self { base, current: base, end: base.wrapping_add(bytes as usize), mask: bytes - 1 })
     }
 
     /// The current entry as it lies in memory.
     #[inline(always)]
     pub(crate) fn current(&self) -> &[AtomicU64; 8] {
-        // SAFETY: the offset is a multiple of 64 below the ring's length (masked by `step` and `seek`), so a whole entry lies there, inside
-        // memory that is aligned, mapped and accessed only atomically.
-        unsafe { &*self.base.add(self.offset as usize).cast::<[AtomicU64; 8]>() }
+        // SAFETY: `current` is a multiple of 64 below the ring's length from its base (`step` and `seek` keep it so), so a
+        // whole entry lies there, inside memory that is aligned, mapped and accessed only atomically.
+        unsafe { &*self.current.cast::<[AtomicU64; 8]>() }
     }
 
     /// Entry `index`, modulo the ring, as it lies in memory.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> &[AtomicU64; 8] {
         let offset = index.wrapping_mul(64) & self.mask;
-        // SAFETY: as in `current`: the masked multiple of 64 is below the ring's length.
+        // SAFETY: the masked multiple of 64 is below the ring's length, and the memory is as in `current`.
         unsafe { &*self.base.add(offset as usize).cast::<[AtomicU64; 8]>() }
     }
 
-    /// Goes to the next entry. Gives what `read` makes of the one that was the current one, and whether a batch has ended, which may be
-    /// the end of the ring.
+    /// Goes to the next entry. Gives what `read` makes of the one that was the current one, and what has ended with it.
     #[inline(always)]
-    pub(crate) fn step<T>(&mut self, read: impl FnOnce(&[AtomicU64; 8]) -> T) -> (T, bool) {
-        let offset = self.offset;
+    pub(crate) fn step<T>(&mut self, read: impl FnOnce(&[AtomicU64; 8]) -> T) -> (T, Step) {
         let found = read(self.current());
-        let next = offset.wrapping_add(64);
-        self.offset = next;
-        if next & (64 * Self::BATCH - 1) != 0 {
-            // Inside a batch is inside the ring: it has whole batches.
-            return (found, false);
+        let next = self.current.wrapping_add(64);
+        self.current = next;
+        if next.addr() & (Self::BATCH_BYTES - 1) != 0 {
+            // Inside a batch is inside the ring: it has whole batches, and is aligned to one.
+            return (found, Step::Inside);
         }
-        if next > self.mask {
-            self.offset = 0;
+        if next != self.end {
+            return (found, Step::Batch);
         }
-        (found, true)
+        self.current = self.base;
+        (found, Step::Lap)
     }
 
     /// Goes to entry `index`, modulo the ring.
     pub(crate) fn seek(&mut self, index: u32) {
-        self.offset = index.wrapping_mul(64) & self.mask;
+        self.current = self.base.wrapping_add((index.wrapping_mul(64) & self.mask) as usize);
     }
 
-    /// The current entry's place in the ring.
+    /// The current entry's place in its batch.
     #[inline(always)]
-    pub(crate) fn position(&self) -> u32 {
-        self.offset / 64
+    pub(crate) fn place_in_batch(&self) -> u32 {
+        (self.current.addr() & (Self::BATCH_BYTES - 1)) as u32 / 64
     }
 
     /// Writes the entry at `index`, modulo the ring, as it is to lie in memory.
@@ -150,6 +167,7 @@ impl EntryRing {
     }
 
     /// Number of entries.
+    #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.mask / 64 + 1
     }
@@ -219,11 +237,14 @@ impl Units {
 /// A send queue: its WQEBBs, and a slot beside each.
 #[derive(Debug)]
 pub(crate) struct SendRing {
-    blocks: *mut [AtomicU64; 8],
+    blocks: *mut u8,
     slots: NonNull<Slot>,
-    /// WQEBBs less one, and slots.
+    /// Bytes of the slots, less those of one: cuts the offset of a slot, a fourth of which is that of its WQEBB.
     mask: usize,
 }
+
+/// Bytes of a slot.
+const SLOT_BYTES: usize = size_of::<Slot>();
 
 // SAFETY: as for `Units` and `Slots`.
 unsafe impl Send for SendRing {}
@@ -231,45 +252,58 @@ unsafe impl Send for SendRing {}
 impl SendRing {
     /// `None` unless `memory` is aligned to 8 and holds as many WQEBBs as there are slots.
     pub(crate) fn new(memory: DmaMemory, slots: &Slots) -> Option<Self> {
-        let base = memory.as_ptr();
-        (memory.len() == slots.len() * 64 && base.cast::<u64>().is_aligned()).then_some(Self {
-            blocks: base.cast(),
+        let blocks = memory.as_ptr();
+        (memory.len() == slots.len() * 64 && blocks.cast::<u64>().is_aligned()).then_some(Self {
+            blocks,
             slots: slots.base,
-            mask: slots.mask,
+            mask: slots.mask * SLOT_BYTES,
         })
     }
 
+    /// Offset of slot `index`, modulo the ring.
     #[inline(always)]
-    fn at(&self, index: u16) -> usize {
-        usize::from(index) & self.mask
+    fn offset(&self, index: u64) -> usize {
+        (index as usize).wrapping_mul(SLOT_BYTES) & self.mask
     }
 
     /// WQEBB `index`, modulo the ring, as it lies in memory.
     #[inline(always)]
-    pub(crate) fn block(&self, index: u16) -> &[AtomicU64; 8] {
-        // SAFETY: `new` checked that so many blocks of 64 bytes lie inside the memory, which is aligned, mapped and accessed only
-        // atomically; the masked index is one of them.
-        unsafe { &*self.blocks.add(self.at(index)) }
+    pub(crate) fn block(&self, index: u64) -> &[AtomicU64; 8] {
+        // SAFETY: `new` checked that there is a block of 64 bytes for each slot of 16, inside memory that is aligned, mapped and accessed
+        // only atomically; the masked offset is that of a slot.
+        unsafe { &*self.blocks.add(self.offset(index) * (64 / SLOT_BYTES)).cast::<[AtomicU64; 8]>() }
+    }
+
+    /// WQEBB `index`, modulo the ring, and the slot beside it.
+    #[inline(always)]
+    pub(crate) fn entry(&mut self, index: u64) -> (&[AtomicU64; 8], &mut Slot) {
+        let offset = self.offset(index);
+        // SAFETY: as in `block`; and the slot, one of those that the queue that owns this ring owns, is borrowed with the ring. All were
+        // written by `Slots::new`.
+        unsafe {
+            let block = &*self.blocks.add(offset * (64 / SLOT_BYTES)).cast::<[AtomicU64; 8]>();
+            (block, self.slots.byte_add(offset).as_mut())
+        }
     }
 
     /// The slot beside WQEBB `index`, modulo the ring.
     #[inline(always)]
-    pub(crate) fn slot(&self, index: u16) -> Slot {
-        // SAFETY: there is a slot for each block (checked by `new`), and the queue that owns this ring owns the slots.
-        unsafe { self.slots.add(self.at(index)).read() }
+    pub(crate) fn slot(&self, index: u64) -> Slot {
+        // SAFETY: the masked offset is that of a slot, and the queue that owns this ring owns the slots.
+        unsafe { self.slots.byte_add(self.offset(index)).read() }
     }
 
     /// Fills the slot beside WQEBB `index`, modulo the ring.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, index: u16, slot: Slot) {
-        // SAFETY: as in `slot`.
-        unsafe { self.slots.add(self.at(index)).write(slot) };
+    pub(crate) fn keep(&mut self, index: u64, slot: Slot) {
+        // SAFETY: as in `slot`, and `&mut self` is the only way to write.
+        unsafe { self.slots.byte_add(self.offset(index)).write(slot) };
     }
 
     /// Writes octoword `octoword` counted from WQEBB `index` on, modulo the ring, as two big-endian quadwords.
     #[inline(always)]
-    pub(crate) fn put(&mut self, index: u16, octoword: usize, first: u64, second: u64) {
-        let block = self.block(index.wrapping_add((octoword / BLOCK_UNITS) as u16));
+    pub(crate) fn put(&mut self, index: u64, octoword: usize, first: u64, second: u64) {
+        let block = self.block(index + (octoword / BLOCK_UNITS) as u64);
         let place = octoword % BLOCK_UNITS * 2;
         block[place & 7].store(first.to_be(), Ordering::Relaxed);
         block[(place + 1) & 7].store(second.to_be(), Ordering::Relaxed);
@@ -277,13 +311,23 @@ impl SendRing {
 
     /// Zeroes everything.
     pub(crate) fn clear(&mut self) {
-        for index in 0..=self.mask {
+        for index in 0..=(self.mask / SLOT_BYTES) as u64 {
             for octoword in 0..BLOCK_UNITS {
-                self.put(index as u16, octoword, 0, 0);
+                self.put(index, octoword, 0, 0);
             }
-            self.keep(index as u16, Slot::default());
+            self.keep(index, Slot::default());
         }
     }
+}
+
+/// An SGE as a data segment: length and key in one quadword, address.
+#[inline(always)]
+pub(crate) fn data_segment(sge: &Sge) -> (u64, u64) {
+    // SAFETY: an `Sge` is a quadword and two dwords in this order (`repr(C)`), so 16 bytes without padding.
+    let [address, key_and_length] = unsafe { core::mem::transmute::<Sge, [u64; 2]>(*sge) };
+    // In one load where the processor's order makes it so: the key comes first in memory.
+    let first = if cfg!(target_endian = "big") { key_and_length.rotate_left(32) } else { key_and_length };
+    (first, address)
 }
 
 /// A doorbell record: two big-endian dwords that the device reads.

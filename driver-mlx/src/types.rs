@@ -24,13 +24,14 @@ ib_types::number! {
 /// One piece of a work request's local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[repr(C)]
 pub struct Sge {
     /// Address as the memory key counts: virtual or zero-based; a device address under the reserved key.
     pub address: u64,
-    /// Bytes, below 2^31.
-    pub length: u32,
     /// Key of the memory.
     pub lkey: LKey,
+    /// Bytes, below 2^31.
+    pub length: u32,
 }
 
 /// The part of an address that global routing needs.

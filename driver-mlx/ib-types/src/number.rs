@@ -9,6 +9,7 @@ macro_rules! number {
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+        #[repr(transparent)]
         pub struct $name($repr);
 
         impl $name {

@@ -8,7 +8,7 @@ use crate::barrier;
 use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
 use crate::platform::Bar;
-use crate::ring::{DoorbellRecord, EntryRing};
+use crate::ring::{DoorbellRecord, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cqe::Details;
@@ -34,8 +34,8 @@ pub struct Cq<B: Bar> {
     ring: EntryRing,
     /// The owner bit of the next entry once it is there.
     owner: u8,
-    /// Consumer index of the ring's first entry, this lap: with the place in the ring all 32 bits; the device is told the low 24.
-    lap: u32,
+    /// Consumer index that the device was told last (the low 24 bits): of an entry in the current batch, so that the place in the batch
+    /// gives the rest.
     recorded: u32,
     record: DoorbellRecord,
     bar: B,
@@ -79,7 +79,6 @@ impl<B: Bar> Cq<B> {
         let mut cq = Self {
             ring: empty_ring(memory)?,
             owner: 0,
-            lap: 0,
             recorded: 0,
             record: DoorbellRecord::new(record)?,
             bar,
@@ -125,7 +124,7 @@ impl<B: Bar> Cq<B> {
     /// Consumer index.
     #[inline(always)]
     fn ci(&self) -> u32 {
-        self.lap.wrapping_add(self.ring.position())
+        (self.recorded & !(BATCH - 1)) + self.ring.place_in_batch()
     }
 
     /// The entry at `index`, with its last quadword in processor order, if the device has handed it over.
@@ -147,14 +146,14 @@ impl<B: Bar> Cq<B> {
         let tail = u64::from_be(self.ring.current()[7].load(Ordering::Relaxed));
         let op_own = tail as u8;
         // The success of a send queue has no bit set beside the owner's.
-        let ((at_20, at_28), batch) = if op_own == self.owner {
+        let ((at_20, at_28), step) = if op_own == self.owner {
             self.ring.step(|entry| {
                 barrier::acquire();
                 (entry[4].load(Ordering::Relaxed), entry[5].load(Ordering::Relaxed))
             })
         } else {
             // The owner's bit as `entry` has it: what is used above is then not kept in a register for this.
-            let owner = self.lap & self.ring.len() != 0;
+            let owner = self.recorded & self.ring.len() != 0;
             if (op_own & 1 != 0) != owner || op_own >> 4 == CqeOpcode::INVALID.0 {
                 self.found_none();
                 return Ok(None);
@@ -176,8 +175,8 @@ impl<B: Bar> Cq<B> {
                 words
             })
         };
-        if batch {
-            self.turn();
+        if step != Step::Inside {
+            self.turn(step);
         }
         Ok(Some(Cqe { at_20, at_28, tail }))
     }
@@ -193,9 +192,9 @@ impl<B: Bar> Cq<B> {
     #[cold]
     #[inline(never)]
     fn refuse(&mut self) {
-        let ((), batch) = self.ring.step(|_| ());
-        if batch {
-            self.turn();
+        let ((), step) = self.ring.step(|_| ());
+        if step != Step::Inside {
+            self.turn(step);
         }
         self.errors = self.errors.saturating_add(1);
     }
@@ -213,20 +212,18 @@ impl<B: Bar> Cq<B> {
 
     /// The end of a batch, which may be the end of the ring.
     #[inline(always)]
-    fn turn(&mut self) {
-        if self.ring.position() == 0 {
-            self.lap = self.lap.wrapping_add(self.ring.len());
+    fn turn(&mut self, step: Step) {
+        if step == Step::Lap {
             self.owner ^= 1;
         }
-        self.acknowledge();
+        self.tell((self.recorded | (BATCH - 1)).wrapping_add(1));
     }
 
     /// Goes on at consumer index `ci`.
     fn seek(&mut self, ci: u32) {
         self.ring.seek(ci);
-        self.lap = ci.wrapping_sub(self.ring.position());
         self.owner = (ci / self.ring.len()) as u8 & 1;
-        self.acknowledge();
+        self.tell(ci);
     }
 
     /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
@@ -249,10 +246,15 @@ impl<B: Bar> Cq<B> {
     /// Tells the device how far completions have been taken. [`Cq::poll`] does it by itself, in batches.
     #[inline]
     pub fn acknowledge(&mut self) {
-        self.recorded = self.ci();
+        self.tell(self.ci());
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, ci: u32) {
+        self.recorded = ci;
         // The entries have been read; now the device may write there again.
         barrier::publish();
-        self.record.store_first(self.recorded & 0xff_ffff);
+        self.record.store_first(ci & 0xff_ffff);
     }
 
     /// Asks for one event at the next completion (or, with `solicited_only`, the next that asks for one or failed). If a

@@ -321,7 +321,7 @@ impl<B: Bar> Qp<B> {
         };
         self.sq.rung(head);
         barrier::publish();
-        self.record.store_second(u32::from(head));
+        self.record.store_second(u32::from(head as u16));
         barrier::before_doorbell();
         self.doorbell.bar.write64(self.doorbell.offset, last);
     }

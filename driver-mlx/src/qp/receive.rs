@@ -1,9 +1,8 @@
 //! The receive queue: what is outstanding, and the bytes of receives.
 
-use super::send::data_segment;
 use crate::completion::WrId;
 use crate::cq::Cqe;
-use crate::ring::{Slot, Slots, Units};
+use crate::ring::{Slot, Slots, Units, data_segment};
 use crate::types::{LKey, Sge};
 use crate::wqe::PostError;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG};

@@ -5,9 +5,10 @@ use crate::barrier;
 use crate::completion::WrId;
 use crate::mw::{BIND_UNITS, small_fence};
 use crate::platform::Bar;
-use crate::ring::{BLOCK_UNITS, DoorbellRecord, SendRing, Slot, Slots};
+use crate::ring::{BLOCK_UNITS, DoorbellRecord, SendRing, Slot, Slots, data_segment};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendOp};
+use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mlx5_prm::datapath::{INLINE_SEG, SendOpcode};
 
@@ -16,13 +17,13 @@ pub(super) struct SendQueue {
     /// In the slot of a request's first WQEBB its [`WrId`], with its number of WQEBBs in bits 7:0 of the tag. Those bits are 0 for its
     /// other WQEBBs.
     ring: SendRing,
-    /// Index of the next request, in WQEBBs, circular.
-    head: u16,
-    /// WQEBBs that may be outstanding before an ordinary request: those of the ring; 0 while requests are not ordinary, so that one
-    /// comparison tells.
-    limit: u16,
+    /// WQEBBs posted; the low 16 bits are the index of the next request.
+    head: u64,
+    /// What `head` must be below for an ordinary request: WQEBBs retired and those of the ring; while requests are not ordinary those
+    /// retired alone, so that one comparison tells.
+    end: u64,
     /// Head when the doorbell was last rung; for a BlueFlame register always `head`.
-    rung: u16,
+    rung: u64,
     /// What a completion of the oldest request says, as [`place`] has it: its index in bits 63:48, the QP number in bits 23:0.
     oldest: u64,
     number: QpNumber,
@@ -76,7 +77,7 @@ impl SendQueue {
         Self {
             ring,
             head: 0,
-            limit: 0,
+            end: 0,
             rung: 0,
             oldest: 0,
             number: QpNumber::default(),
@@ -105,7 +106,7 @@ impl SendQueue {
     pub(super) fn set_number(&mut self, number: QpNumber) {
         self.number = number;
         self.bases = [(SendOpcode::SEND, 2), (SendOpcode::RDMA_WRITE, 3)]
-            .map(|(opcode, octowords)| control_first(0, opcode, number, octowords));
+            .map(|(opcode, octowords)| control_first(opcode, number, octowords));
         self.settle(self.tail());
     }
 
@@ -117,7 +118,7 @@ impl SendQueue {
     /// As if so many WQEBBs had been posted and retired.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, index: u16) {
-        (self.head, self.rung) = (index, index);
+        (self.head, self.rung) = (index.into(), index.into());
         self.settle(index);
     }
 
@@ -131,7 +132,8 @@ impl SendQueue {
     fn settle(&mut self, tail: u16) {
         let ordinary =
             self.connected && !self.fenced && self.blueflame.is_none() && self.size > 0 && self.max_sge > 0;
-        self.limit = if ordinary { self.size } else { 0 };
+        let retired = self.head - u64::from(self.head().wrapping_sub(tail));
+        self.end = if ordinary { retired + u64::from(self.size) } else { retired };
         self.oldest = u64::from(tail) << 48 | u64::from(self.number.get());
         if self.blueflame.is_some() {
             self.rung = self.head;
@@ -141,13 +143,13 @@ impl SendQueue {
     /// Index that the next request gets.
     #[inline(always)]
     pub(super) fn head(&self) -> u16 {
-        self.head
+        self.head as u16
     }
 
     /// WQEBBs posted and not yet retired.
     #[inline(always)]
     pub(super) fn outstanding(&self) -> u16 {
-        self.head.wrapping_sub(self.tail())
+        self.head().wrapping_sub(self.tail())
     }
 
     /// Whether a request of so many octowords fits behind what is outstanding.
@@ -157,6 +159,7 @@ impl SendQueue {
     }
 
     /// A request of a connected service. Most are sends and writes of one SGE, which fit one WQEBB.
+    // The rare case of each is handed what the operation is taken apart into, so that none has to be put into memory for it.
     #[inline(always)]
     pub(super) fn post(
         &mut self,
@@ -165,41 +168,77 @@ impl SendQueue {
         wr_id: WrId,
         control: u8,
     ) -> Result<(), PostError> {
-        let [sge] = sges else {
-            return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control));
-        };
-        // Before anything is written: the next WQEBB may still belong to the device. Lengths of 0 and of 2^31 and more are rare.
-        if self.outstanding() >= self.limit || sge.length as i32 <= 0 {
-            return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control));
-        }
-        match op {
-            SendOp::Write { raddr, rkey } => self.put(Some((raddr, rkey)), sge, wr_id, control),
-            SendOp::Send => self.put(None, sge, wr_id, control),
-            _ => return self.post_rare(op, sges, wr_id.id, wr_id.tag & !WQEBBS_MASK | u64::from(control)),
+        let tag = wr_id.tag & !WQEBBS_MASK | u64::from(control);
+        match (op, sges) {
+            (SendOp::Write { raddr, rkey }, [sge]) => {
+                if !self.is_ordinary(sge) {
+                    return self.post_rare_write(raddr, rkey, sge, wr_id.id, tag);
+                }
+                self.put(Some((raddr, rkey)), sge, wr_id, control);
+            }
+            (SendOp::Send, [sge]) => {
+                if !self.is_ordinary(sge) {
+                    return self.post_rare_send(sge, wr_id.id, tag);
+                }
+                self.put(None, sge, wr_id, control);
+            }
+            _ => return self.post_rare(op, sges, wr_id.id, tag),
         }
         Ok(())
     }
 
+    /// Whether a send or write of this SGE alone may be posted as an ordinary one: while there is room (the next WQEBB may still belong to
+    /// the device), of a length that is not 0 or 2^31 and more.
+    #[inline(always)]
+    fn is_ordinary(&self, sge: &Sge) -> bool {
+        self.head < self.end && sge.length as i32 > 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_rare_write(
+        &mut self,
+        raddr: u64,
+        rkey: RKey,
+        sge: &Sge,
+        id: u64,
+        tag: u64,
+    ) -> Result<(), PostError> {
+        self.post_rare(SendOp::Write { raddr, rkey }, slice::from_ref(sge), id, tag)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_rare_send(&mut self, sge: &Sge, id: u64, tag: u64) -> Result<(), PostError> {
+        self.post_rare(SendOp::Send, slice::from_ref(sge), id, tag)
+    }
+
     /// Writes an RDMA write (to `remote`) or a send of one SGE.
-    // After a store to shared memory the compiler reads everything again: so each thing is read once, just before its use.
     #[inline(always)]
     fn put(&mut self, remote: Option<(u64, RKey)>, sge: &Sge, wr_id: WrId, control: u8) {
-        let head = self.head;
-        let block = self.ring.block(head);
-        let base = if let Some((raddr, rkey)) = remote {
+        let base = self.bases[usize::from(remote.is_some())];
+        let block = self.put_control(base, u64::from(control) << 32, wr_id, 1);
+        if let Some((raddr, rkey)) = remote {
             put_pair(block, 2, (raddr, u64::from(rkey.get()) << 32));
             put_pair(block, 4, data_segment(sge));
-            self.bases[1]
         } else {
             put_pair(block, 2, data_segment(sge));
-            self.bases[0]
-        };
-        let first = (u64::from(head) << 40 | base).to_be();
-        block[0].store(first, Ordering::Relaxed);
-        block[1].store((u64::from(control) << 32).to_be(), Ordering::Relaxed);
-        self.ring.keep(head, Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | 1 });
-        self.head = head.wrapping_add(1);
+        }
+    }
+
+    /// Makes a request of `used` WQEBBs, the other segments of which are written before or after: its control segment (`first` without
+    /// the index), its slot, the new head. Gives its first WQEBB.
+    #[inline(always)]
+    fn put_control(&mut self, first: u64, second: u64, wr_id: WrId, used: u64) -> &[AtomicU64; 8] {
+        let head = self.head;
+        let first = (u64::from(head as u16) << 40 | first).to_be();
+        let (block, slot) = self.ring.entry(head);
+        *slot = Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | used };
+        self.head = head + used;
         self.last = first;
+        block[0].store(first, Ordering::Relaxed);
+        block[1].store(second.to_be(), Ordering::Relaxed);
+        block
     }
 
     /// Any request of a connected service, with any number of SGEs; or why not. Bits 7:0 of the tag are the control byte: so all
@@ -373,31 +412,25 @@ impl SendQueue {
     /// head.
     fn finish(&mut self, opcode: SendOpcode, imm: u32, octowords: usize, wr_id: WrId, control: u8) {
         let control = if self.fenced { small_fence(control) } else { control };
-        let head = self.head;
-        let used = wqebbs(octowords) as u16;
-        self.ring.keep(head, Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | u64::from(used) });
+        let used = wqebbs(octowords) as u64;
         for inner in 1..used {
-            self.ring.keep(head.wrapping_add(inner), Slot::default());
+            self.ring.keep(self.head + inner, Slot::default());
         }
-        let first = control_first(head, opcode, self.number, octowords).to_be();
-        let block = self.ring.block(head);
-        block[0].store(first, Ordering::Relaxed);
-        block[1].store((u64::from(control) << 32 | u64::from(imm)).to_be(), Ordering::Relaxed);
-        self.head = head.wrapping_add(used);
-        self.last = first;
+        let second = u64::from(control) << 32 | u64::from(imm);
+        self.put_control(control_first(opcode, self.number, octowords), second, wr_id, used);
         self.fenced = false;
         self.settle(self.tail());
     }
 
     /// What the doorbell is to say, and the new head, if anything was posted since.
     #[inline(always)]
-    pub(super) fn unrung(&self) -> Option<(u16, u64)> {
+    pub(super) fn unrung(&self) -> Option<(u64, u64)> {
         (self.head != self.rung).then(|| (self.head, u64::from_be(self.last)))
     }
 
     /// The doorbell has been rung for everything before `head`.
     #[inline(always)]
-    pub(super) fn rung(&mut self, head: u16) {
+    pub(super) fn rung(&mut self, head: u64) {
         self.rung = head;
     }
 
@@ -406,17 +439,17 @@ impl SendQueue {
     #[cold]
     #[inline(never)]
     pub(super) fn ring_blueflame<B: Bar>(&mut self, record: &mut DoorbellRecord, doorbell: &mut Doorbell<B>) {
-        let Some(from) = self.blueflame.filter(|from| *from != self.head) else { return };
+        let Some(from) = self.blueflame.filter(|from| *from != self.head()) else { return };
         barrier::publish();
-        record.store_second(u32::from(self.head));
+        record.store_second(u32::from(self.head()));
         barrier::flush_write_combining();
         let last = u64::from_be(self.last);
         let index = (last >> 40) as u16;
-        let count = self.head.wrapping_sub(index);
+        let count = self.head().wrapping_sub(index);
         if index == from && usize::from(count) * 64 <= doorbell.blueflame {
             let mut offset = doorbell.offset;
             for at in 0..count {
-                for (quad, word) in self.ring.block(index.wrapping_add(at)).iter().enumerate() {
+                for (quad, word) in self.ring.block(u64::from(index.wrapping_add(at))).iter().enumerate() {
                     // The first quadword is the doorbell: the one just made, whatever the memory says by now.
                     let word = u64::from_be(word.load(Ordering::Relaxed));
                     doorbell.bar.write64(offset, if at == 0 && quad == 0 { last } else { word });
@@ -428,7 +461,7 @@ impl SendQueue {
         }
         barrier::flush_write_combining();
         doorbell.offset ^= doorbell.blueflame;
-        self.blueflame = Some(self.head);
+        self.blueflame = Some(self.head());
     }
 
     /// Retires the request that a completion with this last quadword reports done, if it is the oldest, and an ordinary one.
@@ -436,18 +469,19 @@ impl SendQueue {
     pub(super) fn retire_oldest(&mut self, tail: u64) -> Option<WrId> {
         let place = place(tail);
         let index = (place >> 48) as u16;
-        if place != self.oldest || index == self.head {
+        if place != self.oldest || index == self.head() {
             return None;
         }
-        let Slot { id, tag } = self.ring.slot(index);
+        let Slot { id, tag } = self.ring.slot(index.into());
         let used = tag & WQEBBS_MASK;
-        self.oldest = self.oldest.wrapping_add(used << 48);
+        self.end += used;
+        self.oldest = place.wrapping_add(used << 48);
         Some(WrId { id, tag: tag & !WQEBBS_MASK })
     }
 
     /// What the slot of a WQEBB says: of the request that begins there, its number of WQEBBs too.
     fn slot(&self, index: u16) -> (WrId, u16) {
-        let Slot { id, tag } = self.ring.slot(index);
+        let Slot { id, tag } = self.ring.slot(index.into());
         (WrId { id, tag: tag & !WQEBBS_MASK }, (tag & WQEBBS_MASK) as u16)
     }
 
@@ -481,9 +515,9 @@ impl SendQueue {
     }
 }
 
-/// First quadword of a control segment: index, opcode, QP number, octowords.
-fn control_first(index: u16, opcode: SendOpcode, number: QpNumber, octowords: usize) -> u64 {
-    u64::from(index) << 40 | u64::from(opcode.0) << 32 | u64::from(number.get()) << 8 | octowords as u64
+/// First quadword of a control segment, without the index: opcode, QP number, octowords.
+fn control_first(opcode: SendOpcode, number: QpNumber, octowords: usize) -> u64 {
+    u64::from(opcode.0) << 32 | u64::from(number.get()) << 8 | octowords as u64
 }
 
 /// Writes two quadwords of a WQEBB, big-endian.
@@ -491,10 +525,4 @@ fn control_first(index: u16, opcode: SendOpcode, number: QpNumber, octowords: us
 fn put_pair(block: &[AtomicU64; 8], at: usize, (first, second): (u64, u64)) {
     block[at & 7].store(first.to_be(), Ordering::Relaxed);
     block[(at + 1) & 7].store(second.to_be(), Ordering::Relaxed);
-}
-
-/// A data segment: length and key, address.
-#[inline(always)]
-pub(super) fn data_segment(sge: &Sge) -> (u64, u64) {
-    (u64::from(sge.length) << 32 | u64::from(sge.lkey.get()), sge.address)
 }

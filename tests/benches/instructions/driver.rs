@@ -238,6 +238,9 @@ fn batches(near: &mut Node, far: &Node, handles: usize) {
         let before = done;
         for handle in 0..handles {
             let count = BATCH.min(OPERATIONS - done);
+            if count == 0 {
+                break;
+            }
             near.memory.store_be64(handle * LEN, !(done as u64)).expect("inside");
             let sges = vec![near.sge(handle, 0, LEN / BATCH); count];
             let (raddr, rkey) = (far.key.address + (handle * LEN) as u64, far.key.rkey);

@@ -123,10 +123,11 @@ fn measure() -> Result<(), String> {
             }
             None => println!("{name:<24} {mean:>8.1}"),
         }
+        let most = many.get(name).map_or(mean, |other| mean.max(*other));
         if let Some(bar) = bar
-            && mean > bar
+            && most > bar
         {
-            missed.push(format!("{name} takes {mean:.1}, more than {bar}"));
+            missed.push(format!("{name} takes {most:.1}, more than {bar}"));
         }
     }
     if let Some(path) = report {
