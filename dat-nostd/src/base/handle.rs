@@ -4,8 +4,8 @@
 //! |---|---|
 //! | 63–56 | kind: `DAT_HANDLE_TYPE` + 1, so no handle is 0, 1 or 2 (reserved values of the C API) |
 //! | 55–48 | adapter |
-//! | 47–32 | slot in the adapter's table of that kind |
-//! | 31–0 | generation of the slot, from 1 |
+//! | 47–16 | generation of the slot, from 1 |
+//! | 15–0 | slot in the adapter's table of that kind |
 
 use crate::base::ret::{DatReturn, ReturnType, Subtype};
 
@@ -81,7 +81,7 @@ pub struct Handle(u64);
 
 impl Handle {
     pub(crate) const fn new(kind: HandleType, adapter: u8, slot: u16, generation: u32) -> Self {
-        Self((kind as u64 + 1) << 56 | (adapter as u64) << 48 | (slot as u64) << 32 | generation as u64)
+        Self((kind as u64 + 1) << 56 | (adapter as u64) << 48 | (generation as u64) << 16 | slot as u64)
     }
 
     /// The handle with these bits; any number may be given, calls check it.
@@ -105,11 +105,11 @@ impl Handle {
     }
 
     pub(crate) const fn slot(self) -> u16 {
-        (self.0 >> 32) as u16
+        self.0 as u16
     }
 
     pub(crate) const fn generation(self) -> u32 {
-        self.0 as u32
+        (self.0 >> 16) as u32
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn parts_and_kinds() {
         let ep = EpHandle::make(3, 0x1234, 0xdead_beef);
-        assert_eq!(ep.bits(), 0x0203_1234_dead_beef);
+        assert_eq!(ep.bits(), 0x0203_dead_beef_1234);
         assert_eq!(ep.handle().kind(), Some(HandleType::Ep));
         assert_eq!((ep.any().adapter(), ep.any().slot(), ep.any().generation()), (3, 0x1234, 0xdead_beef));
         assert_eq!(Handle::from_bits(0).kind(), None);

@@ -216,7 +216,7 @@ impl<B: Bar> Objects<'_, B> {
 
     /// Whether all requests posted before the end are retired or their completions are in the CQ.
     fn requests_done(&self, ep: &Ep<B>, closing: &Closing) -> bool {
-        if (ep.requests.tail.wrapping_sub(closing.request_end) as i32) >= 0 {
+        if (ep.requests.tail().wrapping_sub(closing.request_end) as i32) >= 0 {
             return true;
         }
         let Some(qp) = &ep.qp else { return true };
@@ -233,7 +233,7 @@ impl<B: Bar> Objects<'_, B> {
         // What is posted while the end is pending belongs before it, what is posted to a disconnected EP does not.
         let pending = ep.state() == EpState::DisconnectPending;
         let end = if pending { ep.receives.head } else { closing.receive_end };
-        let mut left = end.wrapping_sub(ep.receives.tail) as i32;
+        let mut left = end.wrapping_sub(ep.receives.tail()) as i32;
         if left <= 0 || ep.qp.is_none() {
             return true;
         }

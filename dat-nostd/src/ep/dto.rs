@@ -1,16 +1,16 @@
 //! Posts: send, receive, RDMA read and write. DAT 1.2, data transfer operations. The hot path.
 
-use crate::base::states::EpCall;
-use driver_mlx::{LKey, Pd, Platform, PostError, RKey, SendFlags, SendOp, Sge};
+use crate::base::states::{EP_CALLS, Effect, EpCall};
+use driver_mlx::{LKey, Pd, Platform, RKey, SendFlags, SendOp, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
 use crate::base::handle::{EpHandle, LmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
-use crate::base::types::{CompletionFlags, EpState, LmrTriplet, RmrTriplet};
+use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv, RmrTriplet};
 use crate::ep::endpoint::MAX_IOV;
-use crate::ep::work::Note;
+use crate::ep::work::{How, Note};
 use crate::mem::lmr::{Lmr, lmr_of};
 
 const NO_SGE: Sge = Sge { address: 0, length: 0, lkey: LKey::new(0) };
@@ -22,7 +22,19 @@ const SEND_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS
     .union(CompletionFlags::BARRIER_FENCE);
 pub(crate) const RDMA_FLAGS: CompletionFlags = SEND_FLAGS.difference(CompletionFlags::SOLICITED_WAIT);
 
-/// A request as the hot path takes it.
+/// Flags that most requests have none but.
+const ORDINARY_FLAGS: CompletionFlags = CompletionFlags::SUPPRESS.union(CompletionFlags::SOLICITED_WAIT);
+
+/// Receives are posted in every state, so that nobody asks for it.
+const _: () = {
+    let mut state = 0;
+    while state < EP_CALLS[EpCall::PostRecv as usize].len() {
+        assert!(!matches!(EP_CALLS[EpCall::PostRecv as usize][state], Effect::Refuse));
+        state += 1;
+    }
+};
+
+/// A request as it is examined.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) op: SendOp,
@@ -42,23 +54,8 @@ pub(crate) struct Gather<const N: usize> {
     pub(crate) total: u64,
 }
 
-/// Whether requests may be posted. The state that they are made for is asked first.
-#[inline(always)]
-fn may_request(state: EpState) -> Result<(), DatReturn> {
-    if state == EpState::Connected { Ok(()) } else { EpCall::PostRequest.in_state(state).map(|_| ()) }
-}
-
 fn flags_error(argument: Subtype) -> DatReturn {
     DatReturn::error(ReturnType::InvalidParameter, argument)
-}
-
-pub(crate) fn post_error(error: PostError) -> DatReturn {
-    match error {
-        PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
-        PostError::TooManySges => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2),
-        PostError::TooLong => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3),
-        PostError::WrongService => DatReturn::new(ReturnType::InternalError),
-    }
 }
 
 /// The segments of a post, at most `max_iov`, checked: each lies inside its region, in the zone `pd`, and may be written if it is to be.
@@ -119,6 +116,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
+        match self.post_ordinary(ep, iov, user_cookie, flags, SendOp::Send, None) {
+            Some(()) => Ok(()),
+            None => self.post_send_examined(ep, iov, user_cookie, flags),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_send_examined(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
         self.post_send_op(ep, iov, user_cookie, flags, SendOp::Send)
     }
 
@@ -152,7 +164,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.post_send_op(ep, iov, user_cookie, flags, SendOp::SendInval(RKey::new(rmr_context)))
     }
 
-    #[inline(always)]
     fn post_send_op(
         &mut self,
         ep: EpHandle,
@@ -186,6 +197,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
+        match self.post_ordinary(ep, iov, user_cookie, flags, op, Some(remote.segment_length)) {
+            Some(()) => Ok(()),
+            None => self.post_write_examined(ep, iov, user_cookie, remote, flags),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_write_examined(
+        &mut self,
+        ep: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
         self.post_write(ep, iov, user_cookie, remote, flags, op)
     }
 
@@ -207,7 +235,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.post_write(ep, iov, user_cookie, remote, flags, op)
     }
 
-    #[inline(always)]
     fn post_write(
         &mut self,
         ep: EpHandle,
@@ -251,7 +278,43 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.post_request(ep, iov, user_cookie, flags, request)
     }
 
+    /// The checks of an ordinary send or RDMA write: one segment, on a connection, with room. Each is a comparison with what the objects
+    /// hold ready. None if one of them says no, and nothing has happened: [`Adapter::post_request`] examines what is unusual, or wrong
+    /// with it.
     #[inline(always)]
+    fn post_ordinary(
+        &mut self,
+        handle: EpHandle,
+        iov: &[LmrTriplet],
+        user_cookie: u64,
+        flags: CompletionFlags,
+        op: SendOp,
+        remote_length: Option<u64>,
+    ) -> Option<()> {
+        let [segment] = iov else { return None };
+        let ep = self.objects.eps.get_mut(handle).ok()?;
+        if ep.state() != EpState::Connected || ep.requests.is_full() || !ORDINARY_FLAGS.contains(flags) {
+            return None;
+        }
+        let (longest, operation) = match remote_length {
+            Some(_) => (ep.longest.write, DtoOperation::RdmaWrite),
+            None => (ep.longest.send, DtoOperation::Send),
+        };
+        let length = segment.segment_length;
+        // Segments of length 0 are out of the ordinary.
+        if length.wrapping_sub(1) >= longest
+            || remote_length
+                .is_some_and(|remote| length > remote || flags.contains(CompletionFlags::SOLICITED_WAIT))
+        {
+            return None;
+        }
+        let sge = self.objects.lmrs.at(segment.lmr_context as u16)?.sge_of(segment, ep.pd)?;
+        let how = How::new(flags, ep.suppressed + 1 < ep.reclaim_every, ep.suppressed);
+        let wr_id = Note::new(sge.length, operation, how.marks).with(user_cookie);
+        ep.post(op, &[sge], wr_id, how, true).ok()
+    }
+
+    /// Examines and posts any request: handle, state, room, flags, segments and lengths.
     pub(crate) fn post_request(
         &mut self,
         handle: EpHandle,
@@ -260,39 +323,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         request: Request,
     ) -> DatResult<()> {
-        // One segment is what most posts have: no array for the others is prepared.
-        if iov.len() == 1 {
-            self.post_gathered::<1>(handle, iov, user_cookie, flags, request)
-        } else {
-            self.post_several(handle, iov, user_cookie, flags, request)
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn post_several(
-        &mut self,
-        handle: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-        request: Request,
-    ) -> DatResult<()> {
-        self.post_gathered::<MAX_IOV>(handle, iov, user_cookie, flags, request)
-    }
-
-    /// Every request goes this way: handle, state, room, flags, segments and lengths are checked here, and nowhere else.
-    #[inline(always)]
-    fn post_gathered<const N: usize>(
-        &mut self,
-        handle: EpHandle,
-        iov: &[LmrTriplet],
-        user_cookie: u64,
-        flags: CompletionFlags,
-        request: Request,
-    ) -> DatResult<()> {
         let mut ep = self.objects.eps.get_mut(handle)?;
-        may_request(ep.state())?;
+        EpCall::PostRequest.in_state(ep.state())?;
         if ep.requests.is_full() {
             self.reclaim(handle)?;
             ep = self.objects.eps.get_mut(handle)?;
@@ -312,7 +344,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             DtoOperation::RdmaWrite => ep.attributes.max_rdma_write_iov,
             DtoOperation::Send | DtoOperation::Receive => ep.attributes.max_request_iov,
         };
-        let mut gather = gather::<N>(&self.objects.lmrs, iov, max_iov, ep.pd, read)?;
+        let mut gather = gather::<MAX_IOV>(&self.objects.lmrs, iov, max_iov, ep.pd, read)?;
         if let Some(remote_length) = request.remote_length {
             let fits = if read { gather.total >= remote_length } else { gather.total <= remote_length };
             if !fits || (if read { remote_length } else { gather.total }) > ep.max_rdma {
@@ -324,17 +356,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         } else if gather.total > ep.max_message {
             return Err(flags_error(Subtype::InvalidArg3));
         }
-        let connected = ep.state() == EpState::Connected;
-        let Some(qp) = &mut ep.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
         let wr_id = Note::new(gather.total as u32, request.operation, how.marks).with(user_cookie);
-        qp.post_send(request.op, gather.slice(), wr_id, how.send_flags).map_err(post_error)?;
         // A device that is gone flushes nothing: we do, what is in the queue. Nothing is connected then any more.
-        if connected || !self.device.dead {
-            qp.ring();
-        }
-        ep.requests.posted();
-        ep.suppressed = how.suppressed;
-        Ok(())
+        let rings = ep.state() == EpState::Connected || !self.device.dead;
+        ep.post(request.op, gather.slice(), wr_id, how, rings)
     }
 
     /// `dat_ep_post_recv`. Legal in every state; on a disconnected EP the receive is flushed at once.
@@ -350,27 +375,43 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        if iov.len() == 1 {
-            self.post_recv_gathered::<1>(handle, iov, user_cookie, flags)
-        } else {
-            self.post_recv_several(handle, iov, user_cookie, flags)
+        match self.post_recv_ordinary(handle, iov, user_cookie, flags) {
+            Some(()) => Ok(()),
+            None => self.post_recv_examined(handle, iov, user_cookie, flags),
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn post_recv_several(
+    /// The checks of an ordinary receive, as [`Adapter::post_ordinary`] has those of a request.
+    #[inline(always)]
+    fn post_recv_ordinary(
         &mut self,
         handle: EpHandle,
         iov: &[LmrTriplet],
         user_cookie: u64,
         flags: CompletionFlags,
-    ) -> DatResult<()> {
-        self.post_recv_gathered::<MAX_IOV>(handle, iov, user_cookie, flags)
+    ) -> Option<()> {
+        let [segment] = iov else { return None };
+        let ep = self.objects.eps.get_mut(handle).ok()?;
+        // Segments of length 0 are out of the ordinary.
+        if !flags.is_empty()
+            || ep.receives.is_full()
+            || segment.segment_length.wrapping_sub(1) >= ep.longest.receive
+        {
+            return None;
+        }
+        let lmr = self.objects.lmrs.at(segment.lmr_context as u16)?;
+        if !lmr.privileges.contains(MemPriv::LOCAL_WRITE) {
+            return None;
+        }
+        let sge = lmr.sge_of(segment, ep.pd)?;
+        let wr_id = Note::new(sge.length, DtoOperation::Receive, 0).with(user_cookie);
+        ep.post_recv(&[sge], wr_id).ok()
     }
 
-    #[inline(always)]
-    fn post_recv_gathered<const N: usize>(
+    /// Examines and posts any receive.
+    #[cold]
+    #[inline(never)]
+    fn post_recv_examined(
         &mut self,
         handle: EpHandle,
         iov: &[LmrTriplet],
@@ -383,7 +424,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let attribute = ep.attributes.recv_completion_flags;
             check_flags(flags, CompletionFlags::UNSIGNALLED, attribute, Subtype::InvalidArg5)?;
         }
-        let gather = gather::<N>(&self.objects.lmrs, iov, ep.attributes.max_recv_iov, ep.pd, true)?;
+        let gather = gather::<MAX_IOV>(&self.objects.lmrs, iov, ep.attributes.max_recv_iov, ep.pd, true)?;
         if ep.receives.is_full() {
             // Receives of an EP on an SRQ are posted there.
             return Err(match ep.srq {
@@ -391,15 +432,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 None => DatReturn::new(ReturnType::InsufficientResources),
             });
         }
-        let Some(qp) = &mut ep.qp else {
-            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
-        };
         let marks = if flags.contains(CompletionFlags::UNSIGNALLED) { Note::UNSIGNALLED } else { 0 };
         let length = gather.total.min(u64::from(u32::MAX)) as u32;
         let wr_id = Note::new(length, DtoOperation::Receive, marks).with(user_cookie);
-        qp.post_recv(gather.slice(), wr_id).map_err(post_error)?;
-        ep.receives.posted();
-        Ok(())
+        ep.post_recv(gather.slice(), wr_id)
     }
 
     /// Makes sure that one more request may be outstanding, or INSUFFICIENT_RESOURCES.
@@ -418,36 +454,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.drop_silent(evd);
         let ep = self.objects.eps.get(handle)?;
         if ep.requests.is_full() { Err(FULL) } else { Ok(()) }
-    }
-}
-
-/// How the flags of a request have it carried out.
-#[derive(Clone, Copy)]
-struct How {
-    send_flags: SendFlags,
-    marks: u64,
-    /// Requests without a completion in a row, this one included.
-    suppressed: u32,
-}
-
-impl How {
-    /// `may_suppress`: every so often one completes visibly to us, so that the slots of those before it come back.
-    #[inline]
-    fn new(flags: CompletionFlags, may_suppress: bool, suppressed: u32) -> Self {
-        let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
-        how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
-        how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
-        if flags.contains(CompletionFlags::UNSIGNALLED) {
-            how.marks |= Note::UNSIGNALLED;
-        }
-        if flags.contains(CompletionFlags::SUPPRESS) {
-            how.marks |= Note::SUPPRESS;
-            if may_suppress {
-                how.send_flags.remove(SendFlags::SIGNALED);
-                how.suppressed = suppressed + 1;
-            }
-        }
-        how
     }
 }
 

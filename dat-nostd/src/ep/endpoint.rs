@@ -1,11 +1,14 @@
 //! An endpoint: its attributes, its queue pair, what is outstanding.
 
-use driver_mlx::{Bar, CompletionKind, Cqe, Pd, Psn, Qp, QpNumber, WorkQueue};
+use driver_mlx::{
+    Bar, Completion, CompletionKind, Cqe, Pd, PostError, Psn, Qp, QpNumber, SendOp, Sge, WorkQueue, WrId,
+};
 
 use crate::base::attr::{EpAttributes, MAX_PRIVATE_DATA_ANY};
 use crate::base::event::ConnectionEvent;
 use crate::base::handle::{EpHandle, EvdHandle, IaHandle, PzHandle, SrqHandle};
 use crate::base::list::{Link, Linked};
+use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::{EpEvent, Transition};
 use crate::base::types::{EpState, IaAddress};
 use crate::conn::attempt::Attempt;
@@ -13,7 +16,7 @@ use crate::conn::closing::Closing;
 use crate::ep::plan::Plan;
 use crate::ep::streams::Streams;
 use crate::ep::watermark::Watermarks;
-use crate::ep::work::{Note, Work};
+use crate::ep::work::{How, Note, Work};
 use crate::evd::reaction::{Meaning, Reaction};
 
 /// Segments that any post may have.
@@ -95,6 +98,8 @@ pub struct Ep<B: Bar> {
     /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
     pub(crate) max_rdma: u64,
+    /// Bytes of the longest send, RDMA write and receive of one segment; 0 if there may be none.
+    pub(crate) longest: LongestSegments,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
@@ -116,6 +121,26 @@ pub struct Ep<B: Bar> {
 pub(crate) struct Longest {
     pub(crate) message: u64,
     pub(crate) rdma: u64,
+}
+
+/// The longest transfers of one segment, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LongestSegments {
+    pub(crate) send: u64,
+    pub(crate) write: u64,
+    pub(crate) receive: u64,
+}
+
+/// Bytes of the longest segment of a receive.
+const MAX_SEGMENT: u64 = (1 << 31) - 1;
+
+pub(crate) fn post_error(error: PostError) -> DatReturn {
+    match error {
+        PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
+        PostError::TooManySges => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2),
+        PostError::TooLong => DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg3),
+        PostError::WrongService => DatReturn::new(ReturnType::InternalError),
+    }
 }
 
 impl<B: Bar> Ep<B> {
@@ -149,6 +174,7 @@ impl<B: Bar> Ep<B> {
             reclaim_every: 0,
             max_message: 0,
             max_rdma: 0,
+            longest: LongestSegments::default(),
             psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
@@ -172,6 +198,12 @@ impl<B: Bar> Ep<B> {
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
         (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
+        let if_any = |iov: u32, length: u64| if iov > 0 { length } else { 0 };
+        self.longest = LongestSegments {
+            send: if_any(attributes.max_request_iov, longest.message),
+            write: if_any(attributes.max_rdma_write_iov, longest.rdma),
+            receive: if_any(attributes.max_recv_iov, MAX_SEGMENT),
+        };
         self.reclaim_every = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
         self.attributes = attributes;
     }
@@ -249,6 +281,46 @@ impl<B: Bar> Ep<B> {
     #[inline(always)]
     pub(crate) fn owns(&self, completion: &Cqe) -> bool {
         self.qpn == completion.qpn()
+    }
+
+    /// Posts a request that has been checked; `rings` unless the device is gone.
+    #[inline(always)]
+    pub(crate) fn post(
+        &mut self,
+        op: SendOp,
+        sges: &[Sge],
+        wr_id: WrId,
+        how: How,
+        rings: bool,
+    ) -> Result<(), DatReturn> {
+        let Some(qp) = &mut self.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
+        qp.post_send(op, sges, wr_id, how.send_flags).map_err(post_error)?;
+        if rings {
+            qp.ring();
+        }
+        self.requests.posted();
+        self.suppressed = how.suppressed;
+        Ok(())
+    }
+
+    /// Posts a receive that has been checked.
+    #[inline(always)]
+    pub(crate) fn post_recv(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), DatReturn> {
+        let Some(qp) = &mut self.qp else {
+            return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
+        };
+        qp.post_recv(sges, wr_id).map_err(post_error)?;
+        self.receives.posted();
+        Ok(())
+    }
+
+    /// Retires what a completion of its QP reports done, unless that is a receive of its SRQ.
+    #[inline(always)]
+    pub(crate) fn retire(&mut self, completion: &Cqe) -> Option<Completion> {
+        if self.srq.is_some() && !completion.is_send() {
+            return None;
+        }
+        self.qp.as_mut()?.retire(completion)
     }
 
     /// What a completion means to the connection.

@@ -1,8 +1,9 @@
 //! What an endpoint knows of its outstanding operations: counters, and what the driver keeps of each beside the consumer's cookie.
 
-use driver_mlx::WrId;
+use driver_mlx::{SendFlags, WrId};
 
 use crate::base::event::DtoOperation;
+use crate::base::types::CompletionFlags;
 
 /// What the driver keeps for us with a work request, beside the consumer's cookie.
 ///
@@ -96,30 +97,36 @@ impl Note {
 pub(crate) struct Work {
     /// Operations posted, circular.
     pub(crate) head: u32,
-    /// Operations retired.
-    pub(crate) tail: u32,
+    /// Where `head` may go before more are retired: the operations retired, and the limit.
+    end: u32,
     pub(crate) limit: u32,
 }
 
 impl Work {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { head: 0, tail: 0, limit }
+        Self { head: 0, end: limit, limit }
     }
 
     /// Forgets everything outstanding, as a fresh QP has.
     pub(crate) fn clear(&mut self) {
-        (self.head, self.tail) = (0, 0);
+        (self.head, self.end) = (0, self.limit);
+    }
+
+    /// Operations retired, circular.
+    #[inline(always)]
+    pub(crate) fn tail(&self) -> u32 {
+        self.end.wrapping_sub(self.limit)
     }
 
     #[inline(always)]
     pub(crate) fn outstanding(&self) -> u32 {
-        self.head.wrapping_sub(self.tail)
+        self.head.wrapping_sub(self.tail())
     }
 
     /// Whether no more may be outstanding.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.outstanding() >= self.limit
+        self.end.wrapping_sub(self.head) as i32 <= 0
     }
 
     /// One more has been posted.
@@ -131,7 +138,37 @@ impl Work {
     /// So many more are done.
     #[inline(always)]
     pub(crate) fn retired(&mut self, count: u16) {
-        self.tail = self.tail.wrapping_add(u32::from(count));
+        self.end = self.end.wrapping_add(u32::from(count));
+    }
+}
+
+/// How the flags of a request have it carried out.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) send_flags: SendFlags,
+    pub(crate) marks: u64,
+    /// Requests without a completion in a row, this one included.
+    pub(crate) suppressed: u32,
+}
+
+impl How {
+    /// `may_suppress`: every so often one completes visibly to us, so that the slots of those before it come back.
+    #[inline(always)]
+    pub(crate) fn new(flags: CompletionFlags, may_suppress: bool, suppressed: u32) -> Self {
+        let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
+        how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
+        how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
+        if flags.contains(CompletionFlags::UNSIGNALLED) {
+            how.marks |= Note::UNSIGNALLED;
+        }
+        if flags.contains(CompletionFlags::SUPPRESS) {
+            how.marks |= Note::SUPPRESS;
+            if may_suppress {
+                how.send_flags.remove(SendFlags::SIGNALED);
+                how.suppressed = suppressed + 1;
+            }
+        }
+        how
     }
 }
 
@@ -167,7 +204,7 @@ mod tests {
     fn work_counts() {
         let mut work = Work::new(2);
         assert!(!work.is_full());
-        (work.head, work.tail) = (u32::MAX, u32::MAX);
+        (work.head, work.end) = (u32::MAX, 1);
         work.posted();
         work.posted();
         assert_eq!((work.outstanding(), work.is_full()), (2, true));

@@ -9,29 +9,49 @@ use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 
-/// Retires the work request of a completion. None if there is no event: suppressed, or our own.
+/// The event of a transfer that ended well and brought nothing beside its data, if that is all there is to a completion.
 #[inline(always)]
-pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe) -> Option<EventData> {
+pub(crate) fn ordinary<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<DtoCompletion> {
+    let (wr_id, length, operation) = match completion {
+        Completion::Sent(sent) if !Note(sent.wr_id.tag).is_special() => {
+            ep.requests.retired(sent.count);
+            let note = Note(sent.wr_id.tag);
+            (sent.wr_id, note.length(), note.operation())
+        }
+        Completion::Received(Message { wr_id, opcode: ReceiveOpcode::Send, length }) => {
+            ep.receives.retired(1);
+            // The device's claim is bounded by what was posted.
+            (*wr_id, (*length).min(Note(wr_id.tag).length()), DtoOperation::Receive)
+        }
+        _ => return None,
+    };
+    Some(DtoCompletion {
+        ep: ep.handle,
+        user_cookie: wr_id.id,
+        transferred_length: u64::from(length),
+        operation,
+        status: DtoStatus::Success,
+        received: Received::Plain,
+        vendor_syndrome: 0,
+    })
+}
+
+/// The event of a completion and what it retired. None if there is no event: suppressed, or our own.
+pub(crate) fn deliver<B: Bar>(
+    ep: &mut Ep<B>,
+    shared: &mut Shared<'_>,
+    cqe: &Cqe,
+    retired: Option<Completion>,
+) -> Option<EventData> {
     if ep.srq.is_some() && !cqe.is_send() {
         return deliver_shared(ep, shared, cqe);
     }
-    match ep.qp.as_mut()?.retire(cqe)? {
-        Completion::Sent(sent) => {
-            let note = Note(sent.wr_id.tag);
-            if note.is_special() {
-                return deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success);
-            }
-            ep.requests.retired(sent.count);
-            Some(EventData::Dto(DtoCompletion {
-                ep: ep.handle,
-                user_cookie: sent.wr_id.id,
-                transferred_length: u64::from(note.length()),
-                operation: note.operation(),
-                status: DtoStatus::Success,
-                received: Received::Plain,
-                vendor_syndrome: 0,
-            }))
-        }
+    let retired = retired?;
+    if let Some(dto) = ordinary(ep, &retired) {
+        return Some(EventData::Dto(dto));
+    }
+    match retired {
+        Completion::Sent(sent) => deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success),
         Completion::Received(message) => {
             ep.receives.retired(1);
             // The device's claim is bounded by what was posted, except for a write with immediate, which is not stored there.
@@ -45,7 +65,6 @@ pub(crate) fn deliver<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, cqe: &Cqe
     }
 }
 
-#[cold]
 fn deliver_error<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, failed: &Failed) -> Option<EventData> {
     let Failed { wr_id, queue, error, count } = *failed;
     let note = Note(wr_id.tag);
@@ -76,7 +95,6 @@ fn deliver_error<B: Bar>(ep: &mut Ep<B>, shared: &mut Shared<'_>, failed: &Faile
 }
 
 /// The event of a message that has arrived, and what came with it.
-#[inline(always)]
 fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u32) -> EventData {
     let received = match message.opcode {
         ReceiveOpcode::Send => Received::Plain,
@@ -100,7 +118,6 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
 }
 
 /// A request that is suppressed, our own, or a bind.
-#[cold]
 fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,

@@ -1,15 +1,15 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Cqe, Platform};
+use driver_mlx::{Completion, Cqe, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
-use crate::base::types::DtoStatus;
+use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
-use crate::evd::completion::deliver;
+use crate::evd::completion::{deliver, ordinary};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
 
@@ -21,33 +21,57 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        // The usual event: a completion. Everything else goes elsewhere.
-        if let Ok(state) = self.objects.evds.get_mut(evd)
-            && (state.is_plain() || state.find_plain())
-            && let Some(cq) = &mut state.cq
+        // Most events are ordinary completions: straight from the CQ's entry. Everything else goes elsewhere.
+        let Ok(state) = self.objects.evds.get_mut(evd) else { return self.evd_dequeue_slow(evd) };
+        if !state.is_plain() {
+            return self.evd_dequeue_slow(evd);
+        }
+        let Some(cq) = &mut state.cq else { return self.evd_dequeue_slow(evd) };
+        let cqe = match cq.poll() {
+            Ok(Some(cqe)) => cqe,
+            Ok(None) => return self.evd_dequeue_slow(evd),
+            Err(_) => return self.dequeue_nonsense(evd),
+        };
+        let mut retired = None;
+        if let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
+            && ep.owns(&cqe)
         {
-            let slot = evd.handle().slot();
-            match cq.poll() {
-                Ok(Some(cqe)) => {
-                    if let Some(data) = self.dequeued(slot, &cqe) {
-                        return Ok(Event { evd, data });
-                    }
-                }
-                Ok(None) => {}
-                Err(_) => self.dequeued_nonsense(slot),
+            retired = ep.retire(&cqe);
+            if ep.state() == EpState::Connected
+                && let Some(completion) = &retired
+                && let Some(dto) = ordinary(ep, completion)
+            {
+                state.count_consumed(true);
+                return Ok(Event { evd, data: EventData::Dto(dto) });
             }
         }
+        self.dequeue_unusual(evd, cqe, retired)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn dequeue_nonsense(&mut self, evd: EvdHandle) -> DatResult<Event> {
+        self.dequeued_nonsense(evd.handle().slot());
         self.evd_dequeue_slow(evd)
     }
 
-    /// The event of a completion taken from the CQ of an EVD, if it is one.
-    #[inline(always)]
-    fn dequeued(&mut self, slot: u16, cqe: &Cqe) -> Option<EventData> {
+    /// A completion was taken from the CQ that is more than the end of an ordinary transfer.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_unusual(&mut self, evd: EvdHandle, cqe: Cqe, retired: Option<Completion>) -> DatResult<Event> {
+        match self.dequeued(evd.handle().slot(), &cqe, retired) {
+            Some(data) => Ok(Event { evd, data }),
+            None => self.evd_dequeue_slow(evd),
+        }
+    }
+
+    /// The event of a completion taken from the CQ of an EVD, if it is one, and of what it retired.
+    fn dequeued(&mut self, slot: u16, cqe: &Cqe, retired: Option<Completion>) -> Option<EventData> {
         let index = cqe.user_index() as u16;
         let (delivered, reaction) = match self.objects.eps.at_mut(index) {
             Some(ep) if ep.owns(cqe) => {
                 let reaction = ep.reaction(cqe);
-                (deliver(ep, &mut self.objects.shared, cqe), reaction)
+                (deliver(ep, &mut self.objects.shared, cqe, retired), reaction)
             }
             _ => {
                 self.progress.counters.stale_completions += 1;
@@ -58,7 +82,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(evd) = self.objects.evds.at_mut(slot) {
             evd.count_consumed(delivered.is_some());
         }
-        // Success on a connected EP: nothing but the event.
         if reaction != Reaction::None {
             self.react(index, reaction);
         }
@@ -66,7 +89,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// An entry that the device cannot have meant was taken from the CQ of an EVD.
-    #[cold]
     fn dequeued_nonsense(&mut self, slot: u16) {
         if let Some(evd) = self.objects.evds.at_mut(slot) {
             evd.count_consumed(false);
@@ -74,11 +96,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.bad_completion();
     }
 
+    #[cold]
     #[inline(never)]
     fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
         let slot = self.objects.evds.check(evd)?;
         self.delivery().settle_wait(slot);
-        EvdCall::Dequeue.in_condition(self.objects.evds.get(evd)?.condition())?;
+        let state = self.objects.evds.get_mut(evd)?;
+        EvdCall::Dequeue.in_condition(state.condition())?;
+        state.find_plain();
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }
@@ -102,7 +127,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let evd = self.objects.evds.at_mut(slot)?;
             let Some(cq) = &mut evd.cq else { return None };
             let delivered = match cq.poll() {
-                Ok(Some(cqe)) => self.dequeued(slot, &cqe),
+                Ok(Some(cqe)) => {
+                    let ep = self.objects.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(&cqe));
+                    let retired = ep.and_then(|ep| ep.retire(&cqe));
+                    self.dequeued(slot, &cqe, retired)
+                }
                 Ok(None) => return self.take_without_cq(slot),
                 Err(_) => {
                     self.dequeued_nonsense(slot);
@@ -122,7 +151,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Ok(Some(completion)) = cq.poll()
             && let Some(ep) = self.objects.eps.at_mut(completion.user_index() as u16)
         {
-            deliver(ep, &mut self.objects.shared, &completion);
+            let retired = ep.retire(&completion);
+            deliver(ep, &mut self.objects.shared, &completion, retired);
         }
         evd.count_consumed(false);
     }
@@ -192,10 +222,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(evd) = self.objects.evds.handle_at(slot) else { return 0 };
         let of = |ep: &Ep<P::Bar>| {
             let receives = if ep.recv_evd == Some(evd) { ep.receives.outstanding() } else { 0 };
-            let marker = u32::from(
-                ep.marker
-                    .is_some_and(|marker| marker.wrapping_sub(ep.requests.tail) < ep.requests.outstanding()),
-            );
+            let marker =
+                u32::from(ep.marker.is_some_and(|marker| {
+                    marker.wrapping_sub(ep.requests.tail()) < ep.requests.outstanding()
+                }));
             let requests = ep.requests.outstanding().saturating_sub(marker);
             receives + if ep.request_evd == Some(evd) { requests } else { 0 }
         };

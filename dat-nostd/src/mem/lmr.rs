@@ -15,7 +15,7 @@ pub struct Lmr {
     pub(crate) handle: LmrHandle,
     pub(crate) ia: IaHandle,
     pub(crate) pz: PzHandle,
-    /// Slot (bits 31–16) and generation (15–0) as handed out.
+    /// Generation (bits 31–16) and slot (15–0) as handed out.
     pub(crate) context: u32,
     pub(crate) pd: Pd,
     pub(crate) start: u64,
@@ -75,7 +75,7 @@ impl From<LmrHandle> for Region<'_> {
 /// `lmr_context`: slot and a 16-bit generation that is never 0, so no context is ever 0.
 pub(crate) fn context_of(handle: LmrHandle) -> u32 {
     let generation = (handle.any().generation().wrapping_sub(1) % 0xffff) + 1;
-    u32::from(handle.any().slot()) << 16 | generation
+    generation << 16 | u32::from(handle.any().slot())
 }
 
 /// DAT's rights as the device's. Local read is always there.
@@ -188,6 +188,21 @@ impl Lmr {
         triplet.segment_length <= self.length && offset <= self.length - triplet.segment_length
     }
 
+    /// A segment as the device wants it, if nothing is wrong with it: [`Lmr::sge`] says what is. The caller bounds the length by less
+    /// than 2^32, and knows that the segment is not empty.
+    #[inline(always)]
+    pub(crate) fn sge_of(&self, triplet: &LmrTriplet, pd: Pd) -> Option<Sge> {
+        // From the segment's first byte to the region's end: more than the region before its start and behind its end.
+        let rest = self.start.wrapping_add(self.length).wrapping_sub(triplet.virtual_address);
+        let inside = rest >= triplet.segment_length && rest <= self.length;
+        let length = triplet.segment_length as u32;
+        (self.context == triplet.lmr_context && self.pd == pd && inside).then_some(Sge {
+            address: triplet.virtual_address,
+            length,
+            lkey: self.lkey,
+        })
+    }
+
     /// A segment as the device wants it, if it lies inside, the zone is right and the rights suffice. Local read is not checked:
     /// InfiniBand has no region without it (IBTA 1.3, Register Memory Region), and the pages of the post calls promise
     /// PRIVILEGES_VIOLATION only for rights that the region lacks.
@@ -214,7 +229,7 @@ impl Lmr {
 /// The region that a context names.
 #[inline]
 pub(crate) fn lmr_of<'t>(lmrs: &'t Table<'_, LmrHandle, Lmr>, context: u32) -> Result<&'t Lmr, DatReturn> {
-    match lmrs.at((context >> 16) as u16) {
+    match lmrs.at(context as u16) {
         Some(lmr) if lmr.context == context => Ok(lmr),
         _ => Err(DatReturn::new(ReturnType::PrivilegesViolation)),
     }
@@ -226,9 +241,9 @@ mod tests {
 
     #[test]
     fn contexts_are_never_zero_and_carry_the_slot() {
-        assert_eq!(context_of(LmrHandle::make(0, 0, 1)), 1);
-        assert_eq!(context_of(LmrHandle::make(0, 7, 0xffff)), 0x0007_ffff);
-        assert_eq!(context_of(LmrHandle::make(0, 7, 0x1_0000)), 0x0007_0001);
+        assert_eq!(context_of(LmrHandle::make(0, 0, 1)), 0x0001_0000);
+        assert_eq!(context_of(LmrHandle::make(0, 7, 0xffff)), 0xffff_0007);
+        assert_eq!(context_of(LmrHandle::make(0, 7, 0x1_0000)), 0x0001_0007);
         assert_eq!(context_of(LmrHandle::make(3, 0xffff, u32::MAX)), 0xffff_ffff);
         assert_eq!(crate::base::handle::HandleType::Lmr.invalid().subtype(), Some(Subtype::InvalidHandleLmr));
     }
