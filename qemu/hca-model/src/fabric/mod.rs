@@ -6,7 +6,6 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`shape`] | where things are in a packet, ICRC |
 //! | [`faults`], [`cuts`], [`random`] | what is injected, from which seed |
 //! | [`capture`] | pcapng |
 //! | [`losses`] | what was lost, by flow |
