@@ -177,6 +177,7 @@ impl<'s> Buddy<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::rounds;
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
@@ -257,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_list_of_owners(blocks in 1usize..=64, ops in prop::collection::vec(op(), 0..200)) {
+        fn agrees_with_a_list_of_owners(blocks in 1usize..=64, ops in prop::collection::vec(op(), 0..rounds(200))) {
             check(blocks, ops);
         }
     }

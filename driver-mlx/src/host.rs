@@ -110,11 +110,11 @@ impl HostMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::boxed::Box;
+    use crate::testing::keep;
     use std::vec;
 
     fn region(bytes: usize) -> Option<HostRegion> {
-        HostRegion::from_static(Box::leak(vec![0xaaaa_aaaa_aaaa_aaaa; bytes / 8].into_boxed_slice()))
+        HostRegion::from_static(keep(vec![0xaaaa_aaaa_aaaa_aaaa; bytes / 8].into_boxed_slice()))
     }
 
     #[test]

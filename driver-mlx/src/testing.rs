@@ -1,24 +1,47 @@
-//! What the unit tests of the data path share: leaked memory, and a BAR that remembers its writes.
+//! What the unit tests of the data path share: memory that stays, and a BAR that remembers its writes.
 
 use crate::dma::{DmaBuffer, DmaMemory};
 use crate::platform::Bar;
 use core::cell::RefCell;
 use std::boxed::Box;
+use std::sync::Mutex;
 use std::vec;
 use std::vec::Vec;
 
 /// Where the device would see [`memory`].
 pub(crate) const DEVICE: u64 = 0x4000_0000;
 
+/// The address of something that lives for the rest of the process.
+struct Kept(#[allow(dead_code)] *mut ());
+
+// SAFETY: nobody follows it.
+unsafe impl Send for Kept {}
+
+/// All of them: what a static leads to is no leak to an interpreter that looks for leaks.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+/// Keeps `value` for the rest of the process.
+pub(crate) fn keep<T: ?Sized>(value: Box<T>) -> &'static mut T {
+    let value = Box::into_raw(value);
+    KEPT.lock().expect("nobody panics with it").push(Kept(value.cast()));
+    // SAFETY: it was a box's until just now, and is never freed.
+    unsafe { &mut *value }
+}
+
+/// Rounds of a test that repeats itself: an interpreter, which is a thousand times slower, gets a tenth of them.
+pub(crate) const fn rounds(most: usize) -> usize {
+    if cfg!(miri) { most / 10 } else { most }
+}
+
 /// `len` zeroed bytes, page-aligned, that live for the rest of the process.
 pub(crate) fn memory(len: usize) -> DmaMemory {
     #[repr(align(4096))]
     #[derive(Clone)]
     struct Page([u8; 4096]);
-    let pages = Box::leak(vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice());
+    let pages = keep(vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice());
     let first = pages.first().map(|page| page.0[0]);
     assert_eq!(first, Some(0), "at least one page");
-    // SAFETY: leaked, and used through slices only from here on.
+    // SAFETY: kept, and used through slices only from here on.
     unsafe { DmaMemory::from_raw(pages.as_mut_ptr().cast(), DEVICE, len) }
 }
 
@@ -29,7 +52,7 @@ pub(crate) fn buffer(len: usize) -> DmaBuffer {
 
 /// As many slots, for the rest of the process.
 pub(crate) fn slots(count: usize) -> crate::ring::Slots {
-    let memory = Box::leak(vec![0u64; (count * 3).max(64)].into_boxed_slice());
+    let memory = keep(vec![0u64; (count * 3).max(64)].into_boxed_slice());
     let region = crate::host::HostRegion::from_static(memory).expect("large enough");
     crate::host::HostMemory::new(region).and_then(|mut host| host.alloc(count)).expect("large enough")
 }
@@ -47,7 +70,7 @@ pub(crate) struct Recorder(&'static RefCell<Vec<(usize, u64)>>);
 
 impl Recorder {
     pub(crate) fn new() -> Self {
-        Self(Box::leak(Box::new(RefCell::new(Vec::new()))))
+        Self(keep(Box::new(RefCell::new(Vec::new()))))
     }
 
     /// The writes since the last call.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cq::Cq;
-use crate::testing::{Recorder, bytes, memory, slots};
+use crate::testing::{Recorder, bytes, memory, rounds, slots};
 use crate::types::LKey;
 use proptest::prelude::*;
 use std::vec;
@@ -81,7 +81,7 @@ fn completions_that_cannot_be_free_nothing() {
 fn a_scribbled_ring_changes_no_account() {
     let (mut srq, geometry) = queue(7, 1);
     let mut posted = Vec::new();
-    for round in 0..200u64 {
+    for round in 0..rounds(200) as u64 {
         for at in (0..geometry.ring_bytes).step_by(8) {
             let value = round.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(at as u32);
             srq.memory[0].store_be64(at, value).expect("inside");
@@ -112,7 +112,7 @@ proptest! {
     /// A device that follows the ring's links takes the receives in the order in which they were posted, whatever the order in
     /// which they complete.
     #[test]
-    fn the_device_finds_every_receive_in_order(steps in prop::collection::vec((0u8..3, 0usize..16), 0..600)) {
+    fn the_device_finds_every_receive_in_order(steps in prop::collection::vec((0u8..3, 0usize..16), 0..rounds(600))) {
         let (mut srq, geometry) = queue(11, 1);
         let capacity = usize::from(srq.capacity());
         let mut posted: Vec<u64> = vec![];
