@@ -129,6 +129,13 @@ impl Work {
         self.end.wrapping_sub(self.head) as i32 <= 0
     }
 
+    /// Whether exactly as many are outstanding as may be: only an EP's own last request, after which nothing ordinary is posted, goes
+    /// beyond.
+    #[inline(always)]
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.head == self.end
+    }
+
     /// One more has been posted.
     #[inline(always)]
     pub(crate) fn posted(&mut self) {
@@ -152,9 +159,10 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// `may_suppress`: every so often one completes visibly to us, so that the slots of those before it come back.
+    /// `suppressed` requests before it have no completion. Every so often, before there are `reclaim_every`, one completes visibly to us, so
+    /// that the slots of those before it come back.
     #[inline(always)]
-    pub(crate) fn new(flags: CompletionFlags, may_suppress: bool, suppressed: u32) -> Self {
+    pub(crate) fn new(flags: CompletionFlags, suppressed: u32, reclaim_every: u32) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
         how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -163,7 +171,7 @@ impl How {
         }
         if flags.contains(CompletionFlags::SUPPRESS) {
             how.marks |= Note::SUPPRESS;
-            if may_suppress {
+            if suppressed + 1 < reclaim_every {
                 how.send_flags.remove(SendFlags::SIGNALED);
                 how.suppressed = suppressed + 1;
             }

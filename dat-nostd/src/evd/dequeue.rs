@@ -1,17 +1,27 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Completion, Cqe, Platform};
+use driver_mlx::{Bar, Completion, Cqe, Platform, ReceiveOpcode};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::base::handle::EvdHandle;
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
-use crate::evd::completion::{deliver, ordinary};
+use crate::ep::work::Note;
+use crate::evd::completion::{arrived, deliver, sent_well};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
+
+impl<B: Bar> Objects<'_, B> {
+    /// Retires what a completion reports done, unless that is a receive of an SRQ.
+    fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+        let ep = self.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(cqe))?;
+        ep.retire(cqe)
+    }
+}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
@@ -32,20 +42,34 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Ok(None) => return self.evd_dequeue_slow(evd),
             Err(_) => return self.dequeue_nonsense(evd),
         };
-        let mut retired = None;
-        if let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
-            && ep.owns(&cqe)
-        {
-            retired = ep.retire(&cqe);
-            if ep.state() == EpState::Connected
-                && let Some(completion) = &retired
-                && let Some(dto) = ordinary(ep, completion)
-            {
-                state.count_consumed(true);
-                return Ok(Event { evd, data: EventData::Dto(dto) });
-            }
+        let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16) else {
+            return self.dequeue_unusual(evd, cqe);
+        };
+        if ep.state() != EpState::Connected || !ep.owns(&cqe) || ep.srq.is_some() && !cqe.is_send() {
+            return self.dequeue_unusual(evd, cqe);
         }
-        self.dequeue_unusual(evd, cqe, retired)
+        let Some(qp) = &mut ep.qp else { return self.dequeue_unusual(evd, cqe) };
+        match qp.retire(&cqe) {
+            Some(Completion::Sent(sent)) if !Note(sent.wr_id.tag).is_special() => {
+                let data = EventData::Dto(sent_well(ep, &sent));
+                state.count_consumed(true);
+                Ok(Event { evd, data })
+            }
+            Some(Completion::Received(message)) if message.opcode == ReceiveOpcode::Send => {
+                let data = EventData::Dto(arrived(ep, &message));
+                state.count_consumed(true);
+                Ok(Event { evd, data })
+            }
+            retired => self.dequeue_retired(evd, cqe, retired),
+        }
+    }
+
+    /// A completion was taken from the CQ that may be more than the end of an ordinary transfer.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_unusual(&mut self, evd: EvdHandle, cqe: Cqe) -> DatResult<Event> {
+        let retired = self.objects.retire(&cqe);
+        self.dequeue_retired(evd, cqe, retired)
     }
 
     #[cold]
@@ -55,10 +79,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.evd_dequeue_slow(evd)
     }
 
-    /// A completion was taken from the CQ that is more than the end of an ordinary transfer.
+    /// A completion was taken from the CQ, and what it reports is retired.
     #[cold]
     #[inline(never)]
-    fn dequeue_unusual(&mut self, evd: EvdHandle, cqe: Cqe, retired: Option<Completion>) -> DatResult<Event> {
+    fn dequeue_retired(&mut self, evd: EvdHandle, cqe: Cqe, retired: Option<Completion>) -> DatResult<Event> {
         match self.dequeued(evd.handle().slot(), &cqe, retired) {
             Some(data) => Ok(Event { evd, data }),
             None => self.evd_dequeue_slow(evd),
@@ -128,8 +152,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let Some(cq) = &mut evd.cq else { return None };
             let delivered = match cq.poll() {
                 Ok(Some(cqe)) => {
-                    let ep = self.objects.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(&cqe));
-                    let retired = ep.and_then(|ep| ep.retire(&cqe));
+                    let retired = self.objects.retire(&cqe);
                     self.dequeued(slot, &cqe, retired)
                 }
                 Ok(None) => return self.take_without_cq(slot),
