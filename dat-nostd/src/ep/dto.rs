@@ -9,7 +9,7 @@ use crate::base::handle::{EpHandle, LmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv, RmrTriplet};
-use crate::ep::endpoint::MAX_IOV;
+use crate::ep::endpoint::{MAX_IOV, MAX_SEGMENT};
 use crate::ep::work::{How, Note};
 use crate::mem::lmr::{Lmr, lmr_of};
 
@@ -293,7 +293,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Option<DatResult<()>> {
         let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        if ep.state() != EpState::Connected || ep.requests.is_at_limit() || !ORDINARY_FLAGS.contains(flags) {
+        if ep.state() != EpState::Connected
+            || ep.qp.is_none()
+            || ep.requests.is_at_limit()
+            || !ORDINARY_FLAGS.contains(flags)
+        {
             return None;
         }
         let (longest, operation) = match remote_length {
@@ -302,7 +306,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let length = segment.segment_length;
         // Segments of length 0 are out of the ordinary.
-        if length.wrapping_sub(1) >= longest
+        if length.wrapping_sub(1) >= MAX_SEGMENT
+            || length > longest
             || remote_length
                 .is_some_and(|remote| length > remote || flags.contains(CompletionFlags::SOLICITED_WAIT))
         {
@@ -394,8 +399,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let ep = self.objects.eps.get_mut(handle).ok()?;
         // Segments of length 0 are out of the ordinary.
         if !flags.is_empty()
+            || ep.qp.is_none()
             || ep.receives.is_at_limit()
-            || segment.segment_length.wrapping_sub(1) >= ep.longest.receive
+            || segment.segment_length.wrapping_sub(1) >= MAX_SEGMENT
+            || segment.segment_length > ep.longest.receive
         {
             return None;
         }

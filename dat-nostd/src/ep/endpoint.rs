@@ -131,9 +131,11 @@ pub(crate) struct LongestSegments {
     pub(crate) receive: u64,
 }
 
-/// Bytes of the longest segment of a receive.
-const MAX_SEGMENT: u64 = (1 << 31) - 1;
+/// Bytes of the longest segment that the device takes.
+pub(crate) const MAX_SEGMENT: u64 = (1 << 31) - 1;
 
+#[cold]
+#[inline(never)]
 pub(crate) fn post_error(error: PostError) -> DatReturn {
     match error {
         PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
@@ -294,7 +296,9 @@ impl<B: Bar> Ep<B> {
         rings: bool,
     ) -> Result<(), DatReturn> {
         let Some(qp) = &mut self.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
-        qp.post_send(op, sges, wr_id, how.send_flags).map_err(post_error)?;
+        if let Err(error) = qp.post_send(op, sges, wr_id, how.send_flags) {
+            return Err(post_error(error));
+        }
         if rings {
             qp.ring();
         }
@@ -309,7 +313,9 @@ impl<B: Bar> Ep<B> {
         let Some(qp) = &mut self.qp else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         };
-        qp.post_recv(sges, wr_id).map_err(post_error)?;
+        if let Err(error) = qp.post_recv(sges, wr_id) {
+            return Err(post_error(error));
+        }
         self.receives.posted();
         Ok(())
     }

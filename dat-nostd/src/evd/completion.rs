@@ -124,7 +124,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
 }
 
 /// A request that is suppressed, our own, or a bind.
-fn deliver_special<B: Bar>(
+pub(crate) fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     wr_id: WrId,

@@ -1,19 +1,25 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Bar, Completion, Cqe, Platform, ReceiveOpcode};
+use driver_mlx::{Bar, Completion, Cqe, Platform, WrId};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
-use crate::base::handle::EvdHandle;
+use crate::base::handle::{EpHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
-use crate::evd::completion::{arrived, deliver, sent_well};
+use crate::evd::completion::{arrived, deliver, deliver_special, sent_well};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
+
+/// A completion taken from the CQ of an EVD.
+struct Taken {
+    cqe: Cqe,
+    evd: EvdHandle,
+}
 
 impl<B: Bar> Objects<'_, B> {
     /// Retires what a completion reports done, unless that is a receive of an SRQ.
@@ -42,36 +48,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Ok(None) => return self.evd_dequeue_slow(evd),
             Err(_) => return self.dequeue_nonsense(evd),
         };
-        let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16) else {
-            return self.dequeue_unusual(evd, cqe);
-        };
-        if ep.state() != EpState::Connected || !ep.owns(&cqe) || ep.srq.is_some() && !cqe.is_send() {
-            return self.dequeue_unusual(evd, cqe);
-        }
-        let Some(qp) = &mut ep.qp else { return self.dequeue_unusual(evd, cqe) };
-        match qp.retire(&cqe) {
-            Some(Completion::Sent(sent)) if !Note(sent.wr_id.tag).is_special() => {
-                let data = EventData::Dto(sent_well(ep, &sent));
+        if let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
+            && ep.state() == EpState::Connected
+            && let Some(qp) = &mut ep.qp
+        {
+            if let Some(sent) = qp.retire_oldest(&cqe) {
+                if Note(sent.wr_id.tag).is_special() {
+                    let ep = ep.handle;
+                    return self.dequeue_special(evd, ep, sent.wr_id);
+                }
+                let event = Ok(Event { evd, data: EventData::Dto(sent_well(ep, &sent)) });
                 state.count_consumed(true);
-                Ok(Event { evd, data })
+                return event;
             }
-            Some(Completion::Received(message)) if message.opcode == ReceiveOpcode::Send => {
-                let data = EventData::Dto(arrived(ep, &message));
+            if let Some(message) = qp.retire_arrival(&cqe) {
+                let event = Ok(Event { evd, data: EventData::Dto(arrived(ep, &message)) });
                 state.count_consumed(true);
-                Ok(Event { evd, data })
+                return event;
             }
-            retired => self.dequeue_retired(evd, cqe, retired),
         }
+        self.dequeue_unusual(Taken { cqe, evd })
     }
 
-    /// A completion was taken from the CQ that may be more than the end of an ordinary transfer.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_unusual(&mut self, evd: EvdHandle, cqe: Cqe) -> DatResult<Event> {
-        let retired = self.objects.retire(&cqe);
-        self.dequeue_retired(evd, cqe, retired)
-    }
-
+    /// The entry that was to be taken from the CQ is one that the device cannot have meant.
     #[cold]
     #[inline(never)]
     fn dequeue_nonsense(&mut self, evd: EvdHandle) -> DatResult<Event> {
@@ -79,10 +78,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.evd_dequeue_slow(evd)
     }
 
-    /// A completion was taken from the CQ, and what it reports is retired.
+    /// A suppressed request, a bind, or our own has ended well on a connected EP.
     #[cold]
     #[inline(never)]
-    fn dequeue_retired(&mut self, evd: EvdHandle, cqe: Cqe, retired: Option<Completion>) -> DatResult<Event> {
+    fn dequeue_special(&mut self, evd: EvdHandle, ep: EpHandle, wr_id: WrId) -> DatResult<Event> {
+        let Objects { eps, shared, evds, .. } = &mut self.objects;
+        let delivered =
+            eps.get_mut(ep).ok().and_then(|ep| deliver_special(ep, shared, wr_id, 1, DtoStatus::Success));
+        if let Ok(evd) = evds.get_mut(evd) {
+            evd.count_consumed(delivered.is_some());
+        }
+        match delivered {
+            Some(data) => Ok(Event { evd, data }),
+            None => self.evd_dequeue_slow(evd),
+        }
+    }
+
+    /// A completion was taken from the CQ that may be more than the end of an ordinary transfer.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_unusual(&mut self, Taken { cqe, evd }: Taken) -> DatResult<Event> {
+        let retired = self.objects.retire(&cqe);
         match self.dequeued(evd.handle().slot(), &cqe, retired) {
             Some(data) => Ok(Event { evd, data }),
             None => self.evd_dequeue_slow(evd),
