@@ -307,7 +307,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let length = segment.segment_length;
         // Segments of length 0 are out of the ordinary.
         if length.wrapping_sub(1) >= MAX_SEGMENT
-            || length > longest
+            || length as u32 > longest
             || remote_length
                 .is_some_and(|remote| length > remote || flags.contains(CompletionFlags::SOLICITED_WAIT))
         {
@@ -402,7 +402,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             || ep.qp.is_none()
             || ep.receives.is_at_limit()
             || segment.segment_length.wrapping_sub(1) >= MAX_SEGMENT
-            || segment.segment_length > ep.longest.receive
+            || segment.segment_length as u32 > ep.longest.receive
         {
             return None;
         }

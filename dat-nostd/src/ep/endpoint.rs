@@ -126,9 +126,9 @@ pub(crate) struct Longest {
 /// The longest transfers of one segment, bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LongestSegments {
-    pub(crate) send: u64,
-    pub(crate) write: u64,
-    pub(crate) receive: u64,
+    pub(crate) send: u32,
+    pub(crate) write: u32,
+    pub(crate) receive: u32,
 }
 
 /// Bytes of the longest segment that the device takes.
@@ -200,7 +200,7 @@ impl<B: Bar> Ep<B> {
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
         (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
-        let if_any = |iov: u32, length: u64| if iov > 0 { length } else { 0 };
+        let if_any = |iov: u32, length: u64| if iov > 0 { length.min(MAX_SEGMENT) as u32 } else { 0 };
         self.longest = LongestSegments {
             send: if_any(attributes.max_request_iov, longest.message),
             write: if_any(attributes.max_rdma_write_iov, longest.rdma),

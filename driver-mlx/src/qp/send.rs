@@ -172,13 +172,13 @@ impl SendQueue {
         match (op, sges) {
             (SendOp::Write { raddr, rkey }, [sge]) => {
                 if !self.is_ordinary(sge) {
-                    return self.post_rare_write(raddr, rkey, *sge, wr_id.id, tag);
+                    return self.post_rare_write(raddr, rkey, sge, wr_id.id, tag);
                 }
                 self.put(Some((raddr, rkey)), sge, wr_id, control);
             }
             (SendOp::Send, [sge]) => {
                 if !self.is_ordinary(sge) {
-                    return self.post_rare_send(*sge, wr_id.id, tag);
+                    return self.post_rare_send(sge, wr_id.id, tag);
                 }
                 self.put(None, sge, wr_id, control);
             }
@@ -200,17 +200,17 @@ impl SendQueue {
         &mut self,
         raddr: u64,
         rkey: RKey,
-        sge: Sge,
+        sge: &Sge,
         id: u64,
         tag: u64,
     ) -> Result<(), PostError> {
-        self.post_rare(SendOp::Write { raddr, rkey }, slice::from_ref(&sge), id, tag)
+        self.post_rare(SendOp::Write { raddr, rkey }, slice::from_ref(sge), id, tag)
     }
 
     #[cold]
     #[inline(never)]
-    fn post_rare_send(&mut self, sge: Sge, id: u64, tag: u64) -> Result<(), PostError> {
-        self.post_rare(SendOp::Send, slice::from_ref(&sge), id, tag)
+    fn post_rare_send(&mut self, sge: &Sge, id: u64, tag: u64) -> Result<(), PostError> {
+        self.post_rare(SendOp::Send, slice::from_ref(sge), id, tag)
     }
 
     /// Writes an RDMA write (to `remote`) or a send of one SGE.
