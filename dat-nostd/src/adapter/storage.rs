@@ -37,9 +37,9 @@ pub struct Capacities {
     pub dma_bytes: usize,
     /// Endpoints; 1024 bytes each at most.
     pub eps: usize,
-    /// Event dispatchers; 344 bytes each at most.
+    /// Event dispatchers; 360 bytes each at most.
     pub evds: usize,
-    /// Memory regions, at most 65,536; 224 bytes each at most.
+    /// Memory regions, at most 65,536; 232 bytes each at most.
     pub lmrs: usize,
     /// Events queued in software, over all EVDs; 80 bytes each at most.
     pub events: usize,
@@ -402,8 +402,8 @@ mod tests {
     fn the_documented_costs_hold() {
         let costs = [
             cost!(eps, 1024),
-            cost!(evds, 344),
-            cost!(lmrs, 224),
+            cost!(evds, 360),
+            cost!(lmrs, 232),
             cost!(events, 80),
             cost!(connections, 1024),
             cost!(ias, 56),

@@ -9,7 +9,7 @@ use crate::base::handle::{EpHandle, LmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv, RmrTriplet};
-use crate::ep::endpoint::MAX_IOV;
+use crate::ep::endpoint::{MAX_IOV, MAX_SEGMENT};
 use crate::ep::work::{How, Note};
 use crate::mem::lmr::{Lmr, lmr_of};
 
@@ -117,7 +117,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         match self.post_ordinary(ep, iov, user_cookie, flags, SendOp::Send, None) {
-            Some(()) => Ok(()),
+            Some(posted) => posted,
             None => self.post_send_examined(ep, iov, user_cookie, flags),
         }
     }
@@ -198,7 +198,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<()> {
         let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
         match self.post_ordinary(ep, iov, user_cookie, flags, op, Some(remote.segment_length)) {
-            Some(()) => Ok(()),
+            Some(posted) => posted,
             None => self.post_write_examined(ep, iov, user_cookie, remote, flags),
         }
     }
@@ -290,10 +290,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
         op: SendOp,
         remote_length: Option<u64>,
-    ) -> Option<()> {
+    ) -> Option<DatResult<()>> {
         let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        if ep.state() != EpState::Connected || ep.requests.is_full() || !ORDINARY_FLAGS.contains(flags) {
+        if ep.state() != EpState::Connected
+            || ep.qp.is_none()
+            || ep.requests.is_at_limit()
+            || !ORDINARY_FLAGS.contains(flags)
+        {
             return None;
         }
         let (longest, operation) = match remote_length {
@@ -302,16 +306,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         let length = segment.segment_length;
         // Segments of length 0 are out of the ordinary.
-        if length.wrapping_sub(1) >= longest
+        if length.wrapping_sub(1) >= MAX_SEGMENT
+            || length as u32 > longest
             || remote_length
                 .is_some_and(|remote| length > remote || flags.contains(CompletionFlags::SOLICITED_WAIT))
         {
             return None;
         }
         let sge = self.objects.lmrs.at(segment.lmr_context as u16)?.sge_of(segment, ep.pd)?;
-        let how = How::new(flags, ep.suppressed + 1 < ep.reclaim_every, ep.suppressed);
+        let how = How::new(flags, ep.suppressed, ep.reclaim_every);
         let wr_id = Note::new(sge.length, operation, how.marks).with(user_cookie);
-        ep.post(op, &[sge], wr_id, how, true).ok()
+        Some(ep.post(op, &[sge], wr_id, how, true))
     }
 
     /// Examines and posts any request: handle, state, room, flags, segments and lengths.
@@ -333,7 +338,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if !flags.is_empty() {
             let attribute = ep.attributes.request_completion_flags;
             check_flags(flags, request.allowed, attribute, request.flags_argument)?;
-            how = How::new(flags, ep.suppressed + 1 < ep.reclaim_every, ep.suppressed);
+            how = How::new(flags, ep.suppressed, ep.reclaim_every);
         }
         // The data comes here: reads, and atomics, which bring what was there.
         let read = request.operation as u8 >= DtoOperation::RdmaRead as u8;
@@ -376,7 +381,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         match self.post_recv_ordinary(handle, iov, user_cookie, flags) {
-            Some(()) => Ok(()),
+            Some(posted) => posted,
             None => self.post_recv_examined(handle, iov, user_cookie, flags),
         }
     }
@@ -389,13 +394,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
         iov: &[LmrTriplet],
         user_cookie: u64,
         flags: CompletionFlags,
-    ) -> Option<()> {
+    ) -> Option<DatResult<()>> {
         let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
         // Segments of length 0 are out of the ordinary.
         if !flags.is_empty()
-            || ep.receives.is_full()
-            || segment.segment_length.wrapping_sub(1) >= ep.longest.receive
+            || ep.qp.is_none()
+            || ep.receives.is_at_limit()
+            || segment.segment_length.wrapping_sub(1) >= MAX_SEGMENT
+            || segment.segment_length as u32 > ep.longest.receive
         {
             return None;
         }
@@ -405,7 +412,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let sge = lmr.sge_of(segment, ep.pd)?;
         let wr_id = Note::new(sge.length, DtoOperation::Receive, 0).with(user_cookie);
-        ep.post_recv(&[sge], wr_id).ok()
+        Some(ep.post_recv(&[sge], wr_id))
     }
 
     /// Examines and posts any receive.

@@ -126,14 +126,16 @@ pub(crate) struct Longest {
 /// The longest transfers of one segment, bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LongestSegments {
-    pub(crate) send: u64,
-    pub(crate) write: u64,
-    pub(crate) receive: u64,
+    pub(crate) send: u32,
+    pub(crate) write: u32,
+    pub(crate) receive: u32,
 }
 
-/// Bytes of the longest segment of a receive.
-const MAX_SEGMENT: u64 = (1 << 31) - 1;
+/// Bytes of the longest segment that the device takes.
+pub(crate) const MAX_SEGMENT: u64 = (1 << 31) - 1;
 
+#[cold]
+#[inline(never)]
 pub(crate) fn post_error(error: PostError) -> DatReturn {
     match error {
         PostError::Full => DatReturn::new(ReturnType::InsufficientResources),
@@ -198,7 +200,7 @@ impl<B: Bar> Ep<B> {
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
         (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
-        let if_any = |iov: u32, length: u64| if iov > 0 { length } else { 0 };
+        let if_any = |iov: u32, length: u64| if iov > 0 { length.min(MAX_SEGMENT) as u32 } else { 0 };
         self.longest = LongestSegments {
             send: if_any(attributes.max_request_iov, longest.message),
             write: if_any(attributes.max_rdma_write_iov, longest.rdma),
@@ -294,7 +296,9 @@ impl<B: Bar> Ep<B> {
         rings: bool,
     ) -> Result<(), DatReturn> {
         let Some(qp) = &mut self.qp else { return Err(DatReturn::new(ReturnType::InternalError)) };
-        qp.post_send(op, sges, wr_id, how.send_flags).map_err(post_error)?;
+        if let Err(error) = qp.post_send(op, sges, wr_id, how.send_flags) {
+            return Err(post_error(error));
+        }
         if rings {
             qp.ring();
         }
@@ -309,7 +313,9 @@ impl<B: Bar> Ep<B> {
         let Some(qp) = &mut self.qp else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));
         };
-        qp.post_recv(sges, wr_id).map_err(post_error)?;
+        if let Err(error) = qp.post_recv(sges, wr_id) {
+            return Err(post_error(error));
+        }
         self.receives.posted();
         Ok(())
     }

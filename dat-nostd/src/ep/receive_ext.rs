@@ -1,7 +1,7 @@
 //! Extensions: receives posted and taken several at a time, for consumers that exchange many short messages.
 
 use crate::base::states::EpCall;
-use driver_mlx::{Completion, CompletionKind, Platform, Sge};
+use driver_mlx::{Platform, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
@@ -79,33 +79,23 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Ok(state) = self.objects.evds.get_mut(evd) else { return 0 };
         let plain = state.is_plain() || state.find_plain();
         let Some(cq) = state.cq.as_mut().filter(|_| plain) else { return 0 };
-        let (mut count, mut nothing) = (0, 0);
+        let mut count = 0;
         while let Some(place) = out.get_mut(count)
             && let Ok(Some(cqe)) = cq.peek(0)
-            && cqe.kind() == CompletionKind::Receive
             && let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
             // Only then the completion is nothing but a completion.
             && ep.state() == EpState::Connected
-            && ep.owns(&cqe)
-            && ep.srq.is_none()
+            && let Some(qp) = &mut ep.qp
+            && let Some(received) = qp.retire_arrival(&cqe)
         {
             let _ = cq.poll();
-            match ep.retire(&cqe) {
-                Some(Completion::Received(received)) => {
-                    ep.receives.retired(1);
-                    // The device's claim is bounded by what was posted.
-                    let length = received.length.min(Note(received.wr_id.tag).length());
-                    *place = ReceivedDto { user_cookie: received.wr_id.id, length };
-                    count += 1;
-                }
-                // Of no receive that is outstanding.
-                _ => nothing += 1,
-            }
+            ep.receives.retired(1);
+            // The device's claim is bounded by what was posted.
+            let length = received.length.min(Note(received.wr_id.tag).length());
+            *place = ReceivedDto { user_cookie: received.wr_id.id, length };
+            count += 1;
         }
         state.count_taken(count);
-        for _ in 0..nothing {
-            state.count_consumed(false);
-        }
         count
     }
 }

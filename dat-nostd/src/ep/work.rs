@@ -10,8 +10,8 @@ use crate::base::types::CompletionFlags;
 /// | bits | content |
 /// |---|---|
 /// | 63–32 | bytes |
-/// | 31–16 | of a bind its place among those on their way |
-/// | 15–13 | operation |
+/// | 47–32 | instead, of a bind its place among those on their way |
+/// | 31–29 | operation |
 /// | 11 | a bind |
 /// | 10 | our own marker |
 /// | 9 | posted UNSIGNALLED |
@@ -28,12 +28,12 @@ impl Note {
 
     #[inline(always)]
     pub(crate) fn new(length: u32, operation: DtoOperation, marks: u64) -> Self {
-        Self(u64::from(length) << 32 | (operation as u64) << 13 | marks)
+        Self(u64::from(length) << 32 | (operation as u64) << 29 | marks)
     }
 
     /// Of the bind at this place of those on their way.
     pub(crate) fn bind(place: u16, marks: u64) -> Self {
-        Self(u64::from(place) << 16 | marks | Self::BIND)
+        Self(u64::from(place) << 32 | marks | Self::BIND)
     }
 
     /// With the consumer's cookie, as the driver takes it.
@@ -49,7 +49,7 @@ impl Note {
 
     /// The place of a bind among those on their way.
     pub(crate) fn place(self) -> u16 {
-        (self.0 >> 16) as u16
+        (self.0 >> 32) as u16
     }
 
     #[inline(always)]
@@ -64,7 +64,7 @@ impl Note {
             DtoOperation::FetchAdd,
             DtoOperation::FetchAdd,
         ];
-        OPERATIONS[(self.0 >> 13 & 7) as usize]
+        OPERATIONS[(self.0 as u32 >> 29) as usize]
     }
 
     /// Whether success is not told.
@@ -129,6 +129,13 @@ impl Work {
         self.end.wrapping_sub(self.head) as i32 <= 0
     }
 
+    /// Whether exactly as many are outstanding as may be: only an EP's own last request, after which nothing ordinary is posted, goes
+    /// beyond.
+    #[inline(always)]
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.head == self.end
+    }
+
     /// One more has been posted.
     #[inline(always)]
     pub(crate) fn posted(&mut self) {
@@ -152,9 +159,10 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// `may_suppress`: every so often one completes visibly to us, so that the slots of those before it come back.
+    /// `suppressed` requests before it have no completion. Every so often, before there are `reclaim_every`, one completes visibly to us, so
+    /// that the slots of those before it come back.
     #[inline(always)]
-    pub(crate) fn new(flags: CompletionFlags, may_suppress: bool, suppressed: u32) -> Self {
+    pub(crate) fn new(flags: CompletionFlags, suppressed: u32, reclaim_every: u32) -> Self {
         let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
         how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
@@ -163,7 +171,7 @@ impl How {
         }
         if flags.contains(CompletionFlags::SUPPRESS) {
             how.marks |= Note::SUPPRESS;
-            if may_suppress {
+            if suppressed + 1 < reclaim_every {
                 how.send_flags.remove(SendFlags::SIGNALED);
                 how.suppressed = suppressed + 1;
             }

@@ -1,6 +1,6 @@
 //! What a completion means to its endpoint, and the event that it becomes.
 
-use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
+use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, Sent, WorkQueue, WrId};
 
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
@@ -9,31 +9,35 @@ use crate::base::types::DtoStatus;
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
 
-/// The event of a transfer that ended well and brought nothing beside its data, if that is all there is to a completion.
+/// The event of a transfer that ended well.
 #[inline(always)]
-pub(crate) fn ordinary<B: Bar>(ep: &mut Ep<B>, completion: &Completion) -> Option<DtoCompletion> {
-    let (wr_id, length, operation) = match completion {
-        Completion::Sent(sent) if !Note(sent.wr_id.tag).is_special() => {
-            ep.requests.retired(sent.count);
-            let note = Note(sent.wr_id.tag);
-            (sent.wr_id, note.length(), note.operation())
-        }
-        Completion::Received(Message { wr_id, opcode: ReceiveOpcode::Send, length }) => {
-            ep.receives.retired(1);
-            // The device's claim is bounded by what was posted.
-            (*wr_id, (*length).min(Note(wr_id.tag).length()), DtoOperation::Receive)
-        }
-        _ => return None,
-    };
-    Some(DtoCompletion {
-        ep: ep.handle,
-        user_cookie: wr_id.id,
+fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation) -> DtoCompletion {
+    DtoCompletion {
+        ep,
+        user_cookie,
         transferred_length: u64::from(length),
         operation,
         status: DtoStatus::Success,
         received: Received::Plain,
         vendor_syndrome: 0,
-    })
+    }
+}
+
+/// A request that is no bind and not suppressed has ended well.
+#[inline(always)]
+pub(crate) fn sent_well<B: Bar>(ep: &mut Ep<B>, sent: &Sent) -> DtoCompletion {
+    ep.requests.retired(sent.count);
+    let note = Note(sent.wr_id.tag);
+    success(ep.handle, sent.wr_id.id, note.length(), note.operation())
+}
+
+/// A message has arrived by an ordinary send.
+#[inline(always)]
+pub(crate) fn arrived<B: Bar>(ep: &mut Ep<B>, message: &Message) -> DtoCompletion {
+    ep.receives.retired(1);
+    // The device's claim is bounded by what was posted.
+    let length = message.length.min(Note(message.wr_id.tag).length());
+    success(ep.handle, message.wr_id.id, length, DtoOperation::Receive)
 }
 
 /// The event of a completion and what it retired. None if there is no event: suppressed, or our own.
@@ -46,11 +50,13 @@ pub(crate) fn deliver<B: Bar>(
     if ep.srq.is_some() && !cqe.is_send() {
         return deliver_shared(ep, shared, cqe);
     }
-    let retired = retired?;
-    if let Some(dto) = ordinary(ep, &retired) {
-        return Some(EventData::Dto(dto));
-    }
-    match retired {
+    match retired? {
+        Completion::Sent(sent) if !Note(sent.wr_id.tag).is_special() => {
+            Some(EventData::Dto(sent_well(ep, &sent)))
+        }
+        Completion::Received(message) if message.opcode == ReceiveOpcode::Send => {
+            Some(EventData::Dto(arrived(ep, &message)))
+        }
         Completion::Sent(sent) => deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success),
         Completion::Received(message) => {
             ep.receives.retired(1);
@@ -118,7 +124,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
 }
 
 /// A request that is suppressed, our own, or a bind.
-fn deliver_special<B: Bar>(
+pub(crate) fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
     wr_id: WrId,

@@ -1,17 +1,33 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Completion, Cqe, Platform};
+use driver_mlx::{Bar, Completion, Cqe, Platform, WrId};
 
 use crate::adapter::Adapter;
+use crate::adapter::objects::Objects;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
-use crate::base::handle::EvdHandle;
+use crate::base::handle::{EpHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn};
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
-use crate::evd::completion::{deliver, ordinary};
+use crate::ep::work::Note;
+use crate::evd::completion::{arrived, deliver, deliver_special, sent_well};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
+
+/// A completion taken from the CQ of an EVD.
+struct Taken {
+    cqe: Cqe,
+    evd: EvdHandle,
+}
+
+impl<B: Bar> Objects<'_, B> {
+    /// Retires what a completion reports done, unless that is a receive of an SRQ.
+    fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
+        let ep = self.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(cqe))?;
+        ep.retire(cqe)
+    }
+}
 
 impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_evd_dequeue`. If there is nothing, the adapter is polled once and the EVD looked at again.
@@ -32,22 +48,29 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Ok(None) => return self.evd_dequeue_slow(evd),
             Err(_) => return self.dequeue_nonsense(evd),
         };
-        let mut retired = None;
         if let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
-            && ep.owns(&cqe)
+            && ep.state() == EpState::Connected
+            && let Some(qp) = &mut ep.qp
         {
-            retired = ep.retire(&cqe);
-            if ep.state() == EpState::Connected
-                && let Some(completion) = &retired
-                && let Some(dto) = ordinary(ep, completion)
-            {
+            if let Some(sent) = qp.retire_oldest(&cqe) {
+                if Note(sent.wr_id.tag).is_special() {
+                    let ep = ep.handle;
+                    return self.dequeue_special(evd, ep, sent.wr_id);
+                }
+                let event = Ok(Event { evd, data: EventData::Dto(sent_well(ep, &sent)) });
                 state.count_consumed(true);
-                return Ok(Event { evd, data: EventData::Dto(dto) });
+                return event;
+            }
+            if let Some(message) = qp.retire_arrival(&cqe) {
+                let event = Ok(Event { evd, data: EventData::Dto(arrived(ep, &message)) });
+                state.count_consumed(true);
+                return event;
             }
         }
-        self.dequeue_unusual(evd, cqe, retired)
+        self.dequeue_unusual(Taken { cqe, evd })
     }
 
+    /// The entry that was to be taken from the CQ is one that the device cannot have meant.
     #[cold]
     #[inline(never)]
     fn dequeue_nonsense(&mut self, evd: EvdHandle) -> DatResult<Event> {
@@ -55,10 +78,27 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.evd_dequeue_slow(evd)
     }
 
-    /// A completion was taken from the CQ that is more than the end of an ordinary transfer.
+    /// A suppressed request, a bind, or our own has ended well on a connected EP.
     #[cold]
     #[inline(never)]
-    fn dequeue_unusual(&mut self, evd: EvdHandle, cqe: Cqe, retired: Option<Completion>) -> DatResult<Event> {
+    fn dequeue_special(&mut self, evd: EvdHandle, ep: EpHandle, wr_id: WrId) -> DatResult<Event> {
+        let Objects { eps, shared, evds, .. } = &mut self.objects;
+        let delivered =
+            eps.get_mut(ep).ok().and_then(|ep| deliver_special(ep, shared, wr_id, 1, DtoStatus::Success));
+        if let Ok(evd) = evds.get_mut(evd) {
+            evd.count_consumed(delivered.is_some());
+        }
+        match delivered {
+            Some(data) => Ok(Event { evd, data }),
+            None => self.evd_dequeue_slow(evd),
+        }
+    }
+
+    /// A completion was taken from the CQ that may be more than the end of an ordinary transfer.
+    #[cold]
+    #[inline(never)]
+    fn dequeue_unusual(&mut self, Taken { cqe, evd }: Taken) -> DatResult<Event> {
+        let retired = self.objects.retire(&cqe);
         match self.dequeued(evd.handle().slot(), &cqe, retired) {
             Some(data) => Ok(Event { evd, data }),
             None => self.evd_dequeue_slow(evd),
@@ -128,8 +168,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let Some(cq) = &mut evd.cq else { return None };
             let delivered = match cq.poll() {
                 Ok(Some(cqe)) => {
-                    let ep = self.objects.eps.at_mut(cqe.user_index() as u16).filter(|ep| ep.owns(&cqe));
-                    let retired = ep.and_then(|ep| ep.retire(&cqe));
+                    let retired = self.objects.retire(&cqe);
                     self.dequeued(slot, &cqe, retired)
                 }
                 Ok(None) => return self.take_without_cq(slot),

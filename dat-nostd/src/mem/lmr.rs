@@ -20,6 +20,8 @@ pub struct Lmr {
     pub(crate) pd: Pd,
     pub(crate) start: u64,
     pub(crate) length: u64,
+    /// Address of the first byte after it.
+    pub(crate) end: u64,
     pub(crate) privileges: MemPriv,
     pub(crate) lkey: LKey,
     /// The context for peers; 0 without remote rights.
@@ -193,7 +195,7 @@ impl Lmr {
     #[inline(always)]
     pub(crate) fn sge_of(&self, triplet: &LmrTriplet, pd: Pd) -> Option<Sge> {
         // From the segment's first byte to the region's end: more than the region before its start and behind its end.
-        let rest = self.start.wrapping_add(self.length).wrapping_sub(triplet.virtual_address);
+        let rest = self.end.wrapping_sub(triplet.virtual_address);
         let inside = rest >= triplet.segment_length && rest <= self.length;
         let length = triplet.segment_length as u32;
         (self.context == triplet.lmr_context && self.pd == pd && inside).then_some(Sge {

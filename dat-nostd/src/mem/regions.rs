@@ -83,6 +83,7 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
             pd,
             start: region.address,
             length: region.length,
+            end: region.address.wrapping_add(region.length),
             privileges: mem_priv,
             lkey: region.lkey,
             rmr_context: if mem_priv.intersects(REMOTE) { region.rkey.get() } else { 0 },

@@ -346,17 +346,11 @@ impl<B: Bar> Qp<B> {
     /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
     #[inline(always)]
     pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
-        if let Some(wr_id) = self.sq.retire_oldest(cqe.tail) {
-            let opcode = cqe.send_opcode();
-            return Some(Completion::Sent(Sent { wr_id, opcode, length: cqe.byte_len(), count: 1 }));
+        if let Some(sent) = self.retire_oldest(cqe) {
+            return Some(Completion::Sent(sent));
         }
-        if cqe.is_plain_receive()
-            && cqe.qpn() == self.number()
-            && let Some(rq) = &mut self.rq
-            && let Some(wr_id) = rq.retire(cqe)
-        {
-            let opcode = ReceiveOpcode::Send;
-            return Some(Completion::Received(Received { wr_id, opcode, length: cqe.byte_len() }));
+        if let Some(received) = self.retire_arrival(cqe) {
+            return Some(Completion::Received(received));
         }
         // Taken apart, so that only this rare case puts a completion into memory.
         match self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)? {
@@ -364,6 +358,24 @@ impl<B: Bar> Qp<B> {
             Completion::Received(received) => Some(Completion::Received(received)),
             Completion::Failed(failed) => Some(Completion::Failed(failed)),
         }
+    }
+
+    /// [`Qp::retire`] if `cqe` reports the success of the oldest request, which most do; else `None`, and nothing has changed.
+    #[inline(always)]
+    pub fn retire_oldest(&mut self, cqe: &Cqe) -> Option<Sent> {
+        let wr_id = self.sq.retire_oldest(cqe.tail)?;
+        Some(Sent { wr_id, opcode: cqe.send_opcode(), length: cqe.byte_len(), count: 1 })
+    }
+
+    /// [`Qp::retire`] if `cqe` reports the arrival of a message by a send without immediate data, as most receives do; else `None`, and
+    /// nothing has changed.
+    #[inline(always)]
+    pub fn retire_arrival(&mut self, cqe: &Cqe) -> Option<Received> {
+        if !cqe.is_plain_receive() || cqe.qpn() != self.number() {
+            return None;
+        }
+        let wr_id = self.rq.as_mut()?.retire(cqe)?;
+        Some(Received { wr_id, opcode: ReceiveOpcode::Send, length: cqe.byte_len() })
     }
 
     /// A completion that is not the success of the oldest work request.

@@ -115,6 +115,17 @@ pub(crate) fn put_receive(
     sges: &[Sge],
 ) -> Result<(), PostError> {
     let mut used = 0;
+    // Most receives are of one SGE.
+    if let [sge] = sges
+        && sge.length as i32 > 0
+    {
+        let (head, address) = data_segment(sge);
+        ring.put(first, head, address);
+        if room > 1 {
+            ring.put(first + 1, u64::from(DATA_LKEY_TERMINATOR), 0);
+        }
+        return Ok(());
+    }
     for sge in sges {
         if sge.length == 0 {
             continue;
