@@ -116,7 +116,7 @@ pub use host::HostRegion;
 pub use mmio::MmioBar;
 pub use mw::{MemoryWindow, MwBind, MwType};
 pub use platform::{Bar, MapError, Platform};
-pub use qp::{Qp, QpState};
+pub use qp::{Qp, QpState, ReceiveBatch};
 pub use srq::Srq;
 pub use storage::{HcaParts, HcaStorage};
 pub use trace::{Counters, Trace, TraceEntry, TraceKind};

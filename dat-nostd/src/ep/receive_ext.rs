@@ -48,17 +48,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let receives = receives.get(..room as usize).unwrap_or(receives);
         let (start, last) = (lmr.start, lmr.length - u64::from(length));
         let tag = Note::new(length, DtoOperation::Receive, 0);
-        let mut posted = 0;
+        let Some(mut batch) = qp.post_recvs() else { return Ok(0) };
         for &(address, cookie) in receives {
             let sge = Sge { address, length, lkey: lmr.lkey };
             let inside = length > 0 && address.wrapping_sub(start) <= last;
-            if !inside || qp.post_recv(&[sge], tag.with(cookie)).is_err() {
+            if !inside || batch.post(sge, tag.with(cookie)).is_err() {
                 break;
             }
-            ep.receives.posted();
-            posted += 1;
         }
-        Ok(posted)
+        let posted = batch.finish();
+        ep.receives.posted_many(posted);
+        Ok(usize::from(posted))
     }
 
     /// Extension: whether there is nothing in an EVD, as far as is known without polling the adapter, which
@@ -80,20 +80,26 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let plain = state.is_plain() || state.find_plain();
         let Some(cq) = state.cq.as_mut().filter(|_| plain) else { return 0 };
         let mut count = 0;
-        while let Some(place) = out.get_mut(count)
-            && let Ok(Some(cqe)) = cq.peek(0)
-            && let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
-            // Only then the completion is nothing but a completion.
+        // Messages come in runs, so the EP is looked up once for each run.
+        while let Ok(Some(next)) = cq.peek(0)
+            // Only of a connected EP a completion is nothing but a completion.
+            && let Some(ep) = self.objects.eps.at_mut(next.user_index() as u16)
             && ep.state() == EpState::Connected
             && let Some(qp) = &mut ep.qp
-            && let Some(received) = qp.retire_arrival(&cqe)
         {
-            let _ = cq.poll();
-            ep.receives.retired(1);
-            // The device's claim is bounded by what was posted.
-            let length = received.length.min(Note(received.wr_id.tag).length());
-            *place = ReceivedDto { user_cookie: received.wr_id.id, length };
-            count += 1;
+            let mut taken = 0;
+            while let Some(place) = out.get_mut(count)
+                && let Some(received) = cq.poll_arrival(|cqe| qp.retire_arrival(cqe))
+            {
+                // The device's claim is bounded by what was posted.
+                let length = received.length.min(Note(received.wr_id.tag).length());
+                *place = ReceivedDto { user_cookie: received.wr_id.id, length };
+                (count, taken) = (count + 1, taken + 1);
+            }
+            if taken == 0 {
+                break;
+            }
+            ep.receives.retired(taken);
         }
         state.count_taken(count);
         count

@@ -142,6 +142,12 @@ impl Work {
         self.head = self.head.wrapping_add(1);
     }
 
+    /// So many more have been posted.
+    #[inline(always)]
+    pub(crate) fn posted_many(&mut self, count: u16) {
+        self.head = self.head.wrapping_add(u32::from(count));
+    }
+
     /// So many more are done.
     #[inline(always)]
     pub(crate) fn retired(&mut self, count: u16) {

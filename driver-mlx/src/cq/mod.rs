@@ -23,6 +23,9 @@ pub(crate) fn log_size_for(entries: u32) -> Option<u32> {
     Some(ring.ilog2().max(6))
 }
 
+/// The bit of a CQE's last byte that says that its sender asked for an event.
+const SOLICITED: u8 = 1 << 1;
+
 /// Completions that fit a ring of `1 << log_size` entries: the device may be told of a batch too late.
 pub(crate) fn capacity(log_size: u32) -> u32 {
     (1 << log_size) - BATCH
@@ -179,6 +182,26 @@ impl<B: Bar> Cq<B> {
             self.turn(step);
         }
         Ok(Some(Cqe { at_20, at_28, tail }))
+    }
+
+    /// Takes the next completion if it reports the arrival of a message on a connected QP, by a send without immediate data, and `accept`
+    /// takes it; otherwise nothing has changed. For consumers that take many messages in a row.
+    #[inline(always)]
+    pub fn poll_arrival<T>(&mut self, accept: impl FnOnce(&Cqe) -> Option<T>) -> Option<T> {
+        let entry = self.ring.current();
+        let tail = u64::from_be(entry[7].load(Ordering::Relaxed));
+        // Whether its sender asked for an event does not matter.
+        if tail as u8 & !SOLICITED != CqeOpcode::RESP_SEND.0 << 4 | self.owner {
+            return None;
+        }
+        barrier::acquire();
+        let (at_20, at_28) = (entry[4].load(Ordering::Relaxed), entry[5].load(Ordering::Relaxed));
+        let taken = accept(&Cqe { at_20, at_28, tail })?;
+        let ((), step) = self.ring.step(|_| ());
+        if step != Step::Inside {
+            self.turn(step);
+        }
+        Some(taken)
     }
 
     #[cold]

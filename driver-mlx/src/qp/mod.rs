@@ -18,6 +18,7 @@ use crate::ring::{DoorbellRecord, SendRing, Slots, Units};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use mlx5_prm::datapath::INLINE_SEG;
+pub use receive::ReceiveBatch;
 use receive::ReceiveQueue;
 use send::{SendLimits, SendQueue};
 
@@ -337,6 +338,13 @@ impl<B: Bar> Qp<B> {
         barrier::publish();
         self.record.store_first(u32::from(rq.head));
         Ok(())
+    }
+
+    /// Begins to post several receives, of which the device learns all at once; `None` without a receive queue of its own.
+    #[inline(always)]
+    pub fn post_recvs(&mut self) -> Option<ReceiveBatch<'_>> {
+        let rq = self.rq.as_mut()?;
+        Some(ReceiveBatch::new(rq, &mut self.record))
     }
 
     /// Retires the work request that `cqe` reports done. In the send queue, earlier requests without a completion of their own are

@@ -1,8 +1,9 @@
 //! The receive queue: what is outstanding, and the bytes of receives.
 
+use crate::barrier;
 use crate::completion::WrId;
 use crate::cq::Cqe;
-use crate::ring::{Slot, Slots, Units, data_segment};
+use crate::ring::{DoorbellRecord, Slot, Slots, Units, data_segment};
 use crate::types::{LKey, Sge};
 use crate::wqe::PostError;
 use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG};
@@ -54,6 +55,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    #[inline(always)]
     fn wr_id(&self, index: u16) -> WrId {
         let Slot { id, tag } = self.slots.get(usize::from(index));
         WrId { id, tag }
@@ -70,9 +72,13 @@ impl ReceiveQueue {
     /// Retires the oldest receive, if `cqe` reports that one done: they complete in order.
     #[inline(always)]
     pub(super) fn retire(&mut self, cqe: &Cqe) -> Option<WrId> {
-        let (wr_id, 0) = self.find(cqe)? else { return None };
-        self.tail = self.tail.wrapping_add(1);
-        Some(wr_id)
+        let tail = self.tail;
+        let oldest = (cqe.wqe_counter() ^ tail) & self.mask == 0 && tail != self.head;
+        if !oldest || cqe.is_inline() && !self.inline_receive {
+            return None;
+        }
+        self.tail = tail.wrapping_add(1);
+        Some(self.wr_id(tail))
     }
 
     /// Retires the oldest receive.
@@ -103,6 +109,39 @@ impl ReceiveQueue {
             count += 1;
         }
         Some((count, self.wr_id(index)))
+    }
+}
+
+/// Receives that are posted together: see [`Qp::post_recvs`](crate::Qp::post_recvs).
+#[derive(Debug)]
+#[must_use = "the device learns of the receives when they are finished"]
+pub struct ReceiveBatch<'q> {
+    rq: &'q mut ReceiveQueue,
+    record: &'q mut DoorbellRecord,
+    first: u16,
+}
+
+impl<'q> ReceiveBatch<'q> {
+    #[inline(always)]
+    pub(super) fn new(rq: &'q mut ReceiveQueue, record: &'q mut DoorbellRecord) -> Self {
+        Self { first: rq.head, rq, record }
+    }
+
+    /// Posts a receive of one SGE, as [`Qp::post_recv`](crate::Qp::post_recv) does.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing was posted.
+    #[inline(always)]
+    pub fn post(&mut self, sge: Sge, wr_id: WrId) -> Result<(), PostError> {
+        self.rq.post(&[sge], wr_id)
+    }
+
+    /// Tells the device. Gives how many were posted.
+    #[inline(always)]
+    pub fn finish(self) -> u16 {
+        barrier::publish();
+        self.record.store_first(u32::from(self.rq.head));
+        self.rq.head.wrapping_sub(self.first)
     }
 }
 

@@ -69,9 +69,9 @@ const BARS: [(&str, Option<f64>); 14] = [
     ("dat.dequeue", Some(93.0)),
     ("dat.post_send", Some(95.0)),
     ("dat.post_recv", Some(90.0)),
-    ("dat.dequeue_recv", Some(146.0)),
-    ("rds.send64", Some(400.0)),
-    ("rds.recv64", Some(400.0)),
+    ("dat.dequeue_recv", Some(140.0)),
+    ("rds.send64", Some(405.0)),
+    ("rds.recv64", Some(430.0)),
     ("rds.acked64", None),
 ];
 /// How much more or less an operation may take over many handles.
