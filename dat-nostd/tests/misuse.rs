@@ -77,7 +77,7 @@ fn stale_foreign_and_wrong_handles() {
             .unwrap();
         ep
     };
-    let beyond = EpHandle::from_bits(here.ep.bits() | 0xffff << 32);
+    let beyond = EpHandle::from_bits(here.ep.bits() | 0xffff);
     let kind = EpHandle::from_bits(here.pz.bits());
     for ep in [dead, there.ep, beyond, kind, EpHandle::from_bits(0), EpHandle::from_bits(u64::MAX)] {
         let iov = [here.segment(0, 8)];
@@ -222,7 +222,7 @@ fn memory_regions() {
         (LmrTriplet::new(context, at + 4999, 2), ReturnType::InvalidParameter),
         (LmrTriplet::new(context, u64::MAX - 5, 10), ReturnType::InvalidParameter),
         (LmrTriplet::new(context, at, u64::MAX), ReturnType::InvalidParameter),
-        (LmrTriplet::new(context ^ 1, at, 10), ReturnType::PrivilegesViolation),
+        (LmrTriplet::new(context ^ 1 << 16, at, 10), ReturnType::PrivilegesViolation),
         (LmrTriplet::new(0, at, 10), ReturnType::PrivilegesViolation),
         (LmrTriplet::new(u32::MAX, at, 10), ReturnType::PrivilegesViolation),
         (LmrTriplet::new(foreign.lmr_context, at, 10), ReturnType::ProtectionViolation),

@@ -16,7 +16,7 @@ pub struct Snapshot(Vec<String>);
 /// All handles of a kind that node 0 could have given out. Their layout is documented with the handles.
 fn handles(kind: HandleType) -> impl Iterator<Item = u64> {
     let base = (kind as u64 + 1) << 56;
-    (0..SLOTS).flat_map(move |slot| (1..=GENERATIONS).map(move |generation| base | slot << 32 | generation))
+    (0..SLOTS).flat_map(move |slot| (1..=GENERATIONS).map(move |generation| base | generation << 16 | slot))
 }
 
 impl Snapshot {
