@@ -133,9 +133,9 @@ pub struct QpConfig {
     pub max_send_wr: u32,
     /// Receive work requests that must fit at once. 0 for none.
     pub max_recv_wr: u32,
-    /// Pieces of memory in a send work request.
+    /// SGEs of a send work request.
     pub max_send_sge: u32,
-    /// Pieces of memory in a receive work request.
+    /// SGEs of a receive work request.
     pub max_recv_sge: u32,
     /// Bytes of inline data in a send work request.
     pub max_inline: u32,
@@ -171,7 +171,7 @@ pub struct SrqConfig {
     pub pd: Pd,
     /// Receives that must fit at once, 1 or more.
     pub max_wr: u32,
-    /// Pieces of memory in a receive.
+    /// SGEs of a receive.
     pub max_sge: u32,
 }
 

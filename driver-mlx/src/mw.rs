@@ -52,7 +52,7 @@ const RIGHTS: [(Access, u32); 3] =
     [(Access::REMOTE_READ, 1 << 12), (Access::REMOTE_WRITE, 1 << 13), (Access::REMOTE_ATOMIC, 1 << 14)];
 /// `mkc.qpn` of a key that every QP of its protection domain may use.
 const ANY_QPN: u32 = 0xff_ffff;
-/// 16-byte units of the list, in whole 64 bytes.
+/// Octowords (16 bytes) of the list, in whole 64 bytes.
 const LIST_OCTOWORDS: u64 = 4;
 
 /// The units after the control segment of a work request that changes a memory key (UMR), and how many they are: UMR control segment,

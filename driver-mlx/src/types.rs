@@ -21,7 +21,7 @@ ib_types::number! {
     CounterSet(u8, 8);
 }
 
-/// One piece of a work request's local memory.
+/// A scatter/gather element (SGE): a range of local memory of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C)]

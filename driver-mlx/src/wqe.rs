@@ -33,14 +33,14 @@ pub enum SendOp {
         /// The number.
         imm: u32,
     },
-    /// Reads the peer's memory into the local pieces.
+    /// Reads the peer's memory into the local SGEs.
     Read {
         /// From where, as the peer's key counts.
         raddr: u64,
         /// The peer's key.
         rkey: RKey,
     },
-    /// Replaces 8 bytes of the peer's memory if they are as expected (RC). The bytes as they were arrive in the one local piece, of 8
+    /// Replaces 8 bytes of the peer's memory if they are as expected (RC). The bytes as they were arrive in the one local SGE, of 8
     /// bytes, as a number in the processor's byte order.
     CompareSwap {
         /// Where, as the peer's key counts: a multiple of 8.
@@ -52,7 +52,7 @@ pub enum SendOp {
         /// What takes its place.
         swap: u64,
     },
-    /// Adds to 8 bytes of the peer's memory (RC). The bytes as they were arrive in the one local piece, of 8 bytes, as a number in the
+    /// Adds to 8 bytes of the peer's memory (RC). The bytes as they were arrive in the one local SGE, of 8 bytes, as a number in the
     /// processor's byte order.
     FetchAdd {
         /// Where, as the peer's key counts: a multiple of 8.
@@ -116,9 +116,9 @@ impl defmt::Format for SendFlags {
 pub enum PostError {
     /// The queue is full until completions are retired.
     Full,
-    /// More pieces of memory than the queue was made for; an atomic operation without exactly one.
+    /// More SGEs than the queue was made for; an atomic operation without exactly one.
     TooManySges,
-    /// More inline bytes than the queue was made for, a piece of 2^31 bytes or more, or one of an atomic operation that is not
+    /// More inline bytes than the queue was made for, an SGE of 2^31 bytes or more, or one of an atomic operation that is not
     /// [`ATOMIC_BYTES`] long.
     TooLong,
     /// The queue pair has another service type, or was not made for it.

@@ -5,7 +5,7 @@ use crate::base::types::WATERMARK_INFINITE;
 /// An EP's high watermarks; [`WATERMARK_INFINITE`] is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watermarks {
-    /// Told once, then forgotten.
+    /// Reported once, then forgotten.
     pub(crate) soft: i32,
     pub(crate) hard: i32,
 }

@@ -67,13 +67,13 @@ impl Note {
         OPERATIONS[(self.0 as u32 >> 29) as usize]
     }
 
-    /// Whether success is not told.
+    /// Whether success is not reported.
     #[inline(always)]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & (Self::SUPPRESS | Self::MARKER) != 0
     }
 
-    /// Whether there is more to it than a transfer that is told.
+    /// Whether there is more to it than a transfer that is reported.
     #[inline(always)]
     pub(crate) fn is_special(self) -> bool {
         self.0 & (Self::SUPPRESS | Self::MARKER | Self::BIND) != 0

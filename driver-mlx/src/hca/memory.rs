@@ -17,7 +17,7 @@ use mlx5_prm::value::AccessMode;
 
 /// `mkc.qpn` of a key that every QP of its protection domain may use.
 const ANY_QPN: u32 = 0xff_ffff;
-/// 16-byte units of a window's list: one piece, in whole 64 bytes.
+/// Octowords (16 bytes) of a window's list: one piece, in whole 64 bytes.
 const WINDOW_OCTOWORDS: u32 = 4;
 /// log2 of the largest page of a memory key (5 bits of `mkc.log_page_size`).
 const LOG_LARGEST_PAGE: u32 = 31;

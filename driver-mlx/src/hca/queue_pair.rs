@@ -17,10 +17,10 @@ use mlx5_prm::init_seg::uar;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{self, OptParamMask, PmState, RqType, ServiceType};
 
-/// Units of 16 bytes that any work request may have (6 bits of `ds`), and an RDMA read (512 bytes).
+/// Octowords (16 bytes) that any work request may have (6 bits of `ds`), and an RDMA read (512 bytes).
 const MOST_UNITS: usize = 63;
 const MOST_READ_UNITS: usize = 32;
-/// Units that a receive work request may have: `log_rq_stride` has 3 bits.
+/// Octowords that a receive work request may have: `log_rq_stride` has 3 bits.
 const MOST_RECEIVE_UNITS: u64 = 1 << 7;
 /// Largest `log_sra_max` and `log_rra_max`: 3 bits.
 const MOST_LOG_READS: u64 = 7;
