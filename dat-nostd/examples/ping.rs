@@ -50,7 +50,7 @@ fn node_on(mut adapter: Adapter<'static, ModelPlatform>, line: &[u8]) -> DatResu
     let (ia, _) = adapter.ia_open("ib0", 8, None)?;
     let pz = adapter.pz_create(ia)?;
     let memory = adapter.dma_alloc(4096, 4096)?;
-    memory.write(0, line).expect("inside");
+    memory.write(0, line).expect("a line is shorter than the buffer");
     let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
     let evd = adapter.evd_create(ia, 16, None, EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO)?;
     let ep = adapter.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None)?;
@@ -84,7 +84,7 @@ fn hear(nodes: &mut [Node; 2], at: usize) -> DatResult<String> {
         let EventData::Dto(done) = event(nodes, at)? else { continue };
         let Node { adapter, ep, memory, receive, .. } = &mut nodes[at];
         let mut line = vec![0; done.transferred_length as usize];
-        memory.read(2048, &mut line).expect("inside");
+        memory.read(2048, &mut line).expect("no more than was posted arrives");
         adapter.ep_post_recv(*ep, &[*receive], 0, NONE)?;
         return Ok(String::from_utf8_lossy(&line).into_owned());
     }
