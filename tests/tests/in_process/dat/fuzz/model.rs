@@ -102,6 +102,12 @@ impl Model {
             || self.evds.values().any(|evd| evd.cno == Some(cno))
     }
 
+    /// EPs that a request came for.
+    pub fn waiting_for_answer(&self) -> impl Iterator<Item = EpHandle> {
+        let passive = |ep: &Ep| ep.state == EpState::PassiveConnectionPending;
+        self.eps.iter().filter(move |(_, ep)| passive(ep)).map(|(handle, _)| *handle)
+    }
+
     pub fn was_bound(&self, lmr: LmrHandle) -> bool {
         self.rmrs.values().any(|rmr| rmr.bound.contains(&lmr))
     }

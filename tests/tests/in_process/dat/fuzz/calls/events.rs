@@ -47,6 +47,13 @@ impl Caller {
                 if self.judge("evd_free", &answer, &[no_evd, fed], &[]) {
                     self.model.evds.remove(&evd);
                     self.model.bury(evd);
+                    // Requests in it are rejected, as nobody could answer them, and free the EPs they had come for.
+                    let brought = |ep: &EpHandle| self.model.crs.values().any(|cr| cr.1 == Some(*ep));
+                    let waiting: Vec<EpHandle> =
+                        self.model.waiting_for_answer().filter(|ep| !brought(ep)).collect();
+                    for ep in waiting {
+                        self.update(node, ep, &[EpState::PassiveConnectionPending, EpState::Unconnected]);
+                    }
                 }
             }
             13 => {
