@@ -104,7 +104,7 @@ pub use config::{
     Access, Base, Config, CqConfig, INLINE_RECEIVE, InitParams, MAX_COMPLETION_EQS, QpConfig, RtrParams,
     RtsParams, Service, SrqConfig,
 };
-pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram};
+pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram, OrdinaryCqe};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
 pub use error::{CommandError, Error, FatalCause, Rejected, Step};
 pub use event::AsyncEvent;

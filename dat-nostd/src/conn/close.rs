@@ -46,7 +46,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let _ = self.device.hca.modify_to_error(qp);
         }
         // A suppressed request that had succeeded would leave no completion to tell the end by.
-        if ep.suppressed > 0 && !dead {
+        if ep.ends_silently() && !dead {
             post_marker(ep);
         }
         ep.closing = Some(Closing {
@@ -210,7 +210,7 @@ impl<B: Bar> Objects<'_, B> {
         let ep = self.eps.at(slot)?;
         let evd = self.evds.get(ep.connect_evd?).ok()?;
         evd.cq.as_ref()?;
-        let end = evd.consumed.wrapping_add(evd.completions());
+        let end = evd.looks.taken().wrapping_add(evd.completions());
         Some(if dead { end.wrapping_add(AFTER_ALL) } else { end })
     }
 
@@ -304,6 +304,5 @@ fn post_marker<B: Bar>(ep: &mut Ep<B>) -> Option<()> {
     qp.ring();
     ep.marker = Some(ep.requests.head);
     ep.requests.posted();
-    ep.suppressed = 0;
     Some(())
 }

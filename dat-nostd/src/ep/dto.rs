@@ -1,7 +1,7 @@
 //! Posts: send, receive, RDMA read and write. DAT 1.2, data transfer operations. The hot path.
 
 use crate::base::states::{EP_CALLS, Effect, EpCall};
-use driver_mlx::{LKey, Pd, Platform, RKey, SendFlags, SendOp, Sge};
+use driver_mlx::{LKey, Pd, Platform, RKey, SendOp, Sge};
 
 use crate::adapter::Adapter;
 use crate::base::event::DtoOperation;
@@ -9,7 +9,7 @@ use crate::base::handle::{EpHandle, LmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::table::Table;
 use crate::base::types::{CompletionFlags, EpState, LmrTriplet, MemPriv, RmrTriplet};
-use crate::ep::endpoint::{MAX_IOV, MAX_SEGMENT};
+use crate::ep::endpoint::MAX_IOV;
 use crate::ep::work::{How, Note};
 use crate::mem::lmr::{Lmr, lmr_of};
 
@@ -293,30 +293,24 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Option<DatResult<()>> {
         let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        if ep.state() != EpState::Connected
-            || ep.qp.is_none()
-            || ep.requests.is_at_limit()
-            || !ORDINARY_FLAGS.contains(flags)
-        {
+        if ep.requests.is_at_limit() || !ORDINARY_FLAGS.contains(flags) {
             return None;
         }
         let (longest, operation) = match remote_length {
-            Some(_) => (ep.longest.write, DtoOperation::RdmaWrite),
-            None => (ep.longest.send, DtoOperation::Send),
+            Some(_) => (ep.lane.write, DtoOperation::RdmaWrite),
+            None => (ep.lane.send, DtoOperation::Send),
         };
         let length = segment.segment_length;
-        // Segments of length 0 are out of the ordinary.
-        if length.wrapping_sub(1) >= MAX_SEGMENT
-            || length as u32 > longest
+        if length > longest
             || remote_length
                 .is_some_and(|remote| length > remote || flags.contains(CompletionFlags::SOLICITED_WAIT))
         {
             return None;
         }
         let sge = self.objects.lmrs.at(segment.lmr_context as u16)?.sge_of(segment, ep.pd)?;
-        let how = How::new(flags, ep.suppressed, ep.reclaim_every);
+        let how = How::new(flags, ep.requests.head, ep.reclaim_every);
         let wr_id = Note::new(sge.length, operation, how.marks).with(user_cookie);
-        Some(ep.post(op, &[sge], wr_id, how, true))
+        ep.post_ordinary(op, &sge, wr_id, how).then_some(Ok(()))
     }
 
     /// Examines and posts any request: handle, state, room, flags, segments and lengths.
@@ -334,12 +328,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.reclaim(handle)?;
             ep = self.objects.eps.get_mut(handle)?;
         }
-        let mut how = How { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
         if !flags.is_empty() {
             let attribute = ep.attributes.request_completion_flags;
             check_flags(flags, request.allowed, attribute, request.flags_argument)?;
-            how = How::new(flags, ep.suppressed, ep.reclaim_every);
         }
+        let how = How::new(flags, ep.requests.head, ep.reclaim_every);
         // The data comes here: reads, and atomics, which bring what was there.
         let read = request.operation as u8 >= DtoOperation::RdmaRead as u8;
         let max_iov = match request.operation {
@@ -397,13 +390,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> Option<DatResult<()>> {
         let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
-        // Segments of length 0 are out of the ordinary.
-        if !flags.is_empty()
-            || ep.qp.is_none()
-            || ep.receives.is_at_limit()
-            || segment.segment_length.wrapping_sub(1) >= MAX_SEGMENT
-            || segment.segment_length as u32 > ep.longest.receive
-        {
+        if !flags.is_empty() || ep.receives.is_at_limit() || segment.segment_length > ep.lane.receive {
             return None;
         }
         let lmr = self.objects.lmrs.at(segment.lmr_context as u16)?;
@@ -412,7 +399,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let sge = lmr.sge_of(segment, ep.pd)?;
         let wr_id = Note::new(sge.length, DtoOperation::Receive, 0).with(user_cookie);
-        Some(ep.post_recv(&[sge], wr_id))
+        ep.post_recv_ordinary(&sge, wr_id).then_some(Ok(()))
     }
 
     /// Examines and posts any receive.

@@ -25,8 +25,8 @@ pub(crate) const MAX_IOV: usize = 16;
 /// Outstanding operations of an EP in one direction.
 pub(crate) const MAX_DTOS: u32 = 1 << 13;
 
-/// Suppressed requests in a row before one asks for a completion all the same, so that their slots come back.
-pub(crate) const MAX_SUPPRESSED: u32 = 64;
+/// Of suppressed requests at least one in so many asks for a completion all the same, so that their slots come back.
+const MAX_SUPPRESSED: u32 = 64;
 
 /// The list of EPs that wait for a path.
 #[derive(Debug)]
@@ -91,15 +91,15 @@ pub struct Ep<B: Bar> {
     pub(crate) qpn: QpNumber,
     pub(crate) requests: Work,
     pub(crate) receives: Work,
-    /// Requests since the last that asks for a completion.
-    pub(crate) suppressed: u32,
-    /// How many of them at most.
+    /// What `requests.head` was after the last request of which the device says nothing if it ends well.
+    silent_end: Option<u32>,
+    /// Of suppressed requests one in so many asks for a completion all the same; a power of two.
     pub(crate) reclaim_every: u32,
     /// Bytes of the longest send and of the longest RDMA transfer.
     pub(crate) max_message: u64,
     pub(crate) max_rdma: u64,
-    /// Bytes of the longest send, RDMA write and receive of one segment; 0 if there may be none.
-    pub(crate) longest: LongestSegments,
+    /// What may be posted now without a further question.
+    pub(crate) lane: Lane,
     /// Starting PSN of this side, new for every attempt.
     pub(crate) psn: Psn,
     pub(crate) attempt: Attempt,
@@ -123,12 +123,13 @@ pub(crate) struct Longest {
     pub(crate) rdma: u64,
 }
 
-/// The longest transfers of one segment, bytes.
+/// Bytes of the longest transfers of one segment that may be posted now, by attributes and state; 0 if none may. Of each length up to it
+/// the device takes one segment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LongestSegments {
-    pub(crate) send: u32,
-    pub(crate) write: u32,
-    pub(crate) receive: u32,
+pub(crate) struct Lane {
+    pub(crate) send: u64,
+    pub(crate) write: u64,
+    pub(crate) receive: u64,
 }
 
 /// Bytes of the longest segment that the device takes.
@@ -172,11 +173,11 @@ impl<B: Bar> Ep<B> {
             qpn: QpNumber::default(),
             requests: Work::new(most_requests),
             receives: Work::new(most_receives),
-            suppressed: 0,
-            reclaim_every: 0,
+            silent_end: None,
+            reclaim_every: 1,
             max_message: 0,
             max_rdma: 0,
-            longest: LongestSegments::default(),
+            lane: Lane::default(),
             psn: Psn::new(0),
             attempt: Attempt::None,
             closing: None,
@@ -200,14 +201,23 @@ impl<B: Bar> Ep<B> {
         (self.recv_evd, self.request_evd) = (plan.streams.recv, plan.streams.request);
         self.connect_evd = plan.streams.connect;
         (self.max_message, self.max_rdma) = (longest.message, longest.rdma);
-        let if_any = |iov: u32, length: u64| if iov > 0 { length.min(MAX_SEGMENT) as u32 } else { 0 };
-        self.longest = LongestSegments {
-            send: if_any(attributes.max_request_iov, longest.message),
-            write: if_any(attributes.max_rdma_write_iov, longest.rdma),
-            receive: if_any(attributes.max_recv_iov, MAX_SEGMENT),
-        };
-        self.reclaim_every = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
+        let half = (attributes.max_request_dtos / 2).clamp(1, MAX_SUPPRESSED);
+        self.reclaim_every = 1 << half.ilog2();
         self.attributes = attributes;
+        self.open_lane();
+    }
+
+    /// Makes [`Ep::lane`] fit attributes and state.
+    fn open_lane(&mut self) {
+        let connected = self.state == EpState::Connected;
+        let if_any = |possible: bool, iov: u32, length: u64| {
+            if possible && iov > 0 { length.min(MAX_SEGMENT) } else { 0 }
+        };
+        self.lane = Lane {
+            send: if_any(connected, self.attributes.max_request_iov, self.max_message),
+            write: if_any(connected, self.attributes.max_rdma_write_iov, self.max_rdma),
+            receive: if_any(true, self.attributes.max_recv_iov, MAX_SEGMENT),
+        };
     }
 
     /// By what it is made now.
@@ -225,7 +235,7 @@ impl<B: Bar> Ep<B> {
         self.qpn = qp.as_ref().map(Qp::number).unwrap_or_default();
         self.qp = qp;
         self.psn = psn;
-        self.suppressed = 0;
+        self.silent_end = None;
         self.marker = None;
         self.last_receive = false;
         self.requests.clear();
@@ -246,10 +256,16 @@ impl<B: Bar> Ep<B> {
         self.state
     }
 
+    /// Whether the device says nothing of its last request if that ends well.
+    pub(crate) fn ends_silently(&self) -> bool {
+        self.silent_end == Some(self.requests.head)
+    }
+
     /// Moves it by an event, as the state table says; None if the event means nothing in its state. Nothing else changes the state.
     pub(crate) fn take(&mut self, event: EpEvent) -> Option<Transition> {
         let transition = event.in_state(self.state)?;
         self.state = transition.to;
+        self.open_lane();
         Some(transition)
     }
 
@@ -285,8 +301,27 @@ impl<B: Bar> Ep<B> {
         self.qpn == completion.qpn()
     }
 
-    /// Posts a request that has been checked; `rings` unless the device is gone.
+    /// Posts an ordinary request that has been checked and rings; false if it is not ordinary to the device's queue, and nothing has
+    /// happened.
     #[inline(always)]
+    pub(crate) fn post_ordinary(&mut self, op: SendOp, sge: &Sge, wr_id: WrId, how: How) -> bool {
+        let Some(qp) = &mut self.qp else { return false };
+        let posted = qp.post_ordinary(op, sge, wr_id, how.send_flags);
+        if posted {
+            self.count_posted(how);
+        }
+        posted
+    }
+
+    #[inline(always)]
+    fn count_posted(&mut self, how: How) {
+        self.requests.posted();
+        if how.is_silent() {
+            self.silent_end = Some(self.requests.head);
+        }
+    }
+
+    /// Posts a request that has been checked; `rings` unless the device is gone.
     pub(crate) fn post(
         &mut self,
         op: SendOp,
@@ -302,13 +337,22 @@ impl<B: Bar> Ep<B> {
         if rings {
             qp.ring();
         }
-        self.requests.posted();
-        self.suppressed = how.suppressed;
+        self.count_posted(how);
         Ok(())
     }
 
-    /// Posts a receive that has been checked.
+    /// Posts an ordinary receive that has been checked; false if it is not ordinary to the device's queue, and nothing has happened.
     #[inline(always)]
+    pub(crate) fn post_recv_ordinary(&mut self, sge: &Sge, wr_id: WrId) -> bool {
+        let Some(qp) = &mut self.qp else { return false };
+        let posted = qp.post_recv_ordinary(sge, wr_id);
+        if posted {
+            self.receives.posted();
+        }
+        posted
+    }
+
+    /// Posts a receive that has been checked.
     pub(crate) fn post_recv(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), DatReturn> {
         let Some(qp) = &mut self.qp else {
             return Err(DatReturn::error(ReturnType::InvalidState, Subtype::InvalidStateEpNotready));

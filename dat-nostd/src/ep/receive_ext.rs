@@ -52,7 +52,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         for &(address, cookie) in receives {
             let sge = Sge { address, length, lkey: lmr.lkey };
             let inside = length > 0 && address.wrapping_sub(start) <= last;
-            if !inside || batch.post(sge, tag.with(cookie)).is_err() {
+            if !inside || batch.post(&sge, tag.with(cookie)).is_err() {
                 break;
             }
         }
@@ -67,8 +67,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[must_use]
     pub fn evd_is_quiet(&mut self, evd: EvdHandle) -> bool {
         let Ok(state) = self.objects.evds.get_mut(evd) else { return false };
-        let plain = state.is_plain() || state.find_plain();
-        plain && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
+        let fast = state.is_on_fast_path() || state.find_fast_path();
+        fast && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
     }
 
     /// Extension: takes arrivals of messages from the head of an EVD: receives of connected EPs that ended well, without immediate data,
@@ -77,8 +77,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[inline]
     pub fn evd_dequeue_receives(&mut self, evd: EvdHandle, out: &mut [ReceivedDto]) -> usize {
         let Ok(state) = self.objects.evds.get_mut(evd) else { return 0 };
-        let plain = state.is_plain() || state.find_plain();
-        let Some(cq) = state.cq.as_mut().filter(|_| plain) else { return 0 };
+        let fast = state.is_on_fast_path() || state.find_fast_path();
+        let Some(cq) = state.cq.as_mut().filter(|_| fast) else { return 0 };
         let mut count = 0;
         // Messages come in runs, so the EP is looked up once for each run.
         while let Ok(Some(next)) = cq.peek(0)
@@ -89,11 +89,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         {
             let mut taken = 0;
             while let Some(place) = out.get_mut(count)
-                && let Some(received) = cq.poll_arrival(|cqe| qp.retire_arrival(cqe))
+                && let Some((wr_id, length)) = cq.poll_ordinary(|next| qp.retire_received(next))
             {
                 // The device's claim is bounded by what was posted.
-                let length = received.length.min(Note(received.wr_id.tag).length());
-                *place = ReceivedDto { user_cookie: received.wr_id.id, length };
+                let length = length.min(Note(wr_id.tag).length());
+                *place = ReceivedDto { user_cookie: wr_id.id, length };
                 (count, taken) = (count + 1, taken + 1);
             }
             if taken == 0 {
@@ -101,7 +101,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
             ep.receives.retired(taken);
         }
-        state.count_taken(count);
+        state.looks.delivered(count);
         count
     }
 }

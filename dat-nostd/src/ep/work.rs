@@ -11,7 +11,8 @@ use crate::base::types::CompletionFlags;
 /// |---|---|
 /// | 63–32 | bytes |
 /// | 47–32 | instead, of a bind its place among those on their way |
-/// | 31–29 | operation |
+/// | 31–30 | operation: send, receive, RDMA write, RDMA read; of atomics: compare and swap, fetch and add |
+/// | 12 | an atomic |
 /// | 11 | a bind |
 /// | 10 | our own marker |
 /// | 9 | posted UNSIGNALLED |
@@ -25,10 +26,21 @@ impl Note {
     pub(crate) const UNSIGNALLED: u64 = 1 << 9;
     pub(crate) const MARKER: u64 = 1 << 10;
     pub(crate) const BIND: u64 = 1 << 11;
+    const ATOMIC: u64 = 1 << 12;
+    /// Any of these: there is more to it than a transfer that is reported.
+    pub(crate) const SPECIAL: u64 = Self::SUPPRESS | Self::MARKER | Self::BIND | Self::ATOMIC;
 
     #[inline(always)]
     pub(crate) fn new(length: u32, operation: DtoOperation, marks: u64) -> Self {
-        Self(u64::from(length) << 32 | (operation as u64) << 29 | marks)
+        let (operation, atomic) = match operation {
+            DtoOperation::Send => (0, 0),
+            DtoOperation::Receive => (1, 0),
+            DtoOperation::RdmaWrite => (2, 0),
+            DtoOperation::RdmaRead => (3, 0),
+            DtoOperation::CompareSwap => (0, Self::ATOMIC),
+            DtoOperation::FetchAdd => (1, Self::ATOMIC),
+        };
+        Self(u64::from(length) << 32 | operation << 30 | atomic | marks)
     }
 
     /// Of the bind at this place of those on their way.
@@ -52,31 +64,29 @@ impl Note {
         (self.0 >> 32) as u16
     }
 
+    /// Of one that is no atomic.
     #[inline(always)]
+    pub(crate) fn transfer(self) -> DtoOperation {
+        match self.0 as u32 >> 30 {
+            0 => DtoOperation::Send,
+            1 => DtoOperation::Receive,
+            2 => DtoOperation::RdmaWrite,
+            _ => DtoOperation::RdmaRead,
+        }
+    }
+
     pub(crate) fn operation(self) -> DtoOperation {
-        const OPERATIONS: [DtoOperation; 8] = [
-            DtoOperation::Send,
-            DtoOperation::Receive,
-            DtoOperation::RdmaWrite,
-            DtoOperation::RdmaRead,
-            DtoOperation::CompareSwap,
-            DtoOperation::FetchAdd,
-            DtoOperation::FetchAdd,
-            DtoOperation::FetchAdd,
-        ];
-        OPERATIONS[(self.0 as u32 >> 29) as usize]
+        match self.transfer() {
+            transfer if self.0 & Self::ATOMIC == 0 => transfer,
+            DtoOperation::Send => DtoOperation::CompareSwap,
+            _ => DtoOperation::FetchAdd,
+        }
     }
 
     /// Whether success is not reported.
     #[inline(always)]
     pub(crate) fn is_silent(self) -> bool {
         self.0 & (Self::SUPPRESS | Self::MARKER) != 0
-    }
-
-    /// Whether there is more to it than a transfer that is reported.
-    #[inline(always)]
-    pub(crate) fn is_special(self) -> bool {
-        self.0 & (Self::SUPPRESS | Self::MARKER | Self::BIND) != 0
     }
 
     pub(crate) fn is_bind(self) -> bool {
@@ -160,16 +170,14 @@ impl Work {
 pub(crate) struct How {
     pub(crate) send_flags: SendFlags,
     pub(crate) marks: u64,
-    /// Requests without a completion in a row, this one included.
-    pub(crate) suppressed: u32,
 }
 
 impl How {
-    /// `suppressed` requests before it have no completion. Every so often, before there are `reclaim_every`, one completes visibly to us, so
-    /// that the slots of those before it come back.
+    /// Of the request that will be posted as number `index`. Of suppressed requests one in `reclaim_every`, a power of two, completes
+    /// visibly to us, so that the slots of those before it come back.
     #[inline(always)]
-    pub(crate) fn new(flags: CompletionFlags, suppressed: u32, reclaim_every: u32) -> Self {
-        let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0, suppressed: 0 };
+    pub(crate) fn new(flags: CompletionFlags, index: u32, reclaim_every: u32) -> Self {
+        let mut how = Self { send_flags: SendFlags::SIGNALED, marks: 0 };
         how.send_flags.set(SendFlags::SOLICITED, flags.contains(CompletionFlags::SOLICITED_WAIT));
         how.send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
         if flags.contains(CompletionFlags::UNSIGNALLED) {
@@ -177,12 +185,15 @@ impl How {
         }
         if flags.contains(CompletionFlags::SUPPRESS) {
             how.marks |= Note::SUPPRESS;
-            if suppressed + 1 < reclaim_every {
-                how.send_flags.remove(SendFlags::SIGNALED);
-                how.suppressed = suppressed + 1;
-            }
+            how.send_flags.set(SendFlags::SIGNALED, index & (reclaim_every - 1) == 0);
         }
         how
+    }
+
+    /// Whether the device says nothing when the request ends well.
+    #[inline(always)]
+    pub(crate) fn is_silent(self) -> bool {
+        !self.send_flags.contains(SendFlags::SIGNALED)
     }
 }
 
@@ -205,12 +216,16 @@ mod tests {
             DtoOperation::FetchAdd,
         ] {
             let note = Note::new(u32::MAX, operation, 0);
-            assert_eq!((note.operation(), note.is_special(), note.0 & 0xff), (operation, false, 0));
+            let atomic = matches!(operation, DtoOperation::CompareSwap | DtoOperation::FetchAdd);
+            assert_eq!(
+                (note.operation(), note.0 & Note::SPECIAL != 0, note.0 & 0xff),
+                (operation, atomic, 0)
+            );
         }
         assert!(Note::new(0, DtoOperation::Send, Note::MARKER).is_silent());
         let bind = Note::bind(0xabcd, Note::UNSIGNALLED);
         assert_eq!(bind.place(), 0xabcd);
-        assert!(bind.is_bind() && bind.is_special() && bind.is_unsignalled() && !bind.is_silent());
+        assert!(bind.is_bind() && bind.0 & Note::SPECIAL != 0 && bind.is_unsignalled() && !bind.is_silent());
         assert_eq!(bind.0 & 0xff, 0);
     }
 

@@ -1,6 +1,6 @@
 //! What a completion means to its endpoint, and the event that it becomes.
 
-use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, Sent, WorkQueue, WrId};
+use driver_mlx::{Bar, Completion, Cqe, Failed, ReceiveOpcode, Received as Message, WorkQueue, WrId};
 
 use crate::adapter::shared::Shared;
 use crate::base::event::{DtoCompletion, DtoOperation, EventData, Received, RmrCompletion};
@@ -25,19 +25,19 @@ fn success(ep: EpHandle, user_cookie: u64, length: u32, operation: DtoOperation)
 
 /// A request that is no bind and not suppressed has ended well.
 #[inline(always)]
-pub(crate) fn sent_well<B: Bar>(ep: &mut Ep<B>, sent: &Sent) -> DtoCompletion {
-    ep.requests.retired(sent.count);
-    let note = Note(sent.wr_id.tag);
-    success(ep.handle, sent.wr_id.id, note.length(), note.operation())
+pub(crate) fn sent_well<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, count: u16) -> DtoCompletion {
+    ep.requests.retired(count);
+    let note = Note(wr_id.tag);
+    success(ep.handle, wr_id.id, note.length(), note.transfer())
 }
 
 /// A message has arrived by an ordinary send.
 #[inline(always)]
-pub(crate) fn arrived<B: Bar>(ep: &mut Ep<B>, message: &Message) -> DtoCompletion {
+pub(crate) fn arrived<B: Bar>(ep: &mut Ep<B>, wr_id: WrId, length: u32) -> DtoCompletion {
     ep.receives.retired(1);
     // The device's claim is bounded by what was posted.
-    let length = message.length.min(Note(message.wr_id.tag).length());
-    success(ep.handle, message.wr_id.id, length, DtoOperation::Receive)
+    let length = length.min(Note(wr_id.tag).length());
+    success(ep.handle, wr_id.id, length, DtoOperation::Receive)
 }
 
 /// The event of a completion and what it retired. None if there is no event: suppressed, or our own.
@@ -51,11 +51,11 @@ pub(crate) fn deliver<B: Bar>(
         return deliver_shared(ep, shared, cqe);
     }
     match retired? {
-        Completion::Sent(sent) if !Note(sent.wr_id.tag).is_special() => {
-            Some(EventData::Dto(sent_well(ep, &sent)))
+        Completion::Sent(sent) if Note(sent.wr_id.tag).0 & Note::SPECIAL == 0 => {
+            Some(EventData::Dto(sent_well(ep, sent.wr_id, sent.count)))
         }
         Completion::Received(message) if message.opcode == ReceiveOpcode::Send => {
-            Some(EventData::Dto(arrived(ep, &message)))
+            Some(EventData::Dto(arrived(ep, message.wr_id, message.length)))
         }
         Completion::Sent(sent) => deliver_special(ep, shared, sent.wr_id, sent.count, DtoStatus::Success),
         Completion::Received(message) => {
@@ -123,7 +123,7 @@ fn received(ep: EpHandle, shared: &mut Shared<'_>, message: &Message, length: u3
     })
 }
 
-/// A request that is suppressed, our own, or a bind.
+/// A request that is suppressed, our own, an atomic, or a bind.
 pub(crate) fn deliver_special<B: Bar>(
     ep: &mut Ep<B>,
     shared: &mut Shared<'_>,
@@ -131,14 +131,15 @@ pub(crate) fn deliver_special<B: Bar>(
     count: u16,
     status: DtoStatus,
 ) -> Option<EventData> {
-    let success = status == DtoStatus::Success;
+    let well = status == DtoStatus::Success;
     let note = Note(wr_id.tag);
     ep.requests.retired(count);
     if !note.is_bind() {
-        return None;
+        let done = success(ep.handle, wr_id.id, note.length(), note.operation());
+        return (!note.is_silent()).then_some(EventData::Dto(done));
     }
-    let rmr = shared.bind_done(note.place(), success)?;
-    if success && note.is_silent() {
+    let rmr = shared.bind_done(note.place(), well)?;
+    if well && note.is_silent() {
         return None;
     }
     Some(EventData::RmrBind(RmrCompletion { rmr, user_cookie: wr_id.id, status }))

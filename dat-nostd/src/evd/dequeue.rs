@@ -1,24 +1,37 @@
 //! `dat_evd_dequeue`: the oldest event of an EVD, from its CQ or its software queue. The hot path. DAT 1.2, event management.
 
 use crate::base::states::EvdCall;
-use driver_mlx::{Bar, Completion, Cqe, Platform, WrId};
+use driver_mlx::{Bar, Completion, Cqe, OrdinaryCqe, Platform};
 
 use crate::adapter::Adapter;
 use crate::adapter::objects::Objects;
 use crate::base::event::{DtoCompletion, DtoOperation, Event, EventData, Received, RmrCompletion};
 use crate::base::handle::{EpHandle, EvdHandle};
 use crate::base::ret::{DatResult, DatReturn};
+use crate::base::table::Table;
 use crate::base::types::{DtoStatus, EpState};
 use crate::ep::endpoint::Ep;
 use crate::ep::work::Note;
-use crate::evd::completion::{arrived, deliver, deliver_special, sent_well};
+use crate::evd::completion::{arrived, deliver, sent_well};
 use crate::evd::dispatcher::is_due;
 use crate::evd::reaction::Reaction;
 
-/// A completion taken from the CQ of an EVD.
-struct Taken {
-    cqe: Cqe,
-    evd: EvdHandle,
+/// What an ordinary completion reports: a transfer that ended well and that nothing else depends on. None for any other, and nothing has
+/// changed.
+#[inline(always)]
+fn take_ordinary<B: Bar>(
+    eps: &mut Table<'_, EpHandle, Ep<B>>,
+    next: &OrdinaryCqe<'_>,
+) -> Option<DtoCompletion> {
+    let ep = eps.at_mut(next.user_index() as u16)?;
+    // Its first message would establish it; its EVD knows of that.
+    debug_assert!(next.is_send() || ep.qpn != next.qpn() || ep.state() != EpState::CompletionPending);
+    let qp = ep.qp.as_mut()?;
+    if let Some(wr_id) = qp.retire_sent(next, Note::SPECIAL) {
+        return Some(sent_well(ep, wr_id, 1));
+    }
+    let (wr_id, length) = qp.retire_received(next)?;
+    Some(arrived(ep, wr_id, length))
 }
 
 impl<B: Bar> Objects<'_, B> {
@@ -37,72 +50,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// after an overflow.
     #[inline]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        // Most events are ordinary completions: straight from the CQ's entry. Everything else goes elsewhere.
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return self.evd_dequeue_slow(evd) };
-        if !state.is_plain() {
-            return self.evd_dequeue_slow(evd);
-        }
-        let Some(cq) = &mut state.cq else { return self.evd_dequeue_slow(evd) };
-        let cqe = match cq.poll() {
-            Ok(Some(cqe)) => cqe,
-            Ok(None) => return self.evd_dequeue_slow(evd),
-            Err(_) => return self.dequeue_nonsense(evd),
-        };
-        if let Some(ep) = self.objects.eps.at_mut(cqe.user_index() as u16)
-            && ep.state() == EpState::Connected
-            && let Some(qp) = &mut ep.qp
+        // Most events are ordinary completions: straight from the CQ's entry. Everything else is left where it is.
+        if let Ok(state) = self.objects.evds.get_mut(evd)
+            && state.is_on_fast_path()
+            && let Some(cq) = &mut state.cq
+            && let Some(done) = cq.poll_ordinary(|next| take_ordinary(&mut self.objects.eps, next))
         {
-            if let Some(sent) = qp.retire_oldest(&cqe) {
-                if Note(sent.wr_id.tag).is_special() {
-                    let ep = ep.handle;
-                    return self.dequeue_special(evd, ep, sent.wr_id);
-                }
-                let event = Ok(Event { evd, data: EventData::Dto(sent_well(ep, &sent)) });
-                state.count_consumed(true);
-                return event;
-            }
-            if let Some(message) = qp.retire_arrival(&cqe) {
-                let event = Ok(Event { evd, data: EventData::Dto(arrived(ep, &message)) });
-                state.count_consumed(true);
-                return event;
-            }
+            state.looks.delivered(1);
+            return Ok(Event { evd, data: EventData::Dto(done) });
         }
-        self.dequeue_unusual(Taken { cqe, evd })
-    }
-
-    /// The entry that was to be taken from the CQ is one that the device cannot have meant.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_nonsense(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        self.dequeued_nonsense(evd.handle().slot());
         self.evd_dequeue_slow(evd)
-    }
-
-    /// A suppressed request, a bind, or our own has ended well on a connected EP.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_special(&mut self, evd: EvdHandle, ep: EpHandle, wr_id: WrId) -> DatResult<Event> {
-        let Objects { eps, shared, evds, .. } = &mut self.objects;
-        let delivered =
-            eps.get_mut(ep).ok().and_then(|ep| deliver_special(ep, shared, wr_id, 1, DtoStatus::Success));
-        if let Ok(evd) = evds.get_mut(evd) {
-            evd.count_consumed(delivered.is_some());
-        }
-        match delivered {
-            Some(data) => Ok(Event { evd, data }),
-            None => self.evd_dequeue_slow(evd),
-        }
-    }
-
-    /// A completion was taken from the CQ that may be more than the end of an ordinary transfer.
-    #[cold]
-    #[inline(never)]
-    fn dequeue_unusual(&mut self, Taken { cqe, evd }: Taken) -> DatResult<Event> {
-        let retired = self.objects.retire(&cqe);
-        match self.dequeued(evd.handle().slot(), &cqe, retired) {
-            Some(data) => Ok(Event { evd, data }),
-            None => self.evd_dequeue_slow(evd),
-        }
     }
 
     /// The event of a completion taken from the CQ of an EVD, if it is one, and of what it retired.
@@ -120,7 +77,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
         };
         // Before the reaction, which asks how many completions there are.
         if let Some(evd) = self.objects.evds.at_mut(slot) {
-            evd.count_consumed(delivered.is_some());
+            match delivered {
+                Some(_) => evd.looks.delivered(1),
+                None => evd.looks.dropped(1),
+            }
         }
         if reaction != Reaction::None {
             self.react(index, reaction);
@@ -131,7 +91,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// An entry that the device cannot have meant was taken from the CQ of an EVD.
     fn dequeued_nonsense(&mut self, slot: u16) {
         if let Some(evd) = self.objects.evds.at_mut(slot) {
-            evd.count_consumed(false);
+            evd.looks.dropped(1);
         }
         self.bad_completion();
     }
@@ -143,7 +103,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.delivery().settle_wait(slot);
         let state = self.objects.evds.get_mut(evd)?;
         EvdCall::Dequeue.in_condition(state.condition())?;
-        state.find_plain();
+        state.find_fast_path();
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }
@@ -193,7 +153,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let retired = ep.retire(&completion);
             deliver(ep, &mut self.objects.shared, &completion, retired);
         }
-        evd.count_consumed(false);
+        evd.looks.dropped(1);
     }
 
     /// A queued event whose turn it is. Before that, a receive completion on an EP that waits for its peer's confirmation
@@ -201,12 +161,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[cold]
     fn take_queued(&mut self, slot: u16) -> Option<EventData> {
         let evd = self.objects.evds.at_mut(slot)?;
-        if evd.awaiting != 0 && evd.ahead == 0 {
+        if evd.awaiting != 0 && evd.looks.ahead() == 0 {
             self.look_ahead(slot, 1);
         }
         let evd = self.objects.evds.at_mut(slot)?;
         let due = match self.objects.events.follows(&evd.queue) {
-            Some(follows) => is_due(follows, evd.consumed),
+            Some(follows) => is_due(follows, evd.looks.taken()),
             None => false,
         };
         if due { self.objects.events.pop(&mut evd.queue) } else { None }

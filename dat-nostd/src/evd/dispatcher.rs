@@ -9,6 +9,7 @@ use crate::base::ret::{DatReturn, ReturnType, Subtype};
 use crate::base::states::EvdCondition;
 use crate::base::table::Table;
 use crate::base::types::EvdFlags;
+use crate::evd::looks::Looks;
 use crate::evd::queue::{EventPool, EventQueue};
 use crate::evd::waiter::WaitState;
 
@@ -56,13 +57,8 @@ pub struct Evd<B: Bar> {
     pub(crate) cq: Option<Cq<B>>,
     /// Completions that attached EPs may cause at once.
     pub(crate) reserved: u32,
-    /// Completions taken from the CQ, circular.
-    pub(crate) consumed: u32,
-    /// Completions looked at beyond those.
-    pub(crate) ahead: u32,
-    /// Of those `ahead`: how many will be delivered, and how many of these notify.
-    pub(crate) seen_ready: u32,
-    pub(crate) seen_notifying: u32,
+    /// Completions taken from the CQ, and those looked at before.
+    pub(crate) looks: Looks,
     pub(crate) queue: EventQueue,
     /// EPs (each stream), service points and IAs that feed it.
     pub(crate) users: u32,
@@ -80,9 +76,9 @@ pub struct Evd<B: Bar> {
     /// Completions up to here have been reported to the CNO, circular; may be behind `consumed`.
     pub(crate) announced: u32,
     /// There is nothing to think of but completions. May be false although it is so: then a dequeue finds it out.
-    pub(crate) plain: bool,
-    /// Where the last look ended, circular, and how many since then found nothing new.
-    looked_to: u32,
+    fast_path: bool,
+    /// The position after the last look, and how many since then found nothing new.
+    rested_at: u32,
     quiet: u8,
     /// The next EVD, slot plus one, whose CQ's number has the same place in the map.
     pub(crate) next_in_chain: u32,
@@ -124,10 +120,7 @@ impl<B: Bar> Evd<B> {
             qlen: cq.as_ref().map_or(queue.limit(), Cq::capacity),
             cq,
             reserved: 0,
-            consumed: 0,
-            ahead: 0,
-            seen_ready: 0,
-            seen_notifying: 0,
+            looks: Looks::default(),
             queue,
             users: 0,
             awaiting: 0,
@@ -140,8 +133,8 @@ impl<B: Bar> Evd<B> {
             wait: None,
             cno,
             announced: 0,
-            plain: false,
-            looked_to: 0,
+            fast_path: false,
+            rested_at: 0,
             quiet: 0,
             next_in_chain: 0,
             looked: Link::OUT,
@@ -171,11 +164,11 @@ impl<B: Bar> Evd<B> {
     /// looked at once more. One that holds completions would notify at once, so it is not left alone.
     pub(crate) fn rests(&mut self) -> bool {
         let position = self.position();
-        let changed = core::mem::replace(&mut self.looked_to, position) != position;
+        let changed = core::mem::replace(&mut self.rested_at, position) != position;
         if self.reserved == 0 {
             return true;
         }
-        if changed || self.ahead != 0 || self.awaiting != 0 {
+        if changed || self.looks.ahead() != 0 || self.awaiting != 0 {
             self.quiet = 0;
             return false;
         }
@@ -191,15 +184,15 @@ impl<B: Bar> Evd<B> {
 
     /// Whether it is known that there is nothing to think of but completions.
     #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        debug_assert!(!self.plain || self.has_completions_only());
-        self.plain
+    pub(crate) fn is_on_fast_path(&self) -> bool {
+        debug_assert!(!self.fast_path || self.has_completions_only());
+        self.fast_path
     }
 
     /// Finds out whether there is nothing to think of but completions.
-    pub(crate) fn find_plain(&mut self) -> bool {
-        self.plain = self.has_completions_only();
-        self.plain
+    pub(crate) fn find_fast_path(&mut self) -> bool {
+        self.fast_path = self.has_completions_only();
+        self.fast_path
     }
 
     pub(crate) fn has_completions_only(&self) -> bool {
@@ -208,32 +201,32 @@ impl<B: Bar> Evd<B> {
 
     /// Where an event queued now belongs: behind everything looked at so far.
     pub(crate) fn position(&self) -> u32 {
-        self.consumed.wrapping_add(self.ahead)
+        self.looks.position()
     }
 
     /// Queues an event; false if there is no room.
     #[must_use]
     pub(crate) fn push(&mut self, events: &mut EventPool<'_>, position: u32, data: EventData) -> bool {
-        self.plain = false;
+        self.fast_path = false;
         events.push(&mut self.queue, position, data)
     }
 
     /// One more EP waits here for its peer's confirmation.
     pub(crate) fn await_one(&mut self) {
-        self.plain = false;
+        self.fast_path = false;
         self.awaiting += 1;
     }
 
     /// A wait is open from now on.
     pub(crate) fn set_wait(&mut self, wait: WaitState) {
-        self.plain = false;
+        self.fast_path = false;
         self.wait = Some(wait);
     }
 
     /// Events are lost from now on; false if they were already.
     #[must_use]
     pub(crate) fn overflow(&mut self) -> bool {
-        self.plain = false;
+        self.fast_path = false;
         !core::mem::replace(&mut self.overflowed, true)
     }
 
@@ -273,58 +266,6 @@ impl<B: Bar> Evd<B> {
     /// Places that its software queue needs if `min_qlen` events shall fit.
     pub(crate) fn software_events(&self, min_qlen: u32) -> u32 {
         software_events(self.flags, min_qlen)
-    }
-
-    /// One more completion was taken.
-    #[inline(always)]
-    pub(crate) fn count_consumed(&mut self, delivered: bool) {
-        self.consumed = self.consumed.wrapping_add(1);
-        if self.ahead != 0 {
-            self.count_ahead(delivered);
-        }
-    }
-
-    /// So many more completions were taken and delivered.
-    #[inline(always)]
-    pub(crate) fn count_taken(&mut self, count: usize) {
-        self.consumed = self.consumed.wrapping_add(count as u32);
-        if self.ahead != 0 {
-            self.count_many_ahead(count as u32);
-        }
-    }
-
-    /// Of the completions taken some or all were looked at before.
-    #[inline(never)]
-    pub(crate) fn count_many_ahead(&mut self, count: u32) {
-        self.ahead = self.ahead.saturating_sub(count);
-        if self.ahead == 0 {
-            self.look_again();
-        } else {
-            self.seen_ready = self.seen_ready.saturating_sub(count);
-            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
-        }
-    }
-
-    /// The completion taken was looked at before.
-    #[inline(never)]
-    pub(crate) fn count_ahead(&mut self, delivered: bool) {
-        self.ahead -= 1;
-        if self.ahead == 0 {
-            self.look_again();
-        } else if delivered {
-            self.seen_ready = self.seen_ready.saturating_sub(1);
-            self.seen_notifying = self.seen_notifying.min(self.seen_ready);
-        }
-    }
-
-    /// One more completion was looked at.
-    pub(crate) fn looked_at_one(&mut self) {
-        self.ahead += 1;
-    }
-
-    /// Counts as if nothing had been looked at.
-    pub(crate) fn look_again(&mut self) {
-        (self.ahead, self.seen_ready, self.seen_notifying) = (0, 0, 0);
     }
 }
 

@@ -42,7 +42,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             let Some(evd) = self.objects.evds.at_mut(slot) else { return };
             let Some(cq) = &evd.cq else { return };
             let watched = evd.wait.is_some() || evd.cno.is_some();
-            let meaning = match cq.peek(evd.ahead) {
+            let meaning = match cq.peek(evd.looks.ahead()) {
                 Ok(None) => return,
                 Ok(Some(completion)) => {
                     let index = completion.user_index() as u16;
@@ -60,19 +60,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
                 Err(_) => (Meaning::Nothing, false),
             };
             let Some(evd) = self.objects.evds.at_mut(slot) else { return };
-            evd.looked_at_one();
+            let notifies = match meaning {
+                (Meaning::Deliver { unsignalled }, special) => Some(match evd.notification {
+                    Notification::Threshold => true,
+                    Notification::Unsignalled => !unsignalled,
+                    Notification::Solicited => special,
+                }),
+                _ => None,
+            };
+            evd.looks.look(notifies);
             let seen = evd.position();
             self.progress.happened = true;
             // Where nobody asks what notifies, everything that came is reported.
             let mut arrived = !watched;
-            if let (Meaning::Deliver { unsignalled }, special) = meaning {
-                let notifies = match evd.notification {
-                    Notification::Threshold => true,
-                    Notification::Unsignalled => !unsignalled,
-                    Notification::Solicited => special,
-                };
-                evd.seen_ready += 1;
-                evd.seen_notifying += u32::from(notifies);
+            if let Some(notifies) = notifies {
                 let news = !is_due(seen, evd.announced);
                 if news {
                     evd.announced = seen;
@@ -122,7 +123,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         // Entries that stay move up over those that go, so whatever counted entries before a place counts those moved past it
         // as well.
         let queue = &evd.queue;
-        let (consumed, events) = (evd.consumed, &mut self.objects.events);
+        let (consumed, events) = (evd.looks.taken(), &mut self.objects.events);
         let gone_from = |position: u32| {
             let mut gone = 0;
             let mut ahead = position.wrapping_sub(consumed);
@@ -142,8 +143,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let announced = evd.announced.wrapping_add(gone_from(evd.announced));
         let removed = cq.sweep(qpn);
         evd.announced = announced;
-        evd.consumed = evd.consumed.wrapping_add(removed);
+        evd.looks.dropped(removed);
         // What was looked at is looked at again, which changes nothing.
-        evd.look_again();
+        evd.looks.look_again();
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod dequeue;
 pub(crate) mod dispatcher;
 pub(crate) mod life;
 pub(crate) mod look_ahead;
+pub(crate) mod looks;
 pub(crate) mod notify;
 pub(crate) mod queue;
 pub(crate) mod reaction;

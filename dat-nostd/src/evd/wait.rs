@@ -74,7 +74,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let waiter = self.progress.waits.begin(evd).ok_or(NO_WAIT)?;
         state.set_wait(WaitState { deadline, threshold, first: true, interrupted: false });
         // Completions are counted for a wait only, so what was looked at without one is looked at again.
-        state.look_again();
+        state.looks.look_again();
         self.progress.waited_evds.push(&mut self.objects.evds, slot);
         self.progress.wait_deadline = self.progress.wait_deadline.min(deadline);
         Ok(waiter)
@@ -151,14 +151,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.look_ahead(slot, LOOK_AHEAD);
         let unfinished = if self.is_dead() { self.unfinished(slot) } else { 0 };
         match self.objects.evds.at(slot) {
-            Some(evd) => evd.seen_ready + evd.queue.len() + unfinished,
+            Some(evd) => evd.looks.ready() + evd.queue.len() + unfinished,
             None => 0,
         }
     }
 
     fn is_woken(&self, slot: u16, wait: &WaitState, queued: u32) -> bool {
         let Some(evd) = self.objects.evds.at(slot) else { return false };
-        let notified = wait.first || self.is_dead() || evd.seen_notifying > 0 || !evd.queue.is_empty();
+        let notified = wait.first || self.is_dead() || evd.looks.notifying() > 0 || !evd.queue.is_empty();
         queued >= wait.threshold && notified
     }
 }

@@ -184,7 +184,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
             qp.ring();
         }
         ep.requests.posted();
-        ep.suppressed = 0;
         if ep.state() == crate::base::types::EpState::Connected {
             window.window = next;
         }

@@ -40,6 +40,48 @@ pub struct Cqe {
     pub(crate) tail: u64,
 }
 
+/// An ordinary completion where it lies in its queue: the success of a request, or the arrival of a message by a send without immediate
+/// data. [`Cq::poll_ordinary`](crate::Cq::poll_ordinary) shows them.
+#[derive(Clone, Copy, Debug)]
+pub struct OrdinaryCqe<'q> {
+    pub(super) entry: &'q [AtomicU64; 8],
+    /// The last quadword, in processor order.
+    pub(crate) tail: u64,
+}
+
+impl OrdinaryCqe<'_> {
+    /// As [`Cqe::user_index`].
+    #[inline(always)]
+    pub fn user_index(&self) -> u32 {
+        user_index(self.entry[4].load(Ordering::Relaxed))
+    }
+
+    /// As [`Cqe::byte_len`].
+    #[inline(always)]
+    pub fn byte_len(&self) -> u32 {
+        u64::from_be(self.entry[5].load(Ordering::Relaxed)) as u32
+    }
+
+    /// As [`Cqe::qpn`].
+    #[inline]
+    pub fn qpn(&self) -> QpNumber {
+        qpn(self.tail)
+    }
+
+    /// As [`Cqe::is_send`].
+    #[inline]
+    pub fn is_send(&self) -> bool {
+        self.tail as u8 >> 4 == CqeOpcode::REQ.0
+    }
+}
+
+/// The user index in the quadword at 0x20, as it lies in memory.
+#[inline(always)]
+fn user_index(at_20: u64) -> u32 {
+    let [a, b, c, d, ..] = at_20.to_ne_bytes();
+    u32::from_be_bytes([a, b, c, d]) & 0xff_ffff
+}
+
 /// QP number in the last quadword of an entry.
 #[inline(always)]
 pub(super) fn qpn(tail: u64) -> QpNumber {
@@ -92,12 +134,6 @@ impl Cqe {
         matches!(CqeOpcode(self.tail as u8 >> 4), CqeOpcode::REQ | CqeOpcode::REQ_ERR)
     }
 
-    /// Whether it is the arrival of a message by a send without immediate data.
-    #[inline(always)]
-    pub(crate) fn is_plain_receive(&self) -> bool {
-        self.tail as u8 >> 4 == CqeOpcode::RESP_SEND.0
-    }
-
     /// Why the work request failed, `None` if it did not.
     #[inline]
     pub fn error(&self) -> Option<CompletionError> {
@@ -113,8 +149,7 @@ impl Cqe {
     /// What the owner gave as [`QpConfig::user_index`](crate::QpConfig::user_index).
     #[inline]
     pub fn user_index(&self) -> u32 {
-        let [a, b, c, d, ..] = self.at_20.to_ne_bytes();
-        u32::from_be_bytes([a, b, c, d]) & 0xff_ffff
+        user_index(self.at_20)
     }
 
     /// The QP.

@@ -10,7 +10,7 @@ pub(crate) use receive::put_receive;
 use crate::barrier;
 use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, WrId};
 use crate::config::Service;
-use crate::cq::Cqe;
+use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
@@ -102,16 +102,13 @@ impl<B: Bar> Qp<B> {
         let [rings, record] = memory;
         let rq = match receive_slots {
             None => None,
-            Some(slots) => Some(ReceiveQueue {
-                ring: Units::new(rings.slice(0, geometry.rq_bytes)?)?,
-                mask: (slots.len() - 1) as u16,
+            Some(slots) => Some(ReceiveQueue::new(
+                Units::new(rings.slice(0, geometry.rq_bytes)?)?,
                 slots,
-                head: 0,
-                tail: 0,
-                log_stride: geometry.log_rq_stride as u8,
-                max_sge: limits.max_recv_sge,
-                inline_receive: context.config.inline_receive,
-            }),
+                geometry.log_rq_stride as u8,
+                limits.max_recv_sge,
+                context.config.inline_receive,
+            )),
         };
         // Without a send queue nothing passes the limits, and the pointers lead to a WQEBB that is there.
         let size = geometry.send_wqebbs();
@@ -161,6 +158,9 @@ impl<B: Bar> Qp<B> {
 
     pub(crate) fn set_number(&mut self, number: QpNumber) {
         self.sq.set_number(number);
+        if let Some(rq) = &mut self.rq {
+            rq.set_number(number);
+        }
     }
 
     pub(crate) fn set_state(&mut self, state: QpState) {
@@ -226,6 +226,21 @@ impl<B: Bar> Qp<B> {
         flags: SendFlags,
     ) -> Result<(), PostError> {
         self.sq.post(op, sges, wr_id.into(), flags.bits())
+    }
+
+    /// [`Qp::post_send`] of one SGE and [`Qp::ring`], if nothing about it is out of the ordinary: a send or RDMA write of a connected
+    /// service, not empty, with room in the queue, no BlueFlame register. Else false, and nothing was posted: for callers with a path
+    /// of their own for what is rare.
+    #[inline(always)]
+    #[must_use]
+    pub fn post_ordinary(&mut self, op: SendOp, sge: &Sge, wr_id: impl Into<WrId>, flags: SendFlags) -> bool {
+        match self.sq.post_ordinary(op, sge, wr_id.into(), flags.bits()) {
+            Some((head, last)) => {
+                self.ring_for(head, last);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Posts a request whose data is copied now, so that the caller may reuse it at once.
@@ -320,6 +335,12 @@ impl<B: Bar> Qp<B> {
         let Some((head, last)) = self.sq.unrung() else {
             return self.sq.ring_blueflame(&mut self.record, &mut self.doorbell);
         };
+        self.ring_for(head, last);
+    }
+
+    /// Hands everything before `head` to the device; `last` is the first quadword of the last request.
+    #[inline(always)]
+    fn ring_for(&mut self, head: u64, last: u64) {
         self.sq.rung(head);
         barrier::publish();
         self.record.store_second(u32::from(head as u16));
@@ -335,9 +356,30 @@ impl<B: Bar> Qp<B> {
     pub fn post_recv(&mut self, sges: &[Sge], wr_id: impl Into<WrId>) -> Result<(), PostError> {
         let Some(rq) = &mut self.rq else { return Err(PostError::WrongService) };
         rq.post(sges, wr_id.into())?;
-        barrier::publish();
-        self.record.store_first(u32::from(rq.head));
+        self.ring_recv();
         Ok(())
+    }
+
+    /// Hands everything posted to the receive queue to the device.
+    #[inline(always)]
+    fn ring_recv(&mut self) {
+        if let Some(rq) = &self.rq {
+            barrier::publish();
+            self.record.store_first(u32::from(rq.head));
+        }
+    }
+
+    /// [`Qp::post_recv`] of one SGE if nothing about it is out of the ordinary: not empty, and there is room. Else false, and nothing was
+    /// posted.
+    #[inline(always)]
+    #[must_use]
+    pub fn post_recv_ordinary(&mut self, sge: &Sge, wr_id: impl Into<WrId>) -> bool {
+        let Some(rq) = &mut self.rq else { return false };
+        if !rq.post_ordinary(sge, wr_id.into()) {
+            return false;
+        }
+        self.ring_recv();
+        true
     }
 
     /// Begins to post several receives, of which the device learns all at once; `None` without a receive queue of its own.
@@ -354,11 +396,13 @@ impl<B: Bar> Qp<B> {
     /// `None` (and a count in [`Qp::spurious_completions`]) if `cqe` names no outstanding work request of this queue pair.
     #[inline(always)]
     pub fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
-        if let Some(sent) = self.retire_oldest(cqe) {
-            return Some(Completion::Sent(sent));
+        if let Some(wr_id) = self.sq.retire_oldest(cqe.tail, 0) {
+            let (opcode, length) = (cqe.send_opcode(), cqe.byte_len());
+            return Some(Completion::Sent(Sent { wr_id, opcode, length, count: 1 }));
         }
-        if let Some(received) = self.retire_arrival(cqe) {
-            return Some(Completion::Received(received));
+        if let Some(wr_id) = self.rq.as_mut().and_then(|rq| rq.retire_oldest(cqe.tail)) {
+            let (opcode, length) = (ReceiveOpcode::Send, cqe.byte_len());
+            return Some(Completion::Received(Received { wr_id, opcode, length }));
         }
         // Taken apart, so that only this rare case puts a completion into memory.
         match self.retire_rare(cqe.at_20, cqe.at_28, cqe.tail)? {
@@ -368,22 +412,19 @@ impl<B: Bar> Qp<B> {
         }
     }
 
-    /// [`Qp::retire`] if `cqe` reports the success of the oldest request, which most do; else `None`, and nothing has changed.
+    /// Retires the oldest request if `next` reports its success, unless its tag has one of the bits `special`. None if not, and nothing
+    /// has changed.
     #[inline(always)]
-    pub fn retire_oldest(&mut self, cqe: &Cqe) -> Option<Sent> {
-        let wr_id = self.sq.retire_oldest(cqe.tail)?;
-        Some(Sent { wr_id, opcode: cqe.send_opcode(), length: cqe.byte_len(), count: 1 })
+    pub fn retire_sent(&mut self, next: &OrdinaryCqe<'_>, special: u64) -> Option<WrId> {
+        self.sq.retire_oldest(next.tail, special)
     }
 
-    /// [`Qp::retire`] if `cqe` reports the arrival of a message by a send without immediate data, as most receives do; else `None`, and
-    /// nothing has changed.
+    /// Retires the oldest receive if `next` reports its message; gives its name, and the bytes that arrived, as the device claims. None if
+    /// not, and nothing has changed.
     #[inline(always)]
-    pub fn retire_arrival(&mut self, cqe: &Cqe) -> Option<Received> {
-        if !cqe.is_plain_receive() || cqe.qpn() != self.number() {
-            return None;
-        }
-        let wr_id = self.rq.as_mut()?.retire(cqe)?;
-        Some(Received { wr_id, opcode: ReceiveOpcode::Send, length: cqe.byte_len() })
+    pub fn retire_received(&mut self, next: &OrdinaryCqe<'_>) -> Option<(WrId, u32)> {
+        let wr_id = self.rq.as_mut()?.retire_oldest(next.tail)?;
+        Some((wr_id, next.byte_len()))
     }
 
     /// A completion that is not the success of the oldest work request.

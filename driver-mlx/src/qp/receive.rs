@@ -4,34 +4,71 @@ use crate::barrier;
 use crate::completion::WrId;
 use crate::cq::Cqe;
 use crate::ring::{DoorbellRecord, Slot, Slots, Units, data_segment};
-use crate::types::{LKey, Sge};
+use crate::types::{LKey, QpNumber, Sge};
 use crate::wqe::PostError;
-use mlx5_prm::datapath::{DATA_LKEY_TERMINATOR, INLINE_SEG};
+use mlx5_prm::datapath::{CqeOpcode, DATA_LKEY_TERMINATOR, INLINE_SEG};
+
+/// Of the last quadword of a completion: opcode, format and QP number.
+const SEND_OF_QP: u64 = 0x00ff_ffff_0000_00fc;
+/// Where the index begins in it.
+const INDEX_SHIFT: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
-    pub(super) ring: Units,
+    ring: Units,
     /// The [`WrId`] of each receive.
     pub(super) slots: Slots,
     /// Receives posted, circular.
     pub(super) head: u16,
     /// Receives retired.
-    pub(super) tail: u16,
+    tail: u16,
+    /// What the last quadword of a completion says, as far as `oldest_mask` goes, if a send without more brought the message of the
+    /// oldest receive: its index modulo the ring in bits 31:16, opcode and format in bits 7:2, the QP number in bits 55:32.
+    oldest: u64,
+    oldest_mask: u64,
     /// Entries less one.
-    pub(super) mask: u16,
+    mask: u16,
     /// log2 of the octowords of an entry.
-    pub(super) log_stride: u8,
-    pub(super) max_sge: u8,
+    log_stride: u8,
+    max_sge: u8,
     /// Whether small messages may arrive in the completion.
-    pub(super) inline_receive: bool,
+    inline_receive: bool,
 }
 
 impl ReceiveQueue {
+    /// An empty queue.
+    pub(super) fn new(ring: Units, slots: Slots, log_stride: u8, max_sge: u8, inline_receive: bool) -> Self {
+        let mask = (slots.len() - 1) as u16;
+        let oldest_mask = u64::from(mask) << INDEX_SHIFT | SEND_OF_QP;
+        let (head, tail, oldest) = (0, 0, 0);
+        Self { ring, slots, head, tail, oldest, oldest_mask, mask, log_stride, max_sge, inline_receive }
+    }
+
     /// Forgets everything posted.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
         self.slots.clear();
-        (self.head, self.tail) = (0, 0);
+        self.head = 0;
+        self.settle(0);
+    }
+
+    /// The queue is that of this QP.
+    pub(super) fn set_number(&mut self, number: QpNumber) {
+        self.oldest = u64::from(number.get()) << 32 | u64::from(CqeOpcode::RESP_SEND.0) << 4;
+        self.settle(self.tail);
+    }
+
+    /// As if so many receives had been posted and retired.
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, index: u16) {
+        self.head = index;
+        self.settle(index);
+    }
+
+    /// With the tail at `tail`.
+    fn settle(&mut self, tail: u16) {
+        self.tail = tail;
+        self.oldest = (self.oldest & SEND_OF_QP | u64::from(tail) << INDEX_SHIFT) & self.oldest_mask;
     }
 
     /// Receives posted and not yet retired.
@@ -43,6 +80,26 @@ impl ReceiveQueue {
     /// Writes a receive; the device learns of it with the doorbell record.
     #[inline(always)]
     pub(super) fn post(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), PostError> {
+        match sges {
+            [sge] if self.post_ordinary(sge, wr_id) => Ok(()),
+            _ => self.post_rare(sges, wr_id),
+        }
+    }
+
+    /// Writes a receive of one SGE that is not empty, while there is room. False for any other: nothing was posted.
+    #[inline(always)]
+    pub(super) fn post_ordinary(&mut self, sge: &Sge, wr_id: WrId) -> bool {
+        if self.outstanding() > self.mask || self.max_sge == 0 || sge.length as i32 <= 0 {
+            return false;
+        }
+        put_one(&mut self.ring, usize::from(self.head) << self.log_stride, self.log_stride > 0, sge);
+        self.keep(wr_id);
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_rare(&mut self, sges: &[Sge], wr_id: WrId) -> Result<(), PostError> {
         if sges.len() > usize::from(self.max_sge) {
             return Err(PostError::TooManySges);
         }
@@ -50,9 +107,14 @@ impl ReceiveQueue {
             return Err(PostError::Full);
         }
         put_receive(&mut self.ring, usize::from(self.head) << self.log_stride, 1 << self.log_stride, sges)?;
+        self.keep(wr_id);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn keep(&mut self, wr_id: WrId) {
         self.slots.set(usize::from(self.head), Slot { id: wr_id.id, tag: wr_id.tag });
         self.head = self.head.wrapping_add(1);
-        Ok(())
     }
 
     #[inline(always)]
@@ -77,8 +139,22 @@ impl ReceiveQueue {
         if !oldest || cqe.is_inline() && !self.inline_receive {
             return None;
         }
-        self.tail = tail.wrapping_add(1);
+        self.settle(tail.wrapping_add(1));
         Some(self.wr_id(tail))
+    }
+
+    /// [`ReceiveQueue::retire`] of the oldest receive, if a completion with this last quadword reports that a send without more brought its
+    /// message.
+    #[inline(always)]
+    pub(super) fn retire_oldest(&mut self, tail: u64) -> Option<WrId> {
+        let oldest = self.tail;
+        if tail & self.oldest_mask != self.oldest || oldest == self.head {
+            return None;
+        }
+        self.tail = oldest.wrapping_add(1);
+        // A ring has at most 2^15 entries, so the carry of the index is cut off.
+        self.oldest = self.oldest.wrapping_add(1 << INDEX_SHIFT) & self.oldest_mask;
+        Some(self.wr_id(oldest))
     }
 
     /// Retires the oldest receive.
@@ -87,7 +163,7 @@ impl ReceiveQueue {
             return None;
         }
         let wr_id = self.wr_id(self.tail);
-        self.tail = self.tail.wrapping_add(1);
+        self.settle(self.tail.wrapping_add(1));
         Some(wr_id)
     }
 
@@ -132,8 +208,8 @@ impl<'q> ReceiveBatch<'q> {
     /// # Errors
     /// [`PostError`]; nothing was posted.
     #[inline(always)]
-    pub fn post(&mut self, sge: Sge, wr_id: WrId) -> Result<(), PostError> {
-        self.rq.post(&[sge], wr_id)
+    pub fn post(&mut self, sge: &Sge, wr_id: WrId) -> Result<(), PostError> {
+        self.rq.post(core::slice::from_ref(sge), wr_id)
     }
 
     /// Tells the device. Gives how many were posted.
@@ -145,8 +221,17 @@ impl<'q> ReceiveBatch<'q> {
     }
 }
 
-/// Writes the data segments of a receive into the `room` octowords from `first` on, without those of length 0, and ends them.
+/// Writes the data segment of a receive of one SGE into the octoword `first`, and ends it there if it has `more` octowords.
 #[inline(always)]
+pub(crate) fn put_one(ring: &mut Units, first: usize, more: bool, sge: &Sge) {
+    let (head, address) = data_segment(sge);
+    ring.put(first, head, address);
+    if more {
+        ring.put(first + 1, u64::from(DATA_LKEY_TERMINATOR), 0);
+    }
+}
+
+/// Writes the data segments of a receive into the `room` octowords from `first` on, without those of length 0, and ends them.
 pub(crate) fn put_receive(
     ring: &mut Units,
     first: usize,
@@ -154,26 +239,11 @@ pub(crate) fn put_receive(
     sges: &[Sge],
 ) -> Result<(), PostError> {
     let mut used = 0;
-    // Most receives are of one SGE.
-    if let [sge] = sges
-        && sge.length as i32 > 0
-    {
-        let (head, address) = data_segment(sge);
-        ring.put(first, head, address);
-        if room > 1 {
-            ring.put(first + 1, u64::from(DATA_LKEY_TERMINATOR), 0);
-        }
-        return Ok(());
-    }
-    for sge in sges {
-        if sge.length == 0 {
-            continue;
-        }
+    for sge in sges.iter().filter(|sge| sge.length > 0) {
         if sge.length & INLINE_SEG != 0 {
             return Err(PostError::TooLong);
         }
-        let (head, address) = data_segment(sge);
-        ring.put(first + used, head, address);
+        put_one(ring, first + used, false, sge);
         used += 1;
     }
     if used < room {

@@ -58,6 +58,7 @@ pub(super) struct SendLimits {
 
 /// The bits of a slot's tag that have the number of WQEBBs.
 const WQEBBS_MASK: u64 = 0xff;
+
 /// Of the last quadword of a completion: index, opcode and QP number, turned so that the index is at the top, where its carry is lost.
 #[inline(always)]
 fn place(tail: u64) -> u64 {
@@ -170,28 +171,43 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         let tag = wr_id.tag & !WQEBBS_MASK | u64::from(control);
         match (op, sges) {
-            (SendOp::Write { raddr, rkey }, [sge]) => {
-                if !self.is_ordinary(sge) {
-                    return self.post_rare_write(raddr, rkey, sge, wr_id.id, tag);
-                }
-                self.put(Some((raddr, rkey)), sge, wr_id, control);
+            (SendOp::Write { raddr, rkey }, [sge])
+                if self.post_ordinary(op, sge, wr_id, control).is_none() =>
+            {
+                self.post_rare_write(raddr, rkey, sge, wr_id.id, tag)
             }
-            (SendOp::Send, [sge]) => {
-                if !self.is_ordinary(sge) {
-                    return self.post_rare_send(sge, wr_id.id, tag);
-                }
-                self.put(None, sge, wr_id, control);
+            (SendOp::Send, [sge]) if self.post_ordinary(op, sge, wr_id, control).is_none() => {
+                self.post_rare_send(sge, wr_id.id, tag)
             }
-            _ => return self.post_rare(op, sges, wr_id.id, tag),
+            (SendOp::Write { .. } | SendOp::Send, [_]) => Ok(()),
+            _ => self.post_rare(op, sges, wr_id.id, tag),
         }
-        Ok(())
     }
 
-    /// Whether a send or write of this SGE alone may be posted as an ordinary one: while there is room (the next WQEBB may still belong to
-    /// the device), of a length that is not 0 or 2^31 and more.
+    /// A send or write of one SGE, while there is room (the next WQEBB may still belong to the device), of a length that is not 0 or 2^31
+    /// and more: gives what the doorbell is to say. None for any other request: nothing was posted.
     #[inline(always)]
-    fn is_ordinary(&self, sge: &Sge) -> bool {
-        self.head < self.end && sge.length as i32 > 0
+    pub(super) fn post_ordinary(
+        &mut self,
+        op: SendOp,
+        sge: &Sge,
+        wr_id: WrId,
+        control: u8,
+    ) -> Option<(u64, u64)> {
+        if self.head >= self.end || sge.length as i32 <= 0 {
+            return None;
+        }
+        match op {
+            SendOp::Write { raddr, rkey } => Some(self.put(Some((raddr, rkey)), sge, wr_id, control)),
+            SendOp::Send => Some(self.put(None, sge, wr_id, control)),
+            _ => None,
+        }
+    }
+
+    /// What the doorbell is to say of everything posted: the new head, and the first quadword of the last request.
+    #[inline(always)]
+    fn newest(&self) -> (u64, u64) {
+        (self.head, u64::from_be(self.last))
     }
 
     #[cold]
@@ -213,32 +229,42 @@ impl SendQueue {
         self.post_rare(SendOp::Send, slice::from_ref(sge), id, tag)
     }
 
-    /// Writes an RDMA write (to `remote`) or a send of one SGE.
+    /// Writes an RDMA write (to `remote`) or a send of one SGE; gives what the doorbell is to say.
     #[inline(always)]
-    fn put(&mut self, remote: Option<(u64, RKey)>, sge: &Sge, wr_id: WrId, control: u8) {
+    fn put(&mut self, remote: Option<(u64, RKey)>, sge: &Sge, wr_id: WrId, control: u8) -> (u64, u64) {
         let base = self.bases[usize::from(remote.is_some())];
-        let block = self.put_control(base, u64::from(control) << 32, wr_id, 1);
-        if let Some((raddr, rkey)) = remote {
-            put_pair(block, 2, (raddr, u64::from(rkey.get()) << 32));
-            put_pair(block, 4, data_segment(sge));
-        } else {
-            put_pair(block, 2, data_segment(sge));
-        }
+        self.put_control(base, u64::from(control) << 32, wr_id, 1, |block| {
+            if let Some((raddr, rkey)) = remote {
+                put_pair(block, 2, (raddr, u64::from(rkey.get()) << 32));
+                put_pair(block, 4, data_segment(sge));
+            } else {
+                put_pair(block, 2, data_segment(sge));
+            }
+        })
     }
 
-    /// Makes a request of `used` WQEBBs, the other segments of which are written before or after: its control segment (`first` without
-    /// the index), its slot, the new head. Gives its first WQEBB.
+    /// Makes a request of `used` WQEBBs: its control segment (`first` without the index), its slot, the new head; `segments` writes what
+    /// is missing in its first WQEBB. Gives what the doorbell is to say.
     #[inline(always)]
-    fn put_control(&mut self, first: u64, second: u64, wr_id: WrId, used: u64) -> &[AtomicU64; 8] {
+    fn put_control(
+        &mut self,
+        first: u64,
+        second: u64,
+        wr_id: WrId,
+        used: u64,
+        segments: impl FnOnce(&[AtomicU64; 8]),
+    ) -> (u64, u64) {
         let head = self.head;
-        let first = (u64::from(head as u16) << 40 | first).to_be();
         let (block, slot) = self.ring.entry(head);
+        // First, so that their registers are free afterwards.
+        segments(block);
+        let first = (u64::from(head as u16) << 40 | first).to_be();
         *slot = Slot { id: wr_id.id, tag: wr_id.tag & !WQEBBS_MASK | used };
         self.head = head + used;
         self.last = first;
         block[0].store(first, Ordering::Relaxed);
         block[1].store(second.to_be(), Ordering::Relaxed);
-        block
+        (head + used, u64::from_be(first))
     }
 
     /// Any request of a connected service, with any number of SGEs; or why not. Bits 7:0 of the tag are the control byte: so all
@@ -417,7 +443,7 @@ impl SendQueue {
             self.ring.keep(self.head + inner, Slot::default());
         }
         let second = u64::from(control) << 32 | u64::from(imm);
-        self.put_control(control_first(opcode, self.number, octowords), second, wr_id, used);
+        self.put_control(control_first(opcode, self.number, octowords), second, wr_id, used, |_| {});
         self.fenced = false;
         self.settle(self.tail());
     }
@@ -425,7 +451,7 @@ impl SendQueue {
     /// What the doorbell is to say, and the new head, if anything was posted since.
     #[inline(always)]
     pub(super) fn unrung(&self) -> Option<(u64, u64)> {
-        (self.head != self.rung).then(|| (self.head, u64::from_be(self.last)))
+        (self.head != self.rung).then(|| self.newest())
     }
 
     /// The doorbell has been rung for everything before `head`.
@@ -464,15 +490,19 @@ impl SendQueue {
         self.blueflame = Some(self.head());
     }
 
-    /// Retires the request that a completion with this last quadword reports done, if it is the oldest, and an ordinary one.
+    /// Retires the request that a completion with this last quadword reports done, if it is the oldest, an ordinary one, and its tag has
+    /// none of the bits `special`.
     #[inline(always)]
-    pub(super) fn retire_oldest(&mut self, tail: u64) -> Option<WrId> {
+    pub(super) fn retire_oldest(&mut self, tail: u64, special: u64) -> Option<WrId> {
         let place = place(tail);
         let index = (place >> 48) as u16;
         if place != self.oldest || index == self.head() {
             return None;
         }
         let Slot { id, tag } = self.ring.slot(index.into());
+        if tag & special != 0 {
+            return None;
+        }
         let used = tag & WQEBBS_MASK;
         self.end += used;
         self.oldest = place.wrapping_add(used << 48);

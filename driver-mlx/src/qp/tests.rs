@@ -338,7 +338,7 @@ proptest! {
         // As if the counters had run for a while.
         bench.qp.sq.start_at(start);
         if let Some(rq) = &mut bench.qp.rq {
-            (rq.head, rq.tail) = (start, start);
+            rq.start_at(start);
         }
         let mut sends: VecDeque<(u64, u16)> = VecDeque::new();
         let mut receives: VecDeque<(u64, u16)> = VecDeque::new();
