@@ -167,7 +167,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Says
-    /// when it wants to be called again.
+    /// when it wants to be called again. There is one clock, the platform's: `now` is what it says, read once for everything that the
+    /// caller polls.
     pub fn poll(&mut self, now: Instant) -> Wake {
         let hca = self.device.hca.poll(now);
         while let Some(event) = self.device.hca.next_event() {

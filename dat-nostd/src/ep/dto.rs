@@ -451,7 +451,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 }
 
-/// Whether a post may have these flags: `allowed` ones, and UNSIGNALLED only if the EP's attribute says so.
+/// Whether a post may have these flags: `allowed` ones, and UNSIGNALLED only if the EP's attribute says so, or beside SUPPRESS, to which it
+/// adds nothing: NetPIPE posts both.
 #[inline]
 pub(crate) fn check_flags(
     flags: CompletionFlags,
@@ -459,8 +460,9 @@ pub(crate) fn check_flags(
     attribute: CompletionFlags,
     argument: Subtype,
 ) -> Result<(), DatReturn> {
-    let unsignalled_ok =
-        !flags.contains(CompletionFlags::UNSIGNALLED) || attribute.contains(CompletionFlags::UNSIGNALLED);
+    let unsignalled_ok = !flags.contains(CompletionFlags::UNSIGNALLED)
+        || flags.contains(CompletionFlags::SUPPRESS)
+        || attribute.contains(CompletionFlags::UNSIGNALLED);
     if allowed.contains(flags) && unsignalled_ok { Ok(()) } else { Err(flags_error(argument)) }
 }
 
@@ -477,9 +479,9 @@ mod tests {
         assert!(check_flags(suppress, SEND_FLAGS, threshold, Subtype::InvalidArg5).is_ok());
         assert!(check_flags(unsignalled, SEND_FLAGS, threshold, Subtype::InvalidArg5).is_err());
         assert!(check_flags(unsignalled, SEND_FLAGS, unsignalled, Subtype::InvalidArg5).is_ok());
-        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, suppress, Subtype::InvalidArg5).is_err());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, suppress, Subtype::InvalidArg5).is_ok());
         assert!(check_flags(suppress | unsignalled, SEND_FLAGS, unsignalled, Subtype::InvalidArg5).is_ok());
-        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, none, Subtype::InvalidArg5).is_err());
+        assert!(check_flags(suppress | unsignalled, SEND_FLAGS, none, Subtype::InvalidArg5).is_ok());
         assert!(
             check_flags(CompletionFlags::SOLICITED_WAIT, RDMA_FLAGS, none, Subtype::InvalidArg5).is_err()
         );

@@ -4,8 +4,8 @@ use crate::platform::{BenchBar, BenchPlatform};
 use crate::{MANY_HANDLES, OPERATIONS};
 use dat_nostd::{
     Adapter, AdapterConfig, CompletionFlags, ConnectFlags, DatResult, DmaBuffer, DtoOperation, DtoStatus,
-    Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, LmrCreated, LmrTriplet,
-    MemPriv, Platform, PspFlags, Qos, RmrTriplet, adapter_storage,
+    Duration, EpAttributes, EpHandle, EvdFlags, EvdHandle, Event, EventData, Gid, Instant, LmrCreated,
+    LmrTriplet, MemPriv, Platform, PspFlags, Qos, RmrTriplet, Wake, adapter_storage,
 };
 use harness::dat::{address, register};
 use harness::{World, WorldConfig};
@@ -62,6 +62,11 @@ fn measured_dat_post_recv(
 #[inline(never)]
 fn measured_dat_dequeue_recv(adapter: &mut BenchAdapter, evd: &EvdHandle) -> DatResult<Event> {
     adapter.evd_dequeue(*evd)
+}
+
+#[inline(never)]
+fn measured_dat_poll_idle(adapter: &mut BenchAdapter, now: Instant) -> Wake {
+    adapter.poll(now)
 }
 
 /// Two adapters of one world.
@@ -186,6 +191,18 @@ pub fn run(handles: usize) {
 
     writes(&mut adapters, &sides, handles);
     sends(&mut adapters, &sides, handles);
+    idles(&mut adapters);
+}
+
+fn idles(adapters: &mut [BenchAdapter; 2]) {
+    // Until the CQs are armed.
+    for _ in 0..200 {
+        step(adapters);
+    }
+    let now = adapters[0].platform().now();
+    for _ in 0..OPERATIONS {
+        assert_ne!(measured_dat_poll_idle(&mut adapters[0], now), Wake::Now);
+    }
 }
 
 fn writes(adapters: &mut [BenchAdapter; 2], [near, far]: &[Side; 2], handles: usize) {

@@ -18,6 +18,7 @@
 //! | `dat.dequeue` | `evd_dequeue` with a completion; all EPs share the EVD |
 //! | `dat.post_send` | `ep_post_send` of one segment |
 //! | `dat.post_recv` | `ep_post_recv` of one segment |
+//! | `dat.poll_idle` | `Adapter::poll` with nothing to do: all EPs connected, their CQs armed |
 //! | `dat.dequeue_recv` | as `dat.dequeue`, of a receive |
 //! | `rds.send64` | `sendmsg` of 64 bytes, until it is posted and rung for |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg`: all that RDS does at the receiving side, posting receives and acknowledgements included; not `Adapter::poll`, which is the application's own call |
@@ -40,7 +41,7 @@ pub const HANDLES: usize = 32;
 pub const MANY_HANDLES: usize = 1000;
 
 /// The functions that are counted, and the operation that they belong to.
-const MEASURED: [(&str, &str); 15] = [
+const MEASURED: [(&str, &str); 16] = [
     ("measured_driver_post_batch", "driver.post_batch"),
     ("measured_driver_post_gather", "driver.post_gather"),
     ("measured_driver_post_inline", "driver.post_inline"),
@@ -52,13 +53,14 @@ const MEASURED: [(&str, &str); 15] = [
     ("measured_dat_post_send", "dat.post_send"),
     ("measured_dat_post_recv", "dat.post_recv"),
     ("measured_dat_dequeue_recv", "dat.dequeue_recv"),
+    ("measured_dat_poll_idle", "dat.poll_idle"),
     ("measured_rds_sendmsg", "rds.send64"),
     ("measured_rds_poll", "rds.recv64"),
     ("measured_rds_recvmsg", "rds.recv64"),
     ("measured_rds_sender", "rds.acked64"),
 ];
 /// The operations, and how many instructions each may take at most.
-const BARS: [(&str, Option<f64>); 14] = [
+const BARS: [(&str, Option<f64>); 15] = [
     ("driver.post_batch", Some(40.0)),
     ("driver.post_gather", None),
     ("driver.post_inline", None),
@@ -70,6 +72,7 @@ const BARS: [(&str, Option<f64>); 14] = [
     ("dat.post_send", Some(85.0)),
     ("dat.post_recv", Some(90.0)),
     ("dat.dequeue_recv", Some(90.0)),
+    ("dat.poll_idle", None),
     ("rds.send64", Some(400.0)),
     ("rds.recv64", Some(420.0)),
     ("rds.acked64", None),
