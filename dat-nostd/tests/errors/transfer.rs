@@ -170,7 +170,7 @@ pub const ROWS: &[Row] = &[
         InvalidParameter,
         Subtype::InvalidArg5,
         "UNSIGNALLED on an EP that is not made for it",
-        |b| bad_flags(b, post_send, &[UNSIGNALLED, UNSIGNALLED | CompletionFlags::SUPPRESS]),
+        |b| bad_flags(b, post_send, &[UNSIGNALLED, UNSIGNALLED | CompletionFlags::SOLICITED_WAIT]),
     ),
     refused_as("ep_post_send", InvalidParameter, Subtype::InvalidArg5, "flags that no send may have", |b| {
         bad_flags(b, post_send, &[THRESHOLD, UNDEFINED])
