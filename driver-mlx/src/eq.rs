@@ -3,13 +3,13 @@
 use crate::barrier;
 use crate::dma::DmaMemory;
 use crate::platform::Bar;
-use crate::ring::{BLOCK_UNITS as EQE_UNITS, Units};
+use crate::ring::{OCTOWORDS_PER_ENTRY as OCTOWORDS_PER_EQE, OctowordRing};
 use crate::types::{CqNumber, EqNumber};
 use mlx5_prm::datapath;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg::uar;
 
-/// The consumer index is told to the device after this many entries at the latest.
+/// The consumer index is reported to the device after this many entries at the latest.
 const BATCH: u32 = 64;
 
 /// An event queue entry.
@@ -23,10 +23,10 @@ pub(crate) struct Eqe {
 
 #[derive(Debug)]
 pub(crate) struct Eq {
-    ring: Units,
+    ring: OctowordRing,
     log_size: u32,
     ci: u32,
-    told: u32,
+    reported: u32,
     number: EqNumber,
     uar_offset: usize,
     pub(crate) memory: DmaMemory,
@@ -35,12 +35,12 @@ pub(crate) struct Eq {
 impl Eq {
     /// A queue of `1 << log_size` entries over `memory`, all owned by the device.
     pub(crate) fn new(memory: DmaMemory, log_size: u32, uar_offset: usize) -> Option<Self> {
-        let mut ring = Units::new(memory.slice(0, 64 << log_size)?)?;
+        let mut ring = OctowordRing::new(memory.slice(0, 64 << log_size)?)?;
         for index in 0..ring.len() {
-            ring.put(index, 0, u64::from(index % EQE_UNITS == EQE_UNITS - 1));
+            ring.put(index, 0, u64::from(index % OCTOWORDS_PER_EQE == OCTOWORDS_PER_EQE - 1));
         }
         barrier::publish();
-        Some(Self { ring, log_size, ci: 0, told: 0, number: EqNumber::new(0), uar_offset, memory })
+        Some(Self { ring, log_size, ci: 0, reported: 0, number: EqNumber::new(0), uar_offset, memory })
     }
 
     pub(crate) fn set_number(&mut self, number: EqNumber) {
@@ -59,20 +59,20 @@ impl Eq {
     /// The last quadword of the next entry, if the device has handed it over.
     #[inline]
     fn ready(&self) -> Option<u64> {
-        let last = self.ring.second(self.ci as usize * EQE_UNITS + 3);
+        let last = self.ring.second(self.ci as usize * OCTOWORDS_PER_EQE + 3);
         (last & 1 == u64::from(self.ci >> self.log_size) & 1).then_some(last)
     }
 
     #[inline]
     fn advance<B: Bar>(&mut self, bar: B) {
         self.ci = self.ci.wrapping_add(1);
-        if self.ci.wrapping_sub(self.told) >= BATCH {
-            self.tell(bar, uar::EQ_DOORBELL);
+        if self.ci.wrapping_sub(self.reported) >= BATCH {
+            self.report(bar, uar::EQ_DOORBELL);
         }
     }
 
-    fn tell<B: Bar>(&mut self, bar: B, register: usize) {
-        self.told = self.ci;
+    fn report<B: Bar>(&mut self, bar: B, register: usize) {
+        self.reported = self.ci;
         barrier::before_doorbell();
         bar.write32(self.uar_offset + register, datapath::eq_doorbell(self.number.get(), self.ci));
     }
@@ -81,11 +81,11 @@ impl Eq {
     pub(crate) fn next<B: Bar>(&mut self, bar: B) -> Option<Eqe> {
         self.ready()?;
         barrier::acquire();
-        let unit = self.ci as usize * EQE_UNITS;
-        let (head, _) = self.ring.get(unit);
+        let octoword = self.ci as usize * OCTOWORDS_PER_EQE;
+        let (head, _) = self.ring.get(octoword);
         let mut data = [0; 32];
         for (half, bytes) in data.chunks_exact_mut(16).enumerate() {
-            let (first, second) = self.ring.get(unit + 2 + half);
+            let (first, second) = self.ring.get(octoword + 2 + half);
             bytes.copy_from_slice(&((u128::from(first) << 64) | u128::from(second)).to_be_bytes());
         }
         self.advance(bar);
@@ -97,7 +97,7 @@ impl Eq {
     pub(crate) fn next_completion<B: Bar>(&mut self, bar: B) -> Option<Result<CqNumber, EventType>> {
         let last = self.ready()?;
         barrier::acquire();
-        let (head, _) = self.ring.get(self.ci as usize * EQE_UNITS);
+        let (head, _) = self.ring.get(self.ci as usize * OCTOWORDS_PER_EQE);
         self.advance(bar);
         let event = EventType((head >> 48) as u8);
         Some(if event == EventType::COMP { Ok(CqNumber::new((last >> 32) as u32)) } else { Err(event) })
@@ -106,13 +106,13 @@ impl Eq {
     /// Tells the device what has been taken, if it does not know yet.
     #[inline]
     pub(crate) fn update<B: Bar>(&mut self, bar: B) {
-        if self.told != self.ci {
-            self.tell(bar, uar::EQ_DOORBELL);
+        if self.reported != self.ci {
+            self.report(bar, uar::EQ_DOORBELL);
         }
     }
 
     /// Asks for an interrupt at the next entry, at once if there is one.
     pub(crate) fn arm<B: Bar>(&mut self, bar: B) {
-        self.tell(bar, uar::EQ_DOORBELL_ARM);
+        self.report(bar, uar::EQ_DOORBELL_ARM);
     }
 }

@@ -41,10 +41,10 @@ pub struct MwBind {
     pub zero_based: bool,
 }
 
-/// Units of a work request that binds: control segment, UMR control segment, memory key, list of one piece padded to 64 bytes.
-pub(crate) const BIND_UNITS: usize = 12;
-/// Units of one that leaves the window bound to nothing: without the list.
-pub(crate) const UNBIND_UNITS: usize = 8;
+/// Octowords of a work request that binds: control segment, UMR control segment, memory key, list of one piece padded to 64 bytes.
+pub(crate) const BIND_OCTOWORDS: usize = 12;
+/// Octowords of one that leaves the window bound to nothing: without the list.
+pub(crate) const UNBIND_OCTOWORDS: usize = 8;
 
 /// `mkc.free` and the rights, in the first dword of a memory key.
 const FREE: u32 = 1 << 30;
@@ -55,22 +55,22 @@ const ANY_QPN: u32 = 0xff_ffff;
 /// Octowords (16 bytes) of the list, in whole 64 bytes.
 const LIST_OCTOWORDS: u64 = 4;
 
-/// The units after the control segment of a work request that changes a memory key (UMR), and how many they are: UMR control segment,
+/// The octowords after the control segment of a work request that changes a memory key (UMR), and how many they are: UMR control segment,
 /// memory key, list.
 pub(crate) fn umr(
     window: MwType,
     new: RKey,
     qpn: u32,
     bind: Option<&MwBind>,
-) -> ([(u64, u64); BIND_UNITS - 1], usize) {
-    let mut units = [(0, 0); BIND_UNITS - 1];
+) -> ([(u64, u64); BIND_OCTOWORDS - 1], usize) {
+    let mut octowords = [(0, 0); BIND_OCTOWORDS - 1];
     let mut flags = UmrFlags::INLINE | UmrFlags::TRANSLATION_OFFSET_EN;
     let mut mask = MkeyMask::FREE | MkeyMask::KEY;
     if window == MwType::Two {
         mask |= MkeyMask::QPN;
     }
     let variant = u64::from(new.get() & 0xff);
-    let [control, _, _, key, range, _, _, list, ..] = &mut units;
+    let [control, _, _, key, range, _, _, list, ..] = &mut octowords;
     let used = if let Some(bind) = bind {
         mask |=
             MkeyMask::LEN | MkeyMask::START_ADDR | MkeyMask::LW | MkeyMask::RR | MkeyMask::RW | MkeyMask::A;
@@ -88,17 +88,17 @@ pub(crate) fn umr(
         *key = (u64::from(rights) << 32 | u64::from(owner) << 8 | variant, 0);
         *range = (if bind.zero_based { 0 } else { bind.address }, u64::from(bind.length));
         *list = (u64::from(bind.length) << 32 | u64::from(bind.lkey.get()), bind.address);
-        BIND_UNITS - 1
+        BIND_OCTOWORDS - 1
     } else {
         if window == MwType::Two {
             flags |= UmrFlags::CHECK_QPN;
         }
         *key = (u64::from(FREE) << 32 | u64::from(ANY_QPN) << 8 | variant, 0);
-        UNBIND_UNITS - 1
+        UNBIND_OCTOWORDS - 1
     };
-    let octowords = if bind.is_some() { LIST_OCTOWORDS } else { 0 };
-    *control = (u64::from(flags.bits()) << 56 | octowords << 16, mask.bits());
-    (units, used)
+    let in_list = if bind.is_some() { LIST_OCTOWORDS } else { 0 };
+    *control = (u64::from(flags.bits()) << 56 | in_list << 16, mask.bits());
+    (octowords, used)
 }
 
 /// The control byte of a request that waits for a change of memory keys besides what it waits for already.
@@ -118,8 +118,8 @@ mod tests {
     use mlx5_prm::datapath::{klm, wqe_umr_ctrl_seg};
     use std::vec::Vec;
 
-    fn bytes(units: &[(u64, u64)]) -> Vec<u8> {
-        units
+    fn bytes(octowords: &[(u64, u64)]) -> Vec<u8> {
+        octowords
             .iter()
             .flat_map(|(first, second)| [first.to_be_bytes(), second.to_be_bytes()])
             .flatten()
@@ -135,8 +135,8 @@ mod tests {
             access: Access::REMOTE_READ | Access::REMOTE_ATOMIC,
             zero_based: false,
         };
-        let (units, used) = umr(MwType::Two, RKey::new(0xabc0_0142), 0x55_6677, Some(&bind));
-        let bytes = bytes(&units[..used]);
+        let (octowords, used) = umr(MwType::Two, RKey::new(0xabc0_0142), 0x55_6677, Some(&bind));
+        let bytes = bytes(&octowords[..used]);
         let (control, rest) = bytes.split_at(48);
         assert_eq!(wqe_umr_ctrl_seg::LAYOUT.reserved_bits_set(control), None);
         assert_eq!(wqe_umr_ctrl_seg::flags.get32(control), 0xb0);
@@ -155,13 +155,13 @@ mod tests {
 
     #[test]
     fn an_unbound_window_is_free() {
-        let (units, used) = umr(MwType::Two, RKey::new(0x142), 5, None);
-        let bytes = bytes(&units[..used]);
+        let (octowords, used) = umr(MwType::Two, RKey::new(0x142), 5, None);
+        let bytes = bytes(&octowords[..used]);
         assert_eq!(bytes.len(), 48 + 64);
         assert_eq!(bytes[..4], [0x98, 0, 0, 0]);
         assert_eq!(bytes[4..8], [0; 4], "no list");
         assert_eq!(bytes[48..56], [0x40, 0, 0, 0, 0xff, 0xff, 0xff, 0x42]);
-        let (units, _) = umr(MwType::One, RKey::new(0x142), 5, None);
-        assert_eq!(units[0].0 >> 56, 0x90);
+        let (octowords, _) = umr(MwType::One, RKey::new(0x142), 5, None);
+        assert_eq!(octowords[0].0 >> 56, 0x90);
     }
 }

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Octowords (16 bytes) in a WQEBB, a CQE, an EQE (64 bytes).
-pub(crate) const BLOCK_UNITS: usize = 4;
+pub(crate) const OCTOWORDS_PER_ENTRY: usize = 4;
 
 /// What is remembered of a work request, in memory that the device does not reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,55 +175,57 @@ impl EntryRing {
 
 /// A ring of octowords (16 bytes), the grain of mlx5 work queue entries.
 #[derive(Debug)]
-pub(crate) struct Units {
+pub(crate) struct OctowordRing {
     base: *mut u8,
-    /// Units less one.
-    unit_mask: usize,
+    /// Octowords less one.
+    mask: usize,
 }
 
 // SAFETY: the memory lives to the end of the program (contract of `DmaMemory`), and all accesses are atomic.
-unsafe impl Send for Units {}
+unsafe impl Send for OctowordRing {}
 
-impl Units {
+impl OctowordRing {
     /// `None` unless `memory` is aligned to 8 and its length is 64 times a power of two.
     pub(crate) fn new(memory: DmaMemory) -> Option<Self> {
-        let units = memory.len() / 16;
-        let fits = memory.len().is_multiple_of(16) && units.is_power_of_two() && units >= BLOCK_UNITS;
+        let octowords = memory.len() / 16;
+        let fits = memory.len().is_multiple_of(16)
+            && octowords.is_power_of_two()
+            && octowords >= OCTOWORDS_PER_ENTRY;
         let base = memory.as_ptr();
-        (fits && base.cast::<u64>().is_aligned()).then(|| Self { base, unit_mask: units - 1 })
+        (fits && base.cast::<u64>().is_aligned()).then(|| Self { base, mask: octowords - 1 })
     }
 
-    /// Quadword `half` (0 or 1) of unit `index`, modulo the ring.
+    /// Quadword `half` (0 or 1) of octoword `index`, modulo the ring.
     #[inline(always)]
     fn quad(&self, index: usize, half: usize) -> &AtomicU64 {
-        let offset = (index & self.unit_mask) * 16;
-        // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked unit lies
+        let offset = (index & self.mask) * 16;
+        // SAFETY: the ring is a power of two of bytes, at least 64 (checked by `new`), so the masked octoword lies
         // inside the memory, which is aligned, mapped and accessed only atomically; the masked half is one of its two.
         unsafe { AtomicU64::from_ptr(self.base.add(offset + (half & 1) * 8).cast()) }
     }
 
-    /// Writes a unit as two big-endian quadwords.
+    /// Writes an octoword as two big-endian quadwords.
     #[inline(always)]
     pub(crate) fn put(&mut self, index: usize, first: u64, second: u64) {
         self.quad(index, 0).store(first.to_be(), Ordering::Relaxed);
         self.quad(index, 1).store(second.to_be(), Ordering::Relaxed);
     }
 
-    /// The two big-endian quadwords of a unit.
+    /// The two big-endian quadwords of an octoword.
     #[inline(always)]
     pub(crate) fn get(&self, index: usize) -> (u64, u64) {
         (u64::from_be(self.quad(index, 0).load(Ordering::Relaxed)), self.second(index))
     }
 
-    /// The second big-endian quadword of a unit.
+    /// The second big-endian quadword of an octoword.
     #[inline(always)]
     pub(crate) fn second(&self, index: usize) -> u64 {
         u64::from_be(self.quad(index, 1).load(Ordering::Relaxed))
     }
 
-    /// Number of units.
+    /// Number of octowords.
     pub(crate) fn len(&self) -> usize {
-        self.unit_mask + 1
+        self.mask + 1
     }
 
     /// Zeroes everything.
@@ -246,7 +248,7 @@ pub(crate) struct SendRing {
 /// Bytes of a slot.
 const SLOT_BYTES: usize = size_of::<Slot>();
 
-// SAFETY: as for `Units` and `Slots`.
+// SAFETY: as for `OctowordRing` and `Slots`.
 unsafe impl Send for SendRing {}
 
 impl SendRing {
@@ -303,8 +305,8 @@ impl SendRing {
     /// Writes octoword `octoword` counted from WQEBB `index` on, modulo the ring, as two big-endian quadwords.
     #[inline(always)]
     pub(crate) fn put(&mut self, index: u64, octoword: usize, first: u64, second: u64) {
-        let block = self.block(index + (octoword / BLOCK_UNITS) as u64);
-        let place = octoword % BLOCK_UNITS * 2;
+        let block = self.block(index + (octoword / OCTOWORDS_PER_ENTRY) as u64);
+        let place = octoword % OCTOWORDS_PER_ENTRY * 2;
         block[place & 7].store(first.to_be(), Ordering::Relaxed);
         block[(place + 1) & 7].store(second.to_be(), Ordering::Relaxed);
     }
@@ -312,7 +314,7 @@ impl SendRing {
     /// Zeroes everything.
     pub(crate) fn clear(&mut self) {
         for index in 0..=(self.mask / SLOT_BYTES) as u64 {
-            for octoword in 0..BLOCK_UNITS {
+            for octoword in 0..OCTOWORDS_PER_ENTRY {
                 self.put(index, octoword, 0, 0);
             }
             self.keep(index, Slot::default());
@@ -336,7 +338,7 @@ pub(crate) struct DoorbellRecord {
     base: *mut u32,
 }
 
-// SAFETY: as for `Units`.
+// SAFETY: as for `OctowordRing`.
 unsafe impl Send for DoorbellRecord {}
 
 impl DoorbellRecord {

@@ -314,7 +314,7 @@ impl<B: Bar> Ep<B> {
     }
 
     #[inline(always)]
-    fn count_posted(&mut self, how: How) {
+    pub(crate) fn count_posted(&mut self, how: How) {
         self.requests.posted();
         if how.is_silent() {
             self.silent_end = Some(self.requests.head);

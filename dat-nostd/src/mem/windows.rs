@@ -1,16 +1,16 @@
 //! Remote memory regions: create, bind, query, free. DAT 1.2, memory management.
 
-use driver_mlx::{CompletionKind, MwBind, MwType, Platform, SendFlags};
+use driver_mlx::{CompletionKind, MwBind, MwType, Platform};
 
 use crate::adapter::Adapter;
 use crate::base::attr::{RmrBinding, RmrParameters};
 use crate::base::handle::{EpHandle, PzHandle, RmrHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::states::{Effect, EpCall};
-use crate::base::types::{CompletionFlags, EvdFlags, LmrTriplet, MemPriv};
+use crate::base::types::{CompletionFlags, EpState, EvdFlags, LmrTriplet, MemPriv};
 use crate::ep::dto::{RDMA_FLAGS, check_flags};
 use crate::ep::endpoint::post_error;
-use crate::ep::work::Note;
+use crate::ep::work::{How, Note};
 use crate::mem::bind::Bound;
 use crate::mem::lmr::{access, creation_error, lmr_of};
 use crate::mem::rmr::{FULL, Rmr};
@@ -166,25 +166,17 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let dead = self.is_dead();
         let window = self.objects.shared.rmrs.get_mut(rmr)?;
         let ep = self.objects.eps.get_mut(ep)?;
-        let mut marks = 0;
-        let mut send_flags = SendFlags::SIGNALED;
-        send_flags.set(SendFlags::FENCE, flags.contains(CompletionFlags::BARRIER_FENCE));
-        if flags.contains(CompletionFlags::UNSIGNALLED) {
-            marks |= Note::UNSIGNALLED;
-        }
-        // A suppressed bind completes visibly to us all the same: we learn what the window is bound to.
-        if flags.contains(CompletionFlags::SUPPRESS) {
-            marks |= Note::SUPPRESS;
-        }
+        // A suppressed bind completes visibly to us all the same, always: we learn what the window is bound to.
+        let how = How::new(flags, ep.requests.head, 1);
         let mut next = window.window;
         let qp = ep.qp.as_mut().ok_or(DatReturn::new(ReturnType::InternalError))?;
-        let note = Note::bind(place, marks);
-        qp.post_bind(&mut next, bind, note.with(user_cookie), send_flags).map_err(post_error)?;
+        let note = Note::bind(place, how.marks);
+        qp.post_bind(&mut next, bind, note.with(user_cookie), how.send_flags).map_err(post_error)?;
         if !dead {
             qp.ring();
         }
-        ep.requests.posted();
-        if ep.state() == crate::base::types::EpState::Connected {
+        ep.count_posted(how);
+        if ep.state() == EpState::Connected {
             window.window = next;
         }
         Ok(next.rkey.get())

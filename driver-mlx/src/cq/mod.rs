@@ -239,14 +239,14 @@ impl<B: Bar> Cq<B> {
         if step == Step::Lap {
             self.owner ^= 1;
         }
-        self.tell((self.recorded | (BATCH - 1)).wrapping_add(1));
+        self.report((self.recorded | (BATCH - 1)).wrapping_add(1));
     }
 
     /// Goes on at consumer index `ci`.
     fn seek(&mut self, ci: u32) {
         self.ring.seek(ci);
         self.owner = (ci / self.ring.len()) as u8 & 1;
-        self.tell(ci);
+        self.report(ci);
     }
 
     /// The completion `ahead` entries after the next one (0 for the next), left in place; `None` if there is none there yet.
@@ -269,11 +269,11 @@ impl<B: Bar> Cq<B> {
     /// Tells the device how far completions have been taken. [`Cq::poll`] does it by itself, in batches.
     #[inline]
     pub fn acknowledge(&mut self) {
-        self.tell(self.ci());
+        self.report(self.ci());
     }
 
     #[inline(always)]
-    fn tell(&mut self, ci: u32) {
+    fn report(&mut self, ci: u32) {
         self.recorded = ci;
         // The entries have been read; now the device may write there again.
         barrier::publish();

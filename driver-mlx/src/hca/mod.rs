@@ -12,7 +12,7 @@ mod pages;
 mod port;
 mod queue;
 mod queue_pair;
-mod record_pieces;
+mod record_pages;
 mod records;
 #[allow(unsafe_code)]
 mod reserved;
@@ -54,7 +54,7 @@ pub struct Hca<'s, P: Platform> {
     /// For the first block of each buffer, 1 + the memory keys that lead to it; 0 for all other blocks.
     users: &'s mut [u16],
     host: HostMemory,
-    records: record_pieces::Records,
+    records: record_pages::Records,
     cmd: CommandQueue,
     events: EventRing<'s>,
     trace: Trace<'s>,

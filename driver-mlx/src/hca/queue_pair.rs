@@ -6,7 +6,7 @@ use crate::buddy::BLOCK;
 use crate::cmd::Tail;
 use crate::config::{Access, InitParams, QpConfig, RtrParams, RtsParams, Service};
 use crate::error::Error;
-use crate::mw::BIND_UNITS;
+use crate::mw::BIND_OCTOWORDS;
 use crate::platform::Platform;
 use crate::qp::{Doorbell, Qp, QpContext, QpGeometry, QpLimits, QpState};
 use crate::types::{Path, Psn, QpNumber, UarPage};
@@ -99,22 +99,22 @@ impl<P: Platform> Hca<'_, P> {
             // Control and address vector.
             Service::Ud { .. } | Service::Gsi => (4, MOST_UNITS),
         };
-        let inline_units =
+        let inline_octowords =
             if config.max_inline == 0 { 0 } else { (config.max_inline as usize + 4).div_ceil(16) };
         let most = most.min(usize::from(caps.max_wqe_sz_sq) / 16);
         let room = most.saturating_sub(head) as u64;
         exceeds("max_wqe_sz_sq", u64::from(config.max_send_sge), room)?;
         let inline_room = (MOST_UNITS.min(usize::from(caps.max_wqe_sz_sq) / 16) - head) as u64;
-        exceeds("max_wqe_sz_sq", inline_units as u64, inline_room)?;
+        exceeds("max_wqe_sz_sq", inline_octowords as u64, inline_room)?;
         let room = (u64::from(caps.max_wqe_sz_rq) / 16).min(MOST_RECEIVE_UNITS);
         exceeds("max_wqe_sz_rq", u64::from(config.max_recv_sge), room)?;
-        let units = head + inline_units.max(config.max_send_sge as usize);
-        let units = if config.memory_windows { units.max(BIND_UNITS) } else { units };
+        let octowords = head + inline_octowords.max(config.max_send_sge as usize);
+        let octowords = if config.memory_windows { octowords.max(BIND_OCTOWORDS) } else { octowords };
         let max_recv_wr = if config.srq.is_some() { 0 } else { config.max_recv_wr };
         let largest = 1u64 << caps.log_max_qp_sz.min(15);
         let limit = |asked| Error::Limit { what: "log_max_qp_sz", asked, limit: largest };
         let asked = u64::from(config.max_send_wr.max(max_recv_wr));
-        let geometry = QpGeometry::new(config.max_send_wr, max_recv_wr, units, config.max_recv_sge)
+        let geometry = QpGeometry::new(config.max_send_wr, max_recv_wr, octowords, config.max_recv_sge)
             .ok_or(limit(asked))?;
         if geometry.sq_bytes > 0 {
             exceeds("log_max_qp_sz", 1 << geometry.log_sq_size, largest)?;

@@ -1,7 +1,7 @@
 //! Doorbell records taken and given back.
 
 use super::Hca;
-use super::record_pieces::{BITS, FIRST, PIECES, Piece, RECORD};
+use super::record_pages::{BITS, FIRST, PAGE_RUNS, RECORD, RecordPages};
 use crate::buddy::BLOCK;
 use crate::dma::DmaMemory;
 use crate::error::Error;
@@ -10,19 +10,19 @@ use crate::platform::Platform;
 impl<P: Platform> Hca<'_, P> {
     /// Takes a doorbell record.
     pub(super) fn take_record(&mut self) -> Result<DmaMemory, Error> {
-        for index in 0..PIECES {
-            if self.records.pieces.get(index).is_some_and(Option::is_none) {
+        for index in 0..PAGE_RUNS {
+            if self.records.runs.get(index).is_some_and(Option::is_none) {
                 let memory = self.take_memory(BLOCK << index, BLOCK)?;
                 let Some(taken) = self.host.alloc((FIRST << index).div_ceil(BITS)) else {
                     self.release(memory)?;
                     return Err(Error::OutOfHostMemory { bytes: FIRST << index >> 3 });
                 };
-                if let Some(place) = self.records.pieces.get_mut(index) {
-                    *place = Some(Piece { memory, taken, count: 0 });
+                if let Some(place) = self.records.runs.get_mut(index) {
+                    *place = Some(RecordPages { memory, taken, count: 0 });
                 }
             }
-            let piece = self.records.pieces.get_mut(index).and_then(Option::as_mut);
-            if let Some(record) = piece.and_then(Piece::take) {
+            let run = self.records.runs.get_mut(index).and_then(Option::as_mut);
+            if let Some(record) = run.and_then(RecordPages::take) {
                 return Ok(record);
             }
         }
@@ -31,12 +31,12 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Gives a doorbell record back.
     pub(super) fn give_record(&mut self, record: DmaMemory) -> Result<(), Error> {
-        for place in &mut self.records.pieces {
-            let Some(piece) = place.as_mut().filter(|piece| piece.memory.contains(&record)) else { continue };
-            piece.flip((record.va() - piece.memory.va()) / RECORD);
-            piece.count -= 1;
-            if piece.count == 0
-                && let Some(Piece { memory, taken, .. }) = place.take()
+        for place in &mut self.records.runs {
+            let Some(run) = place.as_mut().filter(|run| run.memory.contains(&record)) else { continue };
+            run.flip((record.va() - run.memory.va()) / RECORD);
+            run.count -= 1;
+            if run.count == 0
+                && let Some(RecordPages { memory, taken, .. }) = place.take()
             {
                 self.host.free(taken);
                 self.release(memory)?;

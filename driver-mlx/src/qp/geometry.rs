@@ -1,6 +1,6 @@
 //! How the rings of a queue pair share one buffer.
 
-use crate::ring::BLOCK_UNITS;
+use crate::ring::OCTOWORDS_PER_ENTRY;
 
 /// How the rings of a queue pair lie in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,24 +22,24 @@ impl QpGeometry {
     pub(crate) fn new(
         max_send_wr: u32,
         max_recv_wr: u32,
-        max_send_units: usize,
+        max_send_octowords: usize,
         max_recv_sge: u32,
     ) -> Option<Self> {
         let mut geometry =
             Self { log_rq_size: 0, log_rq_stride: 0, rq_bytes: 0, log_sq_size: 0, sq_bytes: 0 };
         let mut rq_entries = 0;
         if max_recv_wr > 0 {
-            let stride_units = (max_recv_sge.max(1) as usize).checked_next_power_of_two()?;
+            let stride_octowords = (max_recv_sge.max(1) as usize).checked_next_power_of_two()?;
             // At least 64 bytes in all, so that the send ring after it stays aligned.
-            let least = BLOCK_UNITS.div_ceil(stride_units);
+            let least = OCTOWORDS_PER_ENTRY.div_ceil(stride_octowords);
             rq_entries = (max_recv_wr as usize).max(least).checked_next_power_of_two()?;
             geometry.log_rq_size = rq_entries.ilog2();
-            geometry.log_rq_stride = stride_units.ilog2();
-            geometry.rq_bytes = rq_entries.checked_mul(stride_units)?.checked_mul(16)?;
+            geometry.log_rq_stride = stride_octowords.ilog2();
+            geometry.rq_bytes = rq_entries.checked_mul(stride_octowords)?.checked_mul(16)?;
         }
         let mut blocks = 0;
         if max_send_wr > 0 {
-            let each = max_send_units.div_ceil(BLOCK_UNITS);
+            let each = max_send_octowords.div_ceil(OCTOWORDS_PER_ENTRY);
             blocks = (max_send_wr as usize).checked_mul(each)?.checked_next_power_of_two()?;
             geometry.log_sq_size = blocks.ilog2();
             geometry.sq_bytes = blocks.checked_mul(64)?;

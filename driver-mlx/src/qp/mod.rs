@@ -14,7 +14,7 @@ use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
-use crate::ring::{DoorbellRecord, SendRing, Slots, Units};
+use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use mlx5_prm::datapath::INLINE_SEG;
@@ -103,7 +103,7 @@ impl<B: Bar> Qp<B> {
         let rq = match receive_slots {
             None => None,
             Some(slots) => Some(ReceiveQueue::new(
-                Units::new(rings.slice(0, geometry.rq_bytes)?)?,
+                OctowordRing::new(rings.slice(0, geometry.rq_bytes)?)?,
                 slots,
                 geometry.log_rq_stride as u8,
                 limits.max_recv_sge,

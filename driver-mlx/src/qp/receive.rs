@@ -3,7 +3,7 @@
 use crate::barrier;
 use crate::completion::WrId;
 use crate::cq::Cqe;
-use crate::ring::{DoorbellRecord, Slot, Slots, Units, data_segment};
+use crate::ring::{DoorbellRecord, OctowordRing, Slot, Slots, data_segment};
 use crate::types::{LKey, QpNumber, Sge};
 use crate::wqe::PostError;
 use mlx5_prm::datapath::{CqeOpcode, DATA_LKEY_TERMINATOR, INLINE_SEG};
@@ -15,7 +15,7 @@ const INDEX_SHIFT: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
-    ring: Units,
+    ring: OctowordRing,
     /// The [`WrId`] of each receive.
     pub(super) slots: Slots,
     /// Receives posted, circular.
@@ -37,7 +37,13 @@ pub(super) struct ReceiveQueue {
 
 impl ReceiveQueue {
     /// An empty queue.
-    pub(super) fn new(ring: Units, slots: Slots, log_stride: u8, max_sge: u8, inline_receive: bool) -> Self {
+    pub(super) fn new(
+        ring: OctowordRing,
+        slots: Slots,
+        log_stride: u8,
+        max_sge: u8,
+        inline_receive: bool,
+    ) -> Self {
         let mask = (slots.len() - 1) as u16;
         let oldest_mask = u64::from(mask) << INDEX_SHIFT | SEND_OF_QP;
         let (head, tail, oldest) = (0, 0, 0);
@@ -223,7 +229,7 @@ impl<'q> ReceiveBatch<'q> {
 
 /// Writes the data segment of a receive of one SGE into the octoword `first`, and ends it there if it has `more` octowords.
 #[inline(always)]
-pub(crate) fn put_one(ring: &mut Units, first: usize, more: bool, sge: &Sge) {
+pub(crate) fn put_one(ring: &mut OctowordRing, first: usize, more: bool, sge: &Sge) {
     let (head, address) = data_segment(sge);
     ring.put(first, head, address);
     if more {
@@ -233,7 +239,7 @@ pub(crate) fn put_one(ring: &mut Units, first: usize, more: bool, sge: &Sge) {
 
 /// Writes the data segments of a receive into the `room` octowords from `first` on, without those of length 0, and ends them.
 pub(crate) fn put_receive(
-    ring: &mut Units,
+    ring: &mut OctowordRing,
     first: usize,
     room: usize,
     sges: &[Sge],

@@ -3,9 +3,9 @@
 use super::Doorbell;
 use crate::barrier;
 use crate::completion::WrId;
-use crate::mw::{BIND_UNITS, small_fence};
+use crate::mw::{BIND_OCTOWORDS, small_fence};
 use crate::platform::Bar;
-use crate::ring::{BLOCK_UNITS, DoorbellRecord, SendRing, Slot, Slots, data_segment};
+use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, SendRing, Slot, Slots, data_segment};
 use crate::types::{QpNumber, RKey, Sge};
 use crate::wqe::{ATOMIC_BYTES, AddressVector, PostError, SendOp};
 use core::slice;
@@ -68,7 +68,7 @@ fn place(tail: u64) -> u64 {
 /// WQEBBs of so many octowords, without the overflow check of `div_ceil`: a request has few.
 #[inline(always)]
 const fn wqebbs(octowords: usize) -> usize {
-    (octowords + (BLOCK_UNITS - 1)) >> BLOCK_UNITS.trailing_zeros()
+    (octowords + (OCTOWORDS_PER_ENTRY - 1)) >> OCTOWORDS_PER_ENTRY.trailing_zeros()
 }
 
 impl SendQueue {
@@ -356,7 +356,7 @@ impl SendQueue {
     pub(super) fn post_umr(
         &mut self,
         key: u32,
-        segments: &([(u64, u64); BIND_UNITS - 1], usize),
+        segments: &([(u64, u64); BIND_OCTOWORDS - 1], usize),
         wr_id: WrId,
         control: u8,
     ) -> Result<(), PostError> {

@@ -9,7 +9,7 @@ use crate::completion::{Completion, WrId};
 use crate::cq::Cqe;
 use crate::dma::DmaMemory;
 use crate::qp::put_receive;
-use crate::ring::{BLOCK_UNITS, DoorbellRecord, Slot, Slots, Units};
+use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, OctowordRing, Slot, Slots};
 use crate::types::{Sge, SrqNumber};
 use crate::wqe::PostError;
 
@@ -30,14 +30,14 @@ pub(crate) struct SrqGeometry {
 impl SrqGeometry {
     /// Sizes for these limits; `None` if they do not fit the 16-bit counters.
     pub(crate) fn new(max_wr: u32, max_sge: u32) -> Option<Self> {
-        let units = (max_sge.max(1) as usize).checked_add(1)?.checked_next_power_of_two()?;
+        let octowords = (max_sge.max(1) as usize).checked_add(1)?.checked_next_power_of_two()?;
         let entries =
-            (max_wr.max(1) as usize).checked_add(1)?.max(BLOCK_UNITS).checked_next_power_of_two()?;
-        if entries > 1 << 15 || units > 1 << 7 {
+            (max_wr.max(1) as usize).checked_add(1)?.max(OCTOWORDS_PER_ENTRY).checked_next_power_of_two()?;
+        if entries > 1 << 15 || octowords > 1 << 7 {
             return None;
         }
-        let ring_bytes = entries * units * 16;
-        Some(Self { log_size: entries.ilog2(), log_stride: units.ilog2(), ring_bytes })
+        let ring_bytes = entries * octowords * 16;
+        Some(Self { log_size: entries.ilog2(), log_stride: octowords.ilog2(), ring_bytes })
     }
 
     /// Slots beside the ring: two for each entry.
@@ -49,7 +49,7 @@ impl SrqGeometry {
 /// A shared receive queue. Owns all it needs for posting and retiring, apart from the [`Hca`](crate::Hca) that made it.
 #[derive(Debug)]
 pub struct Srq {
-    ring: Units,
+    ring: OctowordRing,
     /// Two for each entry: its [`WrId`]; then the entry after it, and whether it is posted.
     pub(crate) slots: Slots,
     record: DoorbellRecord,
@@ -81,7 +81,7 @@ impl Srq {
         let entries = 1usize << geometry.log_size;
         let [ring, record] = memory;
         let mut srq = Self {
-            ring: Units::new(ring.slice(0, geometry.ring_bytes)?)?,
+            ring: OctowordRing::new(ring.slice(0, geometry.ring_bytes)?)?,
             slots,
             record: DoorbellRecord::new(record)?,
             head: 0,

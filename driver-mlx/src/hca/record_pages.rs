@@ -1,4 +1,4 @@
-//! Where doorbell records lie: 64 bytes for each queue, many to a piece of memory, so that a ring takes exactly its own size.
+//! Where doorbell records lie: 64 bytes for each queue, many to a run of memory, so that a ring takes exactly its own size.
 
 use crate::buddy::BLOCK;
 use crate::dma::DmaMemory;
@@ -6,28 +6,28 @@ use crate::ring::Slots;
 
 /// Bytes of a record: a cache line, of which 8 are used.
 pub(super) const RECORD: usize = 64;
-/// Records of the first piece; each other piece has twice those of the one before it.
+/// Records of the first run; each other run has twice those of the one before it.
 pub(super) const FIRST: usize = BLOCK / RECORD;
-/// Pieces: 65,472 records in all.
-pub(super) const PIECES: usize = 10;
+/// Runs: 65,472 records in all.
+pub(super) const PAGE_RUNS: usize = 10;
 /// Records that a slot has bits for.
 pub(super) const BITS: usize = 128;
 
-/// The pieces, each taken when those before it are full, and given back when it is empty.
+/// The runs, each taken when those before it are full, and given back when it is empty.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    pub(super) pieces: [Option<Piece>; PIECES],
+    pub(super) runs: [Option<RecordPages>; PAGE_RUNS],
 }
 
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct RecordPages {
     pub(super) memory: DmaMemory,
     /// A bit for each record: taken.
     pub(super) taken: Slots,
     pub(super) count: usize,
 }
 
-impl Piece {
+impl RecordPages {
     fn records(&self) -> usize {
         self.memory.len() / RECORD
     }
