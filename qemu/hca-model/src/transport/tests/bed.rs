@@ -268,6 +268,7 @@ impl Bed {
             state: None,
             status: CqStatus::OK,
             moderation: Moderation::default(),
+            listed: None,
             context: Vec::new(),
         });
         let cqn = cqn.unwrap();
@@ -323,7 +324,7 @@ impl Bed {
         let first = at & !0xfff;
         let entries = (0..(at + len).div_ceil(0x1000) - at / 0x1000).map(|i| first + i * 0x1000).collect();
         assert_eq!(at & 0xfff, va & 0xfff);
-        let key = self.hca(node).mkeys.table.insert(|index| Mkey {
+        let key = self.hca(node).mkeys.insert(|index| Mkey {
             key: index << 8 | 0x42,
             pd: PD,
             qpn: None,
@@ -414,6 +415,7 @@ impl Bed {
             q_key: 0x1111,
             deth_sqpn: 0,
             context: Vec::new(),
+            groups: std::collections::BTreeSet::new(),
             transport: QpTransport::default(),
         };
         let qpn = self
