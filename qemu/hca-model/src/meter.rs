@@ -7,7 +7,7 @@
 use std::fmt;
 
 /// Steps of one call of [`Hca::poll`](crate::Hca::poll).
-pub const STEPS_PER_CALL: u64 = 4_096;
+pub const STEPS_PER_CALL: u64 = 1_024;
 /// Of them, steps that register writes and commands leave to packets and queues.
 pub(crate) const FOR_PACKETS: u64 = STEPS_PER_CALL / 2;
 /// Of them, steps that packets which arrive leave to queues.

@@ -384,11 +384,20 @@ impl Context<'_, '_> {
             }
             (ServiceType::REG_UMR | ServiceType::UC, _) => self.transmit(qp, budget),
             (ServiceType::RC | ServiceType::XRC, _) => {
-                // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests.
-                let mut answers = *budget - *budget / 4;
+                // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests. Where
+                // the answers used up the call, the requests are first in the next one.
+                let mut requests = *budget / 4;
+                let mut more = false;
+                if core::mem::take(&mut qp.transport.requests_first) {
+                    let given = requests;
+                    more = self.transmit(qp, &mut requests);
+                    *budget -= given - requests;
+                }
+                let mut answers = *budget - requests.min(*budget);
                 let given = answers;
-                let more = self.respond(qp, &mut answers);
+                more |= self.respond(qp, &mut answers);
                 *budget -= given - answers;
+                qp.transport.requests_first = self.meter.is_spent() && given != answers;
                 self.transmit(qp, budget) || more
             }
             _ => self.transmit_datagrams(qp, budget),

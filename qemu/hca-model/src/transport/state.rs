@@ -39,6 +39,8 @@ pub struct QpTransport {
     pub(super) deadline: Option<u64>,
     /// The earliest entry that the list of timers holds for the QP.
     pub(super) timer: Option<u64>,
+    /// The last turn had no time for requests.
+    pub(super) requests_first: bool,
     /// In error, and not all that was posted is flushed.
     pub(super) flushing: bool,
 }

@@ -146,7 +146,16 @@ impl Bed {
     }
 
     pub(super) fn with_ram(nodes: u16, ram: usize) -> Self {
-        let mut world = World::new(FabricConfig { seed: 1, latency: 1_000, ..FabricConfig::default() });
+        Self::with_config(nodes, ram, FabricConfig { seed: 1, latency: 1_000, ..FabricConfig::default() })
+    }
+
+    /// Packets arrive at once.
+    pub(super) fn without_latency(nodes: u16) -> Self {
+        Self::with_config(nodes, RAM, FabricConfig { seed: 1, ..FabricConfig::default() })
+    }
+
+    fn with_config(nodes: u16, ram: usize, config: FabricConfig) -> Self {
+        let mut world = World::new(config);
         let mut guests = Vec::new();
         for n in 0..nodes {
             let node = world.add(Profile::node(n), &format!("node{n}")).unwrap();
