@@ -38,11 +38,16 @@ pub struct Meter {
     left: i64,
     steps: u64,
     bytes: u64,
+    /// Steps when this call began, and the most that any took.
+    began: u64,
+    most: u64,
 }
 
 impl Meter {
     /// Begins a call. Answers whether work can be done in it: not while there is a debt.
     pub(crate) fn begin(&mut self) -> bool {
+        self.most = self.most_in_call();
+        self.began = self.steps;
         self.left = self.left.min(0).saturating_add(STEPS_PER_CALL as i64);
         self.left > 0
     }
@@ -77,6 +82,12 @@ impl Meter {
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// The most steps that were taken from the beginning of one call to that of the next.
+    #[must_use]
+    pub fn most_in_call(&self) -> u64 {
+        self.most.max(self.steps.wrapping_sub(self.began))
     }
 
     /// Bytes copied since the device was made.
