@@ -58,7 +58,7 @@ pub struct RawQp {
 }
 
 /// log2 of basic blocks of a send queue.
-pub const LOG_SQ: u32 = 6;
+const LOG_SQ: u32 = 6;
 
 impl Guest {
     /// A guest whose device is up.
@@ -121,7 +121,8 @@ impl Guest {
         good(self, input(Opcode::INIT_HCA));
         self.uar = alloc_uar_out::uar.get32(&good(self, input(Opcode::ALLOC_UAR)));
         self.pd = alloc_pd_out::pd.get32(&good(self, input(Opcode::ALLOC_PD)));
-        self.record = self.address(self.page());
+        let record = self.page();
+        self.record = self.address(record);
         self.make_eq();
         self.cqn = self.make_cq(8).expect("a CQ");
         self.key = self.make_key(0, &[]).expect("a key");
