@@ -197,6 +197,7 @@ fn command_queue_address(hca: &mut Hca) {
                 let text = format!("replaced while {} commands are outstanding", hca.cmd.outstanding());
                 hca.log.warn(subject, "initial_seg.cmdq_phy_addr_31_12", text);
             }
+            hca.budget.release(hca.cmd.memory());
             hca.cmd.start(base);
             let value = low & !0xfff | sizes(hca);
             hca.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, value);
@@ -366,7 +367,7 @@ fn compare_blueflame(hca: &mut Hca, io: &mut Io<'_>, page: u32, inside: usize, b
         hca.log.refuse(subject, "create_qp_in.pas", fault.to_string());
     } else if held != bytes {
         // Linux finds out by such a difference whether write combining works, so it is no mistake in itself.
-        let new = hca.uars.get_mut(page).is_some_and(|uar| uar.differing.insert(qpn));
+        let new = hca.uars.get_mut(page).is_some_and(|uar| uar.differs(qpn));
         if new {
             let text = format!("BlueFlame data differs from the ring at byte {at:#x}; the ring counts");
             hca.log.info(subject, text);

@@ -6,6 +6,7 @@ use crate::cmd;
 use crate::front::{self, Front};
 use crate::health::Health;
 use crate::log::{Log, Subject};
+use crate::meter::{Budget, FOR_PACKETS, FOR_QUEUES, Meter, price};
 use crate::object::counters::QCounters;
 use crate::object::mkey::Mkeys;
 use crate::object::qp::Qps;
@@ -21,6 +22,7 @@ use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
 use crate::transport::{self, DeviceTransport};
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::event::EventType;
+use mlx5_prm::status::CmdStatus;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +47,7 @@ const PACKET_BUDGET: usize = 64;
 /// Work of the data path in one poll.
 const TRANSPORT_BUDGET: usize = 64;
 /// Packets that wait between two polls; more are lost, as in a full receive buffer.
-const INBOX_LIMIT: usize = 1 << 16;
+const INBOX_LIMIT: usize = 1 << 12;
 /// The reserved L_Key.
 const RESERVED_LKEY: u32 = 0x0000_0500;
 
@@ -84,6 +86,10 @@ pub struct Hca {
     pub port: Port,
     /// State of the data path.
     pub transport: DeviceTransport,
+    /// The work that the guest causes.
+    pub meter: Meter,
+    /// The host memory that the guest holds.
+    pub budget: Budget,
     /// The interface that SET_ISSI chose.
     pub(crate) issi: u16,
     /// Moderation of each interrupt vector, as CONFIG_INT_MODERATION set it.
@@ -187,6 +193,8 @@ impl Hca {
             q_counters: QCounters::new(caps::MAX_QP_CNT),
             port: Port::new(&profile),
             transport: DeviceTransport::default(),
+            meter: Meter::default(),
+            budget: Budget::new(profile.memory),
             issi: 0,
             int_moderation: vec![0; usize::from(profile.vectors)],
             cmd: cmd::Interface::new(profile.log_cmdq_size),
@@ -253,6 +261,7 @@ impl Hca {
         self.issi = 0;
         self.int_moderation.fill(0);
         self.cmd = cmd::Interface::new(self.profile.log_cmdq_size);
+        self.budget.clear();
         self.reset_caps();
     }
 
@@ -275,6 +284,9 @@ impl Hca {
         self.srqs.clear();
         self.q_counters.sets.clear();
         transport::on_reset(self);
+        // What is left are the pages, and commands under way.
+        self.budget.clear();
+        let _ = self.budget.hold(self.pages.memory() + self.cmd.memory());
         if self.life == Life::Initialized {
             self.life = Life::Enabled;
         }
@@ -321,6 +333,17 @@ impl Hca {
         let steps = objects / (self.profile.objects_per_growth.max(1) as usize);
         let growth = u32::try_from(steps).unwrap_or(u32::MAX).saturating_mul(self.profile.growth_pages);
         self.boot_pages().saturating_add(self.init_pages()).saturating_add(growth)
+    }
+
+    /// Holds host memory for an object.
+    pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), cmd::Refusal> {
+        self.budget.hold(bytes).map_err(|over| cmd::Refusal::new(CmdStatus::NO_RES, "", over.to_string()))
+    }
+
+    /// Counts a look at every queue for what it refers to.
+    pub(crate) fn charge_scan(&mut self) {
+        let queues = self.queues.cqs.len() + self.qps.table.len() + self.srqs.len();
+        self.meter.charge(queues as u64);
     }
 
     /// Objects that live in host pages.
@@ -378,13 +401,17 @@ impl Hca {
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now, memory, interrupts, link };
         front::tick(self, now);
+        if !self.meter.begin() {
+            return true;
+        }
         let mut more = false;
         for taken in 0.. {
-            if taken == BAR_BUDGET {
+            if taken == BAR_BUDGET || self.meter.leaves(FOR_PACKETS) {
                 more |= self.bar.has_work();
                 break;
             }
             let Some(write) = self.bar.pop() else { break };
+            self.meter.charge(price::REGISTER);
             front::write(self, &mut io, &write);
         }
         if self.health.is_fatal() {
@@ -392,15 +419,21 @@ impl Hca {
         }
         more |= cmd::poll(self, &mut io, COMMAND_BUDGET);
         for _ in 0..PACKET_BUDGET {
+            if self.meter.leaves(FOR_QUEUES) {
+                break;
+            }
             let Some(packet) = self.inbox.pop_front() else { break };
             transport::receive(self, &mut io, packet);
         }
         more |= !self.inbox.is_empty();
         more |= transport::poll(self, &mut io, TRANSPORT_BUDGET);
-        while let Some(cqn) = self.queues.failed_cqs.pop() {
+        while !self.meter.is_spent()
+            && let Some(cqn) = self.queues.failed_cqs.pop()
+        {
             transport::on_cq_error(self, &mut io, cqn);
         }
-        self.queues.expire(&mut io, &mut self.log);
+        more |= !self.queues.failed_cqs.is_empty();
+        self.queues.expire(&mut io, &mut self.log, &mut self.meter);
         self.raise_port_changes(&mut io);
         if let Some(syndrome) = self.queues.fatal.take() {
             self.health.fail(&mut self.log, syndrome);

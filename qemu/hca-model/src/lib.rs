@@ -9,6 +9,7 @@
 //! | [`seams`], [`bar`], [`pci`] | what the guest and the host side of the device touch |
 //! | [`hca`] | the device: its tables, `poll`, reset |
 //! | [`cmd`] | command interface and command handlers |
+//! | [`meter`] | what a guest may make its HCA cost: work per call, and host memory |
 //! | [`object`] | UAR, EQ, CQ, memory keys, QP, shared receive queues, counters |
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
 //! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
@@ -49,6 +50,7 @@ mod front;
 pub mod hca;
 pub mod health;
 pub mod log;
+pub mod meter;
 pub mod object;
 pub mod packet;
 pub mod pages;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
+/// Host memory for a page of the list.
+pub(crate) const PAGE_MEMORY: u64 = 32;
 
 /// The device's pages and what it needs.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +108,11 @@ impl FirmwarePages {
             return Some(missing);
         }
         None
+    }
+
+    /// Host memory that the list takes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.given.len() as u64 * PAGE_MEMORY
     }
 
     /// Forgets everything.

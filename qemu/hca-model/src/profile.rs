@@ -53,6 +53,8 @@ pub struct Profile {
     pub objects_per_growth: u32,
     /// log2 of QPs as the current capability says at power-on.
     pub log_max_qp: u8,
+    /// Bytes of host memory that the guest's objects and requests may take ([`Budget`](crate::meter::Budget)).
+    pub memory: u64,
     /// How strictly input is checked.
     pub strictness: Strictness,
     /// Faults.
@@ -82,6 +84,7 @@ impl Profile {
             growth_pages: 16,
             objects_per_growth: 256,
             log_max_qp: 14,
+            memory: 1 << 30,
             strictness: Strictness::Strict,
             misbehaviour: Misbehaviour::default(),
         }

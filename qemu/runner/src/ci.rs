@@ -3,17 +3,21 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
-use crate::levels::{self, Count, Level};
+use crate::levels::{self, Bench, Count, Level};
 use std::time::Instant;
 
 /// A step: what it is, and what it does.
 type Step = (&'static str, fn() -> Result<Count>);
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     ("lint", || levels::run(&[Level::Lint], false)),
     ("the bench, with its bars", || {
         let report = cache::root().join("target/bench.json");
-        levels::bench(Some(&report)).map(|()| Count::PASSED)
+        levels::bench(Bench::Instructions, Some(&report)).map(|()| Count::PASSED)
+    }),
+    ("the emulated HCA's bench, with its bars", || {
+        let report = cache::root().join("target/bench-model.json");
+        levels::bench(Bench::Model, Some(&report)).map(|()| Count::PASSED)
     }),
     ("the demonstration's workload in one process, from all its seeds", levels::demonstration),
     ("Miri", || levels::run(&[Level::Miri], false)),

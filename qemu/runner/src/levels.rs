@@ -385,14 +385,27 @@ fn pass_errors_on(stream: impl std::io::Read) -> u64 {
     skipped
 }
 
-/// Runs the benches of the package `tests`; `report` is where they write their JSON.
+/// A bench of the package `tests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bench {
+    /// Driver, DAT and RDS.
+    Instructions,
+    /// The emulated HCA.
+    Model,
+}
+
+/// Runs a bench of the package `tests`; `report` is where it writes its JSON.
 ///
 /// # Errors
-/// There are none, or they fail.
-pub fn bench(report: Option<&Path>) -> Result<()> {
+/// It fails.
+pub fn bench(bench: Bench, report: Option<&Path>) -> Result<()> {
     setup::program("valgrind", "valgrind")?;
     let mut command = cargo_command();
-    command.args(["bench", "--package", "tests"]);
+    let name = match bench {
+        Bench::Instructions => "instructions",
+        Bench::Model => "model",
+    };
+    command.args(["bench", "--package", "tests", "--bench", name]);
     if let Some(path) = report {
         let absolute = std::path::absolute(path).map_err(|source| Error::Io {
             action: "cannot write",

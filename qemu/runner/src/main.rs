@@ -31,6 +31,7 @@ usage: cargo xtask COMMAND [OPTION]...
               [LEVEL]...      these only
               --long          full lengths
   bench     instructions per operation
+              [model]         of the emulated HCA in place of driver, DAT and RDS; and its speed against memcpy's
               --report FILE   as JSON
   ci        all that a change has to pass: lint, bench, Miri, the tests
   graph     the import circles among the source files of the driver and of DAT
@@ -338,12 +339,14 @@ fn ci(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 
 fn bench(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut report = None;
+    let mut bench = levels::Bench::Instructions;
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
             Long("report") => report = Some(PathBuf::from(arguments.value().map_err(usage)?)),
+            Value(name) if name == "model" => bench = levels::Bench::Model,
             other => return Err(usage(other.unexpected())),
         }
     }
-    levels::bench(report.as_deref())?;
+    levels::bench(bench, report.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }

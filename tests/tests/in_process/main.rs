@@ -5,6 +5,7 @@ mod bring_up;
 mod cm;
 mod dat;
 mod demo;
+mod hca;
 mod ip;
 mod programs;
 mod rds;

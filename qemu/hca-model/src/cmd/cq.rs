@@ -77,6 +77,7 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         create_cq_in::pas,
         hca.profile.strictness,
     )?;
+    hca.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
     let stale = stale_entries(io, &buffer, log_size, cqe_bytes, "create_cq_in.pas")?;
     let cq = Cq {
         cqn: 0,
@@ -95,9 +96,13 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         state: None,
         status: CqStatus::OK,
         moderation,
+        listed: None,
         context: context.to_vec(),
     };
+    let memory = cq.memory();
+    hca.hold(memory)?;
     let Some(cqn) = hca.queues.cqs.insert(|cqn| Cq { cqn, ..cq }) else {
+        hca.budget.release(memory);
         return Err(Refusal::full("CQs"));
     };
     warn_stale(hca, cqn, stale);
@@ -138,13 +143,16 @@ pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
     if !hca.queues.cqs.contains(cqn) {
         return Err(Refusal::missing(field, cqn));
     }
+    hca.charge_scan();
     if let Some((qpn, _)) = hca.qps.table.iter().find(|(_, qp)| qp.uses_cq(cqn)) {
         return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
     }
     if let Some((srqn, _)) = hca.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {
         return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
     }
-    hca.queues.cqs.remove(cqn);
+    if let Some(cq) = hca.queues.cqs.remove(cqn) {
+        hca.budget.release(cq.memory());
+    }
     hca.queues.failed_cqs.retain(|&failed| failed != cqn);
     Ok(())
 }
@@ -224,6 +232,7 @@ fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
         modify_cq_in::pas,
         hca.profile.strictness,
     )?;
+    hca.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
     let stale = stale_entries(io, &buffer, log_size, cq.cqe_bytes, "modify_cq_in.pas")?;
     let outstanding =
         cq.outstanding(io).map_err(|fault| Refusal::param("cqc.dbr_addr", fault.to_string()))?;
@@ -232,9 +241,14 @@ fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
         let text = format!("{outstanding} completions are not consumed, the new ring has {}", 1 << log_size);
         return Err(Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES, "cqc.log_cq_size", text));
     }
+    let (before, after) = (cq.buffer.memory(), buffer.memory());
+    if let Err(over) = hca.budget.hold(after) {
+        return Err(Refusal::new(CmdStatus::NO_RES, "", over.to_string()));
+    }
     let mut marker = [0; 64];
     marker[0x3f] = 5 << 4;
     let pushed = cq.push(io, &marker, None, false);
+    hca.budget.release(if pushed.is_ok() { before } else { after });
     match pushed {
         Ok(due) => {
             let eqn = cq.eqn;

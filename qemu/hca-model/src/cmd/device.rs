@@ -4,7 +4,7 @@ use super::dispatch::bad_op_mod;
 use super::{Outcome, Refusal};
 use crate::hca::{Hca, Life};
 use crate::log::Subject;
-use crate::pages::BadPage;
+use crate::pages::{BadPage, PAGE_MEMORY};
 use crate::profile::Strictness;
 use crate::seams::Io;
 use mlx5_prm::commands::*;
@@ -48,6 +48,7 @@ pub(super) fn disable_hca(hca: &mut Hca, input: &[u8]) -> Outcome {
         hca.log.warn(Subject::Pages, "", format!("DISABLE_HCA while {held} pages are still the device's"));
     }
     hca.life = Life::Disabled;
+    hca.budget.release(hca.pages.memory());
     hca.pages.clear();
     hca.issi = 0;
     hca.reset_caps();
@@ -123,12 +124,14 @@ pub(super) fn manage_pages(
         }
         ManagePagesOp::GIVE => give(hca, io, input, entries),
         ManagePagesOp::TAKE => {
-            let fits = manage_pages_out::pas.count(&vec![0; output_len.min(1 << 24)]);
+            let fits = output_len.saturating_sub(manage_pages_out::pas.offset) / 8;
             if entries as usize > fits {
                 let text = format!("{entries} asked, the output holds {fits}");
                 return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, field, text));
             }
             let pages = hca.pages.take(entries);
+            hca.budget.release(pages.len() as u64 * PAGE_MEMORY);
+            hca.meter.charge(pages.len() as u64);
             output.resize(manage_pages_out::pas.len_with(pages.len()), 0);
             manage_pages_out::output_num_entries.set(output, pages.len() as u32);
             for (i, page) in pages.iter().enumerate() {
@@ -147,6 +150,7 @@ fn give(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], entries: u32) -> Outcome {
         let text = format!("{entries} entries, {count} in the input");
         return Err(Refusal::new(CmdStatus::BAD_INP_LEN, field, text));
     }
+    hca.meter.charge(4 * u64::from(entries));
     let mut pages = std::collections::BTreeSet::new();
     for i in 0..entries as usize {
         let page = manage_pages_in::pas.quad(input, i);
@@ -167,6 +171,7 @@ fn give(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], entries: u32) -> Outcome {
             return Err(bad("is not accessible to the device"));
         }
     }
+    hca.hold(pages.len() as u64 * PAGE_MEMORY)?;
     hca.pages.give(pages);
     Ok(())
 }

@@ -104,6 +104,7 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
             return Err(Refusal::param("create_eq_in.event_bitmask", text));
         }
     }
+    hca.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
     let mut stale = 0u32;
     for i in 0..(1u64 << log_size).min(OWNERS_CHECKED) {
         let mut owner = [0];
@@ -127,7 +128,10 @@ pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut 
         status: EqStatus::OK,
         context: context.to_vec(),
     };
+    let memory = eq.memory();
+    hca.hold(memory)?;
     let Some(eqn) = hca.queues.eqs.insert(|eqn| Eq { eqn, ..eq }) else {
+        hca.budget.release(memory);
         return Err(Refusal::full("EQs"));
     };
     if stale != 0 {
@@ -144,10 +148,13 @@ pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
     if !hca.queues.eqs.contains(eqn) {
         return Err(Refusal::missing(field, eqn));
     }
+    hca.charge_scan();
     if let Some((cqn, _)) = hca.queues.cqs.iter().find(|(_, cq)| cq.eqn == eqn) {
         return Err(Refusal::busy(field, format!("used by CQ {cqn:#x}")));
     }
-    hca.queues.eqs.remove(eqn);
+    if let Some(eq) = hca.queues.eqs.remove(eqn) {
+        hca.budget.release(eq.memory());
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use super::{Outcome, Refusal};
 use crate::caps::LOG_MAX_MKEY;
 use crate::hca::Hca;
-use crate::object::mkey::{Klm, MAX_OCTOWORDS, Mkey, Translation};
+use crate::object::mkey::{Klm, KlmList, MAX_OCTOWORDS, Mkey, Translation};
 use crate::profile::Strictness;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
@@ -91,7 +91,11 @@ pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome 
         octowords,
         context: context.to_vec(),
     };
-    let Some(index) = hca.mkeys.table.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
+    let memory = mkey.memory();
+    hca.hold(memory)?;
+    hca.meter.charge(u64::from(octowords));
+    let Some(index) = hca.mkeys.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
+        hca.budget.release(memory);
         let text = format!("2^{LOG_MAX_MKEY} exist");
         return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
     };
@@ -169,7 +173,7 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
             }
             Ok(Translation::Mtt { entries, log_page_size, page_access })
         }
-        AccessMode::KLMS => Ok(Translation::Klm((0..actual).map(klm).collect())),
+        AccessMode::KLMS => Ok(Translation::Klm(KlmList::new((0..actual).map(klm).collect()))),
         AccessMode::KSM => {
             let log_entity_size = mkc::log_page_size.get32(context);
             if log_entity_size < 12 {
@@ -183,12 +187,15 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
 
 pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
     let index = destroy_mkey_in::mkey_index.get32(input);
-    let bound = hca.mkeys.table.get(index).and_then(|mkey| hca.mkeys.bound_to(mkey.key));
-    if let Some(window) = bound {
-        return Err(Refusal::busy("destroy_mkey_in.mkey_index", format!("key {window:#x} is bound to it")));
+    let bound = hca.mkeys.table.get(index).map_or(0, |mkey| hca.mkeys.bound_to(mkey.key));
+    if bound != 0 {
+        let text = format!("an indirect key ({bound} entries in all) is bound to it");
+        return Err(Refusal::busy("destroy_mkey_in.mkey_index", text));
     }
-    match hca.mkeys.table.remove(index) {
+    match hca.mkeys.remove(index) {
         Some(mkey) => {
+            hca.budget.release(mkey.memory());
+            hca.meter.charge(u64::from(mkey.octowords));
             hca.mkeys.octowords = hca.mkeys.octowords.saturating_sub(u64::from(mkey.octowords));
             Ok(())
         }

@@ -15,6 +15,7 @@ mod srq;
 
 use crate::hca::Hca;
 use crate::log::Subject;
+use crate::meter::{FOR_PACKETS, price};
 use crate::seams::{DmaFault, GuestMemory, Io};
 use dispatch::Verdict;
 use mlx5_prm::cmd::{self, cmd_if_box, cmd_queue_entry};
@@ -96,6 +97,15 @@ pub struct Interface {
     waiting: VecDeque<Command>,
     /// Entries that firmware has.
     owned: u32,
+    /// Host memory of the commands that were fetched.
+    held: u64,
+}
+
+impl Command {
+    /// Host memory that it takes.
+    fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.input.len() + 8 * self.output_blocks.len()) as u64
+    }
 }
 
 impl Interface {
@@ -127,6 +137,11 @@ impl Interface {
         self.waiting.len()
     }
 
+    /// Host memory of the commands that were fetched and are not completed.
+    pub(crate) const fn memory(&self) -> u64 {
+        self.held
+    }
+
     /// The doorbell vector was written.
     pub fn ring(&mut self, vector: u32) {
         self.rung |= vector;
@@ -140,6 +155,9 @@ impl Interface {
 /// Fetches and carries out at most `budget` commands. Answers whether more could be done at once.
 pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
     for _ in 0..budget {
+        if hca.meter.leaves(FOR_PACKETS) {
+            break;
+        }
         if let Some(command) = hca.cmd.ready.pop_front() {
             run(hca, io, command);
         } else if hca.cmd.rung != 0 {
@@ -152,6 +170,9 @@ pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
     }
     // Pages may have come: those that wait for them try again, in order.
     for _ in 0..hca.cmd.waiting.len() {
+        if hca.meter.leaves(FOR_PACKETS) {
+            break;
+        }
         let Some(command) = hca.cmd.waiting.pop_front() else { break };
         run(hca, io, command);
     }
@@ -182,8 +203,28 @@ fn fetch(hca: &mut Hca, io: &mut Io<'_>, slot: u8) {
         return;
     }
     hca.cmd.owned |= 1 << slot;
+    let blocks = [cmd_queue_entry::input_length, cmd_queue_entry::output_length]
+        .map(|length| cmd::blocks((length.get32(&entry) as usize).min(MAX_LEN)) as u64);
+    hca.meter.charge(price::COMMAND + price::MAILBOX * blocks.iter().sum::<u64>());
     match take(io.memory, slot, entry, hca.caps.signatures()) {
-        Ok(command) => hca.cmd.ready.push_back(command),
+        Ok(mut command) => {
+            let memory = command.memory();
+            match hca.budget.hold(memory) {
+                Ok(()) => {
+                    hca.cmd.held += memory;
+                    hca.cmd.ready.push_back(command);
+                }
+                Err(over) => {
+                    let opcode = Opcode::of(&command.input);
+                    let refusal =
+                        Refusal::new(CmdStatus::NO_RES, "cmd_queue_entry.input_length", over.to_string());
+                    let mut output = Vec::new();
+                    let subject = refused(opcode, &refusal, &mut output);
+                    hca.log.refuse(subject, refusal.field, refusal.text);
+                    answer(hca, io, &mut command, &output, has_command_eq(hca));
+                }
+            }
+        }
         Err((status, field, text)) => {
             hca.log.refuse(Subject::Delivery { slot, status }, field, text);
             finish(hca, io, slot, &mut entry, status);
@@ -293,19 +334,33 @@ fn run(hca: &mut Hca, io: &mut Io<'_>, mut command: Command) {
     let mut output = Vec::new();
     match dispatch::execute(hca, io, &command.input, command.output_len, &mut output) {
         Verdict::Done => {
-            let written = write_output(io.memory, &mut command, &output, hca.caps.signatures());
-            if let Err(fault) = written {
-                let status = DeliveryStatus::BAD_OUTPUT_POINTER;
-                let subject = Subject::Delivery { slot: command.slot, status };
-                hca.log.refuse(subject, "cmd_queue_entry.output_mailbox_pointer_31_9", fault.to_string());
-                finish(hca, io, command.slot, &mut command.entry, status);
-                return;
-            }
-            complete(hca, io, command.slot, &mut command.entry, DeliveryStatus::OK, event);
+            hca.forget_command(command.memory());
+            answer(hca, io, &mut command, &output, event);
         }
         Verdict::WaitForPages => hca.cmd.waiting.push_back(command),
-        Verdict::Never => {}
+        Verdict::Never => hca.forget_command(command.memory()),
     }
+}
+
+impl Hca {
+    /// Gives back the memory of a command that was fetched.
+    fn forget_command(&mut self, memory: u64) {
+        self.cmd.held = self.cmd.held.saturating_sub(memory);
+        self.budget.release(memory);
+    }
+}
+
+/// Writes a command's output and gives its entry back.
+fn answer(hca: &mut Hca, io: &mut Io<'_>, command: &mut Command, output: &[u8], event: bool) {
+    let written = write_output(io.memory, command, output, hca.caps.signatures());
+    if let Err(fault) = written {
+        let status = DeliveryStatus::BAD_OUTPUT_POINTER;
+        let subject = Subject::Delivery { slot: command.slot, status };
+        hca.log.refuse(subject, "cmd_queue_entry.output_mailbox_pointer_31_9", fault.to_string());
+        finish(hca, io, command.slot, &mut command.entry, status);
+        return;
+    }
+    complete(hca, io, command.slot, &mut command.entry, DeliveryStatus::OK, event);
 }
 
 fn write_output(

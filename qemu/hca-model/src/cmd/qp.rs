@@ -5,7 +5,7 @@ use super::{Outcome, Refusal};
 use crate::caps::{LOG_MAX_MSG, LOG_MAX_QP_SZ, LOG_MAX_RA};
 use crate::hca::Hca;
 use crate::object::pages::PageList;
-use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
+use crate::object::qp::{AddressPath, Multicast, Qp, ReceiveQueue, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::Io;
 use crate::transport::{self, QpTransport};
@@ -15,6 +15,7 @@ use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{OptParamMask, QpState, RqType, ServiceType};
+use std::collections::BTreeSet;
 
 pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
     let context = create_qp_in::qpc.of(input);
@@ -64,11 +65,15 @@ pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome 
         q_key: 0,
         deth_sqpn: 0,
         context: context.to_vec(),
+        groups: BTreeSet::new(),
         transport: QpTransport::default(),
     };
     qp.parse_created(context);
     check_references(hca, &qp)?;
+    let memory = qp.memory();
+    hca.hold(memory)?;
     let Some(qpn) = hca.qps.table.insert(|qpn| Qp { qpn, ..qp }) else {
+        hca.budget.release(memory);
         return Err(Refusal::full("QPs"));
     };
     match service {
@@ -213,8 +218,13 @@ pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
         return Err(Refusal::missing("destroy_qp_in.qpn", qpn));
     }
     transport::on_destroy(hca, qpn);
-    hca.qps.table.remove(qpn);
-    hca.qps.multicast.retain(|&(_, attached)| attached != qpn);
+    if let Some(qp) = hca.qps.table.remove(qpn) {
+        hca.budget.release(qp.memory());
+        for group in qp.groups {
+            hca.qps.multicast.detach(group, qpn);
+            hca.budget.release(Multicast::MEMORY);
+        }
+    }
     for special in [&mut hca.qps.qp0, &mut hca.qps.qp1] {
         if *special == Some(qpn) {
             *special = None;
@@ -552,23 +562,31 @@ pub(super) fn attach_to_mcg(hca: &mut Hca, input: &[u8]) -> Outcome {
     if entry.0[0] != 0xff {
         return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "not a multicast address"));
     }
-    if hca.qps.multicast.contains(&entry) {
+    let (group, qpn) = entry;
+    let members = hca.qps.multicast.members(&group);
+    if members.contains(&qpn) {
         return Err(Refusal::param("attach_to_mcg_in.multicast_gid", "attached already"));
     }
-    let members = hca.qps.multicast.iter().filter(|(group, _)| *group == entry.0).count();
-    if members >= hca.caps.current(mlx5_prm::caps::cmd_hca_cap::max_qp_mcg) as usize {
+    if members.len() >= hca.caps.current(mlx5_prm::caps::cmd_hca_cap::max_qp_mcg) as usize {
         return Err(Refusal::full("QPs in this group"));
     }
-    hca.qps.multicast.push(entry);
+    hca.hold(Multicast::MEMORY)?;
+    hca.qps.multicast.attach(group, qpn);
+    if let Some(qp) = hca.qps.table.get_mut(qpn) {
+        qp.groups.insert(group);
+    }
     Ok(())
 }
 
 pub(super) fn detach_from_mcg(hca: &mut Hca, input: &[u8]) -> Outcome {
     let entry = multicast(hca, input)?;
-    let before = hca.qps.multicast.len();
-    hca.qps.multicast.retain(|attached| *attached != entry);
-    if hca.qps.multicast.len() == before {
+    let (group, qpn) = entry;
+    if !hca.qps.multicast.detach(group, qpn) {
         return Err(Refusal::param("detach_from_mcg_in.multicast_gid", "not attached"));
+    }
+    hca.budget.release(Multicast::MEMORY);
+    if let Some(qp) = hca.qps.table.get_mut(qpn) {
+        qp.groups.remove(&group);
     }
     Ok(())
 }

@@ -7,7 +7,11 @@ use mlx5_prm::commands::*;
 use mlx5_prm::value::ServiceType;
 
 pub(super) fn alloc_uar(hca: &mut Hca, output: &mut [u8]) -> Outcome {
-    let number = hca.uars.insert(|_| Uar::default()).ok_or_else(|| Refusal::full("UAR pages"))?;
+    hca.hold(Uar::MEMORY)?;
+    let Some(number) = hca.uars.insert(|_| Uar::default()) else {
+        hca.budget.release(Uar::MEMORY);
+        return Err(Refusal::full("UAR pages"));
+    };
     alloc_uar_out::uar.set(output, number);
     Ok(())
 }
@@ -18,6 +22,7 @@ pub(super) fn dealloc_uar(hca: &mut Hca, input: &[u8]) -> Outcome {
     if !hca.uars.contains(uar) {
         return Err(Refusal::missing(field, uar));
     }
+    hca.charge_scan();
     if let Some((eqn, _)) = hca.queues.eqs.iter().find(|(_, eq)| eq.uar_page == uar) {
         return Err(Refusal::busy(field, format!("used by EQ {eqn:#x}")));
     }
@@ -28,6 +33,7 @@ pub(super) fn dealloc_uar(hca: &mut Hca, input: &[u8]) -> Outcome {
         return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
     }
     hca.uars.remove(uar);
+    hca.budget.release(Uar::MEMORY);
     Ok(())
 }
 
@@ -43,9 +49,11 @@ pub(super) fn dealloc_pd(hca: &mut Hca, input: &[u8]) -> Outcome {
     if !hca.pds.contains(pd) {
         return Err(Refusal::missing(field, pd));
     }
-    if let Some((_, mkey)) = hca.mkeys.table.iter().find(|(_, mkey)| mkey.pd == pd && !mkey.free) {
-        return Err(Refusal::busy(field, format!("used by memory key {:#x}", mkey.key)));
+    let keys = hca.mkeys.in_use(pd);
+    if keys != 0 {
+        return Err(Refusal::busy(field, format!("used by {keys} memory keys")));
     }
+    hca.charge_scan();
     if let Some((qpn, _)) = hca.qps.table.iter().find(|(_, qp)| qp.pd == pd) {
         return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
     }
@@ -83,6 +91,7 @@ pub(super) fn dealloc_xrcd(hca: &mut Hca, input: &[u8]) -> Outcome {
     if !hca.xrcds.contains(xrcd) {
         return Err(Refusal::missing(field, xrcd));
     }
+    hca.charge_scan();
     if let Some((srqn, _)) = hca.srqs.iter().find(|(_, srq)| srq.kind == SrqKind::Xrc && srq.xrcd == xrcd) {
         return Err(Refusal::busy(field, format!("used by XRC SRQ {srqn:#x}")));
     }

@@ -61,7 +61,10 @@ pub(super) fn create(
     if srq.kind == SrqKind::Xrc && !hca.xrcds.contains(srq.xrcd) {
         return Err(Refusal::missing("xrc_srqc.xrcd", srq.xrcd));
     }
+    let memory = srq.memory();
+    hca.hold(memory)?;
     let Some(number) = hca.srqs.insert(|srqn| Srq { srqn, ..srq }) else {
+        hca.budget.release(memory);
         let text = format!("2^{LOG_MAX_SRQ} exist");
         return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_srq", text));
     };
@@ -217,11 +220,14 @@ pub(super) fn destroy(hca: &mut Hca, opcode: Opcode, input: &[u8]) -> Outcome {
     use mlx5_prm::value::RqType;
     let number = NUMBER.get32(input);
     let srqn = find(hca, opcode, number)?.srqn;
+    hca.charge_scan();
     let user = hca.qps.table.iter().find(|(_, qp)| qp.rq_type == RqType::SRQ_RQ && qp.srqn == srqn);
     if let Some((qpn, _)) = user {
         return Err(Refusal::busy("srq_number", format!("used by QP {qpn:#x}")));
     }
-    hca.srqs.remove(srqn);
+    if let Some(srq) = hca.srqs.remove(srqn) {
+        hca.budget.release(srq.memory());
+    }
     Ok(())
 }
 

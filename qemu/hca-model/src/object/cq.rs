@@ -41,6 +41,8 @@ pub struct Cq {
     pub status: CqStatus,
     /// How events are held back.
     pub moderation: Moderation,
+    /// Its entry in the list of events that are held back.
+    pub listed: Option<u64>,
     /// The context as given, for QUERY_CQ.
     pub context: Vec<u8>,
 }
@@ -108,6 +110,12 @@ pub enum CqError {
 }
 
 impl Cq {
+    /// Host memory that it takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
+    }
+
     /// Entries of the ring.
     #[must_use]
     pub const fn entries(&self) -> u32 {

@@ -47,6 +47,12 @@ pub enum EqError {
 }
 
 impl Eq {
+    /// Host memory that it takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
+    }
+
     /// Whether it takes completions (its mask is empty).
     #[must_use]
     pub fn is_completion(&self) -> bool {

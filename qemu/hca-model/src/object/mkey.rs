@@ -1,46 +1,12 @@
 //! Memory keys (PRM, software context formats).
 
 use super::table::Table;
+pub use super::translation::{Klm, KlmList, Segment, Segments, Translation};
 use mlx5_prm::value::AccessFlags;
+use std::collections::HashMap;
 
 /// First memory key index.
 pub const FIRST_MKEY_INDEX: u32 = 0x100;
-
-/// How a key turns addresses into device addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Translation {
-    /// The address is the device address.
-    Physical,
-    /// A list of pages of `1 << log_page_size` bytes.
-    Mtt {
-        /// Device address of each page; the low bits carry the page's own access rights.
-        entries: Vec<u64>,
-        /// log2 of bytes.
-        log_page_size: u32,
-        /// Whether the low two bits of an entry are its rights (`create_mkey_in.pg_access`).
-        page_access: bool,
-    },
-    /// Pieces of other keys.
-    Klm(Vec<Klm>),
-    /// Equal pieces of `1 << log_entity_size` bytes of other keys.
-    Ksm {
-        /// The pieces.
-        entries: Vec<Klm>,
-        /// log2 of bytes.
-        log_entity_size: u32,
-    },
-}
-
-/// One entry of a KLM or KSM list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Klm {
-    /// Bytes (KLM only).
-    pub byte_count: u32,
-    /// The key they belong to.
-    pub key: u32,
-    /// Their address under that key.
-    pub address: u64,
-}
 
 /// A memory key.
 #[derive(Clone, Debug)]
@@ -71,13 +37,15 @@ pub struct Mkey {
     pub context: Vec<u8>,
 }
 
-/// A piece of device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Device address.
-    pub address: u64,
-    /// Bytes.
-    pub len: u64,
+impl Mkey {
+    /// Host memory that it takes, its room for translations included.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        // An entry of a KLM list is there once more in its sums, and in the count of what the key behind it has.
+        let octoword = if matches!(self.translation, Translation::Mtt { .. }) { 16 } else { 48 };
+        (size_of::<Self>() + self.context.len()) as u64
+            + octoword * u64::from(self.octowords).next_multiple_of(4)
+    }
 }
 
 /// Why a key does not translate.
@@ -97,6 +65,8 @@ pub enum MkeyError {
     Bounds,
     /// Indirect keys nested too deep.
     Depth,
+    /// The range consists of too many parts.
+    Scattered,
 }
 
 impl MkeyError {
@@ -111,6 +81,7 @@ impl MkeyError {
             Self::Access => "mkc.access",
             Self::Bounds => "mkc.len",
             Self::Depth => "mkc.access_mode_1_0",
+            Self::Scattered => "klm.bcount",
         }
     }
 }
@@ -135,6 +106,10 @@ pub struct Mkeys {
     pub reserved_lkey: u32,
     /// Octowords of translations that the keys have room for together.
     pub octowords: u64,
+    /// By key, how many entries of indirect keys in use name it.
+    references: HashMap<u32, u32>,
+    /// By protection domain, the keys in use.
+    in_use: HashMap<u32, u32>,
 }
 
 /// Octowords of translations that all keys together may have room for: 512 MiB, or a list of 64 Mi pages.
@@ -146,14 +121,22 @@ pub const MAX_INDIRECTION: u32 = 4;
 impl Mkeys {
     /// An empty table.
     #[must_use]
-    pub const fn new(limit: u32, reserved_lkey: u32) -> Self {
-        Self { table: Table::new(FIRST_MKEY_INDEX, limit), reserved_lkey, octowords: 0 }
+    pub fn new(limit: u32, reserved_lkey: u32) -> Self {
+        Self {
+            table: Table::new(FIRST_MKEY_INDEX, limit),
+            reserved_lkey,
+            octowords: 0,
+            references: HashMap::new(),
+            in_use: HashMap::new(),
+        }
     }
 
     /// Removes all keys.
     pub fn clear(&mut self) {
         self.table.clear();
         self.octowords = 0;
+        self.references.clear();
+        self.in_use.clear();
     }
 
     /// The key as a whole (index and variant byte must match).
@@ -162,10 +145,56 @@ impl Mkeys {
         self.table.get(key >> 8).filter(|mkey| mkey.key == key)
     }
 
-    /// The key as a whole, to change it.
+    /// Adds the key that `make` gives for its index; `None` when the table is full.
+    pub fn insert(&mut self, make: impl FnOnce(u32) -> Mkey) -> Option<u32> {
+        let index = self.table.insert(make)?;
+        self.count(index, true);
+        Some(index)
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, index: u32) -> Option<Box<Mkey>> {
+        self.count(index, false);
+        self.table.remove(index)
+    }
+
+    /// Changes a key. Answers what `change` does, and the entries that were looked at.
+    pub fn change<R>(&mut self, index: u32, change: impl FnOnce(&mut Mkey) -> R) -> Option<(R, u64)> {
+        let before = self.count(index, false);
+        let result = self.table.get_mut(index).map(change);
+        let after = self.count(index, true);
+        result.map(|result| (result, before + after))
+    }
+
+    /// Counts what a key in use names, or takes it off the count. Answers the entries looked at.
+    fn count(&mut self, index: u32, add: bool) -> u64 {
+        let Some(mkey) = self.table.get(index).filter(|mkey| !mkey.free) else { return 0 };
+        let count = |counts: &mut HashMap<u32, u32>, number: u32| {
+            let count = counts.entry(number).or_default();
+            *count = if add { count.saturating_add(1) } else { count.saturating_sub(1) };
+            if *count == 0 {
+                counts.remove(&number);
+            }
+        };
+        count(&mut self.in_use, mkey.pd);
+        let mut looked_at = 1;
+        for key in mkey.translation.references().filter(|key| *key != mkey.key) {
+            count(&mut self.references, key);
+            looked_at += 1;
+        }
+        looked_at
+    }
+
+    /// Entries of windows (or other indirect keys) in use that are parts of `key`.
     #[must_use]
-    pub fn get_mut(&mut self, key: u32) -> Option<&mut Mkey> {
-        self.table.get_mut(key >> 8).filter(|mkey| mkey.key == key)
+    pub fn bound_to(&self, key: u32) -> u32 {
+        self.references.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Keys in use in protection domain `pd`.
+    #[must_use]
+    pub fn in_use(&self, pd: u32) -> u32 {
+        self.in_use.get(&pd).copied().unwrap_or(0)
     }
 
     /// Appends to `out` the device memory behind `len` bytes at `va` of `key`. `need` is one right, or several
@@ -180,54 +209,40 @@ impl Mkeys {
         va: u64,
         len: u64,
         need: AccessFlags,
-        out: &mut Vec<Segment>,
+        out: &mut Segments,
     ) -> Result<(), MkeyError> {
         let local = AccessFlags::LOCAL_READ | AccessFlags::LOCAL_WRITE;
         if user.reserved_lkey && key == self.reserved_lkey && local.contains(need) {
-            push_segment(out, va, len);
+            out.push(va, len);
             return Ok(());
         }
-        self.walk(key, user, va, len, need, out, MAX_INDIRECTION)
+        Walk { keys: self, user, out }.key(key, va, len, need, MAX_INDIRECTION)
+    }
+}
+
+/// A translation under way.
+struct Walk<'a> {
+    keys: &'a Mkeys,
+    user: User,
+    out: &'a mut Segments,
+}
+
+impl Walk<'_> {
+    #[inline]
+    fn step(&mut self) -> Result<(), MkeyError> {
+        if self.out.step() { Ok(()) } else { Err(MkeyError::Scattered) }
     }
 
-    /// A piece of an indirect key: of another key, or of memory itself by the reserved L_Key.
-    #[allow(clippy::too_many_arguments)] // As `walk`.
-    fn walk_piece(
-        &self,
-        key: u32,
-        user: User,
-        va: u64,
-        len: u64,
-        need: AccessFlags,
-        out: &mut Vec<Segment>,
-        depth: u32,
-    ) -> Result<(), MkeyError> {
-        if user.reserved_lkey && key == self.reserved_lkey {
-            push_segment(out, va, len);
-            return Ok(());
-        }
-        self.walk(key, user, va, len, local_form(need), out, depth)
-    }
-
-    #[allow(clippy::too_many_arguments)] // The recursion's state; a struct would only rename it.
-    fn walk(
-        &self,
-        key: u32,
-        user: User,
-        va: u64,
-        len: u64,
-        need: AccessFlags,
-        out: &mut Vec<Segment>,
-        depth: u32,
-    ) -> Result<(), MkeyError> {
-        let mkey = self.get(key).ok_or(MkeyError::Missing)?;
+    fn key(&mut self, key: u32, va: u64, len: u64, need: AccessFlags, depth: u32) -> Result<(), MkeyError> {
+        self.step()?;
+        let mkey = self.keys.get(key).ok_or(MkeyError::Missing)?;
         if mkey.free {
             return Err(MkeyError::Free);
         }
-        if mkey.pd != user.pd {
+        if mkey.pd != self.user.pd {
             return Err(MkeyError::Pd);
         }
-        if mkey.qpn.is_some_and(|qpn| qpn != user.qpn) {
+        if mkey.qpn.is_some_and(|qpn| qpn != self.user.qpn) {
             return Err(MkeyError::Qp);
         }
         // Local read is always possible on hardware (PRM, software context formats, "should always be 1").
@@ -248,50 +263,25 @@ impl Mkeys {
         };
         match &mkey.translation {
             Translation::Physical => {
-                push_segment(out, va, len);
+                self.out.push(va, len);
                 Ok(())
             }
             Translation::Mtt { entries, log_page_size, page_access } => {
                 // Pages hold what their addresses say: the first starts at start_addr rounded down to a page.
-                let mut at = (mkey.start_addr & mask(*log_page_size)).wrapping_add(offset);
-                let mut left = len;
+                let at = (mkey.start_addr & mask(*log_page_size)).wrapping_add(offset);
+                self.pages(entries, *log_page_size, need, *page_access, at, len)
+            }
+            Translation::Klm(list) => {
+                let depth = depth.checked_sub(1).ok_or(MkeyError::Depth)?;
+                let (mut at, mut left) = (offset, len);
                 while left > 0 {
-                    let index = usize::try_from(at >> log_page_size).map_err(|_| MkeyError::Bounds)?;
-                    let entry = *entries.get(index).ok_or(MkeyError::Bounds)?;
-                    let writes = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::ATOMIC;
-                    let reads = AccessFlags::LOCAL_READ | AccessFlags::REMOTE_READ | AccessFlags::ATOMIC;
-                    if *page_access
-                        && ((need.intersects(writes) && entry & 2 == 0)
-                            || (need.intersects(reads) && entry & 1 == 0))
-                    {
-                        return Err(MkeyError::Access);
-                    }
-                    let inside = at & mask(*log_page_size);
-                    let piece = left.min((1 << log_page_size) - inside);
-                    push_segment(out, (entry & !0xfff).wrapping_add(inside), piece);
-                    at = at.wrapping_add(piece);
-                    left -= piece;
+                    let (klm, skip) = list.find(at).ok_or(MkeyError::Bounds)?;
+                    let part = left.min(u64::from(klm.byte_count) - skip);
+                    self.part(klm.key, klm.address.wrapping_add(skip), part, need, depth)?;
+                    at = at.wrapping_add(part);
+                    left -= part;
                 }
                 Ok(())
-            }
-            Translation::Klm(entries) => {
-                let depth = depth.checked_sub(1).ok_or(MkeyError::Depth)?;
-                let (mut skip, mut left) = (offset, len);
-                for klm in entries {
-                    let count = u64::from(klm.byte_count);
-                    if skip >= count {
-                        skip -= count;
-                        continue;
-                    }
-                    let piece = left.min(count - skip);
-                    self.walk_piece(klm.key, user, klm.address.wrapping_add(skip), piece, need, out, depth)?;
-                    left -= piece;
-                    skip = 0;
-                    if left == 0 {
-                        return Ok(());
-                    }
-                }
-                Err(MkeyError::Bounds)
             }
             Translation::Ksm { entries, log_entity_size } => {
                 let depth = depth.checked_sub(1).ok_or(MkeyError::Depth)?;
@@ -300,15 +290,53 @@ impl Mkeys {
                     let index = usize::try_from(at >> log_entity_size).map_err(|_| MkeyError::Bounds)?;
                     let ksm = entries.get(index).ok_or(MkeyError::Bounds)?;
                     let inside = at & mask(*log_entity_size);
-                    let piece = left.min((1 << log_entity_size) - inside);
-                    let address = ksm.address.wrapping_add(inside);
-                    self.walk_piece(ksm.key, user, address, piece, need, out, depth)?;
-                    at = at.wrapping_add(piece);
-                    left -= piece;
+                    let part = left.min((1 << log_entity_size) - inside);
+                    self.part(ksm.key, ksm.address.wrapping_add(inside), part, need, depth)?;
+                    at = at.wrapping_add(part);
+                    left -= part;
                 }
                 Ok(())
             }
         }
+    }
+
+    fn pages(
+        &mut self,
+        entries: &[u64],
+        log_page_size: u32,
+        need: AccessFlags,
+        page_access: bool,
+        mut at: u64,
+        mut left: u64,
+    ) -> Result<(), MkeyError> {
+        let writes = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::ATOMIC;
+        let reads = AccessFlags::LOCAL_READ | AccessFlags::REMOTE_READ | AccessFlags::ATOMIC;
+        while left > 0 {
+            self.step()?;
+            let index = usize::try_from(at >> log_page_size).map_err(|_| MkeyError::Bounds)?;
+            let entry = *entries.get(index).ok_or(MkeyError::Bounds)?;
+            if page_access
+                && ((need.intersects(writes) && entry & 2 == 0) || (need.intersects(reads) && entry & 1 == 0))
+            {
+                return Err(MkeyError::Access);
+            }
+            let inside = at & mask(log_page_size);
+            let part = left.min((1 << log_page_size) - inside);
+            self.out.push((entry & !0xfff).wrapping_add(inside), part);
+            at = at.wrapping_add(part);
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// A part of an indirect key: of another key, or of memory itself by the reserved L_Key.
+    fn part(&mut self, key: u32, va: u64, len: u64, need: AccessFlags, depth: u32) -> Result<(), MkeyError> {
+        if self.user.reserved_lkey && key == self.keys.reserved_lkey {
+            self.step()?;
+            self.out.push(va, len);
+            return Ok(());
+        }
+        self.key(key, va, len, local_form(need), depth)
     }
 }
 
@@ -325,19 +353,6 @@ fn local_form(need: AccessFlags) -> AccessFlags {
         local |= AccessFlags::LOCAL_WRITE;
     }
     local
-}
-
-/// Adds a piece, joined to the last one where they touch.
-fn push_segment(out: &mut Vec<Segment>, address: u64, len: u64) {
-    if let Some(last) = out.last_mut()
-        && last.address.wrapping_add(last.len) == address
-    {
-        last.len += len;
-        return;
-    }
-    if len > 0 {
-        out.push(Segment { address, len });
-    }
 }
 
 #[cfg(test)]
@@ -370,16 +385,16 @@ mod tests {
     #[test]
     fn a_region_that_starts_inside_its_first_page() {
         let mut keys = Mkeys::new(16, 0x100);
-        let index = keys.table.insert(|n| key(n, mtt(&[0x8000, 0x9000, 0x20_0000]), 0x10_0c00, 0x1800));
+        let index = keys.insert(|n| key(n, mtt(&[0x8000, 0x9000, 0x20_0000]), 0x10_0c00, 0x1800));
         let lkey = index.unwrap_or(0) << 8 | 0x5a;
-        let mut out = Vec::new();
+        let mut out = Segments::default();
         assert_eq!(keys.translate(lkey, USER, 0x10_0c00, 0x1800, AccessFlags::LOCAL_WRITE, &mut out), Ok(()));
         assert_eq!(
-            out,
+            out.list,
             [Segment { address: 0x8c00, len: 0x1400 }, Segment { address: 0x20_0000, len: 0x400 }],
-            "neighbouring pages are one piece"
+            "neighbouring pages are one range"
         );
-        let check = |k, user, va, len, need| keys.translate(k, user, va, len, need, &mut Vec::new());
+        let check = |k, user, va, len, need| keys.translate(k, user, va, len, need, &mut Segments::default());
         let read = AccessFlags::LOCAL_READ;
         assert_eq!(check(lkey, USER, 0x10_0c00, 0x1801, read), Err(MkeyError::Bounds));
         assert_eq!(check(lkey, USER, 0x10_0bff, 1, read), Err(MkeyError::Bounds));
@@ -393,22 +408,24 @@ mod tests {
     #[test]
     fn an_indirect_key_is_followed_and_bounded() {
         let mut keys = Mkeys::new(16, 0x100);
-        let a = keys.table.insert(|n| key(n, mtt(&[0x8000]), 0, 0x1000)).unwrap_or(0) << 8 | 0x5a;
-        let pieces =
+        let a = keys.insert(|n| key(n, mtt(&[0x8000]), 0, 0x1000)).unwrap_or(0) << 8 | 0x5a;
+        let parts =
             [Klm { byte_count: 16, key: a, address: 0x100 }, Klm { byte_count: 16, key: a, address: 0x800 }];
-        let b = keys.table.insert(|n| key(n, Translation::Klm(pieces.to_vec()), 0x1000, 32)).unwrap_or(0)
+        let b =
+            keys.insert(|n| key(n, Translation::Klm(KlmList::new(parts.to_vec())), 0x1000, 32)).unwrap_or(0)
+                << 8
+                | 0x5a;
+        let mut out = Segments::default();
+        assert_eq!(keys.translate(b, USER, 0x1008, 16, AccessFlags::REMOTE_READ, &mut out), Ok(()));
+        assert_eq!(out.list, [Segment { address: 0x8108, len: 8 }, Segment { address: 0x8800, len: 8 }]);
+        let own = [Klm { byte_count: 16, key: 0, address: 0 }];
+        let c = keys.insert(|n| key(n, Translation::Klm(KlmList::new(own.to_vec())), 0, 16)).unwrap_or(0)
             << 8
             | 0x5a;
-        let mut out = Vec::new();
-        assert_eq!(keys.translate(b, USER, 0x1008, 16, AccessFlags::REMOTE_READ, &mut out), Ok(()));
-        assert_eq!(out, [Segment { address: 0x8108, len: 8 }, Segment { address: 0x8800, len: 8 }]);
-        let own = [Klm { byte_count: 16, key: 0, address: 0 }];
-        let c = keys.table.insert(|n| key(n, Translation::Klm(own.to_vec()), 0, 16)).unwrap_or(0) << 8 | 0x5a;
-        if let Some(mkey) = keys.get_mut(c) {
-            mkey.translation = Translation::Klm(vec![Klm { byte_count: 16, key: c, address: 0 }]);
-        }
+        let itself = KlmList::new(vec![Klm { byte_count: 16, key: c, address: 0 }]);
+        assert!(keys.change(c >> 8, |mkey| mkey.translation = Translation::Klm(itself)).is_some());
         assert_eq!(
-            keys.translate(c, USER, 0, 8, AccessFlags::LOCAL_READ, &mut Vec::new()),
+            keys.translate(c, USER, 0, 8, AccessFlags::LOCAL_READ, &mut Segments::default()),
             Err(MkeyError::Depth)
         );
     }
@@ -417,9 +434,9 @@ mod tests {
     fn the_reserved_key_serves_only_queues_allowed_to_use_it() {
         let keys = Mkeys::new(16, 0x700);
         let allowed = User { reserved_lkey: true, ..USER };
-        let mut out = Vec::new();
+        let mut out = Segments::default();
         assert_eq!(keys.translate(0x700, allowed, 0x1234, 8, AccessFlags::LOCAL_WRITE, &mut out), Ok(()));
-        assert_eq!(out, [Segment { address: 0x1234, len: 8 }]);
+        assert_eq!(out.list, [Segment { address: 0x1234, len: 8 }]);
         assert_eq!(
             keys.translate(0x700, USER, 0, 8, AccessFlags::LOCAL_READ, &mut out),
             Err(MkeyError::Missing)

@@ -9,6 +9,7 @@ pub mod qp;
 pub mod queues;
 pub mod srq;
 pub mod table;
+pub mod translation;
 pub mod uar;
 pub mod umr;
 

@@ -40,6 +40,12 @@ impl PageList {
         self.len == 0
     }
 
+    /// Host memory that the list takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.pages.len() as u64 * 8
+    }
+
     /// The pages as given.
     #[must_use]
     pub fn pages(&self) -> &[u64] {

@@ -5,6 +5,7 @@ use super::table::Table;
 use crate::transport::QpTransport;
 use mlx5_prm::contexts::{ads, qpc};
 use mlx5_prm::value::{QpState, RqType, ServiceType};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// First QP number; 0 and 1 are the wire's numbers of the management QPs.
 pub const FIRST_QPN: u32 = 0x40;
@@ -196,11 +197,20 @@ pub struct Qp {
     pub deth_sqpn: u32,
     /// The context as given, for fields of QUERY_QP that are not parsed.
     pub context: Vec<u8>,
+    /// The multicast groups that it is attached to.
+    pub groups: BTreeSet<[u8; 16]>,
     /// What the data path keeps for it.
     pub transport: QpTransport,
 }
 
 impl Qp {
+    /// Host memory that it takes, with as many requests under way as its send queue can hold.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let fixed = (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory();
+        fixed + QpTransport::memory(self.sq.map_or(0, |sq| 1 << sq.log_size))
+    }
+
     /// Whether completions of either queue go to `cqn`.
     #[must_use]
     pub fn uses_cq(&self, cqn: u32) -> bool {
@@ -241,15 +251,70 @@ pub struct Qps {
     pub qp0: Option<u32>,
     /// The number of the QP that serves wire number 1, if created.
     pub qp1: Option<u32>,
-    /// Multicast attachments: (group, QP number).
-    pub multicast: Vec<([u8; 16], u32)>,
+    /// Multicast attachments.
+    pub multicast: Multicast,
+}
+
+/// Which QPs are attached to which multicast group.
+#[derive(Debug, Default)]
+pub struct Multicast {
+    groups: BTreeMap<[u8; 16], Vec<u32>>,
+    attachments: usize,
+}
+
+impl Multicast {
+    /// Host memory that an attachment takes.
+    pub const MEMORY: u64 = 128;
+
+    /// No attachments.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { groups: BTreeMap::new(), attachments: 0 }
+    }
+
+    /// Attachments of all groups together.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.attachments
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.attachments == 0
+    }
+
+    /// The QPs of a group, in order of their attachment.
+    #[must_use]
+    pub fn members(&self, group: &[u8; 16]) -> &[u32] {
+        self.groups.get(group).map_or(&[], Vec::as_slice)
+    }
+
+    /// Attaches a QP that is not a member.
+    pub fn attach(&mut self, group: [u8; 16], qpn: u32) {
+        self.groups.entry(group).or_default().push(qpn);
+        self.attachments += 1;
+    }
+
+    /// Detaches a QP. Answers whether it was a member.
+    pub fn detach(&mut self, group: [u8; 16], qpn: u32) -> bool {
+        let Some(members) = self.groups.get_mut(&group) else { return false };
+        let before = members.len();
+        members.retain(|member| *member != qpn);
+        let detached = members.len() != before;
+        if members.is_empty() {
+            self.groups.remove(&group);
+        }
+        self.attachments -= usize::from(detached);
+        detached
+    }
 }
 
 impl Qps {
     /// An empty table.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
-        Self { table: Table::new(FIRST_QPN, limit), qp0: None, qp1: None, multicast: Vec::new() }
+        Self { table: Table::new(FIRST_QPN, limit), qp0: None, qp1: None, multicast: Multicast::new() }
     }
 
     /// The QP number that a packet's destination QP number means.
@@ -267,6 +332,6 @@ impl Qps {
         self.table.clear();
         self.qp0 = None;
         self.qp1 = None;
-        self.multicast.clear();
+        self.multicast = Multicast::new();
     }
 }

@@ -6,9 +6,11 @@ use super::cq::{Cq, CqError};
 use super::eq::{Eq, EqError};
 use super::table::Table;
 use crate::log::{Log, Subject};
+use crate::meter::{Meter, price};
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
 use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
+use std::collections::BTreeSet;
 
 /// First EQ number, as on a real ConnectX-4.
 pub const FIRST_EQN: u32 = 0x10;
@@ -24,9 +26,8 @@ pub struct Queues {
     pub cqs: Table<Cq>,
     /// Set when an EQ failed: the device must stop with this syndrome.
     pub fatal: Option<HealthSyndrome>,
-    /// CQs with an event that is held back, and the time of the first.
-    moderated: Vec<u32>,
-    next_moderated: Option<u64>,
+    /// CQs with an event that is held back, each once, by a time at which or before which it is due.
+    moderated: BTreeSet<(u64, u32)>,
     /// CQs that failed; their QPs go to error at the next opportunity.
     pub failed_cqs: Vec<u32>,
 }
@@ -39,8 +40,7 @@ impl Queues {
             eqs: Table::new(FIRST_EQN, max_eqs),
             cqs: Table::new(FIRST_CQN, max_cqs),
             fatal: None,
-            moderated: Vec::new(),
-            next_moderated: None,
+            moderated: BTreeSet::new(),
             failed_cqs: Vec::new(),
         }
     }
@@ -66,11 +66,14 @@ impl Queues {
         let eqn = cq.eqn;
         match cq.push(io, cqe, first_half, notify) {
             Ok(false) => {
-                if let Some(due) = cq.event_due() {
-                    if !self.moderated.contains(&cqn) {
-                        self.moderated.push(cqn);
+                // An entry that is too early is put right when its time comes.
+                if let Some(due) = cq.event_due()
+                    && cq.listed.is_none_or(|listed| due < listed)
+                {
+                    if let Some(listed) = cq.listed.replace(due) {
+                        self.moderated.remove(&(listed, cqn));
                     }
-                    self.next_moderated = Some(self.next_moderated.map_or(due, |next| next.min(due)));
+                    self.moderated.insert((due, cqn));
                 }
                 Ok(())
             }
@@ -97,24 +100,27 @@ impl Queues {
 
     /// When [`Self::expire`] has something to do.
     #[must_use]
-    pub const fn next_deadline(&self) -> Option<u64> {
-        self.next_moderated
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.moderated.first().map(|(due, _)| *due)
     }
 
-    /// Sends the completion events that were held back until now.
-    pub fn expire(&mut self, io: &mut Io<'_>, log: &mut Log) {
-        if self.next_moderated.is_none_or(|next| next > io.now) {
-            return;
-        }
-        self.next_moderated = None;
-        for cqn in std::mem::take(&mut self.moderated) {
+    /// Sends the completion events that were held back until now, as far as the meter goes.
+    pub fn expire(&mut self, io: &mut Io<'_>, log: &mut Log, meter: &mut Meter) {
+        while !meter.is_spent()
+            && let Some(entry) = self.moderated.first().copied().filter(|(due, _)| *due <= io.now)
+        {
+            meter.charge(price::LOOK);
+            self.moderated.remove(&entry);
+            let (_, cqn) = entry;
             let Some(cq) = self.cqs.get_mut(cqn) else { continue };
+            cq.listed = None;
             let eqn = cq.eqn;
             if cq.expire(io.now) {
                 self.completion_event(io, log, eqn, cqn);
             } else if let Some(due) = cq.event_due() {
-                self.moderated.push(cqn);
-                self.next_moderated = Some(self.next_moderated.map_or(due, |next| next.min(due)));
+                // Completions since have put it off.
+                cq.listed = Some(due);
+                self.moderated.insert((due, cqn));
             }
         }
     }
@@ -190,7 +196,6 @@ impl Queues {
         self.cqs.clear();
         self.fatal = None;
         self.moderated.clear();
-        self.next_moderated = None;
         self.failed_cqs.clear();
     }
 }

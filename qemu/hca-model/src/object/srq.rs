@@ -54,6 +54,12 @@ pub struct Srq {
 }
 
 impl Srq {
+    /// Host memory that it takes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
+    }
+
     /// Entries that are posted and not taken, by the doorbell record.
     ///
     /// # Errors

@@ -26,6 +26,9 @@ pub struct BlueFlame {
     pub wqe_index: u16,
 }
 
+/// QPs of one page whose BlueFlame data differs that are remembered.
+const MOST_DIFFERING: usize = 64;
+
 /// An allocated UAR page.
 #[derive(Clone, Debug, Default)]
 pub struct Uar {
@@ -34,5 +37,15 @@ pub struct Uar {
     /// BlueFlame buffers that were rung, by offset of the buffer.
     pub blueflame: BTreeMap<usize, BlueFlame>,
     /// QPs whose BlueFlame data was found to differ from their ring.
-    pub differing: BTreeSet<u32>,
+    differing: BTreeSet<u32>,
+}
+
+impl Uar {
+    /// Host memory that a page takes at most.
+    pub const MEMORY: u64 = 32 << 10;
+
+    /// Notes that a QP's BlueFlame data differs from its ring. Answers whether that is news.
+    pub fn differs(&mut self, qpn: u32) -> bool {
+        self.differing.len() < MOST_DIFFERING && self.differing.insert(qpn)
+    }
 }

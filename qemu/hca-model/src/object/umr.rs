@@ -81,11 +81,11 @@ fn klms(list: &[u8]) -> impl Iterator<Item = Klm> {
 }
 
 impl Mkeys {
-    /// Carries out a UMR.
+    /// Carries out a UMR. Answers how many list entries were looked at.
     ///
     /// # Errors
     /// [`UmrError`]; nothing is changed then.
-    pub fn reregister(&mut self, who: &Registrar, request: &UmrRequest<'_>) -> Result<(), UmrError> {
+    pub fn reregister(&mut self, who: &Registrar, request: &UmrRequest<'_>) -> Result<u64, UmrError> {
         let Some(mkey) = self.table.get(request.key >> 8) else {
             return refuse("wqe_ctrl_seg.imm", format!("key {:#x} does not exist", request.key));
         };
@@ -96,10 +96,8 @@ impl Mkeys {
         check_flags(mkey, who, request, mask)?;
         check_fields(mkey, who, request.context, mask)?;
         self.check_list(mkey, who, request, mask)?;
-        if let Some(mkey) = self.table.get_mut(request.key >> 8) {
-            apply(mkey, request, mask);
-        }
-        Ok(())
+        let changed = self.change(request.key >> 8, |mkey| apply(mkey, request, mask));
+        Ok(changed.map_or(0, |((), entries)| entries) + (request.list.len() / OCTOWORD) as u64)
     }
 
     /// The list fits, and what it names may be used.
@@ -147,11 +145,11 @@ impl Mkeys {
                 if free {
                     return Ok(());
                 }
-                let replaced = request.offset..end;
-                let kept = (0..).zip(before).filter(|(i, _)| !replaced.contains(i)).map(|(_, klm)| *klm);
-                let room: u64 = kept.chain(klms(request.list)).map(|klm| u64::from(klm.byte_count)).sum();
+                let index = |octoword: u64| usize::try_from(octoword).unwrap_or(usize::MAX);
+                let kept = before.bytes() - before.bytes_of(index(request.offset), index(end));
+                let room = kept + klms(request.list).map(|klm| u64::from(klm.byte_count)).sum::<u64>();
                 if !length64 && len > room {
-                    return refuse("mkc.len", format!("{len} bytes over pieces of {room} bytes"));
+                    return refuse("mkc.len", format!("{len} bytes over entries of {room} bytes"));
                 }
                 let pd = if mask.contains(MkeyMask::PD) { mkc::pd.get32(context) } else { mkey.pd };
                 // Lists are rounded up: what lies behind the key's length may be left over from before.
@@ -159,7 +157,7 @@ impl Mkeys {
                 for klm in klms(request.list) {
                     let behind = request.offset == 0 && !length64 && before >= len;
                     if !behind && klm.byte_count != 0 {
-                        self.check_piece(who, pd, access, klm)?;
+                        self.check_part(who, pd, access, klm)?;
                     }
                     before += u64::from(klm.byte_count);
                 }
@@ -169,48 +167,35 @@ impl Mkeys {
         }
     }
 
-    /// A piece of another key that shall become part of one in `pd` with rights `access` (IBTA 10.6.7.2).
-    fn check_piece(&self, who: &Registrar, pd: u32, access: AccessFlags, piece: Klm) -> Result<(), UmrError> {
-        if who.reserved_lkey && piece.key == self.reserved_lkey {
+    /// A range of another key that shall become part of one in `pd` with rights `access` (IBTA 10.6.7.2).
+    fn check_part(&self, who: &Registrar, pd: u32, access: AccessFlags, part: Klm) -> Result<(), UmrError> {
+        if who.reserved_lkey && part.key == self.reserved_lkey {
             return Ok(());
         }
-        let Some(parent) = self.get(piece.key) else {
-            return refuse("klm.key", format!("{:#x} does not exist", piece.key));
+        let Some(parent) = self.get(part.key) else {
+            return refuse("klm.key", format!("{:#x} does not exist", part.key));
         };
         if parent.free {
-            return refuse("klm.key", format!("{:#x} is free", piece.key));
+            return refuse("klm.key", format!("{:#x} is free", part.key));
         }
         if parent.pd != pd {
-            return refuse("klm.key", format!("{:#x} is of PD {:#x}, not {pd:#x}", piece.key, parent.pd));
+            return refuse("klm.key", format!("{:#x} is of PD {:#x}, not {pd:#x}", part.key, parent.pd));
         }
         let outside = !parent.length64
-            && piece
+            && part
                 .address
                 .checked_sub(parent.start_addr)
-                .and_then(|offset| offset.checked_add(u64::from(piece.byte_count)))
+                .and_then(|offset| offset.checked_add(u64::from(part.byte_count)))
                 .is_none_or(|end| end > parent.len);
         if outside {
-            let text = format!("{:#x} and {} bytes leave the region", piece.address, piece.byte_count);
+            let text = format!("{:#x} and {} bytes leave the region", part.address, part.byte_count);
             return refuse("klm.va", text);
         }
         let writes = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::ATOMIC;
         if access.intersects(writes) && !parent.access.contains(AccessFlags::LOCAL_WRITE) {
-            return refuse("mkc.lw", format!("{:#x} is read-only", piece.key));
+            return refuse("mkc.lw", format!("{:#x} is read-only", part.key));
         }
         Ok(())
-    }
-
-    /// A window (or other indirect key) in use that is made of parts of `key`.
-    #[must_use]
-    pub fn bound_to(&self, key: u32) -> Option<u32> {
-        let made_of = |mkey: &Mkey| match &mkey.translation {
-            Translation::Klm(entries) => {
-                entries.iter().any(|entry| entry.key == key && entry.byte_count != 0)
-            }
-            Translation::Ksm { entries, .. } => entries.iter().any(|entry| entry.key == key),
-            _ => false,
-        };
-        self.table.iter().find(|(_, mkey)| !mkey.free && mkey.key != key && made_of(mkey)).map(|(_, m)| m.key)
     }
 }
 
@@ -293,7 +278,8 @@ fn apply(mkey: &mut Mkey, request: &UmrRequest<'_>, mask: MkeyMask) {
             replace(entries, first.saturating_mul(2), list, 0);
         }
         Translation::Klm(entries) => {
-            replace(entries, first, klms(request.list), Klm { byte_count: 0, key: 0, address: 0 });
+            let empty = Klm { byte_count: 0, key: 0, address: 0 };
+            entries.change(first, |entries| replace(entries, first, klms(request.list), empty));
         }
         Translation::Ksm { entries, log_entity_size } => {
             *log_entity_size = page_size_after(*log_entity_size, mask, context);

@@ -1,6 +1,7 @@
 //! Tests that drive the device as a guest does: through BAR0, configuration space and memory.
 
 mod bring_up;
+mod budget;
 mod delivery;
 mod guest;
 mod hostile;

@@ -8,8 +8,9 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
-use super::state::{Current, Failure, QpTransport, ReceiveWqe, SharedOwner};
+use super::state::{Current, FLUSH_TURN, Failure, ReceiveWqe, SharedOwner};
 use crate::hca::Hca;
+use crate::meter::price;
 use crate::object::qp::Qp;
 
 /// Vendor syndromes in the style of hardware's (PRM, work requests and completions): informative only.
@@ -241,13 +242,25 @@ impl Context<'_, '_> {
     /// The send queue of an unreliable QP fails alone (SQER): sends are flushed, receives go on.
     fn enter_send_error(&mut self, qp: &mut Qp) {
         qp.state = QpState::SQER;
-        self.flush_sends(qp);
+        // The rest of a long queue in later turns.
+        if self.flush_sends(qp) {
+            self.schedule(qp);
+        }
     }
 
-    /// Flushes both queues. Also called for what is posted to a QP that is in error already.
+    /// Flushes the send queue, and the receive queue with `both`. Answers whether there is more: it is done by turns.
+    pub(super) fn flush_queues(&mut self, qp: &mut Qp, both: bool) -> bool {
+        let sends = self.flush_sends(qp);
+        let receives = both && self.flush_receives(qp);
+        sends || receives
+    }
+
+    /// Flushes both queues, the rest of long ones in later turns.
     pub(super) fn flush(&mut self, qp: &mut Qp) {
-        self.flush_sends(qp);
-        self.flush_receives(qp);
+        qp.transport.flushing = self.flush_queues(qp, true);
+        if qp.transport.flushing {
+            self.schedule(qp);
+        }
         let transport = &mut qp.transport;
         transport.requester.ack_deadline = None;
         transport.requester.rnr_until = None;
@@ -255,39 +268,43 @@ impl Context<'_, '_> {
         transport.responder.jobs.clear();
         transport.responder.ack_due = false;
         transport.responder.nak = None;
-        if qp.rq.is_some() && !self.device.in_error.contains(&qp.qpn) {
-            self.device.in_error.push(qp.qpn);
+        if qp.rq.is_some() && self.device.in_error.insert(qp.qpn) {
             self.device.error_look_every = 0;
             self.device.next_error_look = self.io.now;
         }
     }
 
-    pub(super) fn flush_sends(&mut self, qp: &mut Qp) {
+    /// Flushes sends. Answers whether there are more.
+    pub(super) fn flush_sends(&mut self, qp: &mut Qp) -> bool {
         const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
         while let Some(wqe) = qp.transport.requester.wqes.pop_front() {
+            self.meter.charge(price::WQE);
             qp.transport.queue.retired = wqe.index.wrapping_add(wqe.blocks);
             self.complete_send_error(qp, wqe.index, wqe.opcode, FLUSHED);
         }
         qp.transport.requester.at = 0;
-        let Some(sq) = qp.sq else { return };
+        let Some(sq) = qp.sq else { return false };
         // A record that cannot be read, or claims too much, has nothing that could be flushed.
         if self.refresh_posted(qp).is_err() {
-            return;
+            return false;
         }
-        loop {
+        for _ in 0..FLUSH_TURN {
             let queue = &qp.transport.queue;
             let (index, available) = (queue.fetched, queue.posted.wrapping_sub(queue.fetched));
             if available == 0 {
-                return;
+                return false;
             }
+            self.meter.charge(price::WQE);
             let (blocks, opcode) = self.skim(qp, sq, index, available);
             qp.transport.queue.fetched = index.wrapping_add(blocks);
             qp.transport.queue.retired = qp.transport.queue.fetched;
             self.complete_send_error(qp, index, opcode, FLUSHED);
         }
+        qp.transport.queue.posted != qp.transport.queue.fetched
     }
 
-    pub(super) fn flush_receives(&mut self, qp: &mut Qp) {
+    /// Flushes receives. Answers whether there may be more.
+    pub(super) fn flush_receives(&mut self, qp: &mut Qp) -> bool {
         const FLUSHED: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: vendor::FLUSH };
         if let Some(receive) = qp.transport.responder.spare.take() {
             self.complete_receive_error(qp, &receive, FLUSHED);
@@ -301,12 +318,15 @@ impl Context<'_, '_> {
                 qp.transport.responder.last_wqe_told = true;
                 self.qp_event(qp, EventType::SRQ_LAST_WQE);
             }
-            return;
+            return false;
         }
-        while let Some(index) = self.next_receive_index(qp) {
+        for _ in 0..FLUSH_TURN {
+            let Some(index) = self.next_receive_index(qp) else { return false };
+            self.meter.charge(price::WQE);
             let wqe = ReceiveWqe { index, sges: Vec::new(), capacity: 0, srqn: None, owner: None };
             self.complete_receive_error(qp, &wqe, FLUSHED);
         }
+        true
     }
 
     pub(super) fn qp_event(&mut self, qp: &Qp, kind: EventType) {
@@ -315,11 +335,7 @@ impl Context<'_, '_> {
 
     /// The QP's queues cannot be worked on: error without a WQE to blame.
     pub(super) fn catastrophe(&mut self, qp: &mut Qp) {
-        qp.transport = QpTransport {
-            scheduled: qp.transport.scheduled,
-            in_heap: qp.transport.in_heap,
-            ..QpTransport::default()
-        };
+        qp.transport.reset();
         qp.state = QpState::ERR;
         self.qp_event(qp, EventType::WQ_CATAS_ERROR);
     }

@@ -58,18 +58,19 @@ impl Context<'_, '_> {
         out: &mut [u8],
     ) -> Result<(), Fault> {
         let mut segments = core::mem::take(&mut self.device.segments);
-        segments.clear();
+        self.meter.charge_bytes(out.len() as u64);
         let result = (|| {
             self.mkeys.translate(key, user, va, out.len() as u64, need, &mut segments)?;
             let mut rest = out;
-            for segment in &segments {
+            for segment in &segments.list {
                 let len = (segment.len as usize).min(rest.len());
-                let (piece, tail) = rest.split_at_mut(len);
-                self.io.memory.read(segment.address, piece)?;
+                let (part, tail) = rest.split_at_mut(len);
+                self.io.memory.read(segment.address, part)?;
                 rest = tail;
             }
             Ok(())
         })();
+        self.meter.charge(segments.take_steps());
         self.device.segments = segments;
         result
     }
@@ -84,18 +85,19 @@ impl Context<'_, '_> {
         data: &[u8],
     ) -> Result<(), Fault> {
         let mut segments = core::mem::take(&mut self.device.segments);
-        segments.clear();
+        self.meter.charge_bytes(data.len() as u64);
         let result = (|| {
             self.mkeys.translate(key, user, va, data.len() as u64, need, &mut segments)?;
             let mut rest = data;
-            for segment in &segments {
-                let (piece, tail) = rest.split_at(rest.len().min(segment.len as usize));
-                self.io.memory.write(segment.address, piece)?;
+            for segment in &segments.list {
+                let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
+                self.io.memory.write(segment.address, part)?;
                 rest = tail;
             }
             self.device.counters.bytes_placed += data.len() as u64;
             Ok(())
         })();
+        self.meter.charge(segments.take_steps());
         self.device.segments = segments;
         result
     }
@@ -109,7 +111,9 @@ impl Context<'_, '_> {
         len: u64,
         need: AccessFlags,
     ) -> Result<(), MkeyError> {
-        self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments)?;
+        let result = self.mkeys.translate(key, user, va, 0, need, &mut self.device.segments);
+        self.meter.charge(self.device.segments.take_steps());
+        result?;
         let mkey = self.mkeys.get(key).ok_or(MkeyError::Missing)?;
         if !mkey.length64 {
             let offset = va.checked_sub(mkey.start_addr).ok_or(MkeyError::Bounds)?;
@@ -137,8 +141,8 @@ impl Context<'_, '_> {
                 continue;
             }
             let len = out.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
-            let (piece, rest) = out.split_at_mut(len);
-            self.read_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_READ, piece)?;
+            let (part, rest) = out.split_at_mut(len);
+            self.read_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_READ, part)?;
             out = rest;
             offset = 0;
         }
@@ -162,14 +166,8 @@ impl Context<'_, '_> {
                 continue;
             }
             let len = data.len().min(usize::try_from(sge.len - offset).unwrap_or(usize::MAX));
-            let (piece, rest) = data.split_at(len);
-            self.write_key(
-                user,
-                sge.lkey,
-                sge.address.wrapping_add(offset),
-                AccessFlags::LOCAL_WRITE,
-                piece,
-            )?;
+            let (part, rest) = data.split_at(len);
+            self.write_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_WRITE, part)?;
             data = rest;
             offset = 0;
         }

@@ -39,8 +39,6 @@ mod wqe;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
-
 use crate::packet::{Operation, Transport};
 use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
@@ -48,6 +46,7 @@ use mlx5_prm::value::{QpState, ServiceType};
 
 use crate::hca::Hca;
 use crate::log::Log;
+use crate::meter::{Meter, price};
 use crate::object::counters::QCounters;
 use crate::object::mkey::Mkeys;
 use crate::object::qp::{Qp, Qps};
@@ -103,6 +102,7 @@ struct Context<'a, 'io> {
     port: &'a mut Port,
     log: &'a mut Log,
     device: &'a mut DeviceTransport,
+    meter: &'a mut Meter,
     strictness: Strictness,
     /// 8-byte atomics are in the host's byte order (`atomic_caps.atomic_req_8B_endianness_mode`).
     host_order_atomics: bool,
@@ -118,6 +118,7 @@ fn split<'a, 'io>(hca: &'a mut Hca, io: &'a mut Io<'io>) -> (&'a mut Qps, Contex
         port: &mut hca.port,
         log: &mut hca.log,
         device: &mut hca.transport,
+        meter: &mut hca.meter,
         strictness: hca.profile.strictness,
         host_order_atomics: hca.caps.atomics_in_host_order(),
     };
@@ -158,15 +159,19 @@ pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
     let mut budget = budget;
     let waiting = context.device.loopback.len().min(budget);
     for _ in 0..waiting {
-        if let Some(packet) = context.device.loopback.pop_front() {
+        if !context.meter.is_spent()
+            && let Some(packet) = context.device.loopback.pop_front()
+        {
             context.incoming(qps, packet, true);
         }
     }
     while budget != 0
+        && !context.meter.is_spent()
         && let Some(qpn) = context.device.run.pop_front()
     {
         let Some(qp) = qps.table.get_mut(qpn) else { continue };
         qp.transport.scheduled = false;
+        context.meter.charge(price::LOOK);
         let given = budget.min(TURN);
         let mut left = given;
         if context.serve(qp, &mut left) {
@@ -174,7 +179,12 @@ pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
         }
         budget -= (given - left).max(1).min(budget);
     }
-    !context.device.run.is_empty() || !context.device.loopback.is_empty()
+    let device = &context.device;
+    let now = context.io.now;
+    !device.run.is_empty()
+        || !device.loopback.is_empty()
+        || device.error_look.is_some()
+        || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
 }
 
 /// When [`poll`] must be called next although nothing happens until then.
@@ -184,7 +194,7 @@ pub fn next_deadline(hca: &Hca) -> Option<u64> {
     if !device.run.is_empty() || !device.loopback.is_empty() {
         return Some(0);
     }
-    let timer = device.timers.peek().map(|Reverse((deadline, _))| *deadline);
+    let timer = device.timers.first().map(|(deadline, _)| *deadline);
     let look = (!device.in_error.is_empty()).then_some(device.next_error_look);
     timer.into_iter().chain(look).min()
 }
@@ -196,12 +206,8 @@ pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, n
     let Some(qp) = qps.table.get_mut(qpn) else { return };
     match (old, new) {
         (_, QpState::RST) => {
-            context.device.in_error.retain(|other| *other != qpn);
-            qp.transport = QpTransport {
-                scheduled: qp.transport.scheduled,
-                in_heap: qp.transport.in_heap,
-                ..QpTransport::default()
-            };
+            context.device.in_error.remove(&qpn);
+            qp.transport.reset();
         }
         (QpState::INIT, QpState::RTR) => {
             let responder = &mut qp.transport.responder;
@@ -239,13 +245,20 @@ pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, n
 /// QP `qpn` is about to be removed: no completion may follow.
 pub fn on_destroy(hca: &mut Hca, qpn: u32) {
     let device = &mut hca.transport;
-    device.in_error.retain(|other| *other != qpn);
-    device.run.retain(|other| *other != qpn);
-    device.timers.retain(|Reverse((_, other))| *other != qpn);
+    device.in_error.remove(&qpn);
+    let Some(qp) = hca.qps.table.get(qpn) else { return };
+    if qp.transport.scheduled {
+        hca.meter.charge(device.run.len() as u64 / 8);
+        device.run.retain(|other| *other != qpn);
+    }
+    if let Some(deadline) = qp.transport.timer {
+        device.timers.remove(&(deadline, qpn));
+    }
 }
 
 /// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
 pub fn on_cq_error(hca: &mut Hca, io: &mut Io<'_>, cqn: u32) {
+    hca.charge_scan();
     let (qps, mut context) = split(hca, io);
     for (_, qp) in qps.table.iter_mut() {
         let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
@@ -293,27 +306,29 @@ impl Context<'_, '_> {
         let requester = &qp.transport.requester;
         let deadline = requester.ack_deadline.into_iter().chain(requester.rnr_until).min();
         qp.transport.deadline = deadline;
-        // An earlier entry comes first and is then put right; only an earlier deadline needs an entry of its own.
+        // An entry that is too early is put right when its time comes.
         if let Some(deadline) = deadline
-            && qp.transport.in_heap.is_none_or(|entry| deadline < entry)
+            && qp.transport.timer.is_none_or(|entry| deadline < entry)
         {
-            qp.transport.in_heap = Some(deadline);
-            self.device.timers.push(Reverse((deadline, qp.qpn)));
+            if let Some(entry) = qp.transport.timer.replace(deadline) {
+                self.device.timers.remove(&(entry, qp.qpn));
+            }
+            self.device.timers.insert((deadline, qp.qpn));
         }
     }
 
     /// Runs the timers that are due.
     fn expire(&mut self, qps: &mut Qps) {
-        while let Some(Reverse((deadline, qpn))) = self.device.timers.peek().copied() {
+        while !self.meter.is_spent()
+            && let Some((deadline, qpn)) = self.device.timers.first().copied()
+        {
             if deadline > self.io.now {
                 return;
             }
-            self.device.timers.pop();
+            self.meter.charge(price::LOOK);
+            self.device.timers.remove(&(deadline, qpn));
             let Some(qp) = qps.table.get_mut(qpn) else { continue };
-            if qp.transport.in_heap != Some(deadline) {
-                continue;
-            }
-            qp.transport.in_heap = None;
+            qp.transport.timer = None;
             self.requester_timers(qp);
             if qp.state != QpState::ERR {
                 self.arm_timer(qp);
@@ -323,21 +338,31 @@ impl Context<'_, '_> {
 
     /// Receives that were posted to QPs in error are flushed too.
     fn look_at_errors(&mut self, qps: &mut Qps) {
-        if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now {
-            return;
-        }
-        let mut found = false;
-        let mut listed = core::mem::take(&mut self.device.in_error);
-        listed.retain(|qpn| match qps.table.get_mut(*qpn) {
-            Some(qp) if qp.state == QpState::ERR => {
-                let before = qp.transport.receive.taken;
-                self.flush_receives(qp);
-                found |= qp.transport.receive.taken != before;
-                true
+        let (mut at, mut found) = match self.device.error_look.take() {
+            Some(look) => look,
+            None if self.device.in_error.is_empty() || self.device.next_error_look > self.io.now => return,
+            None => (0, false),
+        };
+        while let Some(qpn) = self.device.in_error.range(at..).next().copied() {
+            if self.meter.is_spent() {
+                self.device.error_look = Some((qpn, found));
+                return;
             }
-            _ => false,
-        });
-        self.device.in_error = listed;
+            self.meter.charge(price::LOOK);
+            at = qpn + 1;
+            match qps.table.get_mut(qpn) {
+                Some(qp) if qp.state == QpState::ERR => {
+                    let before = qp.transport.receive.taken;
+                    if self.flush_receives(qp) {
+                        at = qpn;
+                    }
+                    found |= qp.transport.receive.taken != before;
+                }
+                _ => {
+                    self.device.in_error.remove(&qpn);
+                }
+            }
+        }
         let (first, last) = ERROR_LOOK_NS;
         let every =
             if found { first } else { self.device.error_look_every.saturating_mul(2).clamp(first, last) };
@@ -351,18 +376,28 @@ impl Context<'_, '_> {
             (_, QpState::RST | QpState::INIT) => false,
             (_, QpState::ERR) => {
                 // Sends posted after the error are flushed when they are rung for.
-                if core::mem::take(&mut qp.transport.queue.rung) {
-                    self.flush_sends(qp);
+                let flushing = core::mem::take(&mut qp.transport.flushing);
+                if core::mem::take(&mut qp.transport.queue.rung) || flushing {
+                    qp.transport.flushing = self.flush_queues(qp, flushing);
                 }
-                false
+                qp.transport.flushing
             }
             (ServiceType::REG_UMR | ServiceType::UC, _) => self.transmit(qp, budget),
             (ServiceType::RC | ServiceType::XRC, _) => {
-                // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests.
-                let mut answers = *budget - *budget / 4;
+                // Answers first, the peer waits for them; but a peer that reads without end leaves a quarter for requests. Where
+                // the answers used up the call, the requests are first in the next one.
+                let mut requests = *budget / 4;
+                let mut more = false;
+                if core::mem::take(&mut qp.transport.requests_first) {
+                    let given = requests;
+                    more = self.transmit(qp, &mut requests);
+                    *budget -= given - requests;
+                }
+                let mut answers = *budget - requests.min(*budget);
                 let given = answers;
-                let more = self.respond(qp, &mut answers);
+                more |= self.respond(qp, &mut answers);
                 *budget -= given - answers;
+                qp.transport.requests_first = self.meter.is_spent() && given != answers;
                 self.transmit(qp, budget) || more
             }
             _ => self.transmit_datagrams(qp, budget),
@@ -372,6 +407,7 @@ impl Context<'_, '_> {
     /// A packet that reached the device, over the wire or from itself.
     fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
         self.device.counters.packets_received += 1;
+        self.meter.charge(price::PACKET);
         if !icrc_is_right(&packet.bytes) {
             self.device.counters.icrc_errors += 1;
             self.port.counters.rcv_errors += 1;
@@ -476,11 +512,8 @@ impl Context<'_, '_> {
             self.device.counters.malformed += 1;
             return;
         }
-        for i in 0..qps.multicast.len() {
-            let Some((group, qpn)) = qps.multicast.get(i) else { return };
-            if *group != grh.dgid.0 {
-                continue;
-            }
+        for qpn in qps.multicast.members(&grh.dgid.0) {
+            self.meter.charge(price::PACKET);
             if let Some(qp) = qps.table.get_mut(*qpn)
                 && self.pkey_fits(qp, shape.bth.pkey)
             {

@@ -7,6 +7,7 @@ use mlx5_prm::value::ServiceType;
 
 use super::Context;
 use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
+use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
 use crate::packet::{VL_MANAGEMENT, append_icrc};
 use crate::port::Port;
@@ -152,6 +153,7 @@ impl Context<'_, '_> {
         let transport = Bth::LEN + extended.len() + payload_len + pad + ICRC_LEN;
         let front = Lrh::LEN + if envelope.grh.is_some() { Grh::LEN } else { 0 };
         let len = front + transport;
+        self.meter.charge(price::PACKET);
         let mut bytes = self.device.pool.pop().unwrap_or_default();
         // A reused buffer keeps its old bytes: all of them are written below or by the caller.
         bytes.resize(len, 0);

@@ -7,6 +7,7 @@ use mlx5_prm::value::RqType;
 use super::Context;
 use super::state::{ReceiveWqe, Sge, SharedOwner};
 use crate::log::Subject;
+use crate::meter::price;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
 
@@ -79,6 +80,7 @@ impl Context<'_, '_> {
             let srqn = qp.transport.responder.target.map_or(qp.srqn, |target| target.srqn);
             return self.take_shared(qp, srqn, needed);
         }
+        self.meter.charge(price::WQE);
         let Some(rq) = qp.rq else { return Err(NoReceive::Empty) };
         let Some(index) = self.posted_receive(qp)? else { return Err(NoReceive::Empty) };
         let slot = u64::from(index) & ((1 << rq.log_size) - 1);

@@ -10,7 +10,7 @@ use super::Context;
 use super::completion::vendor;
 use super::memory::{Fault, user};
 use super::packet::{Envelope, Head};
-use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, Work, Wqe};
+use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, WQE_LIMIT, Work, Wqe};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use ib_types::Psn;
@@ -61,8 +61,7 @@ impl Context<'_, '_> {
             return false;
         }
         if qp.state == QpState::SQER {
-            self.flush_sends(qp);
-            return false;
+            return self.flush_sends(qp);
         }
         if qp.transport.requester.rnr_until.is_some() {
             return false;
@@ -73,7 +72,7 @@ impl Context<'_, '_> {
             return false;
         }
         loop {
-            if *budget == 0 {
+            if *budget == 0 || self.meter.is_spent() {
                 return true;
             }
             if qp.transport.requester.at == qp.transport.requester.wqes.len() && !self.fetch_request(qp) {
@@ -148,6 +147,10 @@ impl Context<'_, '_> {
                 qp.state = QpState::SQD;
                 self.qp_event(qp, EventType::SQ_DRAINED);
             }
+            return false;
+        }
+        // Those that take no PSN are not held back by the window.
+        if qp.transport.requester.wqes.len() >= WQE_LIMIT {
             return false;
         }
         let Some((mut wqe, _)) = self.fetch(qp) else { return false };

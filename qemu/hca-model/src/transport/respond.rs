@@ -22,7 +22,7 @@ impl Context<'_, '_> {
         }
         let Some(envelope) = self.connection(qp) else { return false };
         while !qp.transport.responder.jobs.is_empty() {
-            if *budget == 0 {
+            if *budget == 0 || self.meter.is_spent() {
                 return true;
             }
             *budget -= 1;

@@ -477,8 +477,8 @@ impl Context<'_, '_> {
             Some(_) => Ok(()),
         };
         allowed.map_err(|error| access(Fault::Key(error)))?;
-        if let Some(mkey) = self.mkeys.get_mut(rkey) {
-            mkey.free = true;
+        if let Some(((), entries)) = self.mkeys.change(rkey >> 8, |mkey| mkey.free = true) {
+            self.meter.charge(entries);
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! What the data path keeps per QP and per device.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use mlx5_prm::contexts::mkc;
-use mlx5_prm::datapath::{SendOpcode, UmrFlags};
+use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
-use crate::object::mkey::{Segment, User};
+use crate::caps::LOG_MAX_RA;
+use crate::object::mkey::{Segments, User};
 use crate::seams::Packet;
 use ib_types::Psn;
 
@@ -19,6 +19,10 @@ pub(super) const ACK_EVERY: u32 = 32;
 pub(super) const REPEATED_JOBS: usize = 64;
 /// Packets that may wait inside the device on their way back to it.
 pub(super) const LOOPBACK_LIMIT: usize = 8_192;
+/// WQEs of one QP that are fetched and not completed.
+pub(super) const WQE_LIMIT: usize = 2 * WINDOW as usize;
+/// WQEs of one queue that are flushed in one go.
+pub(super) const FLUSH_TURN: usize = 64;
 /// Packet buffers kept for reuse.
 pub(super) const POOL_LIMIT: usize = 1_024;
 
@@ -33,8 +37,27 @@ pub struct QpTransport {
     pub(super) scheduled: bool,
     /// When the QP wants to run although nothing happens.
     pub(super) deadline: Option<u64>,
-    /// The earliest entry that the timer heap holds for the QP.
-    pub(super) in_heap: Option<u64>,
+    /// The earliest entry that the list of timers holds for the QP.
+    pub(super) timer: Option<u64>,
+    /// The last turn had no time for requests.
+    pub(super) requests_first: bool,
+    /// In error, and not all that was posted is flushed.
+    pub(super) flushing: bool,
+}
+
+impl QpTransport {
+    /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way with their lists and inline
+    /// data, answers that the peer asked for, the receive that is being filled.
+    pub(crate) fn memory(blocks: u64) -> u64 {
+        let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 2 * WQEBB_SIZE) as u64;
+        let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
+        requests + (answers + 4096) as u64
+    }
+
+    /// As new, but for its places in the device's lists.
+    pub(super) fn reset(&mut self) {
+        *self = Self { scheduled: self.scheduled, timer: self.timer, ..Self::default() };
+    }
 }
 
 /// The device's side of a send queue. Counters are in basic blocks and wrap at 16 bits.
@@ -310,12 +333,15 @@ pub struct DeviceTransport {
     /// What happened so far.
     pub counters: TransportCounters,
     pub(super) run: VecDeque<u32>,
-    pub(super) timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// When which QP wants to run although nothing happens: at that time or later.
+    pub(super) timers: BTreeSet<(u64, u32)>,
     pub(super) loopback: VecDeque<Packet>,
     pub(super) pool: Vec<Vec<u8>>,
-    pub(super) segments: Vec<Segment>,
+    pub(super) segments: Segments,
     /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
-    pub(super) in_error: Vec<u32>,
+    pub(super) in_error: BTreeSet<u32>,
+    /// The look under way: the QP to go on with, and whether something was found.
+    pub(super) error_look: Option<(u32, bool)>,
     pub(super) next_error_look: u64,
     /// Nanoseconds until the look after that: longer and longer while nothing is found.
     pub(super) error_look_every: u64,

@@ -105,9 +105,16 @@ impl Context<'_, '_> {
             context: &umr.context,
             list,
         };
-        self.mkeys.reregister(&who, &request).map_err(|(field, text)| {
-            self.log.refuse(subject, field, format!("WQE {index:#x}: UMR of {:#x}: {text}", umr.key));
-            Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND }
-        })
+        match self.mkeys.reregister(&who, &request) {
+            Ok(entries) => {
+                self.meter.charge(entries);
+                Ok(())
+            }
+            Err((field, text)) => {
+                self.meter.charge((list.len() / OCTOWORD) as u64);
+                self.log.refuse(subject, field, format!("WQE {index:#x}: UMR of {:#x}: {text}", umr.key));
+                Err(Failure { syndrome: CqeSyndrome::MW_BIND_ERR, vendor: vendor::BIND })
+            }
+        }
     }
 }

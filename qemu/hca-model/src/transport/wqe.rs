@@ -11,6 +11,7 @@ use mlx5_prm::value::ServiceType;
 use super::Context;
 use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
 use crate::log::Subject;
+use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
 use crate::profile::Strictness;
 use crate::seams::DmaFault;
@@ -82,6 +83,7 @@ impl Context<'_, '_> {
             return None;
         }
         let index = queue.fetched;
+        self.meter.charge(price::WQE);
         let mut wqe = Wqe {
             index,
             blocks: 1,

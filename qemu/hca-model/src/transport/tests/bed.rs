@@ -146,7 +146,16 @@ impl Bed {
     }
 
     pub(super) fn with_ram(nodes: u16, ram: usize) -> Self {
-        let mut world = World::new(FabricConfig { seed: 1, latency: 1_000, ..FabricConfig::default() });
+        Self::with_config(nodes, ram, FabricConfig { seed: 1, latency: 1_000, ..FabricConfig::default() })
+    }
+
+    /// Packets arrive at once.
+    pub(super) fn without_latency(nodes: u16) -> Self {
+        Self::with_config(nodes, RAM, FabricConfig { seed: 1, ..FabricConfig::default() })
+    }
+
+    fn with_config(nodes: u16, ram: usize, config: FabricConfig) -> Self {
+        let mut world = World::new(config);
         let mut guests = Vec::new();
         for n in 0..nodes {
             let node = world.add(Profile::node(n), &format!("node{n}")).unwrap();
@@ -268,6 +277,7 @@ impl Bed {
             state: None,
             status: CqStatus::OK,
             moderation: Moderation::default(),
+            listed: None,
             context: Vec::new(),
         });
         let cqn = cqn.unwrap();
@@ -323,7 +333,7 @@ impl Bed {
         let first = at & !0xfff;
         let entries = (0..(at + len).div_ceil(0x1000) - at / 0x1000).map(|i| first + i * 0x1000).collect();
         assert_eq!(at & 0xfff, va & 0xfff);
-        let key = self.hca(node).mkeys.table.insert(|index| Mkey {
+        let key = self.hca(node).mkeys.insert(|index| Mkey {
             key: index << 8 | 0x42,
             pd: PD,
             qpn: None,
@@ -414,6 +424,7 @@ impl Bed {
             q_key: 0x1111,
             deth_sqpn: 0,
             context: Vec::new(),
+            groups: std::collections::BTreeSet::new(),
             transport: QpTransport::default(),
         };
         let qpn = self

@@ -95,7 +95,7 @@ fn remote_access_errors() {
     // Somebody else's protection domain.
     access(|bed, _| {
         let (to, rkey) = bed.buffer(1, 0x1000);
-        bed.hca(1).mkeys.get_mut(rkey).unwrap().pd = 8;
+        bed.hca(1).mkeys.change(rkey >> 8, |mkey| mkey.pd = 8).unwrap();
         Request::new(SendOpcode::RDMA_WRITE, &data(bed, 4)).to(to, rkey)
     });
 }

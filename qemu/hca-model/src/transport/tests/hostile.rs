@@ -115,9 +115,7 @@ proptest! {
         let (mut a, _) = bed.pair_of(kinds[kind], 0, 1, &options);
         let (at, _) = bed.buffer(0, 0x1000);
         let window = bed.make_key(0, at, 0x1000, at, AccessFlags::UMR_EN);
-        if let Some(mkey) = bed.hca(0).mkeys.get_mut(window) {
-            mkey.octowords = 64;
-        }
+        assert!(bed.hca(0).mkeys.change(window >> 8, |mkey| mkey.octowords = 64).is_some());
         for mut block in blocks {
             if sane {
                 // Well-formed enough to get past the first checks.

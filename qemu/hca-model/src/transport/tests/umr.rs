@@ -10,7 +10,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
 use super::bed::{Bed, Completion, Handle, Options, PD, Request, pattern};
-use crate::object::mkey::{Mkey, Translation};
+use crate::object::mkey::{KlmList, Mkey, Segments, Translation};
 
 const ALL: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_WRITE);
@@ -154,7 +154,7 @@ fn bad(bed: &mut Bed, qp: &mut Handle, request: &Change) {
 }
 
 fn free_key(bed: &mut Bed, node: usize, translation: Translation, octowords: u32) -> u32 {
-    let key = bed.hca(node).mkeys.table.insert(|index| Mkey {
+    let key = bed.hca(node).mkeys.insert(|index| Mkey {
         key: index << 8 | 0x10,
         pd: PD,
         qpn: None,
@@ -176,8 +176,8 @@ fn free_mtt(bed: &mut Bed, node: usize) -> u32 {
 }
 
 fn window(bed: &mut Bed, node: usize) -> u32 {
-    let key = free_key(bed, node, Translation::Klm(Vec::new()), 4);
-    bed.hca(node).mkeys.get_mut(key).unwrap().remote_invalidate = true;
+    let key = free_key(bed, node, Translation::Klm(KlmList::default()), 4);
+    bed.hca(node).mkeys.change(key >> 8, |mkey| mkey.remote_invalidate = true).unwrap();
     key
 }
 
@@ -235,15 +235,15 @@ fn a_registration_that_must_not_be() {
     type Case = (&'static str, fn(&mut Bed, &Handle, u32) -> Change);
     let cases: &[Case] = &[
         ("mkc.free", |bed, _, key| {
-            bed.hca(1).mkeys.get_mut(key).unwrap().free = false;
+            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.free = false).unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("mkc.pd", |bed, _, key| {
-            bed.hca(1).mkeys.get_mut(key).unwrap().pd = PD + 1;
+            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.pd = PD + 1).unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("mkc.umr_en", |bed, _, key| {
-            bed.hca(1).mkeys.get_mut(key).unwrap().access.remove(AccessFlags::UMR_EN);
+            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.access.remove(AccessFlags::UMR_EN)).unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("qpc.fre", |bed, qp, key| {
@@ -381,16 +381,16 @@ fn a_window_needs_a_region_that_allows_it() {
     let cases: &[Case] = &[
         ("klm.key", |_, at, _| (0x7777_7700, at, 8)),
         ("klm.key", |bed, at, lkey| {
-            bed.hca(1).mkeys.get_mut(lkey).unwrap().pd = PD + 1;
+            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.pd = PD + 1).unwrap();
             (lkey, at, 8)
         }),
         ("klm.key", |bed, at, lkey| {
-            bed.hca(1).mkeys.get_mut(lkey).unwrap().free = true;
+            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.free = true).unwrap();
             (lkey, at, 8)
         }),
         ("klm.va", |_, at, lkey| (lkey, at + 0xff9, 8)),
         ("mkc.lw", |bed, at, lkey| {
-            bed.hca(1).mkeys.get_mut(lkey).unwrap().access.remove(AccessFlags::LOCAL_WRITE);
+            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.access.remove(AccessFlags::LOCAL_WRITE)).unwrap();
             (lkey, at, 8)
         }),
     ];
@@ -433,7 +433,7 @@ fn a_send_invalidates_what_it_may() {
         let (mut c, mut d) = pair(&mut bed);
         let (_, mut owner) = pair(&mut bed);
         let mw = window(&mut bed, 1);
-        bed.hca(1).mkeys.get_mut(mw).unwrap().remote_invalidate = foreign;
+        bed.hca(1).mkeys.change(mw >> 8, |mkey| mkey.remote_invalidate = foreign).unwrap();
         let holder = if foreign { &mut owner } else { &mut d };
         let bind = Change::bind(mw, holder.qpn, lkey, at, 0x100, AccessFlags::REMOTE_WRITE);
         good(&mut bed, holder, &bind);
@@ -469,10 +469,10 @@ fn the_registration_qp_changes_every_key() {
     second.memory = Some((list, reserved));
     good(&mut bed, &mut qp, &second);
     let user = crate::object::mkey::User { pd: 9, qpn: 0x99, reserved_lkey: false };
-    let mut out = Vec::new();
+    let mut out = Segments::default();
     let keys = &bed.hca(0).mkeys;
     assert_eq!(keys.translate(key, user, 0xc800, 0x1000, AccessFlags::REMOTE_WRITE, &mut out), Ok(()));
-    assert_eq!(out.iter().map(|piece| piece.address).collect::<Vec<_>>(), [0x8800, 0x2_0000]);
+    assert_eq!(out.list.iter().map(|range| range.address).collect::<Vec<_>>(), [0x8800, 0x2_0000]);
     // It sends nothing.
     let got = bed.send(&mut qp, &Request::new(SendOpcode::SEND, &[]));
     let completion = bed.wait(&qp);

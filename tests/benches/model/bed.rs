@@ -1,0 +1,279 @@
+//! Two nodes on one fabric, each a driver on an emulated HCA, moved on by the calls that a server makes.
+
+use driver_mlx::{
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Hca, HcaStorage, InitParams, Instant, LinkState,
+    MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp,
+    ServiceLevel, Sge,
+};
+use harness::{Memory, host_region};
+use hca_model::bar::BAR0_SIZE;
+use hca_model::fabric::FabricConfig;
+use hca_model::world::{NodePort, World};
+use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Blocks of 4 KiB of a node's memory.
+const BLOCKS: usize = 4096;
+
+/// BAR0 of an emulated HCA.
+#[derive(Clone, Copy)]
+pub struct Registers(&'static BarPort);
+
+impl Bar for Registers {
+    fn len(&self) -> usize {
+        BAR0_SIZE
+    }
+    fn read32(&self, offset: usize) -> u32 {
+        let mut bytes = [0; 4];
+        self.0.read(offset, &mut bytes);
+        u32::from_be_bytes(bytes)
+    }
+    fn write32(&self, offset: usize, value: u32) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+    fn write64(&self, offset: usize, value: u64) {
+        self.0.write(offset, &value.to_be_bytes());
+    }
+}
+
+/// Interrupts counted.
+struct Raised(u64);
+
+impl Interrupts for Raised {
+    fn raise(&mut self, _: u16) {
+        self.0 += 1;
+    }
+}
+
+/// A node's memory, reached as a server reaches what it has mapped: by plain copies.
+struct Ram {
+    va: *mut u8,
+    device: u64,
+    len: usize,
+}
+
+impl Ram {
+    fn of(memory: &Memory) -> Self {
+        let all = memory.as_slice();
+        Self {
+            va: std::ptr::with_exposed_provenance_mut(all.va()),
+            device: all.device_address(),
+            len: all.len(),
+        }
+    }
+
+    fn at(&self, address: u64, len: usize) -> Result<*mut u8, DmaFault> {
+        let offset = address.wrapping_sub(self.device);
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.len as u64);
+        let fault = DmaFault { address, len };
+        // SAFETY: the offset lies inside the region, which stays for the rest of the process.
+        end.map(|_| unsafe { self.va.add(offset as usize) }).ok_or(fault)
+    }
+
+    fn aligned<T>(&self, address: u64) -> Result<*mut T, DmaFault> {
+        let len = size_of::<T>();
+        let at = self.at(address, len)?;
+        if address.is_multiple_of(len as u64) { Ok(at.cast()) } else { Err(DmaFault { address, len }) }
+    }
+}
+
+impl GuestMemory for Ram {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        let at = self.at(address, buf.len())?;
+        // SAFETY: inside the region; everything runs in one thread, and `buf` is none of the region's.
+        unsafe { std::ptr::copy_nonoverlapping(at, buf.as_mut_ptr(), buf.len()) };
+        Ok(())
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+        let at = self.at(address, data.len())?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, data.len()) };
+        Ok(())
+    }
+    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+        // SAFETY: inside the region and aligned.
+        self.aligned(address).map(|at| u32::from_be(unsafe { std::ptr::read_volatile(at) }))
+    }
+    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+        // SAFETY: as above.
+        self.aligned(address).map(|at| u64::from_be(unsafe { std::ptr::read_volatile(at) }))
+    }
+    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+        // SAFETY: as above.
+        self.aligned(address).map(|at| unsafe { std::ptr::write_volatile(at, value.to_be()) })
+    }
+    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+        // SAFETY: as above.
+        self.aligned(address).map(|at| unsafe { std::ptr::write_volatile(at, value.to_be()) })
+    }
+}
+
+/// What an HCA is plugged into.
+struct Guest {
+    memory: Ram,
+    raised: Raised,
+}
+
+impl NodePort for Guest {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.memory, &mut self.raised)
+    }
+}
+
+/// The emulated HCAs and their clock.
+pub struct Fabric {
+    world: World,
+    guests: Vec<Guest>,
+    now: u64,
+}
+
+impl Fabric {
+    /// Lets the HCAs work until nothing more can be done at once.
+    pub fn settle(&mut self) {
+        loop {
+            self.now += 100;
+            if !self.world.poll(self.now, &mut self.guests) {
+                return;
+            }
+        }
+    }
+}
+
+/// A node's platform.
+#[derive(Clone)]
+struct Machine {
+    fabric: Rc<RefCell<Fabric>>,
+    registers: Registers,
+}
+
+impl Platform for Machine {
+    type Bar = Registers;
+
+    fn bar(&self) -> Registers {
+        self.registers
+    }
+    fn uar_write_combining(&self, _: usize, _: usize) -> Option<Registers> {
+        None
+    }
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.fabric.borrow().now)
+    }
+    fn idle(&self, deadline: Instant) {
+        let fabric = &mut *self.fabric.borrow_mut();
+        fabric.settle();
+        let next = fabric.world.next_deadline().unwrap_or(u64::MAX);
+        fabric.now = fabric.now.max(next.min(deadline.as_nanos()));
+    }
+    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
+        Err(MapError::Unsupported)
+    }
+    fn unmap(&self, _: u64, _: usize) {}
+}
+
+/// A node: memory with a key over it, and queue pairs on one CQ.
+pub struct Node {
+    hca: Hca<'static, Machine>,
+    pub cq: Cq<Registers>,
+    pub qps: Vec<Qp<Registers>>,
+    pub key: MemoryRegion,
+    pub memory: DmaBuffer,
+}
+
+impl Node {
+    fn new(fabric: &Rc<RefCell<Fabric>>, node: usize, qps: usize, len: usize) -> Self {
+        let (memory, region) = Memory::new(node, BLOCKS * 4096);
+        let registers = {
+            let fabric = &mut *fabric.borrow_mut();
+            fabric.world.add(Profile::node(node as u16), &format!("node {node}")).expect("a free port");
+            fabric.guests.push(Guest { memory: Ram::of(&memory), raised: Raised(0) });
+            let hca = &mut fabric.world.nodes[node].hca;
+            // Memory decoding and bus mastering on.
+            hca.config_write(4, &[0x06, 0x04]);
+            let port: &'static Arc<BarPort> = harness::keep(hca.bar());
+            Registers(port)
+        };
+        let storage = harness::keep(HcaStorage::<BLOCKS>::new());
+        let platform = Machine { fabric: Rc::clone(fabric), registers };
+        let mut hca =
+            Hca::bring_up(platform.clone(), region, host_region(), storage.parts(), &Config::DEFAULT)
+                .expect("comes up");
+        while hca.port().expect("port").state != LinkState::Active {
+            platform.idle(Instant::from_nanos(u64::MAX));
+        }
+        let pd = hca.alloc_pd().expect("PD");
+        let memory = hca.alloc(len, 4096).expect("memory");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
+        let cq = hca.create_cq(&CqConfig { entries: 4096, eq: 0 }).expect("CQ");
+        let qps = (0..qps)
+            .map(|index| {
+                let config = QpConfig { user_index: index as u32, ..QpConfig::rc(pd, cq.number()) };
+                let mut qp = hca.create_qp(&config).expect("QP");
+                let init = InitParams { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE };
+                hca.modify_to_init(&mut qp, &init).expect("INIT");
+                qp
+            })
+            .collect();
+        Self { hca, cq, qps, key, memory }
+    }
+
+    fn connect(&mut self, dlid: driver_mlx::Lid, other: &[Qp<Registers>]) {
+        for (qp, peer) in self.qps.iter_mut().zip(other) {
+            let rtr = RtrParams {
+                path: Path::InfiniBand {
+                    dlid,
+                    sl: ServiceLevel::default(),
+                    src_path_bits: 0,
+                    static_rate: 0,
+                    grh: None,
+                },
+                mtu: Mtu::B4096,
+                remote_qpn: peer.number(),
+                rq_psn: Psn::new(0),
+                responder_resources: 1,
+                min_rnr_timer: 12,
+            };
+            let rts = RtsParams {
+                sq_psn: Psn::new(0),
+                ack_timeout: 14,
+                retry_count: 7,
+                rnr_retry: 7,
+                initiator_depth: 1,
+            };
+            self.hca.modify_to_rtr(qp, &rtr).expect("RTR");
+            self.hca.modify_to_rts(qp, &rts).expect("RTS");
+        }
+    }
+
+    /// Posts a signalled write of `len` bytes at `offset` to the same place of `to`, without ringing.
+    pub fn post_write(&mut self, qp: usize, to: &MemoryRegion, offset: usize, len: usize, wr_id: u64) {
+        let sge = Sge { address: self.key.address + offset as u64, length: len as u32, lkey: self.key.lkey };
+        let op = SendOp::Write { raddr: to.address + offset as u64, rkey: to.rkey };
+        self.qps[qp].post_send(op, &[sge], wr_id, SendFlags::SIGNALED).expect("room");
+    }
+
+    /// Takes the completions: the requests that are done.
+    pub fn drain(&mut self) -> usize {
+        let mut done = 0;
+        while let Some(cqe) = self.cq.poll().expect("a valid completion") {
+            let completion = self.qps[cqe.user_index() as usize].retire(&cqe).expect("outstanding");
+            assert!(matches!(completion, driver_mlx::Completion::Sent(_)), "{completion:?}");
+            done += usize::from(completion.count());
+        }
+        done
+    }
+}
+
+/// Two nodes with `qps` connections and `len` bytes each.
+pub fn pair(qps: usize, len: usize) -> (Rc<RefCell<Fabric>>, [Node; 2]) {
+    let world = World::new(FabricConfig::default());
+    let fabric = Rc::new(RefCell::new(Fabric { world, guests: Vec::new(), now: 1 }));
+    let mut nodes = [0, 1].map(|node| Node::new(&fabric, node, qps, len));
+    let lids = nodes.each_mut().map(|node| node.hca.port().expect("port").lid);
+    let [near, far] = &mut nodes;
+    near.connect(lids[1], &far.qps);
+    far.connect(lids[0], &near.qps);
+    (fabric, nodes)
+}

@@ -1,0 +1,185 @@
+//! What the emulated HCAs cost: instructions counted by callgrind, and the speed of one-way writes against `memcpy`'s.
+//!
+//! `cargo xtask bench model` prints a table; `--report FILE` (or the variable `MLX5_BENCH_REPORT`) also writes JSON. The program
+//! starts itself under valgrind, and what happens inside the functions named `measured_*` is counted: the registers that a guest
+//! writes, and `World::poll` until nothing more can be done. Posting and polling are the driver's and not counted. The
+//! program fails if an operation takes more than its bar.
+//!
+//! | operation | what is counted |
+//! |---|---|
+//! | `model.write64` | for each of 16 signalled RC writes of 64 bytes under one doorbell, both HCAs' work until its CQE |
+//! | `model.packet4k` | RC writes of 64 KiB at an MTU of 4096: both HCAs' work, for each packet |
+//! | `model.doorbell` | a send doorbell's write to BAR0, and the poll that finds nothing new posted |
+//! | `model.stream` | 64 KiB RC writes in one process: bytes per second over those of `memcpy`, by turns in the same run |
+
+mod bed;
+#[path = "../instructions/callgrind.rs"]
+mod callgrind;
+
+use bed::{Fabric, Node};
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Writes of 64 bytes that are counted.
+const WRITES: usize = 8_192;
+/// Of them under one doorbell.
+const BATCH: usize = 16;
+/// Packets of 4 KiB that are counted.
+const PACKETS: usize = 4_096;
+/// Doorbells that are counted.
+const DOORBELLS: usize = 4_096;
+/// Connections that the operations go round.
+const QPS: usize = 8;
+/// Bytes of a long write.
+const LONG: usize = 64 << 10;
+
+/// The operations: function, name, how many, and how many instructions each may take at most: half of what they took before the
+/// model's packets went without bytes between guests of one process.
+const COUNTED: [(&str, &str, usize, Option<f64>); 3] = [
+    ("measured_write64", "model.write64", WRITES, None),
+    ("measured_packet4k", "model.packet4k", PACKETS, None),
+    ("measured_doorbell", "model.doorbell", DOORBELLS, None),
+];
+
+/// Set in the process that is counted.
+const CHILD: &str = "MLX5_BENCH_COUNTED";
+/// Where to write the report.
+const REPORT: &str = "MLX5_BENCH_REPORT";
+
+#[inline(never)]
+fn measured_write64(fabric: &RefCell<Fabric>, node: &mut Node, qp: usize) {
+    node.qps[qp].ring();
+    fabric.borrow_mut().settle();
+}
+
+// Each begins with something of its own, or the compiler makes one function of them.
+#[inline(never)]
+fn measured_packet4k(fabric: &RefCell<Fabric>, node: &mut Node) {
+    node.qps[0].ring();
+    fabric.borrow_mut().settle();
+}
+
+#[inline(never)]
+fn measured_doorbell(fabric: &RefCell<Fabric>, qp: usize, node: &mut Node) {
+    let qp = &mut node.qps[qp];
+    qp.ring();
+    fabric.borrow_mut().settle();
+}
+
+fn fill(node: &Node, seed: usize) {
+    let bytes: Vec<u8> =
+        (0..node.memory.len()).map(|i| ((i ^ seed).wrapping_mul(0x9e37_79b1) >> 13) as u8).collect();
+    node.memory.write(0, &bytes).expect("inside");
+}
+
+fn same(near: &Node, far: &Node, len: usize) {
+    let (mut sent, mut received) = (vec![0; len], vec![0; len]);
+    near.memory.read(0, &mut sent).expect("inside");
+    far.memory.read(0, &mut received).expect("inside");
+    assert!(sent == received, "the bytes arrived");
+}
+
+/// Makes and checks what is counted.
+fn counted() {
+    let (fabric, [mut near, far]) = bed::pair(QPS, BATCH * LONG);
+    fill(&near, 1);
+    for round in 0..WRITES / BATCH {
+        let qp = round % QPS;
+        for i in 0..BATCH {
+            near.post_write(qp, &far.key, i * 64, 64, i as u64);
+        }
+        measured_write64(&fabric, &mut near, qp);
+        assert_eq!(near.drain(), BATCH);
+    }
+    same(&near, &far, BATCH * 64);
+    for _ in 0..PACKETS / (LONG / 4096) / 8 {
+        for i in 0..8 {
+            near.post_write(0, &far.key, i * LONG, LONG, i as u64);
+        }
+        measured_packet4k(&fabric, &mut near);
+        assert_eq!(near.drain(), 8);
+    }
+    same(&near, &far, 8 * LONG);
+    for doorbell in 0..DOORBELLS {
+        measured_doorbell(&fabric, doorbell % QPS, &mut near);
+    }
+}
+
+/// Bytes per second of one-way writes and of `memcpy` between the same buffers: the best of some turns each.
+fn stream() -> (f64, f64) {
+    const TURNS: usize = 8;
+    const MESSAGES: usize = 2_048;
+    let (fabric, [mut near, far]) = bed::pair(1, BATCH * LONG);
+    fill(&near, 2);
+    let (mut writes, mut copies) = (f64::MIN, f64::MIN);
+    let (mut from, mut to) = (vec![1u8; BATCH * LONG], vec![2u8; BATCH * LONG]);
+    for turn in 0..TURNS {
+        let began = Instant::now();
+        let (mut posted, mut done) = (0, 0);
+        while done < MESSAGES {
+            while posted < MESSAGES && posted - done < BATCH {
+                near.post_write(0, &far.key, posted % BATCH * LONG, LONG, posted as u64);
+                posted += 1;
+            }
+            near.qps[0].ring();
+            fabric.borrow_mut().settle();
+            done += near.drain();
+        }
+        writes = writes.max((MESSAGES * LONG) as f64 / began.elapsed().as_secs_f64());
+        from[turn] = turn as u8;
+        let began = Instant::now();
+        for message in 0..MESSAGES {
+            let at = message % BATCH * LONG;
+            to[at..at + LONG].copy_from_slice(std::hint::black_box(&from[at..at + LONG]));
+            std::hint::black_box(&mut to);
+        }
+        copies = copies.max((MESSAGES * LONG) as f64 / began.elapsed().as_secs_f64());
+    }
+    same(&near, &far, BATCH * LONG);
+    (writes, copies)
+}
+
+/// The part of `memcpy`'s speed that one-way writes have at least.
+const LEAST_STREAM: Option<f64> = None;
+
+fn measure() -> Result<(), String> {
+    let counts = callgrind::count(CHILD, 0, "*measured_*")?;
+    println!("instructions per operation:");
+    let (mut items, mut missed) = (vec![], vec![]);
+    for (function, name, operations, bar) in COUNTED {
+        let count = counts.get(function).ok_or(format!("callgrind saw nothing of {name}"))?;
+        let mean = *count as f64 / operations as f64;
+        println!("{name:<24} {mean:>8.1}");
+        items.push(format!("\"{name}\": {mean:.2}"));
+        if let Some(bar) = bar.filter(|bar| mean > *bar) {
+            missed.push(format!("{name} takes {mean:.1}, more than {bar}"));
+        }
+    }
+    let (writes, copies) = stream();
+    let part = writes / copies;
+    println!("model.stream: {:.0} MB/s, memcpy {:.0} MB/s: {part:.3} of it", writes / 1e6, copies / 1e6);
+    items.push(format!("\"model.stream\": {part:.3}"));
+    if let Some(least) = LEAST_STREAM.filter(|least| part < *least) {
+        missed.push(format!("one-way writes have {part:.3} of memcpy's speed, less than {least}"));
+    }
+    if let Some(path) = std::env::var_os(REPORT) {
+        let text = format!("{{\"instructions\": {{{}}}}}\n", items.join(", "));
+        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("; ")) }
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os(CHILD).is_some() {
+        counted();
+        return ExitCode::SUCCESS;
+    }
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

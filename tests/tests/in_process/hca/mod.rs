@@ -1,0 +1,4 @@
+//! The emulated HCA between guests of which one is hostile.
+
+mod fuzz;
+mod guest;
