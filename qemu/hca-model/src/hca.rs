@@ -218,6 +218,12 @@ impl Hca {
         Arc::clone(&self.bar)
     }
 
+    /// The front of BAR0, for who has the device at hand.
+    #[must_use]
+    pub fn registers(&self) -> &BarPort {
+        &self.bar
+    }
+
     /// Reads configuration space.
     pub fn config_read(&self, offset: usize, buf: &mut [u8]) {
         if self.killed {
