@@ -73,8 +73,11 @@ impl BarPort {
             buf.fill(0xff);
             return;
         }
-        for (i, byte) in buf.iter_mut().enumerate() {
-            let at = offset.saturating_add(i);
+        let known = INIT_SEG_SIZE.saturating_sub(offset).min(buf.len());
+        let (registers, write_only) = buf.split_at_mut(known);
+        write_only.fill(0);
+        for (i, byte) in registers.iter_mut().enumerate() {
+            let at = offset + i;
             let word = self.registers.get(at / 4).map_or(0, |r| r.load(Ordering::Acquire));
             *byte = word.to_be_bytes()[at % 4];
         }

@@ -100,6 +100,8 @@ pub struct Hca {
     pub(crate) config: ConfigSpace,
     pub(crate) bar: Arc<BarPort>,
     inbox: VecDeque<Packet>,
+    /// The device answers nothing any more, see [`kill`](Self::kill).
+    killed: bool,
 }
 
 /// How many objects of each kind exist.
@@ -203,6 +205,7 @@ impl Hca {
             config: ConfigSpace::new(profile.vectors),
             bar: Arc::new(BarPort::default()),
             inbox: VecDeque::new(),
+            killed: false,
             profile,
         };
         hca.power_on();
@@ -215,16 +218,52 @@ impl Hca {
         Arc::clone(&self.bar)
     }
 
+    /// The front of BAR0, for who has the device at hand.
+    #[must_use]
+    pub fn registers(&self) -> &BarPort {
+        &self.bar
+    }
+
     /// Reads configuration space.
     pub fn config_read(&self, offset: usize, buf: &mut [u8]) {
+        if self.killed {
+            buf.fill(0xff);
+            return;
+        }
         self.config.read(offset, buf);
     }
 
     /// Writes configuration space; a function-level reset acts at once.
     pub fn config_write(&mut self, offset: usize, data: &[u8]) {
-        if self.config.write(offset, data).function_level_reset {
+        if !self.killed && self.config.write(offset, data).function_level_reset {
             self.reset();
         }
+    }
+
+    /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no
+    /// DMA. Only [`revive`](Self::revive) ends that, no reset does.
+    pub fn kill(&mut self) {
+        if self.killed {
+            return;
+        }
+        self.log.warn(Subject::Device, "", "killed: reads answer all ones");
+        self.config.reset();
+        self.power_on();
+        self.killed = true;
+        self.bar.set_dead(true);
+    }
+
+    /// Ends [`kill`](Self::kill): the device is as at power-on.
+    pub fn revive(&mut self) {
+        if std::mem::take(&mut self.killed) {
+            self.power_on();
+        }
+    }
+
+    /// Whether the device was killed and not revived since.
+    #[must_use]
+    pub const fn is_killed(&self) -> bool {
+        self.killed
     }
 
     /// Whether the device may access memory and send interrupts (bus mastering is on).
@@ -235,6 +274,9 @@ impl Hca {
 
     /// Function-level reset: everything is as at power-on, configuration space included. The cable stays.
     pub fn reset(&mut self) {
+        if self.killed {
+            return;
+        }
         self.log.info(Subject::Device, "function-level reset");
         self.config.reset();
         self.power_on();
@@ -375,7 +417,7 @@ impl Hca {
 
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.
     pub fn receive(&mut self, packet: Packet) {
-        if self.inbox.len() < INBOX_LIMIT {
+        if self.inbox.len() < INBOX_LIMIT && !self.killed {
             self.inbox.push_back(packet);
         } else {
             self.port.counters.rcv_errors += 1;
@@ -397,7 +439,11 @@ impl Hca {
         interrupts: &mut dyn Interrupts,
         link: &mut dyn Link,
     ) -> bool {
-        self.log.now = now;
+        self.log.tick(now);
+        if self.killed {
+            self.bar.clear();
+            return false;
+        }
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now, memory, interrupts, link };
         front::tick(self, now);
@@ -454,6 +500,9 @@ impl Hca {
     /// the health counter, which must be seen to move.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
+        if self.killed {
+            return None;
+        }
         let mut own = front::next_deadline(self);
         if let Some(held_back) = self.queues.next_deadline().filter(|_| !self.health.is_fatal()) {
             own = own.min(held_back);

@@ -2,8 +2,9 @@
 
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus, HealthSyndrome};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 
 /// What an [`Entry`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +116,46 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Receives every entry as it is made.
+/// Entries of one kind of subject and one field that the sink gets in each [`WINDOW_NS`]; of further ones it is told the number.
+const BURST: u32 = 32;
+/// The time that [`BURST`] counts for.
+const WINDOW_NS: u64 = 1_000_000_000;
+/// Kinds of subject and fields that are told apart. Further ones count as one.
+const LIMITS: usize = 256;
+
+/// How many entries of one kind the sink got lately.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// When the window ends.
+    until: u64,
+    /// Entries in the window.
+    seen: u32,
+    /// The last one of them that the sink did not get; it is about one of many objects.
+    subject: Subject,
+    level: Level,
+}
+
+impl Limit {
+    /// Entries that the sink did not get.
+    const fn withheld(&self) -> u32 {
+        self.seen.saturating_sub(BURST)
+    }
+}
+
+/// A kind of subject and a field.
+type Source = (Discriminant<Subject>, String);
+
+/// Receives entries as they are made: of those that repeat themselves the first ones, and how many more there were.
 pub type Sink = Box<dyn FnMut(&Entry) + Send>;
 
-/// A bounded record of entries, newest last, and optionally a sink that sees all of them.
+/// A bounded record of entries, newest last, and optionally a sink. The sink's rate is limited, since a guest can have an entry
+/// made with every write: it gets at most 32 entries a second of one kind of subject and one field.
 pub struct Log {
     /// Time stamped on the next entries.
-    pub(crate) now: u64,
+    now: u64,
+    limits: HashMap<Source, Limit>,
+    /// When the first of the windows ends that withheld something.
+    window_end: Option<u64>,
     entries: VecDeque<Entry>,
     refusals: u64,
     sink: Option<Sink>,
@@ -135,7 +169,7 @@ impl fmt::Debug for Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { now: 0, entries: VecDeque::with_capacity(64), refusals: 0, sink: None }
+        Self { now: 0, limits: HashMap::new(), window_end: None, entries: VecDeque::with_capacity(64), refusals: 0, sink: None }
     }
 }
 
@@ -149,13 +183,75 @@ impl Log {
         if level == Level::Refusal {
             self.refusals += 1;
         }
-        if let Some(sink) = &mut self.sink {
-            sink(&entry);
+        if self.sink.is_some() && self.admits(&entry) {
+            self.tell(&entry);
         }
         if self.entries.len() == Self::CAPACITY {
             self.entries.pop_front();
         }
         self.entries.push_back(entry);
+    }
+
+    fn tell(&mut self, entry: &Entry) {
+        if let Some(sink) = &mut self.sink {
+            sink(entry);
+        }
+    }
+
+    /// Whether the sink gets `entry`.
+    fn admits(&mut self, entry: &Entry) -> bool {
+        let mut source = (discriminant(&entry.subject), entry.field.clone());
+        if self.limits.len() >= LIMITS && !self.limits.contains_key(&source) {
+            source.1 = String::new();
+        }
+        let fresh = Limit {
+            until: self.now.saturating_add(WINDOW_NS),
+            seen: 0,
+            subject: entry.subject,
+            level: entry.level,
+        };
+        let limit = self.limits.entry(source).or_insert(fresh);
+        if limit.until <= self.now && limit.withheld() == 0 {
+            *limit = fresh;
+        }
+        limit.seen = limit.seen.saturating_add(1);
+        if limit.withheld() == 0 {
+            return true;
+        }
+        (limit.subject, limit.level) = (entry.subject, limit.level.max(entry.level));
+        self.window_end = Some(self.window_end.map_or(limit.until, |end| end.min(limit.until)));
+        false
+    }
+
+    /// The time is `now`: the sink is told how many entries it did not get in windows that have ended.
+    pub(crate) fn tick(&mut self, now: u64) {
+        self.now = now;
+        if self.window_end.is_some_and(|end| end <= now) {
+            self.end_windows(|limit| limit.until <= now);
+        }
+    }
+
+    /// Tells the sink at once how many entries it did not get.
+    pub fn flush(&mut self) {
+        self.end_windows(|_| true);
+    }
+
+    fn end_windows(&mut self, ended: impl Fn(&Limit) -> bool) {
+        let mut over = Vec::new();
+        self.limits.retain(|(_, field), limit| {
+            let goes = ended(limit);
+            if goes && limit.withheld() > 0 {
+                over.push((field.clone(), *limit));
+            }
+            !goes
+        });
+        let waiting = self.limits.values().filter(|limit| limit.withheld() > 0);
+        self.window_end = waiting.map(|limit| limit.until).min();
+        over.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (field, limit) in over {
+            let text = format!("{} more within a second, the last of them about this", limit.withheld());
+            self.tell(&Entry { at: self.now, level: limit.level, subject: limit.subject, field, text });
+        }
     }
 
     /// Adds a refusal.
@@ -189,8 +285,56 @@ impl Log {
         self.entries.clear();
     }
 
-    /// Sends every further entry to `sink` too.
+    /// Sends further entries to `sink` too, at a limited rate.
     pub fn set_sink(&mut self, sink: Option<Sink>) {
         self.sink = sink;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    fn logged() -> (Log, Arc<Mutex<Vec<String>>>) {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let mut log = Log::default();
+        let to = Arc::clone(&lines);
+        log.set_sink(Some(Box::new(move |entry| to.lock().unwrap().push(entry.to_string()))));
+        (log, lines)
+    }
+
+    #[test]
+    fn a_flood_of_refusals_is_told_by_its_number() {
+        let (mut log, lines) = logged();
+        for n in 0..100_000u32 {
+            log.refuse(Subject::WorkQueue { qpn: n }, "wqe_ctrl_seg.opcode", "unknown");
+        }
+        log.refuse(Subject::Port, "port.state", "another field is not held back");
+        assert_eq!(log.refusals(), 100_001);
+        assert_eq!(lines.lock().unwrap().len(), 33);
+        log.tick(WINDOW_NS - 1);
+        assert_eq!(lines.lock().unwrap().len(), 33, "the second is not over");
+        log.tick(WINDOW_NS);
+        let last = lines.lock().unwrap().last().cloned().unwrap();
+        assert!(last.contains("QP 0x1869f") && last.contains("99968 more"), "{last}");
+        log.refuse(Subject::WorkQueue { qpn: 1 }, "wqe_ctrl_seg.opcode", "unknown");
+        assert_eq!(lines.lock().unwrap().len(), 35, "the next second has room again");
+        log.flush();
+        assert_eq!(lines.lock().unwrap().len(), 35, "nothing was withheld");
+    }
+
+    #[test]
+    fn fields_without_number_take_bounded_memory() {
+        let (mut log, lines) = logged();
+        for n in 0..10_000 {
+            log.refuse(Subject::Pages, format!("field_{n}"), "");
+        }
+        assert!(log.limits.len() <= LIMITS + 1);
+        assert!(lines.lock().unwrap().len() <= LIMITS + BURST as usize);
+        log.tick(WINDOW_NS);
+        assert!(log.limits.is_empty());
+        let told = lines.lock().unwrap().last().cloned().unwrap();
+        assert!(told.contains("more within a second"), "{told}");
     }
 }

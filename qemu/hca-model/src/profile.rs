@@ -63,9 +63,9 @@ pub struct Profile {
 
 impl Profile {
     /// Distance between the GUIDs of two nodes.
-    const GUID_STEP: u64 = 0x10;
-    /// Port GUID of node 0.
-    const GUID_BASE: u64 = 0x506b_4b03_00a0_0000;
+    pub const GUID_STEP: u64 = 0x10;
+    /// Port GUID of node 0, unless another is given.
+    pub const GUID_BASE: u64 = 0x506b_4b03_00a0_0000;
 
     /// Node `i` of a fabric, counted from 0: GUIDs are fixed, so that others can name them before the device exists.
     #[must_use]

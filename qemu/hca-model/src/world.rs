@@ -64,26 +64,36 @@ impl World {
     /// Does a bounded amount of work for every node and the fabric. `guests` are the nodes' guests, in the same order; a node
     /// without one stands still. Answers whether more could be done at once.
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
+        self.poll_fabric(now);
         let mut more = false;
-        self.follow_links(now);
-        self.fabric.poll(now);
-        for (node, guest) in self.nodes.iter_mut().zip(guests) {
-            for _ in 0..DELIVERIES {
-                let Some(packet) = self.fabric.receive(node.port, now) else { break };
-                node.hca.receive(packet);
-            }
-            let (memory, interrupts) = guest.parts();
-            // A port without credit waits: its peers first have to take what is on its way.
-            if self.fabric.ready(node.port) {
-                more |= node.hca.poll(now, memory, interrupts, &mut self.fabric.wire(node.port, now));
-            } else {
-                node.hca.port.counters.xmit_wait += 1;
-                more = true;
-            }
+        for (index, guest) in guests.iter_mut().enumerate() {
+            more |= self.poll_node(index, now, guest);
         }
+        more | self.poll_fabric(now)
+    }
+
+    /// The fabric's part of [`poll`](Self::poll), which comes before and after the nodes'. Answers whether a packet has arrived.
+    pub fn poll_fabric(&mut self, now: u64) -> bool {
         self.follow_links(now);
         self.fabric.poll(now);
-        more | self.fabric.next_deadline().is_some_and(|deadline| deadline <= now)
+        self.fabric.next_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// One node's part of [`poll`](Self::poll): whoever serves several guests can so tell whose work failed. Answers whether
+    /// more could be done at once.
+    pub fn poll_node(&mut self, index: usize, now: u64, guest: &mut impl NodePort) -> bool {
+        let Some(node) = self.nodes.get_mut(index) else { return false };
+        for _ in 0..DELIVERIES {
+            let Some(packet) = self.fabric.receive(node.port, now) else { break };
+            node.hca.receive(packet);
+        }
+        // A port without credit waits: its peers first have to take what is on its way.
+        if !self.fabric.ready(node.port) {
+            node.hca.port.counters.xmit_wait += 1;
+            return true;
+        }
+        let (memory, interrupts) = guest.parts();
+        node.hca.poll(now, memory, interrupts, &mut self.fabric.wire(node.port, now))
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
@@ -99,7 +109,7 @@ impl World {
         for node in &mut self.nodes {
             node.hca.port.set_far_end(self.fabric.port_is_enabled(node.port));
             let port = &node.hca.port;
-            let up = port.physical_state == PortPhysicalState::LINK_UP;
+            let up = port.physical_state == PortPhysicalState::LINK_UP && !node.hca.is_killed();
             let active = self.fabric.port_record(node.port).is_some_and(|record| record.active);
             if active && (port.state == PortState::INIT || port.state == PortState::DOWN) {
                 self.fabric.set_link(node.port, false, now);

@@ -10,9 +10,10 @@ use crate::qemu::Output;
 use crate::report::{Node, Packets, Report};
 use crate::setup::{self, Qemu};
 use crate::unikernel::{self, Finished, Running, Verdict};
-use crate::vfio::{self, Served};
+use crate::serve::serve;
 use hca_model::Profile;
 use hca_model::fabric::Faults;
+use hca_serve::Served;
 use std::io::{IsTerminal, Write};
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
@@ -150,11 +151,11 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     let folder = Temporary::folder("demo")?;
     let sockets: Vec<PathBuf> =
         (0..ROLES.len()).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
-    let mut serving = vfio::Options::new(sockets.clone());
+    let mut serving = hca_serve::Options::new(sockets.clone());
     serving.capture.clone_from(&options.capture);
     serving.faults = options.faults;
     serving.seed = options.seed;
-    let served = vfio::serve(serving)?;
+    let served = serve(serving)?;
     println!("{}", qemu.version);
     println!("two emulated ConnectX-5 HCAs, seed {}, faults {}", options.seed, options.faults);
     let started = Instant::now();

@@ -50,6 +50,16 @@ pub enum Error {
     Serve(String),
 }
 
+impl From<hca_serve::Error> for Error {
+    fn from(error: hca_serve::Error) -> Self {
+        match error {
+            hca_serve::Error::Usage(text) => Self::Usage(text),
+            hca_serve::Error::Io { action, path, source } => Self::Io { action, path, source },
+            hca_serve::Error::Serve(text) => Self::Serve(text),
+        }
+    }
+}
+
 /// The host tool's result.
 pub type Result<T> = core::result::Result<T, Error>;
 

@@ -10,7 +10,7 @@
 //! | [`qemu`] | QEMU's argument line, process and console |
 //! | [`unikernel`], [`kernel_image`], [`defmt_log`], [`console`] | the unikernel: build, boot, log, reports |
 //! | [`linux`] | unmodified Linux guests |
-//! | [`vfio`], [`serve`] | emulated HCAs over vfio-user |
+//! | [`serve`] | emulated HCAs over vfio-user, by `hca-serve` |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`], [`ci`] | `cargo xtask test` and `bench`; all that a change has to pass |
@@ -35,6 +35,5 @@ pub mod serve;
 pub mod setup;
 pub mod tshark;
 pub mod unikernel;
-pub mod vfio;
 
 pub use error::{Error, Result};

@@ -5,7 +5,7 @@ use runner::levels::{self, Level};
 use runner::linux;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, demo, kernel_image, process, serve, setup, vfio};
+use runner::{Error, Result, demo, kernel_image, process, serve, setup};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -126,11 +126,11 @@ fn fresh_seed() -> u64 {
 }
 
 /// Serves `count` HCAs in a temporary folder.
-fn serve_some(count: u32) -> Result<(process::Temporary, Option<vfio::Served>, Vec<PathBuf>)> {
+fn serve_some(count: u32) -> Result<(process::Temporary, Option<hca_serve::Served>, Vec<PathBuf>)> {
     let folder = process::Temporary::folder("hca")?;
     let sockets: Vec<PathBuf> =
         (0..count).map(|index| folder.path().join(format!("hca{index}.sock"))).collect();
-    let served = if count > 0 { Some(vfio::serve(vfio::Options::new(sockets.clone()))?) } else { None };
+    let served = if count > 0 { Some(serve::serve(hca_serve::Options::new(sockets.clone()))?) } else { None };
     Ok((folder, served, sockets))
 }
 
@@ -262,7 +262,7 @@ fn run_serve(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     if sockets.is_empty() {
         return Err(Error::Usage("serve needs --socket PATH".into()));
     }
-    let mut options = vfio::Options::new(sockets);
+    let mut options = hca_serve::Options::new(sockets);
     options.capture = fabric.capture;
     options.faults = fabric.faults;
     options.seed = fabric.seed;

@@ -3,17 +3,28 @@
 use crate::error::{Error, Result};
 use crate::process;
 use crate::qemu::{hca_argument, memory_arguments};
-use crate::vfio::{self, Options};
+use hca_serve::{Options, Served};
 use std::time::Duration;
+
+/// Serves HCAs until the answer is dropped or the tool ends, by a signal too: then the sockets are gone and a capture is complete.
+///
+/// # Errors
+/// As [`hca_serve::serve`].
+pub fn serve(options: Options) -> Result<Served> {
+    let served = hca_serve::serve(options)?;
+    let handle = served.handle().clone();
+    process::before_exit(move || drop(handle.stop()));
+    Ok(served)
+}
 
 /// Serves until the tool is ended, after printing the QEMU arguments to use.
 ///
 /// # Errors
-/// As [`vfio::serve`]; and the devices' thread ended.
+/// As [`serve`]; and the devices' thread ended.
 pub fn run(options: Options) -> Result<()> {
     let (seed, faults) = (options.seed, options.faults);
     let capture = options.capture.clone();
-    let served = vfio::serve(options)?;
+    let served = serve(options)?;
     println!("serving emulated ConnectX-5 HCAs, seed {seed}, faults {faults}");
     if let Some(path) = capture {
         println!("capturing to {}", path.display());

@@ -5,7 +5,8 @@ use runner::kernel_image;
 use runner::levels;
 use runner::process::Temporary;
 use runner::setup::{self, Qemu};
-use runner::vfio::{self, Served};
+use hca_serve::Served;
+use runner::serve::serve;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -51,8 +52,8 @@ pub struct Fabric {
 pub fn serve(profiles: Vec<Profile>) -> Fabric {
     let folder = Temporary::folder("boot-test").expect("a folder");
     let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
-    let options = vfio::Options { profiles, log: Arc::new(|_, _| {}), ..vfio::Options::new(sockets.clone()) };
-    Fabric { served: vfio::serve(options).expect("served"), sockets, _folder: folder }
+    let options = hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
+    Fabric { served: serve(options).expect("served"), sockets, _folder: folder }
 }
 
 impl Fabric {

@@ -9,7 +9,7 @@ use crate::qemu::Output;
 use crate::report::Node;
 use crate::setup::Qemu;
 use crate::unikernel::{self, Running, Verdict};
-use crate::vfio::Summary;
+use hca_serve::Summary;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

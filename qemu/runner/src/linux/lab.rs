@@ -9,9 +9,10 @@ use super::recipe::Kernel;
 use crate::error::{Error, Result};
 use crate::process::Temporary;
 use crate::setup::Qemu;
-use crate::vfio::{self, LogSink, Served, Summary};
+use crate::serve::serve;
 use hca_model::fabric::Faults;
 use hca_model::log::Level;
+use hca_serve::{LogSink, Served, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -96,12 +97,12 @@ impl Lab {
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
         let complaints: Arc<Mutex<Vec<String>>> = Arc::default();
-        let served = vfio::serve(vfio::Options {
+        let served = serve(hca_serve::Options {
             capture: options.capture.clone(),
             faults: options.faults,
             seed: options.seed,
             log: collector(&complaints, options.show),
-            ..vfio::Options::new(sockets.clone())
+            ..hca_serve::Options::new(sockets.clone())
         })?;
         let hub = if options.guests > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
         let guests = (0..options.guests).map(|_| None).collect();
@@ -239,7 +240,7 @@ impl Lab {
         for guest in self.guests.drain(..).flatten() {
             guest.power_off()?;
         }
-        self.served.stop()
+        Ok(self.served.stop()?)
     }
 }
 

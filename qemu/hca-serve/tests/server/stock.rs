@@ -1,12 +1,10 @@
-//! The served HCA as a vfio-user client sees it, over a real socket and without QEMU.
+//! The served HCA as somebody else's vfio-user client sees it.
 
-use runner::process::Temporary;
-use runner::vfio::{self, Options, Served};
-use std::fs::File;
+use crate::support::{memory, serve};
+use hca_serve::Options;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_IRQ_SET_DATA_NONE,
@@ -17,23 +15,10 @@ use vfio_user::Client;
 const BAR0: u32 = 0;
 const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
 
-fn serve(count: usize) -> (Temporary, Served, Vec<PathBuf>) {
-    let folder = Temporary::folder("vfio-test").expect("folder");
-    let sockets: Vec<PathBuf> = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
-    let served = vfio::serve(Options::new(sockets.clone())).expect("served");
-    (folder, served, sockets)
-}
-
 fn read32(client: &mut Client, region: u32, offset: u64) -> u32 {
     let mut bytes = [0; 4];
     client.region_read(region, offset, &mut bytes).expect("read");
     if region == CONFIG { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
-}
-
-fn memory(pages: u64) -> File {
-    let file = File::from(rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd"));
-    file.set_len(pages * 4096).expect("length");
-    file
 }
 
 #[test]
@@ -71,7 +56,7 @@ fn a_register_write_shows_in_its_read_back_and_a_closed_connection_resets() {
 fn hundreds_of_maps_come_and_go_and_wrong_ones_are_refused() {
     let (_folder, _served, sockets) = serve(1);
     let mut client = Client::new(&sockets[0]).expect("connects");
-    let file = memory(256);
+    let file = memory(256 * 4096);
     let started = Instant::now();
     for round in 0..4 {
         for page in 0..256u64 {
@@ -134,7 +119,7 @@ fn a_client_that_talks_nonsense_loses_its_connection_and_the_next_is_served() {
 #[test]
 fn a_socket_in_use_is_refused_and_stopping_removes_the_sockets() {
     let (_folder, served, sockets) = serve(2);
-    let refused = vfio::serve(Options::new(vec![sockets[1].clone()])).expect_err("in use").to_string();
+    let refused = hca_serve::serve(Options::new(vec![sockets[1].clone()])).expect_err("in use").to_string();
     assert!(refused.contains("in use") && !refused.contains('\n'), "{refused}");
     let summary = served.stop().expect("stops");
     assert_eq!(summary.refusals, [0, 0]);

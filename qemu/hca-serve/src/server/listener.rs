@@ -1,20 +1,37 @@
 //! The sockets at which HCAs are served.
 
 use crate::error::{Error, IoContext, Result};
-use crate::process::Temporary;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The longest path that a Unix socket's address holds (`sun_path`, with its closing zero byte).
 const LONGEST_PATH: usize = 107;
+
+/// The file of a socket, removed when dropped.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody else may have removed it, which is what was wanted.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
 
 /// Listens at `path`. A socket file that nobody listens at any more is replaced.
 ///
 /// # Errors
 /// Somebody listens there, something that is no socket is there, or the system refuses.
-pub fn listen(path: &Path) -> Result<(UnixListener, Temporary)> {
+pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     if path.as_os_str().len() > LONGEST_PATH {
         return Err(Error::Serve(format!(
             "the path of a socket has at most {LONGEST_PATH} bytes: {}",
@@ -37,7 +54,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Temporary)> {
         io::ErrorKind::AddrInUse => in_use(path),
         _ => Error::Io { action: "cannot make the socket", path: path.to_path_buf(), source: error },
     })?;
-    Ok((listener, Temporary::adopt(path.to_path_buf())))
+    Ok((listener, SocketFile(path.to_path_buf())))
 }
 
 fn in_use(path: &Path) -> Error {
@@ -50,20 +67,22 @@ mod tests {
 
     #[test]
     fn a_live_socket_is_refused_a_stale_one_replaced_and_a_file_left_alone() {
-        let folder = Temporary::folder("listener-test").expect("folder");
-        let path = folder.path().join("hca.sock");
+        let folder = std::env::temp_dir().join(format!("hca-serve-listener-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let path = folder.join("hca.sock");
         let (live, guard) = listen(&path).expect("listens");
         let refused = listen(&path).expect_err("in use").to_string();
         assert!(refused.contains("is in use") && refused.contains("hca.sock"), "{refused}");
         drop(live);
-        let kept = guard.keep();
-        assert!(kept.exists(), "the file of a server that was killed");
+        std::mem::forget(guard);
+        assert!(path.exists(), "the file of a server that was killed");
         let (_live, guard) = listen(&path).expect("the stale file is replaced");
         drop(guard);
         assert!(!path.exists(), "removed at the end");
         std::fs::write(&path, "precious").expect("write");
         assert!(listen(&path).expect_err("no socket").to_string().contains("is not a socket"));
         assert_eq!(std::fs::read(&path).expect("read"), b"precious");
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! What an idle server costs; alone in its process, whose processor time it measures.
 
-use runner::process::Temporary;
-use runner::vfio::{self, Options};
+use hca_serve::{Options, serve};
 use std::path::PathBuf;
 use std::time::Duration;
 use vfio_user::Client;
 
 #[test]
 fn an_idle_server_sleeps() {
-    let folder = Temporary::folder("vfio-idle").expect("folder");
-    let sockets: Vec<PathBuf> = (0..2).map(|index| folder.path().join(format!("hca{index}"))).collect();
-    let _served = vfio::serve(Options::new(sockets.clone())).expect("served");
+    let folder = std::env::temp_dir();
+    let name = |index| folder.join(format!("hca-serve-idle-{}-{index}", std::process::id()));
+    let sockets: Vec<PathBuf> = (0..2).map(name).collect();
+    let _served = serve(Options::new(sockets.clone())).expect("served");
     let _clients: Vec<Client> = sockets.iter().map(|path| Client::new(path).expect("connects")).collect();
     let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     std::thread::sleep(Duration::from_millis(200));

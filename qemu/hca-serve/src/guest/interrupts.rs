@@ -1,0 +1,165 @@
+//! MSI-X vectors as event descriptors.
+
+use super::watchdog::Watchdog;
+use hca_model::Interrupts;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// File systems of event descriptors: "anonymous inodes".
+const ANONYMOUS: u32 = 0x0904_1934;
+
+#[derive(Debug, Default)]
+struct Vector {
+    event: Option<OwnedFd>,
+    /// Raised while there was no descriptor to tell.
+    pending: bool,
+}
+
+/// The vectors of one device. The client owns table, masks and pending bits of MSI-X; here is only whom to tell.
+#[derive(Debug)]
+pub struct Vectors {
+    vectors: Vec<Vector>,
+    watchdog: Rc<Watchdog>,
+    /// A descriptor was not writable.
+    blocked: Cell<bool>,
+    raised: u64,
+}
+
+impl Vectors {
+    /// `count` vectors without descriptors.
+    pub fn new(count: u16, watchdog: Rc<Watchdog>) -> Self {
+        let vectors = (0..count).map(|_| Vector::default()).collect();
+        Self { vectors, watchdog, blocked: Cell::new(false), raised: 0 }
+    }
+
+    /// Number of vectors.
+    pub fn len(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// Gives vectors from `start` on the descriptors of `events`; a raise that came earlier is told now.
+    ///
+    /// # Errors
+    /// `EINVAL`: one of them is no event descriptor; nothing is connected then. A pipe or a file could hold up its writer.
+    pub fn connect(&mut self, start: usize, events: Vec<Option<OwnedFd>>) -> Result<(), Errno> {
+        for event in events.iter().flatten() {
+            if rustix::fs::fstatfs(event)?.f_type as u32 != ANONYMOUS {
+                return Err(Errno::INVAL);
+            }
+        }
+        for (place, event) in (start..).zip(events) {
+            let Some(vector) = self.vectors.get_mut(place) else { break };
+            vector.event = event;
+            if vector.event.is_some() && std::mem::take(&mut vector.pending) {
+                self.signal(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all descriptors away and forgets what is pending: MSI-X was disabled, or the device reset.
+    pub fn disconnect(&mut self) {
+        self.vectors.fill_with(Vector::default);
+        self.blocked.set(false);
+    }
+
+    /// Whether a descriptor was found not writable since this was asked last.
+    pub fn take_blocked(&self) -> bool {
+        self.blocked.take()
+    }
+
+    /// How many interrupts were sent.
+    pub fn raised(&self) -> u64 {
+        self.raised
+    }
+
+    fn signal(&mut self, place: usize) {
+        let Some(vector) = self.vectors.get_mut(place) else { return };
+        let Some(event) = &vector.event else {
+            vector.pending = true;
+            return;
+        };
+        self.raised += 1;
+        // An event descriptor counts, up to 2^64 - 2: only a client that fills it itself makes this wait.
+        if self.watchdog.guard(|| rustix::io::write(event, &1u64.to_ne_bytes())) == Err(Errno::INTR) {
+            vector.event = None;
+            self.blocked.set(true);
+        }
+    }
+}
+
+impl Interrupts for Vectors {
+    fn raise(&mut self, vector: u16) {
+        self.signal(usize::from(vector));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::time::{Duration, Instant};
+
+    fn vectors(count: u16) -> Vectors {
+        Vectors::new(count, Rc::new(Watchdog::start().expect("watchdog")))
+    }
+
+    fn event() -> (OwnedFd, OwnedFd) {
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
+        (descriptor.try_clone().expect("descriptor"), descriptor)
+    }
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::read(event, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn a_raise_without_a_descriptor_waits_for_one() {
+        let mut vectors = vectors(4);
+        let (one, one_seen) = event();
+        let (two, two_seen) = event();
+        vectors.raise(2);
+        vectors.raise(9);
+        vectors.connect(1, vec![Some(one), Some(two)]).expect("connected");
+        assert_eq!((count(&one_seen), count(&two_seen)), (0, 1));
+        vectors.raise(1);
+        vectors.raise(1);
+        assert_eq!((count(&one_seen), count(&two_seen)), (2, 0));
+        vectors.raise(3);
+        vectors.disconnect();
+        let (three, three_seen) = event();
+        vectors.connect(3, vec![Some(three)]).expect("connected");
+        assert_eq!(count(&three_seen), 0, "forgotten with the disconnection");
+    }
+
+    #[test]
+    fn what_is_no_event_descriptor_is_refused() {
+        let mut vectors = vectors(2);
+        let (read, write) = rustix::pipe::pipe().expect("pipe");
+        let (good, seen) = event();
+        assert_eq!(vectors.connect(0, vec![Some(good), Some(write)]), Err(Errno::INVAL));
+        vectors.raise(0);
+        assert_eq!(count(&seen), 0, "nothing was connected");
+        drop(read);
+    }
+
+    #[test]
+    fn a_full_descriptor_that_blocks_is_dropped() {
+        let mut vectors = vectors(2);
+        let full = eventfd(0, EventfdFlags::empty()).expect("eventfd");
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("filled");
+        let (good, seen) = event();
+        vectors.connect(0, vec![Some(full.try_clone().expect("descriptor")), Some(good)]).expect("connected");
+        let begin = Instant::now();
+        vectors.raise(0);
+        assert!(begin.elapsed() < Duration::from_secs(10), "the writer was freed");
+        assert!(vectors.take_blocked() && !vectors.take_blocked());
+        vectors.raise(0);
+        vectors.raise(1);
+        assert_eq!(count(&seen), 1, "the others go on");
+        assert!(!vectors.take_blocked());
+    }
+}

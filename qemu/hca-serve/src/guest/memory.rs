@@ -1,0 +1,494 @@
+//! Guest memory as an emulated HCA's DMA sees it: the ranges that the client announced.
+//!
+//! A range is a file that is mapped, a file that is read and written, or the client's own memory, which it reads and writes on
+//! request. No pointer leaves this folder and none is kept between accesses, so that an unmapped range is out of
+//! reach as soon as [`GuestMap::unmap`] has returned.
+
+use super::mapping::Mapping;
+use crate::wire::channel::{Channel, Unanswered};
+use crate::wire::protocol::{MAX_TRANSFER, command};
+use hca_model::{DmaFault, GuestMemory};
+use rustix::io::{Errno, pread, pwrite};
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use vm_memory::{Bytes, VolatileSlice};
+
+/// How long one poll of a device may wait for its client's answers in all.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where the bytes of a range are.
+#[derive(Debug)]
+enum Backing {
+    Mapped(Mapping),
+    /// In a file, from this offset on.
+    File(OwnedFd, u64),
+    /// With the client.
+    Client,
+}
+
+/// A range of guest memory.
+#[derive(Debug)]
+pub struct Range {
+    size: u64,
+    writable: bool,
+    backing: Backing,
+}
+
+impl Range {
+    /// `size` bytes of `file` from `offset` on, mapped.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub fn mapped(file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
+        let mapping = Mapping::new(file, offset, size, writable)?;
+        Ok(Self { size, writable, backing: Backing::Mapped(mapping) })
+    }
+
+    /// `size` bytes of `file` from `offset` on, read and written by system calls.
+    pub fn file(file: OwnedFd, offset: u64, size: u64, writable: bool) -> Self {
+        Self { size, writable, backing: Backing::File(file, offset) }
+    }
+
+    /// `size` bytes that the client reads and writes on request.
+    pub fn client(size: u64, writable: bool) -> Self {
+        Self { size, writable, backing: Backing::Client }
+    }
+}
+
+/// Why the device cannot go on with this memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A file became shorter, or the file system has no page left.
+    Lost,
+    /// The client does not answer.
+    Unanswered,
+}
+
+/// All ranges of one guest, in order of the device's addresses, and the connection to who announced them.
+#[derive(Debug)]
+pub struct GuestMap {
+    ranges: Vec<(u64, Range)>,
+    limit: usize,
+    /// The range of the last access: the next is often there too.
+    last: Cell<usize>,
+    /// The client.
+    pub channel: RefCell<Option<Channel>>,
+    /// The most that the client takes in one message.
+    pub max_transfer: usize,
+    trouble: Cell<Option<Trouble>>,
+    waited: Cell<Duration>,
+}
+
+impl GuestMap {
+    /// No memory, and room for `limit` ranges.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            ranges: Vec::new(),
+            limit,
+            last: Cell::new(0),
+            channel: RefCell::new(None),
+            max_transfer: MAX_TRANSFER,
+            trouble: Cell::new(None),
+            waited: Cell::new(Duration::ZERO),
+        }
+    }
+
+    /// Adds a range at the device address `address`.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is empty or passes the end of the address space; `EEXIST`: it overlaps one that is there; `ENOSPC`: there
+    /// are too many.
+    pub fn map(&mut self, address: u64, range: Range) -> Result<(), Errno> {
+        let end = address.checked_add(range.size).filter(|&end| end > address).ok_or(Errno::INVAL)?;
+        if self.ranges.len() >= self.limit {
+            return Err(Errno::NOSPC);
+        }
+        let place = self.ranges.partition_point(|(start, _)| *start < end);
+        let before = place.checked_sub(1).and_then(|before| self.ranges.get(before));
+        if before.is_some_and(|(start, before)| start.saturating_add(before.size) > address) {
+            return Err(Errno::EXIST);
+        }
+        self.ranges.insert(place, (address, range));
+        Ok(())
+    }
+
+    /// Takes out every range that lies within the given one; what it cuts through stays, as VFIO has it.
+    pub fn unmap(&mut self, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        self.ranges.retain(|(start, range)| *start < address || start.saturating_add(range.size) > end);
+    }
+
+    /// Takes out everything.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.trouble.set(None);
+    }
+
+    /// What went wrong since this was asked last.
+    pub fn take_trouble(&self) -> Option<Trouble> {
+        self.trouble.take()
+    }
+
+    /// How long was waited for the client since this was asked last.
+    pub fn take_waited(&self) -> Duration {
+        self.waited.take()
+    }
+
+    /// The range that holds `address`, the offset in it and how many bytes follow there.
+    fn find(&self, address: u64, write: bool) -> Option<(&Range, u64, u64)> {
+        let holds = |&(start, ref range): &(u64, Range)| address.wrapping_sub(start) < range.size;
+        let mut place = self.last.get();
+        if !self.ranges.get(place).is_some_and(holds) {
+            place = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
+        }
+        let entry = self.ranges.get(place).filter(|entry| holds(entry))?;
+        self.last.set(place);
+        let (start, range) = entry;
+        let offset = address - start;
+        (range.writable || !write).then_some((range, offset, range.size - offset))
+    }
+
+    /// Calls `each` for every piece of `len` bytes from `address` on: its range, its offset there and in the transfer.
+    fn pieces(
+        &self,
+        address: u64,
+        len: usize,
+        write: bool,
+        mut each: impl FnMut(&Range, u64, std::ops::Range<usize>) -> bool,
+    ) -> Result<(), DmaFault> {
+        let fault = DmaFault { address, len };
+        let wide = len as u64;
+        if let Some((range, offset, rest)) = self.find(address, write)
+            && rest >= wide
+        {
+            return if each(range, offset, 0..len) { Ok(()) } else { Err(fault) };
+        }
+        // Across several ranges the whole transfer is checked first: a fault leaves nothing half done.
+        for act in [false, true] {
+            let mut done = 0;
+            while done < wide {
+                let at = address.checked_add(done).ok_or(fault)?;
+                let (range, offset, rest) = self.find(at, write).ok_or(fault)?;
+                let piece = rest.min(wide - done);
+                let part = done as usize..(done + piece) as usize;
+                if act && !each(range, offset, part) {
+                    return Err(fault);
+                }
+                done += piece;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `access` act on mapped bytes; a mapping that is lost is trouble.
+    fn volatile(&self, mapping: &Mapping, access: impl FnOnce(VolatileSlice<'_>) -> bool) -> bool {
+        mapping.with(access).unwrap_or_else(|_| {
+            self.trouble.set(Some(Trouble::Lost));
+            false
+        })
+    }
+
+    /// Asks the client to read or write its memory.
+    fn ask(&self, command: u16, payload: &[&[u8]], each: impl FnOnce(&[u8]) -> bool) -> bool {
+        let Ok(mut channel) = self.channel.try_borrow_mut() else { return false };
+        let Some(channel) = channel.as_mut() else { return false };
+        if self.trouble.get().is_some() {
+            return false;
+        }
+        let begin = Instant::now();
+        let deadline = begin + PATIENCE.saturating_sub(self.waited.get());
+        let answer = channel.ask(command, payload, deadline, each);
+        self.waited.set(self.waited.get() + begin.elapsed());
+        match answer {
+            Ok(done) => done,
+            Err(Unanswered::Refused) => false,
+            Err(Unanswered::Late | Unanswered::Ended) => {
+                self.trouble.set(Some(Trouble::Unanswered));
+                false
+            }
+        }
+    }
+
+    fn read_client(&self, address: u64, buf: &mut [u8]) -> bool {
+        let mut at = address;
+        buf.chunks_mut(self.max_transfer).all(|chunk| {
+            let count = chunk.len() as u64;
+            let read = self.ask(command::DMA_READ, &[&at.to_le_bytes(), &count.to_le_bytes()], |payload| {
+                match payload.get(16..).filter(|data| data.len() == chunk.len()) {
+                    Some(data) => chunk.copy_from_slice(data),
+                    None => return false,
+                }
+                true
+            });
+            at += count;
+            read
+        })
+    }
+
+    fn write_client(&self, address: u64, data: &[u8]) -> bool {
+        let mut at = address;
+        data.chunks(self.max_transfer).all(|chunk| {
+            let count = chunk.len() as u64;
+            let payload = [&at.to_le_bytes()[..], &count.to_le_bytes(), chunk];
+            let written = self.ask(command::DMA_WRITE, &payload, |_| true);
+            at += count;
+            written
+        })
+    }
+
+    /// Reads without look-up: `address` is where `offset` in `range` is.
+    fn read_range(&self, range: &Range, address: u64, offset: u64, buf: &mut [u8]) -> bool {
+        match &range.backing {
+            Backing::Mapped(mapping) => self.volatile(mapping, |slice| {
+                slice.read_slice(buf, usize::try_from(offset).unwrap_or(usize::MAX)).is_ok()
+            }),
+            Backing::File(file, begin) => all_read(file, begin + offset, buf),
+            Backing::Client => self.read_client(address, buf),
+        }
+    }
+
+    fn write_range(&self, range: &Range, address: u64, offset: u64, data: &[u8]) -> bool {
+        match &range.backing {
+            Backing::Mapped(mapping) => self.volatile(mapping, |slice| {
+                slice.write_slice(data, usize::try_from(offset).unwrap_or(usize::MAX)).is_ok()
+            }),
+            Backing::File(file, begin) => all_written(file, begin + offset, data),
+            Backing::Client => self.write_client(address, data),
+        }
+    }
+
+    /// One aligned load of `N` bytes: `atomic` does it where memory is mapped.
+    fn load<const N: usize>(
+        &self,
+        address: u64,
+        atomic: impl FnOnce(VolatileSlice<'_>, usize) -> Option<[u8; N]>,
+    ) -> Result<[u8; N], DmaFault> {
+        let fault = DmaFault { address, len: N };
+        let (range, offset) = self.place(address, N, false)?;
+        let mut bytes = [0; N];
+        let done = match (&range.backing, usize::try_from(offset)) {
+            (Backing::Mapped(mapping), Ok(offset)) => {
+                self.volatile(mapping, |slice| atomic(slice, offset).map(|read| bytes = read).is_some())
+            }
+            _ => self.read_range(range, address, offset, &mut bytes),
+        };
+        if done { Ok(bytes) } else { Err(fault) }
+    }
+
+    /// One aligned store of `N` bytes: `atomic` does it where memory is mapped.
+    fn store<const N: usize>(
+        &self,
+        address: u64,
+        bytes: [u8; N],
+        atomic: impl FnOnce(VolatileSlice<'_>, usize) -> bool,
+    ) -> Result<(), DmaFault> {
+        let (range, offset) = self.place(address, N, true)?;
+        let done = match (&range.backing, usize::try_from(offset)) {
+            (Backing::Mapped(mapping), Ok(offset)) => self.volatile(mapping, |slice| atomic(slice, offset)),
+            _ => self.write_range(range, address, offset, &bytes),
+        };
+        if done { Ok(()) } else { Err(DmaFault { address, len: N }) }
+    }
+
+    /// The place of one aligned access of `len` bytes.
+    fn place(&self, address: u64, len: usize, write: bool) -> Result<(&Range, u64), DmaFault> {
+        let fault = DmaFault { address, len };
+        let (range, offset, rest) = self.find(address, write).ok_or(fault)?;
+        let fits = rest >= len as u64 && address.is_multiple_of(len as u64);
+        if fits { Ok((range, offset)) } else { Err(fault) }
+    }
+}
+
+fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
+    while !buf.is_empty() {
+        match pread(file, &mut *buf, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                buf = buf.get_mut(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
+    while !data.is_empty() {
+        match pwrite(file, data, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                data = data.get(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+impl GuestMemory for GuestMap {
+    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        self.pieces(address, buf.len(), false, |range, offset, part| {
+            let at = address + part.start as u64;
+            buf.get_mut(part).is_some_and(|part| self.read_range(range, at, offset, part))
+        })
+    }
+
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
+        self.pieces(address, data.len(), true, |range, offset, part| {
+            let at = address + part.start as u64;
+            data.get(part).is_some_and(|part| self.write_range(range, at, offset, part))
+        })
+    }
+
+    fn load32(&self, address: u64) -> Result<u32, DmaFault> {
+        self.load(address, |slice, at| slice.load(at, Ordering::Acquire).map(u32::to_ne_bytes).ok())
+            .map(u32::from_be_bytes)
+    }
+
+    fn load64(&self, address: u64) -> Result<u64, DmaFault> {
+        self.load(address, |slice, at| slice.load(at, Ordering::Acquire).map(u64::to_ne_bytes).ok())
+            .map(u64::from_be_bytes)
+    }
+
+    fn store32(&self, address: u64, value: u32) -> Result<(), DmaFault> {
+        self.store(address, value.to_be_bytes(), |slice, at| {
+            slice.store(value.to_be(), at, Ordering::Release).is_ok()
+        })
+    }
+
+    fn store64(&self, address: u64, value: u64) -> Result<(), DmaFault> {
+        self.store(address, value.to_be_bytes(), |slice, at| {
+            slice.store(value.to_be(), at, Ordering::Release).is_ok()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, Seek, SeekFrom, Write};
+
+    const PAGE: u64 = 4096;
+
+    fn file(pages: u64) -> File {
+        let descriptor = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+        let file = File::from(descriptor);
+        file.set_len(pages * PAGE).expect("length");
+        file
+    }
+
+    fn range(file: &File, offset: u64, pages: u64, writable: bool) -> Range {
+        let file = file.try_clone().expect("descriptor").into();
+        Range::mapped(&file, offset, pages * PAGE, writable).expect("mapped")
+    }
+
+    #[test]
+    fn transfers_cross_adjacent_ranges_and_land_in_the_files() {
+        let (mut low, mut high) = (file(1), file(2));
+        let mut map = GuestMap::new(16);
+        map.map(0x10_0000, range(&low, 0, 1, true)).expect("map");
+        map.map(0x10_1000, range(&high, PAGE, 1, true)).expect("map");
+        let data: Vec<u8> = (0..100).collect();
+        map.write(0x10_1000 - 40, &data).expect("write");
+        let mut seen = vec![0; 100];
+        map.read(0x10_1000 - 40, &mut seen).expect("read");
+        assert_eq!(seen, data);
+        let mut ends = (vec![0; 40], vec![0; 60]);
+        low.seek(SeekFrom::Start(PAGE - 40)).expect("seek");
+        low.read_exact(&mut ends.0).expect("read");
+        high.seek(SeekFrom::Start(PAGE)).expect("seek");
+        high.read_exact(&mut ends.1).expect("read");
+        assert_eq!([ends.0, ends.1].concat(), data);
+    }
+
+    #[test]
+    fn values_are_big_endian_in_memory_and_accesses_aligned() {
+        let mut backing = file(1);
+        backing.write_all(&[1, 2, 3, 4, 5, 6, 7, 8]).expect("write");
+        let mut map = GuestMap::new(16);
+        map.map(0, range(&backing, 0, 1, true)).expect("map");
+        assert_eq!(map.load32(4), Ok(0x0506_0708));
+        assert_eq!(map.load64(0), Ok(0x0102_0304_0506_0708));
+        map.store64(8, 0x1122_3344_5566_7788).expect("store");
+        map.store32(16, 0x99aa_bbcc).expect("store");
+        let mut seen = [0; 12];
+        map.read(8, &mut seen).expect("read");
+        assert_eq!(seen, [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc]);
+        assert_eq!(map.load64(4), Err(DmaFault { address: 4, len: 8 }));
+        assert_eq!(map.load32(PAGE - 2), Err(DmaFault { address: PAGE - 2, len: 4 }));
+    }
+
+    #[test]
+    fn read_only_and_absent_ranges_and_clients_that_left_fault_and_nothing_is_half_written() {
+        let backing = file(3);
+        let mut map = GuestMap::new(16);
+        map.map(0, range(&backing, 0, 1, true)).expect("map");
+        map.map(PAGE, range(&backing, PAGE, 1, false)).expect("map");
+        map.map(2 * PAGE, Range::client(PAGE, true)).expect("map");
+        assert!(map.write(PAGE - 4, &[0xff; 8]).is_err(), "runs into the read-only range");
+        assert_eq!(map.load32(PAGE - 4), Ok(0), "and changed nothing before it");
+        assert!(map.read(PAGE, &mut [0; 16]).is_ok());
+        assert!(map.store32(PAGE, 1).is_err());
+        assert!(map.read(2 * PAGE, &mut [0; 1]).is_err());
+        assert!(map.read(3 * PAGE, &mut [0; 1]).is_err());
+        assert!(map.read(u64::MAX, &mut [0; 2]).is_err());
+    }
+
+    #[test]
+    fn maps_do_not_overlap_and_unmaps_take_whole_ranges() {
+        let backing = file(4);
+        let mut map = GuestMap::new(16);
+        map.map(PAGE, range(&backing, 0, 2, true)).expect("map");
+        let taken = |map: &mut GuestMap, at, pages| map.map(at, range(&backing, 0, pages, true)).is_err();
+        assert!(taken(&mut map, 0, 2), "overlaps its start");
+        assert!(taken(&mut map, 2 * PAGE, 1), "lies within");
+        assert!(taken(&mut map, u64::MAX - PAGE + 1, 2), "passes the end of the address space");
+        map.unmap(PAGE, PAGE);
+        assert_eq!(map.ranges.len(), 1, "half a range is not unmapped");
+        map.unmap(0, 4 * PAGE);
+        assert!(map.ranges.is_empty());
+        for page in 0..16 {
+            map.map(page << 20, range(&backing, 0, 1, true)).expect("map");
+        }
+        assert_eq!(map.map(99 << 20, range(&backing, 0, 1, true)), Err(Errno::NOSPC));
+    }
+
+    #[test]
+    fn a_file_that_is_not_mapped_holds_memory_too() {
+        let mut backing = file(1);
+        backing.write_all(&[9; 64]).expect("write");
+        let mut map = GuestMap::new(4);
+        let process = File::options().read(true).write(true).open("/proc/self/mem").expect("opens");
+        let mut own = vec![3u8; 32];
+        let place = own.as_mut_ptr() as u64;
+        let base = place & !0xfff;
+        map.map(0x5000, Range::file(process.into(), base, PAGE, true)).expect("map");
+        map.map(0x4000, Range::file(backing.into(), 0, PAGE, true)).expect("map");
+        let mut seen = [0; 8];
+        let at = 0x5000 + (place - base);
+        map.read(at, &mut seen).expect("read");
+        assert_eq!(seen, [3; 8]);
+        map.write(at, &[4; 32]).expect("write");
+        assert_eq!(std::hint::black_box(&own), &[4; 32]);
+        map.store64(0x4008, 0x0102_0304_0506_0708).expect("store");
+        assert_eq!((map.load32(0x4008), map.load32(0x4010)), (Ok(0x0102_0304), Ok(0x0909_0909)));
+    }
+
+    #[test]
+    fn memory_that_is_lost_is_trouble_once() {
+        let backing = file(2);
+        let mut map = GuestMap::new(4);
+        map.map(0, range(&backing, 0, 2, true)).expect("map");
+        assert_eq!((map.load32(0x1000), map.take_trouble()), (Ok(0), None));
+        backing.set_len(PAGE).expect("truncated");
+        assert!(map.load32(0x1000).is_err());
+        assert_eq!((map.take_trouble(), map.take_trouble()), (Some(Trouble::Lost), None));
+    }
+}

@@ -1,0 +1,6 @@
+//! What a client lends its device: memory and interrupts. None of it is trusted to stay what it was.
+
+pub mod interrupts;
+mod mapping;
+pub mod memory;
+pub mod watchdog;

@@ -1,0 +1,348 @@
+//! What a client's messages do to its device.
+//!
+//! Register writes are queued for the model; register reads come from the register file. Whatever else there is waits until the
+//! model has taken the writes before it, so that everything happens in the order in which the client meant it.
+
+use crate::guest::interrupts::Vectors;
+use crate::guest::memory::{GuestMap, Range};
+use crate::wire::channel::{Channel, Message};
+use crate::wire::protocol::{
+    DmaMap, DmaUnmap, Fields, Header, MAX_DESCRIPTORS, MAX_TRANSFER, RegionAccess, SetIrqs, command,
+};
+use hca_model::world::NodePort;
+use hca_model::{GuestMemory, Hca, Interrupts, bar, pci};
+use rustix::io::Errno;
+use std::fmt;
+
+/// The regions of a PCI device in VFIO's numbering: six BARs, expansion ROM, configuration space, VGA.
+const REGIONS: u32 = 9;
+/// The region of BAR0.
+const BAR0: u32 = 0;
+/// The region of configuration space.
+const CONFIG: u32 = 7;
+/// The interrupts of a PCI device: INTx, MSI, MSI-X, error, request.
+const INTERRUPTS: u32 = 5;
+/// MSI-X.
+const MSIX: u32 = 2;
+/// The device is a PCI device that can be reset.
+const DEVICE_FLAGS: u32 = 0b11;
+/// A region that can be read and written.
+const READ_WRITE: u32 = 0b11;
+/// An interrupt that is told by an event descriptor. Without NORESIZE (8) the client adds vectors one by one and never takes all
+/// away to add one.
+const EVENTFD: u32 = 1;
+
+/// What a device's client gave it.
+#[derive(Debug)]
+pub struct Guest {
+    pub memory: GuestMap,
+    pub vectors: Vectors,
+}
+
+impl NodePort for Guest {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        (&self.memory, &mut self.vectors)
+    }
+}
+
+/// What the client should be told in words, or rather its user.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// RAM came without a file.
+    NotShared { address: u64 },
+    /// A map was refused.
+    Refused { address: u64, size: u64, why: &'static str },
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotShared { address } => write!(
+                f,
+                "guest memory at {address:#x} is not shared, which makes DMA slow: give QEMU \
+                 -object memory-backend-memfd,share=on"
+            ),
+            Self::Refused { address, size, why } => {
+                write!(f, "{size:#x} bytes of guest memory at {address:#x} refused: {why}")
+            }
+        }
+    }
+}
+
+/// Whether a message has to wait for the register writes before it.
+pub fn waits_for_writes(header: &Header, payload: &[u8]) -> bool {
+    match header.command {
+        command::REGION_READ | command::REGION_WRITE => {
+            RegionAccess::parse(payload).is_some_and(|access| access.region == CONFIG)
+        }
+        command::REGION_WRITE_MULTI => false,
+        _ => true,
+    }
+}
+
+/// A device and who uses it, for the time of one message.
+pub struct Device<'a> {
+    pub hca: &'a mut Hca,
+    pub guest: &'a mut Guest,
+    /// VERSION was negotiated.
+    pub agreed: &'a mut bool,
+    /// Files may be read and written by system calls.
+    pub file_io: bool,
+    /// Tells the user.
+    pub remark: &'a mut dyn FnMut(Remark),
+}
+
+impl Device<'_> {
+    /// Carries out one message and answers it.
+    pub fn handle(&mut self, channel: &mut Channel, mut message: Message) {
+        let header = message.header;
+        if header.is_reply() {
+            // To a command of ours that nobody waits for any more.
+            return;
+        }
+        let agreed = *self.agreed || header.command == command::VERSION;
+        let done = match header.command {
+            _ if !agreed => Err(Errno::PROTO),
+            command::VERSION => self.version(channel, &message),
+            command::DMA_MAP => self.dma_map(channel, &mut message),
+            command::DMA_UNMAP => self.dma_unmap(channel, &message),
+            command::DEVICE_GET_INFO => device_info(channel, &message),
+            command::DEVICE_GET_REGION_INFO => region_info(channel, &message),
+            command::DEVICE_GET_IRQ_INFO => self.irq_info(channel, &message),
+            command::DEVICE_SET_IRQS => self.set_irqs(channel, &mut message),
+            command::REGION_READ => self.region_read(channel, &message),
+            command::REGION_WRITE => self.region_write(channel, &message),
+            command::REGION_WRITE_MULTI => self.region_write_multi(channel, &message),
+            command::DEVICE_RESET => {
+                self.hca.reset();
+                channel.reply(&header, &[]);
+                Ok(())
+            }
+            // Its payload was taken with it, so that the stream stays in step.
+            _ => Err(Errno::OPNOTSUPP),
+        };
+        if let Err(error) = done {
+            channel.refuse(&header, error);
+        }
+    }
+
+    fn version(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let payload = channel.payload(message);
+        let mut fields = Fields(payload);
+        let (Some(major), Some(_minor)) = (fields.u16(), fields.u16()) else { return Err(Errno::INVAL) };
+        if major != 0 {
+            return Err(Errno::PROTONOSUPPORT);
+        }
+        // The capabilities are JSON, closed by a zero byte, and may be left out.
+        let json = fields.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        let wanted: serde_json::Value = match json {
+            [] => serde_json::Value::Null,
+            json => serde_json::from_slice(json).map_err(|_| Errno::INVAL)?,
+        };
+        let transfer = wanted.pointer("/capabilities/max_data_xfer_size").and_then(serde_json::Value::as_u64);
+        let transfer = transfer.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(MAX_TRANSFER);
+        self.guest.memory.max_transfer = transfer.clamp(8, MAX_TRANSFER);
+        *self.agreed = true;
+        let answer = serde_json::json!({ "capabilities": {
+            "max_msg_fds": MAX_DESCRIPTORS,
+            "max_data_xfer_size": MAX_TRANSFER,
+            "write_multiple": true,
+        }});
+        channel.reply(&message.header, &[&[0; 4], answer.to_string().as_bytes(), &[0]]);
+        Ok(())
+    }
+
+    fn dma_map(&mut self, channel: &mut Channel, message: &mut Message) -> Result<(), Errno> {
+        let map = DmaMap::parse(channel.payload(message)).ok_or(Errno::INVAL)?;
+        let DmaMap { flags, offset, address, size } = map;
+        let writable = flags & DmaMap::WRITE != 0;
+        let mut descriptors = message.descriptors.drain(..);
+        let range = match (descriptors.next(), descriptors.next()) {
+            (_, Some(_)) => return Err(Errno::INVAL),
+            (Some(_), None) if flags & DmaMap::FILE_IO != 0 && !self.file_io => {
+                let why = "files that cannot be mapped are used only with --file-io";
+                (self.remark)(Remark::Refused { address, size, why });
+                return Err(Errno::PERM);
+            }
+            (Some(file), None) if flags & DmaMap::FILE_IO != 0 => {
+                offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
+                Range::file(file, offset, size, writable)
+            }
+            (Some(file), None) => Range::mapped(&file, offset, size, writable).inspect_err(|error| {
+                let why = match *error {
+                    Errno::OVERFLOW => "its file is shorter",
+                    Errno::MEDIUMTYPE => "its file is not on a local file system",
+                    _ => "its file cannot be mapped",
+                };
+                (self.remark)(Remark::Refused { address, size, why });
+            })?,
+            (None, None) => {
+                // ROMs come without a file; so does RAM that is not shared.
+                if writable {
+                    (self.remark)(Remark::NotShared { address });
+                }
+                Range::client(size, writable)
+            }
+        };
+        self.guest.memory.map(address, range).inspect_err(|error| {
+            if *error == Errno::NOSPC {
+                (self.remark)(Remark::Refused { address, size, why: "too many ranges" });
+            }
+        })?;
+        channel.reply(&message.header, &[]);
+        Ok(())
+    }
+
+    fn dma_unmap(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let payload = channel.payload(message);
+        let unmap = DmaUnmap::parse(payload).ok_or(Errno::INVAL)?;
+        if unmap.is_all() {
+            self.guest.memory.unmap(0, u64::MAX);
+        } else {
+            self.guest.memory.unmap(unmap.address, unmap.size);
+        }
+        let front = payload.get(..DmaUnmap::LEN).unwrap_or(payload).to_vec();
+        channel.reply(&message.header, &[&front]);
+        Ok(())
+    }
+
+    fn irq_info(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let mut fields = Fields(channel.payload(message));
+        let (_argsz, _flags) = (fields.u32(), fields.u32());
+        let index = fields.u32().filter(|index| *index < INTERRUPTS).ok_or(Errno::INVAL)?;
+        let (flags, count) = match index {
+            MSIX => (EVENTFD, self.guest.vectors.len() as u32),
+            _ => (0, 0),
+        };
+        reply_words(channel, &message.header, &[16, flags, index, count]);
+        Ok(())
+    }
+
+    fn set_irqs(&mut self, channel: &mut Channel, message: &mut Message) -> Result<(), Errno> {
+        let set = SetIrqs::parse(channel.payload(message)).ok_or(Errno::INVAL)?;
+        let vectors = self.guest.vectors.len();
+        let in_range = |start: u32, count: u32| {
+            start.checked_add(count).is_some_and(|end| usize::try_from(end).is_ok_and(|end| end <= vectors))
+        };
+        // Masks belong to the client; other interrupts do not exist.
+        if set.index < INTERRUPTS && (set.index != MSIX || set.flags & SetIrqs::ACTION_TRIGGER == 0) {
+        } else if set.index != MSIX || !in_range(set.start, set.count) {
+            return Err(Errno::INVAL);
+        } else if set.flags & SetIrqs::DATA_NONE != 0 && set.count == 0 {
+            self.guest.vectors.disconnect();
+        } else if set.flags & SetIrqs::DATA_EVENTFD != 0 {
+            if message.descriptors.len() > set.count as usize {
+                return Err(Errno::INVAL);
+            }
+            // A vector without a descriptor is one that nobody listens to.
+            let mut events: Vec<_> = message.descriptors.drain(..).map(Some).collect();
+            events.resize_with(set.count as usize, || None);
+            self.guest.vectors.connect(set.start as usize, events)?;
+        }
+        channel.reply(&message.header, &[]);
+        Ok(())
+    }
+
+    fn region_read(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let payload = channel.payload(message);
+        let access = RegionAccess::parse(payload).ok_or(Errno::INVAL)?;
+        let count = usize::try_from(access.count).unwrap_or(usize::MAX);
+        if count > MAX_TRANSFER || access.region >= REGIONS {
+            return Err(Errno::INVAL);
+        }
+        let offset = usize::try_from(access.offset).unwrap_or(usize::MAX);
+        let mut front = [0; RegionAccess::LEN];
+        front.copy_from_slice(payload.get(..RegionAccess::LEN).ok_or(Errno::INVAL)?);
+        let mut small = [0xff; 8];
+        let mut large;
+        let data = match small.get_mut(..count) {
+            Some(data) => data,
+            None => {
+                large = vec![0xff; count];
+                &mut large
+            }
+        };
+        match access.region {
+            BAR0 => self.hca.registers().read(offset, data),
+            CONFIG => self.hca.config_read(offset, data),
+            _ => {}
+        }
+        channel.reply(&message.header, &[&front, data]);
+        Ok(())
+    }
+
+    fn region_write(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let payload = channel.payload(message);
+        let access = RegionAccess::parse(payload).ok_or(Errno::INVAL)?;
+        let data = payload.get(RegionAccess::LEN..).unwrap_or_default();
+        let data = data.get(..access.count as usize).ok_or(Errno::INVAL)?;
+        self.write(&access, data)?;
+        if message.header.wants_reply() {
+            let front = payload.get(..RegionAccess::LEN).unwrap_or(payload).to_vec();
+            channel.reply(&message.header, &[&front]);
+        }
+        Ok(())
+    }
+
+    fn region_write_multi(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+        let payload = channel.payload(message);
+        let mut fields = Fields(payload);
+        let count = fields.u64().ok_or(Errno::INVAL)?;
+        let (writes, rest) = fields.0.as_chunks::<{ RegionAccess::MULTI_LEN }>();
+        if !rest.is_empty() || writes.len() as u64 != count {
+            return Err(Errno::INVAL);
+        }
+        for write in writes {
+            let access = RegionAccess::parse(write).ok_or(Errno::INVAL)?;
+            let data = write.get(RegionAccess::LEN..).unwrap_or_default();
+            let data = data.get(..access.count as usize).ok_or(Errno::INVAL)?;
+            // Writes to configuration space would have to wait for those before them; no client sends them so.
+            if access.region == CONFIG {
+                return Err(Errno::INVAL);
+            }
+            self.write(&access, data)?;
+        }
+        channel.reply(&message.header, &[&count.to_le_bytes()]);
+        Ok(())
+    }
+
+    fn write(&mut self, access: &RegionAccess, data: &[u8]) -> Result<(), Errno> {
+        let offset = usize::try_from(access.offset).unwrap_or(usize::MAX);
+        match access.region {
+            BAR0 => self.hca.registers().write(offset, data),
+            CONFIG => self.hca.config_write(offset, data),
+            region if region < REGIONS => {}
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
+    }
+}
+
+fn device_info(channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+    if channel.payload(message).len() < 16 {
+        return Err(Errno::INVAL);
+    }
+    reply_words(channel, &message.header, &[16, DEVICE_FLAGS, REGIONS, INTERRUPTS]);
+    Ok(())
+}
+
+/// BAR0 and configuration space. Nothing is mapped into the client: one mapped area would turn all trapped writes of the BAR
+/// into round trips.
+fn region_info(channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+    let mut fields = Fields(channel.payload(message));
+    let (_argsz, _flags) = (fields.u32(), fields.u32());
+    let index = fields.u32().filter(|index| *index < REGIONS).ok_or(Errno::INVAL)?;
+    let size = match index {
+        BAR0 => bar::BAR0_SIZE as u64,
+        CONFIG => pci::CONFIG_SIZE as u64,
+        _ => 0,
+    };
+    let flags = if size > 0 { READ_WRITE } else { 0 };
+    reply_words(channel, &message.header, &[32, flags, index, 0, size as u32, (size >> 32) as u32, 0, 0]);
+    Ok(())
+}
+
+fn reply_words(channel: &mut Channel, header: &Header, words: &[u32]) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    channel.reply(header, &[&bytes]);
+}

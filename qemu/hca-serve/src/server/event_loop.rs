@@ -1,0 +1,368 @@
+//! The one thread that does everything: it takes the clients' messages, runs all devices and the fabric, and answers.
+//!
+//! It sleeps until a socket has something, somebody asks for something, or the fabric's or a device's next deadline. A doorbell
+//! costs one wake-up: message, device, fabric and interrupt follow on each other without another thread. When idle it
+//! never polls. Nothing here waits for a client without a limit, and each device gets its share of the thread's time.
+
+use super::seat::{Failure, Seat, Work};
+use super::{Message, Summary};
+use crate::product::output::Lines;
+use crate::server::options::LogSink;
+use crate::wire::channel::{Channel, Ended};
+use hca_model::Hca;
+use hca_model::log::Subject;
+use hca_model::world::World;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// What wakes the thread for a message of another thread.
+const WAKE: u64 = 0;
+/// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// How far a device's use of time may be ahead of the one that used least, in nanoseconds.
+const AHEAD: u64 = 200_000;
+/// Socket events taken at once.
+const EVENTS: usize = 64;
+
+/// What the thread did so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Sleeps that ended.
+    pub wakeups: u64,
+    /// Rounds of all devices.
+    pub turns: u64,
+    /// For each device.
+    pub clients: Vec<Work>,
+}
+
+/// The thread's state.
+pub struct EventLoop {
+    pub world: World,
+    pub seats: Vec<Seat>,
+    pub epoll: OwnedFd,
+    pub wake: Arc<OwnedFd>,
+    pub log: LogSink,
+    pub lines: Lines,
+    pub file_io: bool,
+    started: Instant,
+    wakeups: u64,
+    turns: u64,
+    /// A device could do more at once.
+    busy: Vec<bool>,
+    panics: u64,
+}
+
+fn listener_token(index: usize) -> u64 {
+    1 + 2 * index as u64
+}
+
+fn client_token(index: usize) -> u64 {
+    2 + 2 * index as u64
+}
+
+impl EventLoop {
+    /// With everything in its place.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(
+        world: World,
+        seats: Vec<Seat>,
+        wake: Arc<OwnedFd>,
+        log: LogSink,
+        file_io: bool,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        for (index, seat) in seats.iter().enumerate() {
+            let token = EventData::new_u64(listener_token(index));
+            epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
+        }
+        let busy = vec![true; seats.len()];
+        let (started, lines) = (Instant::now(), Lines::stderr());
+        let (wakeups, turns, panics) = (0, 0, 0);
+        Ok(Self { world, seats, epoll, wake, log, lines, file_io, started, wakeups, turns, busy, panics })
+    }
+
+    /// Nanoseconds since the beginning: the model's time.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Serves until it is told to stop.
+    pub fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            while let Ok(message) = messages.try_recv() {
+                match message {
+                    Message::Task(task) => {
+                        let outcome = catch_unwind(AssertUnwindSafe(|| task(&mut self)));
+                        if outcome.is_err() {
+                            self.lines.print("hca-serve: a request failed: please report this".into());
+                        }
+                        self.busy.fill(true);
+                    }
+                    Message::Stop(answer) => {
+                        let summary = self.summary();
+                        // The sockets are gone when the answer comes.
+                        drop(self);
+                        let _ = answer.send(summary);
+                        return;
+                    }
+                }
+            }
+            let more = self.turn();
+            self.follow_interests();
+            let sleep = if more { Duration::ZERO } else { self.sleep() };
+            self.wait(sleep);
+        }
+    }
+
+    /// Messages, devices, fabric: a bounded amount of work. Answers whether there is more.
+    fn turn(&mut self) -> bool {
+        self.turns += 1;
+        let now = self.now();
+        let mut instant = Instant::now();
+        let least = self.least_used();
+        let mut more = self.guarded_fabric(now);
+        for index in 0..self.seats.len() {
+            let Some(seat) = self.seats.get_mut(index) else { break };
+            seat.used = seat.used.max(least.saturating_sub(AHEAD));
+            if seat.used > least.saturating_add(AHEAD) {
+                // The others first.
+                more = true;
+                continue;
+            }
+            if seat.resting_until.is_some_and(|until| until > instant) {
+                continue;
+            }
+            seat.resting_until = None;
+            more |= self.serve_seat(index, now, instant);
+            let end = Instant::now();
+            if let Some(seat) = self.seats.get_mut(index) {
+                seat.charge(end - instant);
+            }
+            instant = end;
+        }
+        more | self.guarded_fabric(now)
+    }
+
+    /// The least time used by any device that has something to do.
+    fn least_used(&self) -> u64 {
+        let busy = self.seats.iter().zip(&self.busy).filter(|(_, busy)| **busy);
+        let least = busy.map(|(seat, _)| seat.used).min();
+        least.unwrap_or_else(|| self.seats.iter().map(|seat| seat.used).max().unwrap_or(0))
+    }
+
+    fn guarded_fabric(&mut self, now: u64) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.world.poll_fabric(now))) {
+            Ok(more) => more,
+            Err(_) => {
+                self.panics += 1;
+                if self.panics.is_power_of_two() {
+                    self.lines.print("hca-serve: the fabric failed at a packet: please report this".into());
+                }
+                false
+            }
+        }
+    }
+
+    /// One seat's messages and its device's work. Answers whether there is more.
+    fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
+        let Some(seat) = self.seats.get_mut(index) else { return false };
+        let (world, file_io) = (&mut self.world, self.file_io);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let hca = world.nodes.get_mut(index).map(|node| &mut node.hca);
+            let turn = hca.map(|hca| seat.take_messages(hca, file_io, instant)).unwrap_or_default();
+            let more = world.poll_node(index, now, &mut seat.guest);
+            (turn, more)
+        }));
+        let (mut more, failure) = match outcome {
+            Ok((turn, more)) => {
+                for remark in turn.remarks {
+                    self.tell(index, remark.to_string());
+                }
+                if let Some(ended) = turn.ended {
+                    self.end_connection(index, ended);
+                    return true;
+                }
+                (more, None)
+            }
+            Err(_) => (false, Some(Failure::Panic)),
+        };
+        let Some(seat) = self.seats.get_mut(index) else { return false };
+        let failure = failure.or_else(|| seat.trouble(Instant::now()));
+        if let Some(failure) = failure {
+            self.fail(index, failure);
+            more = true;
+        }
+        let Some(seat) = self.seats.get(index) else { return false };
+        let writes = self.world.nodes.get(index).is_some_and(|node| node.hca.registers().has_work());
+        let more = more || (seat.deferred && writes);
+        if let Some(busy) = self.busy.get_mut(index) {
+            *busy = more || seat.deferred;
+        }
+        more || seat.deferred
+    }
+
+    fn end_connection(&mut self, index: usize, ended: Ended) {
+        if ended != Ended::Closed {
+            self.tell(index, format!("connection {ended}"));
+        }
+        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
+            return;
+        };
+        // Closing the socket takes it out of the set that is waited for.
+        seat.disconnect(&mut node.hca);
+    }
+
+    /// The device of `index` is of no use any more to its client.
+    pub fn fail(&mut self, index: usize, failure: Failure) {
+        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
+            return;
+        };
+        if failure == Failure::Panic {
+            // Nobody knows what state it is in: a new one takes its place.
+            let profile = node.hca.profile.clone();
+            let cable = node.hca.port.cable;
+            node.hca = Hca::new(profile);
+            node.hca.port.set_cable(cable);
+            tell_log(&mut node.hca, index, &self.log);
+        }
+        seat.fail(failure, &mut node.hca, Instant::now());
+        self.tell(index, format!("failed: {failure}"));
+    }
+
+    /// Tells the user about the client of `index`: by its device's log, whose rate is limited.
+    fn tell(&mut self, index: usize, text: String) {
+        if let Some(node) = self.world.nodes.get_mut(index) {
+            node.hca.log.warn(Subject::Device, "", text);
+        }
+    }
+
+    /// How long nothing has to be done unless something comes.
+    fn sleep(&self) -> Duration {
+        let mut sleep = LONGEST_SLEEP;
+        if let Some(deadline) = self.world.next_deadline() {
+            sleep = sleep.min(Duration::from_nanos(deadline.saturating_sub(self.now())));
+        }
+        let now = Instant::now();
+        for seat in &self.seats {
+            for until in [seat.resting_until, seat.closed_until].into_iter().flatten() {
+                sleep = sleep.min(until.saturating_duration_since(now));
+            }
+        }
+        sleep
+    }
+
+    /// Waits for sockets for at most `sleep`, reads those that have something and takes new clients.
+    fn wait(&mut self, sleep: Duration) {
+        let limit = Timespec {
+            tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: sleep.subsec_nanos().into(),
+        };
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&limit)) else { return };
+        if !sleep.is_zero() {
+            self.wakeups += 1;
+        }
+        for event in events {
+            let token = event.data.u64();
+            if token == WAKE {
+                // The messages are looked at in any case; the count is of no interest.
+                let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+                continue;
+            }
+            let index = ((token - 1) / 2) as usize;
+            if token == listener_token(index) {
+                self.accept(index);
+            } else if let Some(seat) = self.seats.get_mut(index) {
+                seat.read();
+            }
+            if let Some(busy) = self.busy.get_mut(index) {
+                *busy = true;
+            }
+        }
+    }
+
+    fn accept(&mut self, index: usize) {
+        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
+            return;
+        };
+        let accepted = seat.listener.accept().and_then(|(stream, _)| Channel::new(stream));
+        match accepted {
+            Ok(channel) => {
+                let token = EventData::new_u64(client_token(index));
+                if let Err(error) = epoll::add(&self.epoll, channel.socket(), token, EventFlags::empty()) {
+                    let error = std::io::Error::from(error);
+                    self.tell(index, format!("cannot serve a connection: {error}"));
+                    return;
+                }
+                seat.connect(channel, &mut node.hca);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                seat.closed_until = Some(Instant::now() + Duration::from_millis(200));
+                self.tell(index, format!("cannot accept a connection: {error}"));
+            }
+        }
+    }
+
+    /// Tells the system what is waited for, where that changed.
+    fn follow_interests(&mut self) {
+        let now = Instant::now();
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            if seat.closed_until.is_some_and(|until| until <= now) {
+                seat.closed_until = None;
+            }
+            let listening = !seat.is_connected() && seat.closed_until.is_none();
+            if listening != seat.listening {
+                let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
+                let token = EventData::new_u64(listener_token(index));
+                if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
+                    seat.listening = listening;
+                }
+            }
+            let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { continue };
+            let token = EventData::new_u64(client_token(index));
+            let modified =
+                seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
+            if let Some(Ok(())) = modified {
+                seat.interest = wanted;
+            }
+        }
+    }
+
+    /// What was done so far.
+    pub fn activity(&self) -> Activity {
+        let clients = self.seats.iter().map(Seat::work).collect();
+        Activity { wakeups: self.wakeups, turns: self.turns, clients }
+    }
+
+    fn summary(&mut self) -> Summary {
+        for node in &mut self.world.nodes {
+            node.hca.log.flush();
+        }
+        let nodes = &self.world.nodes;
+        Summary {
+            fabric: self.world.fabric.counters(),
+            retransmitted: nodes.iter().map(|node| node.hca.transport.counters.retransmitted).sum(),
+            refusals: nodes.iter().map(|node| node.hca.log.refusals()).collect(),
+            census: nodes.iter().map(|node| node.hca.census()).collect(),
+            losses: self.world.fabric.losses().clone(),
+            capture_error: self.world.fabric.finish_capture().err().map(|error| error.to_string()),
+        }
+    }
+}
+
+/// Has a device's log told with its number.
+pub fn tell_log(hca: &mut Hca, index: usize, log: &LogSink) {
+    let log = Arc::clone(log);
+    hca.log.set_sink(Some(Box::new(move |entry| log(index, entry))));
+}

@@ -1,0 +1,287 @@
+//! Emulated HCAs on one fabric, served over vfio-user: who takes part, and what may be asked of them while they run.
+
+mod device;
+mod event_loop;
+pub mod listener;
+pub mod options;
+mod seat;
+
+pub use event_loop::Activity;
+pub use options::{LogSink, Options, to_stderr};
+pub use seat::Work;
+
+use crate::error::{Error, IoContext, Result};
+use crate::guest::watchdog::Watchdog;
+use crate::product::output::Blocks;
+use event_loop::{EventLoop, tell_log};
+use hca_model::fabric::{Capture, FabricConfig, FabricCounters, Faults, LossTable, PcapNg};
+use hca_model::hca::Census;
+use hca_model::world::World;
+use listener::SocketFile;
+use rustix::event::{EventfdFlags, eventfd};
+use seat::Seat;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long stopping may take: one bounded turn and the flush of the capture.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long a request may take.
+const TASK_LIMIT: Duration = Duration::from_secs(5);
+/// Ranges of guest memory in all, which are mappings of this process: the system's limit is about twice that.
+const RANGES: usize = 1 << 15;
+
+/// Something to be done by the thread that runs everything.
+type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
+
+enum Message {
+    Task(Task),
+    Stop(SyncSender<Summary>),
+}
+
+/// What was seen until the end.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// What happened to packets.
+    pub fabric: FabricCounters,
+    /// Packets that the HCAs sent again.
+    pub retransmitted: u64,
+    /// How many times each HCA refused something.
+    pub refusals: Vec<u64>,
+    /// The objects that each HCA held at the end.
+    pub census: Vec<Census>,
+    /// What was lost, by flow.
+    pub losses: LossTable,
+    /// Why the capture is not complete, if it is not.
+    pub capture_error: Option<String>,
+}
+
+/// The way to the thread that runs everything.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    messages: Sender<Message>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Handle {
+    fn send(&self, message: Message) -> Option<()> {
+        self.messages.send(message).ok()?;
+        // The descriptor's counter can only be full when the thread is awake.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        Some(())
+    }
+
+    /// Stops serving, ends the capture and says what was seen; `None` when it has ended already.
+    #[must_use]
+    pub fn stop(&self) -> Option<Summary> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.send(Message::Stop(sender))?;
+        receiver.recv_timeout(STOP_LIMIT).ok()
+    }
+
+    fn with_loop<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut EventLoop) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.send(Message::Task(Box::new(move |event_loop| {
+            // Nobody waits any more when this fails.
+            let _ = sender.send(task(event_loop));
+        })))?;
+        receiver.recv_timeout(TASK_LIMIT).ok()
+    }
+
+    /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
+    pub fn with_world<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.with_loop(|event_loop| {
+            let now = event_loop.now();
+            task(&mut event_loop.world, now)
+        })
+    }
+}
+
+/// HCAs being served. Dropped, the sockets are gone and the capture is complete.
+#[derive(Debug)]
+pub struct Served {
+    handle: Handle,
+    sockets: Vec<PathBuf>,
+}
+
+/// Serves HCAs until the answer is dropped.
+///
+/// # Errors
+/// A socket is in use, or the capture cannot be written; nothing is served then.
+pub fn serve(options: Options) -> Result<Served> {
+    let config = FabricConfig { seed: options.seed, faults: options.faults, ..FabricConfig::default() };
+    let mut world = World::new(config);
+    if let Some(path) = &options.capture {
+        world.fabric.set_capture(capture(path)?);
+    }
+    let mut bound = Vec::with_capacity(options.sockets.len());
+    for path in &options.sockets {
+        let (listener, file) = listener::listen(path)?;
+        listener.set_nonblocking(true).context("cannot use the socket", path)?;
+        bound.push((listener, file));
+    }
+    for index in 0..bound.len() {
+        let place = world
+            .add(options.profile(index), &format!("hca {index}"))
+            .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
+        if let Some(node) = world.nodes.get_mut(place) {
+            tell_log(&mut node.hca, index, &options.log);
+        }
+    }
+    let cannot = |error: io::Error| Error::Serve(format!("cannot start to serve: {error}"));
+    let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+    let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot(error.into()))?);
+    let (messages, receiver) = mpsc::channel();
+    let handle = Handle { messages, wake };
+    let sockets = options.sockets.clone();
+    let (started, outcome) = mpsc::sync_channel(1);
+    let wake = Arc::clone(&handle.wake);
+    std::thread::Builder::new()
+        .name("hca-serve".into())
+        .spawn(move || run(world, bound, wake, &options, &receiver, &started))
+        .map_err(cannot)?;
+    match outcome.recv() {
+        Ok(Ok(())) => Ok(Served { handle, sockets }),
+        Ok(Err(error)) => Err(cannot(error)),
+        Err(_) => Err(Error::Serve("cannot start to serve: the thread ended".into())),
+    }
+}
+
+/// The thread: makes what must not leave it, says whether that went well, and serves.
+fn run(
+    world: World,
+    bound: Vec<(UnixListener, SocketFile)>,
+    wake: Arc<OwnedFd>,
+    options: &Options,
+    messages: &Receiver<Message>,
+    started: &SyncSender<io::Result<()>>,
+) {
+    let made = Watchdog::start().and_then(|watchdog| {
+        let watchdog = Rc::new(watchdog);
+        let ranges = (RANGES / bound.len().max(1)).clamp(128, RANGES / 2);
+        let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
+            Seat::new(listener, file, &node.hca.profile, ranges, Rc::clone(&watchdog))
+        });
+        let seats = seats.collect();
+        Ok(EventLoop::new(world, seats, wake, Arc::clone(&options.log), options.file_io)?)
+    });
+    // Whoever started this waits for the answer.
+    match made {
+        Ok(event_loop) => {
+            let _ = started.send(Ok(()));
+            event_loop.run(messages);
+        }
+        Err(error) => drop(started.send(Err(error))),
+    }
+}
+
+/// A capture to `path`: a pipe never makes the model wait, a file is written as it comes.
+fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let epoch = u64::try_from(epoch).unwrap_or(0);
+    let made: io::Result<Box<dyn Capture + Send>> = if path == Path::new("-") {
+        PcapNg::new(Blocks::new(io::stdout()), epoch).map(|pcap| Box::new(pcap) as _)
+    } else {
+        let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
+        let file = File::create(path).context("cannot write the capture", path)?;
+        if is_pipe {
+            PcapNg::new(Blocks::new(file), epoch).map(|pcap| Box::new(pcap) as _)
+        } else {
+            PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
+        }
+    };
+    made.context("cannot write the capture", path)
+}
+
+impl Served {
+    /// The sockets, in the order of the nodes.
+    pub fn sockets(&self) -> impl Iterator<Item = &Path> {
+        self.sockets.iter().map(PathBuf::as_path)
+    }
+
+    /// The way to the served HCAs for other threads.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops serving; connections that are still open get no answer any more.
+    ///
+    /// # Errors
+    /// The thread has ended or does not stop.
+    pub fn stop(self) -> Result<Summary> {
+        self.handle
+            .stop()
+            .ok_or_else(|| Error::Serve("the emulated HCAs' thread ended before its time".into()))
+    }
+
+    /// Whether the HCAs are still served.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.activity().is_some()
+    }
+
+    /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
+    pub fn with_world<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut World, u64) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.handle.with_world(task)
+    }
+
+    /// What was done so far; `None` when nothing is served any more.
+    #[must_use]
+    pub fn activity(&self) -> Option<Activity> {
+        self.handle.with_loop(|event_loop| event_loop.activity())
+    }
+
+    /// How many objects of each kind every HCA holds now; `None` when nothing is served any more.
+    #[must_use]
+    pub fn census(&self) -> Option<Vec<Census>> {
+        self.with_world(|world, _| world.nodes.iter().map(|node| node.hca.census()).collect())
+    }
+
+    /// What happened to packets so far; `None` when nothing is served any more.
+    #[must_use]
+    pub fn counters(&self) -> Option<FabricCounters> {
+        self.with_world(|world, _| world.fabric.counters())
+    }
+
+    /// What was lost so far, by flow; `None` when nothing is served any more.
+    #[must_use]
+    pub fn losses(&self) -> Option<LossTable> {
+        self.with_world(|world, _| world.fabric.losses().clone())
+    }
+
+    /// From now on `faults` happen to packets, as `seed` has it; `None` when nothing is served any more.
+    pub fn set_faults(&self, faults: Faults, seed: u64) -> Option<()> {
+        self.with_world(move |world, _| {
+            world.fabric.reseed(seed);
+            world.fabric.set_faults(faults);
+        })
+    }
+
+    /// Plugs the cable of node `node` in, or pulls it; `None` when nothing is served any more.
+    pub fn set_cable(&self, node: usize, plugged: bool) -> Option<()> {
+        self.with_world(move |world, _| world.set_cable(node, plugged))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.handle.stop());
+    }
+}

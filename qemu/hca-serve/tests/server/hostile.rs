@@ -1,0 +1,165 @@
+//! A client that says random things: messages of all commands with random arguments, malformed ones, descriptors where none
+//! belong, in random portions. The server answers, or closes the connection; it never ends, and its next client finds a device.
+
+use crate::support::client::{Client, IDS};
+use crate::support::{memory, serve};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// A number that is likely to be at an edge of something.
+    fn edge(&mut self) -> u64 {
+        match self.below(8) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => 1 << self.below(64),
+            3 => (1u64 << self.below(64)).wrapping_sub(1),
+            4 => 0x1000 * self.below(64),
+            5 => self.below(64),
+            6 => 0x1_0000_0000 + 0x1000 * self.below(64),
+            _ => self.next(),
+        }
+    }
+}
+
+/// A message, mostly of a form that makes sense.
+fn message(random: &mut Random) -> Vec<u8> {
+    let command = match random.below(24) {
+        0 => random.next() as u16,
+        command => (command % 19) as u16,
+    };
+    let words = |values: &[u64]| values.iter().flat_map(|value| (*value as u32).to_le_bytes()).collect();
+    let mut payload: Vec<u8> = match command {
+        1 => {
+            let mut bytes = vec![0; 4];
+            let json: &[u8] = match random.below(5) {
+                0 => b"{\"capabilities\":{}}\0",
+                1 => b"{\"capabilities\":{\"max_data_xfer_size\":0}}\0",
+                2 => b"{\"capabilities\":{\"max_data_xfer_size\":18446744073709551615}}",
+                3 => b"[[[[[[[[",
+                _ => b"\0",
+            };
+            bytes.extend(json);
+            bytes
+        }
+        2 | 3 => {
+            let mut bytes: Vec<u8> = words(&[32, random.below(16)]);
+            for _ in 0..3 {
+                bytes.extend(random.edge().to_le_bytes());
+            }
+            bytes
+        }
+        4..=7 => words(&[random.edge(), random.edge(), random.below(12), random.edge()]),
+        8 => words(&[20, random.below(64), random.below(4), random.below(40), random.below(40)]),
+        9 | 10 => {
+            let count = if random.below(4) == 0 { random.edge() } else { random.below(64) };
+            let offset = match random.below(3) {
+                0 => random.edge(),
+                1 => 0x10 + 4 * random.below(4),
+                _ => random.below(32 << 20),
+            };
+            let mut bytes = offset.to_le_bytes().to_vec();
+            bytes.extend((random.below(10) as u32).to_le_bytes());
+            bytes.extend((count as u32).to_le_bytes());
+            if command == 10 {
+                bytes.extend((0..count.min(4096)).map(|_| random.next() as u8));
+            }
+            bytes
+        }
+        15 => {
+            let count = random.below(40);
+            let mut bytes = count.to_le_bytes().to_vec();
+            for _ in 0..count {
+                bytes.extend(random.below(32 << 20).to_le_bytes());
+                bytes.extend((random.below(2) as u32).to_le_bytes());
+                bytes.extend((random.below(12) as u32).to_le_bytes());
+                bytes.extend(random.next().to_le_bytes());
+            }
+            bytes
+        }
+        _ => (0..random.below(200)).map(|_| random.next() as u8).collect(),
+    };
+    if random.below(16) == 0 {
+        payload.truncate(random.below(payload.len() as u64 + 1) as usize);
+    }
+    let flags = [0, 0, 0x10, 1, 0x21, random.next() as u32][random.below(6) as usize];
+    let size = match random.below(200) {
+        0 => random.next() as u32,
+        1 => random.below(16) as u32,
+        2 => 1 << 20,
+        _ => 16 + payload.len() as u32,
+    };
+    let mut bytes = (random.next() as u16).to_le_bytes().to_vec();
+    bytes.extend(command.to_le_bytes());
+    for word in [size, flags, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+/// One connection's worth of nonsense.
+fn connection(random: &mut Random, socket: &std::path::Path) {
+    let client = if random.below(4) == 0 { Client::silent(socket) } else { Client::new(socket) };
+    client.stream.set_nonblocking(true).expect("nonblocking");
+    let file = memory(0x1000 * random.below(64));
+    let event = eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd");
+    let mut answers = [0; 65_536];
+    for _ in 0..random.below(200) {
+        let mut bytes = message(random);
+        for _ in 0..random.below(3) {
+            bytes.extend(message(random));
+        }
+        let mut descriptors: Vec<BorrowedFd<'_>> = Vec::new();
+        if random.below(3) == 0 {
+            let one = if random.below(2) == 0 { file.as_fd() } else { event.as_fd() };
+            descriptors = vec![one; 1 + random.below(20) as usize];
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(32))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let Ok(_) = sendmsg(&client.stream, &[IoSlice::new(&bytes)], &mut ancillary, flags) else { break };
+        if random.below(2) == 0 {
+            let _ = (&client.stream).read(&mut answers);
+        }
+        if random.below(32) == 0 {
+            file.set_len(0x1000 * random.below(64)).expect("length");
+        }
+    }
+}
+
+#[test]
+fn the_server_survives_whatever_is_said_to_it() {
+    let connections = std::env::var("HCA_SERVE_HOSTILE").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
+    let (_folder, served, sockets) = serve(2);
+    let mut other = Client::new(&sockets[1]);
+    for seed in 0..connections {
+        let mut random = Random(seed);
+        connection(&mut random, &sockets[0]);
+        assert_eq!(other.ids(), IDS, "seed {seed}: the other HCA is served");
+    }
+    // A client that made the server wait is not served for a while.
+    assert_eq!(Client::new(&sockets[0]).ids(), IDS);
+    assert!(served.is_alive());
+}

@@ -1,0 +1,8 @@
+//! The server over real sockets, without QEMU: somebody else's client, a client that says everything that the protocol allows
+//! and much that it does not, and drivers on served HCAs that move data meanwhile.
+
+mod attacks;
+mod hostile;
+mod protocol;
+mod stock;
+mod support;

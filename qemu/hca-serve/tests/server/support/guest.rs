@@ -1,0 +1,285 @@
+//! A guest without a virtual machine: the driver on a served HCA.
+
+use super::client::{CONFIG, Client, NO_REPLY, REGION_WRITE, access};
+use driver_mlx::{
+    Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, DmaRegion, Hca, HcaStorage, HostRegion, InitParams,
+    Instant, Lid, LinkState, MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp, QpConfig, QpNumber,
+    RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
+};
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::path::Path as FilePath;
+use std::time::Instant as Clock;
+
+/// Where the device sees a guest's memory.
+pub const DEVICE_BASE: u64 = 0x1_0000_0000;
+/// Memory of a guest.
+const MEMORY: usize = 16 << 20;
+/// Blocks of 4 KiB that the driver's storage describes.
+const BLOCKS: usize = MEMORY / 4096;
+/// Bytes of a message.
+pub const MESSAGE: usize = 16 << 10;
+
+struct Connection {
+    client: RefCell<Client>,
+    began: Clock,
+    /// The server is gone, or the device.
+    failed: Cell<bool>,
+}
+
+/// BAR0 behind a connection. The first byte of a view counts.
+#[derive(Clone, Copy)]
+pub struct RemoteBar {
+    connection: &'static Connection,
+    start: usize,
+    len: usize,
+}
+
+impl RemoteBar {
+    fn write(&self, offset: usize, data: &[u8]) {
+        let mut payload = access(0, (self.start + offset) as u64, data.len());
+        payload.extend(data);
+        let sent = self.connection.client.borrow_mut().try_post(REGION_WRITE, NO_REPLY, &payload, &[]);
+        self.connection.failed.set(self.connection.failed.get() | sent.is_err());
+    }
+}
+
+impl Bar for RemoteBar {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read32(&self, offset: usize) -> u32 {
+        let payload = access(0, (self.start + offset) as u64, 4);
+        let answer = self.connection.client.borrow_mut().try_ask(super::client::REGION_READ, &payload, &[]);
+        match answer.ok().and_then(|answer| answer.payload.get(16..20)?.try_into().ok()) {
+            Some(bytes) => u32::from_be_bytes(bytes),
+            None => {
+                self.connection.failed.set(true);
+                u32::MAX
+            }
+        }
+    }
+
+    fn write32(&self, offset: usize, value: u32) {
+        self.write(offset, &value.to_be_bytes());
+    }
+
+    fn write64(&self, offset: usize, value: u64) {
+        self.write(offset, &value.to_be_bytes());
+    }
+}
+
+#[derive(Clone)]
+pub struct Remote {
+    bar: RemoteBar,
+}
+
+impl Platform for Remote {
+    type Bar = RemoteBar;
+
+    fn bar(&self) -> RemoteBar {
+        self.bar
+    }
+
+    fn uar_write_combining(&self, _offset: usize, _len: usize) -> Option<RemoteBar> {
+        None
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.bar.connection.began.elapsed().as_nanos() as u64)
+    }
+
+    fn idle(&self, _deadline: Instant) {
+        // The device has a thread of its own; a processor may have to be shared with it.
+        std::thread::yield_now();
+    }
+
+    fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {
+        Err(MapError::Unsupported)
+    }
+
+    fn unmap(&self, _device_address: u64, _len: usize) {}
+}
+
+/// One side of a connection of queue pairs.
+struct End {
+    qp: Qp<RemoteBar>,
+    cq: Cq<RemoteBar>,
+    memory: DmaBuffer,
+    key: MemoryRegion,
+}
+
+/// A driver on a served HCA.
+pub struct Guest {
+    hca: Hca<'static, Remote>,
+    end: Option<End>,
+    /// Its memory.
+    pub file: File,
+}
+
+impl Guest {
+    /// Connects to the socket and brings the HCA up.
+    pub fn bring_up(socket: &FilePath) -> Self {
+        let mut client = Client::new(socket);
+        let file = super::memory(MEMORY as u64);
+        let reply = client.map(&file, 0, DEVICE_BASE, MEMORY as u64);
+        assert!(!reply.is_error(), "{reply:?}");
+        client.write(CONFIG, 4, &6u16.to_le_bytes());
+        let connection = Box::leak(Box::new(Connection {
+            client: RefCell::new(client),
+            began: Clock::now(),
+            failed: Cell::new(false),
+        }));
+        let bar = RemoteBar { connection, start: 0, len: 32 << 20 };
+        // SAFETY: a new mapping at a place of the kernel's choice, which stays for the rest of the process.
+        let va = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                MEMORY,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::SHARED,
+                &file,
+                0,
+            )
+        }
+        .expect("mapped");
+        // SAFETY: the mapping stays; only the driver and the device, which shares it, reach it.
+        let region = unsafe { DmaRegion::new(va.cast(), DEVICE_BASE, MEMORY) }.expect("a region");
+        let words = Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice());
+        let host = HostRegion::from_static(words).expect("large enough");
+        let storage = Box::leak(Box::new(HcaStorage::<BLOCKS>::new()));
+        let hca = Hca::bring_up(Remote { bar }, region, host, storage.parts(), &Config::DEFAULT);
+        Self { hca: hca.expect("comes up"), end: None, file }
+    }
+
+    /// Waits until the port is Active.
+    pub fn wait_active(&mut self) -> Lid {
+        let deadline = Clock::now() + std::time::Duration::from_secs(30);
+        loop {
+            let port = self.hca.port().expect("port");
+            if port.state == LinkState::Active {
+                return port.lid;
+            }
+            assert!(Clock::now() < deadline, "the port is {:?}", port.state);
+            let now = self.hca.platform().now();
+            let _ = self.hca.poll(now);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Makes a queue pair with registered memory.
+    pub fn open(&mut self) -> QpNumber {
+        let hca = &mut self.hca;
+        let pd = hca.alloc_pd().expect("PD");
+        let memory = hca.alloc(2 * MESSAGE, 4096).expect("memory");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let key = hca.register(pd, &memory, access, Base::Virtual).expect("key");
+        let cq = hca.create_cq(&CqConfig { entries: 64, eq: 0 }).expect("CQ");
+        let sizes = QpConfig { max_send_wr: 32, max_recv_wr: 32, ..QpConfig::rc(pd, cq.number()) };
+        let mut qp = hca.create_qp(&sizes).expect("QP");
+        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        hca.modify_to_init(&mut qp, &InitParams { port: 1, pkey_index: 0, access }).expect("INIT");
+        let number = qp.number();
+        self.end = Some(End { qp, cq, memory, key });
+        number
+    }
+
+    /// Brings the queue pair to RTS.
+    pub fn connect(&mut self, lid: Lid, peer: QpNumber) {
+        let end = self.end.as_mut().expect("open");
+        let path = Path::InfiniBand {
+            dlid: lid,
+            sl: ServiceLevel::default(),
+            src_path_bits: 0,
+            static_rate: 0,
+            grh: None,
+        };
+        let rtr = RtrParams {
+            path,
+            mtu: Mtu::B4096,
+            remote_qpn: peer,
+            rq_psn: Psn::new(7),
+            responder_resources: 4,
+            min_rnr_timer: 12,
+        };
+        self.hca.modify_to_rtr(&mut end.qp, &rtr).expect("RTR");
+        let rts = RtsParams {
+            sq_psn: Psn::new(7),
+            ack_timeout: 16,
+            retry_count: 7,
+            rnr_retry: 7,
+            initiator_depth: 4,
+        };
+        self.hca.modify_to_rts(&mut end.qp, &rts).expect("RTS");
+    }
+
+    /// The address and the key of its memory for a peer, as numbers.
+    pub fn target(&self) -> (u64, driver_mlx::RKey) {
+        let end = self.end.as_ref().expect("open");
+        (end.key.address, end.key.rkey)
+    }
+
+    /// Fills its own memory with `byte` and writes it to the peer's; waits for the completion.
+    pub fn write(&mut self, byte: u8, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
+        let end = self.end.as_mut().expect("open");
+        end.memory.as_slice().write(0, &[byte; MESSAGE]).expect("inside");
+        let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
+        let op = SendOp::Write { raddr: address + MESSAGE as u64, rkey };
+        end.qp.post_send(op, &[sge], u64::from(byte), SendFlags::SIGNALED).map_err(|e| format!("{e:?}"))?;
+        end.qp.ring();
+        let deadline = Clock::now() + std::time::Duration::from_secs(30);
+        loop {
+            match end.cq.poll() {
+                Ok(Some(cqe)) => {
+                    end.qp.retire(&cqe);
+                    return cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}")));
+                }
+                Ok(None) if Clock::now() > deadline => return Err("no completion in 30 s".into()),
+                Ok(None) => self.hca.platform().idle(Instant::ORIGIN),
+                Err(error) => return Err(error.to_string()),
+            }
+            let now = self.hca.platform().now();
+            let _ = self.hca.poll(now);
+        }
+    }
+
+    /// What a peer wrote.
+    pub fn written(&self) -> Vec<u8> {
+        let mut bytes = vec![0; MESSAGE];
+        let end = self.end.as_ref().expect("open");
+        end.memory.as_slice().read(MESSAGE, &mut bytes).expect("inside");
+        bytes
+    }
+
+    /// Whether its server is gone.
+    pub fn failed(&self) -> bool {
+        self.hca.platform().bar.connection.failed.get()
+    }
+
+    /// Its connection, for what a driver would not say.
+    pub fn client(&mut self) -> std::cell::RefMut<'_, Client> {
+        self.hca.platform().bar.connection.client.borrow_mut()
+    }
+
+    /// Its connection, and no driver any more.
+    pub fn into_client(self) -> Client {
+        let connection = self.hca.platform().bar.connection;
+        // A driver that is dropped stops its device.
+        std::mem::forget(self.hca);
+        let stream = connection.client.borrow().stream.try_clone().expect("descriptor");
+        connection.client.borrow_mut().stream = std::os::unix::net::UnixStream::pair().expect("a pair").0;
+        Client::of(stream)
+    }
+}
+
+/// Two guests that can write to each other.
+pub fn pair(sockets: [&FilePath; 2]) -> [Guest; 2] {
+    let mut guests = sockets.map(Guest::bring_up);
+    let lids = guests.each_mut().map(Guest::wait_active);
+    let numbers = guests.each_mut().map(Guest::open);
+    let [a, b] = &mut guests;
+    a.connect(lids[1], numbers[1]);
+    b.connect(lids[0], numbers[0]);
+    guests
+}

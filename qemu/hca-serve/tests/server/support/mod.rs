@@ -1,0 +1,64 @@
+//! What the tests stand on.
+
+pub mod client;
+pub mod guest;
+
+use hca_serve::{LogSink, Options, Served};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A temporary folder.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hca-serve-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("folder");
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the devices logged.
+pub type Lines = Arc<Mutex<Vec<String>>>;
+
+/// A sink that keeps what is logged, whatever its level.
+pub fn log() -> (LogSink, Lines) {
+    let lines = Lines::default();
+    let kept = Arc::clone(&lines);
+    (Arc::new(move |node, entry| kept.lock().expect("lines").push(format!("{node}: {entry}"))), lines)
+}
+
+/// `count` HCAs, served, quiet.
+pub fn serve(count: usize) -> (Folder, Served, Vec<PathBuf>) {
+    serve_with(count, |options| options)
+}
+
+/// `count` HCAs, served as `change` has it.
+pub fn serve_with(count: usize, change: impl FnOnce(Options) -> Options) -> (Folder, Served, Vec<PathBuf>) {
+    let folder = Folder::new();
+    let sockets: Vec<PathBuf> = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
+    let quiet = Options { log: Arc::new(|_, _| {}), ..Options::new(sockets.clone()) };
+    let served = hca_serve::serve(change(quiet)).expect("served");
+    (folder, served, sockets)
+}
+
+/// `len` bytes of memory in a file.
+pub fn memory(len: u64) -> File {
+    let file = File::from(rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd"));
+    file.set_len(len).expect("length");
+    file
+}
