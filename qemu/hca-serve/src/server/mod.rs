@@ -238,7 +238,7 @@ impl Served {
         &self.handle
     }
 
-    /// Stops serving; connections that are still open get no answer any more.
+    /// Stops serving; connections that are still open end.
     ///
     /// # Errors
     /// The thread has ended or does not stop.
