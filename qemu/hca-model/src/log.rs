@@ -169,7 +169,14 @@ impl fmt::Debug for Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { now: 0, limits: HashMap::new(), window_end: None, entries: VecDeque::with_capacity(64), refusals: 0, sink: None }
+        Self {
+            now: 0,
+            limits: HashMap::new(),
+            window_end: None,
+            entries: VecDeque::with_capacity(64),
+            refusals: 0,
+            sink: None,
+        }
     }
 }
 

@@ -18,4 +18,4 @@ pub mod server;
 mod wire;
 
 pub use error::{Error, Result};
-pub use server::{Activity, Handle, LogSink, Options, Served, Summary, Work, serve, to_stderr};
+pub use server::{Activity, Handle, HcaState, LogSink, Options, Served, Summary, Work, serve, to_stderr};

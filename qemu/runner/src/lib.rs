@@ -14,6 +14,7 @@
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`], [`ci`] | `cargo xtask test` and `bench`; all that a change has to pass |
+//! | [`help`] | what `--help` prints |
 //! | [`graph`] | which source files use which, and the circles among them |
 
 pub mod cache;
@@ -24,6 +25,7 @@ pub mod defmt_log;
 pub mod demo;
 pub mod error;
 pub mod graph;
+pub mod help;
 pub mod kernel_image;
 pub mod levels;
 pub mod linux;

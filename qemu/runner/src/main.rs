@@ -5,63 +5,55 @@ use runner::levels::{self, Level};
 use runner::linux;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, demo, kernel_image, process, serve, setup};
+use runner::{Error, Result, demo, help, kernel_image, process, serve, setup};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "\
-usage: cargo xtask COMMAND [OPTION]...
-
-  demo      two unikernels on two emulated ConnectX-5 HCAs move verified data
-              --report FILE   the report as JSON
-              --pcap FILE     all packets, for Wireshark
-              --faults SPEC   as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms
-              --seed N        replays a run's faults
-              --accel NAME    QEMU's accelerator (tcg)
-              --log           the unikernels' logs as well
-              --divide N      a Nth of the volume
-              --with-linux    afterwards Linux and a unikernel exchange RDS messages and RDMA (--pcap FILE.linux.pcapng)
-              --limit SECONDS the whole run at most (600)
-  serve     emulated HCAs on one fabric, for any QEMU
-              --socket PATH   one HCA there; may be given many times
-              --pcap, --faults, --seed as above
-  test      the tests; LEVEL: lint, no-std, unit, in-process, boot, oracle, linux, miri
-              [LEVEL]...      these only
-              --long          full lengths
-  bench     instructions per operation
-              [model]         of the emulated HCA in place of driver, DAT and RDS; and its speed against memcpy's
-              --report FILE   as JSON
-  ci        all that a change has to pass: lint, bench, Miri, the tests
-  graph     the import circles among the source files of the driver and of DAT
-              [FILE]...       in place of that what these files use and are used by, as in ep/mod.rs
-  boot      one unikernel without HCA, or with one
-              [WORD]...       its command line, as in app=hello
-              --hca           with an emulated HCA
-              --memory MIB    guest memory (256)
-  linux     Linux guests that run a shell script
-              [SCRIPT]        the script (shows what the machine is); $GUEST is the guest's number
-              --kernel NAME   6.1 (Debian 12's) or 6.12 (Debian 13's)
-              --guests N      so many, connected by Ethernet too: guest0, guest1, ...
-              --hca           with an emulated HCA; twice for two in each guest
-              --unikernel 'WORDS'   a unikernel with an HCA on the same fabric; may be given many times
-              --program FILE  a C program of yours for the guests; may be given many times
-              --memory MIB    memory of each guest (1024)
-              --limit SECONDS the script at most (600)
-              --pcap, --faults, --seed as above
-  qemu      [ARGUMENT]...     QEMU with vfio-user-pci
-  setup     what the others do first: Rust targets, QEMU
-";
-
 fn main() -> ExitCode {
-    let result = process::clean_up_on_signals().and_then(|()| run());
+    let mut arguments = lexopt::Parser::from_env();
+    let command = match arguments.next() {
+        Ok(Some(Value(word))) => word.to_string_lossy().into_owned(),
+        Ok(Some(Long("help") | Short('h'))) => {
+            print!("{}", help::all());
+            return ExitCode::SUCCESS;
+        }
+        Ok(None) => {
+            eprint!("xtask: a command is missing\n\n{}", help::all());
+            return ExitCode::from(2);
+        }
+        Ok(Some(other)) => {
+            eprintln!("xtask: {} (`cargo xtask --help` lists what there is)", other.unexpected());
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            eprintln!("xtask: {error} (`cargo xtask --help` lists what there is)");
+            return ExitCode::from(2);
+        }
+    };
+    if command == "serve" {
+        // A program of its own, with an end of its own.
+        return hca_serve::product::command_line::main("cargo xtask serve", arguments);
+    }
+    // What follows `qemu` is QEMU's, its own help too.
+    let wants_help = |word: OsString| word == "--help" || word == "-h";
+    if command != "qemu"
+        && std::env::args_os().skip(2).any(wants_help)
+        && let Some(text) = help::of(&command)
+    {
+        print!("{text}");
+        return ExitCode::SUCCESS;
+    }
+    let result = process::clean_up_on_signals().and_then(|()| run(&command, arguments));
     process::wait_if_ending();
     process::clean_up();
     match result {
         Ok(code) => code,
         Err(Error::Usage(message)) => {
-            eprintln!("xtask: {message} (`cargo xtask --help` lists what there is)");
+            let command = if help::of(&command).is_some() { format!("{command} ") } else { String::new() };
+            eprintln!("xtask: {message} (`cargo xtask {command}--help` lists what there is)");
             ExitCode::from(2)
         }
         Err(error) => {
@@ -76,26 +68,12 @@ fn usage(error: lexopt::Error) -> Error {
     Error::Usage(error.to_string())
 }
 
-fn run() -> Result<ExitCode> {
-    let mut arguments = lexopt::Parser::from_env();
-    let command = match arguments.next().map_err(usage)? {
-        Some(Value(word)) => word.string().map_err(usage)?,
-        Some(Long("help") | Short('h')) => {
-            print!("{USAGE}");
-            return Ok(ExitCode::SUCCESS);
-        }
-        Some(other) => return Err(usage(other.unexpected())),
-        None => {
-            eprint!("xtask: a command is missing\n\n{USAGE}");
-            return Ok(ExitCode::from(2));
-        }
-    };
-    match command.as_str() {
+fn run(command: &str, arguments: lexopt::Parser) -> Result<ExitCode> {
+    match command {
         "setup" => set_up(arguments),
         "qemu" => run_qemu(arguments),
         "boot" => boot(arguments),
         "linux" => run_linux(arguments),
-        "serve" => run_serve(arguments),
         "demo" => run_demo(arguments),
         "test" => test(arguments),
         "bench" => bench(arguments),
@@ -217,7 +195,7 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     linux::run(&run).map(ExitCode::from)
 }
 
-/// The options that `serve`, `demo` and `linux` share. Answers whether `name` was one of them.
+/// The options that `demo` and `linux` share. Answers whether `name` was one of them.
 fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
     let mut value = || arguments.value().map_err(usage);
     match name {
@@ -242,31 +220,6 @@ impl FabricOptions {
     fn new() -> Self {
         Self { capture: None, faults: hca_model::fabric::Faults::default(), seed: fresh_seed() }
     }
-}
-
-fn run_serve(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let mut sockets = Vec::new();
-    let mut fabric = FabricOptions::new();
-    while let Some(argument) = arguments.next().map_err(usage)? {
-        match argument {
-            Long("socket") => sockets.push(PathBuf::from(arguments.value().map_err(usage)?)),
-            Long(name) => {
-                let name = name.to_owned();
-                if !fabric_option(&name, &mut arguments, &mut fabric)? {
-                    return Err(Error::Usage(format!("unknown option --{name}")));
-                }
-            }
-            other => return Err(usage(other.unexpected())),
-        }
-    }
-    if sockets.is_empty() {
-        return Err(Error::Usage("serve needs --socket PATH".into()));
-    }
-    let mut options = hca_serve::Options::new(sockets);
-    options.capture = fabric.capture;
-    options.faults = fabric.faults;
-    options.seed = fabric.seed;
-    serve::run(options).map(|()| ExitCode::SUCCESS)
 }
 
 fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {

@@ -3,6 +3,7 @@
 use crate::error::{Error, IoContext, Result};
 use crate::process::Supervised;
 use crate::setup::Qemu;
+use hca_serve::product::qemu::{hca_argument, memory_arguments};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -91,27 +92,6 @@ impl Machine {
         }
         arguments
     }
-}
-
-/// The arguments for guest memory that a vfio-user server can map.
-pub fn memory_arguments(memory_mib: u32) -> [String; 6] {
-    [
-        "-machine".into(),
-        "q35,memory-backend=memory,sata=off,smbus=off".into(),
-        "-m".into(),
-        memory_mib.to_string(),
-        "-object".into(),
-        format!("memory-backend-memfd,id=memory,size={memory_mib}M,share=on"),
-    ]
-}
-
-/// The value of `-device` for an emulated HCA. The device takes its socket in JSON only.
-pub fn hca_argument(socket: &Path) -> String {
-    serde_json::json!({
-        "driver": "vfio-user-pci",
-        "socket": { "type": "unix", "path": socket.to_string_lossy() },
-    })
-    .to_string()
 }
 
 /// A comma within a value of QEMU's option lists is written twice.

@@ -1,10 +1,7 @@
-//! What a user sees of `cargo xtask` when something is wrong: one clear line and a status that is not zero; and
-//! that a server ended by a signal leaves nothing behind.
+//! What a user sees of `cargo xtask` when something is wrong: one clear line and a status that is not zero.
 
 use runner::process::Temporary;
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 fn xtask(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask"))
@@ -50,7 +47,21 @@ fn each_mistake_is_named() {
     ] {
         let line = refusal(arguments);
         assert!(line.contains(named), "{arguments:?}: {line}");
+        assert!(line.contains("--help` lists what there is"), "{arguments:?}: {line}");
     }
+}
+
+#[test]
+fn every_command_has_its_help() {
+    for command in ["demo", "serve", "test", "bench", "ci", "graph", "boot", "linux", "setup"] {
+        let output = xtask(&[command, "--help"]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{command}");
+        assert!(text.starts_with(&format!("usage: cargo xtask {command}")), "{text}");
+        assert!(text.contains("exit status: 0"), "{text}");
+    }
+    let text = String::from_utf8_lossy(&xtask(&["demo", "--seed", "5", "-h"]).stdout).into_owned();
+    assert!(text.contains("--with-linux") && text.contains("--accel"), "{text}");
 }
 
 #[test]
@@ -64,44 +75,4 @@ fn files_that_cannot_be_written_are_told_before_any_work() {
     assert!(line.contains("/nowhere/c.pcapng"), "{line}");
     let line = refusal(&["serve", "--socket", "/nowhere/a"]);
     assert!(line.contains("/nowhere/a"), "{line}");
-}
-
-#[test]
-fn a_server_ended_by_a_signal_leaves_no_socket_and_a_whole_capture() {
-    let folder = Temporary::folder("cli-test").expect("folder");
-    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
-        let (one, two, capture) = (path("one"), path("two"), path("capture.pcapng"));
-        let mut server = Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(["serve", "--socket", &one, "--socket", &two, "--pcap", &capture])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("xtask starts");
-        let output = BufReader::new(server.stdout.take().expect("its output"));
-        let text: Vec<String> =
-            output.lines().map_while(Result::ok).take_while(|l| !l.contains("Ctrl-C")).collect();
-        assert!(text.iter().any(|line| line.contains("vfio-user-pci") && line.contains(&one)), "{text:?}");
-        let line = refusal(&["serve", "--socket", &two]);
-        assert!(line.contains("in use") && line.contains(&two), "{line}");
-        let id = rustix::process::Pid::from_child(&server);
-        rustix::process::kill_process(id, signal).expect("the server runs");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let status = loop {
-            match server.try_wait().expect("a child") {
-                Some(status) => break status,
-                None if Instant::now() > deadline => {
-                    let _ = server.kill();
-                    panic!("the server did not end");
-                }
-                None => std::thread::sleep(Duration::from_millis(10)),
-            }
-        };
-        assert!(!status.success());
-        for socket in [&one, &two] {
-            assert!(!std::path::Path::new(socket).exists(), "{socket} is left");
-        }
-        let bytes = std::fs::read(&capture).expect("the capture");
-        assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
-    }
 }

@@ -279,6 +279,11 @@ impl Fabric {
         self.cutter = Cutter::new(faults.cuts, self.config.seed, self.counters.sent);
     }
 
+    /// Changes the time that packets take from any port to any other. Those on their way are not overtaken.
+    pub fn set_latency(&mut self, nanoseconds: u64) {
+        self.config.latency = nanoseconds;
+    }
+
     /// Starts the sequence of random numbers anew: what follows replays from `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.config.seed = seed;

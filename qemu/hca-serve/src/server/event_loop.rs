@@ -5,6 +5,7 @@
 //! never polls. Nothing here waits for a client without a limit, and each device gets its share of the thread's time.
 
 use super::seat::{Failure, Seat, Work};
+use super::state::HcaState;
 use super::{Message, Summary};
 use crate::product::output::Lines;
 use crate::server::options::LogSink;
@@ -345,16 +346,22 @@ impl EventLoop {
         Activity { wakeups: self.wakeups, turns: self.turns, clients }
     }
 
+    /// The HCAs as they are now.
+    pub fn states(&self) -> Vec<HcaState> {
+        self.seats.iter().zip(&self.world.nodes).map(|(seat, node)| HcaState::of(seat, node)).collect()
+    }
+
     fn summary(&mut self) -> Summary {
         for node in &mut self.world.nodes {
             node.hca.log.flush();
         }
-        let nodes = &self.world.nodes;
+        let hcas = self.states();
         Summary {
             fabric: self.world.fabric.counters(),
-            retransmitted: nodes.iter().map(|node| node.hca.transport.counters.retransmitted).sum(),
-            refusals: nodes.iter().map(|node| node.hca.log.refusals()).collect(),
-            census: nodes.iter().map(|node| node.hca.census()).collect(),
+            retransmitted: hcas.iter().map(|hca| hca.retransmitted).sum(),
+            refusals: hcas.iter().map(|hca| hca.refusals).collect(),
+            hcas,
+            seconds: self.started.elapsed().as_secs_f64(),
             losses: self.world.fabric.losses().clone(),
             capture_error: self.world.fabric.finish_capture().err().map(|error| error.to_string()),
         }

@@ -5,10 +5,12 @@ mod event_loop;
 pub mod listener;
 pub mod options;
 mod seat;
+mod state;
 
 pub use event_loop::Activity;
 pub use options::{LogSink, Options, to_stderr};
 pub use seat::Work;
+pub use state::HcaState;
 
 use crate::error::{Error, IoContext, Result};
 use crate::guest::watchdog::Watchdog;
@@ -29,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long stopping may take: one bounded turn and the flush of the capture.
@@ -55,8 +58,10 @@ pub struct Summary {
     pub retransmitted: u64,
     /// How many times each HCA refused something.
     pub refusals: Vec<u64>,
-    /// The objects that each HCA held at the end.
-    pub census: Vec<Census>,
+    /// The HCAs at the end.
+    pub hcas: Vec<HcaState>,
+    /// How long they were served.
+    pub seconds: f64,
     /// What was lost, by flow.
     pub losses: LossTable,
     /// Why the capture is not complete, if it is not.
@@ -110,10 +115,25 @@ impl Handle {
     }
 }
 
+impl Handle {
+    /// The HCAs as they are now; `None` when nothing is served any more.
+    #[must_use]
+    pub fn states(&self) -> Option<Vec<HcaState>> {
+        self.with_loop(|event_loop| event_loop.states())
+    }
+
+    /// What was done so far; `None` when nothing is served any more.
+    #[must_use]
+    pub fn activity(&self) -> Option<Activity> {
+        self.with_loop(|event_loop| event_loop.activity())
+    }
+}
+
 /// HCAs being served. Dropped, the sockets are gone and the capture is complete.
 #[derive(Debug)]
 pub struct Served {
     handle: Handle,
+    thread: JoinHandle<()>,
     sockets: Vec<PathBuf>,
 }
 
@@ -149,12 +169,12 @@ pub fn serve(options: Options) -> Result<Served> {
     let sockets = options.sockets.clone();
     let (started, outcome) = mpsc::sync_channel(1);
     let wake = Arc::clone(&handle.wake);
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("hca-serve".into())
         .spawn(move || run(world, bound, wake, &options, &receiver, &started))
         .map_err(cannot)?;
     match outcome.recv() {
-        Ok(Ok(())) => Ok(Served { handle, sockets }),
+        Ok(Ok(())) => Ok(Served { handle, thread, sockets }),
         Ok(Err(error)) => Err(cannot(error)),
         Err(_) => Err(Error::Serve("cannot start to serve: the thread ended".into())),
     }
@@ -218,7 +238,7 @@ impl Served {
         &self.handle
     }
 
-    /// Stops serving; connections that are still open get no answer any more.
+    /// Stops serving; connections that are still open end.
     ///
     /// # Errors
     /// The thread has ended or does not stop.
@@ -231,7 +251,7 @@ impl Served {
     /// Whether the HCAs are still served.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.activity().is_some()
+        !self.thread.is_finished()
     }
 
     /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
@@ -245,7 +265,7 @@ impl Served {
     /// What was done so far; `None` when nothing is served any more.
     #[must_use]
     pub fn activity(&self) -> Option<Activity> {
-        self.handle.with_loop(|event_loop| event_loop.activity())
+        self.handle.activity()
     }
 
     /// How many objects of each kind every HCA holds now; `None` when nothing is served any more.

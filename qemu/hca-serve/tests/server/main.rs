@@ -3,6 +3,7 @@
 
 mod attacks;
 mod hostile;
+mod program;
 mod protocol;
 mod stock;
 mod support;

@@ -1,0 +1,332 @@
+//! The program: its options, and what it does from its start to its end.
+
+use super::control::Control;
+use super::output::Lines;
+use super::qemu::{hca_argument, memory_arguments};
+use super::ready::ReadyFd;
+use super::report;
+use crate::error::{Error, IoContext, Result};
+use crate::server::{LogSink, Options, serve, to_stderr};
+use lexopt::prelude::*;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The options, as `--help` lists them.
+pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a time; may be given many times
+  --guid-base GUID  port GUID of the first HCA (0x506b4b0300a00000); the others follow at a distance of 0x10
+  --faults SPEC     as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s
+  --seed N          replays a run's faults
+  --pcap FILE       all packets, for Wireshark; `-` is standard output, as in --pcap - | wireshark -k -i -
+                    (a pipe whose reader is slow loses packets, which are counted; a file loses none)
+  --control SOCKET  takes commands while it runs, one line of JSON each: {\"do\":\"help\"} lists them
+  --report FILE     at the end: refusals, losses, counters, objects, as JSON
+  --ready-fd N      writes a line to descriptor N when clients can connect, and closes it
+  --log FORM        warnings and refusals on standard error as text, or everything as json, or none
+  --file-io         clients may hand over files that cannot be mapped, such as /proc/self/mem: only for clients that you trust
+";
+
+/// Exit statuses, as `--help` lists them.
+pub const STATUSES: &str = "\
+exit status: 0 after SIGTERM, SIGINT or SIGHUP, 1 when something cannot be served or the report or capture is not whole, 2 for
+             a mistake on the command line
+";
+
+/// What the command line says.
+pub struct Arguments {
+    /// What is to be served.
+    pub options: Options,
+    control: Option<PathBuf>,
+    report: Option<PathBuf>,
+    ready: Option<i32>,
+}
+
+/// A mistake on the command line.
+fn usage(error: lexopt::Error) -> Error {
+    Error::Usage(error.to_string())
+}
+
+/// A seed that differs from run to run; it is printed, so that the run can be replayed.
+fn fresh_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()))
+}
+
+/// A GUID such as `0x506b4b0300a00000`.
+fn guid(text: &str) -> Result<u64> {
+    let digits = text.strip_prefix("0x").unwrap_or(text).replace(':', "");
+    match u64::from_str_radix(&digits, 16) {
+        Ok(guid) if guid != 0 && guid.checked_add(1 << 16).is_some() => Ok(guid),
+        _ => Err(Error::Usage(format!("--guid-base {text}: give up to 16 hexadecimal digits, not all zero"))),
+    }
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogForm {
+    Text,
+    Json,
+    None,
+}
+
+impl FromStr for LogForm {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            "none" => Ok(Self::None),
+            _ => Err(Error::Usage(format!("--log {text}: give text, json or none"))),
+        }
+    }
+}
+
+impl LogForm {
+    fn sink(self) -> LogSink {
+        match self {
+            Self::Text => to_stderr(),
+            Self::None => Arc::new(|_, _| {}),
+            Self::Json => {
+                let lines = Lines::stderr();
+                Arc::new(move |node, entry| lines.print(report::log_line(node, entry).to_string()))
+            }
+        }
+    }
+
+    /// A line of the program's own.
+    fn print(self, text: &str) {
+        match self {
+            Self::Text => Lines::stderr().print(format!("hca-serve: {text}")),
+            Self::Json => Lines::stderr().print(serde_json::json!({ "message": text }).to_string()),
+            Self::None => {}
+        }
+    }
+}
+
+/// Reads the options; `None` when only help was wanted.
+///
+/// # Errors
+/// [`Error::Usage`].
+fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
+    let mut options = Options { seed: fresh_seed(), ..Options::new(Vec::new()) };
+    let (mut control, mut report, mut ready, mut log) = (None, None, None, LogForm::Text);
+    while let Some(argument) = parser.next().map_err(usage)? {
+        let Long(name) = argument else {
+            if argument == Short('h') {
+                return Ok(None);
+            }
+            return Err(usage(argument.unexpected()));
+        };
+        let name = name.to_owned();
+        match name.as_str() {
+            "help" => return Ok(None),
+            "file-io" => {
+                options.file_io = true;
+                continue;
+            }
+            _ => {}
+        }
+        let mut text = || parser.value().and_then(ValueExt::string).map_err(usage);
+        match name.as_str() {
+            "socket" => options.sockets.push(text()?.into()),
+            "guid-base" => options.guid_base = guid(&text()?)?,
+            "faults" => {
+                let spec = text()?;
+                options.faults = spec.parse().map_err(|error| Error::Usage(format!("--faults: {error}")))?;
+            }
+            "seed" => {
+                let seed = text()?;
+                options.seed =
+                    seed.parse().map_err(|_| Error::Usage(format!("--seed {seed}: give a number")))?;
+            }
+            "pcap" => options.capture = Some(text()?.into()),
+            "control" => control = Some(text()?.into()),
+            "report" => report = Some(text()?.into()),
+            "ready-fd" => {
+                let number = text()?;
+                ready = Some(number.parse().map_err(|_| {
+                    Error::Usage(format!("--ready-fd {number}: give the number of an open descriptor"))
+                })?);
+            }
+            "log" => log = text()?.parse()?,
+            _ => return Err(Error::Usage(format!("unknown option --{name}"))),
+        }
+    }
+    if options.sockets.is_empty() {
+        return Err(Error::Usage("serve needs --socket PATH, once for each HCA".into()));
+    }
+    options.log = log.sink();
+    Ok(Some((Arguments { options, control, report, ready }, log)))
+}
+
+/// The help's text for a program that is called `name`.
+fn help(name: &str) -> String {
+    format!(
+        "usage: {name} --socket PATH [--socket PATH]... [OPTION]...\n\n\
+         Serves emulated ConnectX-5 HCAs on one InfiniBand fabric over vfio-user, to any QEMU and any guest.\n\n\
+         {OPTIONS}\n{STATUSES}"
+    )
+}
+
+/// The program, called `name`, with these arguments behind it.
+#[must_use]
+pub fn main(name: &str, parser: lexopt::Parser) -> ExitCode {
+    let outcome = match parse(parser) {
+        Ok(None) => {
+            print!("{}", help(name));
+            return ExitCode::SUCCESS;
+        }
+        Ok(Some((arguments, log))) => run(arguments, log),
+        Err(error) => Err(error),
+    };
+    Lines::stderr().flush();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Usage(text)) => {
+            eprintln!("{name}: {text} (`{name} --help` lists what there is)");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until a signal ends it.
+fn run(arguments: Arguments, log: LogForm) -> Result<()> {
+    let Arguments { options, control, report: report_path, ready } = arguments;
+    let ready = ready.map(ReadyFd::new).transpose()?;
+    let cannot = |error: std::io::Error| Error::Serve(format!("cannot handle signals: {error}"));
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(cannot)?;
+    // A report that cannot be written is told before any work.
+    let report_file = match &report_path {
+        Some(path) => Some(File::create(path).context("cannot write the report", path)?),
+        None => None,
+    };
+    let (sockets, seed, faults) = (options.sockets.clone(), options.seed, options.faults);
+    let capture = options.capture.clone();
+    let served = serve(options)?;
+    let control = control.map(|path| Control::start(&path, served.handle().clone())).transpose()?;
+    announce(&sockets, seed, &faults.to_string(), capture.as_deref());
+    if let Some(ready) = ready {
+        ready.tell();
+    }
+    let (ending, end) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                // The first one is waited for; whoever sends a second one is in a hurry.
+                if ending.send(signal).is_err() {
+                    std::process::exit(128 + signal);
+                }
+            }
+        })
+        .map_err(cannot)?;
+    while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(Duration::from_secs(1)) {
+        if !served.is_alive() {
+            return Err(Error::Serve("the emulated HCAs' thread ended before its time".into()));
+        }
+    }
+    drop(end);
+    drop(control);
+    let summary = served.stop()?;
+    if let (Some(mut file), Some(path)) = (report_file, &report_path) {
+        let value = report::whole(&summary, &sockets, seed, &faults);
+        writeln!(file, "{value:#}").context("cannot write the report", path)?;
+    }
+    let refusals: u64 = summary.refusals.iter().sum();
+    log.print(&format!(
+        "served for {:.1} s: {} packets delivered, {} lost, {refusals} refusals",
+        summary.seconds,
+        summary.fabric.delivered,
+        summary.losses.sum(|_| true).lost()
+    ));
+    match summary.capture_error {
+        Some(error) => Err(Error::Serve(format!("the capture is not whole: {error}"))),
+        None => Ok(()),
+    }
+}
+
+/// Says how to use what is served: on standard output, unless the capture goes there.
+fn announce(sockets: &[PathBuf], seed: u64, faults: &str, capture: Option<&Path>) {
+    let mut lines =
+        vec![format!("serving {} emulated ConnectX-5 HCAs, seed {seed}, faults {faults}", sockets.len())];
+    let to_stdout = capture == Some(Path::new("-"));
+    if let Some(path) = capture.filter(|_| !to_stdout) {
+        lines.push(format!("capturing to {}", path.display()));
+    }
+    lines.push("guest memory has to be shared; for 1 GiB of it:".into());
+    lines.push(format!("  {}", memory_arguments(1024).join(" ")));
+    lines.push("and for each guest the device (QEMU 10.1 or later; `-accel kvm` works too):".into());
+    lines.extend(sockets.iter().map(|socket| format!("  -device '{}'", hca_argument(socket))));
+    lines.push("end with Ctrl-C".into());
+    let text = lines.join("\n") + "\n";
+    // Who closed the stream does not want to know.
+    if to_stdout {
+        Lines::stderr().print(text.trim_end().to_owned());
+    } else {
+        let _ = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Option<(Arguments, LogForm)>> {
+        parse(lexopt::Parser::from_args(words.iter().copied()))
+    }
+
+    #[test]
+    fn every_option_is_in_the_help_and_taken() {
+        let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
+                     --control d --report e --ready-fd 9 --log json --file-io";
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let (arguments, log) = parsed(&words).expect("right").expect("no help");
+        assert_eq!(log, LogForm::Json);
+        let options = arguments.options;
+        assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
+        assert_eq!((options.guid_base, options.seed, options.file_io), (0x0002_c903_0000_0010, 5, true));
+        assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
+        assert_eq!(options.faults.loss, 10_000);
+        assert_eq!((arguments.ready, arguments.control), (Some(9), Some("d".into())));
+        let text = help("hca-serve");
+        for word in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(text.contains(&format!("  {word} ")), "{word} is not in {text}");
+        }
+        assert!(parsed(&["--socket", "a", "--help"]).expect("help").is_none());
+        assert!(parsed(&["-h"]).expect("help").is_none());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (words, named) in [
+            (&["--frob"][..], "unknown option --frob"),
+            (&[], "--socket"),
+            (&["--socket"], "--socket"),
+            (&["--socket", "a", "b"], "b"),
+            (&["--socket", "a", "--guid-base", "zebra"], "hexadecimal"),
+            (&["--socket", "a", "--guid-base", "0"], "not all zero"),
+            (&["--socket", "a", "--guid-base", "ffffffffffffffff"], "hexadecimal"),
+            (&["--socket", "a", "--faults", "fire=1%"], "unknown fault `fire`"),
+            (&["--socket", "a", "--seed", "many"], "many"),
+            (&["--socket", "a", "--log", "xml"], "text, json or none"),
+            (&["--socket", "a", "--ready-fd", "x"], "descriptor"),
+            (&["--socket", "a", "--file-io=yes"], "yes"),
+        ] {
+            match parsed(words) {
+                Err(Error::Usage(text)) => assert!(text.contains(named), "{words:?}: {text}"),
+                Err(other) => panic!("{words:?}: {other}"),
+                Ok(_) => panic!("{words:?} was taken"),
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A socket that takes commands while HCAs are served: one JSON object a line, answered by one JSON object a line.
+//!
+//! Who may write to the socket may do all of this; it is the user's own (mode 0600).
+
+use super::report;
+use crate::error::{Error, IoContext, Result};
+use crate::server::Handle;
+use crate::server::listener::{SocketFile, listen};
+use hca_model::fabric::Faults;
+use hca_model::world::World;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The longest line.
+const LINE: u64 = 1 << 16;
+/// Connections at a time.
+const CONNECTIONS: usize = 16;
+/// P_Keys of a port.
+const PKEYS: usize = 32;
+
+/// The commands, for who asks.
+pub const HELP: [&str; 11] = [
+    r#"{"do":"help"}"#,
+    r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure"#,
+    r#"{"do":"counters"}                              what happened to packets"#,
+    r#"{"do":"losses"}                                what was lost, by flow"#,
+    r#"{"do":"cable","hca":0,"plugged":false}         pulls a cable, or plugs it in"#,
+    r#"{"do":"faults","spec":"loss=1%","seed":7}      from now on; "none" ends them; without a seed the random numbers go on"#,
+    r#"{"do":"latency","microseconds":10}             from any port to any other"#,
+    r#"{"do":"partitions","hca":0,"pkeys":["0xffff","0x8001"]}   the port's P_Key table; bit 15 is full membership"#,
+    r#"{"do":"ipoib_mtu","bytes":4096}                of the broadcast group, for ports that join from now on"#,
+    r#"{"do":"kill","hca":0}                          its registers read all ones, its link is down; the socket stays open"#,
+    r#"{"do":"revive","hca":0}                        as at power-on"#,
+];
+
+/// A command.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+enum Command {
+    Help {},
+    State {},
+    Counters {},
+    Losses {},
+    Cable { hca: usize, plugged: bool },
+    Faults { spec: String, seed: Option<u64> },
+    Latency { microseconds: u64 },
+    Partitions { hca: usize, pkeys: Vec<String> },
+    IpoibMtu { bytes: u32 },
+    Kill { hca: usize },
+    Revive { hca: usize },
+}
+
+/// The control socket. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Control {
+    listener: OwnedFd,
+    _file: SocketFile,
+}
+
+impl Control {
+    /// Takes commands at `path` for what `handle` leads to.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn start(path: &Path, handle: Handle) -> Result<Self> {
+        let (listener, file) = listen(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+            .context("cannot keep others from", path)?;
+        let descriptor = listener.try_clone().context("cannot use the socket", path)?.into();
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || accept(&listener, &handle))
+            .map_err(|error| Error::Serve(format!("cannot start a thread: {error}")))?;
+        Ok(Self { listener: descriptor, _file: file })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Ends the wait for a connection; an error means that it has ended already.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+fn accept(listener: &UnixListener, handle: &Handle) {
+    let open = Arc::new(AtomicUsize::new(0));
+    while let Ok((stream, _)) = listener.accept() {
+        let (handle, counted) = (handle.clone(), Arc::clone(&open));
+        if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS {
+            open.fetch_sub(1, Ordering::AcqRel);
+            let refused = json!({ "ok": false, "error": "too many connections: close one" });
+            let _ = writeln!(&stream, "{refused}");
+            continue;
+        }
+        let _ = std::thread::Builder::new().name("control client".into()).spawn(move || {
+            // A client that is gone needs no answer.
+            let _ = converse(&stream, &handle);
+            counted.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+fn converse(stream: &UnixStream, handle: &Handle) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        reader.by_ref().take(LINE).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n") || (line.len() as u64) < LINE;
+        if !line.trim_ascii().is_empty() {
+            let answer = if whole {
+                answer(&line, handle)
+            } else {
+                json!({ "ok": false, "error": format!("a line has at most {LINE} bytes") })
+            };
+            writeln!(&*stream, "{answer}")?;
+        }
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+/// Carries out one line.
+#[must_use]
+pub fn answer(line: &[u8], handle: &Handle) -> Value {
+    let outcome = match serde_json::from_slice(line) {
+        Ok(command) => carry_out(command, handle),
+        Err(error) => Err(format!("{error}; {{\"do\":\"help\"}} lists what there is")),
+    };
+    match outcome {
+        Ok(Value::Object(mut members)) => {
+            members.insert("ok".into(), true.into());
+            Value::Object(members)
+        }
+        Ok(_) => json!({ "ok": true }),
+        Err(error) => json!({ "ok": false, "error": error }),
+    }
+}
+
+/// What a command answers, or what was wrong.
+type Outcome = core::result::Result<Value, String>;
+/// What a command does.
+type Task = Box<dyn FnOnce(&mut World, u64) -> Outcome + Send>;
+
+fn carry_out(command: Command, handle: &Handle) -> Outcome {
+    let ended = || "nothing is served any more".to_owned();
+    let world = |task: Task| handle.with_world(task).ok_or_else(ended)?;
+    match command {
+        Command::Help {} => Ok(json!({ "commands": HELP })),
+        Command::State {} => {
+            let hcas: Vec<Value> = handle.states().ok_or_else(ended)?.iter().map(report::hca).collect();
+            let activity = handle.activity().ok_or_else(ended)?;
+            Ok(json!({ "hcas": hcas, "server": report::activity(&activity) }))
+        }
+        Command::Counters {} => {
+            world(Box::new(|world, _| Ok(json!({ "fabric": report::fabric(&world.fabric.counters()) }))))
+        }
+        Command::Losses {} => world(Box::new(|world, _| {
+            Ok(json!({ "losses": world.fabric.losses().iter().map(report::flow).collect::<Vec<_>>() }))
+        })),
+        Command::Cable { hca, plugged } => world(Box::new(move |world, _| {
+            exists(world, hca)?;
+            world.set_cable(hca, plugged);
+            Ok(Value::Null)
+        })),
+        Command::Faults { spec, seed } => {
+            let faults: Faults = spec.parse().map_err(|error| format!("{error}"))?;
+            world(Box::new(move |world, _| {
+                if let Some(seed) = seed {
+                    world.fabric.reseed(seed);
+                }
+                world.fabric.set_faults(faults);
+                Ok(json!({ "faults": faults.to_string(), "seed": world.fabric.config().seed }))
+            }))
+        }
+        Command::Latency { microseconds } => {
+            if microseconds > 10_000_000 {
+                return Err("a latency is at most 10 s".into());
+            }
+            world(Box::new(move |world, _| {
+                world.fabric.set_latency(microseconds * 1000);
+                Ok(Value::Null)
+            }))
+        }
+        Command::Partitions { hca, pkeys } => {
+            if pkeys.is_empty() || pkeys.len() > PKEYS {
+                return Err(format!("a port has 1 to {PKEYS} P_Keys"));
+            }
+            let pkeys = pkeys.iter().map(|text| pkey(text)).collect::<core::result::Result<Vec<_>, _>>()?;
+            world(Box::new(move |world, now| {
+                exists(world, hca)?;
+                if let Some(node) = world.nodes.get(hca) {
+                    world.fabric.set_partitions(node.port, &pkeys, now);
+                }
+                Ok(Value::Null)
+            }))
+        }
+        Command::IpoibMtu { bytes } => {
+            let code = [256, 512, 1024, 2048, 4096].iter().position(|size| *size == bytes);
+            let code = code.ok_or("an MTU is 256, 512, 1024, 2048 or 4096")? as u8 + 1;
+            world(Box::new(move |world, _| {
+                world.fabric.set_ipoib_mtu(code);
+                Ok(Value::Null)
+            }))
+        }
+        Command::Kill { hca } => with_hca(&world, hca, hca_model::Hca::kill),
+        Command::Revive { hca } => with_hca(&world, hca, hca_model::Hca::revive),
+    }
+}
+
+fn with_hca(world: &dyn Fn(Task) -> Outcome, hca: usize, act: fn(&mut hca_model::Hca)) -> Outcome {
+    world(Box::new(move |world, _| {
+        exists(world, hca)?;
+        if let Some(node) = world.nodes.get_mut(hca) {
+            act(&mut node.hca);
+        }
+        Ok(Value::Null)
+    }))
+}
+
+fn exists(world: &World, hca: usize) -> core::result::Result<(), String> {
+    match world.nodes.len() {
+        count if hca < count => Ok(()),
+        count => Err(format!("there is no HCA {hca}: they are numbered from 0, and there are {count}")),
+    }
+}
+
+/// A P_Key such as `0x8001`.
+fn pkey(text: &str) -> core::result::Result<u16, String> {
+    let digits = text.strip_prefix("0x").ok_or(());
+    let key = digits.and_then(|digits| u16::from_str_radix(digits, 16).map_err(drop));
+    match key {
+        Ok(key) if key & 0x7fff != 0 => Ok(key),
+        _ => Err(format!("`{text}` is no P_Key such as \"0x8001\"")),
+    }
+}

@@ -1,0 +1,148 @@
+//! What happened, as JSON.
+
+use crate::server::{Activity, HcaState, Summary};
+use hca_model::fabric::{FabricCounters, Faults, Flow, Losses};
+use hca_model::hca::Census;
+use hca_model::log::{Entry, Level};
+use hca_model::port::PortCounters;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// What happened to packets.
+#[must_use]
+pub fn fabric(counters: &FabricCounters) -> Value {
+    json!({
+        "sent": counters.sent,
+        "delivered": counters.delivered,
+        "delivered_bytes": counters.delivered_bytes,
+        "dropped": counters.dropped,
+        "duplicated": counters.duplicated,
+        "reordered": counters.reordered,
+        "corrupted": counters.corrupted,
+        "link_down": counters.link_down,
+        "cuts": counters.cuts,
+        "no_route": counters.no_route,
+        "overflow": counters.overflow,
+        "malformed": counters.malformed,
+    })
+}
+
+fn port(counters: &PortCounters) -> Value {
+    json!({
+        "xmit_data": counters.xmit_data,
+        "rcv_data": counters.rcv_data,
+        "xmit_packets": counters.xmit_packets,
+        "rcv_packets": counters.rcv_packets,
+        "multicast_xmit_packets": counters.multicast_xmit_packets,
+        "multicast_rcv_packets": counters.multicast_rcv_packets,
+        "rcv_errors": counters.rcv_errors,
+        "xmit_discards": counters.xmit_discards,
+        "vl15_dropped": counters.vl15_dropped,
+        "link_downed": counters.link_downed,
+        "xmit_wait": counters.xmit_wait,
+    })
+}
+
+fn census(census: &Census) -> Value {
+    json!({
+        "uars": census.uars,
+        "eqs": census.eqs,
+        "cqs": census.cqs,
+        "pds": census.pds,
+        "mkeys": census.mkeys,
+        "qps": census.qps,
+        "srqs": census.srqs,
+        "xrcds": census.xrcds,
+        "transport_domains": census.transport_domains,
+        "q_counters": census.q_counters,
+        "multicast": census.multicast,
+    })
+}
+
+/// One HCA.
+#[must_use]
+pub fn hca(state: &HcaState) -> Value {
+    json!({
+        "connected": state.connected,
+        "killed": state.killed,
+        "failure": state.failure,
+        "cable": state.cable,
+        "link_up": state.link_up,
+        "active": state.active,
+        "lid": state.lid,
+        "port_guid": format!("{:#018x}", state.port_guid),
+        "refusals": state.refusals,
+        "retransmitted": state.retransmitted,
+        "objects": census(&state.census),
+        "port": port(&state.counters),
+        "work": {
+            "reads": state.work.reads,
+            "messages": state.work.messages,
+            "interrupts": state.work.interrupts,
+            "nanoseconds": state.work.nanoseconds,
+        },
+    })
+}
+
+/// What was lost of one flow.
+#[must_use]
+pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
+    json!({
+        "source_lid": flow.source_lid,
+        "dest_lid": flow.dest_lid,
+        "dest_qpn": flow.dest_qpn,
+        "kind": format!("{:?}", flow.kind),
+        "dropped": losses.dropped,
+        "duplicated": losses.duplicated,
+        "corrupted": losses.corrupted,
+        "held": losses.held,
+        "link_down": losses.link_down,
+        "overflow": losses.overflow,
+        "no_route": losses.no_route,
+    })
+}
+
+/// What the thread did.
+#[must_use]
+pub fn activity(activity: &Activity) -> Value {
+    json!({ "wakeups": activity.wakeups, "turns": activity.turns })
+}
+
+/// The whole report.
+#[must_use]
+pub fn whole(summary: &Summary, sockets: &[PathBuf], seed: u64, faults: &Faults) -> Value {
+    let hcas = summary.hcas.iter().zip(sockets).map(|(state, socket)| {
+        let mut value = hca(state);
+        if let Some(members) = value.as_object_mut() {
+            members.insert("socket".into(), socket.to_string_lossy().into());
+        }
+        value
+    });
+    json!({
+        "server": concat!("hca-serve ", env!("CARGO_PKG_VERSION")),
+        "seed": seed,
+        "faults": faults.to_string(),
+        "seconds": summary.seconds,
+        "hcas": hcas.collect::<Vec<_>>(),
+        "fabric": fabric(&summary.fabric),
+        "losses": summary.losses.iter().map(flow).collect::<Vec<_>>(),
+        "capture_error": summary.capture_error,
+    })
+}
+
+/// One line of the log.
+#[must_use]
+pub fn log_line(node: usize, entry: &Entry) -> Value {
+    json!({
+        "hca": node,
+        "seconds": entry.at as f64 / 1e9,
+        "level": match entry.level {
+            Level::Info => "info",
+            Level::Warning => "warning",
+            Level::Refusal => "refusal",
+        },
+        "field": entry.field,
+        "text": entry.text,
+        "message": entry.to_string(),
+    })
+}

@@ -1,0 +1,59 @@
+//! What is to be known of each HCA, at one moment.
+
+use super::seat::{Seat, Work};
+use hca_model::hca::Census;
+use hca_model::port::PortCounters;
+use hca_model::world::Node;
+use mlx5_prm::value::{PortPhysicalState, PortState};
+
+/// One HCA.
+#[derive(Clone, Debug)]
+pub struct HcaState {
+    /// Whether a client is connected.
+    pub connected: bool,
+    /// Whether the device answers nothing: reads give all ones.
+    pub killed: bool,
+    /// Why it failed, if it did by its client's doing.
+    pub failure: Option<String>,
+    /// Whether its cable is plugged in.
+    pub cable: bool,
+    /// Whether its link is up.
+    pub link_up: bool,
+    /// Whether the subnet manager has made its port Active.
+    pub active: bool,
+    /// Its LID; 0 for none.
+    pub lid: u16,
+    /// Its port's GUID.
+    pub port_guid: u64,
+    /// What it refused so far.
+    pub refusals: u64,
+    /// Packets that it sent again.
+    pub retransmitted: u64,
+    /// The objects that it holds.
+    pub census: Census,
+    /// The port's counters.
+    pub counters: PortCounters,
+    /// What was done for its clients.
+    pub work: Work,
+}
+
+impl HcaState {
+    pub(super) fn of(seat: &Seat, node: &Node) -> Self {
+        let hca = &node.hca;
+        Self {
+            connected: seat.is_connected(),
+            killed: hca.is_killed(),
+            failure: seat.failed.filter(|_| hca.is_killed()).map(|failure| failure.to_string()),
+            cable: hca.port.cable,
+            link_up: !hca.is_killed() && hca.port.physical_state == PortPhysicalState::LINK_UP,
+            active: !hca.is_killed() && hca.port.state == PortState::ACTIVE,
+            lid: hca.port.lid,
+            port_guid: hca.port.port_guid,
+            refusals: hca.log.refusals(),
+            retransmitted: hca.transport.counters.retransmitted,
+            census: hca.census(),
+            counters: hca.port.counters,
+            work: seat.work(),
+        }
+    }
+}

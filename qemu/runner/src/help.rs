@@ -1,0 +1,151 @@
+//! What `cargo xtask --help` and `cargo xtask COMMAND --help` print.
+
+/// A command.
+struct Command {
+    name: &'static str,
+    /// What may follow it.
+    arguments: &'static str,
+    summary: &'static str,
+    /// A line for each option.
+    options: &'static [(&'static str, &'static str)],
+}
+
+const FAULTS: (&str, &str) = (
+    "--faults SPEC",
+    "as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s",
+);
+const SEED: (&str, &str) = ("--seed N", "replays a run's faults");
+const PCAP: (&str, &str) = ("--pcap FILE", "all packets, for Wireshark");
+const ACCEL: (&str, &str) =
+    ("--accel NAME", "QEMU's accelerator: tcg, or kvm where the machine has it (tcg)");
+
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "demo",
+        arguments: "[OPTION]...",
+        summary: "two unikernels on two emulated ConnectX-5 HCAs move verified data",
+        options: &[
+            ("--report FILE", "the report as JSON"),
+            PCAP,
+            FAULTS,
+            SEED,
+            ACCEL,
+            ("--log", "the unikernels' logs as well"),
+            ("--divide N", "a Nth of the volume"),
+            (
+                "--with-linux",
+                "afterwards Linux and a unikernel exchange RDS messages and RDMA (--pcap FILE.linux.pcapng)",
+            ),
+            ("--limit SECONDS", "the whole run at most (600)"),
+        ],
+    },
+    Command {
+        name: "serve",
+        arguments: "--socket PATH [--socket PATH]... [OPTION]...",
+        summary: "emulated HCAs on one fabric, for any QEMU: hca-serve, whose help `serve --help` prints",
+        options: &[],
+    },
+    Command {
+        name: "test",
+        arguments: "[LEVEL]... [--long]",
+        summary: "the tests; without LEVEL all that need no more than a Rust toolchain and QEMU",
+        options: &[
+            ("LEVEL", "lint, no-std, unit, in-process, boot, oracle, linux, miri: these only"),
+            ("--long", "full lengths"),
+        ],
+    },
+    Command {
+        name: "bench",
+        arguments: "[model] [OPTION]...",
+        summary: "instructions per operation",
+        options: &[
+            ("model", "of the emulated HCA in place of driver, DAT and RDS; and its speed against memcpy's"),
+            ("--report FILE", "as JSON"),
+        ],
+    },
+    Command {
+        name: "ci",
+        arguments: "",
+        summary: "all that a change has to pass: lint, bench, Miri, the tests",
+        options: &[],
+    },
+    Command {
+        name: "graph",
+        arguments: "[FILE]...",
+        summary: "the import circles among the source files of the driver and of DAT",
+        options: &[("FILE", "in place of that what these files use and are used by, as in ep/mod.rs")],
+    },
+    Command {
+        name: "boot",
+        arguments: "[WORD]... [OPTION]...",
+        summary: "one unikernel without HCA, or with one",
+        options: &[
+            ("WORD", "its command line, as in app=hello"),
+            ("--hca", "with an emulated HCA"),
+            ("--memory MIB", "guest memory (256)"),
+            ACCEL,
+        ],
+    },
+    Command {
+        name: "linux",
+        arguments: "[SCRIPT] [OPTION]...",
+        summary: "Linux guests that run a shell script",
+        options: &[
+            ("SCRIPT", "the script (shows what the machine is); $GUEST is the guest's number"),
+            ("--kernel NAME", "6.1 (Debian 12's) or 6.12 (Debian 13's)"),
+            ("--guests N", "so many, connected by Ethernet too: guest0, guest1, ..."),
+            ("--hca", "with an emulated HCA; twice for two in each guest"),
+            ("--unikernel 'WORDS'", "a unikernel with an HCA on the same fabric; may be given many times"),
+            ("--program FILE", "a C program of yours for the guests; may be given many times"),
+            ("--memory MIB", "memory of each guest (1024)"),
+            ("--limit SECONDS", "the script at most (600)"),
+            ACCEL,
+            PCAP,
+            FAULTS,
+            SEED,
+        ],
+    },
+    Command {
+        name: "qemu",
+        arguments: "[ARGUMENT]...",
+        summary: "QEMU with vfio-user-pci; all arguments are QEMU's",
+        options: &[],
+    },
+    Command {
+        name: "setup",
+        arguments: "",
+        summary: "what the others do first: Rust targets, QEMU",
+        options: &[],
+    },
+];
+
+const STATUSES: &str = "\
+exit status: 0 success, 1 something failed, 2 a mistake on the command line, 128 + N ended by signal N
+";
+
+/// The commands.
+#[must_use]
+pub fn all() -> String {
+    let mut text = "usage: cargo xtask COMMAND [OPTION]...\n\n".to_owned();
+    for Command { name, summary, .. } in COMMANDS {
+        text.push_str(&format!("  {name:<8}{summary}\n"));
+    }
+    text + "\n`cargo xtask COMMAND --help` lists a command's options.\n" + STATUSES
+}
+
+/// One command's help, if there is such a command.
+#[must_use]
+pub fn of(name: &str) -> Option<String> {
+    let Command { name, arguments, summary, options } =
+        COMMANDS.iter().find(|command| command.name == name)?;
+    let mut text = format!("usage: cargo xtask {name} {arguments}\n\n{summary}\n\n");
+    for (option, meaning) in *options {
+        text.push_str(&format!("  {option:<21} {meaning}\n"));
+    }
+    if !options.is_empty() {
+        text.push('\n');
+    }
+    let own = "exit status: 0 when every guest's script ended with 0, otherwise the first one's other status, 1 when something \
+               failed, 2 a mistake on the command line\n";
+    Some(text + if *name == "linux" { own } else { STATUSES })
+}
