@@ -34,7 +34,7 @@ usage: cargo xtask COMMAND [OPTION]...
               [model]         of the emulated HCA in place of driver, DAT and RDS; and its speed against memcpy's
               --report FILE   as JSON
   ci        all that a change has to pass: lint, bench, Miri, the tests
-  graph     the import circles among the source files of the driver and of DAT
+  graph     the import circles among the source files of the driver, of DAT and of the unikernel
               [FILE]...       in place of that what these files use and are used by, as in ep/mod.rs
   boot      one unikernel without HCA, or with one
               [WORD]...       its command line, as in app=hello
