@@ -1,6 +1,7 @@
 //! The one application of the image, by [`entry!`](crate::entry).
 
-use crate::{ExitCode, Machine};
+use crate::exit::ExitCode;
+use crate::machine::Machine;
 
 unsafe extern "Rust" {
     #[link_name = "__unikernel_main"]

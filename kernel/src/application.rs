@@ -1,0 +1,24 @@
+//! How an image names its application.
+
+/// Names the application's `fn(&mut Machine) -> ExitCode`. Once in an image; its name in reports of faults is that of the package.
+#[macro_export]
+macro_rules! entry {
+    ($main:path) => {
+        const _: () = {
+            // The wrong signature is an error here, at the application's own line.
+            const MAIN: fn(&mut $crate::Machine) -> $crate::ExitCode = $main;
+
+            #[allow(unsafe_code)]
+            // SAFETY: the name is this macro's own, and an image has one application.
+            #[unsafe(export_name = "__unikernel_main")]
+            extern "Rust" fn main(machine: &mut $crate::Machine) -> $crate::ExitCode {
+                MAIN(machine)
+            }
+
+            #[allow(unsafe_code)]
+            // SAFETY: as above.
+            #[unsafe(export_name = "__unikernel_name")]
+            static NAME: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
+        };
+    };
+}
