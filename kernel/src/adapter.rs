@@ -9,7 +9,7 @@ use core::ops::ControlFlow;
 
 use dat_nostd::{
     AdapterConfig, AdapterParts, AdapterStorage, IpConfig, Neighbour, OpenError, ProviderInfo, Registry,
-    RegistryEntry,
+    RegistryEntry, adapter_storage,
 };
 use driver_mlx::{Config, Error, Instant, MmioBar, Wake};
 use heapless::String;
@@ -20,6 +20,12 @@ use crate::{Clock, ExitCode, Machine, options, println};
 
 /// An adapter on this machine.
 pub type Adapter<'s> = dat_nostd::Adapter<'s, BareMetal>;
+
+/// Memory for an adapter of a small application: 16 endpoints, and what an [`adapter::Node`](Node) of 64 MiB needs. Larger ones name
+/// their own with [`adapter_storage!`].
+pub type Storage = adapter_storage! {
+    bar: MmioBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 32, events: 128, connections: 32,
+};
 
 /// The adapter's name, and that of the IA with RDMA-CM framing.
 pub const NAME: &str = "ib0";

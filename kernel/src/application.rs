@@ -9,16 +9,17 @@ macro_rules! entry {
             const MAIN: fn(&mut $crate::Machine) -> $crate::ExitCode = $main;
 
             #[allow(unsafe_code)]
+            // Not `main`: that may be the application's name for its own.
             // SAFETY: the name is this macro's own, and an image has one application.
             #[unsafe(export_name = "__unikernel_main")]
-            extern "Rust" fn main(machine: &mut $crate::Machine) -> $crate::ExitCode {
+            extern "Rust" fn __unikernel_main(machine: &mut $crate::Machine) -> $crate::ExitCode {
                 MAIN(machine)
             }
 
             #[allow(unsafe_code)]
             // SAFETY: as above.
             #[unsafe(export_name = "__unikernel_name")]
-            static NAME: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
+            static __UNIKERNEL_NAME: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
         };
     };
 }

@@ -20,7 +20,8 @@ pub const MAX_PEER_WORDS: usize = 6;
 /// What the source service gives when `source=` is not given.
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds";
+const APP_EXPECTED: &str =
+    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo";
 const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
@@ -62,18 +63,22 @@ pub const KEYS: [Key; 28] = [
     Key::new("peer_gid", PEER, "as above"),
     Key::new("peer_rkey", PEER, "as above"),
     Key::new("peer_addr", PEER, "as above"),
-    Key::new("count", U32, "with app=ping, rping, rds: how many; default 100"),
+    Key::new("count", U32, "with app=ping, rping, rds, echo: how many; default 100"),
     Key::new(
         "interval",
         "a decimal number",
         "with app=rds mode=ping: milliseconds from one to the next; default 1000",
     ),
     Key::new("size", "a number of at most 32 bits", "with app=ping, rping: payload bytes; default 64"),
-    Key::new("port", "a port from 1 to 65535", "with app=tcp, rping: the port to connect to or listen on"),
+    Key::new(
+        "port",
+        "a port from 1 to 65535",
+        "with app=tcp, rping, echo: the port to connect to or listen on",
+    ),
     Key::new("send", SIZE, "with app=tcp, rds mode=bulk: bytes to send; default 0"),
     Key::new("source", SIZE, "with app=ip: bytes that its source service gives each client; default 16M"),
     Key::new("sessions", U32, "with app=rping role=server: clients to serve one after the other; default 1"),
-    Key::new("stall", SECONDS, "with app=rping, rds: seconds that nothing may move; default 30"),
+    Key::new("stall", SECONDS, "with app=rping, rds, echo: seconds that nothing may move; default 30"),
     Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
     Key::new("kind", "a name", "with app=fault: which fault"),
@@ -109,6 +114,8 @@ pub enum App {
     Rping,
     /// Reliable Datagram Sockets: pings, an echo server, messages of all sizes.
     Rds,
+    /// Sends messages to whoever sends them back, and compares.
+    Echo,
 }
 
 /// What `app=rds` does.
@@ -129,7 +136,7 @@ pub enum RdsMode {
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 12] = [
+    const NAMES: [(&'static str, App); 13] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -142,6 +149,7 @@ impl App {
         ("tcp", App::Tcp),
         ("rping", App::Rping),
         ("rds", App::Rds),
+        ("echo", App::Echo),
     ];
 }
 
@@ -408,7 +416,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),

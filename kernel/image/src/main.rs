@@ -13,6 +13,8 @@ mod cmdline;
 #[cfg(target_os = "none")]
 mod demo;
 #[cfg(target_os = "none")]
+mod echo;
+#[cfg(target_os = "none")]
 mod fault;
 #[cfg(target_os = "none")]
 mod hca;
@@ -39,7 +41,7 @@ mod choice {
     use unikernel::{ExitCode, Machine, println};
 
     use crate::cmdline::{App, KEYS, Options};
-    use crate::{demo, fault, hca, hello, idle, ip, msix, rds, rping, verbs};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, rds, rping, verbs};
 
     unikernel::entry!(run);
 
@@ -65,6 +67,7 @@ mod choice {
             App::Tcp => ip::tcp(machine, &options),
             App::Rping => rping::run(machine, &options),
             App::Rds => rds::run(machine, &options),
+            App::Echo => echo::run(machine, &options),
         }
     }
 
