@@ -1,12 +1,11 @@
 //! What the tests that boot the unikernel stand on: QEMU, the image, served HCAs.
 
 use hca_model::Profile;
+use hca_serve::Served;
 use runner::kernel_image;
 use runner::levels;
 use runner::process::Temporary;
 use runner::setup::{self, Qemu};
-use hca_serve::Served;
-use runner::serve::serve;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -52,8 +51,9 @@ pub struct Fabric {
 pub fn serve(profiles: Vec<Profile>) -> Fabric {
     let folder = Temporary::folder("boot-test").expect("a folder");
     let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
-    let options = hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
-    Fabric { served: serve(options).expect("served"), sockets, _folder: folder }
+    let options =
+        hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
+    Fabric { served: runner::serve::serve(options).expect("served"), sockets, _folder: folder }
 }
 
 impl Fabric {
