@@ -1,13 +1,11 @@
-//! Hands the linker the image's layout when the target is the bare machine.
+//! Puts the image's layout where the linker of whoever uses this crate finds it: applications say `-Tunikernel.x`.
+
+use std::path::PathBuf;
 
 fn main() {
-    println!("cargo:rerun-if-changed=link.ld");
-    println!("cargo:rerun-if-changed=build.rs");
-    let bare_metal = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "none");
-    if let (true, Ok(folder)) = (bare_metal, std::env::var("CARGO_MANIFEST_DIR")) {
-        println!("cargo:rustc-link-arg-bins=-T{folder}/link.ld");
-        // Written by defmt's own build script; puts the log strings at address 1 upwards, so that a
-        // symbol's address is its index.
-        println!("cargo:rustc-link-arg-bins=-Tdefmt.x");
-    }
+    println!("cargo::rerun-if-changed=unikernel.x");
+    println!("cargo::rerun-if-changed=build.rs");
+    let folder = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    std::fs::copy("unikernel.x", folder.join("unikernel.x")).expect("the link script is copied");
+    println!("cargo::rustc-link-search={}", folder.display());
 }

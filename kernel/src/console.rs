@@ -1,19 +1,20 @@
 //! Plain text on COM1: out from any context, in for whoever asks.
 
+pub use crate::println;
+
+use crate::line::{LineError, LineReader};
 use core::fmt::{self, Write};
-use kernel::line::{LineError, LineReader};
 use spin::Mutex;
 use x86_64::instructions::interrupts::without_interrupts;
 
 use crate::arch::serial;
 
-/// Prints one line.
+/// Prints one line on the console.
+#[macro_export]
 macro_rules! println {
     () => { $crate::console::print(format_args!("\n")) };
     ($($arg:tt)*) => { $crate::console::print(format_args!("{}\n", format_args!($($arg)*))) };
 }
-pub(crate) use println;
-
 static CONSOLE: Mutex<Serial> = Mutex::new(Serial);
 
 struct Serial;
@@ -31,7 +32,7 @@ impl Write for Serial {
 }
 
 /// Prepares the port.
-pub fn init() {
+pub(crate) fn init() {
     serial::init();
 }
 
@@ -46,7 +47,7 @@ pub fn print(text: fmt::Arguments<'_>) {
 
 /// For reports of faults and panics, which end the machine: prints whether or not the code that failed was
 /// printing, on a line of its own.
-pub fn print_regardless(text: fmt::Arguments<'_>) {
+pub(crate) fn print_regardless(text: fmt::Arguments<'_>) {
     without_interrupts(|| match CONSOLE.try_lock() {
         Some(mut console) => {
             let _ = console.write_fmt(text);
@@ -61,11 +62,12 @@ pub fn print_regardless(text: fmt::Arguments<'_>) {
 const BYTES_PER_POLL: usize = 4096;
 
 /// What is typed. Whoever waits for a line polls every few milliseconds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Input(LineReader);
 
 impl Input {
     /// Nothing read yet.
+    #[must_use]
     pub const fn new() -> Self {
         Self(LineReader::new())
     }

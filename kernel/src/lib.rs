@@ -1,39 +1,112 @@
-//! The parts of the unikernel that need no machine: what firmware and devices say is parsed here, as plain
-//! functions over bytes and numbers, so that the host's test harness runs them.
+//! A unikernel to write applications on: no heap, no threads, one core. It boots, finds memory, clock and PCI functions, and calls
+//! the application, which is handed the [`Machine`]:
+//!
+//! ```ignore
+//! #![no_std]
+//! #![no_main]
+//!
+//! use unikernel::{ExitCode, Machine, println};
+//!
+//! unikernel::entry!(main);
+//!
+//! fn main(machine: &mut Machine) -> ExitCode {
+//!     println!("{} PCI functions", machine.pci().len());
+//!     ExitCode::Success
+//! }
+//! ```
+//!
+//! `kernel/template` is what one copies to begin; `kernel/README.md` is the guide. What exists on `x86_64-unknown-none` only:
 //!
 //! | module | what |
 //! |---|---|
-//! | [`cmdline`] | the command line's words |
+//! | `machine` | [`Machine`]: command line, memory, PCI, HCAs, clock, seed; what an application finds |
+//! | `memory` | what applications take of memory |
+//! | `hca` | an HCA as `driver-mlx` wants it |
+//! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
+//! | `console` | text out and in |
+//! | `device` | registers and interrupts of other devices |
+//! | `fault` | CPU exceptions on purpose |
+//!
+//! The parts that need no machine are plain functions over bytes and numbers, which the host's test harness runs:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`options`] | the command line: `key=value` words |
 //! | [`mod@line`] | lines from the console's bytes |
 //! | [`pvh`] | the boot protocol's start information |
 //! | [`memory_map`] | usable memory and what is carved from it |
 //! | [`paging`] | page tables in a fixed pool |
-//! | [`acpi`] | the two ACPI tables that matter: PM timer and ECAM |
+//! | [`acpi`] | the ACPI tables that matter: PM timer and ECAM |
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
 //! | [`exit`] | exit status values |
 //!
-//! The image itself is the `kernel` binary (`main.rs`), which exists on `x86_64-unknown-none` only. It
-//! has no heap; what it does not do: more than one CPU, user mode, paging to disk, legacy interrupts.
+//! What it does not do: more than one CPU, user mode, paging to disk, legacy interrupts.
 //!
-//! ```
-//! let words = kernel::cmdline::Options::parse("app=hello dma=16M").unwrap();
-//! assert_eq!(words.dma_bytes, 16 << 20);
-//! ```
+//! Unsafe code is confined to `arch` (CPU and board), `mem` (page tables, device windows) and `hca` (what the driver is handed).
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(target_os = "none"),
+    allow(rustdoc::broken_intra_doc_links, reason = "the machine is not there")
+)]
 
 pub mod acpi;
+mod application;
 pub mod clock;
-pub mod cmdline;
 pub mod exit;
 pub mod line;
 pub mod memory_map;
+pub mod options;
 pub mod paging;
 pub mod pci;
 pub mod pvh;
 pub mod seed;
+
+#[cfg(all(target_os = "none", feature = "dat"))]
+#[allow(
+    clippy::result_large_err,
+    clippy::large_enum_variant,
+    reason = "an error carries its words, once in a run, and there is no heap"
+)]
+pub mod adapter;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+mod arch;
+#[cfg(target_os = "none")]
+pub mod console;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+pub mod hca;
+#[cfg(target_os = "none")]
+pub mod machine;
+#[cfg(target_os = "none")]
+#[allow(unsafe_code)]
+mod mem;
+#[cfg(target_os = "none")]
+pub mod memory;
+#[cfg(target_os = "none")]
+mod start;
+
+#[cfg(target_os = "none")]
+pub use arch::exceptions::raise as fault;
+#[cfg(target_os = "none")]
+pub use machine::{Clock, Machine};
+/// For what an application keeps in statics: tables that are too large for the stack.
+#[cfg(target_os = "none")]
+pub use spin::Mutex;
+
+/// Other devices than HCAs: their registers and interrupts.
+#[cfg(target_os = "none")]
+pub mod device {
+    pub use crate::arch::config_space::ConfigSpace;
+    pub use crate::arch::msix::{Error as MsixError, Vectors};
+    pub use crate::mem::registers::Registers;
+}
+
+pub use exit::ExitCode;
+pub use options::{Key, Options};
 
 #[cfg(test)]
 extern crate std;

@@ -1,153 +1,267 @@
-//! Brings the machine up and starts the application.
+//! What an application finds.
 
-use core::fmt::Display;
-use core::panic::PanicInfo;
+use core::fmt;
+use core::mem::MaybeUninit;
 
 use heapless::Vec;
-use kernel::acpi;
-use kernel::cmdline::{MAX_LEN_BYTES, Options};
-use kernel::exit::ExitCode;
-use kernel::memory_map::{MemoryMap, Range};
-use kernel::pci::{self, Function, MAX_FUNCTIONS};
-use x86_64::instructions::interrupts as cpu_interrupts;
 
-use crate::arch::boot::BootMemory;
 use crate::arch::clock::{self, Reference};
 use crate::arch::config_space::ConfigSpace;
-use crate::arch::entropy::{self, Identity};
-use crate::arch::exit::exit;
-use crate::arch::{apic, debug_log, exceptions, interrupts};
-use crate::console::{self, println};
-use crate::{app, mem};
+use crate::arch::entropy::Identity;
+use crate::arch::msix::{self, Vectors};
+use crate::arch::{apic, debug_log, exit, interrupts, layout};
+use crate::console::println;
+use crate::exit::ExitCode;
+use crate::hca::{self, Hardware};
+use crate::mem;
+use crate::memory::{DmaMemory, NoMemory};
+use crate::memory_map::{MemoryMap, Range};
+use crate::options::{Error, Help, Key, Options};
+use crate::pci::{Function, MAX_FUNCTIONS};
 
-/// What an application finds.
-pub struct Machine<'a> {
-    /// The command line.
-    pub options: Options<'a>,
-    /// Usable RAM in bytes, and the ranges left over after image and DMA region.
-    pub ram_bytes: u64,
-    /// Memory not given to anybody.
-    pub free: MemoryMap,
-    /// The region for devices: physical addresses, which are the virtual ones too.
-    pub dma: Range,
-    /// PCI configuration space.
-    pub config_space: ConfigSpace,
+/// The machine, as the application finds it: there is one, and it is the application's alone.
+pub struct Machine {
+    command_line: &'static str,
+    ram_bytes: u64,
+    free: MemoryMap,
+    config_space: ConfigSpace,
+    functions: Vec<Function, MAX_FUNCTIONS>,
+    identity: Identity,
+    reference: Reference,
+    steps: Steps,
+    /// Of [`Machine::hcas`], bit `n` for the `n`th: those opened.
+    opened: u64,
+    next_vector: u8,
+}
+
+/// Nothing is handed out below: firmware's and loaders' habits, and what a null pointer may reach.
+const LOWEST: u64 = 1 << 20;
+const LARGE_PAGE: u64 = 2 << 20;
+
+impl Machine {
+    #[allow(clippy::too_many_arguments, reason = "called once, by the start")]
+    pub(crate) fn new(
+        command_line: &'static str,
+        ram_bytes: u64,
+        free: MemoryMap,
+        config_space: ConfigSpace,
+        functions: Vec<Function, MAX_FUNCTIONS>,
+        identity: Identity,
+        reference: Reference,
+        steps: Steps,
+    ) -> Self {
+        let (opened, next_vector) = (0, 0);
+        Self {
+            command_line,
+            ram_bytes,
+            free,
+            config_space,
+            functions,
+            identity,
+            reference,
+            steps,
+            opened,
+            next_vector,
+        }
+    }
+
+    /// The command line, as the loader passed it.
+    #[must_use]
+    pub fn command_line(&self) -> &'static str {
+        self.command_line
+    }
+
+    /// The command line's words, which may have these keys. Where one of them is `help`, prints the list of keys and ends the machine.
+    ///
+    /// # Errors
+    /// The first word that is wrong.
+    pub fn options(&self, keys: &'static [Key]) -> Result<Options<'static>, Error<'static>> {
+        let wants_help = self.command_line.split_ascii_whitespace().any(|word| word == crate::options::HELP);
+        if wants_help {
+            println!("{}", Help(keys));
+            self.end(ExitCode::Success);
+        }
+        Options::parse(self.command_line, keys)
+    }
+
+    /// The clock, for whoever wants time or waits.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        Clock(())
+    }
+
+    /// 128 random bits, others at each boot. Not a cryptographic key.
+    #[must_use]
+    pub const fn seed(&self) -> u128 {
+        self.identity.seed
+    }
+
+    /// Larger than that of an earlier boot, if the wall clock works.
+    #[must_use]
+    pub const fn boot_generation(&self) -> u64 {
+        self.identity.boot_generation
+    }
+
     /// The PCI functions found.
-    pub functions: Vec<Function, MAX_FUNCTIONS>,
-    /// Seed and boot generation.
-    pub identity: Identity,
-    /// What the clock was calibrated against.
-    pub clock_reference: Reference,
-    /// The boot's steps and what they took.
-    pub steps: Steps,
+    #[must_use]
+    pub fn pci(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// PCI configuration space.
+    #[must_use]
+    pub const fn config_space(&self) -> &ConfigSpace {
+        &self.config_space
+    }
+
+    /// The HCAs: functions of the mlx5 family, in the order in which they were found.
+    pub fn hcas(&self) -> impl Iterator<Item = &Function> {
+        self.functions.iter().filter(|function| hca::is_hca(function))
+    }
+
+    /// Switches the `nth` of [`Machine::hcas`] on; its MSI-X vectors 0 to `vectors` - 1 end [`Clock::idle`]. Once for each HCA.
+    ///
+    /// # Errors
+    /// [`hca::Error`].
+    pub fn open_hca(&mut self, nth: usize, vectors: u16) -> Result<Hardware, hca::Error> {
+        let function = *self.hcas().nth(nth).ok_or(hca::Error::NoHca)?;
+        let bit = 1u64.checked_shl(nth as u32).unwrap_or(0);
+        if bit == 0 || self.opened & bit != 0 {
+            return Err(hca::Error::InUse);
+        }
+        let hardware = Hardware::open(&self.config_space, function, self.next_vector, vectors)?;
+        self.opened |= bit;
+        self.next_vector += vectors as u8;
+        Ok(hardware)
+    }
+
+    /// Takes memory for devices out of what is free.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn dma(&mut self, bytes: u64) -> Result<DmaMemory, NoMemory> {
+        self.take(bytes, LARGE_PAGE).map(DmaMemory::new)
+    }
+
+    /// Takes memory out of what is free, in whole pages, for good: for an allocator, or for tables whose size is known at run time only.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn memory(&mut self, bytes: u64) -> Result<&'static mut [MaybeUninit<u8>], NoMemory> {
+        self.take(bytes, 4096).map(mem::lend)
+    }
+
+    fn take(&mut self, bytes: u64, align: u64) -> Result<Range, NoMemory> {
+        let longest_bytes = self.free.longest_bytes(LOWEST);
+        let none = NoMemory { wanted_bytes: bytes, longest_bytes };
+        if bytes == 0 { Err(none) } else { self.free.take(bytes, align, LOWEST).ok_or(none) }
+    }
+
+    /// Lets the first `count` entries of a function's MSI-X table end [`Clock::idle`]. Memory decoding must be on.
+    ///
+    /// # Errors
+    /// [`msix::Error`].
+    pub fn enable_msix(&mut self, function: &Function, count: u16) -> Result<Vectors, msix::Error> {
+        let vectors = msix::enable(&self.config_space, function, self.next_vector, count)?;
+        self.next_vector += count as u8;
+        Ok(vectors)
+    }
+
+    /// What the machine is, for people.
+    #[must_use]
+    pub const fn about(&self) -> About<'_> {
+        About(self)
+    }
+
+    /// The boot's steps and what each took, in microseconds.
+    pub fn steps(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.steps.micros()
+    }
+
+    /// Ends the machine without going back to [`entry!`](crate::entry)'s caller.
+    pub fn end(&self, code: ExitCode) -> ! {
+        crate::arch::emergency::stop_dma();
+        exit::exit(code)
+    }
+}
+
+/// Displays the machine: memory, interrupts, clock, seed, log.
+#[derive(Clone, Copy)]
+pub struct About<'a>(&'a Machine);
+
+impl fmt::Display for About<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = self.0;
+        let image = layout::image();
+        writeln!(f, "memory: {} MiB usable", machine.ram_bytes >> 20)?;
+        writeln!(f, "  image {:#x}..{:#x} ({} KiB)", image.start, image.end, image.len() >> 10)?;
+        for range in machine.free.ranges() {
+            writeln!(f, "  free  {:#x}..{:#x} ({} KiB)", range.start, range.end, range.len() >> 10)?;
+        }
+        let (x2apic, apic_id) = apic::identity();
+        let kind = if x2apic { "x2APIC" } else { "xAPIC" };
+        writeln!(f, "apic: {kind} id {apic_id}, timer {} Hz", apic::timer_hz())?;
+        writeln!(f, "clock: tsc {} Hz, calibrated by {}", clock::tsc_hz(), machine.reference)?;
+        let random = if machine.identity.hardware_random { "RDRAND" } else { "no RDRAND" };
+        writeln!(
+            f,
+            "seed: {:#034x}, generation {:#x}, {random}",
+            machine.identity.seed, machine.identity.boot_generation
+        )?;
+        writeln!(f, "log: debug console {}", if debug_log::is_present() { "present" } else { "absent" })?;
+        let (used, all) = mem::table_usage();
+        write!(f, "page tables: {used} of {all}")
+    }
+}
+
+/// Time since the CPU's reset, and waiting. Whoever has the machine has it, and copies of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(());
+
+impl Clock {
+    /// Nanoseconds, monotonic.
+    #[must_use]
+    #[inline]
+    pub fn now(self) -> u64 {
+        clock::now()
+    }
+
+    /// Waits until a device's interrupt or until `deadline` of [`Clock::now`]; may return earlier. Halts the CPU unless the deadline is
+    /// close. Answers with the vectors that fired since they were last taken, see [`Vectors::flag`].
+    pub fn idle(self, deadline: u64) -> u64 {
+        interrupts::idle(deadline)
+    }
+
+    /// Takes the flags of all vectors that fired since they were last taken.
+    pub fn take_fired(self) -> u64 {
+        interrupts::take_fired()
+    }
+
+    /// Timer interrupts since boot, and interrupts that nobody asked for.
+    #[must_use]
+    pub fn interrupt_counts(self) -> (u32, u32) {
+        interrupts::counts()
+    }
 }
 
 /// Names of steps, each with the TSC at its end.
-pub struct Steps {
+pub(crate) struct Steps {
     start_tsc: u64,
     ends: Vec<(&'static str, u64), 8>,
 }
 
 impl Steps {
-    fn done(&mut self, name: &'static str) {
+    pub(crate) fn new() -> Self {
+        Self { start_tsc: clock::tsc(), ends: Vec::new() }
+    }
+
+    pub(crate) fn done(&mut self, name: &'static str) {
         // Steps beyond the list's room are not timed.
         let _ = self.ends.push((name, clock::tsc()));
     }
 
-    /// Each step and its time in microseconds.
-    pub fn micros(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    fn micros(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let starts = core::iter::once(self.start_tsc).chain(self.ends.iter().map(|(_, end)| *end));
         starts.zip(&self.ends).map(|(start, (name, end))| (*name, clock::nanos(end - start) / 1000))
     }
-}
-
-/// From the entry to the application's end.
-pub fn start(boot: BootMemory) -> ! {
-    let mut steps = Steps { start_tsc: clock::tsc(), ends: Vec::new() };
-    console::init();
-    debug_log::init();
-    exceptions::init();
-
-    let info = boot.start_info().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let mut command_line = [0; MAX_LEN_BYTES];
-    let len = boot.command_line(&info, &mut command_line);
-    let text =
-        command_line.get(..len).unwrap_or_else(|| fail(ExitCode::Usage, &kernel::cmdline::Error::TooLong));
-    let options = Options::parse_bytes(text).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
-
-    // ACPI is read through the boot page tables, which map all of what is below 4 GiB.
-    let acpi = acpi::Tables::find(&boot, info.rsdp);
-    let all = MemoryMap::from_entries(boot.memory_map(&info))
-        .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let (free, dma) = divide_memory(&all, options.dma_bytes);
-    mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    steps.done("memory");
-
-    interrupts::mask_pic();
-    apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let clock_reference =
-        clock::calibrate(acpi.pm_timer_port).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    cpu_interrupts::enable();
-    steps.done("clock");
-    let identity = entropy::gather();
-    steps.done("seed");
-
-    let config_space = ConfigSpace::new(acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let functions = pci::functions(&config_space);
-    steps.done("pci");
-    let machine = Machine {
-        options,
-        ram_bytes: all.total_bytes(),
-        free,
-        dma,
-        config_space,
-        functions,
-        identity,
-        clock_reference,
-        steps,
-    };
-    defmt::info!("kernel: up, seed {=u128:x}, tsc {=u64} Hz", identity.seed, clock::tsc_hz());
-    exit(app::run(&machine))
-}
-
-/// Takes image and DMA region out of the usable memory.
-fn divide_memory(all: &MemoryMap, dma_bytes: u64) -> (MemoryMap, Range) {
-    const LOWEST: u64 = 1 << 20;
-    const ALIGN: u64 = 2 << 20;
-    let mut free = all.clone();
-    for taken in [mem::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
-        free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    }
-    match free.take(dma_bytes, ALIGN, LOWEST) {
-        Some(dma) => (free, dma),
-        None => fail(
-            ExitCode::Machine,
-            &format_args!(
-                "memory: no room for dma={} KiB; the longest free run is {} KiB",
-                dma_bytes >> 10,
-                free.longest_bytes(LOWEST) >> 10
-            ),
-        ),
-    }
-}
-
-/// Prints one line and ends the machine.
-pub fn fail(code: ExitCode, error: &dyn Display) -> ! {
-    println!("error: {error}");
-    exit(code)
-}
-
-#[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
-    match info.location() {
-        Some(at) => console::print_regardless(format_args!(
-            "error: panic at {}:{}:{}: {}\n",
-            at.file(),
-            at.line(),
-            at.column(),
-            info.message()
-        )),
-        None => console::print_regardless(format_args!("error: panic: {}\n", info.message())),
-    }
-    exit(ExitCode::Panic)
 }

@@ -5,10 +5,10 @@ use core::arch::x86_64::__cpuid;
 use spin::Once;
 use x86_64::registers::model_specific::Msr;
 
-use crate::arch::interrupts::{SPURIOUS, TIMER};
+use crate::arch::vectors::{SPURIOUS, TIMER};
+use crate::clock::Scale;
 use crate::mem;
-use kernel::clock::Scale;
-use kernel::paging::{Caching, MapError};
+use crate::paging::{Caching, MapError};
 
 const BASE_MSR: u32 = 0x1b;
 const BASE_ENABLE: u64 = 1 << 11;

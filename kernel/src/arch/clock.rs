@@ -6,7 +6,7 @@ use spin::Once;
 use x86_64::instructions::port::Port;
 
 use crate::arch::apic;
-use kernel::clock::{PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, pm_timer_elapsed};
+use crate::clock::{PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, pm_timer_elapsed};
 
 /// How long both counters are watched, in microseconds. The readings are some 0.1 us uncertain, so the result is
 /// good to some 0.002 %.

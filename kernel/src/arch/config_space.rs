@@ -3,10 +3,10 @@
 use pci_types::PciAddress;
 use x86_64::instructions::port::Port;
 
+use crate::acpi::Ecam;
 use crate::mem;
-use kernel::acpi::Ecam;
-use kernel::paging::{Caching, MapError};
-use kernel::pci::ConfigAccess;
+use crate::paging::{Caching, MapError};
+use crate::pci::ConfigAccess;
 
 const ADDRESS_PORT: u16 = 0xcf8;
 const DATA_PORT: u16 = 0xcfc;

@@ -3,7 +3,7 @@
 use x86_64::instructions::random::RdRand;
 
 use crate::arch::clock;
-use kernel::seed::{Mixer, boot_generation};
+use crate::seed::{Mixer, boot_generation};
 
 /// What tells this boot from every other.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 use core::arch::{asm, global_asm};
 use core::fmt;
 
-use kernel::exit::ExitCode;
 use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
 use x86_64::instructions::tables::load_tss;
@@ -13,8 +12,9 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::idt::{Entry, HandlerFunc};
 use x86_64::structures::tss::TaskStateSegment;
 
-use crate::arch::{exit, interrupts};
+use crate::arch::{emergency, exit, interrupts, layout};
 use crate::console;
+use crate::exit::ExitCode;
 
 /// Vectors below are the CPU's own.
 pub const FIRST_INTERRUPT: u8 = 32;
@@ -86,11 +86,6 @@ interrupt_common:
 
 unsafe extern "C" {
     static interrupt_stubs: [[u8; 16]; 256];
-    static __fault_stack_guard: u8;
-    static __fault_stack_top: u8;
-    static __stack_guard: u8;
-    static __stack_bottom: u8;
-    static __stack_top: u8;
 }
 
 /// What `interrupt_common` and the CPU pushed, lowest address first.
@@ -133,7 +128,7 @@ pub fn init() {
     // 3. Code and data segments are flat, as the ones in use.
     unsafe {
         let tss = &raw mut TSS;
-        (*tss).interrupt_stack_table[0] = VirtAddr::from_ptr(&raw const __fault_stack_top);
+        (*tss).interrupt_stack_table[0] = VirtAddr::from_ptr(layout::fault_stack_top());
         let gdt = &raw mut GDT;
         let code = (*gdt).append(Descriptor::kernel_code_segment());
         let data = (*gdt).append(Descriptor::kernel_data_segment());
@@ -162,6 +157,7 @@ extern "C" fn handle(frame: &Frame) {
     if frame.vector >= FIRST_INTERRUPT.into() {
         interrupts::handle(frame.vector as u8);
     } else {
+        emergency::stop_dma();
         report(frame);
         exit::exit(ExitCode::Fault);
     }
@@ -198,7 +194,8 @@ fn name(vector: u64) -> &'static str {
 fn report(frame: &Frame) {
     let cr2 = Cr2::read_raw();
     console::print_regardless(format_args!(
-        "error: exception {} {}, error code {:#x}{} at rip {:#x}\n",
+        "error: {}: exception {} {}, error code {:#x}{} at rip {:#x}\n",
+        emergency::application(),
         frame.vector,
         name(frame.vector),
         frame.error_code,
@@ -235,19 +232,9 @@ fn report(frame: &Frame) {
     print_stack(frame.rsp);
 }
 
-/// Addresses of the main stack: guard page, lowest, end.
-fn stack_bounds() -> (u64, u64, u64) {
-    ((&raw const __stack_guard) as u64, (&raw const __stack_bottom) as u64, (&raw const __stack_top) as u64)
-}
-
-/// Addresses of the page below each stack, which must never be mapped.
-pub fn guard_pages() -> [u64; 2] {
-    [(&raw const __fault_stack_guard) as u64, (&raw const __stack_guard) as u64]
-}
-
 fn print_stack(rsp: u64) {
     const WORDS: u64 = 16;
-    let (guard, bottom, top) = stack_bounds();
+    let (guard, bottom, top) = layout::stack_bounds();
     // After an overflow the pointer is in the guard page: what is above it is worth seeing.
     let from = if (guard..bottom).contains(&rsp) { bottom } else { rsp };
     if from % 8 != 0 || !(bottom..top).contains(&from) {
@@ -275,7 +262,7 @@ struct Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (guard, bottom, _) = stack_bounds();
+        let (guard, bottom, _) = layout::stack_bounds();
         let in_guard = (guard..bottom).contains(&self.address);
         if self.vector == DOUBLE_FAULT && in_guard {
             return write!(f, " (stack overflow)");
@@ -294,7 +281,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Raises the exceptions that `app=fault` is for. Each call ends in the exception's report.
+/// Raises CPU exceptions, to see what becomes of them. Each call ends in the exception's report.
 pub mod raise {
     use super::asm;
 

@@ -1,6 +1,6 @@
 //! Ends the machine.
 
-use kernel::exit::ExitCode;
+use crate::exit::ExitCode;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
 /// I/O port of QEMU's `isa-debug-exit`.

@@ -5,18 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 
+use crate::arch::vectors::{DEVICE_VECTORS, FIRST_DEVICE, PIC, SPURIOUS, TIMER};
 use crate::arch::{apic, clock};
-
-/// Interrupt vectors for devices: MSI-X vector `n` of the table programmed is CPU vector `FIRST_DEVICE + n`.
-pub const FIRST_DEVICE: u8 = 0x40;
-/// How many there are: one bit each in a word.
-pub const DEVICE_VECTORS: u8 = 64;
-/// The local APIC's timer.
-pub const TIMER: u8 = 0xe0;
-/// The local APIC's spurious vector, which wants no end-of-interrupt.
-pub const SPURIOUS: u8 = 0xff;
-/// Where the masked PIC's spurious interrupts would come out.
-const PIC: u8 = 0x20;
 
 /// With less time than this to go, setting the timer and halting takes longer than waiting.
 const PAUSE_BELOW_NANOS: u64 = 100_000;

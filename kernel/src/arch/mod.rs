@@ -1,13 +1,18 @@
 //! The CPU and the board: everything that needs instructions or ports that Rust has no safe word for.
 
 pub mod apic;
-pub mod boot;
+pub mod application;
+pub mod boot_memory;
 pub mod clock;
 pub mod config_space;
 pub mod debug_log;
+pub mod emergency;
 pub mod entropy;
+pub mod entry;
 pub mod exceptions;
 pub mod exit;
 pub mod interrupts;
+pub mod layout;
 pub mod msix;
 pub mod serial;
+pub mod vectors;

@@ -6,10 +6,10 @@ use core::ptr::NonNull;
 use volatile::{VolatileFieldAccess, VolatilePtr};
 
 use crate::arch::config_space::ConfigSpace;
-use crate::arch::{apic, interrupts};
+use crate::arch::{apic, vectors};
 use crate::mem;
-use kernel::paging::{Caching, MapError};
-use kernel::pci::{self, Function};
+use crate::paging::{Caching, MapError};
+use crate::pci::{self, Function};
 
 /// One entry of the table (PCI Express Base 5.0, section 7.7.2.7).
 #[derive(Clone, Copy, VolatileFieldAccess)]
@@ -62,14 +62,15 @@ impl From<MapError> for Error {
 #[derive(Debug)]
 pub struct Vectors {
     table: usize,
+    first: u8,
     count: u16,
 }
 
 /// Maps the table of `function`, lets entries 0 to `count` - 1 raise device vectors `first`, `first` + 1, ... of
-/// [`interrupts`], and turns MSI-X on. Memory decoding must be on.
+/// [`vectors`], and turns MSI-X on. Memory decoding must be on.
 pub fn enable(access: &ConfigSpace, function: &Function, first: u8, count: u16) -> Result<Vectors, Error> {
     let msix = function.msix(access)?;
-    let there = msix.vectors.min(u16::from(interrupts::DEVICE_VECTORS.saturating_sub(first)));
+    let there = msix.vectors.min(u16::from(vectors::DEVICE_VECTORS.saturating_sub(first)));
     if count == 0 || count > there {
         return Err(Error::TooFew(count, there));
     }
@@ -81,15 +82,21 @@ pub fn enable(access: &ConfigSpace, function: &Function, first: u8, count: u16) 
     let table = mem::map_device(page, len, Caching::Uncached)? + (address - page) as usize;
 
     function.set_msix(access, &msix, true, true);
-    let vectors = Vectors { table, count };
+    let programmed = Vectors { table, first, count };
     for n in 0..count {
-        vectors.program(n, interrupts::FIRST_DEVICE + first + n as u8);
+        programmed.program(n, vectors::FIRST_DEVICE + first + n as u8);
     }
     function.set_msix(access, &msix, true, false);
-    Ok(vectors)
+    Ok(programmed)
 }
 
 impl Vectors {
+    /// What [`Clock::idle`](crate::Clock::idle) answers when entry `n` has fired.
+    #[must_use]
+    pub fn flag(&self, n: u16) -> u64 {
+        1u64.checked_shl(u32::from(self.first) + u32::from(n)).unwrap_or(0)
+    }
+
     fn entry(&self, n: u16) -> VolatilePtr<'_, TableEntry> {
         let address = self.table + usize::from(n.min(self.count - 1)) * size_of::<TableEntry>();
         let pointer = NonNull::new(address as *mut TableEntry).unwrap_or(NonNull::dangling());

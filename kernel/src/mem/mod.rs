@@ -9,15 +9,17 @@
 
 pub mod registers;
 
-use kernel::memory_map::{MemoryMap, Range};
-use kernel::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
+use core::mem::MaybeUninit;
+
+use crate::memory_map::{MemoryMap, Range};
+use crate::paging::{Access, Caching, LARGE_PAGE_BYTES, MapError, PAT, PageTables, Table};
 use spin::Mutex;
 use x86_64::PhysAddr;
 use x86_64::registers::control::{Cr3, Cr3Flags};
 use x86_64::registers::model_specific::Msr;
 use x86_64::structures::paging::PhysFrame;
 
-use crate::arch::exceptions;
+use crate::arch::layout;
 
 /// RAM above is left alone, so that the tables have a bounded size.
 pub const MAPPED_RAM_END: u64 = 64 << 30;
@@ -47,18 +49,6 @@ impl Space {
     }
 }
 
-unsafe extern "C" {
-    static __image_start: u8;
-    static __text_end: u8;
-    static __rodata_end: u8;
-    static __image_end: u8;
-}
-
-/// The image's addresses, which are physical and virtual at once.
-pub fn image() -> Range {
-    Range { start: (&raw const __image_start) as u64, end: (&raw const __image_end) as u64 }
-}
-
 /// Builds the address space and switches to it; what the boot page tables mapped beyond it is gone. Once, with interrupts
 /// off. `map` is all usable memory.
 pub fn init(map: &MemoryMap) -> Result<(), Error> {
@@ -71,7 +61,7 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
     let base = pool.as_ptr() as u64;
     let mut tables = PageTables::new(pool, base)?;
 
-    let image = image();
+    let image = layout::image();
     let mut ram = map.clone();
     ram.remove(Range { start: 0, end: 4096 })?;
     ram.remove(image)?;
@@ -80,8 +70,8 @@ pub fn init(map: &MemoryMap) -> Result<(), Error> {
         tables.map(range.start, range.start, range.len(), Access::WRITE, Caching::WriteBack)?;
     }
 
-    let (text_end, rodata_end) = ((&raw const __text_end) as u64, (&raw const __rodata_end) as u64);
-    let [fault_guard, guard] = exceptions::guard_pages();
+    let (text_end, rodata_end) = layout::text_and_rodata_end();
+    let [fault_guard, guard] = layout::guard_pages();
     for (start, end, access) in [
         (image.start, text_end, Access::EXECUTE),
         (text_end, rodata_end, Access::empty()),
@@ -154,6 +144,13 @@ pub fn is_memory(virt: u64, len: u64) -> bool {
     len != 0
 }
 
+/// Memory that nobody else has any more, as bytes; `range` was taken out of the map of free memory, which is below
+/// [`MAPPED_RAM_END`].
+pub fn lend(range: Range) -> &'static mut [MaybeUninit<u8>] {
+    // SAFETY: `init` mapped all usable memory one to one for good, and the range was taken from the free part of it, once.
+    unsafe { core::slice::from_raw_parts_mut(range.start as *mut MaybeUninit<u8>, range.len() as usize) }
+}
+
 /// Page tables in use, and how many there are.
 pub fn table_usage() -> (usize, usize) {
     SPACE.lock().as_ref().map_or((0, TABLES), |space| space.tables.usage())
@@ -165,7 +162,7 @@ pub enum Error {
     /// The tables.
     Map(MapError),
     /// The memory map.
-    Ranges(kernel::memory_map::TooManyRanges),
+    Ranges(crate::memory_map::TooManyRanges),
 }
 
 impl core::fmt::Display for Error {
@@ -183,8 +180,8 @@ impl From<MapError> for Error {
     }
 }
 
-impl From<kernel::memory_map::TooManyRanges> for Error {
-    fn from(error: kernel::memory_map::TooManyRanges) -> Self {
+impl From<crate::memory_map::TooManyRanges> for Error {
+    fn from(error: crate::memory_map::TooManyRanges) -> Self {
         Error::Ranges(error)
     }
 }

@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use volatile::VolatilePtr;
 
 use super::map_device;
-use kernel::paging::{Caching, MapError, PAGE_BYTES};
-use kernel::pci::MemoryBar;
+use crate::paging::{Caching, MapError, PAGE_BYTES};
+use crate::pci::MemoryBar;
 
 /// All of a BAR, uncached.
 #[derive(Debug)]

@@ -72,7 +72,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "graph",
         arguments: "[FILE]...",
-        summary: "the import circles among the source files of the driver and of DAT",
+        summary: "the import circles among the source files of the driver, of DAT and of the unikernel",
         options: &[("FILE", "in place of that what these files use and are used by, as in ep/mod.rs")],
     },
     Command {
@@ -81,7 +81,9 @@ const COMMANDS: &[Command] = &[
         summary: "one unikernel without HCA, or with one",
         options: &[
             ("WORD", "its command line, as in app=hello"),
-            ("--hca", "with an emulated HCA"),
+            ("--image ELF", "an application of yours, in place of the project's own"),
+            ("--hca", "with an emulated HCA; may be given many times"),
+            ("--limit SECONDS", "at most (600)"),
             ("--memory MIB", "guest memory (256)"),
             ACCEL,
         ],

@@ -260,14 +260,15 @@ fn commands(level: Level) -> Vec<Vec<String>> {
     match level {
         Level::Lint => vec![
             words("fmt --all --check"),
-            words("clippy --workspace --exclude kernel --all-targets -- -D warnings"),
-            words("clippy --package kernel --lib --tests -- -D warnings"),
-            words("clippy --package kernel --target x86_64-unknown-none -- -D warnings"),
+            words("clippy --workspace --exclude kernel --exclude unikernel --all-targets -- -D warnings"),
+            words("clippy --package kernel --package unikernel --bins --lib --tests -- -D warnings"),
+            words("clippy --package kernel --package unikernel --target x86_64-unknown-none -- -D warnings"),
             words("clippy --package freestanding --target x86_64-unknown-none -- -D warnings"),
             words(
                 "clippy --package driver-mlx --package dat-nostd --features driver-mlx/defmt,dat-nostd/defmt --target x86_64-unknown-none -- -D warnings",
             ),
-            words("doc --workspace --exclude kernel --no-deps"),
+            words("doc --workspace --exclude kernel --exclude unikernel --no-deps"),
+            words("doc --package unikernel --features dat --no-deps --target x86_64-unknown-none"),
         ],
         Level::NoStd => setup::TARGETS
             .iter()
@@ -275,8 +276,8 @@ fn commands(level: Level) -> Vec<Vec<String>> {
             .chain([words("build --release --package kernel --target x86_64-unknown-none")])
             .collect(),
         Level::Unit => vec![
-            words("test --workspace --exclude kernel --exclude tests"),
-            words("test --package kernel --lib"),
+            words("test --workspace --exclude kernel --exclude unikernel --exclude tests"),
+            words("test --package kernel --package unikernel"),
         ],
         Level::InProcess | Level::Boot | Level::Oracle | Level::Linux => {
             let target = level.target().unwrap_or_default();

@@ -113,11 +113,13 @@ fn serve_some(count: u32) -> Result<(process::Temporary, Option<hca_serve::Serve
 }
 
 fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let (mut words, mut hcas) = (Vec::new(), 0);
+    let (mut words, mut hcas, mut image, mut limit) = (Vec::new(), 0, None, 600);
     let mut options = unikernel::Options::new("");
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
             Long("hca") => hcas += 1,
+            Long("image") => image = Some(PathBuf::from(arguments.value().map_err(usage)?)),
+            Long("limit") => limit = arguments.value().and_then(|v| v.parse()).map_err(usage)?,
             Long("memory") => {
                 options.memory_mib = arguments.value().and_then(|v| v.parse()).map_err(usage)?
             }
@@ -128,22 +130,23 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             other => return Err(usage(other.unexpected())),
         }
     }
-    options.words = if words.is_empty() { "app=hello".into() } else { words.join(" ") };
+    options.words = if words.is_empty() && image.is_none() { "app=hello".into() } else { words.join(" ") };
     let qemu = setup::all()?;
-    let image = kernel_image::build()?;
+    let image = image.map_or_else(kernel_image::build, Ok)?;
     let (_folder, _served, sockets) = serve_some(hcas)?;
     options.hcas = sockets;
-    let transcript = unikernel::boot(&qemu, &image, &options, Duration::from_secs(600), |line| match line {
-        Output::Console(line) => println!("{line}"),
-        Output::Qemu(line) => eprintln!("qemu: {line}"),
-    })?;
+    let transcript =
+        unikernel::boot(&qemu, &image, &options, Duration::from_secs(limit), |line| match line {
+            Output::Console(line) => println!("{line}"),
+            Output::Qemu(line) => eprintln!("qemu: {line}"),
+        })?;
     for line in &transcript.log.lines {
         println!("log: {line}");
     }
     match transcript.verdict {
         Some(Verdict::Success) => Ok(ExitCode::SUCCESS),
         Some(verdict) => Err(Error::Guest(format!("the unikernel {verdict}"))),
-        None => Err(Error::Guest("the unikernel did not end within 600 s".into())),
+        None => Err(Error::Guest(format!("the unikernel did not end within {limit} s"))),
     }
 }
 

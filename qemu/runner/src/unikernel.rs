@@ -36,7 +36,7 @@ impl Options {
     }
 }
 
-/// How a unikernel ended, by the values that it writes to `isa-debug-exit` (`kernel::exit`).
+/// How a unikernel ended, by the values that it writes to `isa-debug-exit` (`unikernel::exit`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It did what it was asked for and its data was right.

@@ -3,4 +3,5 @@
 mod apps;
 mod demo;
 mod ground;
+mod template;
 mod unikernel;

@@ -2,6 +2,7 @@
 //! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use crate::template::loaded_bytes;
 use hca_model::Profile;
 use runner::defmt_log::{Decoded, Decoder};
 use runner::qemu::Output;
@@ -57,16 +58,7 @@ fn it_boots_with_little_and_much_memory() {
 #[test]
 fn the_image_is_small() {
     let Some(ground) = ground() else { return skip() };
-    // The sections that are loaded are what a stripped image has.
-    let bytes = std::fs::read(&ground.image).expect("the image");
-    let field =
-        |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0u64, |n, b| (n << 8) | u64::from(*b));
-    let (headers, size, count) = (field(0x20, 8) as usize, field(0x36, 2) as usize, field(0x38, 2) as usize);
-    let loaded: u64 = (0..count)
-        .map(|i| headers + i * size)
-        .filter(|at| field(*at, 4) == 1)
-        .map(|at| field(at + 0x20, 8))
-        .sum();
+    let loaded = loaded_bytes(&ground.image);
     println!("{loaded} bytes are loaded from the image");
     assert!((50_000..1 << 20).contains(&loaded), "{loaded} bytes");
 }

@@ -1,19 +1,22 @@
 //! `app=verbs`: one side of a reliable connection on the driver alone. Prints its own numbers as an `@verbs` line; takes the peer's
 //! from the command line or as a `@peer` line on COM1; then moves data by every operation both ways.
 
+use apps::Status;
 use apps::verbs::{Address, Config, Verbs, VerbsError};
-use apps::{Role, Status};
 use dat_nostd::{Duration, Instant, Wake};
 use driver_mlx::{Error, Hca, HcaStorage, LinkState, Psn};
 use heapless::String;
-use kernel::cmdline::{self, MAX_LEN_BYTES};
-use kernel::exit::ExitCode;
-use spin::Mutex;
+use unikernel::ExitCode;
+use unikernel::Mutex;
+use unikernel::options::{Error as UsageError, MAX_LEN_BYTES};
 
-use crate::arch::{clock, interrupts};
-use crate::console::{Input, println};
-use crate::machine::Machine;
-use crate::platform::{BareMetal, Hardware};
+use unikernel::Clock;
+use unikernel::Machine;
+use unikernel::console::{Input, println};
+use unikernel::hca::{self, BareMetal, Hardware};
+use unikernel::memory::NoMemory;
+
+use crate::cmdline::Options;
 
 /// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB.
 const BLOCKS: usize = 65_536;
@@ -33,7 +36,8 @@ const INPUT_NANOS: u64 = 5_000_000;
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
 enum Failure {
-    Platform(crate::platform::Error),
+    Platform(hca::Error),
+    Memory(NoMemory),
     Hca(Error),
     Verbs(VerbsError),
     NotActive(LinkState),
@@ -56,6 +60,7 @@ impl core::fmt::Display for Failure {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Platform(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
             Self::Hca(error) => error.fmt(f),
             Self::Verbs(error) => error.fmt(f),
             Self::NotActive(state) => write!(
@@ -72,19 +77,16 @@ struct Node {
     config: Config,
     peer: Option<Address>,
     wait_seconds: u64,
+    dma_bytes: u64,
 }
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let role = match machine.options.role {
-        Some(cmdline::Role::Server) => Role::Server,
-        Some(cmdline::Role::Client) => Role::Client,
-        None => {
-            println!("error: {}", cmdline::Error::Missing { key: "role", expected: "server or client" });
-            return ExitCode::Usage;
-        }
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let Some(role) = options.role else {
+        println!("error: {}", UsageError::Missing { key: "role", expected: "server or client" });
+        return ExitCode::Usage;
     };
     let mut words: String<MAX_LEN_BYTES> = String::new();
-    for word in &machine.options.peer_words {
+    for word in &options.peer_words {
         // The command line, of which these are parts, is no longer than this.
         let _ = words.push_str(word).and_then(|()| words.push(' '));
     }
@@ -95,30 +97,33 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
             return ExitCode::Usage;
         }
     };
-    let wait_seconds = machine.options.wait_seconds;
+    let wait_seconds = options.wait_seconds;
     let config = Config {
         role,
-        psn: Psn::new(machine.identity.seed as u32 & 0xff_ffff),
+        psn: Psn::new(machine.seed() as u32 & 0xff_ffff),
         connect_timeout: wait_seconds.saturating_mul(SECOND),
         stall_timeout: STALL_NANOS,
     };
-    let mut hardware = match Hardware::open(machine, VECTORS) {
+    let hardware = match machine.open_hca(0, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {
             println!("error: {error}");
             return ExitCode::NoDevice;
         }
     };
-    let node = Node { config, peer, wait_seconds };
-    let mut result = node_life(&mut hardware, &node);
+    let node = Node { config, peer, wait_seconds, dma_bytes: options.dma_bytes };
+    let mut result = node_life(machine, &hardware, &node);
     if let Err(Failure::Hca(Error::NicInterface(_))) = result {
         println!("hca: left behind by somebody: function-level reset");
-        result =
-            hardware.reset(machine).map_err(Failure::Platform).and_then(|()| node_life(&mut hardware, &node));
+        result = hardware
+            .reset(machine.config_space())
+            .map_err(Failure::Platform)
+            .and_then(|()| node_life(machine, &hardware, &node));
     }
     let code = match &result {
         Ok(()) => ExitCode::Success,
         Err(Failure::Platform(_)) => ExitCode::NoDevice,
+        Err(Failure::Memory(_)) => ExitCode::Machine,
         Err(Failure::Hca(Error::NotPresent | Error::Fatal(_))) => ExitCode::DeviceLost,
         Err(_) => ExitCode::Failed,
     };
@@ -129,11 +134,13 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
     code
 }
 
-fn node_life(hardware: &mut Hardware, node: &Node) -> Result<(), Failure> {
-    let (region, host) = hardware.memory().map_err(Failure::Platform)?;
+fn node_life(machine: &mut Machine, hardware: &Hardware, node: &Node) -> Result<(), Failure> {
+    let memory = machine.dma(node.dma_bytes).map_err(Failure::Memory)?;
+    let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
+    let clock = machine.clock();
     let mut storage = STORAGE.lock();
-    let mut hca = Hca::bring_up(hardware.platform, region, host, storage.parts(), &HCA)?;
-    let outcome = verbs(&mut hca, node);
+    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &HCA)?;
+    let outcome = verbs(&mut hca, clock, node);
     let outcome = match hca.fatal() {
         Some(cause) => Err(Failure::Hca(Error::Fatal(cause))),
         None => outcome,
@@ -142,17 +149,17 @@ fn node_life(hardware: &mut Hardware, node: &Node) -> Result<(), Failure> {
     outcome.and(down.map_err(Failure::Hca))
 }
 
-fn verbs(hca: &mut Hca<'_, BareMetal>, node: &Node) -> Result<(), Failure> {
-    wait_active(hca)?;
+fn verbs(hca: &mut Hca<'_, BareMetal>, clock: Clock, node: &Node) -> Result<(), Failure> {
+    wait_active(hca, clock)?;
     let mut verbs = Verbs::new(hca, node.config)?;
     println!("@verbs {}", verbs.address(hca)?);
     let peer = match node.peer {
         Some(peer) => peer,
-        None => wait_for_peer(hca, node.wait_seconds)?,
+        None => wait_for_peer(hca, clock, node.wait_seconds)?,
     };
     verbs.connect(hca, &peer)?;
     loop {
-        let now = clock::now();
+        let now = clock.now();
         let wake = hca.poll(Instant::from_nanos(now));
         let status = verbs.poll(hca, now)?;
         if let Some(result) = verbs.take_result() {
@@ -171,35 +178,35 @@ fn verbs(hca: &mut Hca<'_, BareMetal>, node: &Node) -> Result<(), Failure> {
         }
         if deadline > now && verbs.prepare_idle(hca) {
             let wake = wake.earliest(Wake::At(Instant::from_nanos(deadline)));
-            interrupts::idle(wake.deadline(Instant::from_nanos(now)).map_or(now, Instant::as_nanos));
+            clock.idle(wake.deadline(Instant::from_nanos(now)).map_or(now, Instant::as_nanos));
         }
     }
     Ok(verbs.close(hca)?)
 }
 
-fn wait_active(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
-    let limit = clock::now() + ACTIVE_LIMIT_NANOS;
+fn wait_active(hca: &mut Hca<'_, BareMetal>, clock: Clock) -> Result<(), Failure> {
+    let limit = clock.now() + ACTIVE_LIMIT_NANOS;
     loop {
         let state = hca.port()?.state;
         if state == LinkState::Active {
             return Ok(());
         }
-        let now = clock::now();
+        let now = clock.now();
         if now > limit {
             return Err(Failure::NotActive(state));
         }
         hca.arm_events();
         let now = Instant::from_nanos(now);
         let wake = hca.poll(now).earliest(Wake::At(now + Duration::from_nanos(ASK_NANOS)));
-        interrupts::idle(wake.deadline(now).unwrap_or(now).as_nanos());
-        let _ = hca.poll(Instant::from_nanos(clock::now()));
+        clock.idle(wake.deadline(now).unwrap_or(now).as_nanos());
+        let _ = hca.poll(Instant::from_nanos(clock.now()));
         while hca.next_event().is_some() {}
     }
 }
 
 /// The peer's line from the console. Lines that are something else are said to be so, and passed over.
-fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, seconds: u64) -> Result<Address, Failure> {
-    let end = clock::now().saturating_add(seconds.saturating_mul(SECOND));
+fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, clock: Clock, seconds: u64) -> Result<Address, Failure> {
+    let end = clock.now().saturating_add(seconds.saturating_mul(SECOND));
     let mut input = Input::new();
     loop {
         let peer = input.poll(|line| match line {
@@ -224,7 +231,7 @@ fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, seconds: u64) -> Result<Address, 
         if let Some(Some(peer)) = peer {
             return Ok(peer);
         }
-        let now = clock::now();
+        let now = clock.now();
         if now > end {
             return Err(Failure::NoPeer(seconds));
         }
@@ -233,6 +240,6 @@ fn wait_for_peer(hca: &mut Hca<'_, BareMetal>, seconds: u64) -> Result<Address, 
         if let Some(cause) = hca.fatal() {
             return Err(Failure::Hca(Error::Fatal(cause)));
         }
-        interrupts::idle(now + INPUT_NANOS);
+        clock.idle(now + INPUT_NANOS);
     }
 }

@@ -3,29 +3,30 @@
 
 use apps::Role;
 use apps::rping::{Config, DEFAULT_PORT, Rping, RpingError, SIZES};
-use dat_nostd::Adapter;
-use kernel::cmdline;
-use kernel::exit::ExitCode;
+use unikernel::ExitCode;
+use unikernel::options;
 
-use crate::app::node::{self, ADAPTER, Failure, Node, SECOND};
-use crate::console::println;
-use crate::machine::Machine;
-use crate::platform::BareMetal;
+use unikernel::Clock;
+use unikernel::adapter::{Adapter, NAME};
 
-fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
-    let options = &machine.options;
-    let role = node::role(machine)?;
+use crate::cmdline::Options;
+use crate::node::{self, Failure, SECOND};
+use unikernel::Machine;
+use unikernel::println;
+
+fn config(options: &Options<'_>) -> Result<Config, options::Error<'static>> {
+    let role = node::role(options)?;
     if !SIZES.contains(&options.size) {
         return Err(node::missing("size", "26 to 65535 bytes"));
     }
     let peer = match role {
-        Role::Client => node::peer(machine)?,
+        Role::Client => node::peer(options)?,
         // Whoever comes.
         Role::Server => core::net::Ipv4Addr::UNSPECIFIED,
     };
     Ok(Config {
         role,
-        ia: ADAPTER,
+        ia: NAME,
         peer: peer.into(),
         port: options.port.unwrap_or(DEFAULT_PORT),
         size: options.size,
@@ -36,16 +37,14 @@ fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
     })
 }
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).and_then(|node| Ok((node, config(machine)?)));
-    node::run(machine, setup, |adapter, config| {
-        if adapter.ip().is_some() {
-            node::wait_ip_up(adapter)?;
-        }
-        let sessions = if config.role == Role::Server { machine.options.sessions } else { 1 };
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let clock = machine.clock();
+    node::run(machine, options, config(options), |adapter, config| {
+        node::wait_if_ip(adapter, clock)?;
+        let sessions = if config.role == Role::Server { options.sessions } else { 1 };
         let free = adapter.hca().free_bytes();
         for session in 0..sessions {
-            let outcome = one(adapter, config);
+            let outcome = one(adapter, clock, config);
             let left = free.saturating_sub(adapter.hca().free_bytes());
             if left != 0 {
                 return Err(Failure::app(format_args!(
@@ -61,7 +60,7 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
                 Err(Ended::Failed(failure)) => return Err(failure),
             }
         }
-        node::linger(adapter)
+        node::linger(adapter, clock)
     })
 }
 
@@ -71,13 +70,13 @@ enum Ended {
 }
 
 /// One connection from its beginning to its end.
-fn one(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Ended> {
+fn one(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), Ended> {
     let mut rping = Rping::start(adapter, *config).map_err(Ended::Lost)?;
     if config.role == Role::Server {
         println!("@rping listening port={}", config.port);
     }
     let mut lost = None;
-    let driven = node::drive(adapter, |adapter, now| {
+    let driven = node::drive(adapter, clock, |adapter, now| {
         rping.poll(adapter, now).or_else(|error| {
             lost = Some(error);
             Ok(apps::Status::Done)

@@ -2,11 +2,12 @@
 
 use core::fmt;
 
-use kernel::exit::ExitCode;
+use unikernel::ExitCode;
 
-use crate::arch::exceptions::raise;
-use crate::console::println;
-use crate::machine::Machine;
+use unikernel::fault as raise;
+use unikernel::println;
+
+use crate::cmdline::Options;
 
 const KINDS: [(&str, fn()); 16] = [
     ("divide", raise::divide),
@@ -41,12 +42,12 @@ impl fmt::Display for Bomb {
     }
 }
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let wanted = machine.options.kind.unwrap_or("");
+pub fn run(options: &Options<'_>) -> ExitCode {
+    let wanted = options.kind.unwrap_or("");
     let Some((_, fault)) = KINDS.iter().find(|(name, _)| *name == wanted) else {
-        crate::console::print(format_args!("error: command line: kind={wanted} is not one of"));
+        unikernel::console::print(format_args!("error: command line: kind={wanted} is not one of"));
         for (name, _) in KINDS {
-            crate::console::print(format_args!(" {name}"));
+            unikernel::console::print(format_args!(" {name}"));
         }
         println!();
         return ExitCode::Usage;

@@ -2,16 +2,18 @@
 //! host how it goes: `@step`, `@progress`, `@result` and `@done` lines. The other node is found by its IP address, or by
 //! `neighbours=` on the command line.
 
-use dat_nostd::Adapter;
 use demo::{Config, Demo, Operation, OperationResult, Reporter, Storage, Volume};
-use kernel::cmdline;
-use kernel::exit::ExitCode;
-use spin::Mutex;
+use unikernel::ExitCode;
+use unikernel::Mutex;
+use unikernel::options;
 
-use crate::app::node::{self, Failure, Node, SECOND};
-use crate::console::println;
-use crate::machine::Machine;
-use crate::platform::BareMetal;
+use unikernel::Clock;
+use unikernel::adapter::Adapter;
+
+use crate::cmdline::Options;
+use crate::node::{self, Failure, SECOND};
+use unikernel::Machine;
+use unikernel::println;
 
 /// Port of the DAT service.
 const PORT: u16 = 7471;
@@ -20,16 +22,15 @@ const STALL_NANOS: u64 = 30 * SECOND;
 
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
-fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
-    let options = &machine.options;
-    let peer = node::peer(machine)?;
+fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
+    let peer = node::peer(options)?;
     Ok(Config {
-        role: node::role(machine)?,
+        role: node::role(options)?,
         peer: peer.into(),
         port: PORT,
         volume: Volume::FULL.divided_by(options.divide),
         seed: options.seed,
-        generation: machine.identity.boot_generation as u32,
+        generation: machine.boot_generation() as u32,
         connect_timeout: options.wait_seconds.saturating_mul(SECOND),
         stall_timeout: STALL_NANOS,
     })
@@ -57,24 +58,22 @@ impl Reporter for Console {
     }
 }
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).and_then(|node| Ok((node, config(machine)?)));
-    node::run(machine, setup, work)
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let (setup, clock) = (config(machine, options), machine.clock());
+    node::run(machine, options, setup, |adapter, config| work(adapter, clock, config))
 }
 
-fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Failure> {
+fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), Failure> {
     let mut storage = STORAGE.lock();
-    if adapter.ip().is_some() {
-        node::wait_ip_up(adapter)?;
-    }
+    node::wait_if_ip(adapter, clock)?;
     let mut demo = Demo::start(adapter, &mut storage, *config).map_err(Failure::app)?;
     // After a failure the objects go with the HCA.
-    node::drive(adapter, |adapter, now| demo.poll(adapter, now, &mut Console).map_err(Failure::app))?;
+    node::drive(adapter, clock, |adapter, now| demo.poll(adapter, now, &mut Console).map_err(Failure::app))?;
     let counters = demo.rds_counters();
     println!(
         "rds: {} messages queued, {} delivered, {} acknowledgement frames, {} starved of receives",
         counters.send_queued, counters.recv_delivered, counters.ack_sent, counters.rx_ring_starved
     );
     let closed = demo.close(adapter).map_err(Failure::app);
-    node::linger(adapter).and(closed)
+    node::linger(adapter, clock).and(closed)
 }

@@ -3,13 +3,16 @@
 
 use dat_nostd::{Duration, Instant, Wake};
 use driver_mlx::{Config, Error, Hca, HcaStorage, LinkState};
-use kernel::exit::ExitCode;
-use spin::Mutex;
+use unikernel::ExitCode;
+use unikernel::Mutex;
 
-use crate::arch::clock;
-use crate::console::println;
-use crate::machine::Machine;
-use crate::platform::{BareMetal, Hardware};
+use unikernel::Clock;
+use unikernel::Machine;
+use unikernel::hca::{self, BareMetal, Hardware};
+use unikernel::memory::NoMemory;
+use unikernel::println;
+
+use crate::cmdline::Options;
 
 /// Blocks of 4 KiB that the driver can manage: a DMA region of up to 256 MiB, for 128 KiB of static memory.
 const BLOCKS: usize = 65_536;
@@ -23,8 +26,8 @@ const ASK_NANOS: u64 = 100_000_000;
 
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let mut hardware = match Hardware::open(machine, VECTORS) {
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let hardware = match machine.open_hca(0, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {
             println!("error: {error}");
@@ -33,12 +36,17 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
     };
     println!(
         "hca at {}: {:04x}:{:04x}",
-        hardware.function.address, hardware.function.vendor, hardware.function.device
+        hardware.function().address,
+        hardware.function().vendor,
+        hardware.function().device
     );
-    let mut result = up_and_down(&mut hardware);
+    let mut result = up_and_down(machine, &hardware, options);
     if let Err(Failure::Hca(Error::NicInterface(_))) = result {
         println!("hca: left behind by somebody: function-level reset");
-        result = hardware.reset(machine).map_err(Failure::Platform).and_then(|()| up_and_down(&mut hardware));
+        result = hardware
+            .reset(machine.config_space())
+            .map_err(Failure::Platform)
+            .and_then(|()| up_and_down(machine, &hardware, options));
     }
     match result {
         Ok(()) => {
@@ -55,6 +63,10 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
                     println!("error: {error}");
                     ExitCode::NoDevice
                 }
+                Failure::Memory(error) => {
+                    println!("error: {error}");
+                    ExitCode::Machine
+                }
                 Failure::NotActive(state) => {
                     println!(
                         "error: HCA: the port is {state:?}, not Active, after 30 s: is there a subnet manager?"
@@ -70,7 +82,8 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
 
 enum Failure {
     Hca(Error),
-    Platform(crate::platform::Error),
+    Platform(hca::Error),
+    Memory(NoMemory),
     NotActive(LinkState),
 }
 
@@ -80,12 +93,14 @@ impl From<Error> for Failure {
     }
 }
 
-fn up_and_down(hardware: &mut Hardware) -> Result<(), Failure> {
-    let (region, host) = hardware.memory().map_err(Failure::Platform)?;
+fn up_and_down(machine: &mut Machine, hardware: &Hardware, options: &Options<'_>) -> Result<(), Failure> {
+    let memory = machine.dma(options.dma_bytes).map_err(Failure::Memory)?;
+    let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
+    let clock = machine.clock();
     let mut storage = STORAGE.lock();
-    let start = clock::now();
-    let mut hca = Hca::bring_up(hardware.platform, region, host, storage.parts(), &CONFIG)?;
-    let up = clock::now();
+    let start = clock.now();
+    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &CONFIG)?;
+    let up = clock.now();
     for time in hca.steps() {
         println!("@step name={} us={}", time.step.name(), time.took.as_micros());
     }
@@ -94,27 +109,27 @@ fn up_and_down(hardware: &mut Hardware) -> Result<(), Failure> {
     let pages = hca.firmware_pages();
     println!("firmware {major}.{minor}.{sub}, holds {pages} pages; {} KiB free", hca.free_bytes() >> 10);
 
-    let outcome = use_port(&mut hca);
-    println!("@step name=port_active us={}", (clock::now() - up) / 1000);
-    let down = clock::now();
+    let outcome = use_port(&mut hca, clock);
+    println!("@step name=port_active us={}", (clock.now() - up) / 1000);
+    let down = clock.now();
     hca.tear_down()?;
-    println!("@step name=tear_down us={}", (clock::now() - down) / 1000);
+    println!("@step name=tear_down us={}", (clock.now() - down) / 1000);
     outcome
 }
 
-fn use_port(hca: &mut Hca<'_, BareMetal>) -> Result<(), Failure> {
-    let limit = clock::now() + ACTIVE_LIMIT_NANOS;
+fn use_port(hca: &mut Hca<'_, BareMetal>, clock: Clock) -> Result<(), Failure> {
+    let limit = clock.now() + ACTIVE_LIMIT_NANOS;
     let mut port = hca.port()?;
     while port.state != LinkState::Active {
-        let now = clock::now();
+        let now = clock.now();
         if now > limit {
             return Err(Failure::NotActive(port.state));
         }
         hca.arm_events();
         let now = Instant::from_nanos(now);
         let wake = hca.poll(now).earliest(Wake::At(now + Duration::from_nanos(ASK_NANOS)));
-        crate::arch::interrupts::idle(wake.deadline(now).unwrap_or(now).as_nanos());
-        let _ = hca.poll(Instant::from_nanos(clock::now()));
+        clock.idle(wake.deadline(now).unwrap_or(now).as_nanos());
+        let _ = hca.poll(Instant::from_nanos(clock.now()));
         while let Some(event) = hca.next_event() {
             println!("event: {event:?}");
         }

@@ -5,15 +5,16 @@ use apps::ip::{
     AdapterLink, Client, ClientConfig, ClientStorage, Expect, Host, HostConfig, PacketBuffers, Ping,
     PingConfig, PingStorage, Services, ServicesSlots, ServicesStorage, SocketSlot,
 };
-use dat_nostd::Adapter;
-use kernel::exit::ExitCode;
-use spin::Mutex;
+use unikernel::ExitCode;
+use unikernel::Mutex;
 
-use crate::app::node::{self, Failure, Node, QuitLine, SECOND};
-use crate::arch::clock;
-use crate::console::println;
-use crate::machine::Machine;
-use crate::platform::BareMetal;
+use unikernel::Clock;
+use unikernel::adapter::{self, Adapter};
+
+use crate::cmdline::Options;
+use crate::node::{self, Failure, QuitLine, SECOND};
+use unikernel::Machine;
+use unikernel::println;
 
 /// Between a ping's answer and the next.
 const PING_INTERVAL: u64 = 10_000_000;
@@ -28,32 +29,32 @@ static PING: Mutex<PingStorage> = Mutex::new(PingStorage::new());
 static CLIENT: Mutex<ClientStorage> = Mutex::new(ClientStorage::new());
 
 fn host<'s>(
-    adapter: &mut Adapter<'_, BareMetal>,
+    adapter: &mut Adapter<'_>,
     packets: &'s mut PacketBuffers,
-    machine: &Machine<'_>,
+    options: &Options<'_>,
+    (clock, seed): (Clock, u64),
 ) -> Result<Host<'s>, Failure> {
-    node::wait_ip_up(adapter)?;
-    let options = &machine.options;
+    adapter::wait_ip_up(adapter, clock)?;
     let Some(address) = options.ip else { return Err(Failure::app("no address")) };
-    let config = HostConfig {
-        address,
-        prefix_len: options.prefix_len,
-        gateway: options.gateway,
-        seed: machine.identity.seed as u64,
-    };
-    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock::now()))
+    let config = HostConfig { address, prefix_len: options.prefix_len, gateway: options.gateway, seed };
+    Ok(Host::new(&mut AdapterLink(adapter), packets, &config, clock.now()))
+}
+
+/// What is this node's own besides its address: the clock and a seed.
+fn own(machine: &Machine) -> (Clock, u64) {
+    (machine.clock(), machine.seed() as u64)
 }
 
 /// `app=ip`.
-pub fn serve(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).map(|node| (node, ()));
-    node::run(machine, setup, |adapter, ()| {
+pub fn serve(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let own = own(machine);
+    node::run(machine, options, Ok(()), |adapter, ()| {
         let (mut packets, mut storage) = (PACKETS.lock(), SERVICES.lock());
-        let mut host = host(adapter, &mut packets, machine)?;
+        let mut host = host(adapter, &mut packets, options, own)?;
         let mut slots = ServicesSlots::new();
-        let mut services = Services::new(&mut storage, &mut slots, machine.options.source_bytes);
+        let mut services = Services::new(&mut storage, &mut slots, options.source_bytes);
         let mut quit = QuitLine::new();
-        node::drive(adapter, |adapter, now| {
+        node::drive(adapter, own.0, |adapter, now| {
             let deadline = services.poll(&mut host, &mut AdapterLink(adapter), now, &mut |served| {
                 println!(
                     "@served service={} peer={} bytes={} sha256={}",
@@ -74,22 +75,22 @@ pub fn serve(machine: &Machine<'_>) -> ExitCode {
 }
 
 /// `app=ping`.
-pub fn ping(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).and_then(|node| Ok((node, node::peer(machine)?)));
-    node::run(machine, setup, |adapter, &to| {
+pub fn ping(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let own = own(machine);
+    node::run(machine, options, node::peer(options), |adapter, &to| {
         let (mut packets, mut storage) = (PACKETS.lock(), PING.lock());
-        let mut host = host(adapter, &mut packets, machine)?;
+        let mut host = host(adapter, &mut packets, options, own)?;
         let config = PingConfig {
             to,
-            count: machine.options.count,
-            size: machine.options.size as usize,
-            ident: machine.identity.seed as u16,
+            count: options.count,
+            size: options.size as usize,
+            ident: own.1 as u16,
             interval: PING_INTERVAL,
             timeout: PING_TIMEOUT,
         };
         let mut slot = SocketSlot::EMPTY;
         let mut ping = Ping::new(&mut storage, &mut slot, config);
-        node::drive(adapter, |adapter, now| Ok(ping.poll(&mut host, &mut AdapterLink(adapter), now)))?;
+        node::drive(adapter, own.0, |adapter, now| Ok(ping.poll(&mut host, &mut AdapterLink(adapter), now)))?;
         let report = *ping.report();
         println!(
             "@ping sent={} received={} lost={} wrong={} min_us={} avg_us={} max_us={}",
@@ -115,25 +116,24 @@ pub fn ping(machine: &Machine<'_>) -> ExitCode {
 }
 
 /// `app=tcp`.
-pub fn tcp(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).and_then(|node| {
-        let port = machine.options.port.ok_or(node::missing("port", "the peer's TCP port"))?;
-        Ok((node, (node::peer(machine)?, port)))
-    });
-    node::run(machine, setup, |adapter, &(to, port)| {
+pub fn tcp(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let own = own(machine);
+    let port = options.port.ok_or(node::missing("port", "the peer's TCP port"));
+    let setup = port.and_then(|port| Ok((node::peer(options)?, port)));
+    node::run(machine, options, setup, |adapter, &(to, port)| {
         let (mut packets, mut storage) = (PACKETS.lock(), CLIENT.lock());
-        let mut host = host(adapter, &mut packets, machine)?;
+        let mut host = host(adapter, &mut packets, options, own)?;
         let config = ClientConfig {
             to,
             port,
-            send: machine.options.send_bytes,
-            seed: machine.identity.seed as u64,
-            connect_timeout: machine.options.wait_seconds.saturating_mul(SECOND),
+            send: options.send_bytes,
+            seed: own.1,
+            connect_timeout: options.wait_seconds.saturating_mul(SECOND),
             stall_timeout: STALL,
         };
         let mut slot = SocketSlot::EMPTY;
-        let mut client = Client::new(&mut storage, &mut slot, config, clock::now());
-        node::drive(adapter, |adapter, now| {
+        let mut client = Client::new(&mut storage, &mut slot, config, own.0.now());
+        node::drive(adapter, own.0, |adapter, now| {
             client.poll(&mut host, &mut AdapterLink(adapter), now).map_err(Failure::app)
         })?;
         let report = client.report();
@@ -151,7 +151,7 @@ pub fn tcp(machine: &Machine<'_>) -> ExitCode {
 }
 
 /// What happened below, for reports.
-fn counters(adapter: &mut Adapter<'_, BareMetal>) {
+fn counters(adapter: &mut Adapter<'_>) {
     if let Some(ip) = adapter.ip() {
         let counters = ip.counters();
         println!(

@@ -6,20 +6,21 @@ use apps::rds::{
     TableKind,
 };
 use apps::{Role, Status};
-use dat_nostd::Adapter;
-use kernel::cmdline::{self, RdsMode};
-use kernel::exit::ExitCode;
-use spin::Mutex;
+use unikernel::ExitCode;
+use unikernel::Mutex;
+use unikernel::options;
 
-use crate::app::node::{self, Failure, Node, QuitLine, SECOND};
-use crate::console::println;
-use crate::machine::Machine;
-use crate::platform::BareMetal;
+use unikernel::Clock;
+use unikernel::adapter::Adapter;
+
+use crate::cmdline::{Options, RdsMode};
+use crate::node::{self, Failure, QuitLine, SECOND};
+use unikernel::Machine;
+use unikernel::println;
 
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
-fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
-    let options = &machine.options;
+fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
     let mode =
         match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))? {
             RdsMode::Ping => {
@@ -28,11 +29,11 @@ fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
             }
             RdsMode::Echo => Mode::Echo,
             RdsMode::Hash => {
-                Mode::Hash { role: node::role(machine)?, count: options.count.into(), seed: options.seed }
+                Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
             }
-            RdsMode::Rdma | RdsMode::Congestion if node::role(machine)? == Role::Server => Mode::Serve,
+            RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
             RdsMode::Bulk => {
-                let (role, bytes) = (node::role(machine)?, options.send_bytes);
+                let (role, bytes) = (node::role(options)?, options.send_bytes);
                 if role == Role::Client && bytes == 0 {
                     return Err(node::missing("send", "the number of bytes to write, as in 16M"));
                 }
@@ -44,26 +45,24 @@ fn config(machine: &Machine<'_>) -> Result<Config, cmdline::Error<'static>> {
     let peer = match mode {
         // Whoever comes.
         Mode::Echo | Mode::Serve | Mode::Bulk { role: Role::Server, .. } => core::net::Ipv4Addr::UNSPECIFIED,
-        _ => node::peer(machine)?,
+        _ => node::peer(options)?,
     };
     Ok(Config {
         mode,
         peer: peer.into(),
-        random: machine.identity.seed as u64,
-        generation: machine.identity.boot_generation as u32,
+        random: machine.seed() as u64,
+        generation: machine.boot_generation() as u32,
         stall_timeout: options.stall_seconds.saturating_mul(SECOND),
     })
 }
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let setup = Node::from(machine).and_then(|node| Ok((node, config(machine)?)));
-    node::run(machine, setup, work)
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let (setup, clock) = (config(machine, options), machine.clock());
+    node::run(machine, options, setup, |adapter, config| work(adapter, clock, config))
 }
 
-fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Failure> {
-    if adapter.ip().is_some() {
-        node::wait_ip_up(adapter)?;
-    }
+fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), Failure> {
+    node::wait_if_ip(adapter, clock)?;
     let mut storage = STORAGE.lock();
     let mut app = RdsApp::start(adapter, &mut storage, *config).map_err(Failure::app)?;
     match config.mode {
@@ -74,7 +73,7 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
         _ => {}
     }
     let mut quit = QuitLine::new();
-    let driven = node::drive(adapter, |adapter, now| {
+    let driven = node::drive(adapter, clock, |adapter, now| {
         let status = app.poll(adapter, now).map_err(Failure::app)?;
         let line = quit.poll_or(now, |line| {
             let info = line == "@info";
@@ -93,7 +92,7 @@ fn work(adapter: &mut Adapter<'_, BareMetal>, config: &Config) -> Result<(), Fai
     let closed = app.close(adapter).map_err(|error: AppError| Failure::app(error));
     driven?;
     closed?;
-    node::linger(adapter)
+    node::linger(adapter, clock)
 }
 
 /// How it went, on the console.
@@ -138,7 +137,7 @@ fn tell(app: &mut RdsApp<'_>) {
 }
 
 /// Counters, sockets, connections and queues, as `rds-info` shows them.
-fn list(app: &mut RdsApp<'_>, adapter: &Adapter<'_, BareMetal>) {
+fn list(app: &mut RdsApp<'_>, adapter: &Adapter<'_>) {
     for kind in TableKind::ALL {
         println!("{}", app.rds().table(adapter, kind));
     }

@@ -1,7 +1,8 @@
 //! The PVH entry: from 32-bit protected mode without paging to Rust in long mode.
 
 use core::arch::global_asm;
-use kernel::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
+
+use crate::arch::boot_memory::BootMemory;
 
 // XEN_ELFNOTE_PHYS32_ENTRY (18): the entry's physical address. QEMU wants the segment's alignment to be 4.
 global_asm!(
@@ -135,78 +136,11 @@ boot_directories:
     .skip 16384
     .popsection
     "#,
-    exit_machine = const kernel::exit::ExitCode::Machine as u32,
+    exit_machine = const crate::exit::ExitCode::Machine as u32,
     main = sym entry,
 );
 
 /// First Rust code: the stack is `__stack_top`'s, interrupts are off, the first 4 GiB are mapped one to one.
 extern "C" fn entry(start_info: u32) -> ! {
-    crate::machine::start(BootMemory { start_info: start_info.into() })
-}
-
-/// What the loader left in memory. Valid only while the boot page tables are in use.
-pub struct BootMemory {
-    start_info: u64,
-}
-
-/// The boot page tables reach this far.
-const MAPPED_END: u64 = 4 << 30;
-
-impl BootMemory {
-    /// The start information.
-    pub fn start_info(&self) -> Result<StartInfo, kernel::pvh::Error> {
-        let mut bytes = [0; START_INFO_LEN];
-        self.copy(self.start_info, &mut bytes);
-        StartInfo::parse(&bytes)
-    }
-
-    /// The memory map's entries.
-    pub fn memory_map<'a>(&'a self, info: &StartInfo) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
-        // 4096 entries are more than any machine has; an absurd count must not keep us here.
-        let (first, count) = (info.memory_map, u64::from(info.memory_map_entries.min(4096)));
-        (0..count).map_while(move |i| {
-            let mut bytes = [0; MEMORY_MAP_ENTRY_LEN];
-            let address = first.checked_add(i * MEMORY_MAP_ENTRY_LEN as u64)?;
-            self.copy(address, &mut bytes).then(|| MemoryMapEntry::parse(&bytes))
-        })
-    }
-
-    /// Copies the command line into `into`, without its NUL; the length is that of the whole command line, so
-    /// more than `into` holds means that it was cut.
-    pub fn command_line(&self, info: &StartInfo, into: &mut [u8]) -> usize {
-        if info.cmdline == 0 {
-            return 0;
-        }
-        let mut len = 0;
-        loop {
-            let mut byte = [0];
-            let read = info.cmdline.checked_add(len as u64).is_some_and(|at| self.copy(at, &mut byte));
-            if !read || byte[0] == 0 || len > into.len() {
-                return len;
-            }
-            if let Some(to) = into.get_mut(len) {
-                *to = byte[0];
-            }
-            len += 1;
-        }
-    }
-
-    fn copy(&self, address: u64, into: &mut [u8]) -> bool {
-        let end = address.checked_add(into.len() as u64);
-        if address == 0 || end.is_none_or(|end| end > MAPPED_END) {
-            return false;
-        }
-        for (i, byte) in into.iter_mut().enumerate() {
-            // SAFETY: the boot page tables map the first 4 GiB, and any byte pattern is a u8. What is not RAM
-            // answers with something. `into` is exclusively borrowed, so it is not what is being read.
-            *byte = unsafe { core::ptr::read_volatile((address as usize + i) as *const u8) };
-        }
-        true
-    }
-}
-
-impl kernel::acpi::PhysicalMemory for BootMemory {
-    fn read(&self, address: u64, into: &mut [u8]) -> bool {
-        self.copy(address, into)
-    }
+    crate::start::start(BootMemory::at(start_info))
 }

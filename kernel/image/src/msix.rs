@@ -1,13 +1,12 @@
 //! `app=msix`: an Intel 82574 (QEMU's `e1000e`) raises each of three MSI-X vectors by software; checks that exactly that
 //! vector wakes a halted CPU, and that a masked one waits until it is unmasked.
 
-use kernel::exit::ExitCode;
-use kernel::pci::Function;
+use unikernel::ExitCode;
+use unikernel::device::{MsixError, Registers};
+use unikernel::pci::Function;
 
-use crate::arch::{clock, interrupts, msix};
-use crate::console::println;
-use crate::machine::Machine;
-use crate::mem::registers::Registers;
+use unikernel::println;
+use unikernel::{Clock, Machine};
 
 const VENDOR_INTEL: u16 = 0x8086;
 const DEVICE_82574: u16 = 0x10d3;
@@ -24,17 +23,15 @@ const CAUSE_OTHER: u32 = 1 << 24;
 const ALLOCATION: u32 = 0x8 | 0x9 << 8 | 0xa << 16;
 
 const CAUSES: [u32; 3] = [CAUSE_RECEIVE_0, CAUSE_TRANSMIT_0, CAUSE_OTHER];
-/// Where the three vectors lie among the image's device vectors.
-const FIRST: u8 = 5;
 const SECOND_NANOS: u64 = 1_000_000_000;
 
-pub fn run(machine: &Machine<'_>) -> ExitCode {
-    let found = machine.functions.iter().find(|f| f.vendor == VENDOR_INTEL && f.device == DEVICE_82574);
-    let Some(function) = found else {
+pub fn run(machine: &mut Machine) -> ExitCode {
+    let found = machine.pci().iter().find(|f| f.vendor == VENDOR_INTEL && f.device == DEVICE_82574);
+    let Some(&function) = found else {
         println!("error: msix: no network card 8086:10d3 (QEMU: -device e1000e)");
         return ExitCode::NoDevice;
     };
-    match check(machine, function) {
+    match check(machine, &function) {
         Ok(true) => ExitCode::Success,
         Ok(false) => ExitCode::Failed,
         Err(error) => {
@@ -44,45 +41,47 @@ pub fn run(machine: &Machine<'_>) -> ExitCode {
     }
 }
 
-fn check(machine: &Machine<'_>, function: &Function) -> Result<bool, msix::Error> {
-    let access = &machine.config_space;
+fn check(machine: &mut Machine, function: &Function) -> Result<bool, MsixError> {
+    let (access, clock) = (machine.config_space(), machine.clock());
     function.enable(access);
     let registers = Registers::map(&function.memory_bar(access, 0)?)?;
-    let vectors = msix::enable(access, function, FIRST, CAUSES.len() as u16)?;
+    // The table's entry 0 is not the machine's vector 0 then.
+    machine.enable_msix(function, 1)?;
+    let vectors = machine.enable_msix(function, CAUSES.len() as u16)?;
     registers.write32(VECTOR_ALLOCATION, ALLOCATION);
     registers.write32(INTERRUPT_MASK_SET, CAUSES[0] | CAUSES[1] | CAUSES[2]);
 
     let mut good = true;
     for (n, cause) in CAUSES.into_iter().enumerate() {
-        let expected = 1 << (usize::from(FIRST) + n);
+        let expected = vectors.flag(n as u16);
         registers.read32(INTERRUPT_CAUSE_READ);
-        interrupts::take_fired();
+        clock.take_fired();
 
-        let start = clock::now();
+        let start = clock.now();
         registers.write32(INTERRUPT_CAUSE_SET, cause);
-        let fired = wait_for_any(start + SECOND_NANOS);
-        let woken_us = (clock::now() - start) / 1000;
+        let fired = wait_for_any(clock, start + SECOND_NANOS);
+        let woken_us = (clock.now() - start) / 1000;
         registers.read32(INTERRUPT_CAUSE_READ);
         // The card may tell one cause more than once: what belongs to the first must not be taken for the second.
         for _ in 0..QUIET_ROUNDS {
-            if wait_for_any(clock::now() + SECOND_NANOS / 200) == 0 {
+            if wait_for_any(clock, clock.now() + SECOND_NANOS / 200) == 0 {
                 break;
             }
         }
 
         vectors.set_masked(n as u16, true);
-        interrupts::take_fired();
+        clock.take_fired();
         registers.write32(INTERRUPT_CAUSE_SET, cause);
-        let masked = wait_for_any(clock::now() + SECOND_NANOS / 100);
+        let masked = wait_for_any(clock, clock.now() + SECOND_NANOS / 100);
         vectors.set_masked(n as u16, false);
-        let unmasked = wait_for_any(clock::now() + SECOND_NANOS);
+        let unmasked = wait_for_any(clock, clock.now() + SECOND_NANOS);
 
         println!(
             "vector {n}: fired {fired:#x} after {woken_us} us, masked {masked:#x}, unmasked {unmasked:#x}, expected {expected:#x}"
         );
         good &= fired == expected && masked == 0 && unmasked == expected;
     }
-    let (_, unexpected) = interrupts::counts();
+    let (_, unexpected) = clock.interrupt_counts();
     good &= unexpected == 0;
     if !good {
         println!("error: msix: a vector did not fire as it should ({unexpected} unexpected interrupts)");
@@ -93,9 +92,9 @@ fn check(machine: &Machine<'_>, function: &Function) -> Result<bool, msix::Error
 /// Looks for a quiet moment, at most.
 const QUIET_ROUNDS: usize = 20;
 
-fn wait_for_any(deadline: u64) -> u64 {
-    while clock::now() < deadline {
-        let fired = interrupts::idle(deadline);
+fn wait_for_any(clock: Clock, deadline: u64) -> u64 {
+    while clock.now() < deadline {
+        let fired = clock.idle(deadline);
         if fired != 0 {
             return fired;
         }

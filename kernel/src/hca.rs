@@ -1,19 +1,16 @@
-//! What `driver-mlx` is handed: the HCA's registers, time and idling, and the DMA region.
+//! An HCA as `driver-mlx` wants it: its registers, time and idling, and memory.
 
 use core::fmt;
 use core::ptr::NonNull;
-use dat_nostd::Instant;
 
-use driver_mlx::{Bar, DmaRegion, HostRegion, MapError, MmioBar, Platform};
-use kernel::paging::{self, Caching};
-use kernel::pci::{self, Function, MemoryBar, VENDOR_MELLANOX};
+use crate::paging::{self, Caching};
+use crate::pci::{self, Function, MemoryBar};
+use driver_mlx::{Bar, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
 
+use crate::arch::config_space::ConfigSpace;
 use crate::arch::{clock, interrupts, msix};
-use crate::machine::Machine;
 use crate::mem;
-
-/// InfiniBand and Ethernet network controllers: how an HCA presents its ports.
-const CLASSES: [u16; 2] = [0x0207, 0x0200];
+use crate::memory::DmaMemory;
 
 /// The unikernel as the driver's platform: memory is mapped one to one, and DMA is coherent.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +58,10 @@ impl Platform for BareMetal {
 /// Why there is no HCA to drive.
 #[derive(Clone, Copy, Debug)]
 pub enum Error {
-    /// No function of vendor 15b3 with a network class.
+    /// No function of the mlx5 family, or not so many.
     NoHca,
+    /// It was opened before.
+    InUse,
     /// Its configuration space.
     Pci(pci::Error),
     /// Its registers could not be mapped.
@@ -73,12 +72,15 @@ pub enum Error {
     Unusable,
 }
 
+impl core::error::Error for Error {}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NoHca => {
-                f.write_str("no HCA: no PCI function of vendor 15b3 (Mellanox) that is a network controller")
-            }
+            Error::NoHca => f.write_str(
+                "no HCA: no PCI function of vendor 15b3 (Mellanox) that the driver knows, or not so many",
+            ),
+            Error::InUse => f.write_str("HCA: it is in use already"),
             Error::Pci(error) => write!(f, "HCA: {error}"),
             Error::Map(error) => write!(f, "HCA: {error}"),
             Error::Msix(error) => write!(f, "HCA: {error}"),
@@ -87,52 +89,54 @@ impl fmt::Display for Error {
     }
 }
 
-/// An HCA, switched on in PCI, with its interrupts and memory.
+/// Whether a function is an HCA that the driver is for.
+pub(crate) fn is_hca(function: &Function) -> bool {
+    driver_mlx::pci::identify(function.vendor, function.device).is_some()
+}
+
+/// An HCA, switched on in PCI, with its interrupts.
 #[derive(Debug)]
 pub struct Hardware {
-    /// The PCI function.
-    pub function: Function,
-    /// For the driver.
-    pub platform: BareMetal,
-    /// MSI-X vectors 0 to this, exclusively, raise interrupts.
-    pub vectors: u16,
-    region: (u64, u64),
+    function: Function,
+    platform: BareMetal,
+    first_vector: u8,
+    vectors: u16,
 }
 
 impl Hardware {
-    /// Switches the first HCA on and lets its first `vectors` MSI-X vectors raise interrupts. Call it once.
-    pub fn open(machine: &Machine<'_>, vectors: u16) -> Result<Hardware, Error> {
-        let access = &machine.config_space;
-        let is_hca = |f: &&Function| f.vendor == VENDOR_MELLANOX && CLASSES.contains(&f.class);
-        let function = *machine.functions.iter().find(is_hca).ok_or(Error::NoHca)?;
+    /// Switches a function on. Once for each.
+    pub(crate) fn open(
+        access: &ConfigSpace,
+        function: Function,
+        first_vector: u8,
+        vectors: u16,
+    ) -> Result<Hardware, Error> {
         let bar = function.memory_bar(access, 0).map_err(Error::Pci)?;
         let registers = window(&bar)?;
         let views = mem::reserve_window(bar.address, bar.len).map_err(Error::Map)?;
         function.enable(access);
-        msix::enable(access, &function, 0, vectors).map_err(Error::Msix)?;
+        msix::enable(access, &function, first_vector, vectors).map_err(Error::Msix)?;
         let platform = BareMetal { registers, bar: bar.address, views };
-        Ok(Hardware { function, platform, vectors, region: (machine.dma.start, machine.dma.len()) })
+        Ok(Hardware { function, platform, first_vector, vectors })
     }
 
-    /// The DMA region, and a sixteenth of the memory set aside for the driver's own use. Each call gives the same memory, so a second
-    /// one must wait until the HCA of the first no longer reaches it, and nothing made with it is used any more: after tear-down, drop or
-    /// [`Hardware::reset`].
-    pub fn memory(&mut self) -> Result<(DmaRegion, HostRegion), Error> {
-        let (start, len) = self.region;
-        let dma_len = (len - len / 16) & !0xfff;
-        // SAFETY:
-        // 1. The range was taken out of usable memory at boot and nobody else knows it; it is mapped one to one for good, so
-        //    that the device's address is the same, and x86 keeps DMA coherent.
-        // 2. `&mut self` and the only `Hardware` there is: the region is handed to one driver after another.
-        let region = unsafe { DmaRegion::new(start as *mut u8, start, dma_len as usize) };
-        // SAFETY: as above; it is the rest of that range.
-        let host = unsafe { HostRegion::new((start + dma_len) as *mut u8, (len - dma_len) as usize) };
-        region.zip(host).ok_or(Error::Unusable)
+    /// The PCI function.
+    #[must_use]
+    pub const fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// For the driver: registers, clock, waiting.
+    #[must_use]
+    pub const fn platform(&self) -> BareMetal {
+        self.platform
     }
 
     /// Resets the function, which takes some 100 ms; its interrupts stay set up.
-    pub fn reset(&self, machine: &Machine<'_>) -> Result<(), Error> {
-        let access = &machine.config_space;
+    ///
+    /// # Errors
+    /// It cannot be reset, or does not come back.
+    pub fn reset(&self, access: &ConfigSpace) -> Result<(), Error> {
         let wait = |nanos| {
             let end = clock::now().saturating_add(nanos);
             while clock::now() < end {
@@ -141,9 +145,27 @@ impl Hardware {
         };
         self.function.reset(access, wait).map_err(Error::Pci)?;
         // A function-level reset clears the MSI-X table of real hardware.
-        msix::enable(access, &self.function, 0, self.vectors).map_err(Error::Msix)?;
+        msix::enable(access, &self.function, self.first_vector, self.vectors).map_err(Error::Msix)?;
         Ok(())
     }
+}
+
+/// What the driver is handed of `memory`: the DMA region, and a sixteenth of it for its own use.
+///
+/// # Errors
+/// [`Error::Unusable`]: it is too little.
+pub fn regions(memory: DmaMemory) -> Result<(DmaRegion, HostRegion), Error> {
+    let range = memory.range();
+    let (start, len) = (range.start, range.len());
+    let dma_len = (len - len / 16) & !0xfff;
+    // SAFETY:
+    // 1. The range was taken out of usable memory, once, and `memory` is given up here: nobody else knows it. It is mapped one to one
+    //    for good, so that the device's address is the same, and x86 keeps DMA coherent.
+    // 2. It never comes back, so that it outlives whatever the device does.
+    let region = unsafe { DmaRegion::new(start as *mut u8, start, dma_len as usize) };
+    // SAFETY: as above; it is the rest of that range.
+    let host = unsafe { HostRegion::new((start + dma_len) as *mut u8, (len - dma_len) as usize) };
+    region.zip(host).ok_or(Error::Unusable)
 }
 
 fn window(bar: &MemoryBar) -> Result<MmioBar, Error> {

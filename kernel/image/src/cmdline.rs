@@ -1,0 +1,450 @@
+//! The command line of this image: which application runs, and what it is told. [`KEYS`] is the list.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use apps::Role;
+use heapless::Vec;
+use unikernel::Key;
+use unikernel::options::{self, Error};
+
+/// The DMA memory's size when `dma=` is not given.
+pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
+
+/// The most neighbours that a command line may name.
+pub const MAX_NEIGHBOURS: usize = 16;
+
+/// The most words about the peer of `app=verbs`.
+pub const MAX_PEER_WORDS: usize = 6;
+
+/// What the source service gives when `source=` is not given.
+pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
+
+const APP_EXPECTED: &str =
+    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo";
+const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
+const U32: &str = "a number from 1 to 4294967295";
+const SIZE: &str = "a number of bytes, as in 16M";
+const SECONDS: &str = "a decimal number of 1 or more";
+const PEER: &str = "a number, as the peer's @verbs line has it";
+
+/// What the command line may have.
+pub const KEYS: [Key; 28] = [
+    Key::new("app", APP_EXPECTED, "which application runs"),
+    Key::new(
+        "ip",
+        "an IPv4 address, perhaps with / and a prefix length",
+        "the node's own; the prefix length is 24 if none is given",
+    ),
+    Key::new("gateway", "an IPv4 address", "the router to other subnets; without it there is none"),
+    Key::new("peer", "an IPv4 address", "the other node"),
+    Key::new("to", "an IPv4 address", "the same as peer"),
+    Key::new(
+        "neighbours",
+        "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
+        "who is where on the fabric; the GID as an IPv6 address",
+    ),
+    Key::new(
+        "role",
+        "server or client",
+        "with app=demo, verbs, rping, rds mode=hash, rdma, congestion, bulk",
+    ),
+    Key::new("mode", MODE_EXPECTED, "with app=rds: what it does"),
+    Key::new(
+        "seed",
+        "a decimal number",
+        "with app=demo, rds mode=hash: varies payloads and sizes, the same on both nodes; default 1",
+    ),
+    Key::new("divide", SECONDS, "with app=demo: divides the demonstration's volume; default 1"),
+    Key::new("wait", SECONDS, "seconds to wait for the peer; default 60"),
+    Key::new("peer_qpn", PEER, "with app=verbs; without these the peer's numbers come as a line on COM1"),
+    Key::new("peer_psn", PEER, "as above"),
+    Key::new("peer_lid", PEER, "as above"),
+    Key::new("peer_gid", PEER, "as above"),
+    Key::new("peer_rkey", PEER, "as above"),
+    Key::new("peer_addr", PEER, "as above"),
+    Key::new("count", U32, "with app=ping, rping, rds, echo: how many; default 100"),
+    Key::new(
+        "interval",
+        "a decimal number",
+        "with app=rds mode=ping: milliseconds from one to the next; default 1000",
+    ),
+    Key::new("size", "a number of at most 32 bits", "with app=ping, rping: payload bytes; default 64"),
+    Key::new(
+        "port",
+        "a port from 1 to 65535",
+        "with app=tcp, rping, echo: the port to connect to or listen on",
+    ),
+    Key::new("send", SIZE, "with app=tcp, rds mode=bulk: bytes to send; default 0"),
+    Key::new("source", SIZE, "with app=ip: bytes that its source service gives each client; default 16M"),
+    Key::new("sessions", U32, "with app=rping role=server: clients to serve one after the other; default 1"),
+    Key::new("stall", SECONDS, "with app=rping, rds, echo: seconds that nothing may move; default 30"),
+    Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
+    Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
+    Key::new("kind", "a name", "with app=fault: which fault"),
+];
+
+/// An address and the port GID of whoever has it.
+pub type Neighbour = (Ipv4Addr, Ipv6Addr);
+
+/// The applications in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum App {
+    /// Prints what the machine is and ends.
+    Hello,
+    /// Raises the fault named by `kind=`.
+    Fault,
+    /// Waits on the timer a number of times and checks when it woke.
+    Idle,
+    /// Has a network card raise an MSI-X interrupt by software and waits for it.
+    Msix,
+    /// Brings the HCA up until its port is Active, and down again.
+    Hca,
+    /// One node of the demonstration: moves data to and from its peer by DAT and RDS, and checks it.
+    Demo,
+    /// A reliable connection on the driver alone, its numbers exchanged by hand; all operations both ways.
+    Verbs,
+    /// An IP host: answers pings and offers TCP and UDP services.
+    Ip,
+    /// Pings another IP host.
+    Ping,
+    /// A TCP client: sends a number of bytes and takes what comes back.
+    Tcp,
+    /// A side of rdmacm-utils' `rping`.
+    Rping,
+    /// Reliable Datagram Sockets: pings, an echo server, messages of all sizes.
+    Rds,
+    /// Sends messages to whoever sends them back, and compares.
+    Echo,
+}
+
+/// What `app=rds` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdsMode {
+    /// Pings the peer.
+    Ping,
+    /// Sends back whatever comes, until `@quit` comes on the console.
+    Echo,
+    /// Messages of all sizes from the client to the server, each checked.
+    Hash,
+    /// The client's operations on the server's memory.
+    Rdma,
+    /// The client fills a port that the server does not read.
+    Congestion,
+    /// The client writes many bytes into memory that the server offers.
+    Bulk,
+}
+
+impl App {
+    const NAMES: [(&'static str, App); 13] = [
+        ("hello", App::Hello),
+        ("fault", App::Fault),
+        ("idle", App::Idle),
+        ("msix", App::Msix),
+        ("hca", App::Hca),
+        ("demo", App::Demo),
+        ("verbs", App::Verbs),
+        ("ip", App::Ip),
+        ("ping", App::Ping),
+        ("tcp", App::Tcp),
+        ("rping", App::Rping),
+        ("rds", App::Rds),
+        ("echo", App::Echo),
+    ];
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options<'a> {
+    /// The application to run.
+    pub app: App,
+    /// The node's own address.
+    pub ip: Option<Ipv4Addr>,
+    /// Bits of the own address that name its subnet.
+    pub prefix_len: u8,
+    /// The router to other subnets.
+    pub gateway: Option<Ipv4Addr>,
+    /// The other node's address.
+    pub peer: Option<Ipv4Addr>,
+    /// Who is where on the fabric.
+    pub neighbours: Vec<Neighbour, MAX_NEIGHBOURS>,
+    /// The side of `app=demo`, `app=verbs`, `app=rping`, `app=rds`.
+    pub role: Option<Role>,
+    /// What `app=rds` does.
+    pub mode: Option<RdsMode>,
+    /// Varies what `app=demo` sends.
+    pub seed: u64,
+    /// Divides the volume of `app=demo`; not 0.
+    pub divide: u64,
+    /// Seconds to wait for the peer.
+    pub wait_seconds: u64,
+    /// The words of `app=verbs`' peer, as `qpn=1`.
+    pub peer_words: Vec<&'a str, MAX_PEER_WORDS>,
+    /// How many pings or messages.
+    pub count: u32,
+    /// Milliseconds from one ping of `app=rds` to the next.
+    pub interval_millis: u64,
+    /// Bytes of a ping.
+    pub size: u32,
+    /// The port of `app=tcp` and `app=rping`.
+    pub port: Option<u16>,
+    /// Bytes that `app=tcp` and `app=rds` send.
+    pub send_bytes: u64,
+    /// Bytes that `app=ip`'s source service gives.
+    pub source_bytes: u64,
+    /// Clients that the server of `app=rping` serves.
+    pub sessions: u32,
+    /// Seconds that nothing may move in `app=rping` and `app=rds`.
+    pub stall_seconds: u64,
+    /// Whether `app=rping` compares.
+    pub verify: bool,
+    /// Size of the DMA region in bytes, a multiple of 4096.
+    pub dma_bytes: u64,
+    /// The fault that `app=fault` raises.
+    pub kind: Option<&'a str>,
+}
+
+impl<'a> Options<'a> {
+    /// Parses the whole command line.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, see [`Error`].
+    pub fn parse(text: &'a str) -> Result<Self, Error<'a>> {
+        let words = options::Options::parse(text, &KEYS)?;
+        if words.get("peer").is_some() && words.get("to").is_some() {
+            return Err(Error::Twice("to"));
+        }
+        let value = Values(words);
+        let mut peer_words = Vec::new();
+        for word in text.split_ascii_whitespace().filter_map(|word| word.strip_prefix("peer_")) {
+            peer_words.push(word).map_err(|_| Error::Twice(word))?;
+        }
+        let ip = value.judged("ip", parse_ip_and_prefix)?;
+        let peer = words.value("peer")?;
+        Ok(Options {
+            app: value
+                .judged("app", |name| named(&App::NAMES, name))?
+                .ok_or(Error::Missing { key: "app", expected: APP_EXPECTED })?,
+            ip: ip.map(|(address, _)| address),
+            prefix_len: ip.map_or(DEFAULT_PREFIX_LEN, |(_, len)| len),
+            gateway: words.value("gateway")?,
+            peer: if peer.is_some() { peer } else { words.value("to")? },
+            neighbours: parse_neighbours(words.get("neighbours"))?,
+            role: value.judged("role", |name| named(&ROLES, name))?,
+            mode: value.judged("mode", |name| named(&MODES, name))?,
+            seed: words.value("seed")?.unwrap_or(1),
+            divide: value.at_least_1("divide")?.unwrap_or(1),
+            wait_seconds: value.at_least_1("wait")?.unwrap_or(60),
+            peer_words,
+            count: value.at_least_1("count")?.unwrap_or(100),
+            interval_millis: words.value("interval")?.unwrap_or(1000),
+            size: words.value("size")?.unwrap_or(64),
+            port: value.at_least_1("port")?,
+            send_bytes: words.bytes("send")?.unwrap_or(0),
+            source_bytes: words.bytes("source")?.unwrap_or(DEFAULT_SOURCE_BYTES),
+            sessions: value.at_least_1("sessions")?.unwrap_or(1),
+            stall_seconds: value.at_least_1("stall")?.unwrap_or(30),
+            verify: value
+                .judged("verify", |name| named(&[("yes", true), ("no", false)], name))?
+                .unwrap_or(true),
+            dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
+            kind: words.get("kind"),
+        })
+    }
+}
+
+const ROLES: [(&str, Role); 2] = [("server", Role::Server), ("client", Role::Client)];
+
+const MODES: [(&str, RdsMode); 6] = [
+    ("ping", RdsMode::Ping),
+    ("echo", RdsMode::Echo),
+    ("hash", RdsMode::Hash),
+    ("rdma", RdsMode::Rdma),
+    ("congestion", RdsMode::Congestion),
+    ("bulk", RdsMode::Bulk),
+];
+
+fn named<T: Copy>(names: &[(&str, T)], wanted: &str) -> Option<T> {
+    names.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
+}
+
+/// Values that are judged beyond what their type says.
+struct Values<'a>(options::Options<'a>);
+
+impl<'a> Values<'a> {
+    fn judged<T>(
+        &self,
+        key: &'static str,
+        judge: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error<'a>> {
+        let Some(value) = self.0.get(key) else { return Ok(None) };
+        let expected = KEYS.iter().find(|known| known.name == key).map_or("", |known| known.takes);
+        judge(value).map(Some).ok_or(Error::BadValue { key, value, expected })
+    }
+
+    fn at_least_1<T: FromStr + PartialOrd + From<u8>>(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<T>, Error<'a>> {
+        self.judged(key, |value| value.parse().ok().filter(|number| *number >= T::from(1)))
+    }
+}
+
+/// The prefix length when none is given.
+const DEFAULT_PREFIX_LEN: u8 = 24;
+
+fn parse_ip_and_prefix(value: &str) -> Option<(Ipv4Addr, u8)> {
+    match value.split_once('/') {
+        None => Some((value.parse().ok()?, DEFAULT_PREFIX_LEN)),
+        Some((address, len)) => {
+            Some((address.parse().ok()?, len.parse().ok().filter(|len| (1..=32).contains(len))?))
+        }
+    }
+}
+
+fn parse_neighbours(value: Option<&str>) -> Result<Vec<Neighbour, MAX_NEIGHBOURS>, Error<'_>> {
+    let bad = |value| Error::BadValue {
+        key: "neighbours",
+        value,
+        expected: "address/GID pairs (10.0.0.2/fe80::2), at most 16, with commas between them",
+    };
+    let mut neighbours = Vec::new();
+    for pair in value.iter().flat_map(|value| value.split(',')) {
+        let (address, gid) = pair.split_once('/').ok_or(bad(pair))?;
+        let neighbour = (address.parse().map_err(|_| bad(pair))?, gid.parse().map_err(|_| bad(pair))?);
+        neighbours.push(neighbour).map_err(|_| bad(pair))?;
+    }
+    Ok(neighbours)
+}
+
+fn whole_blocks(value: &str) -> Option<u64> {
+    options::parse_size(value).filter(|bytes| *bytes != 0 && bytes % 4096 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn all_keys() {
+        let text = " app=fault  kind=stack\tip=10.0.0.1 peer=10.0.0.2 dma=3M\n";
+        assert_eq!(
+            Options::parse(text).unwrap(),
+            Options {
+                app: App::Fault,
+                ip: Some(Ipv4Addr::new(10, 0, 0, 1)),
+                prefix_len: 24,
+                gateway: None,
+                peer: Some(Ipv4Addr::new(10, 0, 0, 2)),
+                neighbours: Vec::new(),
+                role: None,
+                mode: None,
+                seed: 1,
+                divide: 1,
+                wait_seconds: 60,
+                peer_words: Vec::new(),
+                count: 100,
+                interval_millis: 1000,
+                size: 64,
+                port: None,
+                send_bytes: 0,
+                source_bytes: 16 << 20,
+                sessions: 1,
+                stall_seconds: 30,
+                verify: true,
+                dma_bytes: 3 << 20,
+                kind: Some("stack"),
+            }
+        );
+    }
+
+    #[test]
+    fn a_demonstration() {
+        let text =
+            "app=demo role=client neighbours=10.0.0.1/fe80::1,10.0.0.2/fe80::5:6 seed=7 divide=8 wait=5";
+        let options = Options::parse(text).unwrap();
+        assert_eq!((options.app, options.role), (App::Demo, Some(Role::Client)));
+        assert_eq!((options.seed, options.divide, options.wait_seconds), (7, 8, 5));
+        let pair = |address: &str, gid: &str| (address.parse().unwrap(), gid.parse().unwrap());
+        assert_eq!(options.neighbours, [pair("10.0.0.1", "fe80::1"), pair("10.0.0.2", "fe80::5:6")]);
+    }
+
+    #[test]
+    fn an_ip_host_and_its_clients() {
+        let options = Options::parse("app=ip ip=10.1.2.3/16 gateway=10.1.0.1 source=1M").unwrap();
+        assert_eq!((options.ip, options.prefix_len), (Some(Ipv4Addr::new(10, 1, 2, 3)), 16));
+        assert_eq!((options.gateway, options.source_bytes), (Some(Ipv4Addr::new(10, 1, 0, 1)), 1 << 20));
+        let options = Options::parse("app=tcp ip=10.0.0.1 to=10.0.0.2 port=7 send=16M").unwrap();
+        assert_eq!((options.peer, options.port), (Some(Ipv4Addr::new(10, 0, 0, 2)), Some(7)));
+        assert_eq!(options.send_bytes, 16 << 20);
+        let options = Options::parse("app=rping role=client count=5 size=65535 verify=no").unwrap();
+        assert_eq!((options.count, options.size, options.verify), (5, 65535, false));
+    }
+
+    #[test]
+    fn reliable_datagram_sockets() {
+        let options = Options::parse("app=rds mode=ping to=10.0.0.2 count=1000 interval=5").unwrap();
+        assert_eq!((options.app, options.mode), (App::Rds, Some(RdsMode::Ping)));
+        assert_eq!((options.count, options.interval_millis), (1000, 5));
+        let options = Options::parse("app=rds mode=hash role=server seed=9").unwrap();
+        assert_eq!((options.mode, options.role, options.seed), (Some(RdsMode::Hash), Some(Role::Server), 9));
+    }
+
+    #[test]
+    fn the_peer_of_verbs_keeps_its_words() {
+        let options = Options::parse("app=verbs peer_qpn=41 peer_psn=0 peer_lid=3").unwrap();
+        assert_eq!(options.peer_words, ["qpn=41", "psn=0", "lid=3"]);
+    }
+
+    #[test]
+    fn defaults() {
+        let options = Options::parse("app=idle").unwrap();
+        assert_eq!((options.app, options.dma_bytes), (App::Idle, 64 << 20));
+        assert_eq!((options.ip, options.peer, options.kind), (None, None, None));
+    }
+
+    #[test]
+    fn each_mistake_is_one_line_that_names_it() {
+        let cases = [
+            ("", "app= is missing; it takes one of hello, fault, idle, msix, hca, demo, verbs,"),
+            ("app", "`app` is not of the form key=value"),
+            (
+                "app=hello colour=red",
+                "unknown key `colour`; known: app, ip, gateway, peer, to, neighbours, role, mode,",
+            ),
+            ("app=hello app=hello", "`app` is given twice"),
+            (
+                "app=hullo",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo",
+            ),
+            ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
+            ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),
+            ("app=ip ip=10.0.0.1/33", "ip=10.0.0.1/33 is not an IPv4 address, perhaps with /"),
+            ("app=ping peer=10.0.0.1 to=10.0.0.2", "`to` is given twice"),
+            ("app=ping count=0", "count=0 is not a number from 1 to 4294967295"),
+            ("app=ping size=4294967296", "size=4294967296 is not a number of at most 32 bits"),
+            ("app=tcp port=0", "port=0 is not a port"),
+            ("app=tcp port=65536", "port=65536 is not a port"),
+            ("app=tcp send=x", "send=x is not a number of bytes"),
+            ("app=rping verify=maybe", "verify=maybe is not yes or no"),
+            ("app=demo role=both", "role=both is not server or client"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion or bulk"),
+            ("app=rds interval=x", "interval=x is not a decimal number"),
+            ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
+            ("app=demo seed=x", "seed=x is not a decimal number"),
+            ("app=demo neighbours=10.0.0.1", "neighbours=10.0.0.1 is not address/GID pairs"),
+            ("app=demo neighbours=10.0.0.1/1.2", "neighbours=10.0.0.1/1.2 is not address/GID pairs"),
+            ("app=hello dma=", "dma= is not a size of 4K or more in whole 4K blocks"),
+            ("app=hello dma=0", "dma=0 is not a size"),
+            ("app=hello dma=5000", "dma=5000 is not a size"),
+            ("app=hello dma=-4K", "dma=-4K is not a size"),
+            ("app=hello dma=99999999999G", "dma=99999999999G is not a size"),
+        ];
+        for (text, expected) in cases {
+            let line = Options::parse(text).unwrap_err().to_string();
+            assert!(line.contains(expected), "{text:?}: {line}");
+            assert!(line.starts_with("command line: ") && !line.contains('\n'), "{line}");
+        }
+    }
+}

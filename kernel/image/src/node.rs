@@ -1,0 +1,140 @@
+//! What the applications on an adapter have in common: their node, its tables, the poll loop in their words, the end.
+
+use core::net::{IpAddr, Ipv4Addr};
+use core::ops::ControlFlow;
+
+use apps::Status;
+use dat_nostd::{IpConfig, adapter_storage};
+use driver_mlx::{Gid, Instant, MmioBar, Wake};
+use heapless::Vec;
+pub use unikernel::adapter::Failure;
+use unikernel::adapter::{self, Adapter};
+use unikernel::console::Input;
+use unikernel::options::Error;
+use unikernel::{Clock, ExitCode, Machine, Mutex, println};
+
+use crate::cmdline::{MAX_NEIGHBOURS, Options};
+
+/// Bytes of the largest DMA memory that the tables can manage.
+const DMA_LIMIT: usize = 256 << 20;
+/// The demonstration's 64 endpoints on one queue and its own connection, or eight RDS connections; memory offered to peers, and room
+/// for what is still closing.
+type Tables = adapter_storage! {
+    bar: MmioBar, dma_bytes: DMA_LIMIT, eps: 72, evds: 24, lmrs: 96, events: 256, connections: 112,
+};
+
+pub const SECOND: u64 = 1_000_000_000;
+/// How long to go on after the end, so that a peer whose last message was lost gets its answer.
+const LINGER_NANOS: u64 = 300_000_000;
+/// How often the console is looked at while an application listens to it.
+const INPUT_NANOS: u64 = 20_000_000;
+
+static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
+
+/// An error for a key that the application needs.
+pub const fn missing(key: &'static str, expected: &'static str) -> Error<'static> {
+    Error::Missing { key, expected }
+}
+
+/// The side that the command line says.
+pub fn role(options: &Options<'_>) -> Result<apps::Role, Error<'static>> {
+    options.role.ok_or(missing("role", "server or client"))
+}
+
+/// The other node that the command line names.
+pub fn peer(options: &Options<'_>) -> Result<Ipv4Addr, Error<'static>> {
+    options.peer.ok_or(missing("peer", "the other node's IPv4 address"))
+}
+
+/// Runs `work` on an adapter at the command line's address and says how it went; what is wrong with the rest of the command line has
+/// been found by `setup`.
+pub fn run<C>(
+    machine: &mut Machine,
+    options: &Options<'_>,
+    setup: Result<C, Error<'static>>,
+    mut work: impl FnMut(&mut Adapter<'_>, &C) -> Result<(), Failure>,
+) -> ExitCode {
+    let both = options.ip.ok_or(missing("ip", "this node's IPv4 address")).and_then(|ip| Ok((ip, setup?)));
+    let (ip, config) = match both {
+        Ok(both) => both,
+        Err(error) => return adapter::conclude(Err(error.into())),
+    };
+    let mut neighbours = Vec::<dat_nostd::Neighbour, MAX_NEIGHBOURS>::new();
+    for (address, gid) in &options.neighbours {
+        // As many as the command line holds fit.
+        let _ = neighbours.push((IpAddr::V4(*address), Gid(gid.octets())));
+    }
+    let (prefix_len, gateway) = (options.prefix_len, options.gateway);
+    let node = adapter::Node {
+        ip_config: IpConfig { prefix_len, gateway, ..IpConfig::DEFAULT },
+        neighbours: &neighbours,
+        dma_bytes: options.dma_bytes,
+        ..adapter::Node::new(ip)
+    };
+    adapter::conclude(adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| work(adapter, &config)))
+}
+
+/// Polls the adapter and then `step` until that is done; sleeps whenever there is nothing to do.
+pub fn drive(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    mut step: impl FnMut(&mut Adapter<'_>, u64) -> Result<Status, Failure>,
+) -> Result<(), Failure> {
+    adapter::drive(adapter, clock, |adapter, now| {
+        Ok(match step(adapter, now.as_nanos())? {
+            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
+            Status::Done => ControlFlow::Break(()),
+        })
+    })
+}
+
+/// Goes on for a while after the work is done.
+pub fn linger(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
+    let end = clock.now() + LINGER_NANOS;
+    drive(adapter, clock, |_, now| Ok(if now >= end { Status::Done } else { Status::Working(end) }))
+}
+
+/// Waits until IP packets move, where nobody said who is where.
+pub fn wait_if_ip(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
+    if adapter.ip().is_some() { adapter::wait_ip_up(adapter, clock) } else { Ok(()) }
+}
+
+/// Whether somebody asks for the end at the console; looks now and then.
+pub struct QuitLine {
+    input: Input,
+    next_look: u64,
+}
+
+impl QuitLine {
+    pub const fn new() -> Self {
+        Self { input: Input::new(), next_look: 0 }
+    }
+
+    /// Whether `@quit` has come; else when to look again.
+    pub fn poll(&mut self, now: u64) -> Status {
+        self.poll_or(now, |_| false)
+    }
+
+    /// The same; other lines are shown to `known`, which says whether they mean something to it.
+    pub fn poll_or(&mut self, now: u64, mut known: impl FnMut(&str) -> bool) -> Status {
+        if now >= self.next_look {
+            self.next_look = now + INPUT_NANOS;
+            let quit = self.input.poll(|line| match line {
+                Ok("@quit") => true,
+                Ok(line) if known(line) => false,
+                Ok(_) => {
+                    println!("console input: not @quit");
+                    false
+                }
+                Err(error) => {
+                    println!("{error}");
+                    false
+                }
+            });
+            if quit == Some(true) {
+                return Status::Done;
+            }
+        }
+        Status::Working(self.next_look)
+    }
+}

@@ -1,0 +1,291 @@
+//! From the machine to an open DAT adapter, its loop, and why it ended: what every application on DAT or RDS begins with.
+//!
+//! [`run`] opens an HCA and calls the application's work with the adapter; [`drive`] polls until the work is done, and sleeps
+//! whenever there is nothing to do; [`conclude`] says how it went.
+
+use core::fmt::{self, Display, Write};
+use core::net::{IpAddr, Ipv4Addr};
+use core::ops::ControlFlow;
+
+use dat_nostd::{
+    AdapterConfig, AdapterParts, AdapterStorage, IpConfig, Neighbour, OpenError, ProviderInfo, Registry,
+    RegistryEntry, adapter_storage,
+};
+use driver_mlx::{Config, Error, Instant, MmioBar, Wake};
+use heapless::String;
+
+use crate::hca::{self, BareMetal};
+use crate::memory::NoMemory;
+use crate::{Clock, ExitCode, Machine, options, println};
+
+/// An adapter on this machine.
+pub type Adapter<'s> = dat_nostd::Adapter<'s, BareMetal>;
+
+/// Memory for an adapter of a small application: 16 endpoints, and what an [`adapter::Node`](Node) of 64 MiB needs. Larger ones name
+/// their own with [`adapter_storage!`].
+pub type Storage = adapter_storage! {
+    bar: MmioBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 32, events: 128, connections: 32,
+};
+
+/// The adapter's name, and that of the IA with RDMA-CM framing.
+pub const NAME: &str = "ib0";
+/// That of the IA with our own framing.
+const NAME_DAT: &str = "ib0-dat";
+
+/// MSI-X vector 0 for asynchronous events, 1 for completions.
+const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
+const VECTORS: u16 = 2;
+/// How long the port may take to join the broadcast group.
+const IP_UP_NANOS: u64 = 30_000_000_000;
+
+/// Who this node is and what its adapter has.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// Its IPv4 address.
+    pub ip: Ipv4Addr,
+    /// The subnet, and the router to others.
+    pub ip_config: IpConfig,
+    /// Who is where on the fabric; with an empty list the subnet administrator and ARP are asked.
+    pub neighbours: &'a [Neighbour],
+    /// Which of [`Machine::hcas`].
+    pub hca: usize,
+    /// Memory that the HCA reaches, in bytes; the adapter's storage is made for at least so much.
+    pub dma_bytes: u64,
+}
+
+impl Node<'_> {
+    /// The first HCA with 64 MiB, in a subnet of 24 bits without a router.
+    #[must_use]
+    pub const fn new(ip: Ipv4Addr) -> Self {
+        Self { ip, ip_config: IpConfig::DEFAULT, neighbours: &[], hca: 0, dma_bytes: 64 << 20 }
+    }
+}
+
+/// Why an application ended without success.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The command line.
+    Usage(options::Error<'static>),
+    /// Memory.
+    Memory(NoMemory),
+    /// The HCA as a PCI function.
+    Platform(hca::Error),
+    /// The adapter did not open.
+    Open(OpenError),
+    /// A driver call.
+    Hca(Error),
+    /// The HCA failed while in use.
+    DeviceLost(Error),
+    /// What the application has to say.
+    App(String<320>),
+}
+
+impl Failure {
+    /// With the application's own words; those beyond the room are lost.
+    pub fn app(error: impl Display) -> Self {
+        let mut text = String::new();
+        let _ = write!(Cut(&mut text), "{error}");
+        Self::App(text)
+    }
+
+    const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::Usage,
+            Self::Memory(_) => ExitCode::Machine,
+            Self::Platform(_) => ExitCode::NoDevice,
+            Self::Open(_) | Self::Hca(_) | Self::App(_) => ExitCode::Failed,
+            Self::DeviceLost(_) => ExitCode::DeviceLost,
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) => error.fmt(f),
+            Self::Memory(error) => error.fmt(f),
+            Self::Platform(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Hca(error) | Self::DeviceLost(error) => error.fmt(f),
+            Self::App(text) => f.write_str(text),
+        }
+    }
+}
+
+impl core::error::Error for Failure {}
+
+impl From<options::Error<'static>> for Failure {
+    fn from(error: options::Error<'static>) -> Self {
+        Self::Usage(error)
+    }
+}
+
+impl From<NoMemory> for Failure {
+    fn from(error: NoMemory) -> Self {
+        Self::Memory(error)
+    }
+}
+
+/// Takes what fits.
+struct Cut<'a>(&'a mut String<320>);
+
+impl Write for Cut<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.0.push(c).map_err(|_| fmt::Error)?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory to open an adapter in.
+pub trait Tables {
+    /// Its parts; what was in them is gone.
+    fn parts(&mut self) -> AdapterParts<'_, MmioBar>;
+}
+
+macro_rules! storage {
+    ($($name:ident),*) => {
+        impl<$(const $name: usize),*> Tables for AdapterStorage<MmioBar, $($name),*> {
+            fn parts(&mut self) -> AdapterParts<'_, MmioBar> {
+                AdapterStorage::parts(self)
+            }
+        }
+    };
+}
+// As many capacities as the type has.
+storage!(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T);
+
+/// Opens an adapter, registers its IAs, and lets `work` use it; closes it. An HCA that somebody left in a state that it cannot be
+/// brought up from is reset once, and `work` may so be called a second time only after a first open that failed.
+///
+/// # Errors
+/// [`Failure`]: there is no such HCA, too little memory, the adapter does not open or close, or `work`'s own.
+pub fn run(
+    machine: &mut Machine,
+    node: &Node<'_>,
+    tables: &mut impl Tables,
+    mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let hardware = machine.open_hca(node.hca, VECTORS).map_err(Failure::Platform)?;
+    for (name, micros) in machine.steps() {
+        println!("@step name=boot_{name} us={micros}");
+    }
+    let platform = hardware.platform();
+    match life(machine, platform, node, tables, &mut work) {
+        Err(Failure::Open(OpenError::Hca(Error::NicInterface(_)))) => {
+            println!("hca: left behind by somebody: function-level reset");
+            hardware.reset(machine.config_space()).map_err(Failure::Platform)?;
+            life(machine, platform, node, tables, &mut work)
+        }
+        result => result,
+    }
+}
+
+fn life(
+    machine: &mut Machine,
+    platform: BareMetal,
+    node: &Node<'_>,
+    tables: &mut impl Tables,
+    work: &mut impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let clock = machine.clock();
+    let (region, host) = hca::regions(machine.dma(node.dma_bytes)?).map_err(Failure::Platform)?;
+    let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, machine.seed());
+    let config = AdapterConfig {
+        generation: machine.boot_generation(),
+        hca: HCA,
+        // Who is told where everybody is asks nobody.
+        ip: config.ip.is_some().then_some(node.ip_config),
+        ..config
+    };
+    let start = clock.now();
+    let mut adapter =
+        Adapter::open(platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
+    let mut names = [RegistryEntry::EMPTY; 2];
+    let mut registry = Registry::new(&mut names);
+    for name in [NAME, NAME_DAT] {
+        registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
+    }
+    for time in adapter.hca().steps() {
+        println!("@step name={} us={}", time.step.name(), time.took.as_micros());
+    }
+    println!("@step name=adapter_open us={}", (clock.now() - start) / 1000);
+    let outcome = work(&mut adapter);
+    if let Some(cause) = adapter.hca().fatal() {
+        return Err(Failure::DeviceLost(Error::Fatal(cause)));
+    }
+    let down = clock.now();
+    let closed = adapter.close().map_err(Failure::Hca);
+    println!("@step name=adapter_close us={}", (clock.now() - down) / 1000);
+    outcome.and(closed)
+}
+
+/// Polls the adapter and then `step` until that breaks; sleeps whenever there is nothing to do. `step` says when it wants to be called
+/// again at the latest.
+///
+/// # Errors
+/// Those of `step`; [`Failure::DeviceLost`].
+pub fn drive(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    mut step: impl FnMut(&mut Adapter<'_>, Instant) -> Result<ControlFlow<(), Wake>, Failure>,
+) -> Result<(), Failure> {
+    loop {
+        let now = Instant::from_nanos(clock.now());
+        let wake = adapter.poll(now);
+        let ControlFlow::Continue(next) = step(adapter, now)? else { return Ok(()) };
+        if let Some(cause) = adapter.hca().fatal() {
+            return Err(Failure::DeviceLost(Error::Fatal(cause)));
+        }
+        let wake = wake.earliest(next);
+        if !wake.is_due(now) && adapter.prepare_idle(Instant::from_nanos(clock.now())) {
+            clock.idle(wake.deadline(now).unwrap_or(Instant::MAX).as_nanos());
+        }
+    }
+}
+
+/// Waits until IP packets move, and says where.
+///
+/// # Errors
+/// Those of [`drive`]; the port joined no broadcast group in 30 s.
+pub fn wait_ip_up(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
+    let start = clock.now();
+    let end = start + IP_UP_NANOS;
+    drive(adapter, clock, |adapter, now| {
+        let Some(ip) = adapter.ip() else {
+            return Err(Failure::app("there is no IP where neighbours are named"));
+        };
+        if ip.is_up() {
+            println!(
+                "@ip address={}/{} mtu={} up_us={}",
+                ip.address(),
+                ip.prefix_len(),
+                ip.mtu(),
+                (now.as_nanos() - start) / 1000
+            );
+            return Ok(ControlFlow::Break(()));
+        }
+        if now.as_nanos() >= end {
+            return Err(Failure::app(
+                "the port joined no broadcast group in 30 s: is there a subnet administrator?",
+            ));
+        }
+        Ok(ControlFlow::Continue(Wake::At(Instant::from_nanos(end))))
+    })
+}
+
+/// Says how it went, and gives the code to end with.
+pub fn conclude(result: Result<(), Failure>) -> ExitCode {
+    let code = match result {
+        Ok(()) => ExitCode::Success,
+        Err(failure) => {
+            println!("error: {failure}");
+            failure.exit_code()
+        }
+    };
+    if code != ExitCode::Usage {
+        println!("@done verified={}", code == ExitCode::Success);
+    }
+    code
+}

@@ -1,0 +1,69 @@
+//! What the loader left in memory.
+
+use heapless::Vec;
+
+use crate::options::MAX_LEN_BYTES;
+use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
+
+/// What the loader left in memory. Valid only while the boot page tables are in use.
+pub struct BootMemory {
+    start_info: u64,
+}
+
+/// The boot page tables reach this far.
+const MAPPED_END: u64 = 4 << 30;
+
+impl BootMemory {
+    /// With the start information at this address.
+    pub fn at(start_info: u32) -> Self {
+        Self { start_info: start_info.into() }
+    }
+
+    /// The start information.
+    pub fn start_info(&self) -> Result<StartInfo, crate::pvh::Error> {
+        let mut bytes = [0; START_INFO_LEN];
+        self.copy(self.start_info, &mut bytes);
+        StartInfo::parse(&bytes)
+    }
+
+    /// The memory map's entries.
+    pub fn memory_map<'a>(&'a self, info: &StartInfo) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
+        // 4096 entries are more than any machine has; an absurd count must not keep us here.
+        let (first, count) = (info.memory_map, u64::from(info.memory_map_entries.min(4096)));
+        (0..count).map_while(move |i| {
+            let mut bytes = [0; MEMORY_MAP_ENTRY_LEN];
+            let address = first.checked_add(i * MEMORY_MAP_ENTRY_LEN as u64)?;
+            self.copy(address, &mut bytes).then(|| MemoryMapEntry::parse(&bytes))
+        })
+    }
+
+    /// The command line without its NUL; one that is too long is cut to one byte more than it may have.
+    pub fn command_line(&self, info: &StartInfo) -> Vec<u8, { MAX_LEN_BYTES + 1 }> {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        let mut at = info.cmdline;
+        while at != 0 && self.copy(at, &mut byte) && byte[0] != 0 && line.push(byte[0]).is_ok() {
+            at += 1;
+        }
+        line
+    }
+
+    fn copy(&self, address: u64, into: &mut [u8]) -> bool {
+        let end = address.checked_add(into.len() as u64);
+        if address == 0 || end.is_none_or(|end| end > MAPPED_END) {
+            return false;
+        }
+        for (i, byte) in into.iter_mut().enumerate() {
+            // SAFETY: the boot page tables map the first 4 GiB, and any byte pattern is a u8. What is not RAM
+            // answers with something. `into` is exclusively borrowed, so it is not what is being read.
+            *byte = unsafe { core::ptr::read_volatile((address as usize + i) as *const u8) };
+        }
+        true
+    }
+}
+
+impl crate::acpi::PhysicalMemory for BootMemory {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        self.copy(address, into)
+    }
+}

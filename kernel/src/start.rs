@@ -1,0 +1,101 @@
+//! From the loader to the application. Boot order: start information, exceptions, page tables, clock and interrupts, PCI, then the
+//! application.
+
+use core::fmt::Display;
+use core::panic::PanicInfo;
+
+use spin::Once;
+use x86_64::instructions::interrupts as cpu_interrupts;
+
+use crate::arch::boot_memory::BootMemory;
+use crate::arch::config_space::ConfigSpace;
+use crate::arch::exit::exit;
+use crate::arch::{apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout};
+use crate::console;
+use crate::exit::ExitCode;
+use crate::machine::{Machine, Steps};
+use crate::memory_map::{MemoryMap, Range};
+use crate::options::{self, MAX_LEN_BYTES};
+use crate::{acpi, mem, pci, println};
+
+static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
+
+/// From the entry to the application's end.
+pub fn start(boot: BootMemory) -> ! {
+    let mut steps = Steps::new();
+    console::init();
+    debug_log::init();
+    exceptions::init();
+
+    let info = boot.start_info().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let bytes = COMMAND_LINE.call_once(|| boot.command_line(&info));
+    let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
+
+    // ACPI is read through the boot page tables, which map all of what is below 4 GiB.
+    let acpi = acpi::Tables::find(&boot, info.rsdp);
+    let all = MemoryMap::from_entries(boot.memory_map(&info))
+        .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let mut free = all.clone();
+    for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
+        free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    }
+    mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    steps.done("memory");
+
+    interrupts::mask_pic();
+    apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let reference =
+        clock::calibrate(acpi.pm_timer_port).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    cpu_interrupts::enable();
+    steps.done("clock");
+    let identity = entropy::gather();
+    steps.done("seed");
+
+    let config_space = ConfigSpace::new(acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let functions = pci::functions(&config_space);
+    emergency::watch(&config_space, &functions);
+    steps.done("pci");
+    defmt::info!(
+        "{=str}: up, seed {=u128:x}, tsc {=u64} Hz",
+        emergency::application(),
+        identity.seed,
+        clock::tsc_hz()
+    );
+    let mut machine = Machine::new(
+        command_line,
+        all.total_bytes(),
+        free,
+        config_space,
+        functions,
+        identity,
+        reference,
+        steps,
+    );
+    let code = application::run(&mut machine);
+    emergency::stop_dma();
+    exit(code)
+}
+
+/// Prints one line and ends the machine.
+fn fail(code: ExitCode, error: &dyn Display) -> ! {
+    println!("error: {error}");
+    emergency::stop_dma();
+    exit(code)
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    emergency::stop_dma();
+    let name = emergency::application();
+    match info.location() {
+        Some(at) => console::print_regardless(format_args!(
+            "error: {name}: panic at {}:{}:{}: {}\n",
+            at.file(),
+            at.line(),
+            at.column(),
+            info.message()
+        )),
+        None => console::print_regardless(format_args!("error: {name}: panic: {}\n", info.message())),
+    }
+    exit(ExitCode::Panic)
+}

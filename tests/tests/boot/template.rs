@@ -1,0 +1,110 @@
+//! An application of somebody else's: the template, copied out of the project, built there and booted as an image of its own.
+
+use crate::ground::{Fabric, LIMIT, ground, serve, skip};
+use hca_model::Profile;
+use runner::kernel_image::TARGET;
+use runner::process::Temporary;
+use runner::qemu::Output;
+use runner::unikernel::{self, Options, Running, Verdict};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+}
+
+/// Copies the template to `folder`, with the paths of its dependencies leading back here, and builds it there.
+fn build_in(folder: &Path) -> PathBuf {
+    let project = project();
+    let template = project.join("kernel/template");
+    for name in ["src", ".cargo"] {
+        std::fs::create_dir(folder.join(name)).expect("a folder");
+    }
+    for file in ["src/main.rs", ".cargo/config.toml", "build.rs"] {
+        std::fs::copy(template.join(file), folder.join(file)).expect("copied");
+    }
+    let manifest = std::fs::read_to_string(template.join("Cargo.toml")).expect("the manifest");
+    let (kernel, rds) = (project.join("kernel"), project.join("rds-nostd"));
+    let moved = manifest
+        .replace("path = \"..\"", &format!("path = {kernel:?}"))
+        .replace("path = \"../../rds-nostd\"", &format!("path = {rds:?}"));
+    assert!(!moved.contains("\"..") && moved.contains("[workspace]"), "every path is known here: {manifest}");
+    std::fs::write(folder.join("Cargo.toml"), moved).expect("written");
+    // The versions that the project knows.
+    std::fs::copy(project.join("Cargo.lock"), folder.join("Cargo.lock")).expect("copied");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release"])
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", project.join("target/template"))
+        .env_remove("RUSTFLAGS")
+        .output()
+        .expect("cargo starts");
+    assert!(built.status.success(), "it builds:\n{}", String::from_utf8_lossy(&built.stderr));
+    project.join("target/template").join(TARGET).join("release/rds-echo")
+}
+
+/// Lines until one begins with `prefix`.
+fn expect(running: &mut Running, deadline: Instant, prefix: &str) -> String {
+    let mut console = Vec::new();
+    loop {
+        match running.next_line(deadline) {
+            Ok(Some(Output::Console(line))) if line.starts_with(prefix) => return line,
+            Ok(Some(Output::Console(line) | Output::Qemu(line))) => console.push(line),
+            Ok(None) => panic!("it ended without {prefix:?}:\n{}", console.join("\n")),
+            Err(error) => panic!("no {prefix:?}: {error}:\n{}", console.join("\n")),
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("template").expect("a folder");
+    let template = build_in(folder.path());
+    let lines = std::fs::read_to_string(project().join("kernel/template/src/main.rs")).expect("the source");
+    assert!(lines.lines().count() < 60, "a newcomer reads it at a glance");
+    let stripped = loaded_bytes(&template);
+    println!("{stripped} bytes are loaded from the template's image");
+    assert!(stripped <= 512 << 10, "{stripped} bytes");
+
+    let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    let options = |words: &str, node: usize| Options {
+        hcas: vec![fabric.sockets[node].clone()],
+        ..Options::new(words)
+    };
+    let deadline = Instant::now() + LIMIT;
+    let mut server =
+        unikernel::start(&ground.qemu, &template, &options("ip=10.0.0.1 port=4711", 0)).expect("QEMU starts");
+    expect(&mut server, deadline, "echo: listening on 10.0.0.1:4711");
+    let words = "app=echo ip=10.0.0.2 to=10.0.0.1 port=4711 count=50";
+    let client =
+        unikernel::boot(&ground.qemu, &ground.image, &options(words, 1), LIMIT, |_| {}).expect("QEMU starts");
+    let text = client.console.join("\n");
+    assert_eq!(client.verdict, Some(Verdict::Success), "{text}");
+    assert!(client.console.iter().any(|line| line.starts_with("@echo messages=50 bytes=")), "{text}");
+    server.kill(None).expect("it is killed");
+
+    // What is wrong with its command line is one line; `help` lists what it takes.
+    let wrong = unikernel::boot(&ground.qemu, &template, &Options::new("ip=10.0.0"), LIMIT, |_| {})
+        .expect("QEMU starts");
+    assert_eq!(wrong.verdict, Some(Verdict::Usage));
+    assert_eq!(wrong.console, ["error: command line: ip=10.0.0 is not an IPv4 address"]);
+    let help =
+        unikernel::boot(&ground.qemu, &template, &Options::new("help"), LIMIT, |_| {}).expect("QEMU starts");
+    assert_eq!(help.verdict, Some(Verdict::Success));
+    assert!(
+        help.console.iter().any(|line| line.contains("port  a number from 1 to 65535")),
+        "{:?}",
+        help.console
+    );
+}
+
+/// The bytes of the image's segments that are loaded: what a stripped image has.
+pub fn loaded_bytes(image: &Path) -> u64 {
+    let bytes = std::fs::read(image).expect("the image");
+    let field =
+        |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0u64, |n, b| (n << 8) | u64::from(*b));
+    let (headers, size, count) = (field(0x20, 8) as usize, field(0x36, 2) as usize, field(0x38, 2) as usize);
+    (0..count).map(|i| headers + i * size).filter(|at| field(*at, 4) == 1).map(|at| field(at + 0x20, 8)).sum()
+}
