@@ -5,6 +5,7 @@ mod node;
 use dat_nostd::*;
 use node::{Arguments, Node, Outcome, run};
 use std::net::IpAddr;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const PORT: u64 = 7000;
@@ -114,7 +115,11 @@ fn server(adapter: &mut Node) -> Outcome<()> {
     Ok(())
 }
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    node::end(work())
+}
+
+fn work() -> Outcome<()> {
     let arguments =
         Arguments::read("DAT messages there and back: with --peer N of them, without the other side", 1000)?;
     run(&arguments, |adapter| match arguments.peer {

@@ -5,6 +5,7 @@ mod node;
 use dat_nostd::{Instant, Wake};
 use demo::{Config, Demo, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
 use node::{Arguments, Outcome, drive, run};
+use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECOND: u64 = 1_000_000_000;
@@ -27,7 +28,11 @@ impl Reporter for Lines {
     }
 }
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    node::end(work())
+}
+
+fn work() -> Outcome<()> {
     let about = "The demonstration's workload; --count divides it. The node with the lower address is the server; both need --peer";
     let arguments = Arguments::read(about, 8)?;
     let peer = arguments.peer.ok_or("--peer is missing: the other node's IPv4 address")?;
@@ -44,14 +49,14 @@ fn main() -> Outcome<()> {
     };
     run(&arguments, |adapter| {
         let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
-        let mut work = Demo::start(adapter, storage, config)?;
+        let mut demo = Demo::start(adapter, storage, config)?;
         drive(adapter, |adapter, now| {
-            Ok(match work.poll(adapter, now.as_nanos(), &mut Lines)? {
+            Ok(match demo.poll(adapter, now.as_nanos(), &mut Lines)? {
                 Status::Working(at) => Wake::At(Instant::from_nanos(at)),
                 Status::Done => Wake::Idle,
             })
         })?;
-        work.close(adapter)?;
+        demo.close(adapter)?;
         println!("verified");
         Ok(())
     })

@@ -7,11 +7,16 @@ use apps::rds::{Config, Mode, RdsApp, Report, Storage};
 use dat_nostd::{Instant, Wake};
 use node::{Arguments, Outcome, drive, run};
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECOND: u64 = 1_000_000_000;
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    node::end(work())
+}
+
+fn work() -> Outcome<()> {
     let arguments = Arguments::read("RDS pings: with --peer N pings, without an echo server for ever", 10)?;
     let mode = match arguments.peer {
         Some(_) => Mode::Ping { count: arguments.count, interval: SECOND / 100 },

@@ -4,9 +4,10 @@ use dat_nostd::{
     Adapter, AdapterConfig, Instant, Platform, ProviderInfo, Registry, RegistryEntry, Wake, adapter_storage,
 };
 use lexopt::prelude::*;
-use platform_linux::{DeviceName, LinuxBar, LinuxPlatform, Opened, Options, open};
+use platform_linux::{DeviceName, Iommu, LinuxBar, LinuxPlatform, Opened, Options, open};
 use std::error::Error;
 use std::net::Ipv4Addr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Bytes of the DMA region.
@@ -25,6 +26,17 @@ pub type Node = Adapter<'static, LinuxPlatform>;
 /// Whatever went wrong.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
+/// Says what went wrong, if anything did.
+pub fn end(outcome: Outcome<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// What the command line says.
 pub struct Arguments {
     /// The HCA.
@@ -37,13 +49,15 @@ pub struct Arguments {
     pub count: u32,
     /// Of what is random.
     pub seed: u64,
+    /// The kernel's interface to the IOMMU.
+    pub iommu: Iommu,
 }
 
 impl Arguments {
     /// Reads the command line. `--help` prints `about` and what can be given, and ends the program.
     pub fn read(about: &str, count: u32) -> Outcome<Self> {
         let (mut device, mut ip, mut peer, mut seed) = (None, None, None, 1);
-        let mut given = count;
+        let (mut given, mut iommu) = (count, Iommu::Any);
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
             match argument {
@@ -53,6 +67,13 @@ impl Arguments {
                 Long("peer") => peer = Some(parser.value()?.parse()?),
                 Long("count") => given = parser.value()?.parse()?,
                 Long("seed") => seed = parser.value()?.parse()?,
+                Long("iommu") => {
+                    iommu = match parser.value()?.string()?.as_str() {
+                        "group" => Iommu::Group,
+                        "iommufd" => Iommu::Iommufd,
+                        other => return Err(format!("--iommu {other}: group or iommufd").into()),
+                    };
+                }
                 Long("help") => {
                     println!(
                         "{about}\n\n  --vfio ADDRESS   the HCA: a PCI function bound to vfio-pci, as 0000:3b:00.0\n  \
@@ -60,7 +81,8 @@ impl Arguments {
                          --ip ADDRESS     this node's IPv4 address\n  \
                          --peer ADDRESS   the other node's: begin; without it, answer\n  \
                          --count N        how often ({count})\n  \
-                         --seed N         of what is random (1)"
+                         --seed N         of what is random (1)\n  \
+                         --iommu KIND     with --vfio: by group or iommufd (what there is)"
                     );
                     std::process::exit(0);
                 }
@@ -75,13 +97,14 @@ impl Arguments {
             peer,
             count: given,
             seed,
+            iommu,
         })
     }
 }
 
 /// Opens the device and an adapter on it, does `work`, and closes both.
 pub fn run(arguments: &Arguments, work: impl FnOnce(&mut Node) -> Outcome<()>) -> Outcome<()> {
-    let options = Options { dma_bytes: DMA_BYTES, ..Options::default() };
+    let options = Options { dma_bytes: DMA_BYTES, iommu: arguments.iommu, ..Options::default() };
     let Opened { platform, dma, host, .. } = open(&arguments.device, &options)?;
     let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
     let seed = u128::from(arguments.seed) << 32 | u128::from(arguments.ip.to_bits());

@@ -34,8 +34,8 @@ impl Kernel {
     /// Debian with this kernel, mlx5, RDS and the RDMA programs.
     pub fn recipe(self) -> Recipe<'static> {
         let (name, suite) = match self {
-            Self::V6_1 => ("linux-bookworm-5", "bookworm"),
-            Self::V6_12 => ("linux-trixie-5", "trixie"),
+            Self::V6_1 => ("linux-bookworm-6", "bookworm"),
+            Self::V6_12 => ("linux-trixie-6", "trixie"),
         };
         Recipe { name, suite, packages: &PACKAGES, modules: &MODULES }
     }
@@ -78,7 +78,7 @@ const PACKAGES: [&str; 14] = [
     "perftest",
 ];
 
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 22] = [
     "mlx5_core",
     "mlx5_ib",
     "ib_core",
@@ -93,6 +93,9 @@ const MODULES: [&str; 19] = [
     "rds_tcp",
     "rdma_rxe",
     "qemu_fw_cfg",
+    "vfio_pci",
+    "vfio_iommu_type1",
+    "iommufd",
     "virtio_pci",
     "virtio_net",
     "veth",
