@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 /// Binds the HCA to `vfio-pci`; leaves its address in `$B`.
 const HAND_OVER: &str = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
-     modprobe vfio-pci && echo vfio-pci > /sys/bus/pci/devices/$B/driver_override && \
+     modprobe vfio-pci && modprobe vfio_iommu_type1 && echo vfio-pci > /sys/bus/pci/devices/$B/driver_override && \
      echo $B > /sys/bus/pci/drivers_probe && ls -l /sys/bus/pci/devices/$B/iommu_group";
 /// Gives it back to the guest's own driver.
 const TAKE_BACK: &str = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\

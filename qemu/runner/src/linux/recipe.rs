@@ -37,7 +37,11 @@ impl Kernel {
             Self::V6_1 => ("linux-bookworm-6", "bookworm"),
             Self::V6_12 => ("linux-trixie-6", "trixie"),
         };
-        Recipe { name, suite, packages: &PACKAGES, modules: &MODULES }
+        let modules: &[&str] = match self {
+            Self::V6_1 => &MODULES,
+            Self::V6_12 => &MODULES_6_12,
+        };
+        Recipe { name, suite, packages: &PACKAGES, modules }
     }
 }
 
@@ -78,7 +82,7 @@ const PACKAGES: [&str; 14] = [
     "perftest",
 ];
 
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 21] = [
     "mlx5_core",
     "mlx5_ib",
     "ib_core",
@@ -95,13 +99,23 @@ const MODULES: [&str; 22] = [
     "qemu_fw_cfg",
     "vfio_pci",
     "vfio_iommu_type1",
-    "iommufd",
     "virtio_pci",
     "virtio_net",
     "veth",
     "tun",
     "dummy",
 ];
+
+/// The same, and what that kernel has beside.
+const MODULES_6_12: [&str; MODULES.len() + 1] = {
+    let mut modules = ["iommufd"; MODULES.len() + 1];
+    let mut index = 0;
+    while index < MODULES.len() {
+        modules[index] = MODULES[index];
+        index += 1;
+    }
+    modules
+};
 
 #[cfg(test)]
 mod tests {
