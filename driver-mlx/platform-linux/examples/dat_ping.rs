@@ -43,7 +43,10 @@ impl End {
 
     fn established(&self, adapter: &mut Node) -> Outcome<()> {
         match self.event(adapter)? {
-            EventData::Connection { event: ConnectionEvent::Established, .. } => Ok(()),
+            EventData::Connection { event: ConnectionEvent::Established, .. } => {
+                println!("connected");
+                Ok(())
+            }
             other => Err(format!("not connected: {other:?}").into()),
         }
     }
