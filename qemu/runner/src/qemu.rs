@@ -30,6 +30,8 @@ pub struct Machine {
     pub firmware_files: Vec<(String, PathBuf)>,
     /// The sockets at which emulated HCAs are served, one device each.
     pub hcas: Vec<PathBuf>,
+    /// An emulated Intel IOMMU between devices and memory, so that the guest can hand devices to its own guests and processes.
+    pub iommu: bool,
     /// Further devices, as the values of `-device`.
     pub devices: Vec<String>,
     /// Further arguments, as QEMU takes them.
@@ -50,6 +52,7 @@ impl Machine {
             initramfs: None,
             firmware_files: Vec::new(),
             hcas: Vec::new(),
+            iommu: false,
             devices: Vec::new(),
             more: Vec::new(),
             debug_console: None,
@@ -66,6 +69,11 @@ impl Machine {
         }
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         add(&["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        if self.iommu {
+            // Before the devices behind it. With interrupts remapped, and told of every mapping, so that QEMU can pass it on.
+            add(&["-machine", "kernel-irqchip=split"]);
+            add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
+        }
         for socket in &self.hcas {
             add(&["-device", &hca_argument(socket)]);
         }

@@ -5,6 +5,7 @@ mod faults;
 mod guests;
 mod ip;
 mod objects;
+mod passthrough;
 mod probe;
 mod rds;
 mod unikernel;

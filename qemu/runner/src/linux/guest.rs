@@ -19,6 +19,8 @@ pub struct Options {
     pub hcas: Vec<PathBuf>,
     /// What it gets beside its image.
     pub settings: Settings,
+    /// An IOMMU between its devices and its memory.
+    pub iommu: bool,
     /// Further arguments of QEMU.
     pub more: Vec<String>,
     /// Guest memory in MiB.
@@ -36,6 +38,7 @@ impl Default for Options {
         Self {
             hcas: Vec::new(),
             settings: Settings::default(),
+            iommu: false,
             more: Vec::new(),
             memory_mib: 1024,
             accelerator: "tcg".into(),
@@ -114,9 +117,11 @@ impl Guest {
         machine.accelerator.clone_from(&options.accelerator);
         machine.initramfs = Some(initramfs);
         machine.hcas.clone_from(&options.hcas);
+        machine.iommu = options.iommu;
+        let iommu = if options.iommu { " intel_iommu=on" } else { "" };
         // Warnings and worse show on the console as they come; everything is in dmesg.
         machine.command_line = format!(
-            "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off no_timer_check random.trust_cpu=on {}",
+            "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off no_timer_check random.trust_cpu=on{iommu} {}",
             options.command_line
         );
         let path = socket.to_string_lossy().replace(',', ",,");

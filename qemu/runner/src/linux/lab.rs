@@ -30,6 +30,10 @@ pub struct Options {
     pub spare: usize,
     /// Programs of ours: C files, compiled now.
     pub programs: Vec<PathBuf>,
+    /// Programs that are there already, linked statically.
+    pub binaries: Vec<PathBuf>,
+    /// An IOMMU in each guest.
+    pub iommu: bool,
     /// All packets, in pcapng.
     pub capture: Option<PathBuf>,
     /// What goes wrong with packets.
@@ -55,6 +59,8 @@ impl Options {
             hcas: 1,
             spare: 0,
             programs: Vec::new(),
+            binaries: Vec::new(),
+            iommu: false,
             capture: None,
             faults: Faults::default(),
             seed: 1,
@@ -92,7 +98,8 @@ impl Lab {
         let image = image::image(&options.kernel.recipe())?;
         let folder = Temporary::folder("lab")?;
         let programs = options.programs.iter().map(|source| program::compile(source, folder.path()));
-        let programs = programs.collect::<Result<Vec<PathBuf>>>()?;
+        let mut programs = programs.collect::<Result<Vec<PathBuf>>>()?;
+        programs.extend(options.binaries.iter().cloned());
         let count = options.guests * options.hcas + options.spare;
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
@@ -140,6 +147,7 @@ impl Lab {
         let options = GuestOptions {
             hcas: self.sockets.iter().skip(first).take(self.options.hcas).cloned().collect(),
             settings: Settings { number, addresses, programs: self.programs.clone() },
+            iommu: self.options.iommu,
             more: self.hub.as_ref().map(|hub| hub.arguments(number)).unwrap_or_default(),
             memory_mib: self.options.memory_mib,
             accelerator: self.options.accelerator.clone(),

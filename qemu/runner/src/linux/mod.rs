@@ -19,7 +19,7 @@ pub mod judge;
 mod lab;
 mod network;
 mod overlay;
-mod program;
+pub mod program;
 mod recipe;
 mod run;
 

@@ -20,6 +20,29 @@ const ENTRY: &str = "linux-dev-bookworm-1";
 const REMEDY: &str =
     "programs for Linux guests need Debian on x86-64, root, the network (package mmdebstrap) and gcc";
 
+/// Builds the example `name` of the package `package` of this workspace, linked statically, so that it runs in any guest.
+///
+/// # Errors
+/// [`Error::Program`] with the compiler's messages.
+pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["rustc", "--quiet", "--release", "--package", package, "--example", name]);
+    command.args(["--message-format=json-render-diagnostics", "--", "-Ctarget-feature=+crt-static"]);
+    command.current_dir(crate::cache::root()).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let result = command.output().map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
+    // The last line that names an executable names this one.
+    let lines = String::from_utf8_lossy(&result.stdout).into_owned();
+    let built = lines.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    match built {
+        Some(path) if result.status.success() => Ok(path),
+        _ => Err(Error::Program(format!("the example {name} of {package} does not compile"))),
+    }
+}
+
 /// Compiles the C file `source` into `folder`; the program has the file's name without ".c".
 ///
 /// # Errors

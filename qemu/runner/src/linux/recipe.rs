@@ -34,10 +34,14 @@ impl Kernel {
     /// Debian with this kernel, mlx5, RDS and the RDMA programs.
     pub fn recipe(self) -> Recipe<'static> {
         let (name, suite) = match self {
-            Self::V6_1 => ("linux-bookworm-5", "bookworm"),
-            Self::V6_12 => ("linux-trixie-5", "trixie"),
+            Self::V6_1 => ("linux-bookworm-6", "bookworm"),
+            Self::V6_12 => ("linux-trixie-6", "trixie"),
         };
-        Recipe { name, suite, packages: &PACKAGES, modules: &MODULES }
+        let modules: &[&str] = match self {
+            Self::V6_1 => &MODULES,
+            Self::V6_12 => &MODULES_6_12,
+        };
+        Recipe { name, suite, packages: &PACKAGES, modules }
     }
 }
 
@@ -78,7 +82,7 @@ const PACKAGES: [&str; 14] = [
     "perftest",
 ];
 
-const MODULES: [&str; 19] = [
+const MODULES: [&str; 21] = [
     "mlx5_core",
     "mlx5_ib",
     "ib_core",
@@ -93,12 +97,25 @@ const MODULES: [&str; 19] = [
     "rds_tcp",
     "rdma_rxe",
     "qemu_fw_cfg",
+    "vfio_pci",
+    "vfio_iommu_type1",
     "virtio_pci",
     "virtio_net",
     "veth",
     "tun",
     "dummy",
 ];
+
+/// The same, and what that kernel has beside.
+const MODULES_6_12: [&str; MODULES.len() + 1] = {
+    let mut modules = ["iommufd"; MODULES.len() + 1];
+    let mut index = 0;
+    while index < MODULES.len() {
+        modules[index] = MODULES[index];
+        index += 1;
+    }
+    modules
+};
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,63 @@
+//! The demonstration's workload between two processes: DAT messages, RDMA writes and reads, RDS datagrams, every byte compared.
+
+mod node;
+
+use dat_nostd::{Instant, Wake};
+use demo::{Config, Demo, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use node::{Arguments, Outcome, drive, run};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A line for each operation.
+struct Lines;
+
+impl Reporter for Lines {
+    fn progress(&mut self, _: Operation, _: u64, _: u64) {}
+
+    fn result(&mut self, result: &OperationResult) {
+        println!(
+            "{}: {} messages, {} bytes, {} ms, verified={}",
+            result.operation.name(),
+            result.messages,
+            result.bytes,
+            result.ns / 1_000_000,
+            result.verified
+        );
+    }
+}
+
+fn main() -> ExitCode {
+    node::end(work())
+}
+
+fn work() -> Outcome<()> {
+    let about = "The demonstration's workload; --count divides it. The node with the lower address is the server; both need --peer";
+    let arguments = Arguments::read(about, 8)?;
+    let peer = arguments.peer.ok_or("--peer is missing: the other node's IPv4 address")?;
+    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let config = Config {
+        role: if arguments.ip < peer { Role::Server } else { Role::Client },
+        peer: peer.into(),
+        port: 7471,
+        volume: Volume::FULL.divided_by(arguments.count.max(1).into()),
+        seed: arguments.seed,
+        generation: boot as u32,
+        connect_timeout: 60 * SECOND,
+        stall_timeout: 30 * SECOND,
+    };
+    run(&arguments, |adapter| {
+        let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
+        let mut demo = Demo::start(adapter, storage, config)?;
+        drive(adapter, |adapter, now| {
+            Ok(match demo.poll(adapter, now.as_nanos(), &mut Lines)? {
+                Status::Working(at) => Wake::At(Instant::from_nanos(at)),
+                Status::Done => Wake::Idle,
+            })
+        })?;
+        demo.close(adapter)?;
+        println!("verified");
+        Ok(())
+    })
+}

@@ -1,0 +1,55 @@
+//! RDS pings between two processes, as `rds-ping` has them, also with Linux's RDS on the other side.
+
+mod node;
+
+use apps::Status;
+use apps::rds::{Config, Mode, RdsApp, Report, Storage};
+use dat_nostd::{Instant, Wake};
+use node::{Arguments, Outcome, drive, run};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn main() -> ExitCode {
+    node::end(work())
+}
+
+fn work() -> Outcome<()> {
+    let arguments = Arguments::read("RDS pings: with --peer N pings, without an echo server for ever", 10)?;
+    let mode = match arguments.peer {
+        Some(_) => Mode::Ping { count: arguments.count, interval: SECOND / 100 },
+        None => Mode::Echo,
+    };
+    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let config = Config {
+        mode,
+        peer: IpAddr::V4(arguments.peer.unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        random: arguments.seed ^ boot,
+        generation: boot as u32,
+        stall_timeout: 30 * SECOND,
+    };
+    run(&arguments, |adapter| {
+        let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
+        let mut app = RdsApp::start(adapter, storage, config)?;
+        println!("ready");
+        let driven = drive(adapter, |adapter, now| {
+            Ok(match app.poll(adapter, now.as_nanos())? {
+                Status::Working(at) => Wake::At(Instant::from_nanos(at)),
+                Status::Done => Wake::Idle,
+            })
+        });
+        if let Report::Ping(ping) = app.outcome().report {
+            println!(
+                "{} sent, {} answered, {} us on average",
+                ping.sent,
+                ping.received,
+                ping.sum / u64::from(ping.received.max(1)) / 1000
+            );
+        }
+        let closed = app.close(adapter);
+        driven?;
+        Ok(closed?)
+    })
+}

@@ -1,0 +1,115 @@
+//! Why a device cannot be used, and what to do about it.
+
+use crate::name::PciAddress;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a device cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Neither a PCI address nor the path of a socket.
+    #[error("{0:?} is neither a PCI address like 0000:3b:00.0 nor the path of a socket (with a slash)")]
+    Name(String),
+    /// There is no such function.
+    #[error("there is no PCI function {0}: `lspci -D -d 15b3:` lists the HCAs of this machine")]
+    NoDevice(PciAddress),
+    /// Another vendor's.
+    #[error("the device is {vendor:04x}:{device:04x}, which is no Mellanox HCA (vendor 15b3)")]
+    NotAnHca {
+        /// PCI vendor.
+        vendor: u16,
+        /// PCI device.
+        device: u16,
+    },
+    /// It belongs to a driver of the kernel.
+    #[error(
+        "{address} belongs to the driver {driver}: bind it to vfio-pci (echo vfio-pci > {sysfs}/driver_override; \
+         echo {address} > {sysfs}/driver/unbind; echo {address} > /sys/bus/pci/drivers_probe)"
+    )]
+    WrongDriver {
+        /// The function.
+        address: PciAddress,
+        /// Whose it is; "none" if nobody's.
+        driver: String,
+        /// Its directory.
+        sysfs: String,
+    },
+    /// No IOMMU stands between the function and memory.
+    #[error(
+        "{0} has no IOMMU group: enable the IOMMU in the firmware, and boot with intel_iommu=on where it is not the default"
+    )]
+    NoIommu(PciAddress),
+    /// Others of its group belong to drivers.
+    #[error("the IOMMU group {0} has functions that belong to other drivers: bind all of them to vfio-pci")]
+    GroupInUse(u32),
+    /// A file is out of reach.
+    #[error("cannot open {path}: {error}{hint}")]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+        /// What to do, if that is known.
+        hint: &'static str,
+    },
+    /// Memory cannot be locked or mapped for the device.
+    #[error("cannot map {len} bytes for the device: {error}{hint}")]
+    Map {
+        /// Bytes.
+        len: usize,
+        /// Why.
+        error: io::Error,
+        /// What to do, if that is known.
+        hint: &'static str,
+    },
+    /// A call to the kernel failed.
+    #[error("{what}: {error}")]
+    Kernel {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+    /// A server refused a message.
+    #[error("the server refused {command} ({error})")]
+    Refused {
+        /// The command's name.
+        command: &'static str,
+        /// Why, as far as it said.
+        error: io::Error,
+    },
+    /// A server does not speak the protocol.
+    #[error("the server's answer to {command} cannot be right: {what}")]
+    Protocol {
+        /// The command's name.
+        command: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A server does not answer.
+    #[error(
+        "the server does not answer {command}: {error} (a server takes one client at a time for each HCA)"
+    )]
+    Silent {
+        /// The command's name.
+        command: &'static str,
+        /// What was seen instead.
+        error: io::Error,
+    },
+    /// The device is not as an HCA is.
+    #[error("the device is not as an HCA is: {0}")]
+    Unusable(String),
+    /// The options ask for what cannot be.
+    #[error("{0}")]
+    Options(&'static str),
+}
+
+/// With [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn kernel(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::Kernel { what, error: errno.into() }
+    }
+}

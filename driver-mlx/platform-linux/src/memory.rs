@@ -1,0 +1,197 @@
+//! Mappings: memory that the device reaches, and registers.
+
+use crate::error::{Error, Result};
+use crate::iova::PAGE;
+use driver_mlx::{DmaRegion, HostRegion, MmioBar};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, MremapFlags, MsyncFlags, ProtFlags};
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+/// Memory that is aligned so that an IOMMU can map it by large pages.
+const LARGE_PAGE: usize = 2 << 20;
+/// Bytes of a slot in the driver's host memory are 16 for each 64 of a queue; nearly all of the DMA region may be queues.
+const HOST_SHARE: usize = 4;
+
+/// New zeroed memory that stays mapped to the end of the process, and what it is made of if a server is to map it too.
+pub(crate) struct Shared {
+    base: NonNull<u8>,
+    len: usize,
+    pub(crate) file: Option<OwnedFd>,
+}
+
+impl Shared {
+    /// Of this process alone: for a device behind an IOMMU. With `huge` from the kernel's pool of huge pages.
+    pub(crate) fn anonymous(len: usize, huge: bool) -> Result<Self> {
+        let len = rounded(len, huge)?;
+        let hint = if huge { ": reserve huge pages (sysctl vm.nr_hugepages), or do without" } else { "" };
+        let failed = |errno: rustix::io::Errno| Error::Map { len, error: errno.into(), hint };
+        let flags = if huge { MapFlags::PRIVATE | MapFlags::HUGETLB } else { MapFlags::PRIVATE };
+        let room = if huge { len } else { len + LARGE_PAGE };
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), room, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }
+        .map_err(failed)?;
+        // The rest before and behind it is address space that nobody uses.
+        let base =
+            start.cast::<u8>().wrapping_byte_add(if huge { 0 } else { start.align_offset_to(LARGE_PAGE) });
+        // SAFETY: the range is inside the mapping just made. Both are hints: large pages make fewer entries in the IOMMU, and a child
+        // process has no business in the device's memory.
+        unsafe {
+            let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxHugepage);
+            let _ = rustix::mm::madvise(base.cast(), len, Advice::LinuxDontFork);
+        }
+        let base = NonNull::new(base).ok_or(Error::Options("the kernel gave memory at address 0"))?;
+        Ok(Self { base, len, file: None })
+    }
+
+    /// Of a file without a name, which a server can map: it cannot shrink.
+    pub(crate) fn file(len: usize) -> Result<Self> {
+        let len = rounded(len, false)?;
+        let failed = |errno: rustix::io::Errno| Error::Map { len, error: errno.into(), hint: "" };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"hca-dma", flags).map_err(failed)?;
+        rustix::fs::ftruncate(&file, len as u64).map_err(failed)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals).map_err(failed)?;
+        // SAFETY: as in `anonymous`.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, &file, 0)
+        }
+        .map_err(failed)?;
+        let base = NonNull::new(base.cast()).ok_or(Error::Options("the kernel gave memory at address 0"))?;
+        Ok(Self { base, len, file: Some(file) })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.base.addr().get() as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The driver's region, once the device reaches it at `device_address`.
+    pub(crate) fn into_region(self, device_address: u64) -> Result<DmaRegion> {
+        // SAFETY: the memory was mapped for this value alone and is never unmapped; the caller maps it for the device at this address,
+        // and on the machines that Linux offers VFIO on, DMA is coherent, as it is through a server's mapping.
+        unsafe { DmaRegion::new(self.base.as_ptr(), device_address, self.len) }
+            .ok_or(Error::Options("the driver refuses the DMA region"))
+    }
+}
+
+trait AlignOffset {
+    fn align_offset_to(self, align: usize) -> usize;
+}
+
+impl AlignOffset for *mut std::ffi::c_void {
+    fn align_offset_to(self, align: usize) -> usize {
+        self.addr().wrapping_neg() % align
+    }
+}
+
+fn rounded(len: usize, huge: bool) -> Result<usize> {
+    let unit = if huge { LARGE_PAGE } else { PAGE as usize };
+    len.max(1)
+        .checked_next_multiple_of(unit)
+        .filter(|len| *len < isize::MAX as usize / 2)
+        .ok_or(Error::Options("the DMA region cannot be that large"))
+}
+
+/// Memory for what the driver remembers beside a DMA region of `len` bytes.
+pub(crate) fn host_region(len: usize) -> Result<HostRegion> {
+    let words = vec![0_u64; (len / HOST_SHARE / 8).max(4096)];
+    HostRegion::from_static(words.leak()).ok_or(Error::Options("the DMA region is too small"))
+}
+
+/// Whether all pages from `va` on are mapped in this process.
+pub(crate) fn is_mapped(va: usize, len: usize) -> bool {
+    // SAFETY: an asynchronous sync starts nothing and changes nothing; it fails if a page of the range is not mapped.
+    unsafe { rustix::mm::msync(ptr::without_provenance_mut(va), len, MsyncFlags::ASYNC) }.is_ok()
+}
+
+/// A device's registers, mapped. Dropped, memory without a meaning takes their place, so that handles that are left do no harm.
+#[derive(Debug)]
+pub(crate) struct Registers {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is the process's; the value only ends it.
+unsafe impl Send for Registers {}
+
+impl Registers {
+    /// Maps `len` bytes at `offset` of a device's file.
+    pub(crate) fn map(device: impl AsFd, offset: u64, len: usize) -> Result<(MmioBar, Self)> {
+        // SAFETY: as in `Shared::anonymous`.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, device, offset)
+        }
+        .map_err(Error::kernel("cannot map BAR0"))?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or(Error::Options("the kernel gave registers at address 0"))?;
+        let registers = Self { base, len };
+        // SAFETY: BAR0 was just mapped here, uncached, and the range stays mapped: `drop` only changes what it is mapped to.
+        let bar = unsafe { MmioBar::new(base, len) };
+        let bar = bar.ok_or_else(|| Error::Unusable(format!("BAR0 has {len} bytes, no power of two")))?;
+        Ok((bar, registers))
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        // SAFETY: new memory replaces the registers in one step, at an address that stays mapped; handles access it as they did these. If
+        // that fails, the registers stay mapped, which keeps the device open and harms nobody.
+        unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let Ok(memory) =
+                rustix::mm::mmap_anonymous(ptr::null_mut(), self.len, protection, MapFlags::PRIVATE)
+            else {
+                return;
+            };
+            let place = self.base.as_ptr().cast();
+            let _ = rustix::mm::mremap_fixed(memory, self.len, self.len, MremapFlags::MAYMOVE, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use driver_mlx::Bar;
+
+    #[test]
+    fn handles_outlive_registers_without_harm() {
+        let file = rustix::fs::memfd_create(c"registers", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let (bar, registers) = Registers::map(&file, 0, 8192).unwrap();
+        bar.write32(4, 0x0102_0304);
+        let mut bytes = [0; 4];
+        rustix::io::pread(&file, &mut bytes[..], 4).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        drop(registers);
+        assert_eq!(bar.read32(4), 0);
+        bar.write32(4, 7);
+        rustix::io::pread(&file, &mut bytes[..], 4).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4], "the file is out of reach");
+    }
+
+    #[test]
+    fn a_shared_file_cannot_shrink() {
+        let shared = Shared::file(5000).unwrap();
+        assert_eq!(shared.len(), 8192);
+        let file = shared.file.as_ref().unwrap();
+        assert!(rustix::fs::ftruncate(file, 4096).is_err());
+    }
+
+    #[test]
+    fn anonymous_memory_begins_at_a_large_page() {
+        let shared = Shared::anonymous(3 << 20, false).unwrap();
+        assert!(shared.address().is_multiple_of(2 << 20));
+        assert!(is_mapped(shared.address() as usize, shared.len()));
+        assert!(!is_mapped(4096, 4096));
+    }
+}

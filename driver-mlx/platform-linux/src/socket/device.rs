@@ -1,0 +1,162 @@
+//! The device: its regions, its interrupts, and memory that the server may reach.
+
+use super::client::{BAR0, CONFIG, Client};
+use super::wire::{Command, Payload, u32_at, u64_at};
+use crate::bar::{LinuxBar, Registers};
+use crate::error::{Error, Result};
+use crate::interrupts::Interrupts;
+use crate::iova::Iovas;
+use crate::memory::{self, Shared};
+use crate::open::Options;
+use crate::pci::{self, ConfigSpace};
+use crate::platform::{self, LinuxPlatform};
+use driver_mlx::{DmaRegion, MapError};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What the device may do with memory: read and write.
+const READ_WRITE: u32 = 1 | 2;
+/// The descriptor is read and written, because it cannot be mapped.
+const FILE_IO: u32 = 1 << 3;
+/// The index of MSI-X among interrupts.
+const MSIX: u32 = 2;
+/// Interrupts are event descriptors, and are raised by the device.
+const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
+
+/// An HCA behind a socket.
+#[derive(Debug)]
+pub(crate) struct Device {
+    client: &'static Client,
+    /// The connection once more, to wait for its end.
+    stream: Option<UnixStream>,
+    iovas: Mutex<Iovas>,
+    /// This process's memory, for memory that is not in a file of ours.
+    process: OnceLock<Option<File>>,
+}
+
+impl ConfigSpace for Client {
+    fn read16(&self, offset: u64) -> Result<u16> {
+        self.read(CONFIG, offset).map(u16::from_le_bytes)
+    }
+
+    fn write16(&self, offset: u64, value: u16) -> Result<()> {
+        self.write(CONFIG, offset, &value.to_le_bytes())
+    }
+}
+
+/// Connects to the server at `path`, resets the HCA and gives it a DMA region.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxPlatform, DmaRegion)> {
+    let client = Client::connect(path)?;
+    let info = client.request(Command::DeviceInfo, &Payload::default().u32(16).u32(0).u32(0).u32(0), &[])?;
+    let regions = u32_at(&info, 8).unwrap_or(0);
+    if regions <= CONFIG {
+        return Err(Error::Unusable(format!("{regions} regions: no PCI device")));
+    }
+    let bar_len = region_len(&client, BAR0)?;
+    let bar_len = usize::try_from(bar_len).ok().filter(|len| *len >= 4096);
+    let bar_len = bar_len.ok_or_else(|| Error::Unusable("BAR0 is missing".into()))?;
+    let irqs = client.request(Command::IrqInfo, &Payload::default().u32(16).u32(0).u32(MSIX).u32(0), &[])?;
+    let vectors = u32_at(&irqs, 12).unwrap_or(0).min(options.vectors.into());
+    if vectors == 0 {
+        return Err(Error::Unusable("it has no MSI-X vectors".into()));
+    }
+    pci::check_identity(&client)?;
+    client.request(Command::Reset, &Payload::default(), &[])?;
+    // Handles to registers are copied and may outlive everything else; a connection is small.
+    let client: &'static Client = Box::leak(Box::new(client.with_bar(bar_len)));
+    let stream = client.duplicate();
+    let device = Device {
+        client,
+        stream,
+        iovas: Mutex::new(Iovas::new([0..=(1 << 48) - 1])),
+        process: OnceLock::new(),
+    };
+    let memory = Shared::file(options.dma_bytes)?;
+    let file = memory.file.as_ref().map(AsFd::as_fd);
+    let at = device.map_file(memory.address(), memory.len() as u64, file, 0, READ_WRITE)?;
+    let interrupts = Interrupts::new(vectors as usize)?;
+    for (vector, descriptor) in interrupts.descriptors().enumerate() {
+        let payload = Payload::default().u32(20).u32(EVENTFD_TRIGGER).u32(MSIX).u32(vector as u32).u32(1);
+        client.request(Command::SetIrqs, &payload, &[descriptor])?;
+    }
+    pci::enable(client)?;
+    let bar = LinuxBar(Registers::Socket(client));
+    let platform = LinuxPlatform { bar, interrupts, device: platform::Device::Socket(device) };
+    Ok((platform, memory.into_region(at)?))
+}
+
+fn region_len(client: &Client, region: u32) -> Result<u64> {
+    let payload = Payload::default().u32(32).u32(0).u32(region).u32(0).u64(0).u64(0);
+    let info = client.request(Command::RegionInfo, &payload, &[])?;
+    u64_at(&info, 16).ok_or_else(|| Error::Protocol {
+        command: "DEVICE_GET_REGION_INFO",
+        what: format!("{} bytes instead of 32", info.len()),
+    })
+}
+
+impl Device {
+    /// The socket, to wait for its end.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd)
+    }
+
+    fn take(&self, va: u64, len: u64) -> Option<u64> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).take(va, len)
+    }
+
+    fn give_back(&self, at: u64) -> Option<u64> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).give_back(at)
+    }
+
+    /// Lets the server reach `len` bytes at `offset` of a file, which are this process's at `va`; gives their device address.
+    fn map_file(
+        &self,
+        va: u64,
+        len: u64,
+        file: Option<BorrowedFd<'_>>,
+        offset: u64,
+        flags: u32,
+    ) -> Result<u64> {
+        let no_room = Error::Options("no device addresses are left");
+        let at = self.take(va, len).ok_or(no_room)?;
+        let payload = Payload::default().u32(32).u32(flags).u64(offset).u64(at).u64(len);
+        let files: Vec<_> = file.into_iter().collect();
+        self.client.request(Command::DmaMap, &payload, &files).inspect_err(|_| {
+            self.give_back(at);
+        })?;
+        Ok(at)
+    }
+
+    /// Makes whole pages of this process visible to the device.
+    pub(crate) fn map(&self, start: u64, len: u64) -> std::result::Result<u64, MapError> {
+        if !memory::is_mapped(start as usize, len as usize) {
+            return Err(MapError::BadAddress);
+        }
+        let open = || File::options().read(true).write(true).open("/proc/self/mem").ok();
+        let process = self.process.get_or_init(open).as_ref().ok_or(MapError::Unsupported)?;
+        // Where the pages are in the file is their address.
+        let mapped = self.map_file(start, len, Some(process.as_fd()), start, READ_WRITE | FILE_IO);
+        mapped.map_err(|error| match error {
+            Error::Options(_) => MapError::NoSpace,
+            _ => MapError::Unsupported,
+        })
+    }
+
+    /// Ends what [`Device::map`] began.
+    pub(crate) fn unmap(&self, at: u64) {
+        let Some(len) = self.give_back(at) else { return };
+        let payload = Payload::default().u32(24).u32(0).u64(at).u64(len);
+        // A server that is gone has forgotten it.
+        let _ = self.client.request(Command::DmaUnmap, &payload, &[]);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = pci::stop_dma(self.client);
+        self.client.close();
+    }
+}

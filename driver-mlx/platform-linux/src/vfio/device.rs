@@ -1,0 +1,186 @@
+//! The function: its registers, its interrupts, its configuration space.
+
+use super::container::{Container, group_path};
+use super::ioctl::{self, DeviceInfo, IrqInfo, RegionInfo, SetIrqs, Simple};
+use super::iommufd::AddressSpace;
+use super::{Translation, call, map_error, map_hint, sysfs};
+use crate::bar::{LinuxBar, Registers as BarRegisters};
+use crate::error::{Error, Result};
+use crate::interrupts::Interrupts;
+use crate::iova::Iovas;
+use crate::memory::{Registers, Shared};
+use crate::name::PciAddress;
+use crate::open::{Iommu, Options};
+use crate::pci::{self, ConfigSpace};
+use crate::platform::{self, LinuxPlatform};
+use driver_mlx::{DmaRegion, MapError, MmioBar};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const BAR0: u32 = 0;
+const CONFIG: u32 = 7;
+const MSIX: u32 = 2;
+/// Interrupts are event descriptors, and are raised by the device.
+const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
+
+/// A function in the hands of this process.
+// Fields are dropped in this order: registers must go before the descriptor, or it stays open.
+#[derive(Debug)]
+pub(crate) struct Device {
+    _registers: Registers,
+    function: Function,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    iovas: Iovas,
+    translation: Box<dyn Translation>,
+}
+
+/// The function's descriptor, with where its configuration space begins.
+#[derive(Debug)]
+struct Function {
+    file: OwnedFd,
+    config: u64,
+}
+
+impl ConfigSpace for Function {
+    fn read16(&self, offset: u64) -> Result<u16> {
+        let mut bytes = [0; 2];
+        let read = rustix::io::pread(&self.file, &mut bytes, self.config + offset);
+        match read.map_err(Error::kernel("cannot read configuration space"))? {
+            2 => Ok(u16::from_le_bytes(bytes)),
+            _ => Err(Error::Unusable("configuration space ends early".into())),
+        }
+    }
+
+    fn write16(&self, offset: u64, value: u16) -> Result<()> {
+        let written = rustix::io::pwrite(&self.file, &value.to_le_bytes(), self.config + offset);
+        written.map(drop).map_err(Error::kernel("cannot write configuration space"))
+    }
+}
+
+/// Opens a function, which is reset by that, and gives it a DMA region.
+pub(crate) fn open(address: PciAddress, options: &Options) -> Result<(LinuxPlatform, DmaRegion)> {
+    let found = sysfs::function(Path::new("/sys"), address)?;
+    let by_group = match (options.iommu, &found.character_device) {
+        (Iommu::Group, _) | (Iommu::Any, None) => true,
+        (Iommu::Any, Some(_)) => group_path(found.group).exists(),
+        (Iommu::Iommufd, _) => false,
+    };
+    let (translation, file): (Box<dyn Translation>, _) = if by_group {
+        let (container, file) = Container::open(address, found.group)?;
+        (Box::new(container), file)
+    } else {
+        let device = found.character_device.as_deref();
+        let device =
+            device.ok_or(Error::Options("this kernel has no character devices for VFIO: use the group"))?;
+        let (space, file) = AddressSpace::open(device)?;
+        (Box::new(space), file)
+    };
+    let state = State { iovas: Iovas::new(translation.ranges()), translation };
+    let (function, bar, registers) = look_at(file)?;
+    pci::check_identity(&function)?;
+    let interrupts = connect_interrupts(&function, options.vectors)?;
+    let device = Device { _registers: registers, function, state: Mutex::new(state) };
+    let memory = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
+    let at = device.map_region(&memory)?;
+    // Only now is there anything that the device could reach.
+    pci::enable(&device.function)?;
+    let bar = LinuxBar(BarRegisters::Mapped(bar));
+    let platform = LinuxPlatform { bar, interrupts, device: platform::Device::Vfio(device) };
+    Ok((platform, memory.into_region(at)?))
+}
+
+/// Finds configuration space and maps BAR0.
+fn look_at(file: OwnedFd) -> Result<(Function, MmioBar, Registers)> {
+    let mut info = DeviceInfo { argsz: DeviceInfo::SIZE, ..DeviceInfo::default() };
+    ioctl::call(file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_INFO"))?;
+    if info.num_regions <= CONFIG {
+        return Err(Error::Unusable(format!("{} regions: no PCI device", info.num_regions)));
+    }
+    let region = |index: u32| {
+        let mut region = RegionInfo { argsz: RegionInfo::SIZE, index, ..RegionInfo::default() };
+        ioctl::call(file.as_fd(), &mut region).map_err(call("VFIO_DEVICE_GET_REGION_INFO"))?;
+        Ok::<_, Error>(region)
+    };
+    // Opening has tried a reset already; not every function can, and a driver brings up from any state.
+    let _ = ioctl::simple(file.as_fd(), Simple::DeviceReset, 0);
+    let (bar0, config) = (region(BAR0)?, region(CONFIG)?);
+    let len = usize::try_from(bar0.size).ok().filter(|len| *len >= 4096);
+    let len = len.ok_or_else(|| Error::Unusable("BAR0 is missing".into()))?;
+    // Registers are mapped before memory decoding is sure to be on; nobody reads them until then.
+    let (bar, registers) = Registers::map(&file, bar0.offset, len)?;
+    Ok((Function { file, config: config.offset }, bar, registers))
+}
+
+/// Connects at most `wanted` vectors, all at once: later growth would take all away for a moment.
+fn connect_interrupts(function: &Function, wanted: u16) -> Result<Interrupts> {
+    let mut info = IrqInfo { argsz: IrqInfo::SIZE, index: MSIX, ..IrqInfo::default() };
+    ioctl::call(function.file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_IRQ_INFO"))?;
+    let count = info.count.min(wanted.into());
+    if count == 0 {
+        return Err(Error::Unusable("it has no MSI-X vectors".into()));
+    }
+    let interrupts = Interrupts::new(count as usize)?;
+    let mut set = SetIrqs {
+        argsz: SetIrqs::SIZE - 4 * (32 - count),
+        flags: EVENTFD_TRIGGER,
+        index: MSIX,
+        start: 0,
+        count,
+        events: [-1; 32],
+    };
+    for (to, descriptor) in set.events.iter_mut().zip(interrupts.descriptors()) {
+        *to = descriptor.as_raw_fd();
+    }
+    ioctl::call(function.file.as_fd(), &mut set).map_err(call("VFIO_DEVICE_SET_IRQS"))?;
+    Ok(interrupts)
+}
+
+impl Device {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map_region(&self, memory: &Shared) -> Result<u64> {
+        let len = memory.len();
+        let mut state = self.state();
+        let at = state.iovas.take(memory.address(), len as u64);
+        let at = at.ok_or(Error::Options("the DMA region is larger than what the IOMMU can address"))?;
+        state.translation.map(memory.address(), at, len as u64).map_err(|error| {
+            let hint = map_hint(&error);
+            Error::Map { len, error, hint }
+        })?;
+        Ok(at)
+    }
+
+    /// Makes whole pages of this process visible to the device.
+    pub(crate) fn map(&self, start: u64, len: u64) -> std::result::Result<u64, MapError> {
+        let mut state = self.state();
+        let at = state.iovas.take(start, len).ok_or(MapError::NoSpace)?;
+        if let Err(error) = state.translation.map(start, at, len) {
+            state.iovas.give_back(at);
+            return Err(map_error(&error));
+        }
+        Ok(at)
+    }
+
+    /// Ends what [`Device::map`] began.
+    pub(crate) fn unmap(&self, at: u64) {
+        let mut state = self.state();
+        let Some(len) = state.iovas.give_back(at) else { return };
+        if state.translation.unmap(at, len).is_err() {
+            // Still mapped as far as anybody knows: the addresses must not be used again.
+            state.iovas.take_again(at, len);
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = pci::stop_dma(&self.function);
+    }
+}

@@ -1,0 +1,280 @@
+//! Processes on emulated HCAs, without QEMU: the examples as they are, processes that are killed, and memory of this process's own.
+
+use dat_nostd::*;
+use hca_serve::{Options as ServeOptions, Served, serve};
+use platform_linux::{DeviceName, LinuxBar, LinuxPlatform, Opened, Options, open};
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// HCAs being served, at sockets in a folder of their own.
+struct Fabric {
+    served: Served,
+    folder: PathBuf,
+}
+
+impl Fabric {
+    fn new(name: &str, hcas: usize) -> Self {
+        let folder = std::env::temp_dir().join(format!("platform-linux-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let sockets = (0..hcas).map(|index| folder.join(format!("hca{index}"))).collect();
+        let served = serve(ServeOptions { file_io: true, ..ServeOptions::new(sockets) }).expect("served");
+        Self { served, folder }
+    }
+
+    fn socket(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("hca{index}"))
+    }
+
+    /// Waits until no HCA holds anything: a connection that ends is a reset.
+    fn settle(&self) {
+        while self.served.census().expect("runs").iter().any(|census| census.total() != 0) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An example that runs. Killed when dropped.
+struct Example(Child);
+
+impl Example {
+    fn start(name: &str, socket: &Path, words: &[&str]) -> Self {
+        // Beside this test's folder: cargo builds a package's examples with its tests.
+        let here = std::env::current_exe().expect("this program's path");
+        let profile = here.ancestors().nth(2).expect("target and profile");
+        let child = Command::new(profile.join("examples").join(name))
+            .arg("--socket")
+            .arg(socket)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(child.unwrap_or_else(|error| panic!("{name}: {error}: cargo test -p platform-linux builds it")))
+    }
+
+    /// Waits for a line of its output.
+    fn line(&mut self, wanted: &str) {
+        let output = self.0.stdout.as_mut().expect("piped");
+        let mut line = String::new();
+        let mut byte = [0];
+        while output.read(&mut byte).expect("readable") == 1 {
+            if byte[0] != b'\n' {
+                line.push(char::from(byte[0]));
+                continue;
+            }
+            if line == wanted {
+                return;
+            }
+            line.clear();
+        }
+        let mut errors = String::new();
+        let _ = self.0.stderr.as_mut().expect("piped").read_to_string(&mut errors);
+        panic!("it ended without {wanted:?}: {errors}");
+    }
+
+    /// Whether it succeeded, and everything it has printed since.
+    fn finish(mut self) -> (bool, String) {
+        let output = BufReader::new(self.0.stdout.take().expect("piped"));
+        let mut text: String =
+            output.lines().map_while(Result::ok).flat_map(|line| [line, "\n".into()]).collect();
+        let _ = self.0.stderr.take().expect("piped").read_to_string(&mut text);
+        (self.0.wait().expect("ends").success(), text)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it ends");
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const SERVER: [&str; 2] = ["--ip", "10.0.0.1"];
+
+fn client(count: &'static str) -> [&'static str; 6] {
+    ["--ip", "10.0.0.2", "--peer", "10.0.0.1", "--count", count]
+}
+
+#[test]
+fn the_examples_ping_each_other() {
+    let fabric = Fabric::new("ping", 2);
+    for (name, last) in [("dat_ping", "100 messages and answers"), ("rds_ping", "100 sent, 100 answered")] {
+        let mut server = Example::start(name, &fabric.socket(0), &SERVER);
+        server.line("ready");
+        let (success, text) = Example::start(name, &fabric.socket(1), &client("100")).finish();
+        assert!(success && text.lines().any(|line| line.starts_with(last)), "{name}: {text}");
+        drop(server);
+        fabric.settle();
+    }
+}
+
+#[test]
+fn the_demonstration_is_verified_between_two_processes() {
+    let fabric = Fabric::new("demo", 2);
+    let words = ["--ip", "10.0.0.1", "--peer", "10.0.0.2", "--count", "64"];
+    let server = Example::start("demo", &fabric.socket(0), &words);
+    let words = ["--ip", "10.0.0.2", "--peer", "10.0.0.1", "--count", "64"];
+    for end in [Example::start("demo", &fabric.socket(1), &words), server] {
+        let (success, text) = end.finish();
+        assert!(success && text.lines().last() == Some("verified"), "{text}");
+    }
+    fabric.settle();
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_the_server_and_others_whole() {
+    let fabric = Fabric::new("kill", 4);
+    // Beside the victims two others go on all the time.
+    let mut bystander = Example::start("rds_ping", &fabric.socket(2), &["--ip", "10.0.0.3"]);
+    bystander.line("ready");
+    let words = ["--ip", "10.0.0.4", "--peer", "10.0.0.3", "--count", "2000"];
+    let onlooker = Example::start("rds_ping", &fabric.socket(3), &words);
+    for victim in [1, 0, 1, 0] {
+        let mut ends = [
+            Example::start("dat_ping", &fabric.socket(0), &SERVER),
+            Example::start("dat_ping", &fabric.socket(1), &client("4000000")),
+        ];
+        ends[0].line("connected");
+        ends[1].line("connected");
+        ends[victim].kill();
+        // The other is killed too, at the end of this round: who waits for a message cannot know that none will come.
+        drop(ends);
+    }
+    let (success, text) = onlooker.finish();
+    assert!(success && text.contains("2000 sent, 2000 answered"), "{text}");
+    assert!(fabric.served.is_alive());
+}
+
+const MEMORY: usize = 16 << 20;
+type Tables = adapter_storage! { bar: LinuxBar, dma_bytes: MEMORY, eps: 4, evds: 4, lmrs: 4, events: 64, connections: 8 };
+type Node = Adapter<'static, LinuxPlatform>;
+
+fn node(socket: &Path, number: u8) -> Node {
+    let options = Options { dma_bytes: MEMORY, ..Options::default() };
+    let name = DeviceName::Socket(socket.into());
+    let Opened { platform, dma, host, .. } = open(&name, &options).expect("opens");
+    let tables = Box::leak(Box::new(Tables::new())).parts();
+    let address = IaAddress::V4(Ipv4Addr::new(10, 0, 0, number));
+    let config = AdapterConfig::new("ib0", address, &[], number.into());
+    let mut adapter = Adapter::open(platform, dma, host, tables, &config).expect("comes up");
+    let mut names = [RegistryEntry::EMPTY];
+    Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0")).expect("room");
+    adapter
+}
+
+/// What a node needs for one connection, and 3 MiB of the heap as a region.
+struct End {
+    ia: IaHandle,
+    pz: PzHandle,
+    evd: EvdHandle,
+    ep: EpHandle,
+    lmr: LmrCreated,
+    heap: *mut u8,
+}
+
+const BYTES: usize = 3 << 20;
+
+impl End {
+    fn new(adapter: &mut Node) -> Self {
+        let (ia, _) = adapter.ia_open("ib0", 8, None).expect("IA");
+        let pz = adapter.pz_create(ia).expect("PZ");
+        // Not at the start of a page.
+        let heap = vec![0_u8; BYTES + 4096].leak();
+        let heap = heap.as_mut_ptr().wrapping_add(100);
+        // SAFETY: the memory is never given back, no reference to it is left, and it is looked at by volatile accesses.
+        let lmr = unsafe { adapter.lmr_create_virtual(ia, heap, BYTES, pz, MemPriv::ALL) }.expect("LMR");
+        let flags = EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO;
+        let evd = adapter.evd_create(ia, 16, None, flags).expect("EVD");
+        let ep = adapter.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None).expect("EP");
+        Self { ia, pz, evd, ep, lmr, heap }
+    }
+}
+
+/// The next event of one node; the other gets its turn.
+fn event(nodes: &mut [Node; 2], at: usize, evd: EvdHandle) -> EventData {
+    loop {
+        if let Ok(event) = nodes[at].evd_dequeue(evd) {
+            return event.data;
+        }
+        let now = nodes[1 - at].platform().now();
+        let _ = nodes[1 - at].poll(now);
+    }
+}
+
+#[test]
+fn memory_of_the_heap_is_written_and_read() {
+    let fabric = Fabric::new("heap", 2);
+    let mut nodes = [node(&fabric.socket(0), 1), node(&fabric.socket(1), 2)];
+    let ends = nodes.each_mut().map(End::new);
+    let (to, flags) = (nodes[1].address(), ConnectFlags::Default);
+    nodes[1].psp_create(ends[1].ia, 7000, ends[1].evd, PspFlags::Consumer).expect("PSP");
+    nodes[0].ep_connect(ends[0].ep, &to, 7000, TIMEOUT_INFINITE, b"", Qos::BestEffort, flags).expect("asks");
+    let EventData::ConnectionRequest { cr, .. } = event(&mut nodes, 1, ends[1].evd) else {
+        panic!("a request")
+    };
+    nodes[1].cr_accept(cr, Some(ends[1].ep), b"").expect("accepts");
+    for at in [0, 1] {
+        let EventData::Connection { event: ConnectionEvent::Established, .. } =
+            event(&mut nodes, at, ends[at].evd)
+        else {
+            panic!("not connected")
+        };
+    }
+    let pattern = |index: usize| (index * 7 + index / 4096) as u8;
+    for index in 0..BYTES {
+        // SAFETY: inside the allocation.
+        unsafe { ends[0].heap.add(index).write_volatile(pattern(index)) };
+    }
+    let local = LmrTriplet::new(ends[0].lmr.lmr_context, ends[0].lmr.registered_address, BYTES as u64);
+    let remote = RmrTriplet::new(ends[1].lmr.rmr_context, ends[1].lmr.registered_address, BYTES as u64);
+    let none = CompletionFlags::empty();
+    nodes[0].ep_post_rdma_write(ends[0].ep, &[local], 1, &remote, none).expect("posts");
+    let EventData::Dto(done) = event(&mut nodes, 0, ends[0].evd) else { panic!("a completion") };
+    assert_eq!((done.status, done.transferred_length), (DtoStatus::Success, BYTES as u64));
+    for index in 0..BYTES {
+        // SAFETY: inside the allocation.
+        let byte = unsafe { ends[1].heap.add(index).read_volatile() };
+        assert_eq!(byte, pattern(index), "byte {index}");
+    }
+    for (node, end) in nodes.iter_mut().zip(&ends) {
+        let nowhere = std::ptr::without_provenance_mut(4096);
+        // SAFETY: nothing is mapped there, so that there is nothing to be careful about.
+        let error =
+            unsafe { node.lmr_create_virtual(end.ia, nowhere, 4096, end.pz, MemPriv::ALL) }.unwrap_err();
+        assert!(error.is(ReturnType::InvalidParameter), "{error}");
+        node.lmr_free(end.lmr.lmr).expect("nothing uses it");
+    }
+    for node in nodes {
+        node.close().expect("closes");
+    }
+    fabric.settle();
+}
+
+#[test]
+fn what_is_no_hca_is_refused_with_a_hint() {
+    let says =
+        |name: &str| open(&name.parse().expect("a name"), &Options::default()).unwrap_err().to_string();
+    assert!(says("/no/such/socket").contains("start the server"), "{}", says("/no/such/socket"));
+    assert!(says("ffff:00:00.0").contains("lspci"), "{}", says("ffff:00:00.0"));
+    let fabric = Fabric::new("refused", 1);
+    let name = DeviceName::Socket(fabric.socket(0));
+    for vectors in [0, 33] {
+        assert!(open(&name, &Options { vectors, ..Options::default() }).is_err());
+    }
+    let first = open(&name, &Options { dma_bytes: 1 << 20, ..Options::default() }).expect("opens");
+    drop(first);
+    open(&name, &Options { dma_bytes: 1 << 20, ..Options::default() }).expect("opens again");
+}

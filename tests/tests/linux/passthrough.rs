@@ -1,0 +1,89 @@
+//! HCAs that a guest hands on, through an IOMMU: to a process of its own.
+
+use crate::guests::{remove_drivers, run};
+use runner::linux::{Lab, Options, judge, program};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Binds the HCA to `vfio-pci`; leaves its address in `$B`.
+const HAND_OVER: &str = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
+     modprobe vfio-pci && modprobe vfio_iommu_type1 && echo vfio-pci > /sys/bus/pci/devices/$B/driver_override && \
+     echo $B > /sys/bus/pci/drivers_probe && ls -l /sys/bus/pci/devices/$B/iommu_group";
+/// Gives it back to the guest's own driver.
+const TAKE_BACK: &str = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
+     echo > /sys/bus/pci/devices/$B/driver_override && echo $B > /sys/bus/pci/drivers/vfio-pci/unbind && \
+     hcas-up";
+
+/// The demonstration's other node, in a process of this machine. Killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &Path, socket: &Path) -> Self {
+        let child = Command::new(program)
+            .arg("--socket")
+            .arg(socket)
+            .args(["--ip", "10.0.0.1", "--peer", "10.0.0.2", "--count", "64"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(child.expect("the example starts"))
+    }
+
+    fn finish(mut self) -> String {
+        let read = |from: Option<&mut dyn std::io::Read>| {
+            let mut text = String::new();
+            from.expect("piped").read_to_string(&mut text).expect("text");
+            text
+        };
+        let mut text = read(self.0.stdout.as_mut().map(|pipe| pipe as &mut dyn std::io::Read));
+        text += &read(self.0.stderr.as_mut().map(|pipe| pipe as &mut dyn std::io::Read));
+        assert!(self.0.wait().expect("ends").success(), "{text}");
+        text
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn exchange(lab: &mut Lab, demo: &Path) {
+    run(lab, 0, "dmesg -c > /dev/null");
+    println!("{}", run(lab, 0, HAND_OVER).text());
+    for iommu in ["group", "iommufd"] {
+        // Debian 12's kernel has no character devices for VFIO.
+        if iommu == "iommufd" && lab.version().starts_with("6.1.") {
+            continue;
+        }
+        let socket = lab.socket(lab.first_spare()).expect("a socket").to_path_buf();
+        let other = Process::start(demo, &socket);
+        let script = format!(
+            "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
+             demo --vfio $B --iommu {iommu} --ip 10.0.0.2 --peer 10.0.0.1 --count 64"
+        );
+        let own = run(lab, 0, &script).text();
+        let other = other.finish();
+        for text in [&own, &other] {
+            assert_eq!(text.lines().last(), Some("verified"), "by {iommu}:\n{text}");
+        }
+        println!("by {iommu}:\n{own}");
+    }
+    run(lab, 0, TAKE_BACK);
+}
+
+#[test]
+fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
+    for kernel in judge::kernels() {
+        let demo = program::example("platform-linux", "demo").expect("it compiles");
+        let options =
+            Options { spare: 1, iommu: true, binaries: vec![demo.clone()], ..Options::new(*kernel, 1) };
+        let Some(mut lab) = judge::lab_or_skip(options) else { return };
+        println!("Linux {}", lab.version());
+        exchange(&mut lab, &demo);
+        remove_drivers(&mut lab);
+        lab.stop().expect("it powers off");
+    }
+}
