@@ -7,9 +7,8 @@ use crate::error::{Error, Result};
 use crate::interrupts::Interrupts;
 use crate::iova::Iovas;
 use crate::memory::{self, Shared};
-use crate::open::Options;
+use crate::options::Options;
 use crate::pci::{self, ConfigSpace};
-use crate::platform::{self, LinuxPlatform};
 use driver_mlx::{DmaRegion, MapError};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +47,7 @@ impl ConfigSpace for Client {
 }
 
 /// Connects to the server at `path`, resets the HCA and gives it a DMA region.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxPlatform, DmaRegion)> {
+pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
     let client = Client::connect(path)?;
     let info = client.request(Command::DeviceInfo, &Payload::default().u32(16).u32(0).u32(0).u32(0), &[])?;
     let regions = u32_at(&info, 8).unwrap_or(0);
@@ -84,8 +83,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxPlatform, Dma
     }
     pci::enable(client)?;
     let bar = LinuxBar(Registers::Socket(client));
-    let platform = LinuxPlatform { bar, interrupts, device: platform::Device::Socket(device) };
-    Ok((platform, memory.into_region(at)?))
+    Ok((bar, interrupts, device, memory.into_region(at)?))
 }
 
 fn region_len(client: &Client, region: u32) -> Result<u64> {

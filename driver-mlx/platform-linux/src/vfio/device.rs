@@ -10,9 +10,8 @@ use crate::interrupts::Interrupts;
 use crate::iova::Iovas;
 use crate::memory::{Registers, Shared};
 use crate::name::PciAddress;
-use crate::open::{Iommu, Options};
+use crate::options::{Iommu, Options};
 use crate::pci::{self, ConfigSpace};
-use crate::platform::{self, LinuxPlatform};
 use driver_mlx::{DmaRegion, MapError, MmioBar};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -63,7 +62,10 @@ impl ConfigSpace for Function {
 }
 
 /// Opens a function, which is reset by that, and gives it a DMA region.
-pub(crate) fn open(address: PciAddress, options: &Options) -> Result<(LinuxPlatform, DmaRegion)> {
+pub(crate) fn open(
+    address: PciAddress,
+    options: &Options,
+) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
     let found = sysfs::function(Path::new("/sys"), address)?;
     let by_group = match (options.iommu, &found.character_device) {
         (Iommu::Group, _) | (Iommu::Any, None) => true,
@@ -90,8 +92,7 @@ pub(crate) fn open(address: PciAddress, options: &Options) -> Result<(LinuxPlatf
     // Only now is there anything that the device could reach.
     pci::enable(&device.function)?;
     let bar = LinuxBar(BarRegisters::Mapped(bar));
-    let platform = LinuxPlatform { bar, interrupts, device: platform::Device::Vfio(device) };
-    Ok((platform, memory.into_region(at)?))
+    Ok((bar, interrupts, device, memory.into_region(at)?))
 }
 
 /// Finds configuration space and maps BAR0.
