@@ -3,7 +3,9 @@
 
 mod attacks;
 mod hostile;
+mod joined;
 mod program;
 mod protocol;
 mod stock;
 mod support;
+mod wakeups;

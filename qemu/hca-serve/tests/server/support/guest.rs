@@ -266,10 +266,17 @@ impl Guest {
     pub fn into_client(self) -> Client {
         let connection = self.hca.platform().bar.connection;
         // A driver that is dropped stops its device.
-        std::mem::forget(self.hca);
+        std::mem::forget(self);
         let stream = connection.client.borrow().stream.try_clone().expect("descriptor");
         connection.client.borrow_mut().stream = std::os::unix::net::UnixStream::pair().expect("a pair").0;
         Client::of(stream)
+    }
+}
+
+impl Drop for Guest {
+    /// The connection is kept by the leaked registers: it ends here.
+    fn drop(&mut self) {
+        let _ = self.client().stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
