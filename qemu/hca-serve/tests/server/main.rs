@@ -4,6 +4,7 @@
 mod attacks;
 mod hostile;
 mod joined;
+mod private;
 mod program;
 mod protocol;
 mod stock;
