@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`server`] | sockets, clients, the one thread that runs everything; what may be asked of it |
+//! | [`link`] | several servers joined into one fabric |
 //! | `wire` | the vfio-user protocol: messages as bytes, a client's stream of them |
 //! | `guest` | what a client lends its device: memory and interrupts |
 //! | [`product`] | what makes it a program: output, control, reports |
@@ -13,9 +14,12 @@
 
 pub mod error;
 mod guest;
+pub mod link;
 pub mod product;
 pub mod server;
 mod wire;
 
 pub use error::{Error, Result};
-pub use server::{Activity, Handle, HcaState, LogSink, Options, Served, Summary, Work, serve, to_stderr};
+pub use server::{
+    Activity, Handle, HcaState, LogSink, NoticeSink, Options, Served, Summary, Work, serve, to_stderr,
+};

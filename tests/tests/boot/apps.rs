@@ -1,7 +1,7 @@
 //! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping. Where no QEMU can be
 //! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use hca_model::Profile;
 use runner::qemu::Output;
 use runner::unikernel::{self, Options, Running, Verdict};
@@ -115,10 +115,19 @@ fn at(host: u8, app: &str) -> String {
 #[test]
 fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
     let Some(ground) = ground() else { return skip() };
-    let fabric = two();
-    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=ip source=16M"));
+    ping_and_tcp(ground, &two());
+}
+
+#[test]
+fn ip_hosts_at_two_servers_that_are_joined_do_so_too() {
+    let Some(ground) = ground() else { return skip() };
+    ping_and_tcp(ground, &joined());
+}
+
+fn ping_and_tcp(ground: &Ground, fabric: &Fabric) {
+    let mut server = Node::start(ground, fabric, 0, &at(1, "app=ip source=16M"));
     server.expect("@ip address=10.0.0.1/24 ");
-    let ping = Node::start(ground, &fabric, 1, &at(2, "app=ping to=10.0.0.1 count=100 size=1000")).finish();
+    let ping = Node::start(ground, fabric, 1, &at(2, "app=ping to=10.0.0.1 count=100 size=1000")).finish();
     assert_eq!(number(&ping, "@ping ", "received"), 100);
     assert_eq!(number(&ping, "@ping ", "lost"), 0);
     for (service, port, words, sent, received) in [
@@ -127,8 +136,7 @@ fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
         ("echo", 7, "port=7 send=1M", 1 << 20, 1 << 20),
     ] {
         // The client compares what comes back with what the service at that port answers.
-        let client =
-            Node::start(ground, &fabric, 1, &at(2, &format!("app=tcp to=10.0.0.1 {words}"))).finish();
+        let client = Node::start(ground, fabric, 1, &at(2, &format!("app=tcp to=10.0.0.1 {words}"))).finish();
         assert_eq!(number(&client, "@tcp ", "sent"), sent, "{port}");
         assert_eq!(number(&client, "@tcp ", "received"), received, "{port}");
         println!("{service}: {} ms", number(&client, "@tcp ", "ns") / 1_000_000);

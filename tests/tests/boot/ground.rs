@@ -45,7 +45,26 @@ pub fn skip() {
 pub struct Fabric {
     pub served: Served,
     pub sockets: Vec<PathBuf>,
+    /// Servers whose fabric is the first one's.
+    pub others: Vec<Served>,
     _folder: Temporary,
+}
+
+/// Two HCAs on one fabric, each served by a server of its own.
+pub fn joined() -> Fabric {
+    let folder = Temporary::folder("boot-test").expect("a folder");
+    let sockets: Vec<PathBuf> = (0..2).map(|i| folder.path().join(format!("hca{i}"))).collect();
+    let place = Some(hca_serve::link::Address::Unix(folder.path().join("fabric")));
+    let quiet = |socket: &PathBuf| hca_serve::Options {
+        log: Arc::new(|_, _| {}),
+        notices: Arc::new(|_| {}),
+        ..hca_serve::Options::new(vec![socket.clone()])
+    };
+    let near = hca_serve::Options { listen: place.clone(), ..quiet(&sockets[0]) };
+    let served = runner::serve::serve(near).expect("served");
+    let far = hca_serve::Options { uplink: place, ..quiet(&sockets[1]) };
+    let others = vec![runner::serve::serve(far).expect("joined")];
+    Fabric { served, sockets, others, _folder: folder }
 }
 
 pub fn serve(profiles: Vec<Profile>) -> Fabric {
@@ -53,14 +72,21 @@ pub fn serve(profiles: Vec<Profile>) -> Fabric {
     let sockets: Vec<PathBuf> = (0..profiles.len()).map(|i| folder.path().join(format!("hca{i}"))).collect();
     let options =
         hca_serve::Options { profiles, log: Arc::new(|_, _| {}), ..hca_serve::Options::new(sockets.clone()) };
-    Fabric { served: runner::serve::serve(options).expect("served"), sockets, _folder: folder }
+    Fabric {
+        served: runner::serve::serve(options).expect("served"),
+        sockets,
+        others: Vec::new(),
+        _folder: folder,
+    }
 }
 
 impl Fabric {
     /// Nobody has left anything on the devices.
     pub fn assert_empty(&self) {
-        let census = self.served.census().expect("the devices' thread runs");
         let nothing = hca_model::hca::Census::default();
-        assert!(census.iter().all(|census| *census == nothing), "objects are left: {census:?}");
+        for served in std::iter::once(&self.served).chain(&self.others) {
+            let census = served.census().expect("the devices' thread runs");
+            assert!(census.iter().all(|census| *census == nothing), "objects are left: {census:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The unikernel under stock QEMU: the image, its exceptions, interrupts and clock, the emulated HCA over vfio-user, and what it
 //! says when something is wrong. Where no QEMU can be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
 use crate::template::loaded_bytes;
 use hca_model::Profile;
 use runner::defmt_log::{Decoded, Decoder};
@@ -165,11 +165,20 @@ fn an_hca_without_a_needed_capability_is_refused_by_its_name() {
 #[test]
 fn two_nodes_move_verified_data() {
     let Some(ground) = ground() else { return skip() };
-    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    move_verified_data(ground, &serve(vec![Profile::node(0), Profile::node(1)]));
+}
+
+#[test]
+fn two_nodes_at_two_servers_that_are_joined_move_verified_data() {
+    let Some(ground) = ground() else { return skip() };
+    move_verified_data(ground, &joined());
+}
+
+fn move_verified_data(ground: &Ground, fabric: &Fabric) {
     let transcripts: Vec<Transcript> = std::thread::scope(|scope| {
         ["server", "client"]
             .map(|role| {
-                let options = demo(role, &fabric, "divide=200 seed=3");
+                let options = demo(role, fabric, "divide=200 seed=3");
                 scope.spawn(move || ground.boot(&options))
             })
             .map(|thread| thread.join().expect("the thread"))

@@ -7,16 +7,17 @@
 use super::mapping::Mapping;
 use crate::wire::channel::{Channel, Unanswered};
 use crate::wire::protocol::{MAX_TRANSFER, command};
-use hca_model::{DmaFault, GuestMemory};
+use hca_model::{BarPort, DmaFault, GuestMemory};
 use rustix::io::{Errno, pread, pwrite};
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, VolatileSlice};
 
 /// How long one poll of a device may wait for its client's answers in all.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Where the bytes of a range are.
 #[derive(Debug)]
@@ -77,6 +78,8 @@ pub struct GuestMap {
     pub channel: RefCell<Option<Channel>>,
     /// The most that the client takes in one message.
     pub max_transfer: usize,
+    /// The device's registers, which are served while it waits for the client.
+    pub registers: Option<Arc<BarPort>>,
     trouble: Cell<Option<Trouble>>,
     waited: Cell<Duration>,
 }
@@ -90,6 +93,7 @@ impl GuestMap {
             last: Cell::new(0),
             channel: RefCell::new(None),
             max_transfer: MAX_TRANSFER,
+            registers: None,
             trouble: Cell::new(None),
             waited: Cell::new(Duration::ZERO),
         }
@@ -199,7 +203,12 @@ impl GuestMap {
         }
         let begin = Instant::now();
         let deadline = begin + PATIENCE.saturating_sub(self.waited.get());
-        let answer = channel.ask(command, payload, deadline, each);
+        let serve = |channel: &mut Channel| {
+            if let Some(registers) = &self.registers {
+                super::registers::serve(channel, registers);
+            }
+        };
+        let answer = channel.ask(command, payload, deadline, serve, each);
         self.waited.set(self.waited.get() + begin.elapsed());
         match answer {
             Ok(done) => done,

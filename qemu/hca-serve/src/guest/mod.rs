@@ -3,4 +3,5 @@
 pub mod interrupts;
 mod mapping;
 pub mod memory;
+pub mod registers;
 pub mod watchdog;

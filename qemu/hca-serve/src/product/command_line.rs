@@ -6,6 +6,7 @@ use super::qemu::{hca_argument, memory_arguments};
 use super::ready::ReadyFd;
 use super::report;
 use crate::error::{Error, IoContext, Result};
+use crate::link::Address;
 use crate::server::{LogSink, Options, serve, to_stderr};
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -29,6 +30,9 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --report FILE     at the end: refusals, losses, counters, objects, as JSON
   --ready-fd N      writes a line to descriptor N when clients can connect, and closes it
   --log FORM        warnings and refusals on standard error as text, or everything as json, or none
+  --listen ADDRESS  other servers' HCAs have their cables here: unix:PATH or tcp:HOST:PORT, of this machine
+  --listen-anywhere the address may be one that other machines reach: whoever reaches it is part of the fabric
+  --uplink ADDRESS  the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given
   --file-io         clients may hand over files that cannot be mapped, such as /proc/self/mem: only for clients that you trust
 ";
 
@@ -64,6 +68,10 @@ fn guid(text: &str) -> Result<u64> {
         Ok(guid) if guid != 0 && guid.checked_add(1 << 16).is_some() => Ok(guid),
         _ => Err(Error::Usage(format!("--guid-base {text}: give up to 16 hexadecimal digits, not all zero"))),
     }
+}
+
+fn address(option: &str, text: &str) -> Result<Address> {
+    text.parse().map_err(|error| Error::Usage(format!("{option} {error}")))
 }
 
 /// How the log is written.
@@ -130,12 +138,18 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
                 options.file_io = true;
                 continue;
             }
+            "listen-anywhere" => {
+                options.listen_anywhere = true;
+                continue;
+            }
             _ => {}
         }
         let mut text = || parser.value().and_then(ValueExt::string).map_err(usage);
         match name.as_str() {
             "socket" => options.sockets.push(text()?.into()),
-            "guid-base" => options.guid_base = guid(&text()?)?,
+            "guid-base" => options.guid_base = Some(guid(&text()?)?),
+            "listen" => options.listen = Some(address("--listen", &text()?)?),
+            "uplink" => options.uplink = Some(address("--uplink", &text()?)?),
             "faults" => {
                 let spec = text()?;
                 options.faults = spec.parse().map_err(|error| Error::Usage(format!("--faults: {error}")))?;
@@ -158,10 +172,23 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             _ => return Err(Error::Usage(format!("unknown option --{name}"))),
         }
     }
-    if options.sockets.is_empty() {
+    if options.uplink.is_some() {
+        let fabric = [
+            ("--listen", options.listen.is_some()),
+            ("--faults", !options.faults.is_none()),
+            ("--pcap", options.capture.is_some()),
+        ];
+        if let Some((option, _)) = fabric.iter().find(|(_, given)| *given) {
+            return Err(Error::Usage(format!(
+                "{option} is for the server that has the fabric: give it there, not beside --uplink"
+            )));
+        }
+    }
+    if options.sockets.is_empty() && options.listen.is_none() {
         return Err(Error::Usage("serve needs --socket PATH, once for each HCA".into()));
     }
     options.log = log.sink();
+    options.notices = Arc::new(move |line| log.print(line));
     Ok(Some((Arguments { options, control, report, ready }, log)))
 }
 
@@ -288,13 +315,14 @@ mod tests {
     #[test]
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
-                     --control d --report e --ready-fd 9 --log json --file-io";
+                     --control d --report e --ready-fd 9 --log json --file-io --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let (arguments, log) = parsed(&words).expect("right").expect("no help");
         assert_eq!(log, LogForm::Json);
         let options = arguments.options;
         assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
-        assert_eq!((options.guid_base, options.seed, options.file_io), (0x0002_c903_0000_0010, 5, true));
+        assert_eq!((options.guid_base, options.seed), (Some(0x0002_c903_0000_0010), 5));
+        assert!(options.file_io && options.listen_anywhere);
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
         assert_eq!(options.faults.loss, 10_000);
         assert_eq!((arguments.ready, arguments.control), (Some(9), Some("d".into())));
@@ -321,6 +349,11 @@ mod tests {
             (&["--socket", "a", "--log", "xml"], "text, json or none"),
             (&["--socket", "a", "--ready-fd", "x"], "descriptor"),
             (&["--socket", "a", "--file-io=yes"], "yes"),
+            (&["--socket", "a", "--listen", "here"], "tcp:HOST:PORT"),
+            (
+                &["--socket", "a", "--uplink", "/x", "--pcap", "c"],
+                "--pcap is for the server that has the fabric",
+            ),
         ] {
             match parsed(words) {
                 Err(Error::Usage(text)) => assert!(text.contains(named), "{words:?}: {text}"),

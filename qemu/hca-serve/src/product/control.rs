@@ -28,7 +28,7 @@ const PKEYS: usize = 32;
 /// The commands, for who asks.
 pub const HELP: [&str; 11] = [
     r#"{"do":"help"}"#,
-    r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure"#,
+    r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure; cables of other servers"#,
     r#"{"do":"counters"}                              what happened to packets"#,
     r#"{"do":"losses"}                                what was lost, by flow"#,
     r#"{"do":"cable","hca":0,"plugged":false}         pulls a cable, or plugs it in"#,
@@ -156,12 +156,25 @@ type Task = Box<dyn FnOnce(&mut World, u64) -> Outcome + Send>;
 fn carry_out(command: Command, handle: &Handle) -> Outcome {
     let ended = || "nothing is served any more".to_owned();
     let world = |task: Task| handle.with_world(task).ok_or_else(ended)?;
+    let own = !matches!(
+        command,
+        Command::Counters {}
+            | Command::Losses {}
+            | Command::Faults { .. }
+            | Command::Latency { .. }
+            | Command::Partitions { .. }
+            | Command::IpoibMtu { .. }
+    );
+    if let Some(place) = handle.fabric_elsewhere().filter(|_| !own) {
+        return Err(format!("the fabric is that of the server at {place}: ask there"));
+    }
     match command {
         Command::Help {} => Ok(json!({ "commands": HELP })),
         Command::State {} => {
             let hcas: Vec<Value> = handle.states().ok_or_else(ended)?.iter().map(report::hca).collect();
             let activity = handle.activity().ok_or_else(ended)?;
-            Ok(json!({ "hcas": hcas, "server": report::activity(&activity) }))
+            let cables: Vec<Value> = handle.cables().ok_or_else(ended)?.iter().map(report::cable).collect();
+            Ok(json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) }))
         }
         Command::Counters {} => {
             world(Box::new(|world, _| Ok(json!({ "fabric": report::fabric(&world.fabric.counters()) }))))

@@ -1,5 +1,6 @@
 //! What happened, as JSON.
 
+use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
 use hca_model::fabric::{FabricCounters, Faults, Flow, Losses};
 use hca_model::hca::Census;
@@ -99,6 +100,16 @@ pub fn flow((flow, losses): (&Flow, &Losses)) -> Value {
         "link_down": losses.link_down,
         "overflow": losses.overflow,
         "no_route": losses.no_route,
+    })
+}
+
+/// A cable of another server's HCA.
+#[must_use]
+pub fn cable(state: &CableState) -> Value {
+    json!({
+        "port_guid": format!("{:#018x}", state.port_guid),
+        "switch_port": state.switch_port,
+        "up": state.up,
     })
 }
 

@@ -5,6 +5,7 @@
 
 use crate::guest::interrupts::Vectors;
 use crate::guest::memory::{GuestMap, Range};
+use crate::guest::registers::{self, BAR0, CONFIG, REGIONS};
 use crate::wire::channel::{Channel, Message};
 use crate::wire::protocol::{
     DmaMap, DmaUnmap, Fields, Header, MAX_DESCRIPTORS, MAX_TRANSFER, RegionAccess, SetIrqs, command,
@@ -14,12 +15,6 @@ use hca_model::{GuestMemory, Hca, Interrupts, bar, pci};
 use rustix::io::Errno;
 use std::fmt;
 
-/// The regions of a PCI device in VFIO's numbering: six BARs, expansion ROM, configuration space, VGA.
-const REGIONS: u32 = 9;
-/// The region of BAR0.
-const BAR0: u32 = 0;
-/// The region of configuration space.
-const CONFIG: u32 = 7;
 /// The interrupts of a PCI device: INTx, MSI, MSI-X, error, request.
 const INTERRUPTS: u32 = 5;
 /// MSI-X.
@@ -110,9 +105,8 @@ impl Device<'_> {
             command::DEVICE_GET_REGION_INFO => region_info(channel, &message),
             command::DEVICE_GET_IRQ_INFO => self.irq_info(channel, &message),
             command::DEVICE_SET_IRQS => self.set_irqs(channel, &mut message),
-            command::REGION_READ => self.region_read(channel, &message),
-            command::REGION_WRITE => self.region_write(channel, &message),
-            command::REGION_WRITE_MULTI => self.region_write_multi(channel, &message),
+            command::REGION_READ | command::REGION_WRITE => self.region_access(channel, &message),
+            command::REGION_WRITE_MULTI => registers::write_multi(channel, &message, self.hca.registers()),
             command::DEVICE_RESET => {
                 self.hca.reset();
                 channel.reply(&header, &[]);
@@ -243,78 +237,18 @@ impl Device<'_> {
         Ok(())
     }
 
-    fn region_read(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+    /// An access to a region: all but configuration space need no device.
+    fn region_access(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
         let payload = channel.payload(message);
         let access = RegionAccess::parse(payload).ok_or(Errno::INVAL)?;
-        let count = usize::try_from(access.count).unwrap_or(usize::MAX);
-        if count > MAX_TRANSFER || access.region >= REGIONS {
-            return Err(Errno::INVAL);
+        if access.region != CONFIG {
+            return registers::carry_out(channel, message, Some(access), self.hca.registers());
         }
-        let offset = usize::try_from(access.offset).unwrap_or(usize::MAX);
-        let mut front = [0; RegionAccess::LEN];
-        front.copy_from_slice(payload.get(..RegionAccess::LEN).ok_or(Errno::INVAL)?);
-        let mut small = [0xff; 8];
-        let mut large;
-        let data = match small.get_mut(..count) {
-            Some(data) => data,
-            None => {
-                large = vec![0xff; count];
-                &mut large
-            }
-        };
-        match access.region {
-            BAR0 => self.hca.registers().read(offset, data),
-            CONFIG => self.hca.config_read(offset, data),
-            _ => {}
+        if message.header.command == command::REGION_READ {
+            registers::read(channel, message, &access, |offset, data| self.hca.config_read(offset, data))
+        } else {
+            registers::write(channel, message, &access, |offset, data| self.hca.config_write(offset, data))
         }
-        channel.reply(&message.header, &[&front, data]);
-        Ok(())
-    }
-
-    fn region_write(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
-        let payload = channel.payload(message);
-        let access = RegionAccess::parse(payload).ok_or(Errno::INVAL)?;
-        let data = payload.get(RegionAccess::LEN..).unwrap_or_default();
-        let data = data.get(..access.count as usize).ok_or(Errno::INVAL)?;
-        self.write(&access, data)?;
-        if message.header.wants_reply() {
-            let front = payload.get(..RegionAccess::LEN).unwrap_or(payload).to_vec();
-            channel.reply(&message.header, &[&front]);
-        }
-        Ok(())
-    }
-
-    fn region_write_multi(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
-        let payload = channel.payload(message);
-        let mut fields = Fields(payload);
-        let count = fields.u64().ok_or(Errno::INVAL)?;
-        let (writes, rest) = fields.0.as_chunks::<{ RegionAccess::MULTI_LEN }>();
-        if !rest.is_empty() || writes.len() as u64 != count {
-            return Err(Errno::INVAL);
-        }
-        for write in writes {
-            let access = RegionAccess::parse(write).ok_or(Errno::INVAL)?;
-            let data = write.get(RegionAccess::LEN..).unwrap_or_default();
-            let data = data.get(..access.count as usize).ok_or(Errno::INVAL)?;
-            // Writes to configuration space would have to wait for those before them; no client sends them so.
-            if access.region == CONFIG {
-                return Err(Errno::INVAL);
-            }
-            self.write(&access, data)?;
-        }
-        channel.reply(&message.header, &[&count.to_le_bytes()]);
-        Ok(())
-    }
-
-    fn write(&mut self, access: &RegionAccess, data: &[u8]) -> Result<(), Errno> {
-        let offset = usize::try_from(access.offset).unwrap_or(usize::MAX);
-        match access.region {
-            BAR0 => self.hca.registers().write(offset, data),
-            CONFIG => self.hca.config_write(offset, data),
-            region if region < REGIONS => {}
-            _ => return Err(Errno::INVAL),
-        }
-        Ok(())
     }
 }
 

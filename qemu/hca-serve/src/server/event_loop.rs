@@ -6,9 +6,11 @@
 
 use super::seat::{Failure, Seat, Work};
 use super::state::HcaState;
+use super::uplink::Uplink;
 use super::{Message, Summary};
-use crate::product::output::Lines;
-use crate::server::options::LogSink;
+use crate::link::hub::Hub;
+use crate::link::spoke::Spoke;
+use crate::server::options::{LogSink, NoticeSink};
 use crate::wire::channel::{Channel, Ended};
 use hca_model::Hca;
 use hca_model::log::Subject;
@@ -27,6 +29,8 @@ use std::time::{Duration, Instant};
 const WAKE: u64 = 0;
 /// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The sleep while a device waits for its peers to take what is on its way.
+const STALL: Duration = Duration::from_micros(200);
 /// How far a device's use of time may be ahead of the one that used least, in nanoseconds.
 const AHEAD: u64 = 200_000;
 /// Socket events taken at once.
@@ -50,14 +54,22 @@ pub struct EventLoop {
     pub epoll: OwnedFd,
     pub wake: Arc<OwnedFd>,
     pub log: LogSink,
-    pub lines: Lines,
+    pub notices: NoticeSink,
     pub file_io: bool,
     started: Instant,
     wakeups: u64,
     turns: u64,
     /// A device could do more at once.
     busy: Vec<bool>,
+    /// A device could do more as soon as its peers take what is on its way.
+    stalled: bool,
     panics: u64,
+    /// Cables of other servers' HCAs.
+    pub hub: Option<Hub>,
+    /// With the fabric elsewhere: each HCA's cable, in order of the seats.
+    pub spokes: Vec<Spoke>,
+    /// Who mends cables.
+    pub uplink: Option<Uplink>,
 }
 
 fn listener_token(index: usize) -> u64 {
@@ -78,6 +90,7 @@ impl EventLoop {
         seats: Vec<Seat>,
         wake: Arc<OwnedFd>,
         log: LogSink,
+        notices: NoticeSink,
         file_io: bool,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -87,9 +100,27 @@ impl EventLoop {
             epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
         }
         let busy = vec![true; seats.len()];
-        let (started, lines) = (Instant::now(), Lines::stderr());
+        let started = Instant::now();
         let (wakeups, turns, panics) = (0, 0, 0);
-        Ok(Self { world, seats, epoll, wake, log, lines, file_io, started, wakeups, turns, busy, panics })
+        let (hub, spokes, uplink, stalled) = (None, Vec::new(), None, false);
+        Ok(Self {
+            world,
+            seats,
+            epoll,
+            wake,
+            log,
+            notices,
+            file_io,
+            started,
+            wakeups,
+            turns,
+            busy,
+            stalled,
+            panics,
+            hub,
+            spokes,
+            uplink,
+        })
     }
 
     /// Nanoseconds since the beginning: the model's time.
@@ -105,7 +136,7 @@ impl EventLoop {
                     Message::Task(task) => {
                         let outcome = catch_unwind(AssertUnwindSafe(|| task(&mut self)));
                         if outcome.is_err() {
-                            self.lines.print("hca-serve: a request failed: please report this".into());
+                            (self.notices)("a request failed: please report this");
                         }
                         self.busy.fill(true);
                     }
@@ -132,6 +163,12 @@ impl EventLoop {
         let mut instant = Instant::now();
         let least = self.least_used();
         let mut more = self.guarded_fabric(now);
+        self.stalled = false;
+        if let Some(hub) = &mut self.hub {
+            let notices = &self.notices;
+            let tell = |line: String| notices(&line);
+            more |= hub.turn(&mut self.world.fabric, now, instant, tell);
+        }
         for index in 0..self.seats.len() {
             let Some(seat) = self.seats.get_mut(index) else { break };
             seat.used = seat.used.max(least.saturating_sub(AHEAD));
@@ -162,12 +199,15 @@ impl EventLoop {
     }
 
     fn guarded_fabric(&mut self, now: u64) -> bool {
+        if self.uplink.is_some() {
+            return false;
+        }
         match catch_unwind(AssertUnwindSafe(|| self.world.poll_fabric(now))) {
             Ok(more) => more,
             Err(_) => {
                 self.panics += 1;
                 if self.panics.is_power_of_two() {
-                    self.lines.print("hca-serve: the fabric failed at a packet: please report this".into());
+                    (self.notices)("the fabric failed at a packet: please report this");
                 }
                 false
             }
@@ -178,12 +218,25 @@ impl EventLoop {
     fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
         let Some(seat) = self.seats.get_mut(index) else { return false };
         let (world, file_io) = (&mut self.world, self.file_io);
+        let spoke = self.spokes.get_mut(index);
+        let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let hca = world.nodes.get_mut(index).map(|node| &mut node.hca);
             let turn = hca.map(|hca| seat.take_messages(hca, file_io, instant)).unwrap_or_default();
-            let more = world.poll_node(index, now, &mut seat.guest);
+            let more = match (spoke, world.nodes.get_mut(index)) {
+                (Some(spoke), Some(node)) => {
+                    let (more, broken) = spoke.turn(&mut node.hca, &mut seat.guest, now, instant);
+                    cut = broken;
+                    more
+                }
+                _ => world.poll_node(index, now, &mut seat.guest),
+            };
             (turn, more)
         }));
+        if let (Some(broken), Some(uplink)) = (cut, &self.uplink) {
+            (self.notices)(&format!("cable of hca {index} cut: {broken}"));
+            uplink.mend(index);
+        }
         let (mut more, failure) = match outcome {
             Ok((turn, more)) => {
                 for remark in turn.remarks {
@@ -204,12 +257,16 @@ impl EventLoop {
             more = true;
         }
         let Some(seat) = self.seats.get(index) else { return false };
-        let writes = self.world.nodes.get(index).is_some_and(|node| node.hca.registers().has_work());
-        let more = more || (seat.deferred && writes);
+        let node = self.world.nodes.get(index);
+        let waits = self.uplink.is_none() && node.is_some_and(|node| !self.world.fabric.ready(node.port));
+        if waits {
+            self.stalled = true;
+            more = false;
+        }
         if let Some(busy) = self.busy.get_mut(index) {
             *busy = more || seat.deferred;
         }
-        more || seat.deferred
+        more || (seat.deferred && !waits)
     }
 
     fn end_connection(&mut self, index: usize, ended: Ended) {
@@ -253,7 +310,15 @@ impl EventLoop {
         if let Some(deadline) = self.world.next_deadline() {
             sleep = sleep.min(Duration::from_nanos(deadline.saturating_sub(self.now())));
         }
+        if self.stalled {
+            sleep = sleep.min(STALL);
+        }
         let now = Instant::now();
+        let cables = self.spokes.iter().filter_map(Spoke::deadline);
+        let cables = cables.chain(self.hub.as_ref().and_then(Hub::deadline)).min();
+        if let Some(deadline) = cables {
+            sleep = sleep.min(deadline.saturating_duration_since(now));
+        }
         for seat in &self.seats {
             for until in [seat.resting_until, seat.closed_until].into_iter().flatten() {
                 sleep = sleep.min(until.saturating_duration_since(now));
@@ -278,6 +343,21 @@ impl EventLoop {
             if token == WAKE {
                 // The messages are looked at in any case; the count is of no interest.
                 let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+                continue;
+            }
+            if Hub::owns(token) {
+                if let Some(hub) = &mut self.hub {
+                    hub.event(token, &self.epoll, Instant::now());
+                }
+                continue;
+            }
+            if let Some(index) = Spoke::index(token) {
+                if let Some(spoke) = self.spokes.get_mut(index) {
+                    spoke.event();
+                }
+                if let Some(busy) = self.busy.get_mut(index) {
+                    *busy = true;
+                }
                 continue;
             }
             let index = ((token - 1) / 2) as usize;
@@ -318,6 +398,12 @@ impl EventLoop {
     /// Tells the system what is waited for, where that changed.
     fn follow_interests(&mut self) {
         let now = Instant::now();
+        if let Some(hub) = &mut self.hub {
+            hub.follow_interests(&self.epoll, now);
+        }
+        for (index, spoke) in self.spokes.iter_mut().enumerate() {
+            spoke.follow_interests(index, &self.epoll);
+        }
         for (index, seat) in self.seats.iter_mut().enumerate() {
             if seat.closed_until.is_some_and(|until| until <= now) {
                 seat.closed_until = None;

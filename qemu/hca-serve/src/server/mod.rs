@@ -6,20 +6,28 @@ pub mod listener;
 pub mod options;
 mod seat;
 mod state;
+mod uplink;
 
 pub use event_loop::Activity;
-pub use options::{LogSink, Options, to_stderr};
+pub use options::{LogSink, NoticeSink, Options, to_stderr};
 pub use seat::Work;
 pub use state::HcaState;
 
 use crate::error::{Error, IoContext, Result};
 use crate::guest::watchdog::Watchdog;
+use crate::link::CableState;
+use crate::link::address::Listener;
+use crate::link::hub::Hub;
+use crate::link::spoke::Spoke;
+use crate::link::stream::Stream;
 use crate::product::output::Blocks;
 use event_loop::{EventLoop, tell_log};
+use hca_model::Profile;
 use hca_model::fabric::{Capture, FabricConfig, FabricCounters, Faults, LossTable, PcapNg};
 use hca_model::hca::Census;
 use hca_model::world::World;
 use listener::SocketFile;
+use options::with_guid;
 use rustix::event::{EventfdFlags, eventfd};
 use seat::Seat;
 use std::fs::File;
@@ -32,7 +40,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use uplink::Uplink;
 
 /// How long stopping may take: one bounded turn and the flush of the capture.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -73,6 +82,8 @@ pub struct Summary {
 pub struct Handle {
     messages: Sender<Message>,
     wake: Arc<OwnedFd>,
+    /// Where the fabric is, if it is another server's.
+    fabric: Option<Arc<str>>,
 }
 
 impl Handle {
@@ -116,6 +127,18 @@ impl Handle {
 }
 
 impl Handle {
+    /// The address of the server that has the fabric, if it is not this one.
+    #[must_use]
+    pub fn fabric_elsewhere(&self) -> Option<&str> {
+        self.fabric.as_deref()
+    }
+
+    /// Other servers' HCAs whose cables are here; `None` when nothing is served any more.
+    #[must_use]
+    pub fn cables(&self) -> Option<Vec<CableState>> {
+        self.with_loop(|event_loop| event_loop.hub.as_ref().map(Hub::states).unwrap_or_default())
+    }
+
     /// The HCAs as they are now; `None` when nothing is served any more.
     #[must_use]
     pub fn states(&self) -> Option<Vec<HcaState>> {
@@ -141,7 +164,22 @@ pub struct Served {
 ///
 /// # Errors
 /// A socket is in use, or the capture cannot be written; nothing is served then.
-pub fn serve(options: Options) -> Result<Served> {
+pub fn serve(mut options: Options) -> Result<Served> {
+    // Cables first: the other server may choose the GUIDs.
+    let count = options.sockets.len();
+    let mut cables = Vec::new();
+    if let Some(address) = &options.uplink {
+        let chosen = options.guid_base.is_some() || !options.profiles.is_empty();
+        let guid = |index| if chosen { options.profile(index).port_guid } else { 0 };
+        cables = uplink::connect(address, &(0..count).map(guid).collect::<Vec<_>>())?;
+        let profiles = cables.iter().enumerate();
+        let profiles = profiles.map(|(index, (_, guid))| with_guid(options.profile(index), *guid));
+        options.profiles = profiles.collect();
+    }
+    let hub = match &options.listen {
+        Some(address) => Some(address.listen(options.listen_anywhere)?),
+        None => None,
+    };
     let config = FabricConfig { seed: options.seed, faults: options.faults, ..FabricConfig::default() };
     let mut world = World::new(config);
     if let Some(path) = &options.capture {
@@ -165,13 +203,20 @@ pub fn serve(options: Options) -> Result<Served> {
     let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
     let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot(error.into()))?);
     let (messages, receiver) = mpsc::channel();
-    let handle = Handle { messages, wake };
+    let fabric = options.uplink.as_ref().map(|address| address.to_string().into());
+    let handle = Handle { messages, wake, fabric };
     let sockets = options.sockets.clone();
     let (started, outcome) = mpsc::sync_channel(1);
     let wake = Arc::clone(&handle.wake);
     let thread = std::thread::Builder::new()
         .name("hca-serve".into())
-        .spawn(move || run(world, bound, wake, &options, &receiver, &started))
+        .spawn({
+            let handle = handle.clone();
+            move || {
+                let parts = Parts { world, bound, wake, options, cables, hub, handle };
+                run(parts, &receiver, &started);
+            }
+        })
         .map_err(cannot)?;
     match outcome.recv() {
         Ok(Ok(())) => Ok(Served { handle, thread, sockets }),
@@ -180,15 +225,20 @@ pub fn serve(options: Options) -> Result<Served> {
     }
 }
 
-/// The thread: makes what must not leave it, says whether that went well, and serves.
-fn run(
+/// What the thread is made of.
+struct Parts {
     world: World,
     bound: Vec<(UnixListener, SocketFile)>,
     wake: Arc<OwnedFd>,
-    options: &Options,
-    messages: &Receiver<Message>,
-    started: &SyncSender<io::Result<()>>,
-) {
+    options: Options,
+    cables: Vec<(Stream, u64)>,
+    hub: Option<Listener>,
+    handle: Handle,
+}
+
+/// The thread: makes what must not leave it, says whether that went well, and serves.
+fn run(parts: Parts, messages: &Receiver<Message>, started: &SyncSender<io::Result<()>>) {
+    let Parts { world, bound, wake, options, cables, hub, handle } = parts;
     let made = Watchdog::start().and_then(|watchdog| {
         let watchdog = Rc::new(watchdog);
         let ranges = (RANGES / bound.len().max(1)).clamp(128, RANGES / 2);
@@ -196,7 +246,25 @@ fn run(
             Seat::new(listener, file, &node.hca.profile, ranges, Rc::clone(&watchdog))
         });
         let seats = seats.collect();
-        Ok(EventLoop::new(world, seats, wake, Arc::clone(&options.log), options.file_io)?)
+        let log = Arc::clone(&options.log);
+        let mut event_loop =
+            EventLoop::new(world, seats, wake, log, Arc::clone(&options.notices), options.file_io)?;
+        let nodes = &event_loop.world.nodes;
+        if let Some(listener) = hub {
+            let guids = nodes.iter().map(|node| (node.hca.profile.port_guid, node.port));
+            let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
+            event_loop.hub = Some(Hub::new(listener, guids, base, &event_loop.epoll)?);
+        }
+        if let Some(address) = options.uplink {
+            let guids = nodes.iter().map(|node| node.hca.profile.port_guid).collect();
+            event_loop.uplink = Some(Uplink::new(address, guids, handle));
+            for (index, (stream, _)) in cables.into_iter().enumerate() {
+                let mut spoke = Spoke::new();
+                spoke.plug(index, stream, &event_loop.epoll, Instant::now())?;
+                event_loop.spokes.push(spoke);
+            }
+        }
+        Ok(event_loop)
     });
     // Whoever started this waits for the answer.
     match made {

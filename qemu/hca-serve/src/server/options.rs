@@ -1,5 +1,7 @@
 //! What is to be served.
 
+use crate::link::Address;
+use crate::product::output::Lines;
 use hca_model::Profile;
 use hca_model::fabric::Faults;
 use hca_model::log::{Entry, Level};
@@ -9,6 +11,9 @@ use std::sync::Arc;
 /// Receives what a device logs, with its number. It is called by the thread that runs all devices: it must not wait.
 pub type LogSink = Arc<dyn Fn(usize, &Entry) + Send + Sync>;
 
+/// Receives lines about the server itself. It must not wait either.
+pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// What is served.
 #[derive(Clone)]
 pub struct Options {
@@ -16,8 +21,15 @@ pub struct Options {
     pub sockets: Vec<PathBuf>,
     /// The HCAs' profiles; where there is none, that of the node's number.
     pub profiles: Vec<Profile>,
-    /// The port GUID of the first HCA; the others follow at a distance of 16. For profiles that are not given.
-    pub guid_base: u64,
+    /// The port GUID of the first HCA; the others follow at a distance of 16. For profiles that are not given. `None`: the usual
+    /// one, or with an uplink what the fabric chooses.
+    pub guid_base: Option<u64>,
+    /// Other servers' HCAs may have their cables here.
+    pub listen: Option<Address>,
+    /// So may those of other machines' servers: nobody is asked who he is.
+    pub listen_anywhere: bool,
+    /// The fabric is another server's.
+    pub uplink: Option<Address>,
     /// A file for all packets, in pcapng; `-` is standard output. A pipe whose reader is slow loses packets, which are counted.
     pub capture: Option<PathBuf>,
     /// What goes wrong with packets.
@@ -29,6 +41,8 @@ pub struct Options {
     pub file_io: bool,
     /// Who is told what the devices log.
     pub log: LogSink,
+    /// Who is told what happens to the server itself: cables of other servers, failures.
+    pub notices: NoticeSink,
 }
 
 impl Options {
@@ -38,12 +52,16 @@ impl Options {
         Self {
             sockets,
             profiles: Vec::new(),
-            guid_base: Profile::GUID_BASE,
+            guid_base: None,
+            listen: None,
+            listen_anywhere: false,
+            uplink: None,
             capture: None,
             faults: Faults::default(),
             seed: 1,
             file_io: false,
             log: to_stderr(),
+            notices: notices_to_stderr(),
         }
     }
 
@@ -53,15 +71,25 @@ impl Options {
             return profile.clone();
         }
         let number = u16::try_from(index).unwrap_or(u16::MAX);
-        let guid = self.guid_base.wrapping_add(u64::from(number) * Profile::GUID_STEP);
-        Profile { node_guid: guid, port_guid: guid, system_image_guid: guid, ..Profile::node(number) }
+        let base = self.guid_base.unwrap_or(Profile::GUID_BASE);
+        with_guid(Profile::node(number), base.wrapping_add(u64::from(number) * Profile::GUID_STEP))
     }
+}
+
+/// `profile`, of a node whose GUIDs are all `guid`.
+pub(super) fn with_guid(profile: Profile, guid: u64) -> Profile {
+    Profile { node_guid: guid, port_guid: guid, system_image_guid: guid, ..profile }
+}
+
+fn notices_to_stderr() -> NoticeSink {
+    let lines = Lines::stderr();
+    Arc::new(move |line| lines.print(format!("hca-serve: {line}")))
 }
 
 /// Prints warnings and refusals to standard error, as long as somebody reads it.
 #[must_use]
 pub fn to_stderr() -> LogSink {
-    let lines = crate::product::output::Lines::stderr();
+    let lines = Lines::stderr();
     Arc::new(move |node, entry| {
         if entry.level >= Level::Warning {
             lines.print(format!("hca {node}: {:.6} s: {entry}", entry.at as f64 / 1e9));

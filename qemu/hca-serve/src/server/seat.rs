@@ -4,6 +4,7 @@ use super::device::{Device, Guest, Remark, waits_for_writes};
 use super::listener::SocketFile;
 use crate::guest::interrupts::Vectors;
 use crate::guest::memory::{GuestMap, Trouble};
+use crate::guest::registers::BACKLOG;
 use crate::guest::watchdog::Watchdog;
 use crate::wire::channel::{Channel, Ended};
 use hca_model::{Hca, Profile};
@@ -15,13 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Messages taken in one turn.
 const MESSAGES: usize = 1024;
-/// Register writes that wait for the model before the socket is left unread: the client's own queue has no limit, so this only
-/// bounds the memory used here.
-const BACKLOG: usize = 1 << 13;
 /// How long a message waits at most for the register writes before it. The client gives a read up after 5 s.
 const WRITES_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client is not served again that made the server wait.
-const PENALTY: Duration = Duration::from_secs(2);
+const PENALTY: Duration = Duration::from_secs(3);
 /// Time that a device whose client has to be asked for memory rests, for each that was spent on waiting for it.
 const REST: u32 = 2;
 
@@ -130,7 +128,8 @@ impl Seat {
     pub fn work(&self) -> Work {
         let channel = self.guest.memory.channel.borrow();
         let reads = self.work.reads + channel.as_ref().map_or(0, Channel::reads);
-        Work { reads, interrupts: self.guest.vectors.raised(), ..self.work }
+        let messages = self.work.messages + channel.as_ref().map_or(0, Channel::messages);
+        Work { reads, messages, interrupts: self.guest.vectors.raised(), ..self.work }
     }
 
     /// The device spent `time` of the server's.
@@ -151,6 +150,7 @@ impl Seat {
             hca.revive();
         }
         *self.guest.memory.channel.get_mut() = Some(channel);
+        self.guest.memory.registers = Some(hca.bar());
         (self.agreed, self.warned) = (false, false);
         (self.waiting_since, self.deferred) = (None, false);
         self.interest = EventFlags::empty();
@@ -160,6 +160,7 @@ impl Seat {
     pub fn disconnect(&mut self, hca: &mut Hca) {
         if let Some(channel) = self.guest.memory.channel.get_mut().take() {
             self.work.reads += channel.reads();
+            self.work.messages += channel.messages();
         }
         self.guest.memory.clear();
         self.guest.vectors.disconnect();
@@ -218,7 +219,6 @@ impl Seat {
             }
             let Some(message) = channel.next() else { break };
             self.waiting_since = None;
-            self.work.messages += 1;
             let warned = &mut self.warned;
             let mut remark = |remark| {
                 let repeated = matches!(remark, Remark::NotShared { .. }) && std::mem::replace(warned, true);

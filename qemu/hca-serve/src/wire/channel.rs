@@ -62,6 +62,7 @@ pub struct Channel {
     ended: Option<Ended>,
     next_id: u16,
     reads: u64,
+    messages: u64,
 }
 
 impl Channel {
@@ -78,6 +79,7 @@ impl Channel {
             ended: None,
             next_id: 0,
             reads: 0,
+            messages: 0,
         })
     }
 
@@ -106,6 +108,11 @@ impl Channel {
         self.reads
     }
 
+    /// How many messages were taken.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+
     /// Why the connection ended, if it did.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
@@ -125,7 +132,10 @@ impl Channel {
     pub fn next(&mut self) -> Option<Message> {
         while !self.is_stuck() {
             match self.input.next() {
-                Ok(Next::Message(message)) => return Some(message),
+                Ok(Next::Message(message)) => {
+                    self.messages += 1;
+                    return Some(message);
+                }
                 Ok(Next::TooLong(header)) => self.refuse(&header, Errno::TOOBIG),
                 Ok(Next::Incomplete) => break,
                 Err(malformed) => {
@@ -198,7 +208,8 @@ impl Channel {
         }
     }
 
-    /// Sends a command and waits for its answer, at most until `deadline`; `each` gets the payload.
+    /// Sends a command and waits for its answer, at most until `deadline`; `each` gets the payload. Meanwhile `serve` may take
+    /// messages that do not have to wait.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -207,6 +218,7 @@ impl Channel {
         command: u16,
         payload: &[&[u8]],
         deadline: Instant,
+        serve: impl Fn(&mut Self),
         each: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, Unanswered> {
         self.next_id = self.next_id.wrapping_add(1);
@@ -231,9 +243,11 @@ impl Channel {
             if self.ended.is_some() || self.input.is_full() {
                 return Err(Unanswered::Ended);
             }
+            serve(self);
             if self.read() {
                 continue;
             }
+            self.flush();
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Unanswered::Late);

@@ -3,7 +3,10 @@
 
 mod attacks;
 mod hostile;
+mod joined;
+mod private;
 mod program;
 mod protocol;
 mod stock;
 mod support;
+mod wakeups;

@@ -1,9 +1,11 @@
 //! A vfio-user client that can say anything.
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -42,6 +44,8 @@ impl Reply {
 pub struct Client {
     pub stream: UnixStream,
     next: u16,
+    /// Memory that the server does not get, and the device's address of it: it has to ask.
+    pub private: Option<(File, u64)>,
 }
 
 /// A message's bytes.
@@ -98,7 +102,7 @@ impl Client {
 
     /// Over a connection that is there.
     pub fn of(stream: UnixStream) -> Self {
-        Self { stream, next: 0 }
+        Self { stream, next: 0, private: None }
     }
 
     pub fn post(&mut self, command: u16, flags: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> u16 {
@@ -124,8 +128,49 @@ impl Client {
         Ok(self.next)
     }
 
-    /// The next message from the server.
+    /// The next message from the server; what it asks of private memory is answered on the way.
     pub fn receive(&mut self) -> io::Result<Reply> {
+        loop {
+            let message = self.receive_any()?;
+            if message.flags & 0xf != 0 || self.private.is_none() {
+                return Ok(message);
+            }
+            self.answer(&message)?;
+        }
+    }
+
+    /// Answers what the server asks of private memory, if it does.
+    pub fn answer_all(&mut self) {
+        self.stream.set_nonblocking(true).expect("nonblocking");
+        while let Ok(1..) =
+            rustix::net::recv(&self.stream, &mut [0; 1][..], rustix::net::RecvFlags::PEEK).map(|r| r.0)
+        {
+            self.stream.set_nonblocking(false).expect("blocking");
+            let message = self.receive_any().expect("a whole message");
+            assert_eq!(message.flags & 0xf, 0, "a reply that nobody waits for: {message:?}");
+            self.answer(&message).expect("answered");
+            self.stream.set_nonblocking(true).expect("nonblocking");
+        }
+        self.stream.set_nonblocking(false).expect("blocking");
+    }
+
+    fn answer(&mut self, asked: &Reply) -> io::Result<()> {
+        let (file, base) = self.private.as_ref().expect("private memory");
+        let word = |at: usize| u64::from_le_bytes(asked.payload[at..at + 8].try_into().expect("8 bytes"));
+        let (address, count) = (word(0), word(8) as usize);
+        let mut payload = asked.payload[..16].to_vec();
+        match asked.command {
+            DMA_READ => {
+                payload.resize(16 + count, 0);
+                file.read_exact_at(&mut payload[16..], address - base)?;
+            }
+            DMA_WRITE => file.write_all_at(&asked.payload[16..], address - base)?,
+            other => panic!("the server asks {other}"),
+        }
+        self.stream.write_all(&message(asked.id, asked.command, 1, &payload))
+    }
+
+    fn receive_any(&mut self) -> io::Result<Reply> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header)?;
         let word =

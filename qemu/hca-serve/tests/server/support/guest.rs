@@ -25,6 +25,8 @@ struct Connection {
     began: Clock,
     /// The server is gone, or the device.
     failed: Cell<bool>,
+    /// The server has to ask for its memory.
+    private: bool,
 }
 
 /// BAR0 behind a connection. The first byte of a view counts.
@@ -91,6 +93,9 @@ impl Platform for Remote {
     }
 
     fn idle(&self, _deadline: Instant) {
+        if self.bar.connection.private {
+            self.bar.connection.client.borrow_mut().answer_all();
+        }
         // The device has a thread of its own; a processor may have to be shared with it.
         std::thread::yield_now();
     }
@@ -121,12 +126,27 @@ pub struct Guest {
 impl Guest {
     /// Connects to the socket and brings the HCA up.
     pub fn bring_up(socket: &FilePath) -> Self {
-        let mut client = Client::new(socket);
         let file = super::memory(MEMORY as u64);
+        let mut client = Client::new(socket);
         let reply = client.map(&file, 0, DEVICE_BASE, MEMORY as u64);
         assert!(!reply.is_error(), "{reply:?}");
+        Self::with(client, file)
+    }
+
+    /// As [`bring_up`](Self::bring_up), with memory that the server does not get.
+    pub fn bring_up_private(socket: &FilePath) -> Self {
+        let file = super::memory(MEMORY as u64);
+        let mut client = Client::new(socket);
+        let reply = client.ask(super::client::DMA_MAP, &super::client::map(3, 0, DEVICE_BASE, MEMORY as u64));
+        assert!(!reply.is_error(), "{reply:?}");
+        client.private = Some((file.try_clone().expect("descriptor"), DEVICE_BASE));
+        Self::with(client, file)
+    }
+
+    fn with(mut client: Client, file: File) -> Self {
         client.write(CONFIG, 4, &6u16.to_le_bytes());
         let connection = Box::leak(Box::new(Connection {
+            private: client.private.is_some(),
             client: RefCell::new(client),
             began: Clock::now(),
             failed: Cell::new(false),
@@ -164,6 +184,7 @@ impl Guest {
             assert!(Clock::now() < deadline, "the port is {:?}", port.state);
             let now = self.hca.platform().now();
             let _ = self.hca.poll(now);
+            self.hca.platform().idle(now);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
@@ -221,7 +242,17 @@ impl Guest {
     }
 
     /// Fills its own memory with `byte` and writes it to the peer's; waits for the completion.
-    pub fn write(&mut self, byte: u8, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
+    pub fn write(&mut self, byte: u8, target: (u64, driver_mlx::RKey)) -> Result<(), String> {
+        self.write_beside(byte, target, |platform| platform.idle(Instant::ORIGIN))
+    }
+
+    /// The same, calling `beside` while it waits.
+    pub fn write_beside(
+        &mut self,
+        byte: u8,
+        (address, rkey): (u64, driver_mlx::RKey),
+        beside: impl Fn(&Remote),
+    ) -> Result<(), String> {
         let end = self.end.as_mut().expect("open");
         end.memory.as_slice().write(0, &[byte; MESSAGE]).expect("inside");
         let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
@@ -236,7 +267,7 @@ impl Guest {
                     return cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}")));
                 }
                 Ok(None) if Clock::now() > deadline => return Err("no completion in 30 s".into()),
-                Ok(None) => self.hca.platform().idle(Instant::ORIGIN),
+                Ok(None) => beside(self.hca.platform()),
                 Err(error) => return Err(error.to_string()),
             }
             let now = self.hca.platform().now();
@@ -250,6 +281,11 @@ impl Guest {
         let end = self.end.as_ref().expect("open");
         end.memory.as_slice().read(MESSAGE, &mut bytes).expect("inside");
         bytes
+    }
+
+    /// Its registers and what is behind them.
+    pub fn platform(&self) -> Remote {
+        self.hca.platform().clone()
     }
 
     /// Whether its server is gone.
@@ -266,16 +302,27 @@ impl Guest {
     pub fn into_client(self) -> Client {
         let connection = self.hca.platform().bar.connection;
         // A driver that is dropped stops its device.
-        std::mem::forget(self.hca);
+        std::mem::forget(self);
         let stream = connection.client.borrow().stream.try_clone().expect("descriptor");
         connection.client.borrow_mut().stream = std::os::unix::net::UnixStream::pair().expect("a pair").0;
         Client::of(stream)
     }
 }
 
+impl Drop for Guest {
+    /// The connection is kept by the leaked registers: it ends here.
+    fn drop(&mut self) {
+        let _ = self.client().stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
 /// Two guests that can write to each other.
 pub fn pair(sockets: [&FilePath; 2]) -> [Guest; 2] {
-    let mut guests = sockets.map(Guest::bring_up);
+    join(sockets.map(Guest::bring_up))
+}
+
+/// The same of guests that are up.
+pub fn join(mut guests: [Guest; 2]) -> [Guest; 2] {
     let lids = guests.each_mut().map(Guest::wait_active);
     let numbers = guests.each_mut().map(Guest::open);
     let [a, b] = &mut guests;

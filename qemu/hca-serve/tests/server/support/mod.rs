@@ -51,7 +51,8 @@ pub fn serve(count: usize) -> (Folder, Served, Vec<PathBuf>) {
 pub fn serve_with(count: usize, change: impl FnOnce(Options) -> Options) -> (Folder, Served, Vec<PathBuf>) {
     let folder = Folder::new();
     let sockets: Vec<PathBuf> = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
-    let quiet = Options { log: Arc::new(|_, _| {}), ..Options::new(sockets.clone()) };
+    let quiet =
+        Options { log: Arc::new(|_, _| {}), notices: Arc::new(|_| {}), ..Options::new(sockets.clone()) };
     let served = hca_serve::serve(change(quiet)).expect("served");
     (folder, served, sockets)
 }

@@ -1,0 +1,410 @@
+//! A stream of frames between two servers: one HCA's cable.
+//!
+//! A frame is its length (4 bytes, little endian, without itself), a byte that says what it is, and its content.
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The longest frame: a packet of 4 KiB with all its headers, and more than any text.
+const LONGEST: usize = 8192;
+/// Bytes that wait to be sent before no more packets are taken.
+const CONGESTED: usize = 1 << 18;
+/// Bytes read at once.
+const CHUNK: usize = 1 << 16;
+/// How often a word is sent when there is nothing to say.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// A cable on which nothing comes, or nothing goes, for so long is cut.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long the beginning of a connection may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// First words of the protocol, and its version.
+pub const MAGIC: [u8; 8] = *b"HCALINK1";
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// To the fabric: [`MAGIC`], the port's GUID (8 bytes; 0 for any), a name.
+    Hello,
+    /// From the fabric: the port's GUID.
+    Welcome,
+    /// From the fabric: why not, in words.
+    Refused,
+    /// A packet, LRH to ICRC.
+    Packet,
+    /// One byte: whether this end's port is up.
+    Up,
+    /// To the fabric: the port was reset; it has to be configured again.
+    Reset,
+    /// Nothing: this end is alive.
+    Alive,
+}
+
+impl Kind {
+    const ALL: [Self; 7] =
+        [Self::Hello, Self::Welcome, Self::Refused, Self::Packet, Self::Up, Self::Reset, Self::Alive];
+
+    fn of(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub enum Stream {
+    /// On this machine.
+    Unix(UnixStream),
+    /// Perhaps not.
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_nonblocking(nonblocking),
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+
+    fn set_time_limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => {
+                stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit))
+            }
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit))
+            }
+        }
+    }
+
+    /// The end that is not the fabric's introduces itself and waits for the answer: the GUID that its port is to have.
+    ///
+    /// # Errors
+    /// The other end refuses, with its words; or it does not speak this protocol, or not in time.
+    pub fn introduce(&mut self, guid: u64, name: &str) -> io::Result<u64> {
+        self.set_time_limit(Some(HANDSHAKE))?;
+        let mut hello = MAGIC.to_vec();
+        hello.extend(guid.to_le_bytes());
+        hello.extend(name.as_bytes().iter().take(64));
+        let frame = frame(Kind::Hello, &hello);
+        let mut length = [0; 4];
+        let (kind, content) = match self {
+            Self::Unix(stream) => exchange(stream, &frame, &mut length)?,
+            Self::Tcp(stream) => exchange(stream, &frame, &mut length)?,
+        };
+        self.set_time_limit(None)?;
+        match (kind, <[u8; 8]>::try_from(content.as_slice())) {
+            (Some(Kind::Welcome), Ok(guid)) => Ok(u64::from_le_bytes(guid)),
+            (Some(Kind::Refused), _) => {
+                let text: String =
+                    String::from_utf8_lossy(&content).chars().filter(|c| !c.is_control()).collect();
+                Err(io::Error::other(text))
+            }
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the other end is no server with --listen")),
+        }
+    }
+}
+
+fn exchange(
+    mut stream: impl Read + Write,
+    frame: &[u8],
+    length: &mut [u8; 4],
+) -> io::Result<(Option<Kind>, Vec<u8>)> {
+    stream.write_all(frame)?;
+    stream.read_exact(length)?;
+    let len = u32::from_le_bytes(*length) as usize;
+    if len == 0 || len > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other end is no server with --listen"));
+    }
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes)?;
+    let content = bytes.split_off(1);
+    Ok((bytes.first().and_then(|byte| Kind::of(*byte)), content))
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+fn frame(kind: Kind, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(5 + content.len());
+    bytes.extend((1 + content.len() as u32).to_le_bytes());
+    bytes.push(kind as u8);
+    bytes.extend(content);
+    bytes
+}
+
+/// Why a cable is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The other end closed it.
+    Closed,
+    /// The system says so.
+    Failed(Errno),
+    /// A frame makes no sense.
+    Malformed,
+    /// Nothing comes, or nothing goes.
+    Silent,
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed => f.write_str("closed by the other server"),
+            Self::Failed(error) => write!(f, "{}", io::Error::from(*error)),
+            Self::Malformed => f.write_str("the other server makes no sense"),
+            Self::Silent => f.write_str("the other server is silent"),
+        }
+    }
+}
+
+/// One end of a cable. Nothing here waits.
+#[derive(Debug)]
+pub struct Link {
+    stream: Stream,
+    input: Vec<u8>,
+    /// First byte of `input` that was not taken.
+    start: usize,
+    output: VecDeque<u8>,
+    heard: Instant,
+    said: Instant,
+    /// When output last left, or began to wait.
+    moved: Instant,
+    /// What the socket is waited for.
+    pub interest: EventFlags,
+    /// No frames are taken for the moment.
+    pub paused: bool,
+}
+
+impl Link {
+    /// Takes a connection over.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn new(stream: Stream, now: Instant) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            input: Vec::new(),
+            start: 0,
+            output: VecDeque::new(),
+            heard: now,
+            said: now,
+            moved: now,
+            interest: EventFlags::empty(),
+            paused: false,
+        })
+    }
+
+    /// The socket, to wait for.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Reads once, unless enough is there.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn read(&mut self, now: Instant) -> Result<(), Broken> {
+        if self.input.len() - self.start >= CHUNK {
+            return Ok(());
+        }
+        self.input.drain(..self.start);
+        self.start = 0;
+        let before = self.input.len();
+        self.input.resize(before + CHUNK, 0);
+        let Some(room) = self.input.get_mut(before..) else { return Ok(()) };
+        let read = recv(&self.stream, room, RecvFlags::DONTWAIT);
+        let taken = read.as_ref().map_or(0, |(read, _)| *read);
+        self.input.truncate(before + taken);
+        match read {
+            Ok((0, _)) => Err(Broken::Closed),
+            Ok(_) => {
+                self.heard = now;
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(Broken::Failed(error)),
+        }
+    }
+
+    /// Takes the next frame, if a whole one is there.
+    ///
+    /// # Errors
+    /// [`Broken::Malformed`].
+    pub fn next(&mut self) -> Result<Option<(Kind, &[u8])>, Broken> {
+        let rest = self.input.get(self.start..).unwrap_or_default();
+        let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_le_bytes(*length) as usize;
+        if len == 0 || len > LONGEST {
+            return Err(Broken::Malformed);
+        }
+        let Some((kind, content)) = rest.get(..len).and_then(<[u8]>::split_first) else { return Ok(None) };
+        let kind = Kind::of(*kind).ok_or(Broken::Malformed)?;
+        self.start += 4 + len;
+        Ok(Some((kind, content)))
+    }
+
+    /// Queues a frame.
+    pub fn send(&mut self, kind: Kind, content: &[u8], now: Instant) {
+        if self.output.is_empty() {
+            self.moved = now;
+        }
+        self.output.extend((1 + content.len() as u32).to_le_bytes());
+        self.output.push_back(kind as u8);
+        self.output.extend(content);
+        self.said = now;
+    }
+
+    /// Whether packets should wait.
+    pub fn is_congested(&self) -> bool {
+        self.output.len() >= CONGESTED
+    }
+
+    /// Sends what the socket takes.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn flush(&mut self, now: Instant) -> Result<(), Broken> {
+        while !self.output.is_empty() {
+            let (front, _) = self.output.as_slices();
+            match send(&self.stream, front, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    self.output.drain(..sent);
+                    self.moved = now;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(Broken::Failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that this end is alive, and looks whether the other is.
+    ///
+    /// # Errors
+    /// [`Broken::Silent`].
+    pub fn keep_alive(&mut self, now: Instant) -> Result<(), Broken> {
+        if now.saturating_duration_since(self.said) >= KEEP_ALIVE {
+            self.send(Kind::Alive, &[], now);
+        }
+        if self.paused {
+            // What it says is not listened to.
+            self.heard = now;
+        }
+        let unheard = now.saturating_duration_since(self.heard) >= SILENCE;
+        let unmoved = !self.output.is_empty() && now.saturating_duration_since(self.moved) >= SILENCE;
+        if unheard || unmoved { Err(Broken::Silent) } else { Ok(()) }
+    }
+
+    /// When [`keep_alive`](Self::keep_alive) has something to do.
+    pub fn deadline(&self) -> Instant {
+        let mut deadline = (self.said + KEEP_ALIVE).min(self.heard + SILENCE);
+        if !self.output.is_empty() {
+            deadline = deadline.min(self.moved + SILENCE);
+        }
+        deadline
+    }
+
+    /// What the socket has to be waited for.
+    pub fn wanted(&self) -> EventFlags {
+        let mut wanted = EventFlags::empty();
+        if !self.paused {
+            wanted |= EventFlags::IN;
+        }
+        if !self.output.is_empty() {
+            wanted |= EventFlags::OUT;
+        }
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Link, Link) {
+        let (a, b) = UnixStream::pair().expect("pair");
+        let now = Instant::now();
+        (Link::new(Stream::Unix(a), now).expect("link"), Link::new(Stream::Unix(b), now).expect("link"))
+    }
+
+    #[test]
+    fn frames_arrive_whole_and_in_order() {
+        let (mut a, mut b) = pair();
+        let now = Instant::now();
+        for n in 0..100u8 {
+            a.send(Kind::Packet, &vec![n; usize::from(n) * 40], now);
+        }
+        a.send(Kind::Up, &[1], now);
+        let mut seen = 0;
+        while seen < 101 {
+            a.flush(now).expect("flows");
+            b.read(now).expect("flows");
+            while let Some((kind, content)) = b.next().expect("sense") {
+                if seen < 100 {
+                    assert_eq!((kind, content.len()), (Kind::Packet, seen * 40));
+                    assert!(content.iter().all(|byte| usize::from(*byte) == seen));
+                } else {
+                    assert_eq!((kind, content), (Kind::Up, &[1][..]));
+                }
+                seen += 1;
+            }
+        }
+        drop(a);
+        assert_eq!(b.read(now), Err(Broken::Closed));
+    }
+
+    #[test]
+    fn nonsense_breaks_it_and_silence_too() {
+        for bytes in [&[0, 0, 0, 0][..], &[0xff; 8], &[1, 0, 0, 0, 99]] {
+            let (a, b) = UnixStream::pair().expect("pair");
+            (&a).write_all(bytes).expect("sent");
+            let now = Instant::now();
+            let mut link = Link::new(Stream::Unix(b), now).expect("link");
+            link.read(now).expect("read");
+            assert_eq!(link.next().err(), Some(Broken::Malformed), "{bytes:?}");
+        }
+        let (mut a, _b) = pair();
+        let now = Instant::now();
+        assert_eq!(a.keep_alive(now + SILENCE / 2), Ok(()));
+        a.flush(now).expect("flows");
+        assert_eq!(a.keep_alive(now + SILENCE + SILENCE), Err(Broken::Silent));
+    }
+
+    #[test]
+    fn a_full_socket_makes_packets_wait() {
+        let (mut a, mut b) = pair();
+        let now = Instant::now();
+        let mut sent = 0;
+        while !a.is_congested() {
+            a.send(Kind::Packet, &[7; 4096], now);
+            a.flush(now).expect("flows");
+            sent += 1;
+            assert!(sent < 10_000);
+        }
+        assert_eq!(a.keep_alive(now + SILENCE), Err(Broken::Silent), "nothing leaves");
+        let mut seen = 0;
+        while seen < sent {
+            b.read(now).expect("flows");
+            while b.next().expect("sense").is_some() {
+                seen += 1;
+            }
+            a.flush(now).expect("flows");
+        }
+        assert!(!a.is_congested());
+    }
+}

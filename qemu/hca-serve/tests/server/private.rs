@@ -1,0 +1,23 @@
+//! Guests whose memory the server does not get: it asks for every access.
+
+use crate::support::guest::{Guest, join};
+use crate::support::serve;
+use driver_mlx::{Instant, Platform};
+
+#[test]
+fn data_move_between_private_and_shared_memory() {
+    let (_folder, served, sockets) = serve(2);
+    let mut guests = join([Guest::bring_up_private(&sockets[0]), Guest::bring_up(&sockets[1])]);
+    let targets = guests.each_ref().map(Guest::target);
+    for round in 1..20 {
+        for (from, to) in [(0, 1), (1, 0)] {
+            // Whoever waits, the private one answers for its memory.
+            let private = guests[0].platform();
+            guests[from]
+                .write_beside(round, targets[to], |_| private.idle(Instant::ORIGIN))
+                .expect("data move");
+            assert!(guests[to].written().iter().all(|byte| *byte == round), "round {round}");
+        }
+    }
+    assert!(served.handle().states().expect("served").iter().all(|hca| hca.refusals == 0 && !hca.killed));
+}
