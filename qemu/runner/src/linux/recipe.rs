@@ -37,11 +37,7 @@ impl Kernel {
             Self::V6_1 => ("linux-bookworm-6", "bookworm"),
             Self::V6_12 => ("linux-trixie-6", "trixie"),
         };
-        let modules: &[&str] = match self {
-            Self::V6_1 => &MODULES,
-            Self::V6_12 => &MODULES_6_12,
-        };
-        Recipe { name, suite, packages: &PACKAGES, modules }
+        Recipe { name, suite, packages: &PACKAGES, modules: &MODULES }
     }
 }
 
@@ -105,17 +101,6 @@ const MODULES: [&str; 21] = [
     "tun",
     "dummy",
 ];
-
-/// The same, and what that kernel has beside.
-const MODULES_6_12: [&str; MODULES.len() + 1] = {
-    let mut modules = ["iommufd"; MODULES.len() + 1];
-    let mut index = 0;
-    while index < MODULES.len() {
-        modules[index] = MODULES[index];
-        index += 1;
-    }
-    modules
-};
 
 #[cfg(test)]
 mod tests {
