@@ -36,7 +36,8 @@
 //! | [`pvh`] | the boot protocol's start information |
 //! | [`memory_map`] | usable memory and what is carved from it |
 //! | [`paging`] | page tables in a fixed pool |
-//! | [`acpi`] | the ACPI tables that matter: PM timer and ECAM |
+//! | [`acpi`] | the ACPI tables that matter: PM timer, ECAM, power, DMA remapping |
+//! | [`iommu`] | DMA remapping that firmware left on |
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
@@ -56,6 +57,7 @@ pub mod acpi;
 mod application;
 pub mod clock;
 pub mod exit;
+pub mod iommu;
 pub mod line;
 pub mod memory_map;
 pub mod options;

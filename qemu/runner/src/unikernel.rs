@@ -17,6 +17,8 @@ pub struct Options {
     pub hcas: Vec<PathBuf>,
     /// Further devices, as the values of QEMU's `-device`.
     pub devices: Vec<String>,
+    /// Further arguments, as QEMU takes them.
+    pub more: Vec<String>,
     /// Guest memory in MiB.
     pub memory_mib: u32,
     /// QEMU's accelerator.
@@ -30,6 +32,7 @@ impl Options {
             words: words.into(),
             hcas: Vec::new(),
             devices: Vec::new(),
+            more: Vec::new(),
             memory_mib: 256,
             accelerator: "tcg".into(),
         }
@@ -127,6 +130,7 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.command_line.clone_from(&options.words);
     machine.hcas.clone_from(&options.hcas);
     machine.devices.clone_from(&options.devices);
+    machine.more.clone_from(&options.more);
     machine.debug_console = Some(folder.path().join("defmt"));
     let guest = Guest::start(qemu, &machine)?;
     Ok(Running { guest, folder, started: Instant::now() })
