@@ -30,7 +30,7 @@ pub fn start(boot: BootMemory) -> ! {
     debug_log::init();
     exceptions::init();
 
-    let info = boot.start_info().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let info = boot.information().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let bytes = COMMAND_LINE.call_once(|| boot.command_line(&info));
     let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
 
@@ -39,6 +39,12 @@ pub fn start(boot: BootMemory) -> ! {
     exit::set_power(acpi.power);
     let all = MemoryMap::from_entries(boot.memory_map(&info))
         .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    if !all.contains(layout::image()) {
+        fail(
+            ExitCode::Machine,
+            &"boot: the image lies in memory that firmware keeps; nothing here can be relied on",
+        );
+    }
     let mut free = all.clone();
     for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
