@@ -137,13 +137,7 @@ impl Hardware {
     /// # Errors
     /// It cannot be reset, or does not come back.
     pub fn reset(&self, access: &ConfigSpace) -> Result<(), Error> {
-        let wait = |nanos| {
-            let end = clock::now().saturating_add(nanos);
-            while clock::now() < end {
-                interrupts::idle(end);
-            }
-        };
-        self.function.reset(access, wait).map_err(Error::Pci)?;
+        self.function.reset(access, interrupts::wait).map_err(Error::Pci)?;
         // A function-level reset clears the MSI-X table of real hardware.
         msix::enable(access, &self.function, self.first_vector, self.vectors).map_err(Error::Msix)?;
         Ok(())

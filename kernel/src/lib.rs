@@ -33,10 +33,11 @@
 //! |---|---|
 //! | [`options`] | the command line: `key=value` words |
 //! | [`mod@line`] | lines from the console's bytes |
-//! | [`pvh`] | the boot protocol's start information |
+//! | [`boot`], [`pvh`], [`multiboot2`] | what loaders say, by both protocols |
 //! | [`memory_map`] | usable memory and what is carved from it |
 //! | [`paging`] | page tables in a fixed pool |
-//! | [`acpi`] | the ACPI tables that matter: PM timer and ECAM |
+//! | [`acpi`] | the ACPI tables that matter: PM timer, ECAM, power, DMA remapping |
+//! | [`iommu`] | DMA remapping that firmware left on |
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
@@ -54,10 +55,13 @@
 
 pub mod acpi;
 mod application;
+pub mod boot;
 pub mod clock;
 pub mod exit;
+pub mod iommu;
 pub mod line;
 pub mod memory_map;
+pub mod multiboot2;
 pub mod options;
 pub mod paging;
 pub mod pci;

@@ -17,7 +17,7 @@ use crate::mem;
 use crate::memory::{DmaMemory, NoMemory};
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{Error, Help, Key, Options};
-use crate::pci::{Function, MAX_FUNCTIONS};
+use crate::pci::{Function, MAX_FUNCTIONS, open_bridges};
 
 /// The machine, as the application finds it: there is one, and it is the application's alone.
 pub struct Machine {
@@ -129,6 +129,7 @@ impl Machine {
         if bit == 0 || self.opened & bit != 0 {
             return Err(hca::Error::InUse);
         }
+        open_bridges(&self.config_space, &self.functions, &function);
         let hardware = Hardware::open(&self.config_space, function, self.next_vector, vectors)?;
         self.opened |= bit;
         self.next_vector += vectors as u8;

@@ -82,6 +82,12 @@ impl MemoryMap {
         &self.ranges
     }
 
+    /// Whether all of `range` is in one of the ranges.
+    #[must_use]
+    pub fn contains(&self, range: Range) -> bool {
+        self.ranges.iter().any(|free| free.start <= range.start && range.end <= free.end)
+    }
+
     /// Bytes in all ranges together.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
@@ -180,6 +186,8 @@ mod tests {
         let map = MemoryMap::from_entries(Q35.iter().copied()).unwrap();
         assert_eq!(map.ranges(), [range(0, 0x9f000), range(0x100000, 0x1ffe_0000)]);
         assert_eq!(map.total_bytes(), 0x9f000 + 0x1fee_0000);
+        assert!(map.contains(range(0x100000, 0x1ffe_0000)) && map.contains(range(0x200000, 0x300000)));
+        assert!(!map.contains(range(0x9e000, 0x101000)) && !map.contains(range(0xff000, 0x101000)));
     }
 
     #[test]

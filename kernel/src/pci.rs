@@ -13,7 +13,7 @@ use pci_types::{CommandRegister, PciAddress};
 pub const VENDOR_MELLANOX: u16 = 0x15b3;
 
 /// Most functions listed.
-pub const MAX_FUNCTIONS: usize = 64;
+pub const MAX_FUNCTIONS: usize = 512;
 
 const COMMAND: u16 = 0x04;
 const CLASS: u16 = 0x08;
@@ -51,36 +51,65 @@ pub struct Function {
     pub secondary_bus: Option<u8>,
 }
 
-/// Lists the functions of bus 0 and of every bus behind bridges, at most [`MAX_FUNCTIONS`].
-pub fn functions(access: &impl ConfigAccess) -> Vec<Function, MAX_FUNCTIONS> {
+/// Buses of a segment that configuration space reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buses {
+    /// The segment.
+    pub segment: u16,
+    /// The first bus.
+    pub first: u8,
+    /// The last bus.
+    pub last: u8,
+}
+
+impl Buses {
+    /// Whether `address` is on one of them.
+    #[must_use]
+    pub fn contain(&self, address: PciAddress) -> bool {
+        address.segment() == self.segment && (self.first..=self.last).contains(&address.bus())
+    }
+}
+
+/// Lists the functions on all of `buses`, at most [`MAX_FUNCTIONS`]. Every bus is looked at, because a machine has more root buses than
+/// bus 0, and only its AML says which. `wait(nanos)` lets that much time pass: a function that was just reset may ask for some.
+pub fn functions(
+    access: &impl ConfigAccess,
+    buses: impl Iterator<Item = Buses>,
+    mut wait: impl FnMut(u64),
+) -> Vec<Function, MAX_FUNCTIONS> {
     let mut found = Vec::new();
-    let mut seen = [0u64; 4];
-    let mut waiting: Vec<u8, MAX_FUNCTIONS> = Vec::new();
-    let mut next = Some(0);
-    while let Some(bus) = next {
-        // A bridge that names a bus already walked would lead round in a circle.
-        if let Some(word) = seen.get_mut(usize::from(bus / 64))
-            && *word & (1 << (bus % 64)) == 0
-        {
-            *word |= 1 << (bus % 64);
-            scan_bus(access, bus, &mut found, &mut waiting);
+    for buses in buses {
+        for bus in buses.first..=buses.last {
+            scan_bus(access, (buses.segment, bus), &mut found, &mut wait);
         }
-        next = waiting.pop();
     }
     found
 }
 
+/// The vendor ID that says "ask again" (section 2.3.2).
+const RETRY: u16 = 0x0001;
+const RETRY_INTERVAL_NANOS: u64 = 10_000_000;
+/// A function has a second after its reset (section 6.6.1).
+const RETRIES: usize = 100;
+
 fn scan_bus(
     access: &impl ConfigAccess,
-    bus: u8,
+    (segment, bus): (u16, u8),
     found: &mut Vec<Function, MAX_FUNCTIONS>,
-    waiting: &mut Vec<u8, MAX_FUNCTIONS>,
+    wait: &mut impl FnMut(u64),
 ) {
     for device in 0..32 {
         for function in 0..8 {
-            let address = PciAddress::new(0, bus, device, function);
-            let id = access.read(address, 0);
-            if id as u16 == 0xffff || id as u16 == 0 {
+            let address = PciAddress::new(segment, bus, device, function);
+            let mut id = access.read(address, 0);
+            for _ in 0..RETRIES {
+                if id as u16 != RETRY {
+                    break;
+                }
+                wait(RETRY_INTERVAL_NANOS);
+                id = access.read(address, 0);
+            }
+            if matches!(id as u16, 0xffff | 0 | RETRY) {
                 if function == 0 {
                     break;
                 }
@@ -92,17 +121,32 @@ fn scan_bus(
             let secondary_bus = bridge.then(|| (access.read(address, BUS_NUMBERS) >> 8) as u8);
             let (vendor, device) = (id as u16, (id >> 16) as u16);
             let (class, revision) = ((class >> 16) as u16, class as u8);
-            // Beyond the limit functions are not listed, and buses behind them not walked.
+            // Beyond the limit functions are not listed.
             if found.push(Function { address, vendor, device, class, revision, secondary_bus }).is_err() {
                 return;
-            }
-            if let Some(secondary) = secondary_bus {
-                let _ = waiting.push(secondary);
             }
             if function == 0 && header_type & 0x80 == 0 {
                 break;
             }
         }
+    }
+}
+
+/// Lets accesses through every bridge between `function` and its root bus: memory decoding down, bus mastering up.
+pub fn open_bridges(access: &impl ConfigAccess, functions: &[Function], function: &Function) {
+    let mut below = *function;
+    // A tree is not deeper than its buses are many; bridges that name each other end here too.
+    for _ in 0..=u8::MAX {
+        let bus = below.address.bus();
+        let above = functions.iter().find(|bridge| {
+            bridge.address.segment() == function.address.segment()
+                && bridge.secondary_bus == Some(bus)
+                && bus != bridge.address.bus()
+        });
+        let Some(bridge) = above else { return };
+        let on = CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE;
+        bridge.set_command(access, bridge.command(access) | on);
+        below = *bridge;
     }
 }
 
@@ -141,7 +185,10 @@ impl fmt::Display for Error {
         match self {
             Error::NoMemoryBar(index) => write!(f, "PCI: BAR{index} is no memory BAR"),
             Error::BadBar(index) => write!(f, "PCI: BAR{index} has an impossible type or size"),
-            Error::NotAssigned(index) => write!(f, "PCI: firmware gave BAR{index} no address (use SeaBIOS)"),
+            Error::NotAssigned(index) => write!(
+                f,
+                "PCI: firmware gave BAR{index} no address: switch \"above 4G decoding\" on in its setup"
+            ),
             Error::NoCapability(name) => write!(f, "PCI: no {name} capability"),
             Error::BadMsixTable => write!(f, "PCI: the MSI-X table is outside its BAR"),
             Error::NoFunctionLevelReset => write!(f, "PCI: no function-level reset"),

@@ -9,13 +9,16 @@ use x86_64::instructions::interrupts as cpu_interrupts;
 
 use crate::arch::boot_memory::BootMemory;
 use crate::arch::config_space::ConfigSpace;
-use crate::arch::exit::exit;
+use crate::arch::exit::{self, exit};
 use crate::arch::{apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout};
 use crate::console;
 use crate::exit::ExitCode;
+use crate::iommu::{self, Found};
 use crate::machine::{Machine, Steps};
+use crate::mem::registers::Registers;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
+use crate::pci::MemoryBar;
 use crate::{acpi, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -27,14 +30,21 @@ pub fn start(boot: BootMemory) -> ! {
     debug_log::init();
     exceptions::init();
 
-    let info = boot.start_info().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let info = boot.information().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let bytes = COMMAND_LINE.call_once(|| boot.command_line(&info));
     let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
 
     // ACPI is read through the boot page tables, which map all of what is below 4 GiB.
     let acpi = acpi::Tables::find(&boot, info.rsdp);
+    exit::set_power(acpi.power);
     let all = MemoryMap::from_entries(boot.memory_map(&info))
         .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    if !all.contains(layout::image()) {
+        fail(
+            ExitCode::Machine,
+            &"boot: the image lies in memory that firmware keeps; nothing here can be relied on",
+        );
+    }
     let mut free = all.clone();
     for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
@@ -51,9 +61,14 @@ pub fn start(boot: BootMemory) -> ! {
     let identity = entropy::gather();
     steps.done("seed");
 
-    let config_space = ConfigSpace::new(acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let functions = pci::functions(&config_space);
+    let config_space = ConfigSpace::new(&acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let functions = pci::functions(&config_space, config_space.buses(), interrupts::wait);
     emergency::watch(&config_space, &functions);
+    // Nobody drives what firmware used: it does not write into memory any more.
+    emergency::stop_dma();
+    for unit in &acpi.remapping {
+        release_dma(*unit).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    }
     steps.done("pci");
     defmt::info!(
         "{=str}: up, seed {=u128:x}, tsc {=u64} Hz",
@@ -74,6 +89,21 @@ pub fn start(boot: BootMemory) -> ! {
     let code = application::run(&mut machine);
     emergency::stop_dma();
     exit(code)
+}
+
+/// Switches a DMA remapping unit off that firmware left on.
+fn release_dma(unit: u64) -> Result<(), &'static str> {
+    let registers = MemoryBar { address: unit, len: 4096, prefetchable: false };
+    let registers = Registers::map(&registers)
+        .map_err(|_| "iommu: the DMA remapping unit's registers cannot be mapped")?;
+    match iommu::turn_off(&registers) {
+        Found::Off => {}
+        Found::TurnedOff => println!("iommu: firmware left DMA remapping on at {unit:#x}: switched off"),
+        Found::Stuck => {
+            return Err("iommu: firmware left DMA remapping on and locked it: switch VT-d off in its setup");
+        }
+    }
+    Ok(())
 }
 
 /// Prints one line and ends the machine.

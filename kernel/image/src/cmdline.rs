@@ -21,7 +21,7 @@ pub const MAX_PEER_WORDS: usize = 6;
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 const APP_EXPECTED: &str =
-    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo";
+    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, remap";
 const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
@@ -29,7 +29,7 @@ const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// What the command line may have.
-pub const KEYS: [Key; 28] = [
+pub const KEYS: [Key; 29] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -81,6 +81,7 @@ pub const KEYS: [Key; 28] = [
     Key::new("stall", SECONDS, "with app=rping, rds, echo: seconds that nothing may move; default 30"),
     Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
+    Key::new("hca", "a decimal number", "which HCA, of several; default 0"),
     Key::new("kind", "a name", "with app=fault: which fault"),
 ];
 
@@ -116,6 +117,8 @@ pub enum App {
     Rds,
     /// Sends messages to whoever sends them back, and compares.
     Echo,
+    /// Switches DMA remapping on and off again.
+    Remap,
 }
 
 /// What `app=rds` does.
@@ -136,7 +139,7 @@ pub enum RdsMode {
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 13] = [
+    const NAMES: [(&'static str, App); 14] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -150,6 +153,7 @@ impl App {
         ("rping", App::Rping),
         ("rds", App::Rds),
         ("echo", App::Echo),
+        ("remap", App::Remap),
     ];
 }
 
@@ -200,6 +204,8 @@ pub struct Options<'a> {
     pub verify: bool,
     /// Size of the DMA region in bytes, a multiple of 4096.
     pub dma_bytes: u64,
+    /// Which of the HCAs.
+    pub hca: usize,
     /// The fault that `app=fault` raises.
     pub kind: Option<&'a str>,
 }
@@ -248,6 +254,7 @@ impl<'a> Options<'a> {
                 .judged("verify", |name| named(&[("yes", true), ("no", false)], name))?
                 .unwrap_or(true),
             dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
+            hca: words.value("hca")?.unwrap_or(0),
             kind: words.get("kind"),
         })
     }
@@ -354,6 +361,7 @@ mod tests {
                 stall_seconds: 30,
                 verify: true,
                 dma_bytes: 3 << 20,
+                hca: 0,
                 kind: Some("stack"),
             }
         );
@@ -416,7 +424,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, remap",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),

@@ -27,7 +27,7 @@ const ASK_NANOS: u64 = 100_000_000;
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
-    let hardware = match machine.open_hca(0, VECTORS) {
+    let hardware = match machine.open_hca(options.hca, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {
             println!("error: {error}");

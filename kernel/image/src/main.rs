@@ -31,6 +31,8 @@ mod node;
 #[cfg(target_os = "none")]
 mod rds;
 #[cfg(target_os = "none")]
+mod remap;
+#[cfg(target_os = "none")]
 mod rping;
 #[cfg(target_os = "none")]
 mod verbs;
@@ -41,7 +43,7 @@ mod choice {
     use unikernel::{ExitCode, Machine, println};
 
     use crate::cmdline::{App, KEYS, Options};
-    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, rds, rping, verbs};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, rds, remap, rping, verbs};
 
     unikernel::entry!(run);
 
@@ -68,6 +70,7 @@ mod choice {
             App::Rping => rping::run(machine, &options),
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
+            App::Remap => remap::run(machine),
         }
     }
 

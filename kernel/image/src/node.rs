@@ -69,6 +69,7 @@ pub fn run<C>(
         ip_config: IpConfig { prefix_len, gateway, ..IpConfig::DEFAULT },
         neighbours: &neighbours,
         dma_bytes: options.dma_bytes,
+        hca: options.hca,
         ..adapter::Node::new(ip)
     };
     adapter::conclude(adapter::run(machine, &node, &mut *TABLES.lock(), |adapter| work(adapter, &config)))

@@ -104,7 +104,7 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
         connect_timeout: wait_seconds.saturating_mul(SECOND),
         stall_timeout: STALL_NANOS,
     };
-    let hardware = match machine.open_hca(0, VECTORS) {
+    let hardware = match machine.open_hca(options.hca, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {
             println!("error: {error}");

@@ -2,46 +2,66 @@
 
 use heapless::Vec;
 
+use crate::boot::{Error, Information};
+use crate::multiboot2::Tags;
 use crate::options::MAX_LEN_BYTES;
 use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
 
+/// How the loader speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Xen's PVH.
+    Pvh,
+    /// Multiboot2.
+    Multiboot2,
+}
+
 /// What the loader left in memory. Valid only while the boot page tables are in use.
 pub struct BootMemory {
-    start_info: u64,
+    information: u64,
+    protocol: Protocol,
 }
 
 /// The boot page tables reach this far.
 const MAPPED_END: u64 = 4 << 30;
 
 impl BootMemory {
-    /// With the start information at this address.
-    pub fn at(start_info: u32) -> Self {
-        Self { start_info: start_info.into() }
+    /// With the loader's information at this address.
+    pub fn at(information: u32, protocol: Protocol) -> Self {
+        Self { information: information.into(), protocol }
     }
 
-    /// The start information.
-    pub fn start_info(&self) -> Result<StartInfo, crate::pvh::Error> {
-        let mut bytes = [0; START_INFO_LEN];
-        self.copy(self.start_info, &mut bytes);
-        StartInfo::parse(&bytes)
+    /// The loader's information.
+    pub fn information(&self) -> Result<Information, Error> {
+        match self.protocol {
+            Protocol::Pvh => {
+                let mut bytes = [0; START_INFO_LEN];
+                self.copy(self.information, &mut bytes);
+                StartInfo::parse(&bytes).map(Information::from).map_err(Error::Pvh)
+            }
+            Protocol::Multiboot2 => {
+                Tags::parse(self, self.information).map(Information::from).map_err(Error::Multiboot2)
+            }
+        }
     }
 
-    /// The memory map's entries.
-    pub fn memory_map<'a>(&'a self, info: &StartInfo) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
+    /// The memory map's entries, which are alike in both protocols.
+    pub fn memory_map<'a>(&'a self, info: &Information) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
         // 4096 entries are more than any machine has; an absurd count must not keep us here.
         let (first, count) = (info.memory_map, u64::from(info.memory_map_entries.min(4096)));
+        let stride = u64::from(info.memory_map_stride);
         (0..count).map_while(move |i| {
             let mut bytes = [0; MEMORY_MAP_ENTRY_LEN];
-            let address = first.checked_add(i * MEMORY_MAP_ENTRY_LEN as u64)?;
+            let address = first.checked_add(i * stride)?;
             self.copy(address, &mut bytes).then(|| MemoryMapEntry::parse(&bytes))
         })
     }
 
     /// The command line without its NUL; one that is too long is cut to one byte more than it may have.
-    pub fn command_line(&self, info: &StartInfo) -> Vec<u8, { MAX_LEN_BYTES + 1 }> {
+    pub fn command_line(&self, info: &Information) -> Vec<u8, { MAX_LEN_BYTES + 1 }> {
         let mut line = Vec::new();
         let mut byte = [0];
-        let mut at = info.cmdline;
+        let mut at = info.command_line;
         while at != 0 && self.copy(at, &mut byte) && byte[0] != 0 && line.push(byte[0]).is_ok() {
             at += 1;
         }

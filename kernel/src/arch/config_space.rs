@@ -1,93 +1,101 @@
 //! PCI configuration space: memory-mapped (ECAM) where ACPI says so, else by the ports of mechanism 1.
 
+use heapless::Vec;
 use pci_types::PciAddress;
 use x86_64::instructions::port::Port;
 
-use crate::acpi::Ecam;
+use crate::acpi::{Ecam, MAX_UNITS};
 use crate::mem;
 use crate::paging::{Caching, MapError};
-use crate::pci::ConfigAccess;
+use crate::pci::{Buses, ConfigAccess};
 
 const ADDRESS_PORT: u16 = 0xcf8;
 const DATA_PORT: u16 = 0xcfc;
 const BYTES_PER_BUS: u64 = 1 << 20;
 
-/// Access to configuration space.
+/// Some buses of a segment, memory-mapped.
 #[derive(Clone, Copy, Debug)]
-pub enum ConfigSpace {
-    /// Memory-mapped: address of the first bus's window, and the buses.
-    Ecam {
-        /// Virtual address of `first_bus`.
-        base: usize,
-        /// First bus.
-        first_bus: u8,
-        /// Last bus.
-        last_bus: u8,
-    },
-    /// Ports 0xcf8 and 0xcfc.
-    Ports,
+struct Window {
+    /// Virtual address of the first bus's registers.
+    base: usize,
+    buses: Buses,
 }
+
+/// Access to configuration space: memory-mapped, or where nothing is, of segment 0 by ports 0xcf8 and 0xcfc.
+#[derive(Clone, Debug)]
+pub struct ConfigSpace {
+    windows: Vec<Window, MAX_UNITS>,
+}
+
+/// What the ports reach.
+const BY_PORTS: Buses = Buses { segment: 0, first: 0, last: 255 };
 
 impl ConfigSpace {
     /// Maps what ACPI found, or falls back to the ports.
-    pub fn new(ecam: Option<Ecam>) -> Result<ConfigSpace, MapError> {
-        let Some(ecam) = ecam else { return Ok(ConfigSpace::Ports) };
-        let (first_bus, last_bus) = (ecam.first_bus, ecam.last_bus);
-        let phys = ecam.base.checked_add(u64::from(first_bus) * BYTES_PER_BUS).ok_or(MapError::BadRange)?;
-        let len = (u64::from(last_bus - first_bus) + 1) * BYTES_PER_BUS;
-        let base = mem::map_device(phys, len, Caching::Uncached)?;
-        Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
+    pub(crate) fn new(ecam: &[Ecam]) -> Result<ConfigSpace, MapError> {
+        let mut windows = Vec::new();
+        for ecam in ecam {
+            let buses = Buses { segment: ecam.segment, first: ecam.first_bus, last: ecam.last_bus };
+            let phys =
+                ecam.base.checked_add(u64::from(buses.first) * BYTES_PER_BUS).ok_or(MapError::BadRange)?;
+            let len = (u64::from(buses.last - buses.first) + 1) * BYTES_PER_BUS;
+            let base = mem::map_device(phys, len, Caching::Uncached)?;
+            // There is room for as many as ACPI lists.
+            let _ = windows.push(Window { base, buses });
+        }
+        Ok(ConfigSpace { windows })
     }
 
-    fn register(base: usize, first_bus: u8, address: PciAddress, offset: u16) -> usize {
-        base + (usize::from(address.bus() - first_bus) << 20)
-            + (usize::from(address.device()) << 15)
-            + (usize::from(address.function()) << 12)
-            + usize::from(offset & 0xffc)
+    /// The buses that can be looked at.
+    pub fn buses(&self) -> impl Iterator<Item = Buses> + '_ {
+        let ports = self.windows.is_empty().then_some(BY_PORTS);
+        self.windows.iter().map(|window| window.buses).chain(ports)
     }
 
-    fn port_address(address: PciAddress, offset: u16) -> u32 {
-        1 << 31
-            | u32::from(address.bus()) << 16
-            | u32::from(address.device()) << 11
-            | u32::from(address.function()) << 8
-            | u32::from(offset & 0xfc)
+    /// The register's address, where it is memory-mapped.
+    fn register(&self, address: PciAddress, offset: u16) -> Option<usize> {
+        let window = self.windows.iter().find(|window| window.buses.contain(address))?;
+        let bus = usize::from(address.bus() - window.buses.first);
+        let (device, function) = (usize::from(address.device()), usize::from(address.function()));
+        Some(window.base + (bus << 20) + (device << 15) + (function << 12) + usize::from(offset & 0xffc))
+    }
+
+    /// What goes to the address port, where the ports are used.
+    fn port_address(&self, address: PciAddress, offset: u16) -> Option<u32> {
+        (self.windows.is_empty() && BY_PORTS.contain(address)).then(|| {
+            1 << 31
+                | u32::from(address.bus()) << 16
+                | u32::from(address.device()) << 11
+                | u32::from(address.function()) << 8
+                | u32::from(offset & 0xfc)
+        })
     }
 }
 
 impl ConfigAccess for ConfigSpace {
     fn read(&self, address: PciAddress, offset: u16) -> u32 {
-        match *self {
-            ConfigSpace::Ecam { base, first_bus, last_bus } => {
-                if !(first_bus..=last_bus).contains(&address.bus()) {
-                    return u32::MAX;
-                }
-                let register = Self::register(base, first_bus, address, offset);
-                // SAFETY: inside the window that `new` mapped, 4-byte aligned.
-                unsafe { core::ptr::read_volatile(register as *const u32) }
-            }
-            // SAFETY: mechanism 1; nothing else uses the two ports, and handlers do not.
-            ConfigSpace::Ports => unsafe {
-                Port::<u32>::new(ADDRESS_PORT).write(Self::port_address(address, offset));
-                Port::<u32>::new(DATA_PORT).read()
-            },
+        if let Some(register) = self.register(address, offset) {
+            // SAFETY: inside a window that `new` mapped, 4-byte aligned.
+            return unsafe { core::ptr::read_volatile(register as *const u32) };
+        }
+        let Some(port_address) = self.port_address(address, offset) else { return u32::MAX };
+        // SAFETY: mechanism 1; nothing else uses the two ports, and handlers do not.
+        unsafe {
+            Port::<u32>::new(ADDRESS_PORT).write(port_address);
+            Port::<u32>::new(DATA_PORT).read()
         }
     }
 
     fn write(&self, address: PciAddress, offset: u16, value: u32) {
-        match *self {
-            ConfigSpace::Ecam { base, first_bus, last_bus } => {
-                if (first_bus..=last_bus).contains(&address.bus()) {
-                    let register = Self::register(base, first_bus, address, offset);
-                    // SAFETY: inside the window that `new` mapped, 4-byte aligned.
-                    unsafe { core::ptr::write_volatile(register as *mut u32, value) };
-                }
-            }
+        if let Some(register) = self.register(address, offset) {
             // SAFETY: as for reading.
-            ConfigSpace::Ports => unsafe {
-                Port::<u32>::new(ADDRESS_PORT).write(Self::port_address(address, offset));
+            unsafe { core::ptr::write_volatile(register as *mut u32, value) };
+        } else if let Some(port_address) = self.port_address(address, offset) {
+            // SAFETY: as for reading.
+            unsafe {
+                Port::<u32>::new(ADDRESS_PORT).write(port_address);
                 Port::<u32>::new(DATA_PORT).write(value);
-            },
+            }
         }
     }
 }

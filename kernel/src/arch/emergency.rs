@@ -25,7 +25,7 @@ pub fn application() -> &'static str {
 
 /// Keeps what [`stop_dma`] goes by. Once.
 pub fn watch(config_space: &ConfigSpace, functions: &Vec<Function, MAX_FUNCTIONS>) {
-    MASTERS.call_once(|| Masters { config_space: *config_space, functions: functions.clone() });
+    MASTERS.call_once(|| Masters { config_space: config_space.clone(), functions: functions.clone() });
 }
 
 /// Turns bus mastering off in every function that is no bridge: no device reaches memory any more, nor raises MSI interrupts.

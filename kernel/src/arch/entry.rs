@@ -1,8 +1,8 @@
-//! The PVH entry: from 32-bit protected mode without paging to Rust in long mode.
+//! The entries of both boot protocols, PVH and Multiboot2: from 32-bit protected mode without paging to Rust in long mode.
 
 use core::arch::global_asm;
 
-use crate::arch::boot_memory::BootMemory;
+use crate::arch::boot_memory::{BootMemory, Protocol};
 
 // XEN_ELFNOTE_PHYS32_ENTRY (18): the entry's physical address. QEMU wants the segment's alignment to be 4.
 global_asm!(
@@ -17,6 +17,27 @@ global_asm!(
     "#
 );
 
+// Multiboot2 (specification 2.0, section 3.1): the entry's address, modules on pages, the end. A loader that is entered by EFI prefers the
+// entry's tag to the ELF header's.
+global_asm!(
+    r#"
+    .pushsection .multiboot2, "a", @progbits
+    .balign 8
+multiboot2_header:
+    .long 0xe85250d6, 0, multiboot2_header_end - multiboot2_header
+    .long -(0xe85250d6 + (multiboot2_header_end - multiboot2_header))
+    .short 3, 0
+    .long 12, multiboot2_start
+    .balign 8
+    .short 6, 0
+    .long 8
+    .short 0, 0
+    .long 8
+multiboot2_header_end:
+    .popsection
+    "#
+);
+
 // EBX holds the start information's address. The boot page tables map the first 4 GiB one to one, in 2 MiB
 // pages; Rust replaces them as soon as it knows the memory map. Everything in .bss is zero: the loader clears it.
 global_asm!(
@@ -24,8 +45,13 @@ global_asm!(
     .pushsection .boot, "ax", @progbits
     .code32
     .global pvh_start
+    .global multiboot2_start
+multiboot2_start:
+    mov ebp, {multiboot2}
+    jmp 1f
 pvh_start:
-    cli
+    mov ebp, {pvh}
+1:  cli
     cld
     mov esp, offset __stack_top
     mov esi, ebx
@@ -66,15 +92,15 @@ pvh_start:
     mov [edi], eax
     mov cr3, edi
 
-    mov eax, cr4
-    or eax, 0x20
+    // Constants: what firmware had switched on (PCIDE, LA57, SMEP, CET) must not stay. CR4: PAE; EFER: LME, NXE;
+    // CR0: PG, WP, NE, ET, PE.
+    mov eax, 0x20
     mov cr4, eax
     mov ecx, 0xc0000080
-    rdmsr
-    or eax, 0x900
+    mov eax, 0x900
+    xor edx, edx
     wrmsr
-    mov eax, cr0
-    or eax, 0x80010000
+    mov eax, 0x80010031
     mov cr0, eax
 
     mov eax, offset boot_gdt_pointer
@@ -109,8 +135,9 @@ boot_long_mode:
     mov fs, ax
     mov gs, ax
     lea rsp, [rip + __stack_top]
-    xor ebp, ebp
     mov edi, esi
+    mov esi, ebp
+    xor ebp, ebp
     call {main}
     ud2
 
@@ -137,10 +164,16 @@ boot_directories:
     .popsection
     "#,
     exit_machine = const crate::exit::ExitCode::Machine as u32,
+    pvh = const PVH,
+    multiboot2 = const MULTIBOOT2,
     main = sym entry,
 );
 
+const PVH: u32 = 0;
+const MULTIBOOT2: u32 = 1;
+
 /// First Rust code: the stack is `__stack_top`'s, interrupts are off, the first 4 GiB are mapped one to one.
-extern "C" fn entry(start_info: u32) -> ! {
-    crate::start::start(BootMemory::at(start_info))
+extern "C" fn entry(information: u32, protocol: u32) -> ! {
+    let protocol = if protocol == MULTIBOOT2 { Protocol::Multiboot2 } else { Protocol::Pvh };
+    crate::start::start(BootMemory::at(information, protocol))
 }

@@ -93,3 +93,11 @@ pub fn idle(deadline: u64) -> u64 {
     apic::stop_timer();
     take_fired()
 }
+
+/// Lets `nanos` pass.
+pub fn wait(nanos: u64) {
+    let end = clock::now().saturating_add(nanos);
+    while clock::now() < end {
+        idle(end);
+    }
+}

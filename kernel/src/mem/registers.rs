@@ -46,3 +46,13 @@ impl Registers {
         }
     }
 }
+
+impl crate::iommu::Registers for Registers {
+    fn read(&self, offset: u32) -> u32 {
+        self.read32(offset)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.write32(offset, value);
+    }
+}

@@ -62,7 +62,7 @@ impl Bus {
     fn with(address: PciAddress, device: Device) -> (Bus, Function) {
         let bus = Bus::default();
         bus.add(address, device);
-        let function = functions(&bus).into_iter().find(|f| f.address == address).unwrap();
+        let function = all(&bus).into_iter().find(|f| f.address == address).unwrap();
         (bus, function)
     }
 
@@ -117,6 +117,13 @@ impl ConfigAccess for Bus {
     }
 }
 
+const SEGMENT_0: Buses = Buses { segment: 0, first: 0, last: 255 };
+
+/// What is found without having to wait.
+fn all(bus: &Bus) -> Vec<Function, MAX_FUNCTIONS> {
+    functions(bus, [SEGMENT_0].into_iter(), |_| panic!("nothing asks for time"))
+}
+
 fn at(bus: u8, device: u8, function: u8) -> PciAddress {
     PciAddress::new(0, bus, device, function)
 }
@@ -140,24 +147,80 @@ fn enumeration_follows_bridges_and_functions_once() {
     // Function 1 of a device that says it has one function only.
     bus.add(at(7, 0, 1), Device::hca());
 
-    let mut addresses: StdVec<_> = functions(&bus).iter().map(|f| f.address).collect();
+    let mut addresses: StdVec<_> = all(&bus).iter().map(|f| f.address).collect();
     addresses.sort_unstable();
     assert_eq!(addresses, [at(0, 0, 0), at(0, 3, 0), at(0, 31, 0), at(0, 31, 3), at(7, 0, 0), at(7, 31, 0)]);
-    let hca = functions(&bus).into_iter().find(|f| f.vendor == VENDOR_MELLANOX).unwrap();
+    let hca = all(&bus).into_iter().find(|f| f.vendor == VENDOR_MELLANOX).unwrap();
     assert_eq!((hca.device, hca.class, hca.revision, hca.secondary_bus), (0x1017, 0x0207, 5, None));
 }
 
 #[test]
 fn more_functions_than_fit_are_left_out() {
     let bus = Bus::default();
-    for device in 0..32 {
-        for function in 0..8 {
-            let mut new = Device::hca();
-            new.space[3] = 0x0080_0000;
-            bus.add(at(0, device, function), new);
-        }
+    for number in 0..=MAX_FUNCTIONS {
+        let mut new = Device::hca();
+        new.space[3] = 0x0080_0000;
+        bus.add(at((number / 256) as u8, (number / 8 % 32) as u8, (number % 8) as u8), new);
     }
-    assert_eq!(functions(&bus).len(), MAX_FUNCTIONS);
+    assert_eq!(all(&bus).len(), MAX_FUNCTIONS);
+}
+
+#[test]
+fn root_buses_and_segments_that_no_bridge_leads_to_are_looked_at() {
+    let bus = Bus::default();
+    bus.add(at(0, 0, 0), Device::new(0x29c0_8086, 0x0600_0000));
+    bus.add(at(0x40, 0, 0), Device::hca());
+    bus.add(PciAddress::new(1, 0x80, 3, 0), Device::hca());
+    // Beyond the second segment's buses.
+    bus.add(PciAddress::new(1, 0x7f, 0, 0), Device::hca());
+    let second = Buses { segment: 1, first: 0x80, last: 0xff };
+    let found = functions(&bus, [SEGMENT_0, second].into_iter(), |_| {});
+    let addresses: StdVec<_> = found.iter().map(|f| f.address).collect();
+    assert_eq!(addresses, [at(0, 0, 0), at(0x40, 0, 0), PciAddress::new(1, 0x80, 3, 0)]);
+}
+
+#[test]
+fn a_function_that_asks_for_time_gets_a_second() {
+    let bus = Bus::default();
+    bus.add(at(0, 1, 0), Device::new(0x1017_0001, CLASS_INFINIBAND));
+    let mut waited = 0;
+    let found = functions(&bus, [SEGMENT_0].into_iter(), |nanos| {
+        waited += nanos;
+        if waited == 500_000_000 {
+            bus.add(at(0, 1, 0), Device::hca());
+        }
+    });
+    assert_eq!((found.len(), waited), (1, 500_000_000));
+    bus.add(at(0, 2, 0), Device::new(0x1017_0001, CLASS_INFINIBAND));
+    waited = 0;
+    assert_eq!(functions(&bus, [SEGMENT_0].into_iter(), |nanos| waited += nanos).len(), 1);
+    assert_eq!(waited, 1_000_000_000);
+}
+
+#[test]
+fn bridges_on_the_way_are_opened_and_no_others() {
+    let bus = Bus::default();
+    let bridge = |secondary: u32| {
+        let mut bridge = Device::new(0x000c_1b36, 0x0604_0000);
+        (bridge.space[1], bridge.space[3], bridge.space[6]) = (0x0010_0000, 0x0001_0000, secondary << 8);
+        bridge
+    };
+    bus.add(at(0x40, 0, 0), bridge(0x41));
+    bus.add(at(0x41, 0, 0), bridge(0x42));
+    bus.add(at(0x40, 1, 0), bridge(0x50));
+    // Bridges that name each other are no way to anywhere, and no endless one.
+    bus.add(at(0x60, 0, 0), bridge(0x61));
+    bus.add(at(0x61, 0, 0), bridge(0x60));
+    bus.add(at(0x42, 0, 0), Device::hca());
+    bus.add(at(0x61, 1, 0), Device::hca());
+    let found = all(&bus);
+    for address in [at(0x42, 0, 0), at(0x61, 1, 0)] {
+        let hca = *found.iter().find(|f| f.address == address).unwrap();
+        open_bridges(&bus, &found, &hca);
+    }
+    let command = |address| bus.device(address).space[1];
+    assert_eq!((command(at(0x40, 0, 0)), command(at(0x41, 0, 0))), (0x0010_0006, 0x0010_0006));
+    assert_eq!(command(at(0x40, 1, 0)), 0x0010_0000);
 }
 
 #[test]

@@ -89,6 +89,16 @@ const COMMANDS: &[Command] = &[
         ],
     },
     Command {
+        name: "iso",
+        arguments: "[WORD]... [OPTION]...",
+        summary: "an image that boots the unikernel by BIOS and UEFI, from CD, disk and USB stick",
+        options: &[
+            ("WORD", "its command line (app=hello)"),
+            ("--image ELF", "an application of yours, in place of the project's own"),
+            ("--output FILE", "where it is written (unikernel.iso)"),
+        ],
+    },
+    Command {
         name: "linux",
         arguments: "[SCRIPT] [OPTION]...",
         summary: "Linux guests that run a shell script",

@@ -26,6 +26,7 @@ pub mod demo;
 pub mod error;
 pub mod graph;
 pub mod help;
+pub mod iso;
 pub mod kernel_image;
 pub mod levels;
 pub mod linux;

@@ -5,7 +5,7 @@ use runner::levels::{self, Level};
 use runner::linux;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, demo, help, kernel_image, process, serve, setup};
+use runner::{Error, Result, demo, help, iso, kernel_image, process, serve, setup};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -73,6 +73,7 @@ fn run(command: &str, arguments: lexopt::Parser) -> Result<ExitCode> {
         "setup" => set_up(arguments),
         "qemu" => run_qemu(arguments),
         "boot" => boot(arguments),
+        "iso" => make_iso(arguments),
         "linux" => run_linux(arguments),
         "demo" => run_demo(arguments),
         "test" => test(arguments),
@@ -110,6 +111,29 @@ fn serve_some(count: u32) -> Result<(process::Temporary, Option<hca_serve::Serve
         (0..count).map(|index| folder.path().join(format!("hca{index}.sock"))).collect();
     let served = if count > 0 { Some(serve::serve(hca_serve::Options::new(sockets.clone()))?) } else { None };
     Ok((folder, served, sockets))
+}
+
+fn make_iso(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let (mut words, mut image, mut output) = (Vec::new(), None, PathBuf::from("unikernel.iso"));
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Long("image") => image = Some(PathBuf::from(arguments.value().map_err(usage)?)),
+            Long("output") => output = arguments.value().map_err(usage)?.into(),
+            Value(word) => words.push(word.string().map_err(usage)?),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    let image = match image {
+        Some(image) => image,
+        None => {
+            setup::rust_targets()?;
+            kernel_image::build()?
+        }
+    };
+    let words = if words.is_empty() { "app=hello".into() } else { words.join(" ") };
+    iso::make(&image, &words, &output)?;
+    println!("{}", output.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {

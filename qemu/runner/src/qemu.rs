@@ -22,6 +22,12 @@ pub struct Machine {
     pub cpu: String,
     /// The kernel: an ELF with a PVH note, or Linux's bzImage.
     pub kernel: PathBuf,
+    /// A disk with a loader of its own, which is booted in place of the kernel.
+    pub disk: Option<PathBuf>,
+    /// Firmware in place of QEMU's own choice.
+    pub firmware: Option<PathBuf>,
+    /// Whether there is `isa-debug-exit`.
+    pub exit_device: bool,
     /// The kernel's command line.
     pub command_line: String,
     /// The initramfs, if any.
@@ -48,6 +54,9 @@ impl Machine {
             accelerator: "tcg".into(),
             cpu: "max".into(),
             kernel: kernel.to_path_buf(),
+            disk: None,
+            firmware: None,
+            exit_device: true,
             command_line: String::new(),
             initramfs: None,
             firmware_files: Vec::new(),
@@ -68,7 +77,10 @@ impl Machine {
             add(&[&words]);
         }
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        add(&["-serial", "stdio", "-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        add(&["-serial", "stdio"]);
+        if self.exit_device {
+            add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        }
         if self.iommu {
             // Before the devices behind it. With interrupts remapped, and told of every mapping, so that QEMU can pass it on.
             add(&["-machine", "kernel-irqchip=split"]);
@@ -83,7 +95,12 @@ impl Machine {
         for word in &self.more {
             add(&[word]);
         }
-        add(&["-append", &self.command_line]);
+        if self.disk.is_none() {
+            add(&["-append", &self.command_line]);
+        }
+        if let Some(firmware) = &self.firmware {
+            arguments.extend(["-bios".into(), firmware.clone().into_os_string()]);
+        }
         for (name, file) in &self.firmware_files {
             let mut value = OsString::from(format!("name={name},file="));
             value.push(escape_commas(file));
@@ -93,6 +110,12 @@ impl Machine {
             let mut value = OsString::from("file:");
             value.push(file);
             arguments.extend(["-debugcon".into(), value]);
+        }
+        if let Some(disk) = &self.disk {
+            let mut value = OsString::from("if=virtio,format=raw,readonly=on,file=");
+            value.push(escape_commas(disk));
+            arguments.extend(["-drive".into(), value]);
+            return arguments;
         }
         arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
         if let Some(file) = &self.initramfs {

@@ -17,6 +17,14 @@ pub struct Options {
     pub hcas: Vec<PathBuf>,
     /// Further devices, as the values of QEMU's `-device`.
     pub devices: Vec<String>,
+    /// A disk that loads it, made by [`crate::iso`], which has its command line too; without one QEMU loads the image.
+    pub disk: Option<PathBuf>,
+    /// Firmware in place of QEMU's own choice.
+    pub firmware: Option<PathBuf>,
+    /// Whether the machine has a device that gives QEMU's process the unikernel's exit code.
+    pub exit_device: bool,
+    /// Further arguments, as QEMU takes them.
+    pub more: Vec<String>,
     /// Guest memory in MiB.
     pub memory_mib: u32,
     /// QEMU's accelerator.
@@ -30,6 +38,10 @@ impl Options {
             words: words.into(),
             hcas: Vec::new(),
             devices: Vec::new(),
+            disk: None,
+            firmware: None,
+            exit_device: true,
+            more: Vec::new(),
             memory_mib: 256,
             accelerator: "tcg".into(),
         }
@@ -127,6 +139,10 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.command_line.clone_from(&options.words);
     machine.hcas.clone_from(&options.hcas);
     machine.devices.clone_from(&options.devices);
+    machine.more.clone_from(&options.more);
+    machine.disk.clone_from(&options.disk);
+    machine.firmware.clone_from(&options.firmware);
+    machine.exit_device = options.exit_device;
     machine.debug_console = Some(folder.path().join("defmt"));
     let guest = Guest::start(qemu, &machine)?;
     Ok(Running { guest, folder, started: Instant::now() })

@@ -3,5 +3,6 @@
 mod apps;
 mod demo;
 mod ground;
+mod machines;
 mod template;
 mod unikernel;

@@ -1,0 +1,33 @@
+//! `app=remap`: switches VT-d's translation on, as firmware may have left it, and then off by the unikernel's own means. For tests.
+
+use unikernel::device::Registers;
+use unikernel::iommu::{self, Registers as _};
+use unikernel::pci::MemoryBar;
+use unikernel::{ExitCode, Machine, println};
+
+/// Where q35 has the unit.
+const UNIT: MemoryBar = MemoryBar { address: 0xfed9_0000, len: 4096, prefetchable: false };
+
+// Registers and bits of VT-d 4.1, sections 11.4.4 and 11.4.6.
+const GLOBAL_COMMAND: u32 = 0x18;
+const GLOBAL_STATUS: u32 = 0x1c;
+const ROOT_TABLE: u32 = 0x20;
+const SET_ROOT_TABLE: u32 = 1 << 30;
+const TRANSLATION: u32 = 1 << 31;
+
+pub fn run(machine: &mut Machine) -> ExitCode {
+    // A root table without entries: no device reaches anything.
+    let Ok(table) = machine.memory(4096) else { return ExitCode::Machine };
+    table.fill(core::mem::MaybeUninit::new(0));
+    let address = table.as_ptr() as u64;
+    let Ok(unit) = Registers::map(&UNIT) else { return ExitCode::NoDevice };
+    unit.write(ROOT_TABLE, address as u32);
+    unit.write(ROOT_TABLE + 4, (address >> 32) as u32);
+    unit.write(GLOBAL_COMMAND, SET_ROOT_TABLE);
+    unit.write(GLOBAL_COMMAND, TRANSLATION);
+    let on = unit.read(GLOBAL_STATUS);
+    let found = iommu::turn_off(&unit);
+    let off = unit.read(GLOBAL_STATUS);
+    println!("remap: on {on:#x}, then {found:?}, {off:#x}, then {:?}", iommu::turn_off(&unit));
+    if on & TRANSLATION != 0 && off & TRANSLATION == 0 { ExitCode::Success } else { ExitCode::Failed }
+}

@@ -1,0 +1,216 @@
+//! Multiboot2's boot information (specification 2.0, section 3.6): a list of tags in memory.
+
+use core::fmt;
+
+use crate::acpi::PhysicalMemory;
+use crate::pvh::{u32_at, u64_at};
+
+/// Where the parts are; addresses lie inside the loader's list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tags {
+    /// Physical address of the command line, NUL-terminated; 0 when there is none.
+    pub command_line: u64,
+    /// Physical address of a copy of the ACPI RSDP; 0 when there is none.
+    pub rsdp: u64,
+    /// Physical address of the memory map's first entry.
+    pub memory_map: u64,
+    /// From one entry to the next, in bytes.
+    pub memory_map_stride: u32,
+    /// Its entries.
+    pub memory_map_entries: u32,
+    /// Physical address of a text screen of 80 by 25 characters; 0 when there is none.
+    pub text_screen: u64,
+}
+
+/// What is wrong with the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// It cannot be read, or its lengths make no sense, at this address.
+    Broken(u64),
+    /// There is no memory map, or its entries are too small.
+    NoMemoryMap,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Broken(at) => write!(f, "boot: the Multiboot2 information makes no sense at {at:#x}"),
+            Error::NoMemoryMap => f.write_str("boot: the loader passed no memory map"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Longest list taken, in bytes.
+const MAX_BYTES: u32 = 1 << 20;
+/// Most tags looked at.
+const MAX_TAGS: usize = 256;
+
+const END: u32 = 0;
+const COMMAND_LINE: u32 = 1;
+const MEMORY_MAP: u32 = 6;
+const FRAMEBUFFER: u32 = 8;
+const ACPI_OLD: u32 = 14;
+const ACPI_NEW: u32 = 15;
+/// `framebuffer_type` of EGA text.
+const TEXT: u8 = 2;
+
+impl Tags {
+    /// Walks the list at `address`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Tags, Error> {
+        let mut head = [0; 8];
+        let read = |at: u64, into: &mut [u8]| memory.read(at, into).then_some(()).ok_or(Error::Broken(at));
+        read(address, &mut head)?;
+        let total = u32_at(&head, 0);
+        if !(16..=MAX_BYTES).contains(&total) {
+            return Err(Error::Broken(address));
+        }
+        let mut tags = Tags::default();
+        let mut offset = 8;
+        for _ in 0..MAX_TAGS {
+            let at = address + u64::from(offset);
+            // All fields that are looked at; what of them is beyond the tag is not used.
+            let mut tag = [0; 32];
+            read(at, &mut tag)?;
+            let (kind, size) = (u32_at(&tag, 0), u32_at(&tag, 4));
+            if size < 8 || size > total - offset {
+                return Err(Error::Broken(at));
+            }
+            match kind {
+                END => break,
+                COMMAND_LINE if size > 8 => tags.command_line = at + 8,
+                MEMORY_MAP if size > 16 => {
+                    let stride = u32_at(&tag, 8);
+                    if stride < 24 || !stride.is_multiple_of(8) {
+                        return Err(Error::NoMemoryMap);
+                    }
+                    tags.memory_map = at + 16;
+                    tags.memory_map_stride = stride;
+                    tags.memory_map_entries = (size - 16) / stride;
+                }
+                FRAMEBUFFER if size >= 30 && tag[29] == TEXT => {
+                    let full = u32_at(&tag, 16) == 160 && u32_at(&tag, 20) == 80 && u32_at(&tag, 24) == 25;
+                    tags.text_screen = if full { u64_at(&tag, 8) } else { 0 };
+                }
+                // Under EFI there are both.
+                ACPI_OLD if tags.rsdp == 0 && size >= 28 => tags.rsdp = at + 8,
+                ACPI_NEW if size >= 44 => tags.rsdp = at + 8,
+                _ => {}
+            }
+            // The next tag begins on 8 bytes; the end tag has to come before the end.
+            offset = size.next_multiple_of(8).saturating_add(offset);
+            if offset > total - 8 {
+                return Err(Error::Broken(at));
+            }
+        }
+        if tags.memory_map_entries == 0 { Err(Error::NoMemoryMap) } else { Ok(tags) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    struct Image(Vec<u8>);
+
+    const BASE: u64 = 0x4000;
+
+    impl PhysicalMemory for Image {
+        fn read(&self, address: u64, into: &mut [u8]) -> bool {
+            let Some(start) = address.checked_sub(BASE).map(|start| start as usize) else { return false };
+            // Memory goes on behind the list.
+            (start < self.0.len())
+                .then(|| {
+                    for (i, byte) in into.iter_mut().enumerate() {
+                        *byte = self.0.get(start + i).copied().unwrap_or(0xcc);
+                    }
+                })
+                .is_some()
+        }
+    }
+
+    fn list(tags: &[(u32, &[u8])]) -> Image {
+        let mut bytes = std::vec![0; 8];
+        for (kind, payload) in tags {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend((payload.len() as u32 + 8).to_le_bytes());
+            bytes.extend(*payload);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        let total = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&total.to_le_bytes());
+        Image(bytes)
+    }
+
+    fn map(stride: u32, entries: usize) -> Vec<u8> {
+        let mut payload = [stride.to_le_bytes(), [0; 4]].concat();
+        payload.resize(8 + stride as usize * entries, 0);
+        payload
+    }
+
+    #[test]
+    fn what_grub_gives_under_efi() {
+        let map = map(24, 3);
+        let image = list(&[
+            (1, b"app=hello\0"),
+            (2, b"GRUB 2.12\0"),
+            (21, &[0; 4]),
+            (14, &[0; 20]),
+            (15, &[0; 36]),
+            (6, &map),
+            (0, &[]),
+        ]);
+        let tags = Tags::parse(&image, BASE).unwrap();
+        assert_eq!(tags.command_line, BASE + 16);
+        assert_eq!((tags.memory_map_stride, tags.memory_map_entries), (24, 3));
+        // The newer copy, behind 8 + 24 + 24 + 16 + 32 bytes and its own head.
+        assert_eq!(tags.rsdp, BASE + 8 + 24 + 24 + 16 + 32 + 8);
+        assert_eq!(tags.text_screen, 0);
+    }
+
+    #[test]
+    fn a_text_screen_is_one_of_80_by_25() {
+        let map = map(24, 1);
+        let mut screen = [0; 24];
+        screen[0..8].copy_from_slice(&0xb8000u64.to_le_bytes());
+        screen[8..12].copy_from_slice(&160u32.to_le_bytes());
+        screen[12..16].copy_from_slice(&80u32.to_le_bytes());
+        screen[16..20].copy_from_slice(&25u32.to_le_bytes());
+        (screen[20], screen[21]) = (16, TEXT);
+        let parse = |screen: &[u8]| {
+            Tags::parse(&list(&[(6, &map), (8, screen), (0, &[])]), BASE).unwrap().text_screen
+        };
+        assert_eq!(parse(&screen), 0xb8000);
+        screen[21] = 1;
+        assert_eq!(parse(&screen), 0);
+        (screen[21], screen[12]) = (TEXT, 132);
+        assert_eq!(parse(&screen), 0);
+    }
+
+    #[test]
+    fn lists_that_make_no_sense() {
+        assert_eq!(Tags::parse(&list(&[(1, b"x\0"), (0, &[])]), BASE), Err(Error::NoMemoryMap));
+        assert_eq!(Tags::parse(&list(&[(6, &map(16, 4)), (0, &[])]), BASE), Err(Error::NoMemoryMap));
+        assert_eq!(Tags::parse(&list(&[]), BASE), Err(Error::Broken(BASE)));
+        assert_eq!(Tags::parse(&list(&[(6, &map(24, 1))]), BASE), Err(Error::Broken(BASE + 8)));
+        assert_eq!(Tags::parse(&Image(Vec::new()), BASE), Err(Error::Broken(BASE)));
+    }
+
+    #[test]
+    fn no_byte_of_the_list_can_panic_or_keep_us() {
+        let map = map(24, 3);
+        let good = list(&[(1, b"words\0"), (6, &map), (8, &[0; 24]), (15, &[0; 36]), (0, &[])]);
+        for at in 0..good.0.len() {
+            for value in [0, 1, 7, 0x7f, 0x80, 0xff] {
+                let mut image = Image(good.0.clone());
+                image.0[at] = value;
+                let _ = Tags::parse(&image, BASE);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Machines of other kinds than QEMU's plainest: other loaders and firmware, PCI behind several root buses, interrupts and DMA remapping as
+//! large servers have them, and the machine's own end.
+
+use crate::ground::{Fabric, Ground, LIMIT, ground, serve, skip};
+use hca_model::Profile;
+use hca_serve::product::qemu::hca_argument;
+use runner::iso;
+use runner::levels;
+use runner::process::Temporary;
+
+use runner::unikernel::{self, Options, Transcript, Verdict};
+use std::path::{Path, PathBuf};
+
+fn boot(ground: &Ground, options: &Options) -> Transcript {
+    unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
+}
+
+fn text(transcript: &Transcript) -> String {
+    transcript.console.join("\n")
+}
+
+fn succeeded(transcript: &Transcript) -> String {
+    let text = text(transcript);
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{text}\n{:?}", transcript.qemu);
+    text
+}
+
+/// An image that GRUB boots; `None` where GRUB is not installed and need not be.
+fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
+    let missing = iso::missing_packages();
+    if !missing.is_empty() {
+        assert!(!levels::required(), "these Debian packages are required here: {}", missing.join(" "));
+        levels::skip("no GRUB on this machine");
+        return None;
+    }
+    let name: String = words.chars().filter(char::is_ascii_alphanumeric).collect();
+    let path = folder.join(format!("{name}.iso"));
+    iso::make(&ground.image, words, &path).expect("the image is made");
+    Some(path)
+}
+
+fn ovmf() -> Option<PathBuf> {
+    let found = iso::ovmf();
+    assert!(found.is_some() || !levels::required(), "the Debian package ovmf is required here");
+    found
+}
+
+/// One node of the demonstration at a part of its volume, booted from an image.
+fn node(
+    ground: &Ground,
+    fabric: &Fabric,
+    folder: &Path,
+    role: &str,
+    firmware: Option<PathBuf>,
+) -> Option<Options> {
+    let (own, other): (usize, usize) = if role == "server" { (0, 1) } else { (1, 0) };
+    let words =
+        format!("app=demo role={role} ip=10.0.0.{} peer=10.0.0.{} divide=400 seed=5", own + 1, other + 1);
+    let disk = Some(disk(ground, folder, &words)?);
+    Some(Options { disk, firmware, hcas: vec![fabric.sockets[own].clone()], ..Options::new("") })
+}
+
+#[test]
+fn the_demonstration_runs_from_an_image_that_boots_by_bios_and_uefi() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("iso-test").expect("a folder");
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    let Some(server) = node(ground, &fabric, folder.path(), "server", None) else { return };
+    // Without UEFI firmware both boot by BIOS.
+    let firmware = ovmf();
+    let Some(client) = node(ground, &fabric, folder.path(), "client", firmware) else { return };
+    let transcripts: Vec<Transcript> = std::thread::scope(|scope| {
+        [server, client]
+            .map(|options| scope.spawn(move || boot(ground, &options)))
+            .map(|t| t.join().expect("the thread"))
+            .into()
+    });
+    for transcript in &transcripts {
+        let text = succeeded(transcript);
+        assert!(text.ends_with("@done verified=true"), "{text}");
+    }
+    fabric.assert_empty();
+}
+
+/// A root port on a root bus of its own, and what is behind it.
+fn behind(bus: u8, number: u8, device: &str) -> Vec<String> {
+    vec![
+        format!("pxb-pcie,id=root{number},bus_nr={bus},bus=pcie.0"),
+        format!("pcie-root-port,id=port{number},bus=root{number},chassis={number},slot={number}"),
+        device.to_owned(),
+    ]
+}
+
+/// An HCA at a root port.
+fn hca_at(socket: &Path, port: u8) -> String {
+    hca_argument(socket).replacen('{', &format!("{{\"bus\":\"port{port}\","), 1)
+}
+
+#[test]
+fn hcas_on_several_root_buses_behind_other_cards_are_found_and_used() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    // An Ethernet card and another vendor's device come first; root buses that no bridge leads to, an empty hot-plug port.
+    let mut devices = vec!["e1000e,romfile=".to_owned(), "virtio-rng-pci".to_owned()];
+    devices.extend(behind(0x40, 1, &hca_at(&fabric.sockets[0], 1)));
+    devices.extend(behind(0x80, 2, &hca_at(&fabric.sockets[1], 2)));
+    devices.push("pcie-root-port,id=port3,bus=root2,chassis=3,slot=3".into());
+    for (hca, bus) in [(0, "0000:41:00.0"), (1, "0000:81:00.0")] {
+        let options = Options { devices: devices.clone(), ..Options::new(&format!("app=hca hca={hca}")) };
+        let text = succeeded(&boot(ground, &options));
+        assert!(text.contains(&format!("hca at {bus}: 15b3:")) && text.contains("Active"), "{text}");
+    }
+    let options = Options { devices, ..Options::new("app=hca hca=2") };
+    let transcript = boot(ground, &options);
+    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{}", text(&transcript));
+    fabric.assert_empty();
+}
+
+#[test]
+fn interrupts_arrive_where_firmware_has_switched_the_x2apic_on() {
+    let Some(ground) = ground() else { return skip() };
+    // Firmware does so where APIC IDs need more than 8 bits.
+    let more = ["-smp", "1,maxcpus=288,sockets=2,cores=144"].map(str::to_owned).to_vec();
+    let devices = vec!["intel-iommu,intremap=on,eim=on".to_owned(), "e1000e,romfile=".to_owned()];
+    for words in ["app=idle", "app=msix"] {
+        let options = Options { more: more.clone(), devices: devices.clone(), ..Options::new(words) };
+        succeeded(&boot(ground, &options));
+    }
+}
+
+#[test]
+fn dma_remapping_that_was_left_on_is_switched_off() {
+    let Some(ground) = ground() else { return skip() };
+    let options = Options { devices: vec!["intel-iommu".to_owned()], ..Options::new("app=remap") };
+    let text = succeeded(&boot(ground, &options));
+    assert!(text.contains("remap: on 0xc0000000, then TurnedOff, 0x40000000, then Off"), "{text}");
+}
+
+#[test]
+fn the_machine_is_switched_off_where_nobody_takes_an_exit_code() {
+    let Some(ground) = ground() else { return skip() };
+    // A reset would boot it again; only switching it off ends QEMU.
+    let more = ["-action", "reboot=reset"].map(str::to_owned).to_vec();
+    for words in ["app=hello", "app=fault kind=panic"] {
+        let options = Options { exit_device: false, more: more.clone(), ..Options::new(words) };
+        let transcript = boot(ground, &options);
+        // The status of a QEMU whose machine was switched off.
+        assert_eq!(transcript.verdict, Some(Verdict::Crash), "{}", text(&transcript));
+        let lines = transcript.console.iter();
+        let starts = lines.filter(|line| line.starts_with("memory: ") || line.starts_with("error: ")).count();
+        assert_eq!(starts, 1, "it ran once:\n{}", text(&transcript));
+    }
+}
