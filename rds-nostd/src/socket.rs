@@ -3,7 +3,8 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::RdsError;
-use crate::frames::{Link, Queue};
+use crate::frames::Queue;
+use crate::ids::{ConnectionId, OperationId};
 use crate::profile::Profile;
 use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
@@ -56,14 +57,16 @@ pub(crate) struct Socket {
     /// Type of service, and whether it is that of a message sent already.
     pub(crate) tos: u8,
     pub(crate) tos_used: bool,
-    /// Where its last message to a peer went: the peer's address (0: nowhere), and the connection's entry.
+    /// Where its last message to a peer went: the connection, and the peer's address.
+    pub(crate) route: Option<ConnectionId>,
     pub(crate) route_to: u128,
-    pub(crate) route: u8,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
-    pub(crate) notifications: Link,
-    pub(crate) notifications_last: Link,
+    pub(crate) notifications: Option<OperationId>,
+    pub(crate) notifications_last: Option<OperationId>,
+    /// A message of it was refused because its connection has no frame left.
+    pub(crate) wants_frames: bool,
 }
 
 /// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
@@ -130,20 +133,121 @@ impl Socket {
         peer_port: 0,
         tos: 0,
         tos_used: false,
+        route: None,
         route_to: 0,
-        route: 0,
         transport: Slot::empty(Transport::InfiniBand),
-        notifications: Link::NONE,
-        notifications_last: Link::NONE,
+        notifications: None,
+        notifications_last: None,
+        wants_frames: false,
     };
 }
 
-/// The entry that a handle names.
-pub(crate) fn open_socket(sockets: &mut [Socket], handle: SocketHandle) -> Result<&mut Socket, RdsError> {
-    sockets
-        .get_mut(usize::from(handle.slot))
-        .filter(|socket| socket.open && socket.generation == handle.generation)
-        .ok_or(RdsError::BadSocket)
+impl Socket {
+    /// The handle of an open socket in this slot.
+    pub(crate) const fn handle(&self, slot: usize) -> SocketHandle {
+        SocketHandle { slot: slot as u16, generation: self.generation }
+    }
+}
+
+/// Places of the cache of [`Sockets`]: a power of two.
+const PLACES: usize = 64;
+/// As many sockets as a handle can tell apart.
+const MOST: usize = u16::MAX as usize;
+
+/// All sockets of a node.
+pub(crate) struct Sockets<'s> {
+    entries: &'s mut [Socket],
+    /// Where sockets that peers send to were found: only a place to look first, for ports that are equal modulo [`PLACES`].
+    ports: [u16; PLACES],
+}
+
+impl<'s> Sockets<'s> {
+    pub(crate) fn new(entries: &'s mut [Socket]) -> Self {
+        let count = entries.len().min(MOST);
+        let (entries, _) = entries.split_at_mut(count);
+        entries.fill_with(|| Socket::EMPTY);
+        Self { entries, ports: [0; PLACES] }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, slot: usize) -> Option<&Socket> {
+        self.entries.get(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Socket> {
+        self.entries.get_mut(slot)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Socket)> + '_ {
+        self.entries.iter().enumerate().filter(|(_, socket)| socket.open)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Socket> + '_ {
+        self.entries.iter_mut().filter(|socket| socket.open)
+    }
+
+    /// Opens a free entry.
+    ///
+    /// # Errors
+    /// [`RdsError::TooManySockets`].
+    pub(crate) fn create(&mut self, like: Socket) -> Result<SocketHandle, RdsError> {
+        let free = self.entries.iter_mut().enumerate().find(|(_, socket)| !socket.open);
+        let (slot, socket) = free.ok_or(RdsError::TooManySockets)?;
+        let generation = socket.generation.wrapping_add(1);
+        *socket = Socket { open: true, generation, ..like };
+        Ok(SocketHandle { slot: slot as u16, generation })
+    }
+
+    /// The entry that a handle names.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    #[inline(always)]
+    pub(crate) fn open(&self, handle: SocketHandle) -> Result<&Socket, RdsError> {
+        let socket = self.entries.get(usize::from(handle.slot));
+        socket
+            .filter(|socket| socket.generation == handle.generation && socket.open)
+            .ok_or(RdsError::BadSocket)
+    }
+
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    #[inline(always)]
+    pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
+        let socket = self.entries.get_mut(usize::from(handle.slot));
+        socket
+            .filter(|socket| socket.generation == handle.generation && socket.open)
+            .ok_or(RdsError::BadSocket)
+    }
+
+    /// The socket that messages of peers to `port` go to.
+    #[inline(always)]
+    pub(crate) fn of_peers(&mut self, port: u16) -> Option<usize> {
+        let place = usize::from(port) % PLACES;
+        let likely = usize::from(self.ports[place]);
+        if self.entries.get(likely).is_some_and(|socket| socket.peers_port == port) {
+            return Some(likely);
+        }
+        self.look_up(port, place)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, port: u16, place: usize) -> Option<usize> {
+        let found = self.entries.iter().position(|socket| socket.peers_port == port)?;
+        self.ports[place] = found as u16;
+        Some(found)
+    }
+
+    /// The socket that is bound to an address and port.
+    pub(crate) fn bound_to(&self, address: u128, port: u16) -> Option<usize> {
+        let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
+        self.entries.iter().position(bound)
+    }
 }
 
 /// A received message, or its beginning.

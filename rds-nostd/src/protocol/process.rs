@@ -1,0 +1,291 @@
+//! Frames that arrived: acknowledgements, maps, and fragments that become messages.
+//!
+//! A peer is not trusted: what does not follow the protocol to the letter costs the connection, and memory is bounded by
+//! what is posted. Nothing that was acknowledged is ever dropped but what nobody is bound to.
+
+use dat_nostd::{Instant, ReceivedDto};
+
+use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT};
+use crate::frames::Marks;
+use crate::ids::{ConnectionId, FrameId, MessageId};
+use crate::protocol::Protocol;
+use crate::reason::DownReason;
+use crate::wire::{
+    CONGESTION_MAP_LEN, Extension, Extensions, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header,
+    fragment_len,
+};
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Looked at, and free again.
+    Consumed,
+    /// Became part of a message.
+    Kept,
+    /// The peer broke the protocol.
+    Violation(DownReason),
+}
+
+impl Protocol<'_> {
+    /// Frames that arrived one after the other: takes the first so many, all of one connection, whose present endpoint the first is of.
+    /// Gives how many, and why the connection is to end if it is.
+    #[inline]
+    pub(crate) fn process_run(
+        &mut self,
+        id: ConnectionId,
+        arrivals: &[ReceivedDto],
+        now: Instant,
+    ) -> (usize, Option<DownReason>) {
+        let connection = self.connections.at_mut(id);
+        connection.reconnect.busy_at = now;
+        let epoch = connection.objects.epoch;
+        let run = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
+        for (count, arrival) in arrivals.iter().enumerate() {
+            if (arrival.user_cookie ^ run) >> 24 != 0 {
+                return (count.max(1), None);
+            }
+            let posted = self.connections.at(id).rx.posted.head();
+            if posted.is_none_or(|frame| frame.bits() != arrival.user_cookie as u16) {
+                // Receives complete in the order in which they were posted.
+                return (count + 1, Some(DownReason::ReceiveFailed));
+            }
+            if let Verdict::Violation(reason) = self.process(id, arrival.length, now) {
+                return (count + 1, Some(reason));
+            }
+        }
+        (arrivals.len(), None)
+    }
+
+    /// The oldest receive of a connection ended with a frame of `length` bytes.
+    #[inline(always)]
+    pub(crate) fn process(&mut self, id: ConnectionId, length: u32, now: Instant) -> Verdict {
+        let Self { connections, frames, .. } = self;
+        let connection = connections.at_mut(id);
+        let rx = &mut connection.rx;
+        let Some(frame) = frames.pop_chain(&mut rx.posted) else { return Verdict::Consumed };
+        rx.posted_count -= 1;
+        let whole = rx.partial.is_none();
+        let (highest_ack, foreign) = (connection.tx.highest_ack, connection.foreign);
+        if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&length) {
+            return self.violated(id, frame, DownReason::FrameLength);
+        }
+        let Ok(header) = frames.header(frame) else {
+            self.counters.recv_drop_bad_checksum += 1;
+            return self.violated(id, frame, DownReason::BadChecksum);
+        };
+        if header.ack > highest_ack {
+            self.acknowledged(id, header.ack);
+        }
+        // A message that fits into its frame, is not sent again, and goes to a socket: no map, no ping, no acknowledgement alone.
+        let plain = header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0 && header.dport != 0;
+        let fits = length == header.len.wrapping_add(HEADER_LEN as u32);
+        if !(plain && fits && whole && header.extensions == [0; 16]) {
+            return self.process_other(id, frame, &header, length, now);
+        }
+        let message = self.begin_message(id, frame, &header, foreign);
+        self.complete(id, &header);
+        match self.sockets.of_peers(header.dport) {
+            Some(slot) => self.deliver_to(slot, message),
+            None => self.drop_message(message),
+        }
+        Verdict::Kept
+    }
+
+    /// Makes a frame the first one of a message, held until it is read.
+    #[inline(always)]
+    fn begin_message(
+        &mut self,
+        id: ConnectionId,
+        frame: FrameId,
+        header: &Header,
+        foreign: u128,
+    ) -> MessageId {
+        let message = MessageId::starting(frame);
+        self.frames.become_message(message);
+        let descriptor = self.frames.at_mut(frame);
+        (descriptor.sport, descriptor.dport, descriptor.flags) =
+            (header.sport, header.dport, header.flags.bits());
+        (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
+        descriptor.connection = Some(id);
+        descriptor.set_source(foreign);
+        self.connections.at_mut(id).rx.held += 1;
+        message
+    }
+
+    /// A message is there: it is to be acknowledged.
+    #[inline(always)]
+    fn complete(&mut self, id: ConnectionId, header: &Header) {
+        let rx = &mut self.connections.at_mut(id).rx;
+        rx.ack_value = header.sequence;
+        rx.next_sequence = header.sequence.wrapping_add(1);
+        if header.flags.contains(Flags::ACK_REQUIRED) {
+            rx.ack_wanted = true;
+            self.counters.recv_ack_required += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn process_other(
+        &mut self,
+        id: ConnectionId,
+        frame: FrameId,
+        header: &Header,
+        length: u32,
+        now: Instant,
+    ) -> Verdict {
+        let payload_len = (length as usize).saturating_sub(HEADER_LEN);
+        if header.is_acknowledgement() {
+            if payload_len != 0 {
+                return self.violated(id, frame, DownReason::AcknowledgementPayload);
+            }
+            self.counters.ack_received += 1;
+            return self.consumed(id, frame);
+        }
+        if header.is_congestion_map() {
+            if header.len as usize == CONGESTION_MAP_LEN && payload_len == FRAGMENT_LEN {
+                self.map_arrived(id, frame);
+            } else {
+                self.counters.recv_bad_map += 1;
+            }
+            return self.consumed(id, frame);
+        }
+        match self.fragment_arrived(id, frame, header, payload_len, now) {
+            Ok(Some(message)) => {
+                self.message_arrived(id, message, header);
+                Verdict::Kept
+            }
+            Ok(None) => Verdict::Kept,
+            Err(reason) => self.violated(id, frame, reason),
+        }
+    }
+
+    /// A fragment: gives the message if it is the last one.
+    fn fragment_arrived(
+        &mut self,
+        id: ConnectionId,
+        frame: FrameId,
+        header: &Header,
+        payload_len: usize,
+        now: Instant,
+    ) -> Result<Option<MessageId>, DownReason> {
+        let len = header.len as usize;
+        if len > self.limits.longest_received {
+            return Err(DownReason::MessageLength);
+        }
+        let connection = self.connections.at(id);
+        let foreign = connection.foreign;
+        let message = match connection.rx.partial {
+            None if payload_len != fragment_len(len, 0) => return Err(DownReason::FragmentLength),
+            None => {
+                let message = self.begin_message(id, frame, header, foreign);
+                let extended = header.extensions != [0; 16];
+                self.frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
+                message
+            }
+            Some(message) => {
+                let first = self.frames.message(message);
+                let begun = Header {
+                    sequence: first.sequence,
+                    len: first.len,
+                    sport: first.sport,
+                    dport: first.dport,
+                    ..*header
+                };
+                if !begun.same_message(header) {
+                    return Err(DownReason::FragmentMismatch);
+                }
+                if payload_len != fragment_len(len, usize::from(first.frames)) {
+                    return Err(DownReason::FragmentLength);
+                }
+                self.frames.append(message, frame);
+                self.connections.at_mut(id).rx.held += 1;
+                message
+            }
+        };
+        let complete = usize::from(self.frames.message(message).frames) == header.fragments();
+        let rx = &mut self.connections.at_mut(id).rx;
+        if complete {
+            rx.partial = None;
+            return Ok(Some(message));
+        }
+        let begins = rx.partial.replace(message).is_none();
+        rx.partial_until = now + PARTIAL_LIMIT;
+        if begins {
+            self.connections.make_due(id);
+        }
+        Ok(None)
+    }
+
+    /// A complete message: drop it if it was here before, remember to acknowledge it, hand it on.
+    fn message_arrived(&mut self, id: ConnectionId, message: MessageId, header: &Header) {
+        let before = self.connections.at(id).rx.next_sequence;
+        // The first fragment's flags are the message's.
+        let descriptor = self.frames.message(message);
+        let header = Header { flags: Flags::from_bits_retain(descriptor.flags), ..*header };
+        self.complete(id, &header);
+        if header.sequence < before && header.flags.contains(Flags::RETRANSMITTED) {
+            self.connections.at_mut(id).rx.next_sequence = before;
+            self.counters.recv_drop_old_seq += 1;
+            self.give_received(message);
+            return;
+        }
+        if header.dport == 0 {
+            self.give_received(message);
+            // Port 1 to port 0 is the probe of another transport: acknowledged, never answered.
+            if header.sport > 1 {
+                self.counters.recv_ping += 1;
+                self.pong(id, header.sport);
+            }
+            // From RDS itself to RDS itself there are acknowledgements and maps; this is neither, whatever its flags say.
+            self.counters.recv_bad_map += u64::from(header.sport == 0);
+            return;
+        }
+        let Some(slot) = self.sockets.of_peers(header.dport) else {
+            self.drop_message(message);
+            return;
+        };
+        let extensions = if self.frames.message(message).is(Marks::EXTENDED) {
+            self.frames.read_extensions(message.first())
+        } else {
+            [0; 16]
+        };
+        self.deliver_to(slot, message);
+        if extensions != [0; 16] {
+            let foreign = self.connections.at(id).foreign;
+            self.extensions_arrived(id, slot, &Header { extensions, ..header }, foreign);
+        }
+    }
+
+    #[cold]
+    fn extensions_arrived(&mut self, id: ConnectionId, slot: usize, header: &Header, foreign: u128) {
+        // Linux keeps the memory that it offers until the offer is acknowledged, and a connection that breaks is not made anew before
+        // that memory is freed: then it would be too late.
+        if Extensions::of(header).any(|extension| matches!(extension, Extension::RdmaDest { .. })) {
+            self.connections.at_mut(id).rx.ack_wanted = true;
+        }
+        if let Some(socket) = self.sockets.get(slot) {
+            let owner = socket.handle(slot);
+            self.regions.used(header, owner, foreign, &mut self.counters);
+        }
+    }
+
+    /// Nobody is bound to the port.
+    #[cold]
+    fn drop_message(&mut self, message: MessageId) {
+        self.counters.recv_drop_no_sock += 1;
+        self.give_received(message);
+    }
+
+    fn consumed(&mut self, id: ConnectionId, frame: FrameId) -> Verdict {
+        self.frames.give(frame);
+        self.receiving.give(&mut self.connections.at_mut(id).rx.used, 1);
+        Verdict::Consumed
+    }
+
+    #[cold]
+    fn violated(&mut self, id: ConnectionId, frame: FrameId, reason: DownReason) -> Verdict {
+        self.consumed(id, frame);
+        self.counters.recv_protocol_errors += 1;
+        Verdict::Violation(reason)
+    }
+}
