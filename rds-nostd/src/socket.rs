@@ -3,8 +3,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::error::RdsError;
-use crate::frames::Queue;
-use crate::ids::{ConnectionId, OperationId};
+use crate::frames::{Frames, Queue};
+use crate::ids::{ConnectionId, MessageId, OperationId};
+use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
@@ -143,6 +144,21 @@ impl Socket {
 }
 
 impl Socket {
+    /// Queues a message of so many bytes and frames; true if that is more than it should hold.
+    #[inline(always)]
+    pub(crate) fn receives(
+        &mut self,
+        frames: &mut Frames<'_>,
+        message: MessageId,
+        (bytes, count): (usize, usize),
+        limits: &Limits,
+    ) -> bool {
+        self.receive_bytes += bytes;
+        self.receive_frames += count;
+        frames.push_back(&mut self.received, message);
+        self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
+    }
+
     /// The handle of an open socket in this slot.
     pub(crate) const fn handle(&self, slot: usize) -> SocketHandle {
         SocketHandle { slot: slot as u16, generation: self.generation }

@@ -105,6 +105,15 @@ impl Frame {
         source: [0; 2],
     };
 
+    /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
+    #[inline(always)]
+    pub(crate) const fn become_message(&mut self, id: FrameId) -> &mut Self {
+        (self.next, self.next_message, self.operation) = (None, None, None);
+        (self.last, self.frames, self.posted) = (Some(id), 1, 0);
+        self.marks = Marks::empty();
+        self
+    }
+
     pub(crate) const fn is(&self, mark: Marks) -> bool {
         self.marks.contains(mark)
     }
@@ -241,20 +250,13 @@ impl<'s> Frames<'s> {
     /// Takes a frame for a new message of one frame so far, which is described by `describe`.
     #[inline(always)]
     pub(crate) fn begin(&mut self, used: Use, describe: impl FnOnce(&mut Frame)) -> Option<MessageId> {
-        let id = self.take(used)?;
-        let message = MessageId::starting(id);
-        self.become_message(message);
-        describe(self.at_mut(id));
-        Some(message)
-    }
-
-    /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
-    #[inline(always)]
-    pub(crate) fn become_message(&mut self, message: MessageId) {
-        let frame = self.message_mut(message);
-        (frame.next, frame.next_message, frame.operation) = (None, None, None);
-        (frame.last, frame.frames, frame.posted) = (Some(message.first()), 1, 0);
-        frame.marks = Marks::empty();
+        let id = self.free?;
+        let frame = self.table.get_mut(id.index())?;
+        self.free = frame.next;
+        self.free_count -= 1;
+        frame.used = used;
+        describe(frame.become_message(id));
+        Some(MessageId::starting(id))
     }
 
     /// Makes `frame` the last one of a message.
@@ -307,11 +309,14 @@ impl<'s> Frames<'s> {
         Header::from_words(&words.ok_or(BadChecksum)?.each_ref().map(DmaWord::load))
     }
 
+    /// Writes the header of a frame; gives the frame's virtual address.
     #[inline(always)]
-    pub(crate) fn write_header(&self, frame: FrameId, header: &Header) {
-        if let Some(words) = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>()) {
-            write(words, header);
-        }
+    pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
+        let Some(words) = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>()) else {
+            return 0;
+        };
+        write(words, header);
+        words.as_ptr().addr() as u64
     }
 
     /// The headers that connection `index` sends acknowledgements from.

@@ -7,7 +7,6 @@ use dat_nostd::{Adapter, Platform};
 use crate::error::RdsError;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::Outgoing;
 use crate::rdma::{Control, RdmaCookie};
 use crate::socket::{Arrival, Received, SocketHandle};
 
@@ -32,7 +31,7 @@ impl Rds<'_> {
         payload: &[u8],
     ) -> Result<usize, RdsError> {
         if let Some(outgoing) = self.protocol.compose(from, &to, payload, true)? {
-            self.submit(adapter, outgoing, from);
+            self.transmit(adapter, outgoing.connection);
         }
         Ok(payload.len())
     }
@@ -66,7 +65,8 @@ impl Rds<'_> {
         let Some(outgoing) = self.protocol.compose(from, &to, payload, false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
-                self.submit(adapter, outgoing, from);
+                self.protocol.enqueue(outgoing, from);
+                self.transmit(adapter, outgoing.connection);
                 Ok(cookie)
             }
             Err(error) => {
@@ -76,14 +76,13 @@ impl Rds<'_> {
         }
     }
 
-    /// Queues a composed message and posts what can be posted.
+    /// Posts what can be posted of what was queued.
     #[inline(always)]
-    fn submit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, outgoing: Outgoing, from: SocketHandle) {
-        self.protocol.enqueue(outgoing, from);
-        if self.protocol.is_up(outgoing.connection) {
-            self.flush(adapter, outgoing.connection);
+    fn transmit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        if self.protocol.is_up(id) {
+            self.flush(adapter, id);
         } else {
-            self.wake_up(adapter, outgoing.connection);
+            self.wake_up(adapter, id);
         }
     }
 

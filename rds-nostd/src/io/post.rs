@@ -4,9 +4,10 @@ use dat_nostd::{
     Adapter, CompletionFlags, DatResult, EpHandle, LmrTriplet, Platform, ReturnType, RmrTriplet,
 };
 
+use crate::connection::Objects;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, FramePost, Post};
+use crate::protocol::{BURST, Flow, Post, Segment};
 use crate::rdma::{Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
@@ -15,20 +16,20 @@ impl Rds<'_> {
     /// Posts as much as a connection has to send and its send queue takes.
     #[inline(always)]
     pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        while let Some(post) = self.protocol.dispatch(id) {
-            let objects = &self.protocol.connection(id).objects;
-            let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
-            let posted = match &post {
-                Post::Frame(frame) => post_frame(adapter, ep, lmr_context, frame),
-                Post::Transfer { transfer, cookie, signal, .. } => {
-                    post_transfer(adapter, ep, transfer, *cookie, *signal)
+        let mut flow = self.protocol.flow(id);
+        while let Some(post) = flow.dispatch() {
+            let posted = match post {
+                Post::Fragment => {
+                    let Some(segment) = flow.fragment() else { return };
+                    post_segment(adapter, &flow.connection.objects, &segment).map(|()| segment.signal)
                 }
+                other => post_other(adapter, &mut flow, other),
             };
             match posted {
-                Ok(()) => self.protocol.committed(id, &post),
+                Ok(signal) => flow.committed(post, signal),
                 Err(error) => {
-                    self.not_posted(adapter, id, &post, error.is(ReturnType::InsufficientResources));
-                    return;
+                    let is_full = error.is(ReturnType::InsufficientResources);
+                    return self.not_posted(adapter, id, post, is_full);
                 }
             }
         }
@@ -40,10 +41,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: ConnectionId,
-        post: &Post,
+        post: Post,
         is_full: bool,
     ) {
-        if !is_full && matches!(post, Post::Transfer { .. }) {
+        if !is_full && matches!(post, Post::Transfer(_)) {
             if self.protocol.refused(id) {
                 let now = adapter.platform().now();
                 self.connection_down(adapter, id, DownReason::NoResources, now);
@@ -107,18 +108,41 @@ impl Rds<'_> {
 }
 
 #[inline(always)]
-fn post_frame<P: Platform>(
+fn post_segment<P: Platform>(
     adapter: &mut Adapter<'_, P>,
-    ep: EpHandle,
-    lmr_context: u32,
-    post: &FramePost,
+    objects: &Objects,
+    segment: &Segment,
 ) -> DatResult<()> {
     let mut flags = CompletionFlags::empty();
-    flags.set(CompletionFlags::SUPPRESS, !post.signal);
-    flags.set(CompletionFlags::SOLICITED_WAIT, post.solicit);
-    flags.set(CompletionFlags::BARRIER_FENCE, post.fence);
-    let segment = LmrTriplet::new(lmr_context, post.address, u64::from(post.len));
-    adapter.ep_post_send(ep, core::slice::from_ref(&segment), post.cookie, flags)
+    flags.set(CompletionFlags::SUPPRESS, !segment.signal);
+    flags.set(CompletionFlags::SOLICITED_WAIT, segment.solicit);
+    flags.set(CompletionFlags::BARRIER_FENCE, segment.fence);
+    let triplet = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
+    let ep = EpHandle::from_bits(objects.ep);
+    adapter.ep_post_send(ep, core::slice::from_ref(&triplet), segment.cookie, flags)
+}
+
+/// Posts anything but a fragment; says whether it will be reported.
+#[inline(never)]
+fn post_other<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    flow: &mut Flow<'_, '_>,
+    post: Post,
+) -> DatResult<bool> {
+    let segment = match post {
+        Post::Map => flow.map_fragment(),
+        Post::Acknowledgement => flow.acknowledgement(),
+        Post::Transfer(of) => {
+            let Some((transfer, cookie, signal)) = flow.transfer(of) else { return Ok(false) };
+            let ep = EpHandle::from_bits(flow.connection.objects.ep);
+            return post_transfer(adapter, ep, &transfer, cookie, signal).map(|()| signal);
+        }
+        Post::Fragment => match flow.fragment() {
+            Some(segment) => segment,
+            None => return Ok(false),
+        },
+    };
+    post_segment(adapter, &flow.connection.objects, &segment).map(|()| segment.signal)
 }
 
 #[cold]

@@ -12,19 +12,14 @@ use crate::wire::{Extension, Extensions, Header};
 
 impl Protocol<'_> {
     /// Queues a complete message to a socket.
-    #[inline(always)]
     pub(crate) fn deliver_to(&mut self, slot: usize, message: MessageId) {
         let Self { sockets, frames, counters, receiving, limits, .. } = self;
         let Some(socket) = sockets.get_mut(slot) else { return };
         let descriptor = frames.message(message);
-        socket.receive_bytes += descriptor.len as usize;
-        socket.receive_frames += usize::from(descriptor.frames);
-        let full = socket.receive_bytes > socket.receive_buffer
-            || socket.receive_frames > limits.congested_frames
-            || receiving.beyond() > limits.congested_common;
-        frames.push_back(&mut socket.received, message);
+        let size = (descriptor.len as usize, usize::from(descriptor.frames));
         counters.recv_queued += 1;
-        if full {
+        let full = socket.receives(frames, message, size, limits);
+        if full || receiving.beyond() > limits.congested_common {
             self.crowded(slot);
         }
     }
@@ -62,20 +57,29 @@ impl Protocol<'_> {
         handle: SocketHandle,
         buffer: &mut [u8],
     ) -> Result<(Received, bool), RdsError> {
-        let Self { sockets, frames, counters, .. } = self;
+        let Self { sockets, frames, counters, connections, receiving, .. } = self;
         let socket = sockets.open_mut(handle)?;
         let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
-        let len = frames.read_message(message, buffer);
         let descriptor = frames.message(message);
-        socket.receive_bytes -= descriptor.len as usize;
-        socket.receive_frames -= usize::from(descriptor.frames);
-        counters.recv_delivered += 1;
+        let (message_len, count) = (descriptor.len as usize, descriptor.frames);
         let from = SocketAddr::new(address(descriptor.source()), descriptor.sport);
-        let (message_len, extended) = (descriptor.len as usize, descriptor.is(Marks::EXTENDED));
-        let congested = socket.congested;
+        let (owner, extended) = (descriptor.connection, descriptor.is(Marks::EXTENDED));
+        socket.receive_bytes -= message_len;
+        socket.receive_frames -= usize::from(count);
+        counters.recv_delivered += 1;
+        let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
+        if let (1, Some(id), false) = (count, owner, extended) {
+            let (buffer, _) = buffer.split_at_mut(message_len.min(buffer.len()));
+            frames.read_payload(message.first(), buffer);
+            frames.give(message.first());
+            let rx = &mut connections.at_mut(id).rx;
+            rx.held -= 1;
+            receiving.give(&mut rx.used, 1);
+            return Ok((Received { from, len: buffer.len(), message_len, cookie: None }, more));
+        }
+        let len = frames.read_message(message, buffer);
         let cookie = if extended { self.offered(message) } else { None };
         self.give_received(message);
-        let more = congested | self.pool_short | self.starved | self.maps_changed;
         Ok((Received { from, len, message_len, cookie }, more))
     }
 

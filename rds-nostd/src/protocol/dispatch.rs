@@ -1,26 +1,31 @@
 //! What a connection posts next: the congestion map, operations, fragments and acknowledgements, in the order in which they leave.
 
-use crate::connection::{Cookie, CookieKind, State};
-use crate::frames::Marks;
-use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
+use crate::connection::{Connection, Cookie, CookieKind, State};
+use crate::counters::Counters;
+use crate::frames::{Frames, Marks};
+use crate::ids::{ConnectionId, FrameId, OperationId};
+use crate::limits::Limits;
 use crate::protocol::{MAP_FRAGMENTS, Protocol};
-use crate::rdma::{RdmaStatus, Transfer};
+use crate::rdma::{Operations, RdmaStatus, Transfer};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len};
 
-/// Something to be posted.
-#[derive(Clone, Copy, Debug)]
+/// What is to be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Post {
-    /// A SEND of one segment.
-    Frame(FramePost),
-    /// A transfer of an RDMA operation.
-    Transfer { of: OperationId, transfer: Transfer, cookie: u64, signal: bool },
+    /// The next frame of the first unsent message ([`Flow::fragment`]).
+    Fragment,
+    /// A fragment of our congestion map ([`Flow::map_fragment`]).
+    Map,
+    /// An acknowledgement and nothing else ([`Flow::acknowledgement`]).
+    Acknowledgement,
+    /// A transfer of an RDMA operation ([`Flow::transfer`]).
+    Transfer(OperationId),
 }
 
 /// A SEND of one segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FramePost {
-    what: What,
-    /// Virtual address of the segment, and its bytes.
+pub(crate) struct Segment {
+    /// Virtual address, and bytes.
     pub(crate) address: u64,
     pub(crate) len: u32,
     pub(crate) cookie: u64,
@@ -30,225 +35,32 @@ pub(crate) struct FramePost {
     pub(crate) fence: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum What {
-    /// The next frame of the connection's first unsent message.
-    Fragment {
-        message: MessageId,
-        frame: FrameId,
-        last: bool,
-    },
-    Map {
-        last: bool,
-    },
-    Acknowledgement,
+/// One connection with what it sends from.
+pub(crate) struct Flow<'f, 's> {
+    pub(crate) id: ConnectionId,
+    pub(crate) connection: &'f mut Connection,
+    frames: &'f mut Frames<'s>,
+    operations: &'f mut Operations<'s>,
+    own_map: &'f [Option<FrameId>; MAP_FRAGMENTS as usize],
+    limits: &'f Limits,
+    counters: &'f mut Counters,
 }
 
-impl Protocol<'_> {
-    /// What a connection posts next, if its send queue has room. [`committed`](Self::committed) tells that it was posted.
+impl<'s> Protocol<'s> {
     #[inline(always)]
-    pub(crate) fn dispatch(&mut self, id: ConnectionId) -> Option<Post> {
-        let connection = self.connections.at(id);
-        if connection.state != State::Up {
-            return None;
-        }
-        let depth = u64::from(self.limits.send_depth);
-        let in_flight = connection.tx.in_flight();
-        // One post is kept for acknowledgements: without them the peer's queue would not move.
-        if in_flight + 1 < depth {
-            if connection.map.is_due() && connection.tx.cursor.is_none() {
-                return Some(self.map_fragment(id));
-            }
-            if let Some(message) = connection.tx.next {
-                let descriptor = self.frames.message(message);
-                if descriptor.posted > 0 || descriptor.operation.is_none() {
-                    return Some(self.fragment(id, message, false));
-                }
-                if let Some(post) = self.transfer_or_fragment(id) {
-                    return Some(post);
-                }
-            }
-        }
-        let rx = &self.connections.at(id).rx;
-        if rx.ack_wanted && !rx.ack_in_flight && in_flight < depth {
-            return Some(self.acknowledgement(id));
-        }
-        None
-    }
-
-    /// The next frame of the first unsent message.
-    #[inline(always)]
-    fn fragment(&mut self, id: ConnectionId, message: MessageId, fence: bool) -> Post {
-        let Self { connections, frames, limits, .. } = self;
-        let connection = connections.at_mut(id);
-        let tx = &connection.tx;
-        let number = tx.posts + 1;
-        let descriptor = frames.message_mut(message);
-        let (count, posted) = (u64::from(descriptor.frames), descriptor.posted);
-        if posted == 0 && tx.asks(descriptor.sequence, tx.posts + count, limits.unasked_frames) {
-            descriptor.flags |= Flags::ACK_REQUIRED.bits();
-        }
-        let frame = tx.cursor.unwrap_or(message.first());
-        let len = descriptor.len as usize;
-        let last = u64::from(posted) + 1 == count;
-        let asks = descriptor.flags & Flags::ACK_REQUIRED.bits() != 0;
-        let signal = last && (asks || descriptor.operation.is_some())
-            || number - tx.signalled >= u64::from(limits.signal_every);
-        let mut header = Header {
-            sequence: descriptor.sequence,
-            ack: connection.rx.ack_value,
-            len: descriptor.len,
-            sport: descriptor.sport,
-            dport: descriptor.dport,
-            flags: Flags::from_bits_retain(descriptor.flags),
-            credit: 0,
-            extensions: [0; 16],
-        };
-        let payload_len = if count == 1 { len } else { fragment_len(len, usize::from(posted)) };
-        if descriptor.is(Marks::EXTENDED) {
-            header.extensions = frames.read_extensions(message.first());
-        }
-        frames.write_header(frame, &header);
-        let cookie = Cookie {
-            kind: CookieKind::Message,
-            connection: id,
-            epoch: connection.objects.epoch,
-            number: number as u32,
-        };
-        Post::Frame(FramePost {
-            what: What::Fragment { message, frame, last },
-            address: frames.address(frame),
-            len: (HEADER_LEN + payload_len) as u32,
-            cookie: cookie.encode(),
-            signal,
-            solicit: last,
-            fence,
-        })
-    }
-
-    /// The next transfer of the operation of the first unsent message, or what comes when all are posted.
-    #[cold]
-    fn transfer_or_fragment(&mut self, id: ConnectionId) -> Option<Post> {
-        loop {
-            let tx = &self.connections.at(id).tx;
-            let (message, number) = (tx.next?, tx.posts + 1);
-            let due = number - tx.signalled >= u64::from(self.limits.signal_every);
-            let descriptor = self.frames.message(message);
-            let Some(operation) = descriptor.operation.filter(|_| descriptor.posted == 0) else {
-                return Some(self.fragment(id, message, false));
-            };
-            let silent = descriptor.is(Marks::SILENT);
-            if let Some((of, transfer)) = self.operations.next_transfer(operation) {
-                let cookie = self.cookie(id, CookieKind::Rdma, number);
-                // The message behind it reports; without one the last transfer has to.
-                let signal = due || silent && self.operations.is_last_transfer(of);
-                return Some(Post::Transfer { of, transfer, cookie, signal });
-            }
-            if !silent {
-                let fence = self.operations.is_fence(operation);
-                return Some(self.fragment(id, message, fence));
-            }
-            // The operation was all there was to do.
-            let last_post = self.operations.last_post(operation);
-            let descriptor = self.frames.message_mut(message);
-            descriptor.last_post = last_post;
-            self.connections.at_mut(id).tx.next = descriptor.next_message;
+    pub(crate) fn flow(&mut self, id: ConnectionId) -> Flow<'_, 's> {
+        Flow {
+            id,
+            connection: self.connections.at_mut(id),
+            frames: &mut self.frames,
+            operations: &mut self.operations,
+            own_map: &self.own_map,
+            limits: &self.limits,
+            counters: &mut self.counters,
         }
     }
 
-    #[cold]
-    fn map_fragment(&mut self, id: ConnectionId) -> Post {
-        let connection = self.connections.at_mut(id);
-        if connection.map.to_send == 0 {
-            connection.map.to_send = MAP_FRAGMENTS;
-        }
-        let (index, last) = (MAP_FRAGMENTS - connection.map.to_send, connection.map.to_send == 1);
-        let number = connection.tx.posts + 1;
-        let due = number - connection.tx.signalled >= u64::from(self.limits.signal_every);
-        let signal = due || last && connection.map.owed;
-        let frame = self.own_map.get(usize::from(index)).copied().flatten();
-        Post::Frame(FramePost {
-            what: What::Map { last },
-            address: frame.map_or(0, |frame| self.frames.address(frame)),
-            len: (HEADER_LEN + FRAGMENT_LEN) as u32,
-            cookie: self.cookie(id, CookieKind::Message, number),
-            signal,
-            solicit: last,
-            fence: false,
-        })
-    }
-
-    /// An acknowledgement frame: one at a time, what comes in between is covered by the next.
-    fn acknowledgement(&mut self, id: ConnectionId) -> Post {
-        let connection = self.connections.at(id);
-        let number = connection.tx.posts + 1;
-        Post::Frame(FramePost {
-            what: What::Acknowledgement,
-            address: self.frames.write_acknowledgement(id.index(), connection.rx.ack_value),
-            len: HEADER_LEN as u32,
-            cookie: self.cookie(id, CookieKind::Acknowledgement, number),
-            signal: true,
-            solicit: true,
-            fence: false,
-        })
-    }
-
-    fn cookie(&self, connection: ConnectionId, kind: CookieKind, number: u64) -> u64 {
-        let epoch = self.connections.at(connection).objects.epoch;
-        Cookie { kind, connection, epoch, number: number as u32 }.encode()
-    }
-
-    /// What [`dispatch`](Self::dispatch) gave was posted.
-    #[inline(always)]
-    pub(crate) fn committed(&mut self, id: ConnectionId, post: &Post) {
-        let Self { connections, frames, operations, counters, .. } = self;
-        let connection = connections.at_mut(id);
-        let tx = &mut connection.tx;
-        let number = tx.posts + 1;
-        tx.posts = number;
-        let signal = match post {
-            Post::Frame(frame) => frame.signal,
-            Post::Transfer { signal, .. } => *signal,
-        };
-        if signal {
-            tx.signalled = number;
-        }
-        match post {
-            Post::Frame(FramePost { what: What::Fragment { message, frame, last }, .. }) => {
-                let descriptor = frames.message_mut(*message);
-                if descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 && descriptor.posted == 0 {
-                    tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
-                    counters.send_ack_required += 1;
-                }
-                descriptor.posted += 1;
-                descriptor.last_post = number;
-                connection.rx.ack_wanted = false;
-                if *last {
-                    (tx.cursor, tx.next) = (None, descriptor.next_message);
-                } else {
-                    tx.cursor = frames.at(*frame).next;
-                }
-            }
-            Post::Frame(FramePost { what: What::Map { last }, .. }) => {
-                if connection.map.to_send == MAP_FRAGMENTS {
-                    // What changes from now on goes with the next one.
-                    connection.map.changed = false;
-                }
-                connection.map.post = number;
-                connection.map.to_send -= 1;
-                // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
-                // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
-                connection.rx.ack_wanted |= *last && connection.rx.ack_value != 0;
-            }
-            Post::Frame(FramePost { what: What::Acknowledgement, .. }) => {
-                counters.ack_sent += 1;
-                (connection.rx.ack_wanted, connection.rx.ack_in_flight) = (false, true);
-            }
-            Post::Transfer { of, transfer, .. } => operations.posted(*of, transfer, number),
-        }
-    }
-
-    /// A transfer that [`dispatch`](Self::dispatch) gave can never be posted: its message is given up, unless something of it is under
+    /// A transfer that [`Flow::dispatch`] gave can never be posted: its message is given up, unless something of it is under
     /// way. Then the connection has to go first, and this is true.
     #[cold]
     pub(crate) fn refused(&mut self, id: ConnectionId) -> bool {
@@ -260,5 +72,202 @@ impl Protocol<'_> {
         }
         self.drop_unsent(id, |_, candidate| candidate == message, RdmaStatus::OtherError);
         false
+    }
+}
+
+impl Flow<'_, '_> {
+    /// What the connection posts next, if its send queue has room. [`committed`](Self::committed) says that it was posted.
+    #[inline(always)]
+    pub(crate) fn dispatch(&mut self) -> Option<Post> {
+        let connection = &*self.connection;
+        if connection.state != State::Up {
+            return None;
+        }
+        let depth = u64::from(self.limits.send_depth);
+        let in_flight = connection.tx.in_flight();
+        // One post is kept for acknowledgements: without them the peer's queue would not move.
+        if in_flight + 1 < depth {
+            if connection.map.is_due() && connection.tx.cursor.is_none() {
+                return Some(Post::Map);
+            }
+            if let Some(message) = connection.tx.next {
+                if self.frames.message(message).operation.is_none() {
+                    return Some(Post::Fragment);
+                }
+                if let Some(post) = self.dispatch_operation() {
+                    return Some(post);
+                }
+            }
+        }
+        let rx = &self.connection.rx;
+        let acknowledges = rx.ack_wanted && !rx.ack_in_flight && in_flight < depth;
+        acknowledges.then_some(Post::Acknowledgement)
+    }
+
+    /// The next transfer of the operation of the first unsent message, or what comes when all are posted.
+    #[cold]
+    fn dispatch_operation(&mut self) -> Option<Post> {
+        while let Some(message) = self.connection.tx.next {
+            let descriptor = self.frames.message_mut(message);
+            let Some(operation) = descriptor.operation.filter(|_| descriptor.posted == 0) else {
+                return Some(Post::Fragment);
+            };
+            if let Some(of) = self.operations.next_to_transfer(operation) {
+                return Some(Post::Transfer(of));
+            }
+            if !descriptor.is(Marks::SILENT) {
+                return Some(Post::Fragment);
+            }
+            // The operation was all there was to do.
+            descriptor.last_post = self.operations.last_post(operation);
+            self.connection.tx.next = descriptor.next_message;
+        }
+        None
+    }
+
+    /// The next frame of the first unsent message, its header written.
+    #[inline(always)]
+    pub(crate) fn fragment(&mut self) -> Option<Segment> {
+        let tx = &self.connection.tx;
+        let message = tx.next?;
+        let number = tx.posts + 1;
+        let descriptor = self.frames.message_mut(message);
+        let (count, posted) = (u64::from(descriptor.frames), u64::from(descriptor.posted));
+        let asks = tx.asks(descriptor.sequence, tx.posts + count, self.limits.unasked_frames);
+        if posted == 0 && asks {
+            descriptor.flags |= Flags::ACK_REQUIRED.bits();
+        }
+        let (last, flags, len) = (posted + 1 == count, descriptor.flags, descriptor.len);
+        let reports = last && (flags & Flags::ACK_REQUIRED.bits() != 0 || descriptor.operation.is_some());
+        let signal = reports || number - tx.signalled >= u64::from(self.limits.signal_every);
+        let header = Header {
+            sequence: descriptor.sequence,
+            ack: self.connection.rx.ack_value,
+            len,
+            sport: descriptor.sport,
+            dport: descriptor.dport,
+            flags: Flags::from_bits_retain(flags),
+            credit: 0,
+            extensions: [0; 16],
+        };
+        let (marks, operation) = (descriptor.marks, descriptor.operation);
+        let payload_len = if count == 1 { len } else { fragment_len(len as usize, posted as usize) as u32 };
+        let frame = tx.cursor.unwrap_or(message.first());
+        let address = if marks.contains(Marks::EXTENDED) {
+            let extensions = self.frames.read_extensions(message.first());
+            self.frames.write_header(frame, &Header { extensions, ..header })
+        } else {
+            self.frames.write_header(frame, &header)
+        };
+        let fence = operation.is_some_and(|operation| self.operations.is_fence(operation));
+        let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
+        let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
+        Some(Segment { address, len: HEADER_LEN as u32 + payload_len, cookie, signal, solicit: last, fence })
+    }
+
+    #[cold]
+    pub(crate) fn transfer(&self, of: OperationId) -> Option<(Transfer, u64, bool)> {
+        let tx = &self.connection.tx;
+        let (transfer, number) = (self.operations.transfer(of)?, tx.posts + 1);
+        let silent = tx.next.is_some_and(|message| self.frames.message(message).is(Marks::SILENT));
+        // The message behind it reports; without one the last transfer has to.
+        let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
+        Some((transfer, self.cookie(CookieKind::Rdma, number), signal))
+    }
+
+    #[cold]
+    pub(crate) fn map_fragment(&mut self) -> Segment {
+        let map = &mut self.connection.map;
+        if map.to_send == 0 {
+            map.to_send = MAP_FRAGMENTS;
+        }
+        let (index, last) = (MAP_FRAGMENTS - map.to_send, map.to_send == 1);
+        let signal = last && map.owed || self.is_report_due();
+        let frame = self.own_map.get(usize::from(index)).copied().flatten();
+        Segment {
+            address: frame.map_or(0, |frame| self.frames.address(frame)),
+            len: (HEADER_LEN + FRAGMENT_LEN) as u32,
+            cookie: self.cookie(CookieKind::Message, self.connection.tx.posts + 1),
+            signal,
+            solicit: last,
+            fence: false,
+        }
+    }
+
+    /// An acknowledgement frame: one at a time, what comes in between is covered by the next.
+    pub(crate) fn acknowledgement(&mut self) -> Segment {
+        Segment {
+            address: self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value),
+            len: HEADER_LEN as u32,
+            cookie: self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1),
+            signal: true,
+            solicit: true,
+            fence: false,
+        }
+    }
+
+    /// Whether the next post is to be reported, whatever it is.
+    fn is_report_due(&self) -> bool {
+        let tx = &self.connection.tx;
+        tx.posts + 1 - tx.signalled >= u64::from(self.limits.signal_every)
+    }
+
+    fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
+        let epoch = self.connection.objects.epoch;
+        Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
+    }
+
+    /// What [`dispatch`](Self::dispatch) gave was posted, with a report or without.
+    #[inline(always)]
+    pub(crate) fn committed(&mut self, post: Post, signal: bool) {
+        let tx = &mut self.connection.tx;
+        let number = tx.posts + 1;
+        tx.posts = number;
+        if signal {
+            tx.signalled = number;
+        }
+        match (post, tx.next) {
+            (Post::Fragment, Some(message)) => {
+                let frame = tx.cursor.unwrap_or(message.first());
+                let descriptor = self.frames.message_mut(message);
+                if descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 && descriptor.posted == 0 {
+                    tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
+                    self.counters.send_ack_required += 1;
+                }
+                descriptor.posted += 1;
+                descriptor.last_post = number;
+                self.connection.rx.ack_wanted = false;
+                if descriptor.posted == descriptor.frames {
+                    (tx.cursor, tx.next) = (None, descriptor.next_message);
+                } else {
+                    tx.cursor = self.frames.at(frame).next;
+                }
+            }
+            (other, _) => self.committed_other(other, number),
+        }
+    }
+
+    #[cold]
+    fn committed_other(&mut self, post: Post, number: u64) {
+        let Connection { map, rx, .. } = &mut *self.connection;
+        match post {
+            Post::Fragment => {}
+            Post::Map => {
+                if map.to_send == MAP_FRAGMENTS {
+                    // What changes from now on goes with the next one.
+                    map.changed = false;
+                }
+                map.post = number;
+                map.to_send -= 1;
+                // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
+                // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
+                rx.ack_wanted |= map.to_send == 0 && rx.ack_value != 0;
+            }
+            Post::Acknowledgement => {
+                self.counters.ack_sent += 1;
+                (rx.ack_wanted, rx.ack_in_flight) = (false, true);
+            }
+            Post::Transfer(of) => self.operations.posted(of, number),
+        }
     }
 }

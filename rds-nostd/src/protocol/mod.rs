@@ -19,7 +19,7 @@ use dat_nostd::Instant;
 pub(crate) use admission::{Admission, Request};
 pub use congestion::port_mask;
 pub(crate) use congestion::{MAP_FRAGMENTS, Map};
-pub(crate) use dispatch::{FramePost, Post};
+pub(crate) use dispatch::{Flow, Post, Segment};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;
 pub(crate) use sequence::Remembered;

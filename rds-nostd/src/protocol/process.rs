@@ -5,8 +5,9 @@
 
 use dat_nostd::{Instant, ReceivedDto};
 
-use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT};
-use crate::frames::Marks;
+use crate::connection::{Connection, Cookie, CookieKind, PARTIAL_LIMIT};
+use crate::counters::Counters;
+use crate::frames::{Frames, Marks};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -59,68 +60,52 @@ impl Protocol<'_> {
     /// The oldest receive of a connection ended with a frame of `length` bytes.
     #[inline(always)]
     pub(crate) fn process(&mut self, id: ConnectionId, length: u32, now: Instant) -> Verdict {
-        let Self { connections, frames, .. } = self;
+        let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
         let connection = connections.at_mut(id);
-        let rx = &mut connection.rx;
-        let Some(frame) = frames.pop_chain(&mut rx.posted) else { return Verdict::Consumed };
-        rx.posted_count -= 1;
-        let whole = rx.partial.is_none();
-        let (highest_ack, foreign) = (connection.tx.highest_ack, connection.foreign);
+        let Some(frame) = frames.pop_chain(&mut connection.rx.posted) else { return Verdict::Consumed };
+        connection.rx.posted_count -= 1;
         if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&length) {
             return self.violated(id, frame, DownReason::FrameLength);
         }
         let Ok(header) = frames.header(frame) else {
-            self.counters.recv_drop_bad_checksum += 1;
+            counters.recv_drop_bad_checksum += 1;
             return self.violated(id, frame, DownReason::BadChecksum);
         };
-        if header.ack > highest_ack {
-            self.acknowledged(id, header.ack);
-        }
         // A message that fits into its frame, is not sent again, and goes to a socket: no map, no ping, no acknowledgement alone.
         let plain = header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0 && header.dport != 0;
         let fits = length == header.len.wrapping_add(HEADER_LEN as u32);
-        if !(plain && fits && whole && header.extensions == [0; 16]) {
+        let alone = connection.rx.partial.is_none() && header.extensions == [0; 16];
+        if !(plain && fits && alone) {
             return self.process_other(id, frame, &header, length, now);
         }
-        let message = self.begin_message(id, frame, &header, foreign);
-        self.complete(id, &header);
-        match self.sockets.of_peers(header.dport) {
-            Some(slot) => self.deliver_to(slot, message),
-            None => self.drop_message(message),
+        let message = begin_message(frames, connection, (id, frame), &header);
+        complete(connection, counters, &header);
+        let newly = header.ack > connection.tx.highest_ack;
+        let Some(slot) = sockets.of_peers(header.dport) else {
+            return self.drop_message(id, message, header.ack);
+        };
+        let full = match sockets.get_mut(slot) {
+            Some(socket) => {
+                counters.recv_queued += 1;
+                socket.receives(frames, message, (header.len as usize, 1), limits)
+                    || receiving.beyond() > limits.congested_common
+            }
+            None => false,
+        };
+        if newly | full {
+            self.process_more(id, newly.then_some(header.ack), full.then_some(slot));
         }
         Verdict::Kept
     }
 
-    /// Makes a frame the first one of a message, held until it is read.
-    #[inline(always)]
-    fn begin_message(
-        &mut self,
-        id: ConnectionId,
-        frame: FrameId,
-        header: &Header,
-        foreign: u128,
-    ) -> MessageId {
-        let message = MessageId::starting(frame);
-        self.frames.become_message(message);
-        let descriptor = self.frames.at_mut(frame);
-        (descriptor.sport, descriptor.dport, descriptor.flags) =
-            (header.sport, header.dport, header.flags.bits());
-        (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
-        descriptor.connection = Some(id);
-        descriptor.set_source(foreign);
-        self.connections.at_mut(id).rx.held += 1;
-        message
-    }
-
-    /// A message is there: it is to be acknowledged.
-    #[inline(always)]
-    fn complete(&mut self, id: ConnectionId, header: &Header) {
-        let rx = &mut self.connections.at_mut(id).rx;
-        rx.ack_value = header.sequence;
-        rx.next_sequence = header.sequence.wrapping_add(1);
-        if header.flags.contains(Flags::ACK_REQUIRED) {
-            rx.ack_wanted = true;
-            self.counters.recv_ack_required += 1;
+    /// A message that arrived acknowledges others, or is one too many for its socket.
+    #[inline(never)]
+    fn process_more(&mut self, id: ConnectionId, ack: Option<u64>, crowded: Option<usize>) {
+        if let Some(ack) = ack {
+            self.acknowledged(id, ack);
+        }
+        if let Some(slot) = crowded {
+            self.crowded(slot);
         }
     }
 
@@ -134,6 +119,7 @@ impl Protocol<'_> {
         now: Instant,
     ) -> Verdict {
         let payload_len = (length as usize).saturating_sub(HEADER_LEN);
+        self.acknowledged(id, header.ack);
         if header.is_acknowledgement() {
             if payload_len != 0 {
                 return self.violated(id, frame, DownReason::AcknowledgementPayload);
@@ -172,14 +158,14 @@ impl Protocol<'_> {
         if len > self.limits.longest_received {
             return Err(DownReason::MessageLength);
         }
-        let connection = self.connections.at(id);
-        let foreign = connection.foreign;
+        let Self { connections, frames, .. } = self;
+        let connection = connections.at_mut(id);
         let message = match connection.rx.partial {
             None if payload_len != fragment_len(len, 0) => return Err(DownReason::FragmentLength),
             None => {
-                let message = self.begin_message(id, frame, header, foreign);
+                let message = begin_message(frames, connection, (id, frame), header);
                 let extended = header.extensions != [0; 16];
-                self.frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
+                frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
                 message
             }
             Some(message) => {
@@ -222,7 +208,7 @@ impl Protocol<'_> {
         // The first fragment's flags are the message's.
         let descriptor = self.frames.message(message);
         let header = Header { flags: Flags::from_bits_retain(descriptor.flags), ..*header };
-        self.complete(id, &header);
+        complete(self.connections.at_mut(id), &mut self.counters, &header);
         if header.sequence < before && header.flags.contains(Flags::RETRANSMITTED) {
             self.connections.at_mut(id).rx.next_sequence = before;
             self.counters.recv_drop_old_seq += 1;
@@ -241,7 +227,7 @@ impl Protocol<'_> {
             return;
         }
         let Some(slot) = self.sockets.of_peers(header.dport) else {
-            self.drop_message(message);
+            self.drop_message(id, message, 0);
             return;
         };
         let extensions = if self.frames.message(message).is(Marks::EXTENDED) {
@@ -271,9 +257,11 @@ impl Protocol<'_> {
 
     /// Nobody is bound to the port.
     #[cold]
-    fn drop_message(&mut self, message: MessageId) {
+    fn drop_message(&mut self, id: ConnectionId, message: MessageId, ack: u64) -> Verdict {
         self.counters.recv_drop_no_sock += 1;
         self.give_received(message);
+        self.acknowledged(id, ack);
+        Verdict::Kept
     }
 
     fn consumed(&mut self, id: ConnectionId, frame: FrameId) -> Verdict {
@@ -287,5 +275,35 @@ impl Protocol<'_> {
         self.consumed(id, frame);
         self.counters.recv_protocol_errors += 1;
         Verdict::Violation(reason)
+    }
+}
+
+/// Makes a frame the first one of a message, held until it is read.
+#[inline(always)]
+fn begin_message(
+    frames: &mut Frames<'_>,
+    connection: &mut Connection,
+    (id, frame): (ConnectionId, FrameId),
+    header: &Header,
+) -> MessageId {
+    let descriptor = frames.at_mut(frame).become_message(frame);
+    (descriptor.sport, descriptor.dport, descriptor.flags) =
+        (header.sport, header.dport, header.flags.bits());
+    (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
+    descriptor.connection = Some(id);
+    descriptor.set_source(connection.foreign);
+    connection.rx.held += 1;
+    MessageId::starting(frame)
+}
+
+/// A message is there: it is to be acknowledged.
+#[inline(always)]
+fn complete(connection: &mut Connection, counters: &mut Counters, header: &Header) {
+    let rx = &mut connection.rx;
+    rx.ack_value = header.sequence;
+    rx.next_sequence = header.sequence.wrapping_add(1);
+    if header.flags.contains(Flags::ACK_REQUIRED) {
+        rx.ack_wanted = true;
+        counters.recv_ack_required += 1;
     }
 }

@@ -2,13 +2,13 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::connection::State;
+use crate::connection::{Connection, State};
 use crate::error::RdsError;
-use crate::frames::{Marks, Use};
+use crate::frames::{Frames, Marks, Shares, Use};
 use crate::ids::{ConnectionId, MessageId};
 use crate::profile::Profile;
 use crate::protocol::{Protocol, port_mask};
-use crate::socket::{SocketHandle, is_v4, key};
+use crate::socket::{Socket, SocketHandle, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, fragments};
 
 /// Answers to pings that a peer may have outstanding; further pings are not answered.
@@ -43,52 +43,21 @@ impl Protocol<'_> {
         Ok(!loopback && foreign != self.local)
     }
 
-    /// The connection that a message goes over: that of the socket's last one if it goes to the same peer. None: it stays on this node.
-    #[inline(always)]
-    fn route(
-        &mut self,
-        from: SocketHandle,
-        to: &SocketAddr,
-        len: usize,
-    ) -> Result<Option<ConnectionId>, RdsError> {
-        let socket = self.sockets.open(from)?;
-        match socket.route {
-            Some(route) if socket.route_to == key(to.ip()) => {
-                if len > self.limits.longest_sent {
-                    return Err(RdsError::MessageSize);
-                }
-                Ok(Some(route))
-            }
-            _ => self.find_route(from, *to, len),
-        }
-    }
-
+    /// Finds the connection that messages of a socket to a peer go over, and remembers it with the socket. None: they stay on this node.
     #[inline(never)]
-    fn find_route(
-        &mut self,
-        from: SocketHandle,
-        to: SocketAddr,
-        len: usize,
-    ) -> Result<Option<ConnectionId>, RdsError> {
-        let remote = self.reachable(from, to)?;
-        let (longest, tos) = match remote {
-            true => (self.limits.longest_sent, self.sockets.open(from)?.tos),
-            false => (self.limits.longest_local, 0),
-        };
-        if len > longest {
-            return Err(RdsError::MessageSize);
-        }
-        if !remote {
+    fn find_route(&mut self, from: SocketHandle, to: SocketAddr) -> Result<Option<ConnectionId>, RdsError> {
+        if !self.reachable(from, to)? {
             return Ok(None);
         }
-        let foreign = key(to.ip());
+        let (foreign, tos) = (key(to.ip()), self.sockets.open(from)?.tos);
         let id = self.connection_for(foreign, tos).ok_or(RdsError::NoBufferSpace)?;
         let socket = self.sockets.open_mut(from)?;
         (socket.route, socket.route_to) = (Some(id), foreign);
         Ok(Some(id))
     }
 
-    /// Checks everything and fills frames with a message to a peer. None: it went to this node itself.
+    /// Checks everything, fills frames with a message, and queues it, unless something goes along with it (`alone` is false): then
+    /// [`enqueue`](Self::enqueue) does. None: it went to this node itself.
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
@@ -100,50 +69,91 @@ impl Protocol<'_> {
         payload: &[u8],
         alone: bool,
     ) -> Result<Option<Outgoing>, RdsError> {
-        let len = payload.len();
-        let route = self.route(from, to, len)?;
-        let socket = self.sockets.open(from)?;
-        let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
-        // Without a send buffer there are still empty messages. Where buffers are as rds(3SOCKET) has them, only what waits counts.
-        if buffered + len >= limit {
-            self.check_buffer(from, len)?;
-        }
-        let Some(id) = route else {
-            return self.submit_to_self(from, *to, payload, alone).map(|()| None);
+        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
+        let socket = sockets.open_mut(from)?;
+        let (len, dport) = (payload.len(), to.port());
+        let total = socket.send_bytes + len;
+        let (Some(id), true) = (socket.route, socket.route_to == key(to.ip())) else {
+            return self.compose_for(from, to, payload, alone);
         };
-        let socket = self.sockets.open(from)?;
-        let (sport, dport) = (socket.port, to.port());
+        let connection = connections.at_mut(id);
+        let room = sending.fair_room(connection.tx.frames);
+        let marked = maps.get(id.index()).is_none_or(|map| map.is_marked(dport));
+        if len > FRAGMENT_LEN
+            || total >= socket.send_buffer
+            || room == 0
+            || marked
+            || len > limits.longest_sent
+        {
+            return self.compose_unusual((from, id), to, payload, alone);
+        }
+        let message =
+            fill(frames, socket, connection, (from, dport), payload).ok_or(RdsError::NoBufferSpace)?;
+        if alone {
+            enter(frames, socket, connection, sending, (id, message));
+            counters.send_queued += 1;
+            if connection.reconnect.probe_at.is_none() {
+                connections.make_due(id);
+            }
+        }
+        Ok(Some(Outgoing { connection: id, message }))
+    }
+
+    /// The same for a socket whose last message went elsewhere.
+    #[inline(never)]
+    fn compose_for(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        match self.find_route(from, *to)? {
+            Some(id) => self.compose_unusual((from, id), to, payload, alone),
+            None => {
+                self.check_buffer(from, payload.len(), self.limits.longest_local)?;
+                self.submit_to_self(from, *to, payload, alone).map(|()| None)
+            }
+        }
+    }
+
+    /// The same for a message that is longer than a frame or perhaps refused.
+    #[inline(never)]
+    fn compose_unusual(
+        &mut self,
+        (from, id): (SocketHandle, ConnectionId),
+        to: &SocketAddr,
+        payload: &[u8],
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        self.check_buffer(from, payload.len(), self.limits.longest_sent)?;
+        let dport = to.port();
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {
             return Err(self.refuse_congested(from, Some(id), dport));
         }
         let room = self.sending.fair_room(self.connections.at(id).tx.frames);
-        if room == 0 || len > FRAGMENT_LEN && fragments(len) > room as usize {
+        if fragments(payload.len()) > room as usize {
             return Err(self.refuse_short(from));
         }
-        let hurry = self.connections.at(id).tx.hurries(buffered + len, limit, len);
-        let flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
-        let message = self.frames.begin(Use::Send, |frame| {
-            (frame.sport, frame.dport, frame.flags) = (sport, dport, flags);
-            (frame.socket, frame.generation) = (from.slot, from.generation);
-            frame.len = len as u32;
-        });
-        let message = message.ok_or(RdsError::NoBufferSpace)?;
-        let first = match payload.split_at_checked(FRAGMENT_LEN) {
-            None => payload,
-            Some((first, rest)) => {
-                self.add_frames(message, rest, Use::Send);
-                first
-            }
-        };
-        self.frames.write_payload(message.first(), first);
-        Ok(Some(Outgoing { connection: id, message }))
+        let Self { sockets, connections, frames, .. } = self;
+        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
+        let (socket, connection) = (sockets.open_mut(from)?, connections.at(id));
+        let message =
+            fill(frames, socket, connection, (from, dport), first).ok_or(RdsError::NoBufferSpace)?;
+        self.frames.message_mut(message).len = payload.len() as u32;
+        self.add_frames(message, rest, Use::Send);
+        let outgoing = Outgoing { connection: id, message };
+        if alone {
+            self.enqueue(outgoing, from);
+        }
+        Ok(Some(outgoing))
     }
 
-    #[inline(never)]
-    fn check_buffer(&mut self, from: SocketHandle, len: usize) -> Result<(), RdsError> {
+    /// Where buffers are as rds(3SOCKET) has them, only what waits counts. Without a send buffer there are still empty messages.
+    fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
         let socket = self.sockets.open(from)?;
         let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
-        if len > limit && socket.profile == Profile::Linux {
+        if len > longest || len > limit && socket.profile == Profile::Linux {
             return Err(RdsError::MessageSize);
         }
         if buffered >= limit && buffered > 0 {
@@ -164,39 +174,13 @@ impl Protocol<'_> {
     }
 
     /// Puts a composed message at the end of its connection's queue: from here on it is not lost.
-    #[inline(always)]
     pub(crate) fn enqueue(&mut self, outgoing: Outgoing, from: SocketHandle) {
         let Outgoing { connection: id, message } = outgoing;
         let Self { connections, frames, sockets, counters, sending, .. } = self;
-        let tx = &mut connections.at_mut(id).tx;
-        let descriptor = frames.message_mut(message);
-        sending.take(&mut tx.frames, u32::from(descriptor.frames));
-        descriptor.connection = Some(id);
-        descriptor.sequence = tx.next_sequence;
-        tx.next_sequence += 1;
-        let len = descriptor.len as usize;
-        if !descriptor.marks.is_empty() || descriptor.operation.is_some() {
-            // What is not sent has the number of what is before it.
-            if descriptor.is(Marks::SILENT) {
-                tx.next_sequence -= 1;
-                descriptor.sequence -= 1;
-            }
-            tx.operations += u16::from(descriptor.operation.is_some());
-        }
-        frames.push_back(&mut tx.queue, message);
-        if tx.next.is_none() {
-            tx.next = Some(message);
-        }
-        if let Some(socket) = sockets.get_mut(usize::from(from.slot)) {
-            socket.send_bytes += len;
-            socket.send_messages += 1;
-            socket.tos_used = true;
-        }
+        let Ok(socket) = sockets.open_mut(from) else { return };
+        enter(frames, socket, connections.at_mut(id), sending, (id, message));
         counters.send_queued += 1;
-        let connection = connections.at(id);
-        if connection.reconnect.probe_at.is_none() {
-            connections.make_due(id);
-        }
+        connections.make_due(id);
     }
 
     /// Gives a composed message up.
@@ -321,6 +305,51 @@ impl Protocol<'_> {
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
         self.connections.at(id).state == State::Up
     }
+}
+
+/// Takes a frame for a message, and fills it with its first bytes.
+#[inline(always)]
+fn fill(
+    frames: &mut Frames<'_>,
+    socket: &Socket,
+    connection: &Connection,
+    (from, dport): (SocketHandle, u16),
+    payload: &[u8],
+) -> Option<MessageId> {
+    let len = payload.len();
+    let hurry = connection.tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+    let message = frames.begin(Use::Send, |frame| {
+        (frame.sport, frame.dport) = (socket.port, dport);
+        frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
+        (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
+    })?;
+    frames.write_payload(message.first(), payload);
+    Some(message)
+}
+
+/// Puts a message at the end of a connection's queue.
+#[inline(always)]
+fn enter(
+    frames: &mut Frames<'_>,
+    socket: &mut Socket,
+    connection: &mut Connection,
+    sending: &mut Shares,
+    (id, message): (ConnectionId, MessageId),
+) {
+    let tx = &mut connection.tx;
+    let descriptor = frames.message_mut(message);
+    sending.take(&mut tx.frames, u32::from(descriptor.frames));
+    let silent = descriptor.is(Marks::SILENT);
+    descriptor.connection = Some(id);
+    // What is not sent has the number of what is before it.
+    descriptor.sequence = tx.next_sequence - u64::from(silent);
+    tx.next_sequence += u64::from(!silent);
+    tx.operations += u16::from(descriptor.operation.is_some());
+    socket.send_bytes += descriptor.len as usize;
+    socket.send_messages += 1;
+    socket.tos_used = true;
+    frames.push_back(&mut tx.queue, message);
+    tx.next = tx.next.or(Some(message));
 }
 
 pub(crate) fn is_unicast(address: IpAddr) -> bool {

@@ -163,25 +163,29 @@ impl<'s> Operations<'s> {
         }
     }
 
-    /// The next transfer to be posted, and the operation that it is of.
-    pub(crate) fn next_transfer(&self, first: OperationId) -> Option<(OperationId, Transfer)> {
+    /// The operation of this message that the next transfer is of.
+    pub(crate) fn next_to_transfer(&self, first: OperationId) -> Option<OperationId> {
         let mut next = Some(first);
         while let Some(id) = next {
             let operation = self.get(id)?;
             if operation.posted < operation.count {
-                let local = *operation.pieces.get(usize::from(operation.posted))?;
-                let transfer = Transfer {
-                    kind: operation.kind,
-                    is_write: operation.flags.contains(RdmaFlags::READWRITE),
-                    local,
-                    rkey: operation.rkey,
-                    remote_address: operation.remote_address,
-                };
-                return Some((id, transfer));
+                return Some(id);
             }
             next = operation.next;
         }
         None
+    }
+
+    /// The next transfer of an operation.
+    pub(crate) fn transfer(&self, id: OperationId) -> Option<Transfer> {
+        let operation = self.get(id)?;
+        Some(Transfer {
+            kind: operation.kind,
+            is_write: operation.flags.contains(RdmaFlags::READWRITE),
+            local: *operation.pieces.get(usize::from(operation.posted))?,
+            rkey: operation.rkey,
+            remote_address: operation.remote_address,
+        })
     }
 
     /// Whether nothing of its message's operations comes after the next transfer of this one.
@@ -190,10 +194,12 @@ impl<'s> Operations<'s> {
             .is_some_and(|operation| operation.posted + 1 == operation.count && operation.next.is_none())
     }
 
-    pub(crate) fn posted(&mut self, id: OperationId, transfer: &Transfer, number: u64) {
+    /// The next transfer of an operation was posted.
+    pub(crate) fn posted(&mut self, id: OperationId, number: u64) {
         if let Some(operation) = self.get_mut(id) {
+            let len = operation.pieces.get(usize::from(operation.posted)).map_or(0, |piece| piece.len);
             operation.posted += 1;
-            operation.remote_address = operation.remote_address.wrapping_add(transfer.local.len);
+            operation.remote_address = operation.remote_address.wrapping_add(len);
             operation.first_post = if operation.first_post == 0 { number } else { operation.first_post };
             operation.last_post = number;
         }
