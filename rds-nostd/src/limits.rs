@@ -42,6 +42,8 @@ pub(crate) struct Limits {
     pub(crate) congested_common: u32,
     /// The longest message to a peer, to this node itself, and from a peer; bytes.
     pub(crate) longest_sent: usize,
+    /// The longest to a peer that fits into one frame.
+    pub(crate) longest_at_once: usize,
     pub(crate) longest_local: usize,
     pub(crate) longest_received: usize,
 }
@@ -86,6 +88,7 @@ impl Limits {
             congested_common: receiving.common() / 2,
             // Not more than is taken, so that nodes with little memory do not send what their like refuse.
             longest_sent: longest.min(reserve) * FRAGMENT_LEN,
+            longest_at_once: (longest.min(reserve) * FRAGMENT_LEN).min(FRAGMENT_LEN),
             longest_local: local.min(most) * FRAGMENT_LEN,
             longest_received: reserve * FRAGMENT_LEN,
         })

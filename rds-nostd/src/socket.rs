@@ -1,6 +1,6 @@
 //! Sockets: what an application holds.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
 use crate::frames::{Frames, Queue};
@@ -61,6 +61,8 @@ pub(crate) struct Socket {
     /// Where its last message to a peer went: the connection, and the peer's address.
     pub(crate) route: Option<ConnectionId>,
     pub(crate) route_to: u128,
+    /// The same of an IPv4 address, in the order of the bytes in memory; else 0.
+    pub(crate) route_v4: u32,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
@@ -136,6 +138,7 @@ impl Socket {
         tos_used: false,
         route: None,
         route_to: 0,
+        route_v4: 0,
         transport: Slot::empty(Transport::InfiniBand),
         notifications: None,
         notifications_last: None,
@@ -157,6 +160,25 @@ impl Socket {
         self.receive_frames += count;
         frames.push_back(&mut self.received, message);
         self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
+    }
+
+    /// Remembers where messages to a peer go.
+    pub(crate) fn set_route(&mut self, id: ConnectionId, foreign: u128) {
+        (self.route, self.route_to) = (Some(id), foreign);
+        self.route_v4 = match address(foreign) {
+            IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
+            IpAddr::V6(_) => 0,
+        };
+    }
+
+    /// The connection to this destination, if it is that of the last message.
+    #[inline(always)]
+    pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
+        let same = match to {
+            SocketAddr::V4(v4) => u32::from_ne_bytes(v4.ip().octets()) == self.route_v4,
+            SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
+        };
+        self.route.filter(|_| same)
     }
 
     /// The handle of an open socket in this slot.
@@ -243,13 +265,14 @@ impl<'s> Sockets<'s> {
 
     /// The socket that messages of peers to `port` go to.
     #[inline(always)]
-    pub(crate) fn of_peers(&mut self, port: u16) -> Option<usize> {
+    pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
         let place = usize::from(port) % PLACES;
         let likely = usize::from(self.ports[place]);
-        if self.entries.get(likely).is_some_and(|socket| socket.peers_port == port) {
-            return Some(likely);
-        }
-        self.look_up(port, place)
+        let slot = match self.entries.get(likely) {
+            Some(socket) if socket.peers_port == port => likely,
+            _ => self.look_up(port, place)?,
+        };
+        Some((slot, self.entries.get_mut(slot)?))
     }
 
     #[inline(never)]
@@ -307,9 +330,15 @@ pub(crate) const fn is_v4(key: u128) -> bool {
 /// The address that [`key`] was made from.
 #[inline(always)]
 pub(crate) const fn address(key: u128) -> IpAddr {
-    if key >> 32 == 0xffff {
-        IpAddr::V4(Ipv4Addr::from_bits(key as u32))
+    address_of([(key >> 64) as u64, key as u64])
+}
+
+/// The same of the key's halves, upper half first.
+#[inline(always)]
+pub(crate) const fn address_of([high, low]: [u64; 2]) -> IpAddr {
+    if high == 0 && low >> 32 == 0xffff {
+        IpAddr::V4(Ipv4Addr::from_bits(low as u32))
     } else {
-        IpAddr::V6(Ipv6Addr::from_bits(key))
+        IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
     }
 }

@@ -12,61 +12,55 @@ pub(crate) const WORDS: usize = STRIDE / 8;
 pub(crate) const ACKS_PER_FRAME: usize = STRIDE / 64;
 
 /// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory where the protocol is tested alone.
-pub(crate) enum Memory {
-    Dma {
-        blocks: DmaBlocks<WORDS>,
-        /// Virtual address of the first.
-        start: u64,
-    },
-    /// Given back.
-    None,
+pub(crate) struct Memory {
+    /// None after it was given back.
+    blocks: Option<DmaBlocks<WORDS>>,
     #[cfg(test)]
-    Plain(std::vec::Vec<[DmaWord; WORDS]>),
+    plain: std::vec::Vec<[DmaWord; WORDS]>,
 }
 
 impl Memory {
+    #[cfg(not(test))]
     pub(crate) fn new(buffer: DmaBuffer) -> Self {
-        let start = buffer.va() as u64;
-        Self::Dma { blocks: DmaBlocks::new(buffer), start }
+        Self { blocks: Some(DmaBlocks::new(buffer)) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(buffer: DmaBuffer) -> Self {
+        Self { blocks: Some(DmaBlocks::new(buffer)), plain: std::vec::Vec::new() }
     }
 
     #[cfg(test)]
     pub(crate) fn plain(count: usize) -> Self {
-        Self::Plain((0..count).map(|_| [const { DmaWord::new(0) }; WORDS]).collect())
+        Self { blocks: None, plain: (0..count).map(|_| [const { DmaWord::new(0) }; WORDS]).collect() }
     }
 
     #[inline(always)]
     pub(crate) fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
-        match self {
-            Self::Dma { blocks, .. } => blocks.block(index),
-            Self::None => None,
-            #[cfg(test)]
-            Self::Plain(blocks) => blocks.get(index),
+        #[cfg(test)]
+        if self.blocks.is_none() {
+            return self.plain.get(index);
         }
+        self.blocks.as_ref()?.block(index)
     }
 
-    /// Virtual address of a block; in ordinary memory its distance from the first.
+    /// Where the blocks are; None without any.
     #[inline(always)]
-    pub(crate) fn address(&self, index: usize) -> u64 {
-        match self {
-            Self::Dma { start, .. } => start + (index * STRIDE) as u64,
-            Self::None => 0,
-            #[cfg(test)]
-            Self::Plain(_) => (index * STRIDE) as u64,
-        }
+    pub(crate) fn start(&self) -> u64 {
+        self.block(0).map_or(0, address_of)
     }
 
     pub(crate) fn as_slice(&self) -> Option<DmaSlice<'_>> {
-        match self {
-            Self::Dma { blocks, .. } => Some(blocks.as_slice()),
-            _ => None,
-        }
+        self.blocks.as_ref().map(DmaBlocks::as_slice)
     }
 
     pub(crate) fn take(&mut self) -> Option<DmaBuffer> {
-        match core::mem::replace(self, Self::None) {
-            Self::Dma { blocks, .. } => Some(blocks.into_buffer()),
-            _ => None,
-        }
+        self.blocks.take().map(DmaBlocks::into_buffer)
     }
+}
+
+/// The virtual address of a block.
+#[inline(always)]
+pub(crate) fn address_of(block: &[DmaWord; WORDS]) -> u64 {
+    block.as_ptr().addr() as u64
 }

@@ -16,7 +16,7 @@ use crate::wire::{BadChecksum, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 
 pub(crate) use memory::{ACKS_PER_FRAME, STRIDE};
-use memory::{Memory, WORDS};
+use memory::{Memory, WORDS, address_of};
 pub(crate) use queue::{Chain, Queue};
 pub(crate) use shares::Shares;
 
@@ -136,6 +136,31 @@ impl Frame {
     }
 }
 
+/// A message of one frame that was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) connection: ConnectionId,
+    pub(crate) owner: SocketHandle,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    pub(crate) flags: u8,
+    pub(crate) len: u32,
+    pub(crate) sequence: u64,
+    /// The number of the post.
+    pub(crate) post: u64,
+}
+
+/// A message of one frame that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadMessage {
+    pub(crate) connection: ConnectionId,
+    pub(crate) source: [u64; 2],
+    pub(crate) sport: u16,
+    pub(crate) message_len: usize,
+    /// Bytes that were copied.
+    pub(crate) len: usize,
+}
+
 /// All frames of a node: table, memory and free list.
 pub(crate) struct Frames<'s> {
     table: &'s mut [Frame],
@@ -183,7 +208,7 @@ impl<'s> Frames<'s> {
     /// Virtual address of a frame.
     #[inline(always)]
     pub(crate) fn address(&self, frame: FrameId) -> u64 {
-        self.memory.address(frame.index())
+        self.words(frame).map_or(0, address_of)
     }
 
     pub(crate) const fn free_count(&self) -> usize {
@@ -259,6 +284,33 @@ impl<'s> Frames<'s> {
         Some(MessageId::starting(id))
     }
 
+    /// Fills the frame that is taken next with a message that fits into it; gives it and its virtual address. It is not taken yet:
+    /// [`take_to_send`](Self::take_to_send) does that.
+    #[inline(always)]
+    pub(crate) fn next_to_send(&self, header: &Header, payload: &[u8]) -> Option<(MessageId, u64)> {
+        let id = self.free?;
+        let words = self.words(id)?;
+        let (head, body) = words.split_first_chunk::<HEADER_WORDS>()?;
+        write(head, header);
+        words::put(body, payload);
+        Some((MessageId::starting(id), address_of(words)))
+    }
+
+    /// Takes the frame that [`next_to_send`](Self::next_to_send) gave, and puts the message at the end of a queue.
+    #[inline(always)]
+    pub(crate) fn take_to_send(&mut self, queue: &mut Queue, message: MessageId, sent: Sent) {
+        let frame = self.table.get_mut(message.first().index()).unwrap_or(&mut self.nowhere);
+        self.free = frame.next;
+        self.free_count -= 1;
+        frame.used = Use::Send;
+        frame.become_message(message.first());
+        (frame.posted, frame.connection) = (1, Some(sent.connection));
+        (frame.sport, frame.dport, frame.flags) = (sent.sport, sent.dport, sent.flags);
+        (frame.socket, frame.generation) = (sent.owner.slot, sent.owner.generation);
+        (frame.len, frame.sequence, frame.last_post) = (sent.len, sent.sequence, sent.post);
+        self.push_back(queue, message);
+    }
+
     /// Makes `frame` the last one of a message.
     pub(crate) fn append(&mut self, message: MessageId, frame: FrameId) {
         if let Some(last) = self.message(message).last {
@@ -273,13 +325,13 @@ impl<'s> Frames<'s> {
     /// its number, and adds them to the chain of those posted. Gives their number.
     #[inline(always)]
     pub(crate) fn take_receives(&mut self, posted: &mut Chain, cookie: u64, out: &mut [(u64, u64)]) -> usize {
-        let first = self.free;
+        let (first, start) = (self.free, self.memory.start());
         let mut last = None;
         let mut count = 0;
         for place in out {
             let Some(id) = self.free else { break };
             let Some(frame) = self.table.get_mut(id.index()) else { break };
-            *place = (self.memory.address(id.index()), cookie | u64::from(id.bits()));
+            *place = (start + (id.index() * STRIDE) as u64, cookie | u64::from(id.bits()));
             frame.used = Use::Receive;
             self.free = frame.next;
             last = Some(id);
@@ -323,10 +375,9 @@ impl<'s> Frames<'s> {
     pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) -> u64 {
         let (block, at) = (self.table.len() + index / ACKS_PER_FRAME, index % ACKS_PER_FRAME * 8);
         let words = self.memory.block(block).and_then(|words| words.get(at..)?.first_chunk::<HEADER_WORDS>());
-        if let Some(words) = words {
-            write(words, &Header::acknowledgement(ack));
-        }
-        self.memory.address(block) + (at * 8) as u64
+        let Some(words) = words else { return 0 };
+        write(words, &Header::acknowledgement(ack));
+        words.as_ptr().addr() as u64
     }
 
     #[inline(always)]
@@ -343,6 +394,35 @@ impl<'s> Frames<'s> {
     #[inline(always)]
     pub(crate) fn read_payload(&self, frame: FrameId, bytes: &mut [u8]) {
         words::get(self.payload(frame), bytes);
+    }
+
+    /// Takes the oldest message of a queue of received ones, if it is of one frame, from a peer, and without extensions: copies what fits
+    /// into `buffer` and gives the frame back.
+    #[inline(always)]
+    pub(crate) fn read_front(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<ReadMessage> {
+        let message = queue.head()?;
+        let id = message.first();
+        let frame = self.table.get_mut(id.index())?;
+        let connection = frame.connection?;
+        if frame.frames != 1 || frame.is(Marks::EXTENDED) {
+            return None;
+        }
+        let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
+        let message_len = frame.len as usize;
+        let (buffer, _) = buffer.split_at_mut(message_len.min(buffer.len()));
+        words::get(payload, buffer);
+        queue.drop_head(frame.next_message);
+        (frame.next, frame.used) = (self.free, Use::Free);
+        self.free = Some(id);
+        self.free_count += 1;
+        let [high, low] = frame.source;
+        Some(ReadMessage {
+            connection,
+            source: [high, low],
+            sport: frame.sport,
+            message_len,
+            len: buffer.len(),
+        })
     }
 
     /// Copies a message to `buffer`, as much as fits.
@@ -435,7 +515,8 @@ mod tests {
     fn acknowledgements_lie_behind_the_frames() {
         let mut table = [Frame::EMPTY; 2];
         let frames = Frames::plain(&mut table, 70);
-        assert_eq!(frames.write_acknowledgement(0, 5), 2 * STRIDE as u64);
-        assert_eq!(frames.write_acknowledgement(69, 6), 3 * STRIDE as u64 + 4 * 64);
+        let first = frames.address(FrameId::new(0));
+        assert_eq!(frames.write_acknowledgement(0, 5), first + 2 * STRIDE as u64);
+        assert_eq!(frames.write_acknowledgement(69, 6), first + 3 * STRIDE as u64 + 4 * 64);
     }
 }

@@ -40,11 +40,35 @@ impl Shares {
         self.share.saturating_sub(used) + free.saturating_sub(used.saturating_sub(self.share))
     }
 
+    /// Whether there is [`fair_room`](Self::fair_room) for one more.
+    #[inline(always)]
+    pub(crate) const fn has_one(&self, used: u32) -> bool {
+        used < self.share || used - self.share + self.beyond < self.common
+    }
+
     #[inline(always)]
     pub(crate) const fn take(&mut self, used: &mut u32, count: u32) {
         let before = used.saturating_sub(self.share);
         *used += count;
         self.beyond += used.saturating_sub(self.share) - before;
+    }
+
+    /// As [`take`](Self::take), of one.
+    #[inline(always)]
+    pub(crate) const fn take_one(&mut self, used: &mut u32) {
+        if *used >= self.share {
+            self.beyond += 1;
+        }
+        *used += 1;
+    }
+
+    /// As [`give`](Self::give), of one.
+    #[inline(always)]
+    pub(crate) const fn give_one(&mut self, used: &mut u32) {
+        *used -= 1;
+        if *used >= self.share {
+            self.beyond -= 1;
+        }
     }
 
     #[inline(always)]
@@ -78,6 +102,7 @@ mod tests {
                 prop_assert!(used.iter().sum::<u32>() <= 4 * share + common);
                 prop_assert_eq!(shares.beyond(), used.iter().map(|used| used.saturating_sub(share)).sum::<u32>());
                 for used in used {
+                    prop_assert_eq!(shares.has_one(used), shares.fair_room(used) > 0);
                     prop_assert!(used + shares.room(used) >= share);
                 }
             }

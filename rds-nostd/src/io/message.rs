@@ -6,9 +6,10 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::ConnectionId;
+use crate::io::post::Wire;
 use crate::node::Rds;
 use crate::rdma::{Control, RdmaCookie};
-use crate::socket::{Arrival, Received, SocketHandle};
+use crate::socket::{Arrival, Received, SocketHandle, address_of};
 
 impl Rds<'_> {
     /// Sends a message and gives its length. When this succeeds the message is kept until the peer's RDS has it, however
@@ -24,6 +25,21 @@ impl Rds<'_> {
     /// reach. [`RdsError::NotSupported`]: one of another family. [`RdsError::NotConnected`]: not bound. [`RdsError::BadSocket`].
     #[inline]
     pub fn sendmsg<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> Result<usize, RdsError> {
+        if self.protocol.send(from, &to, payload, &mut Wire(adapter)) {
+            return Ok(payload.len());
+        }
+        self.queue(adapter, from, to, payload)
+    }
+
+    /// The same where the message does not leave at once.
+    #[inline(never)]
+    fn queue<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
@@ -77,7 +93,6 @@ impl Rds<'_> {
     }
 
     /// Posts what can be posted of what was queued.
-    #[inline(always)]
     fn transmit<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         if self.protocol.is_up(id) {
             self.flush(adapter, id);
@@ -104,10 +119,26 @@ impl Rds<'_> {
         handle: SocketHandle,
         buffer: &mut [u8],
     ) -> Result<Received, RdsError> {
-        let (received, more) = self.protocol.take_message(handle, buffer)?;
+        let Some((read, more)) = self.protocol.take_front(handle, buffer) else {
+            return self.receive_message(adapter, handle, buffer);
+        };
         if more {
             self.frames_are_free(adapter, handle);
         }
+        let from = SocketAddr::new(address_of(read.source), read.sport);
+        Ok(Received { from, len: read.len, message_len: read.message_len, cookie: None })
+    }
+
+    /// The same for any message.
+    #[inline(never)]
+    fn receive_message<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Result<Received, RdsError> {
+        let received = self.protocol.take_message(handle, buffer)?;
+        self.frames_are_free(adapter, handle);
         Ok(received)
     }
 

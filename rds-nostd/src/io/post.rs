@@ -1,13 +1,13 @@
 //! Posting what the protocol has to send and to receive.
 
 use dat_nostd::{
-    Adapter, CompletionFlags, DatResult, EpHandle, LmrTriplet, Platform, ReturnType, RmrTriplet,
+    Adapter, CompletionFlags, DatResult, DatReturn, EpHandle, LmrTriplet, Platform, ReturnType, RmrTriplet,
 };
 
 use crate::connection::Objects;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, Flow, Post, Segment};
+use crate::protocol::{BURST, Outlet, Post, Segment, Step};
 use crate::rdma::{Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
@@ -16,23 +16,65 @@ impl Rds<'_> {
     /// Posts as much as a connection has to send and its send queue takes.
     #[inline(always)]
     pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        let mut flow = self.protocol.flow(id);
-        while let Some(post) = flow.dispatch() {
-            let posted = match post {
-                Post::Fragment => {
+        loop {
+            let mut flow = self.protocol.flow(id);
+            match flow.dispatch() {
+                None => return,
+                Some(Post::Fragment) => {
                     let Some(segment) = flow.fragment() else { return };
-                    post_segment(adapter, &flow.connection.objects, &segment).map(|()| segment.signal)
+                    if let Err(error) = post_segment(adapter, &flow.connection.objects, &segment) {
+                        return self.not_posted(adapter, id, false, error);
+                    }
+                    flow.fragment_posted(segment.signal);
                 }
-                other => post_other(adapter, &mut flow, other),
-            };
-            match posted {
-                Ok(signal) => flow.committed(post, signal),
-                Err(error) => {
-                    let is_full = error.is(ReturnType::InsufficientResources);
-                    return self.not_posted(adapter, id, post, is_full);
+                Some(other) => {
+                    if let Err((is_transfer, error)) = self.post_other(adapter, id, other) {
+                        return self.not_posted(adapter, id, is_transfer, error);
+                    }
                 }
             }
         }
+    }
+
+    /// Posts anything but a fragment of an ordinary message. An error comes with whether it is that of a transfer.
+    #[inline(never)]
+    fn post_other<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+        post: Post,
+    ) -> Result<(), (bool, DatReturn)> {
+        let mut flow = self.protocol.flow(id);
+        match post {
+            Post::Map => {
+                let segment = flow.map_fragment();
+                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                flow.map_fragment_posted(segment.signal);
+            }
+            Post::Acknowledgement => {
+                let segment = flow.acknowledgement();
+                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                flow.acknowledgement_posted();
+            }
+            Post::Fragment => {}
+            Post::Operation => match flow.operation() {
+                Step::Done => {}
+                Step::Fragment => {
+                    if let Some(segment) = flow.fragment() {
+                        let objects = &flow.connection.objects;
+                        post_segment(adapter, objects, &segment).map_err(|error| (false, error))?;
+                        flow.fragment_posted(segment.signal);
+                    }
+                }
+                Step::Transfer(of, transfer, cookie, signal) => {
+                    let ep = EpHandle::from_bits(flow.connection.objects.ep);
+                    let posted = post_transfer(adapter, ep, &transfer, cookie, signal);
+                    posted.map_err(|error| (true, error))?;
+                    flow.transfer_posted(of, signal);
+                }
+            },
+        }
+        Ok(())
     }
 
     /// The send queue is full after all: completions make room. Or the post is one that can never be made.
@@ -41,10 +83,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         id: ConnectionId,
-        post: Post,
-        is_full: bool,
+        is_transfer: bool,
+        error: DatReturn,
     ) {
-        if !is_full && matches!(post, Post::Transfer(_)) {
+        if is_transfer && !error.is(ReturnType::InsufficientResources) {
             if self.protocol.refused(id) {
                 let now = adapter.platform().now();
                 self.connection_down(adapter, id, DownReason::NoResources, now);
@@ -107,6 +149,16 @@ impl Rds<'_> {
     }
 }
 
+/// The adapter, as the way out for messages.
+pub(crate) struct Wire<'w, 's, P: Platform>(pub(crate) &'w mut Adapter<'s, P>);
+
+impl<P: Platform> Outlet for Wire<'_, '_, P> {
+    #[inline(always)]
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
+        post_segment(self.0, objects, segment).is_ok()
+    }
+}
+
 #[inline(always)]
 fn post_segment<P: Platform>(
     adapter: &mut Adapter<'_, P>,
@@ -120,29 +172,6 @@ fn post_segment<P: Platform>(
     let triplet = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
     let ep = EpHandle::from_bits(objects.ep);
     adapter.ep_post_send(ep, core::slice::from_ref(&triplet), segment.cookie, flags)
-}
-
-/// Posts anything but a fragment; says whether it will be reported.
-#[inline(never)]
-fn post_other<P: Platform>(
-    adapter: &mut Adapter<'_, P>,
-    flow: &mut Flow<'_, '_>,
-    post: Post,
-) -> DatResult<bool> {
-    let segment = match post {
-        Post::Map => flow.map_fragment(),
-        Post::Acknowledgement => flow.acknowledgement(),
-        Post::Transfer(of) => {
-            let Some((transfer, cookie, signal)) = flow.transfer(of) else { return Ok(false) };
-            let ep = EpHandle::from_bits(flow.connection.objects.ep);
-            return post_transfer(adapter, ep, &transfer, cookie, signal).map(|()| signal);
-        }
-        Post::Fragment => match flow.fragment() {
-            Some(segment) => segment,
-            None => return Ok(false),
-        },
-    };
-    post_segment(adapter, &flow.connection.objects, &segment).map(|()| segment.signal)
 }
 
 #[cold]

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::error::RdsError;
-use crate::frames::Marks;
+use crate::frames::{Marks, ReadMessage};
 use crate::ids::MessageId;
 use crate::protocol::Protocol;
 use crate::rdma::RdmaCookie;
@@ -46,41 +46,46 @@ impl Protocol<'_> {
         }
     }
 
-    /// Takes the oldest message of a socket. What does not fit into `buffer` is gone. The second answer: something else is to be done
-    /// now, because frames came free.
+    /// Takes the oldest message of a socket, if it is of one frame, from a peer, and nothing came along with it. What does not fit into
+    /// `buffer` is gone. The second answer: something else is to be done now, because frames came free.
+    #[inline(always)]
+    pub(crate) fn take_front(
+        &mut self,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Option<(ReadMessage, bool)> {
+        let Self { sockets, frames, counters, connections, receiving, .. } = self;
+        let socket = sockets.open_mut(handle).ok()?;
+        let read = frames.read_front(&mut socket.received, buffer)?;
+        socket.receive_bytes -= read.message_len;
+        socket.receive_frames -= 1;
+        counters.recv_delivered += 1;
+        let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
+        let rx = &mut connections.at_mut(read.connection).rx;
+        rx.held -= 1;
+        receiving.give_one(&mut rx.used);
+        Some((read, more))
+    }
+
+    /// Takes the oldest message of a socket, whatever it is.
     ///
     /// # Errors
     /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
-    #[inline(always)]
     pub(crate) fn take_message(
         &mut self,
         handle: SocketHandle,
         buffer: &mut [u8],
-    ) -> Result<(Received, bool), RdsError> {
-        let Self { sockets, frames, counters, connections, receiving, .. } = self;
+    ) -> Result<Received, RdsError> {
+        let received = self.peek_message(handle, buffer)?;
+        let Self { sockets, frames, counters, .. } = self;
         let socket = sockets.open_mut(handle)?;
         let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
         let descriptor = frames.message(message);
-        let (message_len, count) = (descriptor.len as usize, descriptor.frames);
-        let from = SocketAddr::new(address(descriptor.source()), descriptor.sport);
-        let (owner, extended) = (descriptor.connection, descriptor.is(Marks::EXTENDED));
-        socket.receive_bytes -= message_len;
-        socket.receive_frames -= usize::from(count);
+        socket.receive_bytes -= descriptor.len as usize;
+        socket.receive_frames -= usize::from(descriptor.frames);
         counters.recv_delivered += 1;
-        let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
-        if let (1, Some(id), false) = (count, owner, extended) {
-            let (buffer, _) = buffer.split_at_mut(message_len.min(buffer.len()));
-            frames.read_payload(message.first(), buffer);
-            frames.give(message.first());
-            let rx = &mut connections.at_mut(id).rx;
-            rx.held -= 1;
-            receiving.give(&mut rx.used, 1);
-            return Ok((Received { from, len: buffer.len(), message_len, cookie: None }, more));
-        }
-        let len = frames.read_message(message, buffer);
-        let cookie = if extended { self.offered(message) } else { None };
         self.give_received(message);
-        Ok((Received { from, len, message_len, cookie }, more))
+        Ok(received)
     }
 
     /// Copies the oldest message of a socket and leaves it there.

@@ -18,8 +18,19 @@ pub(crate) enum Post {
     Map,
     /// An acknowledgement and nothing else ([`Flow::acknowledgement`]).
     Acknowledgement,
-    /// A transfer of an RDMA operation ([`Flow::transfer`]).
-    Transfer(OperationId),
+    /// What comes next of a message with an RDMA operation ([`Flow::operation`]).
+    Operation,
+}
+
+/// What comes next of a message with an RDMA operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A transfer, its cookie, and whether it is to be reported.
+    Transfer(OperationId, Transfer, u64, bool),
+    /// All transfers are posted: the next fragment.
+    Fragment,
+    /// There was nothing else to do; [`Flow::dispatch`] has what is behind it.
+    Done,
 }
 
 /// A SEND of one segment.
@@ -60,7 +71,7 @@ impl<'s> Protocol<'s> {
         }
     }
 
-    /// A transfer that [`Flow::dispatch`] gave can never be posted: its message is given up, unless something of it is under
+    /// A transfer that [`Flow::operation`] gave can never be posted: its message is given up, unless something of it is under
     /// way. Then the connection has to go first, and this is true.
     #[cold]
     pub(crate) fn refused(&mut self, id: ConnectionId) -> bool {
@@ -91,12 +102,8 @@ impl Flow<'_, '_> {
                 return Some(Post::Map);
             }
             if let Some(message) = connection.tx.next {
-                if self.frames.message(message).operation.is_none() {
-                    return Some(Post::Fragment);
-                }
-                if let Some(post) = self.dispatch_operation() {
-                    return Some(post);
-                }
+                let plain = self.frames.message(message).operation.is_none();
+                return Some(if plain { Post::Fragment } else { Post::Operation });
             }
         }
         let rx = &self.connection.rx;
@@ -104,25 +111,28 @@ impl Flow<'_, '_> {
         acknowledges.then_some(Post::Acknowledgement)
     }
 
-    /// The next transfer of the operation of the first unsent message, or what comes when all are posted.
+    /// What comes next of the first unsent message, which has an operation.
     #[cold]
-    fn dispatch_operation(&mut self) -> Option<Post> {
-        while let Some(message) = self.connection.tx.next {
-            let descriptor = self.frames.message_mut(message);
-            let Some(operation) = descriptor.operation.filter(|_| descriptor.posted == 0) else {
-                return Some(Post::Fragment);
-            };
-            if let Some(of) = self.operations.next_to_transfer(operation) {
-                return Some(Post::Transfer(of));
-            }
-            if !descriptor.is(Marks::SILENT) {
-                return Some(Post::Fragment);
-            }
-            // The operation was all there was to do.
-            descriptor.last_post = self.operations.last_post(operation);
-            self.connection.tx.next = descriptor.next_message;
+    pub(crate) fn operation(&mut self) -> Step {
+        let Some(message) = self.connection.tx.next else { return Step::Done };
+        let descriptor = self.frames.message_mut(message);
+        let Some(operation) = descriptor.operation.filter(|_| descriptor.posted == 0) else {
+            return Step::Fragment;
+        };
+        let silent = descriptor.is(Marks::SILENT);
+        let next = self.operations.next_to_transfer(operation);
+        if let Some((of, transfer)) = next.and_then(|of| Some((of, self.operations.transfer(of)?))) {
+            let cookie = self.cookie(CookieKind::Rdma, self.connection.tx.posts + 1);
+            // The message behind it reports; without one the last transfer has to.
+            let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
+            return Step::Transfer(of, transfer, cookie, signal);
         }
-        None
+        if !silent {
+            return Step::Fragment;
+        }
+        descriptor.last_post = self.operations.last_post(operation);
+        self.connection.tx.next = descriptor.next_message;
+        Step::Done
     }
 
     /// The next frame of the first unsent message, its header written.
@@ -163,16 +173,6 @@ impl Flow<'_, '_> {
         let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
         let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
         Some(Segment { address, len: HEADER_LEN as u32 + payload_len, cookie, signal, solicit: last, fence })
-    }
-
-    #[cold]
-    pub(crate) fn transfer(&self, of: OperationId) -> Option<(Transfer, u64, bool)> {
-        let tx = &self.connection.tx;
-        let (transfer, number) = (self.operations.transfer(of)?, tx.posts + 1);
-        let silent = tx.next.is_some_and(|message| self.frames.message(message).is(Marks::SILENT));
-        // The message behind it reports; without one the last transfer has to.
-        let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
-        Some((transfer, self.cookie(CookieKind::Rdma, number), signal))
     }
 
     #[cold]
@@ -217,57 +217,66 @@ impl Flow<'_, '_> {
         Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
     }
 
-    /// What [`dispatch`](Self::dispatch) gave was posted, with a report or without.
+    /// A post was made, with a report or without: gives its number.
     #[inline(always)]
-    pub(crate) fn committed(&mut self, post: Post, signal: bool) {
+    fn count(&mut self, signal: bool) -> u64 {
         let tx = &mut self.connection.tx;
-        let number = tx.posts + 1;
-        tx.posts = number;
+        tx.posts += 1;
         if signal {
-            tx.signalled = number;
+            tx.signalled = tx.posts;
         }
-        match (post, tx.next) {
-            (Post::Fragment, Some(message)) => {
-                let frame = tx.cursor.unwrap_or(message.first());
-                let descriptor = self.frames.message_mut(message);
-                if descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 && descriptor.posted == 0 {
-                    tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
-                    self.counters.send_ack_required += 1;
-                }
-                descriptor.posted += 1;
-                descriptor.last_post = number;
-                self.connection.rx.ack_wanted = false;
-                if descriptor.posted == descriptor.frames {
-                    (tx.cursor, tx.next) = (None, descriptor.next_message);
-                } else {
-                    tx.cursor = self.frames.at(frame).next;
-                }
-            }
-            (other, _) => self.committed_other(other, number),
+        tx.posts
+    }
+
+    /// What [`fragment`](Self::fragment) gave was posted.
+    #[inline(always)]
+    pub(crate) fn fragment_posted(&mut self, signal: bool) {
+        let number = self.count(signal);
+        let tx = &mut self.connection.tx;
+        let Some(message) = tx.next else { return };
+        let descriptor = self.frames.message_mut(message);
+        let begins = descriptor.posted == 0;
+        if begins && descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 {
+            tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
+            self.counters.send_ack_required += 1;
+        }
+        descriptor.posted += 1;
+        descriptor.last_post = number;
+        self.connection.rx.ack_wanted = false;
+        if descriptor.posted == descriptor.frames {
+            (tx.cursor, tx.next) = (None, descriptor.next_message);
+        } else {
+            let frame = tx.cursor.unwrap_or(message.first());
+            tx.cursor = self.frames.at(frame).next;
         }
     }
 
-    #[cold]
-    fn committed_other(&mut self, post: Post, number: u64) {
+    /// What [`map_fragment`](Self::map_fragment) gave was posted.
+    pub(crate) fn map_fragment_posted(&mut self, signal: bool) {
+        let number = self.count(signal);
         let Connection { map, rx, .. } = &mut *self.connection;
-        match post {
-            Post::Fragment => {}
-            Post::Map => {
-                if map.to_send == MAP_FRAGMENTS {
-                    // What changes from now on goes with the next one.
-                    map.changed = false;
-                }
-                map.post = number;
-                map.to_send -= 1;
-                // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
-                // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
-                rx.ack_wanted |= map.to_send == 0 && rx.ack_value != 0;
-            }
-            Post::Acknowledgement => {
-                self.counters.ack_sent += 1;
-                (rx.ack_wanted, rx.ack_in_flight) = (false, true);
-            }
-            Post::Transfer(of) => self.operations.posted(of, number),
+        if map.to_send == MAP_FRAGMENTS {
+            // What changes from now on goes with the next one.
+            map.changed = false;
         }
+        map.post = number;
+        map.to_send -= 1;
+        // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
+        // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
+        rx.ack_wanted |= map.to_send == 0 && rx.ack_value != 0;
+    }
+
+    /// What [`acknowledgement`](Self::acknowledgement) gave was posted.
+    pub(crate) fn acknowledgement_posted(&mut self) {
+        self.count(true);
+        self.counters.ack_sent += 1;
+        let rx = &mut self.connection.rx;
+        (rx.ack_wanted, rx.ack_in_flight) = (false, true);
+    }
+
+    /// A transfer that [`operation`](Self::operation) gave was posted.
+    pub(crate) fn transfer_posted(&mut self, of: OperationId, signal: bool) {
+        let number = self.count(signal);
+        self.operations.posted(of, number);
     }
 }

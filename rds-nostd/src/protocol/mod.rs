@@ -19,11 +19,11 @@ use dat_nostd::Instant;
 pub(crate) use admission::{Admission, Request};
 pub use congestion::port_mask;
 pub(crate) use congestion::{MAP_FRAGMENTS, Map};
-pub(crate) use dispatch::{Flow, Post, Segment};
+pub(crate) use dispatch::{Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;
 pub(crate) use sequence::Remembered;
-pub(crate) use submit::{Outgoing, is_unicast};
+pub(crate) use submit::{Outgoing, Outlet, is_unicast};
 
 use crate::connection::{Connection, Connections};
 use crate::counters::Counters;

@@ -41,28 +41,29 @@ impl Protocol<'_> {
         connection.reconnect.busy_at = now;
         let epoch = connection.objects.epoch;
         let run = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
-        for (count, arrival) in arrivals.iter().enumerate() {
-            if (arrival.user_cookie ^ run) >> 24 != 0 {
-                return (count.max(1), None);
-            }
-            let posted = self.connections.at(id).rx.posted.head();
-            if posted.is_none_or(|frame| frame.bits() != arrival.user_cookie as u16) {
-                // Receives complete in the order in which they were posted.
-                return (count + 1, Some(DownReason::ReceiveFailed));
-            }
-            if let Verdict::Violation(reason) = self.process(id, arrival.length, now) {
-                return (count + 1, Some(reason));
+        let mut count = 0;
+        while let Some(arrival) = arrivals.get(count)
+            && (arrival.user_cookie ^ run) >> 24 == 0
+        {
+            count += 1;
+            if let Verdict::Violation(reason) = self.process(id, arrival, now) {
+                return (count, Some(reason));
             }
         }
-        (arrivals.len(), None)
+        // The first was of this run.
+        (count.max(1), None)
     }
 
-    /// The oldest receive of a connection ended with a frame of `length` bytes.
+    /// A receive of a connection's present endpoint ended well. They end in the order in which they were posted.
     #[inline(always)]
-    pub(crate) fn process(&mut self, id: ConnectionId, length: u32, now: Instant) -> Verdict {
+    pub(crate) fn process(&mut self, id: ConnectionId, arrival: &ReceivedDto, now: Instant) -> Verdict {
         let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
         let connection = connections.at_mut(id);
-        let Some(frame) = frames.pop_chain(&mut connection.rx.posted) else { return Verdict::Consumed };
+        let length = arrival.length;
+        let frame = match frames.pop_chain(&mut connection.rx.posted) {
+            Some(frame) if frame.bits() == arrival.user_cookie as u16 => frame,
+            other => return self.out_of_order(id, other),
+        };
         connection.rx.posted_count -= 1;
         if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&length) {
             return self.violated(id, frame, DownReason::FrameLength);
@@ -76,48 +77,45 @@ impl Protocol<'_> {
         let fits = length == header.len.wrapping_add(HEADER_LEN as u32);
         let alone = connection.rx.partial.is_none() && header.extensions == [0; 16];
         if !(plain && fits && alone) {
-            return self.process_other(id, frame, &header, length, now);
+            return self.process_other(id, frame, length, now);
         }
         let message = begin_message(frames, connection, (id, frame), &header);
         complete(connection, counters, &header);
         let newly = header.ack > connection.tx.highest_ack;
-        let Some(slot) = sockets.of_peers(header.dport) else {
+        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
             return self.drop_message(id, message, header.ack);
         };
-        let full = match sockets.get_mut(slot) {
-            Some(socket) => {
-                counters.recv_queued += 1;
-                socket.receives(frames, message, (header.len as usize, 1), limits)
-                    || receiving.beyond() > limits.congested_common
-            }
-            None => false,
-        };
-        if newly | full {
-            self.process_more(id, newly.then_some(header.ack), full.then_some(slot));
+        counters.recv_queued += 1;
+        let full = socket.receives(frames, message, (header.len as usize, 1), limits);
+        if newly | full || receiving.beyond() > limits.congested_common {
+            self.process_more(id, header.ack, slot);
         }
         Verdict::Kept
     }
 
     /// A message that arrived acknowledges others, or is one too many for its socket.
     #[inline(never)]
-    fn process_more(&mut self, id: ConnectionId, ack: Option<u64>, crowded: Option<usize>) {
-        if let Some(ack) = ack {
-            self.acknowledged(id, ack);
-        }
-        if let Some(slot) = crowded {
-            self.crowded(slot);
-        }
+    fn process_more(&mut self, id: ConnectionId, ack: u64, slot: usize) {
+        self.acknowledged(id, ack);
+        self.crowded(slot);
     }
 
+    /// The device reports another receive than the oldest.
+    #[cold]
+    fn out_of_order(&mut self, id: ConnectionId, oldest: Option<FrameId>) -> Verdict {
+        if let Some(frame) = oldest {
+            self.connections.at_mut(id).rx.posted_count -= 1;
+            self.consumed(id, frame);
+        }
+        Verdict::Violation(DownReason::ReceiveFailed)
+    }
+
+    /// A frame with a right header that is not simply a message.
     #[inline(never)]
-    fn process_other(
-        &mut self,
-        id: ConnectionId,
-        frame: FrameId,
-        header: &Header,
-        length: u32,
-        now: Instant,
-    ) -> Verdict {
+    fn process_other(&mut self, id: ConnectionId, frame: FrameId, length: u32, now: Instant) -> Verdict {
+        let Ok(header) = &self.frames.header(frame) else {
+            return self.violated(id, frame, DownReason::BadChecksum);
+        };
         let payload_len = (length as usize).saturating_sub(HEADER_LEN);
         self.acknowledged(id, header.ack);
         if header.is_acknowledgement() {
@@ -226,7 +224,7 @@ impl Protocol<'_> {
             self.counters.recv_bad_map += u64::from(header.sport == 0);
             return;
         }
-        let Some(slot) = self.sockets.of_peers(header.dport) else {
+        let Some((slot, _)) = self.sockets.of_peers(header.dport) else {
             self.drop_message(id, message, 0);
             return;
         };

@@ -2,14 +2,14 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::connection::{Connection, State};
+use crate::connection::{Cookie, CookieKind, Objects, State};
 use crate::error::RdsError;
-use crate::frames::{Frames, Marks, Shares, Use};
+use crate::frames::{Marks, Sent, Use};
 use crate::ids::{ConnectionId, MessageId};
 use crate::profile::Profile;
-use crate::protocol::{Protocol, port_mask};
-use crate::socket::{Socket, SocketHandle, is_v4, key};
-use crate::wire::{FRAGMENT_LEN, Flags, fragments};
+use crate::protocol::{Protocol, Segment, port_mask};
+use crate::socket::{SocketHandle, is_v4, key};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
 /// Answers to pings that a peer may have outstanding; further pings are not answered.
 const MAX_PONGS: u8 = 16;
@@ -19,6 +19,12 @@ const MAX_PONGS: u8 = 16;
 pub(crate) struct Outgoing {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
+}
+
+/// Where a message can be posted while it is being queued.
+pub(crate) trait Outlet {
+    /// False if it could not be posted.
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool;
 }
 
 impl Protocol<'_> {
@@ -52,8 +58,75 @@ impl Protocol<'_> {
         let (foreign, tos) = (key(to.ip()), self.sockets.open(from)?.tos);
         let id = self.connection_for(foreign, tos).ok_or(RdsError::NoBufferSpace)?;
         let socket = self.sockets.open_mut(from)?;
-        (socket.route, socket.route_to) = (Some(id), foreign);
+        socket.set_route(id, foreign);
+        socket.tos_used = true;
         Ok(Some(id))
+    }
+
+    /// Sends a message of one frame where its socket's last one went, if nothing is before it: `outlet` posts it. False if anything is
+    /// otherwise; then nothing has happened, and [`compose`](Self::compose) finds out what is to be done.
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
+        let Ok(socket) = sockets.open_mut(from) else { return false };
+        let Some(id) = socket.route_to(to) else { return false };
+        let (len, sport, dport) = (payload.len(), socket.port, to.port());
+        let outstanding = socket.send_bytes + len;
+        let connection = connections.at_mut(id);
+        let tx = &mut connection.tx;
+        let number = tx.posts + 1;
+        let clear = connection.state == State::Up && tx.next.is_none() && !connection.map.is_due();
+        if !clear
+            || tx.in_flight() + 1 >= u64::from(limits.send_depth)
+            || len > limits.longest_at_once
+            || outstanding >= socket.send_buffer
+            || !sending.has_one(tx.frames)
+            || maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
+        {
+            return false;
+        }
+        let sequence = tx.next_sequence;
+        let asks = tx.asks(sequence, number, limits.unasked_frames)
+            || tx.hurries(outstanding, socket.send_buffer, len);
+        let signal = asks || number - tx.signalled >= u64::from(limits.signal_every);
+        let flags = if asks { Flags::ACK_REQUIRED } else { Flags::empty() };
+        let ack = connection.rx.ack_value;
+        let len = len as u32;
+        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
+        let Some((message, address)) = frames.next_to_send(&header, payload) else { return false };
+        let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
+        let cookie = Cookie { kind, connection: id, epoch, number: number as u32 }.encode();
+        let segment =
+            Segment { address, len: HEADER_LEN as u32 + len, cookie, signal, solicit: true, fence: false };
+        if !outlet.post(&connection.objects, &segment) {
+            return false;
+        }
+        let (owner, flags) = (from, flags.bits());
+        let sent = Sent { connection: id, owner, sport, dport, flags, len, sequence, post: number };
+        frames.take_to_send(&mut tx.queue, message, sent);
+        sending.take_one(&mut tx.frames);
+        (tx.next_sequence, tx.posts) = (sequence + 1, number);
+        if signal {
+            tx.signalled = number;
+        }
+        if asks {
+            tx.note_asked(sequence, number);
+            counters.send_ack_required += 1;
+        }
+        connection.rx.ack_wanted = false;
+        socket.send_bytes = outstanding;
+        socket.send_messages += 1;
+        counters.send_queued += 1;
+        if connection.reconnect.probe_at.is_none() {
+            connections.make_due(id);
+        }
+        true
     }
 
     /// Checks everything, fills frames with a message, and queues it, unless something goes along with it (`alone` is false): then
@@ -61,7 +134,7 @@ impl Protocol<'_> {
     ///
     /// # Errors
     /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn compose(
         &mut self,
         from: SocketHandle,
@@ -69,63 +142,14 @@ impl Protocol<'_> {
         payload: &[u8],
         alone: bool,
     ) -> Result<Option<Outgoing>, RdsError> {
-        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
-        let socket = sockets.open_mut(from)?;
-        let (len, dport) = (payload.len(), to.port());
-        let total = socket.send_bytes + len;
-        let (Some(id), true) = (socket.route, socket.route_to == key(to.ip())) else {
-            return self.compose_for(from, to, payload, alone);
+        let route = match self.sockets.open(from)?.route_to(to) {
+            None => self.find_route(from, *to)?,
+            known => known,
         };
-        let connection = connections.at_mut(id);
-        let room = sending.fair_room(connection.tx.frames);
-        let marked = maps.get(id.index()).is_none_or(|map| map.is_marked(dport));
-        if len > FRAGMENT_LEN
-            || total >= socket.send_buffer
-            || room == 0
-            || marked
-            || len > limits.longest_sent
-        {
-            return self.compose_unusual((from, id), to, payload, alone);
-        }
-        let message =
-            fill(frames, socket, connection, (from, dport), payload).ok_or(RdsError::NoBufferSpace)?;
-        if alone {
-            enter(frames, socket, connection, sending, (id, message));
-            counters.send_queued += 1;
-            if connection.reconnect.probe_at.is_none() {
-                connections.make_due(id);
-            }
-        }
-        Ok(Some(Outgoing { connection: id, message }))
-    }
-
-    /// The same for a socket whose last message went elsewhere.
-    #[inline(never)]
-    fn compose_for(
-        &mut self,
-        from: SocketHandle,
-        to: &SocketAddr,
-        payload: &[u8],
-        alone: bool,
-    ) -> Result<Option<Outgoing>, RdsError> {
-        match self.find_route(from, *to)? {
-            Some(id) => self.compose_unusual((from, id), to, payload, alone),
-            None => {
-                self.check_buffer(from, payload.len(), self.limits.longest_local)?;
-                self.submit_to_self(from, *to, payload, alone).map(|()| None)
-            }
-        }
-    }
-
-    /// The same for a message that is longer than a frame or perhaps refused.
-    #[inline(never)]
-    fn compose_unusual(
-        &mut self,
-        (from, id): (SocketHandle, ConnectionId),
-        to: &SocketAddr,
-        payload: &[u8],
-        alone: bool,
-    ) -> Result<Option<Outgoing>, RdsError> {
+        let Some(id) = route else {
+            self.check_buffer(from, payload.len(), self.limits.longest_local)?;
+            return self.submit_to_self(from, *to, payload, alone).map(|()| None);
+        };
         self.check_buffer(from, payload.len(), self.limits.longest_sent)?;
         let dport = to.port();
         if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {
@@ -135,12 +159,18 @@ impl Protocol<'_> {
         if fragments(payload.len()) > room as usize {
             return Err(self.refuse_short(from));
         }
-        let Self { sockets, connections, frames, .. } = self;
+        let (socket, len) = (self.sockets.open(from)?, payload.len());
+        let tx = &self.connections.at(id).tx;
+        let hurry = tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+        let sport = socket.port;
+        let message = self.frames.begin(Use::Send, |frame| {
+            (frame.sport, frame.dport) = (sport, dport);
+            frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
+            (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
+        });
+        let message = message.ok_or(RdsError::NoBufferSpace)?;
         let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
-        let (socket, connection) = (sockets.open_mut(from)?, connections.at(id));
-        let message =
-            fill(frames, socket, connection, (from, dport), first).ok_or(RdsError::NoBufferSpace)?;
-        self.frames.message_mut(message).len = payload.len() as u32;
+        self.frames.write_payload(message.first(), first);
         self.add_frames(message, rest, Use::Send);
         let outgoing = Outgoing { connection: id, message };
         if alone {
@@ -178,7 +208,17 @@ impl Protocol<'_> {
         let Outgoing { connection: id, message } = outgoing;
         let Self { connections, frames, sockets, counters, sending, .. } = self;
         let Ok(socket) = sockets.open_mut(from) else { return };
-        enter(frames, socket, connections.at_mut(id), sending, (id, message));
+        let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
+        sending.take(&mut tx.frames, u32::from(descriptor.frames));
+        // What is not sent has the number of what is before it.
+        let silent = descriptor.is(Marks::SILENT);
+        (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
+        tx.next_sequence += u64::from(!silent);
+        tx.operations += u16::from(descriptor.operation.is_some());
+        socket.send_bytes += descriptor.len as usize;
+        socket.send_messages += 1;
+        frames.push_back(&mut tx.queue, message);
+        tx.next = tx.next.or(Some(message));
         counters.send_queued += 1;
         connections.make_due(id);
     }
@@ -305,51 +345,6 @@ impl Protocol<'_> {
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
         self.connections.at(id).state == State::Up
     }
-}
-
-/// Takes a frame for a message, and fills it with its first bytes.
-#[inline(always)]
-fn fill(
-    frames: &mut Frames<'_>,
-    socket: &Socket,
-    connection: &Connection,
-    (from, dport): (SocketHandle, u16),
-    payload: &[u8],
-) -> Option<MessageId> {
-    let len = payload.len();
-    let hurry = connection.tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
-    let message = frames.begin(Use::Send, |frame| {
-        (frame.sport, frame.dport) = (socket.port, dport);
-        frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
-        (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
-    })?;
-    frames.write_payload(message.first(), payload);
-    Some(message)
-}
-
-/// Puts a message at the end of a connection's queue.
-#[inline(always)]
-fn enter(
-    frames: &mut Frames<'_>,
-    socket: &mut Socket,
-    connection: &mut Connection,
-    sending: &mut Shares,
-    (id, message): (ConnectionId, MessageId),
-) {
-    let tx = &mut connection.tx;
-    let descriptor = frames.message_mut(message);
-    sending.take(&mut tx.frames, u32::from(descriptor.frames));
-    let silent = descriptor.is(Marks::SILENT);
-    descriptor.connection = Some(id);
-    // What is not sent has the number of what is before it.
-    descriptor.sequence = tx.next_sequence - u64::from(silent);
-    tx.next_sequence += u64::from(!silent);
-    tx.operations += u16::from(descriptor.operation.is_some());
-    socket.send_bytes += descriptor.len as usize;
-    socket.send_messages += 1;
-    socket.tos_used = true;
-    frames.push_back(&mut tx.queue, message);
-    tx.next = tx.next.or(Some(message));
 }
 
 pub(crate) fn is_unicast(address: IpAddr) -> bool {

@@ -62,8 +62,8 @@ impl Header {
     #[inline(always)]
     pub(crate) fn from_words(words: &[u64; HEADER_WORDS]) -> Result<Self, BadChecksum> {
         let flags = u64::from_be(words[3]);
-        // A sum of all ones is the only right one, and the only other one that this divides is that of nothing but zeros.
-        if !total(words).is_multiple_of(0xffff) && flags as u16 != 0 {
+        // A sum of all ones is the only right one, and the only other multiple is that of nothing but zeros.
+        if !is_multiple(total(words)) && flags as u16 != 0 {
             return Err(BadChecksum);
         }
         let lengths = u64::from_be(words[2]);
@@ -142,6 +142,14 @@ fn halves(bytes: &[u8; 16]) -> [u64; 2] {
 #[inline(always)]
 fn joined([first, second]: [u64; 2]) -> [u8; 16] {
     (u128::from(u64::from_le(first)) | u128::from(u64::from_le(second)) << 64).to_le_bytes()
+}
+
+/// Whether a number is a multiple of 2^16 − 1: times the inverse of that modulo 2^64, the multiples are the smallest numbers.
+#[inline(always)]
+const fn is_multiple(number: u64) -> bool {
+    const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+    const { assert!(INVERSE.wrapping_mul(0xffff) == 1) };
+    number.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
 /// The one's-complement sum of the quadwords. Modulo 2^16 − 1, which divides 2^64 − 1, it is that of their 16-bit words; the order of
