@@ -99,7 +99,7 @@ impl<'s> Connections<'s> {
 
     fn bucket(&self, foreign: u128) -> usize {
         let mixed = (foreign as u64 ^ (foreign >> 64) as u64 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (u128::from(mixed ^ mixed >> 29) * self.buckets.len() as u128 >> 64) as usize
+        ((u128::from(mixed ^ (mixed >> 29)) * self.buckets.len() as u128) >> 64) as usize
     }
 
     /// The connections to a peer.

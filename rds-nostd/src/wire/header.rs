@@ -22,7 +22,7 @@ pub struct Header {
     pub flags: Flags,
     /// Newly posted receives; 0 without flow control.
     pub credit: u8,
-    /// Extension headers, see [`Extensions`].
+    /// Extension headers, see [`Extensions`](crate::wire::Extensions).
     pub extensions: [u8; 16],
 }
 
@@ -44,7 +44,7 @@ impl Header {
 
     /// The header as it lies in memory, checksum included.
     #[inline(always)]
-    pub(crate) fn to_words(&self) -> [u64; HEADER_WORDS] {
+    pub(crate) fn to_words(self) -> [u64; HEADER_WORDS] {
         let lengths = u64::from(self.len) << 32 | u64::from(self.sport) << 16 | u64::from(self.dport);
         let flags = u64::from(self.flags.bits()) << 56 | u64::from(self.credit) << 48;
         let [first, second] = halves(&self.extensions);
