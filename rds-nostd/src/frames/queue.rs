@@ -1,6 +1,6 @@
 //! First-in first-out lists through the table of frames.
 
-use crate::frames::Frames;
+use crate::frames::{Frame, Frames};
 use crate::ids::{FrameId, MessageId};
 
 /// A list of messages.
@@ -40,6 +40,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub(crate) const EMPTY: Self = Self { head: None, tail: None };
+
+    #[inline(always)]
+    pub(crate) const fn head(&self) -> Option<FrameId> {
+        self.head
+    }
 }
 
 impl Frames<'_> {
@@ -79,6 +84,17 @@ impl Frames<'_> {
         chain.tail = Some(last);
     }
 
+    /// Takes the first frame of a chain, `frame`, which something arrived in, and makes it a message of its own.
+    #[inline(always)]
+    pub(crate) fn take_arrived(&mut self, chain: &mut Chain, frame: FrameId) -> &mut Frame {
+        let entry = self.at_mut(frame);
+        chain.head = entry.next;
+        if chain.head.is_none() {
+            chain.tail = None;
+        }
+        entry.become_message(frame)
+    }
+
     /// Takes the first frame of a chain.
     #[inline(always)]
     pub(crate) fn pop_chain(&mut self, chain: &mut Chain) -> Option<FrameId> {
@@ -107,7 +123,7 @@ impl Frames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::{Frame, Use};
+    use crate::frames::Use;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::vec::Vec;

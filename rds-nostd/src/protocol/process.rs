@@ -7,7 +7,7 @@ use dat_nostd::{Instant, ReceivedDto};
 
 use crate::connection::{Connection, Cookie, CookieKind, PARTIAL_LIMIT};
 use crate::counters::Counters;
-use crate::frames::{Frames, Marks};
+use crate::frames::{Frame, Frames, Marks};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -42,22 +42,92 @@ impl Protocol<'_> {
         let epoch = connection.objects.epoch;
         let run = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
         let mut count = 0;
-        while let Some(arrival) = arrivals.get(count)
-            && (arrival.user_cookie ^ run) >> 24 == 0
-        {
-            count += 1;
-            if let Verdict::Violation(reason) = self.process(id, arrival, now) {
-                return (count, Some(reason));
+        loop {
+            let rest = arrivals.get(count..).unwrap_or_default();
+            count += self.take_plain(id, rest, run);
+            match arrivals.get(count) {
+                Some(arrival) if (arrival.user_cookie ^ run) >> 24 == 0 => {
+                    count += 1;
+                    if let Verdict::Violation(reason) = self.process(id, arrival, now) {
+                        return (count, Some(reason));
+                    }
+                }
+                // The first was of this run.
+                _ => return (count.max(1), None),
             }
         }
-        // The first was of this run.
-        (count.max(1), None)
+    }
+
+    /// Takes messages that fit into their frames, are not sent again, and go to a socket, with nothing beside them: the first so many.
+    /// Everything else is for [`process`](Self::process).
+    #[inline(always)]
+    fn take_plain(&mut self, id: ConnectionId, arrivals: &[ReceivedDto], run: u64) -> usize {
+        let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
+        let connection = connections.at_mut(id);
+        if connection.rx.partial.is_some() {
+            return 0;
+        }
+        let foreign = connection.foreign;
+        let (mut count, mut ack, mut sequence, mut asked, mut crowded) = (0, 0, 0, 0, None);
+        for arrival in arrivals {
+            let number = arrival.user_cookie ^ run;
+            let Some(frame) = connection.rx.posted.head().filter(|frame| u64::from(frame.bits()) == number)
+            else {
+                break;
+            };
+            let Ok(header) = frames.header(frame) else { break };
+            let plain = header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0
+                && arrival.length == header.len.wrapping_add(HEADER_LEN as u32)
+                && arrival.length <= FRAME_LEN as u32
+                && header.dport != 0
+                && header.extensions == [0; 16];
+            let Some((slot, socket)) = (if plain { sockets.of_peers(header.dport) } else { None }) else {
+                break;
+            };
+            let descriptor = frames.take_arrived(&mut connection.rx.posted, frame);
+            fill(descriptor, id, &header, foreign);
+            let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
+            count += 1;
+            asked += u64::from(header.flags.bits());
+            (ack, sequence) = (ack.max(header.ack), header.sequence);
+            if full {
+                crowded = Some(slot);
+                break;
+            }
+        }
+        if count == 0 {
+            return 0;
+        }
+        let rx = &mut connection.rx;
+        rx.posted_count -= count as u16;
+        rx.held += count as u32;
+        (rx.ack_value, rx.next_sequence) = (sequence, sequence.wrapping_add(1));
+        rx.ack_wanted |= asked != 0;
+        counters.recv_queued += count as u64;
+        // No other flag is among them.
+        counters.recv_ack_required += asked / u64::from(Flags::ACK_REQUIRED.bits());
+        let newly = ack > connection.tx.highest_ack;
+        if newly || crowded.is_some() || receiving.beyond() > limits.congested_common {
+            self.took_more(id, ack, crowded);
+        }
+        count
+    }
+
+    /// Messages that arrived acknowledge others, or are too many.
+    #[inline(never)]
+    fn took_more(&mut self, id: ConnectionId, ack: u64, crowded: Option<usize>) {
+        self.acknowledged(id, ack);
+        match crowded {
+            Some(slot) => self.crowded(slot),
+            None if self.receiving.beyond() > self.limits.congested_common => self.pool_short = true,
+            None => {}
+        }
     }
 
     /// A receive of a connection's present endpoint ended well. They end in the order in which they were posted.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn process(&mut self, id: ConnectionId, arrival: &ReceivedDto, now: Instant) -> Verdict {
-        let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
+        let Self { connections, frames, .. } = self;
         let connection = connections.at_mut(id);
         let length = arrival.length;
         let frame = match frames.pop_chain(&mut connection.rx.posted) {
@@ -68,36 +138,7 @@ impl Protocol<'_> {
         if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&length) {
             return self.violated(id, frame, DownReason::FrameLength);
         }
-        let Ok(header) = frames.header(frame) else {
-            counters.recv_drop_bad_checksum += 1;
-            return self.violated(id, frame, DownReason::BadChecksum);
-        };
-        // A message that fits into its frame, is not sent again, and goes to a socket: no map, no ping, no acknowledgement alone.
-        let plain = header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0 && header.dport != 0;
-        let fits = length == header.len.wrapping_add(HEADER_LEN as u32);
-        let alone = connection.rx.partial.is_none() && header.extensions == [0; 16];
-        if !(plain && fits && alone) {
-            return self.process_other(id, frame, length, now);
-        }
-        let message = begin_message(frames, connection, (id, frame), &header);
-        complete(connection, counters, &header);
-        let newly = header.ack > connection.tx.highest_ack;
-        let Some((slot, socket)) = sockets.of_peers(header.dport) else {
-            return self.drop_message(id, message, header.ack);
-        };
-        counters.recv_queued += 1;
-        let full = socket.receives(frames, message, (header.len as usize, 1), limits);
-        if newly | full || receiving.beyond() > limits.congested_common {
-            self.process_more(id, header.ack, slot);
-        }
-        Verdict::Kept
-    }
-
-    /// A message that arrived acknowledges others, or is one too many for its socket.
-    #[inline(never)]
-    fn process_more(&mut self, id: ConnectionId, ack: u64, slot: usize) {
-        self.acknowledged(id, ack);
-        self.crowded(slot);
+        self.process_frame(id, frame, length, now)
     }
 
     /// The device reports another receive than the oldest.
@@ -110,10 +151,9 @@ impl Protocol<'_> {
         Verdict::Violation(DownReason::ReceiveFailed)
     }
 
-    /// A frame with a right header that is not simply a message.
-    #[inline(never)]
-    fn process_other(&mut self, id: ConnectionId, frame: FrameId, length: u32, now: Instant) -> Verdict {
+    fn process_frame(&mut self, id: ConnectionId, frame: FrameId, length: u32, now: Instant) -> Verdict {
         let Ok(header) = &self.frames.header(frame) else {
+            self.counters.recv_drop_bad_checksum += 1;
             return self.violated(id, frame, DownReason::BadChecksum);
         };
         let payload_len = (length as usize).saturating_sub(HEADER_LEN);
@@ -225,7 +265,8 @@ impl Protocol<'_> {
             return;
         }
         let Some((slot, _)) = self.sockets.of_peers(header.dport) else {
-            self.drop_message(id, message, 0);
+            self.counters.recv_drop_no_sock += 1;
+            self.give_received(message);
             return;
         };
         let extensions = if self.frames.message(message).is(Marks::EXTENDED) {
@@ -253,15 +294,6 @@ impl Protocol<'_> {
         }
     }
 
-    /// Nobody is bound to the port.
-    #[cold]
-    fn drop_message(&mut self, id: ConnectionId, message: MessageId, ack: u64) -> Verdict {
-        self.counters.recv_drop_no_sock += 1;
-        self.give_received(message);
-        self.acknowledged(id, ack);
-        Verdict::Kept
-    }
-
     fn consumed(&mut self, id: ConnectionId, frame: FrameId) -> Verdict {
         self.frames.give(frame);
         self.receiving.give(&mut self.connections.at_mut(id).rx.used, 1);
@@ -277,25 +309,28 @@ impl Protocol<'_> {
 }
 
 /// Makes a frame the first one of a message, held until it is read.
-#[inline(always)]
 fn begin_message(
     frames: &mut Frames<'_>,
     connection: &mut Connection,
     (id, frame): (ConnectionId, FrameId),
     header: &Header,
 ) -> MessageId {
-    let descriptor = frames.at_mut(frame).become_message(frame);
-    (descriptor.sport, descriptor.dport, descriptor.flags) =
-        (header.sport, header.dport, header.flags.bits());
-    (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
-    descriptor.connection = Some(id);
-    descriptor.set_source(connection.foreign);
+    fill(frames.at_mut(frame).become_message(frame), id, header, connection.foreign);
     connection.rx.held += 1;
     MessageId::starting(frame)
 }
 
-/// A message is there: it is to be acknowledged.
+/// What a message's first frame says of it.
 #[inline(always)]
+fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header, foreign: u128) {
+    (descriptor.sport, descriptor.dport, descriptor.flags) =
+        (header.sport, header.dport, header.flags.bits());
+    (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
+    descriptor.connection = Some(id);
+    descriptor.set_source(foreign);
+}
+
+/// A message is there: it is to be acknowledged.
 fn complete(connection: &mut Connection, counters: &mut Counters, header: &Header) {
     let rx = &mut connection.rx;
     rx.ack_value = header.sequence;
