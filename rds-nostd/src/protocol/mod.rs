@@ -13,6 +13,8 @@ mod settle;
 mod submit;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 use dat_nostd::Instant;
 
