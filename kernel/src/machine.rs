@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::time::Duration;
 
 use heapless::Vec;
 
@@ -18,6 +19,7 @@ use crate::memory::{DmaMemory, NoMemory};
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{Error, Help, Key, Options};
 use crate::pci::{Function, MAX_FUNCTIONS, open_bridges};
+use crate::seed::BootNumber;
 
 /// The machine, as the application finds it: there is one, and it is the application's alone.
 pub struct Machine {
@@ -36,6 +38,8 @@ pub struct Machine {
 
 /// Nothing is handed out below: firmware's and loaders' habits, and what a null pointer may reach.
 const LOWEST: u64 = 1 << 20;
+/// A clock of seconds that does not move for so long stands still.
+const BOOT_SECOND_NANOS: u64 = 2_000_000_000;
 const LARGE_PAGE: u64 = 2 << 20;
 
 impl Machine {
@@ -100,6 +104,20 @@ impl Machine {
     #[must_use]
     pub const fn boot_generation(&self) -> u64 {
         self.identity.boot_generation
+    }
+
+    /// When this boot began by the wall clock: whole seconds since 1970, which no other boot has. For that it waits until the second is
+    /// over in which the boot read the clock. None if there is no clock, or if it stands still.
+    #[must_use]
+    pub fn boot_time(&self) -> Option<Duration> {
+        let began = clock::now();
+        loop {
+            match self.identity.boot_second.number(clock::unix_seconds()) {
+                BootNumber::Seconds(seconds) => return Some(Duration::from_secs(seconds)),
+                BootNumber::NotYet if clock::now() - began < BOOT_SECOND_NANOS => core::hint::spin_loop(),
+                BootNumber::NotYet | BootNumber::Unknown => return None,
+            }
+        }
     }
 
     /// The PCI functions found.

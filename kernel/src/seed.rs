@@ -53,6 +53,42 @@ pub const fn boot_generation(unix_seconds: u64, seed: u128) -> u64 {
     (unix_seconds << 32) | (seed as u64 & 0xffff_ffff)
 }
 
+/// The second in which a boot read the wall clock, if there is one.
+///
+/// It numbers the boot, and no later boot may have the same number. The clock shows seconds, and two boots fit into one; so a
+/// boot uses its number only when that second is over: whoever reads the clock then gets a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootSecond(Option<u64>);
+
+/// What a boot knows of its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootNumber {
+    /// Seconds since 1970; larger than that of every earlier boot, unless the clock was set back between them.
+    Seconds(u64),
+    /// The second is not over.
+    NotYet,
+    /// There is no wall clock.
+    Unknown,
+}
+
+impl BootSecond {
+    /// Of a boot that read the clock and found this.
+    #[must_use]
+    pub const fn read(unix_seconds: Option<u64>) -> Self {
+        Self(unix_seconds)
+    }
+
+    /// The boot's number, by what the clock shows now.
+    #[must_use]
+    pub const fn number(self, unix_seconds: Option<u64>) -> BootNumber {
+        match (self.0, unix_seconds) {
+            (None, _) => BootNumber::Unknown,
+            (Some(then), Some(now)) if then == now => BootNumber::NotYet,
+            (Some(then), _) => BootNumber::Seconds(then),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +115,34 @@ mod tests {
         let all: HashSet<u128> =
             [seed(&[]), seed(&[0]), seed(&[0, 0]), seed(&[1, 2]), seed(&[2, 1])].into_iter().collect();
         assert_eq!(all.len(), 5);
+    }
+
+    /// Boots as fast as they can, each of which reads the clock, waits as long as it has to, and sends something: the numbers grow.
+    #[test]
+    fn boots_within_a_second_have_growing_numbers() {
+        let mut millis = 1_700_000_000_321_u64;
+        let mut numbers = std::vec::Vec::new();
+        for boot in 0..20 {
+            let second = BootSecond::read(Some(millis / 1000));
+            millis += boot * 37 % 90;
+            let number = loop {
+                match second.number(Some(millis / 1000)) {
+                    BootNumber::NotYet => millis += 1,
+                    BootNumber::Seconds(number) => break number,
+                    BootNumber::Unknown => panic!("there is a clock"),
+                }
+            };
+            numbers.push(number);
+        }
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+
+    #[test]
+    fn a_clock_that_is_not_there_or_goes_back_numbers_nothing_twice() {
+        assert_eq!(BootSecond::read(None).number(Some(5)), BootNumber::Unknown);
+        // Set back while the boot waits: its own second is over for it.
+        assert_eq!(BootSecond::read(Some(9)).number(Some(5)), BootNumber::Seconds(9));
+        assert_eq!(BootSecond::read(Some(9)).number(None), BootNumber::Seconds(9));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Rds<'_> {
         flags: MsgFlags,
     ) -> Result<MsgReceived, RdsError> {
         if flags.contains(MsgFlags::OOB) {
-            self.open(handle)?;
+            self.protocol.sockets.open(handle)?;
             return Ok(MsgReceived { value: 0, flags: MsgFlags::empty(), arrival: None });
         }
         let arrival = if flags.contains(MsgFlags::PEEK) {

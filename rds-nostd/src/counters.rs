@@ -116,6 +116,8 @@ counters! {
     recv_ping_dropped = "recv_ping_dropped",
     /// Messages sent again after a reconnection.
     send_retransmitted = "send_retransmitted",
+    /// Messages refused because their connection, or this node itself, had no frame left.
+    send_frames_short = "send_frames_short",
     /// Acknowledgements beyond what was sent; taken for the last one sent.
     ack_beyond = "ack_beyond",
 }

@@ -60,9 +60,9 @@ errors! {
     MessageSize = 90, 97, "message longer than the send buffer or the frames take";
     /// Nothing to receive, or the socket's send buffer is full: call again after [`Rds::poll`](crate::Rds::poll). `EAGAIN`.
     Again = 11, 11, "would block";
-    /// The node's frames or connections are all in use: call again after [`Rds::poll`](crate::Rds::poll). `ENOBUFS` on Linux,
-    /// `EAGAIN` in rds(3SOCKET), which knows no other error that passes.
-    NoBufferSpace = 105, 11, "no frame or connection left";
+    /// The frames that this peer may have, or the node's connections, are all in use: call again when
+    /// [`Rds::poll_mask`](crate::Rds::poll_mask) says that there is room. `EAGAIN`: it is no congestion, which on Linux is `ENOBUFS`.
+    NoBufferSpace = 11, 11, "no frame or connection left";
     /// The destination's port is congested: call again when [`Rds::poll_mask`](crate::Rds::poll_mask) tells that it may be
     /// better. `ENOBUFS` on Linux, `EAGAIN` in rds(3SOCKET).
     Congested = 105, 11, "destination port is congested";

@@ -4,18 +4,15 @@
 //! | module | subject |
 //! |---|---|
 //! | [`wire`] | headers, fragments, private data |
-//! | `frames` | the memory that messages live in |
-//! | `limits` | how that memory is divided |
-//! | `node` | [`Rds`]: start, bind, close, the event loop |
-//! | `send`, `transmit`, `settle` | `sendmsg`, posting, completions and acknowledgements |
-//! | `receive` | arrivals, delivery, `recvmsg` |
-//! | `congestion` | which ports take no more, here and at the peers |
-//! | `rdma`, `operation` | memory offered to peers, operations on theirs |
-//! | `zone` | whom offered memory is protected from |
-//! | `options`, `profile` | addresses, buffers, options and readiness of sockets; as Linux or rds(3SOCKET) has them |
+//! | `frames`, `limits` | the memory that messages live in, and how it is divided among peers |
+//! | `connection` | what is known of a peer: `tx`, `rx`, `map`, `reconnect`; the table of all |
+//! | `protocol` | what happens, without input or output: `process` takes frames, `dispatch` gives posts, `poll_at` says when to look again |
+//! | `io` | [`Rds::poll`] and everything else that touches the adapter |
+//! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
+//! | `rdma` | memory offered to peers, operations on theirs |
 //! | `calls`, `interface` | what a C layer needs: flags of calls, interfaces |
-//! | `connect`, `reason` | connection management, and why connections end |
-//! | `counters`, `info`, `info_binary`, `table` | what a node tells of itself: records, `rds-info`'s elements, tables |
+//! | `reason` | why connections end |
+//! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
 //! A message is copied once on each side: into frames by [`Rds::sendmsg`], out of them by [`Rds::recvmsg`]. It occupies
 //! frames until the peer's RDS has acknowledged it; when a connection is lost, a new one is made and what was not
@@ -23,12 +20,18 @@
 //!
 //! ```no_run
 //! use std::net::{IpAddr, SocketAddr};
+//! use std::time::Duration;
 //!
 //! use dat_nostd::{Adapter, Platform};
-//! use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
+//! use rds_nostd::{Rds, Generation, RdsConfig, RdsError, RdsStorage};
 //!
-//! fn echo<P: Platform>(adapter: &mut Adapter<'_, P>, storage: &mut RdsStorage<4, 8, 1024>) -> Result<(), RdsError> {
-//!     let mut rds = Rds::start(adapter, storage.parts(), RdsConfig::default())?;
+//! fn echo<P: Platform>(
+//!     adapter: &mut Adapter<'_, P>,
+//!     storage: &mut RdsStorage<4, 8, 1024>,
+//!     wall_clock: Duration,
+//! ) -> Result<(), RdsError> {
+//!     let config = RdsConfig::new(Generation::from_wall_clock(wall_clock));
+//!     let mut rds = Rds::start(adapter, storage.parts(), config)?;
 //!     let address: IpAddr = adapter.address();
 //!     let socket = rds.bind(SocketAddr::new(address, 4000))?;
 //!     let mut buffer = [0; 8192];
@@ -56,54 +59,48 @@
 extern crate std;
 
 mod calls;
-mod congestion;
-mod connect;
 mod connection;
 mod counters;
 mod error;
 mod frames;
+mod generation;
+mod ids;
 mod info;
-mod info_binary;
 mod interface;
+mod io;
 mod limits;
 mod node;
-mod operation;
 mod options;
 mod profile;
+mod protocol;
 mod rdma;
 mod reason;
-mod receive;
-mod send;
-mod settle;
 mod slot;
 mod socket;
 mod storage;
-mod straight;
-mod table;
-mod transmit;
 pub mod wire;
 mod words;
-mod zone;
 
 pub use calls::{MsgFlags, MsgReceived};
-pub use congestion::port_mask;
 pub use counters::{Counter, Counters};
 pub use error::RdsError;
-pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
-pub use info_binary::{
+pub use generation::Generation;
+pub use info::binary::{
     InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS,
     RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
     RDS6_INFO_CONNECTIONS, RDS6_INFO_IB_CONNECTIONS, RDS6_INFO_RECV_MESSAGES, RDS6_INFO_RETRANS_MESSAGES,
     RDS6_INFO_SEND_MESSAGES, RDS6_INFO_SOCKETS,
 };
+pub use info::table::{Table, TableKind};
+pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 pub use interface::{Interface, InterfaceFlags};
 pub use node::Rds;
-pub use operation::MAX_PIECES;
 pub use profile::Profile;
+pub use protocol::port_mask;
 pub use rdma::{
-    AtomicArgs, AtomicOp, Control, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus,
+    AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
+    RdmaStatus,
 };
 pub use reason::DownReason;
 pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};
-pub use table::{Table, TableKind};

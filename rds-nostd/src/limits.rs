@@ -1,30 +1,33 @@
 //! What a configuration comes to with the memory that there is.
 //!
-//! Nothing that waits may wait for ever because frames are short, so frames are divided:
+//! Nothing that waits may wait for ever because frames are short, and no peer may take what others need, so frames are divided:
 //!
-//! - The sending side has a share that receives never take. Messages that nobody asked an acknowledgement for may stay in it
-//!   until there is more traffic; they are kept few enough that the longest message still fits beside them.
-//! - Of the receiving side, each connection may have a fixed number posted, whether others are busy or idle. A reserve is
-//!   never posted but for one connection at a time, to go on with a message that has begun to arrive: connections that each
+//! - The sending side has a part that receives never take, and of it each connection has a share. Messages that nobody asked an
+//!   acknowledgement for may stay in it until there is more traffic; they are kept few enough to fit into the share. The rest is
+//!   common: a connection may have as much of it as it leaves to the others.
+//! - Of the receiving side, too, each connection has a share, for what it has posted and for what nobody read yet, and the rest is
+//!   common. A reserve is for one connection at a time, to go on with a message that has begun to arrive: connections that each
 //!   hold a part of a long message do not block each other.
 
-use crate::congestion::MAP_FRAGMENTS;
 use crate::error::RdsError;
+use crate::frames::Shares;
+use crate::protocol::MAP_FRAGMENTS;
 use crate::storage::RdsConfig;
 use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
 
 /// Every so many posts one is reported by the HCA, which reports the ones before it too.
 const SIGNAL_EVERY: u16 = 16;
 /// Frames after which a message asks for an acknowledgement in any case: Linux's 16 MiB.
-const MOST_UNASKED: usize = 4096;
+const MOST_UNASKED: u32 = 4096;
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Frames of the sending side.
-    pub(crate) send_frames: usize,
+    /// How the frames of either side are divided.
+    pub(crate) sending: Shares,
+    pub(crate) receiving: Shares,
     /// Frames of the receiving side that only an unfinished message is continued with.
-    pub(crate) reserve: usize,
+    pub(crate) reserve: u32,
     /// Receives kept posted for each connection.
     pub(crate) receive_depth: u16,
     /// Sends in flight for each connection.
@@ -33,11 +36,14 @@ pub(crate) struct Limits {
     pub(crate) signal_every: u16,
     /// Frames that a connection sends without asking for an acknowledgement.
     pub(crate) unasked_frames: u32,
-    /// Frames of unread messages with which one socket, and all of them, count as congested.
+    /// Frames of unread messages with which a socket counts as congested, and frames used of the common part with which those do that
+    /// are not read from.
     pub(crate) congested_frames: usize,
-    pub(crate) congested_pool: usize,
+    pub(crate) congested_common: u32,
     /// The longest message to a peer, to this node itself, and from a peer; bytes.
     pub(crate) longest_sent: usize,
+    /// The longest to a peer that fits into one frame.
+    pub(crate) longest_at_once: usize,
     pub(crate) longest_local: usize,
     pub(crate) longest_received: usize,
 }
@@ -51,53 +57,72 @@ impl Limits {
         let most = fragments(MAX_MESSAGE_LEN);
         let send_frames = config.send_frames.min(frames / 2);
         let receive_frames = frames - send_frames;
+        // The congestion map is sent from frames of its own.
+        let sendable = send_frames.saturating_sub(usize::from(MAP_FRAGMENTS));
+        let sending = divide(sendable, connections, 1, 2);
+        let unasked = (sending.share() / 2).clamp(1, MOST_UNASKED);
+        let longest = (sending.share() + sending.common()).saturating_sub(unasked) as usize;
         let reserve = most.min(receive_frames / 2);
-        let posted = (receive_frames - reserve).checked_div(connections).unwrap_or(0);
-        let receive_depth = config.receive_depth.min(u16::try_from(posted).unwrap_or(u16::MAX));
-        let unasked = (send_frames / (4 * connections.max(1))).clamp(1, MOST_UNASKED);
-        // The congestion map, an acknowledgement for each connection, and what may stay unacknowledged.
-        let map = usize::from(MAP_FRAGMENTS);
-        let sendable = send_frames.saturating_sub(map + connections * (1 + unasked));
-        let local = (receive_frames - connections * usize::from(receive_depth)).min(most);
-        if connections == 0 || receive_depth < 2 || config.send_depth < 4 || sendable == 0 || reserve == 0 {
+        // Messages of this node to itself have a share, too.
+        let receiving = divide(receive_frames - reserve, connections + 1, 3, 4);
+        let depth = u16::try_from(receiving.share()).unwrap_or(u16::MAX);
+        let receive_depth = config.receive_depth.min(depth);
+        let local = (receiving.share() + receiving.common()) as usize + reserve;
+        if connections == 0
+            || receive_depth < 2
+            || config.send_depth < 4
+            || sending.share() == 0
+            || longest == 0
+        {
             return Err(RdsError::InvalidArgument);
         }
         Ok(Self {
-            send_frames,
-            reserve,
+            sending,
+            receiving,
+            reserve: reserve as u32,
             receive_depth,
             send_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
-            unasked_frames: unasked as u32,
+            unasked_frames: unasked,
             congested_frames: ((receive_frames - reserve) / 4).max(1),
-            congested_pool: ((receive_frames - reserve) / 2).max(1),
+            congested_common: receiving.common() / 2,
             // Not more than is taken, so that nodes with little memory do not send what their like refuse.
-            longest_sent: sendable.min(reserve) * FRAGMENT_LEN,
-            longest_local: local * FRAGMENT_LEN,
+            longest_sent: longest.min(reserve) * FRAGMENT_LEN,
+            longest_at_once: (longest.min(reserve) * FRAGMENT_LEN).min(FRAGMENT_LEN),
+            longest_local: local.min(most) * FRAGMENT_LEN,
             longest_received: reserve * FRAGMENT_LEN,
         })
     }
 }
 
+/// Gives each of `users` an equal share of `of` parts of the frames in `parts`; the rest is common.
+fn divide(frames: usize, users: usize, of: usize, parts: usize) -> Shares {
+    let share = (frames / parts * of).checked_div(users).unwrap_or(0);
+    Shares::new(share as u32, (frames - share * users) as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generation::Generation;
     use proptest::prelude::*;
+
+    const CONFIG: RdsConfig = RdsConfig::new(Generation::UNKNOWN);
 
     #[test]
     fn the_default_takes_the_longest_message_both_ways() {
-        let limits = Limits::new(&RdsConfig::default(), 1024, 8).unwrap();
+        let limits = Limits::new(&CONFIG, 1024, 8).unwrap();
         assert_eq!((limits.longest_sent, limits.longest_received), (MAX_MESSAGE_LEN, MAX_MESSAGE_LEN));
         assert_eq!(
-            (limits.send_frames, limits.receive_depth, limits.longest_local),
-            (512, 32, MAX_MESSAGE_LEN)
+            (limits.sending.share(), limits.receive_depth, limits.longest_local),
+            (31, 21, MAX_MESSAGE_LEN)
         );
     }
 
     #[test]
     fn too_little_is_refused() {
         let new = |config: &RdsConfig, frames, connections| Limits::new(config, frames, connections).err();
-        let config = RdsConfig::default();
+        let config = CONFIG;
         let refused = Some(RdsError::InvalidArgument);
         assert_eq!(new(&config, 1024, 0), refused, "no connection");
         assert_eq!(new(&config, 0, 1), refused, "no frame");
@@ -113,14 +138,17 @@ mod tests {
         #[test]
         fn shares_fit(frames in 0usize..5000, connections in 0usize..=255, send_frames in 0usize..5000,
                       receive_depth: u16, send_depth: u16) {
-            let config = RdsConfig { send_frames, receive_depth, send_depth, ..RdsConfig::default() };
+            let config = RdsConfig { send_frames, receive_depth, send_depth, ..CONFIG };
             let Ok(limits) = Limits::new(&config, frames, connections) else { return Ok(()) };
-            let posted = connections * usize::from(limits.receive_depth);
-            prop_assert!(limits.send_frames + posted + limits.reserve <= frames);
-            prop_assert!(limits.longest_received <= limits.reserve * FRAGMENT_LEN);
-            prop_assert!(limits.longest_local <= (frames - limits.send_frames - posted) * FRAGMENT_LEN);
-            let stuck = 2 + connections * (1 + limits.unasked_frames as usize);
-            prop_assert!(fragments(limits.longest_sent) + stuck <= limits.send_frames);
+            let all = |shares: Shares, users| shares.share() as usize * users + shares.common() as usize;
+            let sent = usize::from(MAP_FRAGMENTS) + all(limits.sending, connections);
+            let received = limits.reserve as usize + all(limits.receiving, connections + 1);
+            prop_assert!(sent + received <= frames);
+            prop_assert!(u32::from(limits.receive_depth) <= limits.receiving.share());
+            prop_assert!(limits.longest_received <= limits.reserve as usize * FRAGMENT_LEN);
+            prop_assert!(limits.longest_local <= received * FRAGMENT_LEN);
+            let idle = limits.unasked_frames.min(limits.sending.share());
+            prop_assert!(fragments(limits.longest_sent) <= limits.sending.fair_room(idle) as usize);
             prop_assert!(limits.signal_every >= 2 && limits.signal_every < limits.send_depth);
         }
     }

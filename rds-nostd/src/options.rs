@@ -5,16 +5,17 @@ use core::net::SocketAddr;
 use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
-use crate::node::{Rds, is_unicast};
-use crate::socket::{PollMask, PollRule, SocketHandle, Transport, address, is_v4, key, open_socket};
+use crate::node::Rds;
+use crate::protocol::is_unicast;
+use crate::socket::{PollMask, PollRule, SocketHandle, Transport, address, is_v4, key};
 
 impl Rds<'_> {
     /// Where a socket is bound (`getsockname`, `TI_GETMYNAME`).
     ///
     /// # Errors
     /// [`RdsError::NotConnected`] for one that is not; [`RdsError::BadSocket`].
-    pub fn local_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
-        let socket = self.open(handle)?;
+    pub fn local_address(&self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
+        let socket = self.protocol.sockets.open(handle)?;
         match socket.address {
             0 => Err(RdsError::NotConnected),
             bound => Ok(SocketAddr::new(address(bound), socket.port)),
@@ -26,7 +27,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::InvalidArgument`] for unspecified, broadcast and multicast addresses; [`RdsError::BadSocket`].
     pub fn connect(&mut self, handle: SocketHandle, to: SocketAddr) -> Result<(), RdsError> {
-        let socket = self.open(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         if !is_unicast(to.ip()) {
             return Err(RdsError::InvalidArgument);
         }
@@ -38,8 +39,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::NotConnected`], [`RdsError::BadSocket`].
-    pub fn peer_address(&mut self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
-        let socket = self.open(handle)?;
+    pub fn peer_address(&self, handle: SocketHandle) -> Result<SocketAddr, RdsError> {
+        let socket = self.protocol.sockets.open(handle)?;
         match socket.peer {
             0 => Err(RdsError::NotConnected),
             peer => Ok(SocketAddr::new(address(peer), socket.peer_port)),
@@ -65,7 +66,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_send_buffer(&mut self, handle: SocketHandle, bytes: usize) -> Result<(), RdsError> {
-        self.open(handle)?.send_buffer = bytes;
+        self.protocol.sockets.open_mut(handle)?.send_buffer = bytes;
         Ok(())
     }
 
@@ -73,8 +74,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn send_buffer(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.open(handle)?.send_buffer)
+    pub fn send_buffer(&self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.send_buffer)
     }
 
     /// Sets the unread bytes above which peers are asked not to send to this socket (`SO_RCVBUF`).
@@ -87,10 +88,10 @@ impl Rds<'_> {
         handle: SocketHandle,
         bytes: usize,
     ) -> Result<(), RdsError> {
-        self.open(handle)?.receive_buffer = bytes;
+        self.protocol.sockets.open_mut(handle)?.receive_buffer = bytes;
         let slot = usize::from(handle.slot);
-        self.charge(slot, 0, 0);
-        self.relieve(slot);
+        self.protocol.crowded(slot);
+        self.protocol.relieve(slot);
         self.send_changed_maps(adapter);
         Ok(())
     }
@@ -99,8 +100,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn receive_buffer(&mut self, handle: SocketHandle) -> Result<usize, RdsError> {
-        Ok(self.open(handle)?.receive_buffer)
+    pub fn receive_buffer(&self, handle: SocketHandle) -> Result<usize, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.receive_buffer)
     }
 
     /// Whether failed RDMA operations are reported even if nobody asked for it (`RDS_RECVERR`; off at first).
@@ -108,7 +109,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_receive_errors(&mut self, handle: SocketHandle, on: bool) -> Result<(), RdsError> {
-        self.open(handle)?.receive_errors = on;
+        self.protocol.sockets.open_mut(handle)?.receive_errors = on;
         Ok(())
     }
 
@@ -116,8 +117,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn receive_errors(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
-        Ok(self.open(handle)?.receive_errors)
+    pub fn receive_errors(&self, handle: SocketHandle) -> Result<bool, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.receive_errors)
     }
 
     /// Whether the socket hears when ports clear that a message of it was refused for (`RDS_CONG_MONITOR`; off at first).
@@ -125,7 +126,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_congestion_monitor(&mut self, handle: SocketHandle, on: bool) -> Result<(), RdsError> {
-        let socket = self.open(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         socket.monitor = on;
         (socket.refused, socket.cleared) = (0, 0);
         Ok(())
@@ -137,7 +138,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn take_congestion_update(&mut self, handle: SocketHandle) -> Result<u64, RdsError> {
-        Ok(core::mem::take(&mut self.open(handle)?.cleared))
+        Ok(core::mem::take(&mut self.protocol.sockets.open_mut(handle)?.cleared))
     }
 
     /// Chooses what carries the socket's messages, once and before bind (`SO_RDS_TRANSPORT`).
@@ -145,7 +146,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::NotSupported`] for a socket that is bound or that it was chosen for; [`RdsError::BadSocket`].
     pub fn set_transport(&mut self, handle: SocketHandle, transport: Transport) -> Result<(), RdsError> {
-        let socket = self.open(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         if socket.transport.get().is_some() {
             return Err(RdsError::NotSupported);
         }
@@ -157,8 +158,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn transport(&mut self, handle: SocketHandle) -> Result<Option<Transport>, RdsError> {
-        Ok(self.open(handle)?.transport.get())
+    pub fn transport(&self, handle: SocketHandle) -> Result<Option<Transport>, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.transport.get())
     }
 
     /// Gives the socket a type of service, once and before it sends (`SIOCRDSSETTOS`): messages with it go over a connection of
@@ -169,7 +170,7 @@ impl Rds<'_> {
     /// [`RdsError::NoTypeOfService`]: not bound, or bound to a loopback address. [`RdsError::InvalidArgument`]: it has one, or
     /// has sent. [`RdsError::BadSocket`].
     pub fn set_type_of_service(&mut self, handle: SocketHandle, tos: u8) -> Result<(), RdsError> {
-        let socket = self.open(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         if socket.address == 0 || socket.transport.get() != Some(Transport::InfiniBand) {
             return Err(RdsError::NoTypeOfService);
         }
@@ -184,8 +185,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn type_of_service(&mut self, handle: SocketHandle) -> Result<u8, RdsError> {
-        Ok(self.open(handle)?.tos)
+    pub fn type_of_service(&self, handle: SocketHandle) -> Result<u8, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.tos)
     }
 
     /// Chooses the rules of [`poll_mask`](Self::poll_mask).
@@ -193,7 +194,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_poll_rule(&mut self, handle: SocketHandle, rule: PollRule) -> Result<(), RdsError> {
-        self.open(handle)?.poll_rule = rule;
+        self.protocol.sockets.open_mut(handle)?.poll_rule = rule;
         Ok(())
     }
 
@@ -203,10 +204,11 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn poll_mask(&mut self, handle: SocketHandle) -> Result<PollMask, RdsError> {
-        let generation = self.map_generation;
-        let socket = self.open(handle)?;
+        let generation = self.protocol.map_generation;
+        let has_room = self.has_room(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         let mut mask = PollMask::empty();
-        if !socket.received.is_empty() || !socket.notifications.is_none() {
+        if !socket.received.is_empty() || socket.notifications.is_some() {
             mask |= PollMask::IN | PollMask::RDNORM;
         }
         match socket.poll_rule {
@@ -221,14 +223,27 @@ impl Rds<'_> {
         if heard {
             mask |= PollMask::IN | PollMask::RDNORM | PollMask::WRBAND;
         }
-        if socket.address != 0 && socket.send_bytes < socket.send_buffer {
+        if socket.address != 0 && socket.send_bytes < socket.send_buffer && has_room {
             mask |= PollMask::OUT | PollMask::WRNORM;
         }
         Ok(mask)
     }
 
+    /// Whether a socket that was refused because frames were short would not be any more. It waits for as many as a message of one frame
+    /// takes.
+    fn has_room(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
+        let protocol = &mut self.protocol;
+        let socket = protocol.sockets.open_mut(handle)?;
+        if socket.wants_frames {
+            let used = socket.route.map(|id| protocol.connections.at(id).tx.frames);
+            socket.wants_frames = used.is_some_and(|used| protocol.sending.fair_room(used) == 0);
+        }
+        Ok(!socket.wants_frames)
+    }
+
     /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged (`RDS_CANCEL_SENT_TO`). One that is on
-    /// its way may still arrive.
+    /// its way may still arrive. If the HCA is at an RDMA operation of one of them, the connection is ended and made anew: when this returns,
+    /// nothing uses the operation's memory.
     ///
     /// # Errors
     /// [`RdsError::NotConnected`] for a socket that is not bound; [`RdsError::InvalidArgument`] for an address of another
@@ -239,7 +254,7 @@ impl Rds<'_> {
         handle: SocketHandle,
         to: SocketAddr,
     ) -> Result<(), RdsError> {
-        let socket = open_socket(self.sockets, handle)?;
+        let socket = self.protocol.sockets.open(handle)?;
         let foreign = key(to.ip());
         if socket.address == 0 {
             return Err(RdsError::NotConnected);
@@ -247,9 +262,8 @@ impl Rds<'_> {
         if is_v4(foreign) != is_v4(socket.address) {
             return Err(RdsError::InvalidArgument);
         }
-        let tos = socket.tos;
-        if let Some(connection) = self.connections.iter().position(|c| c.foreign == foreign && c.tos == tos) {
-            self.cancel(adapter, connection, handle, Some(to.port()));
+        if let Some(id) = self.protocol.connections.find(foreign, socket.tos) {
+            self.cancel(adapter, id, handle, Some(to.port()));
         }
         Ok(())
     }

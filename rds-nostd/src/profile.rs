@@ -99,7 +99,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_profile(&mut self, handle: SocketHandle, profile: Profile) -> Result<(), RdsError> {
-        let socket = self.open(handle)?;
+        let socket = self.protocol.sockets.open_mut(handle)?;
         socket.profile = profile;
         socket.poll_rule = profile.into();
         Ok(())
@@ -109,8 +109,8 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn profile(&mut self, handle: SocketHandle) -> Result<Profile, RdsError> {
-        Ok(self.open(handle)?.profile)
+    pub fn profile(&self, handle: SocketHandle) -> Result<Profile, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.profile)
     }
 
     /// `setsockopt(SO_SNDBUF)`. Linux: so many bytes can be used, at most
@@ -119,7 +119,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::BadSocket`].
     pub fn set_sndbuf(&mut self, handle: SocketHandle, bytes: u32) -> Result<(), RdsError> {
-        let most = self.config.buffer_max;
+        let most = self.protocol.config.buffer_max;
         let profile = self.profile(handle)?;
         self.set_send_buffer(handle, usable(profile, bytes, most, MIN_SNDBUF))
     }
@@ -128,7 +128,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn sndbuf(&mut self, handle: SocketHandle) -> Result<u32, RdsError> {
+    pub fn sndbuf(&self, handle: SocketHandle) -> Result<u32, RdsError> {
         Ok(reported(self.profile(handle)?, self.send_buffer(handle)?))
     }
 
@@ -143,7 +143,7 @@ impl Rds<'_> {
         handle: SocketHandle,
         bytes: u32,
     ) -> Result<(), RdsError> {
-        let most = self.config.buffer_max;
+        let most = self.protocol.config.buffer_max;
         let profile = self.profile(handle)?;
         self.set_receive_buffer(adapter, handle, usable(profile, bytes, most, MIN_RCVBUF))
     }
@@ -152,7 +152,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::BadSocket`].
-    pub fn rcvbuf(&mut self, handle: SocketHandle) -> Result<u32, RdsError> {
+    pub fn rcvbuf(&self, handle: SocketHandle) -> Result<u32, RdsError> {
         Ok(reported(self.profile(handle)?, self.receive_buffer(handle)?))
     }
 }

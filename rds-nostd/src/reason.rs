@@ -83,7 +83,11 @@ reasons! {
     FragmentMismatch = "a fragment of another message", "down_fragment_mismatch";
     /// An acknowledgement with a payload.
     AcknowledgementPayload = "an acknowledgement with payload", "down_ack_payload";
-    /// The node stopped, or the application asked for it.
+    /// The peer began a message and did not go on with it.
+    Stalled = "a message was not continued", "down_stalled";
+    /// Nothing moved on it, and another peer needed its entry.
+    Idle = "idle", "down_idle";
+    /// This side ended it: memory of an operation under way was wanted back.
     Local = "ended on this side", "down_local";
 }
 

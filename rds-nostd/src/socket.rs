@@ -1,9 +1,11 @@
 //! Sockets: what an application holds.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
-use crate::frames::{Link, Queue};
+use crate::frames::{Frames, Queue};
+use crate::ids::{ConnectionId, MessageId, OperationId};
+use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
@@ -56,14 +58,18 @@ pub(crate) struct Socket {
     /// Type of service, and whether it is that of a message sent already.
     pub(crate) tos: u8,
     pub(crate) tos_used: bool,
-    /// Where its last message to a peer went: the peer's address (0: nowhere), and the connection's entry.
+    /// Where its last message to a peer went: the connection, and the peer's address.
+    pub(crate) route: Option<ConnectionId>,
     pub(crate) route_to: u128,
-    pub(crate) route: u8,
+    /// The same of an IPv4 address, in the order of the bytes in memory; else 0.
+    pub(crate) route_v4: u32,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
-    pub(crate) notifications: Link,
-    pub(crate) notifications_last: Link,
+    pub(crate) notifications: Option<OperationId>,
+    pub(crate) notifications_last: Option<OperationId>,
+    /// A message of it was refused because its connection has no frame left.
+    pub(crate) wants_frames: bool,
 }
 
 /// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
@@ -130,20 +136,157 @@ impl Socket {
         peer_port: 0,
         tos: 0,
         tos_used: false,
+        route: None,
         route_to: 0,
-        route: 0,
+        route_v4: 0,
         transport: Slot::empty(Transport::InfiniBand),
-        notifications: Link::NONE,
-        notifications_last: Link::NONE,
+        notifications: None,
+        notifications_last: None,
+        wants_frames: false,
     };
 }
 
-/// The entry that a handle names.
-pub(crate) fn open_socket(sockets: &mut [Socket], handle: SocketHandle) -> Result<&mut Socket, RdsError> {
-    sockets
-        .get_mut(usize::from(handle.slot))
-        .filter(|socket| socket.open && socket.generation == handle.generation)
-        .ok_or(RdsError::BadSocket)
+impl Socket {
+    /// Queues a message of so many bytes and frames; true if that is more than it should hold.
+    #[inline(always)]
+    pub(crate) fn receives(
+        &mut self,
+        frames: &mut Frames<'_>,
+        message: MessageId,
+        (bytes, count): (usize, usize),
+        limits: &Limits,
+    ) -> bool {
+        self.receive_bytes += bytes;
+        self.receive_frames += count;
+        frames.push_back(&mut self.received, message);
+        self.receive_bytes > self.receive_buffer || self.receive_frames > limits.congested_frames
+    }
+
+    /// Remembers where messages to a peer go.
+    pub(crate) fn set_route(&mut self, id: ConnectionId, foreign: u128) {
+        (self.route, self.route_to) = (Some(id), foreign);
+        self.route_v4 = match address(foreign) {
+            IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
+            IpAddr::V6(_) => 0,
+        };
+    }
+
+    /// The connection to this destination, if it is that of the last message.
+    #[inline(always)]
+    pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
+        let same = match to {
+            SocketAddr::V4(v4) => u32::from_ne_bytes(v4.ip().octets()) == self.route_v4,
+            SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
+        };
+        self.route.filter(|_| same)
+    }
+
+    /// The handle of an open socket in this slot.
+    pub(crate) const fn handle(&self, slot: usize) -> SocketHandle {
+        SocketHandle { slot: slot as u16, generation: self.generation }
+    }
+}
+
+/// Places of the cache of [`Sockets`]: a power of two.
+const PLACES: usize = 64;
+/// As many sockets as a handle can tell apart.
+const MOST: usize = u16::MAX as usize;
+
+/// All sockets of a node.
+pub(crate) struct Sockets<'s> {
+    entries: &'s mut [Socket],
+    /// Where sockets that peers send to were found: only a place to look first, for ports that are equal modulo [`PLACES`].
+    ports: [u16; PLACES],
+}
+
+impl<'s> Sockets<'s> {
+    pub(crate) fn new(entries: &'s mut [Socket]) -> Self {
+        let count = entries.len().min(MOST);
+        let (entries, _) = entries.split_at_mut(count);
+        entries.fill_with(|| Socket::EMPTY);
+        Self { entries, ports: [0; PLACES] }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, slot: usize) -> Option<&Socket> {
+        self.entries.get(slot)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Socket> {
+        self.entries.get_mut(slot)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Socket)> + '_ {
+        self.entries.iter().enumerate().filter(|(_, socket)| socket.open)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Socket> + '_ {
+        self.entries.iter_mut().filter(|socket| socket.open)
+    }
+
+    /// Opens a free entry.
+    ///
+    /// # Errors
+    /// [`RdsError::TooManySockets`].
+    pub(crate) fn create(&mut self, like: Socket) -> Result<SocketHandle, RdsError> {
+        let free = self.entries.iter_mut().enumerate().find(|(_, socket)| !socket.open);
+        let (slot, socket) = free.ok_or(RdsError::TooManySockets)?;
+        let generation = socket.generation.wrapping_add(1);
+        *socket = Socket { open: true, generation, ..like };
+        Ok(SocketHandle { slot: slot as u16, generation })
+    }
+
+    /// The entry that a handle names.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    #[inline(always)]
+    pub(crate) fn open(&self, handle: SocketHandle) -> Result<&Socket, RdsError> {
+        let socket = self.entries.get(usize::from(handle.slot));
+        socket
+            .filter(|socket| socket.generation == handle.generation && socket.open)
+            .ok_or(RdsError::BadSocket)
+    }
+
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    #[inline(always)]
+    pub(crate) fn open_mut(&mut self, handle: SocketHandle) -> Result<&mut Socket, RdsError> {
+        let socket = self.entries.get_mut(usize::from(handle.slot));
+        socket
+            .filter(|socket| socket.generation == handle.generation && socket.open)
+            .ok_or(RdsError::BadSocket)
+    }
+
+    /// The socket that messages of peers to `port` go to.
+    #[inline(always)]
+    pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
+        let place = usize::from(port) % PLACES;
+        let likely = usize::from(self.ports[place]);
+        let slot = match self.entries.get(likely) {
+            Some(socket) if socket.peers_port == port => likely,
+            _ => self.look_up(port, place)?,
+        };
+        Some((slot, self.entries.get_mut(slot)?))
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, port: u16, place: usize) -> Option<usize> {
+        let found = self.entries.iter().position(|socket| socket.peers_port == port)?;
+        self.ports[place] = found as u16;
+        Some(found)
+    }
+
+    /// The socket that is bound to an address and port.
+    pub(crate) fn bound_to(&self, address: u128, port: u16) -> Option<usize> {
+        let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
+        self.entries.iter().position(bound)
+    }
 }
 
 /// A received message, or its beginning.
@@ -187,9 +330,15 @@ pub(crate) const fn is_v4(key: u128) -> bool {
 /// The address that [`key`] was made from.
 #[inline(always)]
 pub(crate) const fn address(key: u128) -> IpAddr {
-    if key >> 32 == 0xffff {
-        IpAddr::V4(Ipv4Addr::from_bits(key as u32))
+    address_of([(key >> 64) as u64, key as u64])
+}
+
+/// The same of the key's halves, upper half first.
+#[inline(always)]
+pub(crate) const fn address_of([high, low]: [u64; 2]) -> IpAddr {
+    if high == 0 && low >> 32 == 0xffff {
+        IpAddr::V4(Ipv4Addr::from_bits(low as u32))
     } else {
-        IpAddr::V6(Ipv6Addr::from_bits(key))
+        IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
     }
 }

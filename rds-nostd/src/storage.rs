@@ -1,16 +1,17 @@
 //! Capacities and memory: the one place where sizes are chosen.
 
-use crate::congestion::Map;
 use crate::connection::Connection;
-use crate::frames::{Frame, STRIDE};
-use crate::operation::Operation;
+use crate::frames::{ACKS_PER_FRAME, Frame, STRIDE};
+use crate::generation::Generation;
+use crate::ids::ConnectionId;
 use crate::profile::Profile;
-use crate::rdma::Region;
+use crate::protocol::{Map, Remembered};
+use crate::rdma::{Operation, Region};
 use crate::socket::Socket;
 
 /// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers and
 /// `OPERATIONS` RDMA operations under way. All zero bytes, so a static one takes no room in
-/// an image: 160 bytes a socket, 240 and a congestion map of 8192 a connection, 64 a frame, 48 a
+/// an image: 176 bytes a socket, 372 and a congestion map of 8192 a connection, 64 a frame, 64 a
 /// region, 608 an operation; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<
@@ -23,6 +24,10 @@ pub struct RdsStorage<
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
     maps: [Map; CONNECTIONS],
+    /// Finds connections by peer, and orders their deadlines.
+    buckets: [Option<ConnectionId>; CONNECTIONS],
+    heap: [Option<ConnectionId>; CONNECTIONS],
+    remembered: [Remembered; CONNECTIONS],
     frames: [Frame; FRAMES],
     regions: [Region; REGIONS],
     operations: [Operation; OPERATIONS],
@@ -33,6 +38,9 @@ pub struct RdsParts<'s> {
     pub(crate) sockets: &'s mut [Socket],
     pub(crate) connections: &'s mut [Connection],
     pub(crate) maps: &'s mut [Map],
+    pub(crate) buckets: &'s mut [Option<ConnectionId>],
+    pub(crate) heap: &'s mut [Option<ConnectionId>],
+    pub(crate) remembered: &'s mut [Remembered],
     pub(crate) frames: &'s mut [Frame],
     pub(crate) regions: &'s mut [Region],
     pub(crate) operations: &'s mut [Operation],
@@ -53,6 +61,9 @@ impl<
             sockets: [const { Socket::EMPTY }; SOCKETS],
             connections: [const { Connection::EMPTY }; CONNECTIONS],
             maps: [const { Map::EMPTY }; CONNECTIONS],
+            buckets: [None; CONNECTIONS],
+            heap: [None; CONNECTIONS],
+            remembered: [Remembered::NOBODY; CONNECTIONS],
             frames: [Frame::EMPTY; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
@@ -62,7 +73,7 @@ impl<
     /// Bytes of DMA memory that [`Rds::start`](crate::Rds::start) takes from the adapter.
     #[must_use]
     pub const fn dma_len() -> usize {
-        FRAMES * STRIDE
+        dma_len(FRAMES, CONNECTIONS)
     }
 
     /// The tables, handed out.
@@ -71,6 +82,9 @@ impl<
             sockets: &mut self.sockets,
             connections: &mut self.connections,
             maps: &mut self.maps,
+            buckets: &mut self.buckets,
+            heap: &mut self.heap,
+            remembered: &mut self.remembered,
             frames: &mut self.frames,
             regions: &mut self.regions,
             operations: &mut self.operations,
@@ -84,6 +98,11 @@ impl<const S: usize, const C: usize, const F: usize, const R: usize, const O: us
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// DMA memory of so many frames, and behind them of the headers that so many connections send acknowledgements from; bytes.
+pub(crate) const fn dma_len(frames: usize, connections: usize) -> usize {
+    (frames + connections.div_ceil(ACKS_PER_FRAME)) * STRIDE
 }
 
 /// What a node chooses at start.
@@ -116,16 +135,17 @@ pub struct RdsConfig {
     /// types. A peer that is not trusted may take them all and keep them: the table of connections has room for the others beside
     /// them, or this is 1.
     pub connections_per_peer: u8,
-    /// Grows from boot to boot (for example the boot time in seconds): messages are numbered from here, so that a peer that
-    /// knew this node before does not take new messages for old ones.
-    pub generation: u32,
+    /// Grows from boot to boot: messages are numbered from here, so that a peer that knew this node before does not take new messages
+    /// for old ones.
+    pub generation: Generation,
     /// Randomness of this node, for ports and for the time between connection attempts.
     pub seed: u64,
 }
 
-impl Default for RdsConfig {
+impl RdsConfig {
     /// What Linux uses, scaled to a pool of some 1000 frames.
-    fn default() -> Self {
+    #[must_use]
+    pub const fn new(generation: Generation) -> Self {
         Self {
             receive_depth: 256,
             send_depth: 128,
@@ -137,7 +157,7 @@ impl Default for RdsConfig {
             retry_count: 7,
             isolate_peers: false,
             connections_per_peer: 4,
-            generation: 1,
+            generation,
             seed: 1,
         }
     }
@@ -150,8 +170,8 @@ mod tests {
     #[test]
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
-        assert_eq!(sizes, [160, 240, 64]);
+        assert_eq!(sizes, [176, 336, 64]);
         assert_eq!((size_of::<Region>(), size_of::<Operation>()), (48, 608));
-        assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 10 * 4160);
+        assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

@@ -3,7 +3,7 @@
 mod node;
 
 use dat_nostd::{Instant, Wake};
-use demo::{Config, Demo, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
+use demo::{Config, Demo, Generation, Operation, OperationResult, Reporter, Role, Status, Storage, Volume};
 use node::{Arguments, Outcome, drive, run};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,14 +36,14 @@ fn work() -> Outcome<()> {
     let about = "The demonstration's workload; --count divides it. The node with the lower address is the server; both need --peer";
     let arguments = Arguments::read(about, 8)?;
     let peer = arguments.peer.ok_or("--peer is missing: the other node's IPv4 address")?;
-    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let config = Config {
         role: if arguments.ip < peer { Role::Server } else { Role::Client },
         peer: peer.into(),
         port: 7471,
         volume: Volume::FULL.divided_by(arguments.count.max(1).into()),
         seed: arguments.seed,
-        generation: boot as u32,
+        generation: Generation::from_wall_clock(boot),
         connect_timeout: 60 * SECOND,
         stall_timeout: 30 * SECOND,
     };

@@ -3,7 +3,7 @@
 mod node;
 
 use apps::Status;
-use apps::rds::{Config, Mode, RdsApp, Report, Storage};
+use apps::rds::{Config, Generation, Mode, RdsApp, Report, Storage};
 use dat_nostd::{Instant, Wake};
 use node::{Arguments, Outcome, drive, run};
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,12 +22,12 @@ fn work() -> Outcome<()> {
         Some(_) => Mode::Ping { count: arguments.count, interval: SECOND / 100 },
         None => Mode::Echo,
     };
-    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let boot = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let config = Config {
         mode,
         peer: IpAddr::V4(arguments.peer.unwrap_or(Ipv4Addr::UNSPECIFIED)),
-        random: arguments.seed ^ boot,
-        generation: boot as u32,
+        random: arguments.seed ^ boot.as_secs(),
+        generation: Generation::from_wall_clock(boot),
         stall_timeout: 30 * SECOND,
     };
     run(&arguments, |adapter| {

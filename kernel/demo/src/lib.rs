@@ -29,6 +29,7 @@ mod sizes;
 
 use core::net::IpAddr;
 
+pub use rds_nostd::Generation;
 use rds_nostd::RdsStorage;
 
 pub use apps::{Role, Status};
@@ -82,8 +83,8 @@ pub struct Config {
     pub volume: Volume,
     /// Varies payloads and sizes; the same on both sides.
     pub seed: u64,
-    /// Grows from boot to boot (see [`rds_nostd::RdsConfig`]).
-    pub generation: u32,
+    /// Grows from boot to boot.
+    pub generation: Generation,
     /// How long to wait for the peer, nanoseconds.
     pub connect_timeout: u64,
     /// How long nothing may move, nanoseconds.

@@ -79,9 +79,8 @@ impl<'s> Demo<'s> {
             receive_depth: 256,
             send_depth: 128,
             send_frames: 576,
-            generation: config.generation,
             seed: config.seed ^ role_number(config.role).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            ..RdsConfig::default()
+            ..RdsConfig::new(config.generation)
         };
         let mut rds = Rds::start(adapter, storage.rds.parts(), rds_config).in_call("rds start")?;
         let sockets = Sockets::bind(&mut rds, adapter.address())?;

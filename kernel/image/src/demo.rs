@@ -30,7 +30,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
         port: PORT,
         volume: Volume::FULL.divided_by(options.divide),
         seed: options.seed,
-        generation: machine.boot_generation() as u32,
+        generation: node::generation(machine),
         connect_timeout: options.wait_seconds.saturating_mul(SECOND),
         stall_timeout: STALL_NANOS,
     })

@@ -17,11 +17,7 @@ static STORAGE: Mutex<RdsStorage<4, 4, 256>> = Mutex::new(RdsStorage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     let clock = machine.clock();
-    let rds = RdsConfig {
-        generation: machine.boot_generation() as u32,
-        seed: machine.seed() as u64,
-        ..RdsConfig::default()
-    };
+    let rds = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(node::generation(machine)) };
     let port = options.port.ok_or(node::missing("port", "the port that answers"));
     let setup = port.and_then(|port| Ok(SocketAddr::new(node::peer(options)?.into(), port)));
     node::run(machine, options, setup, |adapter, to| {

@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use core::ops::ControlFlow;
 
 use apps::Status;
+use apps::rds::Generation;
 use dat_nostd::{IpConfig, adapter_storage};
 use driver_mlx::{Gid, Instant, MmioBar, Wake};
 use heapless::Vec;
@@ -34,6 +35,20 @@ static TABLES: Mutex<Tables> = Mutex::new(Tables::new());
 /// An error for a key that the application needs.
 pub const fn missing(key: &'static str, expected: &'static str) -> Error<'static> {
     Error::Missing { key, expected }
+}
+
+/// What RDS numbers the messages of this boot from.
+pub fn generation(machine: &Machine) -> Generation {
+    machine.boot_time().map_or_else(
+        || {
+            println!(
+                "warning: no real-time clock: RDS numbers messages from 1, and a peer that knew an earlier boot and does \
+                 not say so takes some of them for old ones after a break"
+            );
+            Generation::UNKNOWN
+        },
+        Generation::from_wall_clock,
+    )
 }
 
 /// The side that the command line says.

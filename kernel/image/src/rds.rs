@@ -51,7 +51,7 @@ fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::E
         mode,
         peer: peer.into(),
         random: machine.seed() as u64,
-        generation: machine.boot_generation() as u32,
+        generation: node::generation(machine),
         stall_timeout: options.stall_seconds.saturating_mul(SECOND),
     })
 }

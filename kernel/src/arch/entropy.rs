@@ -3,7 +3,7 @@
 use x86_64::instructions::random::RdRand;
 
 use crate::arch::clock;
-use crate::seed::{Mixer, boot_generation};
+use crate::seed::{BootSecond, Mixer, boot_generation};
 
 /// What tells this boot from every other.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,8 @@ pub struct Identity {
     pub seed: u128,
     /// Larger than that of an earlier boot, if the wall clock works.
     pub boot_generation: u64,
+    /// Numbers the boot, in what peers remember of it.
+    pub boot_second: BootSecond,
     /// RDRAND gave its share.
     pub hardware_random: bool,
 }
@@ -41,5 +43,5 @@ pub fn gather() -> Identity {
     }
     let seed = mixer.seed();
     let boot_generation = boot_generation(seconds.unwrap_or(0), seed);
-    Identity { seed, boot_generation, hardware_random: words == 4 }
+    Identity { seed, boot_generation, boot_second: BootSecond::read(seconds), hardware_random: words == 4 }
 }

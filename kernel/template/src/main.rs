@@ -5,7 +5,7 @@
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
 use unikernel::adapter::{self, Failure, Node, Storage};
 use unikernel::{ExitCode, Key, Machine, Mutex, println};
 
@@ -27,8 +27,10 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
     let options = machine.options(&KEYS)?;
     let ip: Ipv4Addr = options.required("ip")?;
     let port: u16 = options.value("port")?.unwrap_or(4000);
-    let (clock, generation) = (machine.clock(), machine.boot_generation() as u32);
-    let config = RdsConfig { generation, seed: machine.seed() as u64, ..RdsConfig::default() };
+    let clock = machine.clock();
+    // Without a wall clock, peers that knew an earlier boot may take messages for old ones.
+    let generation = machine.boot_time().map_or(Generation::UNKNOWN, Generation::from_wall_clock);
+    let config = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(generation) };
     adapter::run(machine, &Node::new(ip), &mut *ADAPTER.lock(), |adapter| {
         adapter::wait_ip_up(adapter, clock)?;
         let mut storage = SOCKETS.lock();

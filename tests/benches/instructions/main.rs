@@ -74,7 +74,7 @@ const BARS: [(&str, Option<f64>); 15] = [
     ("dat.dequeue_recv", Some(90.0)),
     ("dat.poll_idle", None),
     ("rds.send64", Some(400.0)),
-    ("rds.recv64", Some(420.0)),
+    ("rds.recv64", Some(450.0)),
     ("rds.acked64", None),
 ];
 /// How much more or less an operation may take over many handles.

@@ -5,6 +5,7 @@ use crate::{HANDLES, OPERATIONS};
 use dat_nostd::Platform;
 use driver_mlx::{Duration, Instant, Wake};
 use harness::dat::address;
+use harness::rds::GENERATION;
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
 
@@ -51,7 +52,7 @@ pub fn run() {
     let mut adapters = adapters(3);
     let mut nodes = adapters.each_mut().map(|adapter| {
         let storage = Box::leak(Box::new(RdsStorage::<40, 4, 1024>::new()));
-        Rds::start(adapter, storage.parts(), RdsConfig::default()).expect("starts")
+        Rds::start(adapter, storage.parts(), RdsConfig::new(GENERATION)).expect("starts")
     });
     let port = |handle: usize| 4000 + handle as u16;
     let mut side = 0;

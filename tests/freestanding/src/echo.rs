@@ -8,7 +8,7 @@ use dat_nostd::{
     Platform, ProviderInfo, PspFlags, Registry, RegistryEntry, adapter_storage,
 };
 use driver_mlx::MmioBar;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
 
 const RDS_PORT: u16 = 4000;
 const DAT_PORT: u64 = 4001;
@@ -61,7 +61,7 @@ pub fn serve(board: Board) -> Result<(), Error> {
     let mut adapter = Adapter::open(board, region, host, tables.parts(), &config).map_err(Error::Open)?;
     let mut names = [RegistryEntry::EMPTY];
     Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0"))?;
-    let mut rds = Rds::start(&mut adapter, sockets.parts(), RdsConfig::default())?;
+    let mut rds = Rds::start(&mut adapter, sockets.parts(), RdsConfig::new(Generation::UNKNOWN))?;
     let socket = rds.bind(SocketAddr::new(ADDRESS.into(), RDS_PORT))?;
 
     let (ia, _) = adapter.ia_open("ib0", 8, None)?;

@@ -2,13 +2,22 @@
 
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
-use driver_mlx::{DmaBuffer, Instant, Wake};
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use driver_mlx::{DmaBuffer, Duration, Instant, Wake};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// Virtual time in which something must happen, in nanoseconds.
 pub const LIMIT: u64 = 60_000_000_000;
+
+/// The boot of nodes that boot once.
+pub const GENERATION: Generation = boot(1);
+
+/// The generation of boot number `number`: a second later than the one before.
+#[must_use]
+pub const fn boot(number: u32) -> Generation {
+    Generation::from_wall_clock(Duration::from_secs(number as u64))
+}
 
 /// Nodes with an adapter and RDS each, in a blocking style: every wait runs all of them.
 pub struct Nodes {
@@ -27,7 +36,7 @@ impl Nodes {
     /// If anything fails: nothing here may.
     #[must_use]
     pub fn new(seed: u64, faults: &str) -> Self {
-        Self::with(seed, faults, 2, RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::default() })
+        Self::with(seed, faults, 2, RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::new(GENERATION) })
     }
 
     /// So many nodes with this configuration.

@@ -6,6 +6,7 @@ use demo::{Config, Demo, DemoError, Operation, OperationResult, Reporter, Role, 
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
+use harness::rds::GENERATION;
 use harness::{Next, Stalled, Task, World, WorldConfig};
 use hca_model::fabric::{FabricCounters, Faults};
 use std::cell::RefCell;
@@ -60,7 +61,7 @@ fn config(role: Role, volume: Volume, seed: u64) -> Config {
         port: 7471,
         volume,
         seed,
-        generation: 1,
+        generation: GENERATION,
         connect_timeout: 60 * SECOND,
         stall_timeout: STALL,
     }

@@ -37,7 +37,7 @@ pub use echo::EchoReport;
 pub use hash::HashReport;
 pub use pattern::{MAX_LEN, Pattern, Sum};
 pub use ping::PingReport;
-pub use rds_nostd::TableKind;
+pub use rds_nostd::{Generation, TableKind};
 pub use requester::{RdmaFault, RdmaReport};
 pub use run::RdsApp;
 pub use server::ServerReport;
@@ -120,8 +120,8 @@ pub struct Config {
     pub peer: IpAddr,
     /// Varies ports and times (see [`rds_nostd::RdsConfig`]).
     pub random: u64,
-    /// Grows from boot to boot (see [`rds_nostd::RdsConfig`]).
-    pub generation: u32,
+    /// Grows from boot to boot.
+    pub generation: Generation,
     /// How long nothing may move, nanoseconds.
     pub stall_timeout: u64,
 }

@@ -77,12 +77,8 @@ impl<'s> RdsApp<'s> {
         config: Config,
     ) -> Result<Self, AppError> {
         let now = adapter.platform().now().as_nanos();
-        let settings = RdsConfig {
-            send_frames: 1024,
-            generation: config.generation,
-            seed: config.random,
-            ..RdsConfig::default()
-        };
+        let settings =
+            RdsConfig { send_frames: 1024, seed: config.random, ..RdsConfig::new(config.generation) };
         let mut rds = Rds::start(adapter, storage.rds.parts(), settings).in_call("rds start")?;
         let peer = config.peer;
         let work = match config.mode {

@@ -5,6 +5,7 @@ use apps::{Role, Status};
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{ModelAdapter, address, sleep};
+use harness::rds::GENERATION;
 use harness::{Next, Task, World, WorldConfig, dat};
 use hca_model::fabric::{FabricConfig, Faults};
 use std::cell::RefCell;
@@ -24,7 +25,7 @@ fn world(seed: u64, faults: &str) -> Rc<World> {
 /// What node `node` is told.
 fn config(node: usize, mode: Mode) -> Config {
     let stall_timeout = 60 * SECOND;
-    Config { mode, peer: address(1 - node), random: 77 + node as u64, generation: 1, stall_timeout }
+    Config { mode, peer: address(1 - node), random: 77 + node as u64, generation: GENERATION, stall_timeout }
 }
 
 /// A side on its adapter, and how it ended.

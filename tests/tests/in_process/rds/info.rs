@@ -1,7 +1,7 @@
 //! What RDS tells of itself, types of service, and why connections end.
 
 use harness::dat::address;
-use harness::rds::{Nodes, at, message};
+use harness::rds::{GENERATION, Nodes, at, message};
 use hca_model::fabric::Capture;
 use rds_nostd::{
     ConnectionFlags, DownReason, InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS,
@@ -89,7 +89,7 @@ fn types_of_service_have_connections_of_their_own() {
 
 #[test]
 fn a_peer_has_only_so_many_types_of_service() {
-    let config = RdsConfig { connections_per_peer: 2, ..RdsConfig::default() };
+    let config = RdsConfig { connections_per_peer: 2, ..RdsConfig::new(GENERATION) };
     let mut nodes = Nodes::with(62, "none", 2, config);
     let senders = [0u8, 1, 2].map(|tos| {
         let socket = nodes.bind(0, 4000 + u16::from(tos));
@@ -246,7 +246,7 @@ fn everything_is_listed() {
 /// Every end of a connection has its reason, at the side that ended it and at the other.
 #[test]
 fn reasons_are_remembered() {
-    let mut nodes = Nodes::with(64, "none", 2, RdsConfig { retry_count: 1, ..RdsConfig::default() });
+    let mut nodes = Nodes::with(64, "none", 2, RdsConfig { retry_count: 1, ..RdsConfig::new(GENERATION) });
     let (sender, receiver) = (nodes.bind(0, 4000), nodes.bind(1, 5000));
     let mut buffer = [0; 16];
     let last = |nodes: &Nodes, node: usize| {

@@ -1,7 +1,7 @@
 //! RDS with a protection zone for each peer: a key offered to one peer is of no use to another.
 
 use dat_nostd::{DmaBuffer, DmaSlice};
-use harness::rds::{Nodes, at, message};
+use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError, SocketHandle,
 };
@@ -22,7 +22,7 @@ fn region(memory: &[DmaBuffer; 3]) -> DmaSlice<'_> {
 
 impl Ground {
     fn new(seed: u64, isolate_peers: bool) -> Self {
-        let config = RdsConfig { seed, isolate_peers, ..RdsConfig::default() };
+        let config = RdsConfig { seed, isolate_peers, ..RdsConfig::new(GENERATION) };
         let mut nodes = Nodes::with(seed, "none", 3, config);
         let sockets = [0, 1, 2].map(|node| nodes.bind(node, 4000 + node as u16));
         let memory = [0, 1, 2].map(|node| nodes.adapters[node].dma_alloc(16 << 10, 4096).expect("memory"));

@@ -1,12 +1,12 @@
 //! RDS under load: how many acknowledgements travel on their own.
 
-use harness::rds::{LIMIT, Nodes, at, message};
+use harness::rds::{GENERATION, LIMIT, Nodes, at, message};
 use rds_nostd::{RdsConfig, RdsError, Received};
 
 /// Messages of `len` bytes from `senders` sockets of one node, as fast as they are taken, to one of the other. Gives the frames that only
 /// acknowledged, of both.
 fn stream(seed: u64, len: usize, senders: u16, messages: usize) -> u64 {
-    let mut nodes = Nodes::with(seed, "none", 2, RdsConfig { seed, ..RdsConfig::default() });
+    let mut nodes = Nodes::with(seed, "none", 2, RdsConfig { seed, ..RdsConfig::new(GENERATION) });
     let to = nodes.bind(1, 4000);
     let from: Vec<_> = (0..senders).map(|sender| nodes.bind(0, 5000 + sender)).collect();
     let (mut sent, mut arrived) = (vec![0; from.len()], vec![0; from.len()]);

@@ -6,6 +6,7 @@ use apps::{Role, Status};
 use driver_mlx::Instant;
 use harness::dat::due;
 use harness::dat::{ModelAdapter, address, sleep};
+use harness::rds::GENERATION;
 use harness::{Next, Task, World, WorldConfig, dat};
 use hca_model::fabric::{FabricConfig, Faults};
 use std::cell::RefCell;
@@ -35,7 +36,7 @@ impl Side {
             mode,
             peer: address(1 - node),
             random: 77 + node as u64,
-            generation: 1,
+            generation: GENERATION,
             stall_timeout: 60 * SECOND,
         };
         let app = RdsApp::start(&mut adapter, storage, config).expect("starts");

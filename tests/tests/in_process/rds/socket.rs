@@ -1,6 +1,6 @@
 //! The socket calls of RDS as Linux and as rds(3SOCKET) have them: profiles, buffers, flags of calls, interfaces, masked atomics.
 
-use harness::rds::{Nodes, at, message};
+use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Arrival, AtomicArgs, AtomicOp, Control, Interface, InterfaceFlags, MsgFlags, PollMask, Profile, RdmaArgs,
     RdmaFlags, RdmaStatus, RdsConfig, RdsError,
@@ -29,7 +29,7 @@ fn sockets_are_those_of_a_profile() {
 
 #[test]
 fn buffers_are_what_each_system_says() {
-    let config = RdsConfig { profile: Profile::Solaris, ..RdsConfig::default() };
+    let config = RdsConfig { profile: Profile::Solaris, ..RdsConfig::new(GENERATION) };
     let mut nodes = Nodes::with(82, "none", 2, config);
     let (linux, solaris) = (nodes.bind(0, 4000), nodes.bind(0, 4001));
     nodes.bind(1, 5000);

@@ -129,9 +129,8 @@ impl Node {
             retry_count,
             send_buffer,
             receive_buffer,
-            generation,
             seed: shared.seed << 16 | (self.index as u64) << 8 | u64::from(generation),
-            ..RdsConfig::default()
+            ..RdsConfig::new(harness::rds::boot(generation))
         };
         let mut rds = match frames {
             128 => {

@@ -1,7 +1,7 @@
 //! Honest nodes: each sends numbered messages to each other one, and gets all of theirs once and in order.
 
 use harness::dat::ModelAdapter;
-use harness::rds::{at, message};
+use harness::rds::{GENERATION, at, message};
 use harness::seeds::Random;
 use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
@@ -43,7 +43,7 @@ impl Honest {
             seed: seed << 8 | index as u64,
             send_buffer: SEND_BUFFER,
             receive_depth: 16,
-            ..RdsConfig::default()
+            ..RdsConfig::new(GENERATION)
         };
         let mut rds = Rds::start(&mut adapter, storage.parts(), config).expect("starts");
         let free_frames = rds.free_frames();

@@ -6,6 +6,7 @@ use dat_nostd::{
 };
 use driver_mlx::{DmaBuffer, Instant};
 use harness::dat::{self, ModelAdapter, address, due};
+use harness::rds::GENERATION;
 use harness::{World, WorldConfig};
 use rds_nostd::wire::{ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, SERVICE_PORT, VERSION};
 use rds_nostd::{Counters, Rds, RdsConfig, RdsStorage, SocketHandle};
@@ -75,7 +76,8 @@ impl Hostile {
         let world = World::new(&WorldConfig::new(seed));
         let mut adapters = dat::open(&world, seed, 2, 16 << 20).expect("opens");
         let storage = Box::leak(Box::new(RdsStorage::<4, 2, 256>::new()));
-        let mut rds = Rds::start(&mut adapters[0], storage.parts(), RdsConfig::default()).expect("starts");
+        let mut rds =
+            Rds::start(&mut adapters[0], storage.parts(), RdsConfig::new(GENERATION)).expect("starts");
         let socket = rds.bind(SocketAddr::new(address(0), 4000)).expect("binds");
         let peer = &mut adapters[1];
         let (ia, _) = peer.ia_open("ib0", 8, None).expect("opens");

@@ -3,14 +3,17 @@
 //! The same in three forms: records, from iterators that need no memory; tables to be printed ([`Rds::table`]); and the elements
 //! that `getsockopt(SOL_RDS, 10000…)` gives, byte by byte ([`Rds::info`]). Linux `include/uapi/linux/rds.h`, `net/rds/info.c`.
 
+pub(crate) mod binary;
+pub(crate) mod table;
+
 use core::iter::successors;
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
 
-use crate::connect::service_level;
 use crate::connection::{Connection, State};
-use crate::frames::Queue;
+use crate::ids::{ConnectionId, MessageId};
+use crate::io::service_level;
 use crate::node::Rds;
 use crate::rdma::MAX_RDMA_LEN;
 use crate::reason::DownReason;
@@ -120,86 +123,78 @@ pub struct IbConnectionInfo {
 impl Rds<'_> {
     /// All connections.
     pub fn connections_info(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
-        self.known_connections().map(|connection| {
+        self.protocol.connections.iter().map(|(_, connection)| {
             let mut flags = match connection.state {
                 State::Connecting | State::Accepting => ConnectionFlags::CONNECTING,
                 State::Up => ConnectionFlags::CONNECTED,
                 State::Free | State::Down => ConnectionFlags::empty(),
             };
-            flags.set(ConnectionFlags::SENDING, !connection.cursor.is_none());
+            flags.set(ConnectionFlags::SENDING, connection.tx.cursor.is_some());
             ConnectionInfo {
-                next_tx: connection.next_tx,
-                next_rx: connection.next_rx,
-                local: address(self.local),
+                next_tx: connection.tx.next_sequence,
+                next_rx: connection.rx.next_sequence,
+                local: address(self.protocol.local),
                 foreign: address(connection.foreign),
                 transport: Transport::InfiniBand,
                 flags,
                 tos: connection.tos,
-                downs: connection.downs,
-                last_down: connection.last_down.get(),
+                downs: connection.reconnect.downs,
+                last_down: connection.reconnect.last_down.get(),
             }
         })
     }
 
-    fn known_connections(&self) -> impl Iterator<Item = &Connection> + '_ {
-        self.connections.iter().filter(|connection| connection.state != State::Free)
-    }
-
     /// Messages that wait to be sent.
     pub fn send_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.known_connections().flat_map(|connection| self.sent_messages(connection, connection.unsent))
+        self.protocol.connections.iter().flat_map(move |(id, connection)| {
+            self.messages_from(connection.tx.next).map(move |message| self.sent_message(id, message))
+        })
     }
 
     /// Messages that were sent and are kept until the peer has acknowledged them.
     pub fn retransmit_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.known_connections().flat_map(|connection| self.sent_messages(connection, connection.unacked))
+        self.protocol.connections.iter().flat_map(move |(id, connection)| {
+            let (sent, unsent) = (connection.tx.queue.head(), connection.tx.next);
+            let sent = self.messages_from(sent).take_while(move |message| Some(*message) != unsent);
+            sent.map(move |message| self.sent_message(id, message))
+        })
     }
 
     /// Messages that arrived and wait to be read.
     pub fn receive_queue_info(&self) -> impl Iterator<Item = MessageInfo> + '_ {
-        self.sockets.iter().filter(|socket| socket.open).flat_map(|socket| {
-            self.queued(socket.received).map(|message| {
-                let frame = self.frames.at(message);
+        self.protocol.sockets.iter().flat_map(|(_, socket)| {
+            self.messages_from(socket.received.head()).map(|message| {
+                let frame = self.protocol.frames.message(message);
                 MessageInfo {
                     sequence: frame.sequence,
                     len: frame.len,
                     local: SocketAddr::new(address(socket.address), frame.dport),
-                    foreign: SocketAddr::new(address(frame.source), frame.sport),
+                    foreign: SocketAddr::new(address(frame.source()), frame.sport),
                     tos: 0,
                 }
             })
         })
     }
 
-    fn sent_messages(
-        &self,
-        connection: &Connection,
-        queue: Queue,
-    ) -> impl Iterator<Item = MessageInfo> + use<'_> {
-        let (foreign, tos) = (address(connection.foreign), connection.tos);
-        self.queued(queue).map(move |message| {
-            let frame = self.frames.at(message);
-            MessageInfo {
-                sequence: frame.sequence,
-                len: frame.len,
-                local: SocketAddr::new(address(self.local), frame.sport),
-                foreign: SocketAddr::new(foreign, frame.dport),
-                tos,
-            }
-        })
+    fn sent_message(&self, id: ConnectionId, message: MessageId) -> MessageInfo {
+        let Connection { foreign, tos, .. } = *self.protocol.connections.at(id);
+        let frame = self.protocol.frames.message(message);
+        MessageInfo {
+            sequence: frame.sequence,
+            len: frame.len,
+            local: SocketAddr::new(address(self.protocol.local), frame.sport),
+            foreign: SocketAddr::new(address(foreign), frame.dport),
+            tos,
+        }
     }
 
-    fn queued(&self, queue: Queue) -> impl Iterator<Item = usize> + use<'_> {
-        successors(queue.head().get(), |&message| self.frames.next_message(message).get())
+    fn messages_from(&self, first: Option<MessageId>) -> impl Iterator<Item = MessageId> + use<'_> {
+        successors(first, |&message| self.protocol.frames.next_message(message))
     }
 
     /// All open sockets.
     pub fn sockets_info(&self) -> impl Iterator<Item = SocketInfo> + '_ {
-        self.sockets
-            .iter()
-            .enumerate()
-            .filter(|(_, socket)| socket.open)
-            .map(|(slot, socket)| socket_info(slot, socket))
+        self.protocol.sockets.iter().map(|(slot, socket)| socket_info(slot, socket))
     }
 
     /// The InfiniBand side of all connections.
@@ -215,19 +210,19 @@ impl Rds<'_> {
         &self,
         local_gid: [u8; 16],
     ) -> impl Iterator<Item = IbConnectionInfo> + use<'_> {
-        self.known_connections().map(move |connection| IbConnectionInfo {
-            local: address(self.local),
+        self.protocol.connections.iter().map(move |(_, connection)| IbConnectionInfo {
+            local: address(self.protocol.local),
             foreign: address(connection.foreign),
             local_gid,
             foreign_gid: connection.foreign_gid,
-            max_send_wr: u32::from(self.limits.send_depth),
-            max_recv_wr: u32::from(self.limits.receive_depth),
+            max_send_wr: u32::from(self.protocol.limits.send_depth),
+            max_recv_wr: u32::from(self.protocol.limits.receive_depth),
             max_send_sge: 1,
-            mr_max: self.regions.len() as u32,
+            mr_max: self.protocol.regions.len() as u32,
             mr_size: MAX_RDMA_LEN.div_ceil(4096) as u32,
             tos: connection.tos,
             sl: service_level(connection.tos),
-            cache_allocs: u32::from(connection.receives_posted),
+            cache_allocs: u32::from(connection.rx.posted_count),
         })
     }
 }

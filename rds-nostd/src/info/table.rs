@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, Platform};
 
+use crate::info::binary::transport_name;
 use crate::info::{ConnectionFlags, MessageInfo};
-use crate::info_binary::transport_name;
 use crate::node::Rds;
 
 /// What to print.

@@ -1,0 +1,111 @@
+//! Connections: one for each peer address and type of service, shared by all sockets.
+
+mod cookie;
+mod map;
+mod reconnect;
+mod rx;
+mod table;
+mod tx;
+
+pub(crate) use cookie::{Cookie, CookieKind};
+pub(crate) use map::MapState;
+pub(crate) use reconnect::{ACCEPT_APART, Broken, PROBE, Reconnect, STANDS};
+pub(crate) use rx::{PARTIAL_LIMIT, Rx};
+pub(crate) use table::{Connections, Links};
+pub(crate) use tx::Tx;
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// The table entry is not in use.
+    #[default]
+    Free = 0,
+    /// Not connected.
+    Down,
+    /// Our request is on its way.
+    Connecting,
+    /// We accepted the peer's request.
+    Accepting,
+    /// Messages flow.
+    Up,
+}
+
+/// The objects of the layer below that a connection uses. The protocol does not look into them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Objects {
+    /// The endpoint's handle, 0 without one.
+    pub(crate) ep: u64,
+    /// The frames' memory as its queue pair knows it.
+    pub(crate) lmr_context: u32,
+    /// Distinguishes the connection's endpoints in cookies.
+    pub(crate) epoch: u16,
+    /// Its peer's own protection zone and the frames' memory in it; 0 with the one of all peers.
+    pub(crate) zone: u64,
+    pub(crate) zone_lmr: u64,
+}
+
+impl Objects {
+    pub(crate) const NONE: Self = Self { ep: 0, lmr_context: 0, epoch: 0, zone: 0, zone_lmr: 0 };
+}
+
+/// The table entry of a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) state: State,
+    /// The type of service and the peer, IPv4 mapped: together they name the connection.
+    pub(crate) tos: u8,
+    pub(crate) foreign: u128,
+    /// Port GID of the peer, as of the last connection.
+    pub(crate) foreign_gid: [u8; 16],
+    pub(crate) objects: Objects,
+    pub(crate) tx: Tx,
+    pub(crate) rx: Rx,
+    pub(crate) map: MapState,
+    pub(crate) reconnect: Reconnect,
+    /// Its places in the lists of the table.
+    pub(crate) links: Links,
+}
+
+impl Connection {
+    pub(crate) const EMPTY: Self = Self {
+        state: State::Free,
+        tos: 0,
+        foreign: 0,
+        foreign_gid: [0; 16],
+        objects: Objects::NONE,
+        tx: Tx::EMPTY,
+        rx: Rx::EMPTY,
+        map: MapState::EMPTY,
+        reconnect: Reconnect::EMPTY,
+        links: Links::EMPTY,
+    };
+
+    /// Whether there is a reason to connect: messages, or a map that one side waits for. A socket here waits for a port there to clear,
+    /// or perhaps one there for one here.
+    pub(crate) const fn wants_up(&self) -> bool {
+        !self.tx.queue.is_empty() || self.map.wanted || self.map.owed && self.reconnect.was_up
+    }
+
+    /// Whether somebody waits for the peer: a socket that its map holds back, messages that it has not acknowledged, or the rest of one
+    /// that it has begun. If it died it will do nothing of this, and nothing that would notice its death may be sent to it any more.
+    pub(crate) const fn waits_for_peer(&self) -> bool {
+        self.map.wanted || !self.tx.queue.is_empty() || self.rx.partial.is_some()
+    }
+
+    /// Whether it has nothing to move and holds no memory, so that its entry may become another peer's.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.tx.queue.is_empty() && self.rx.held == 0 && !self.map.wanted && self.reconnect.held_request == 0
+    }
+
+    /// After the endpoint is gone: everything that is of one endpoint only begins anew. Queues and frames are the caller's.
+    pub(crate) const fn reset(&mut self) {
+        self.state = State::Down;
+        self.objects.ep = 0;
+        self.objects.epoch = self.objects.epoch.wrapping_add(1);
+        self.tx.reset();
+        self.rx.reset();
+        self.map.reset();
+        self.reconnect.broken_by = None;
+    }
+}

@@ -1,0 +1,54 @@
+//! What a connection receives.
+
+use dat_nostd::{Duration, Instant};
+
+use crate::frames::Chain;
+use crate::ids::MessageId;
+
+/// How long a peer that has receives posted may take from one fragment of a message to the next. The HCA repeats a lost packet for
+/// about half a second before it gives the connection up.
+pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Rx {
+    /// Number after that of the last complete message; survives reconnections.
+    pub(crate) next_sequence: u64,
+    /// Highest number received complete on this endpoint: what we acknowledge.
+    pub(crate) ack_value: u64,
+    pub(crate) ack_wanted: bool,
+    /// One acknowledgement frame is in flight, in the memory kept for it.
+    pub(crate) ack_in_flight: bool,
+    /// A message that has arrived in part, and when it is too late for the rest.
+    pub(crate) partial: Option<MessageId>,
+    pub(crate) partial_until: Instant,
+    /// Receives posted, oldest first, and how many.
+    pub(crate) posted: Chain,
+    pub(crate) posted_count: u16,
+    /// Frames of the unfinished message and of those that wait to be read.
+    pub(crate) held: u32,
+    /// Both together: what counts against its share.
+    pub(crate) used: u32,
+}
+
+impl Rx {
+    pub(crate) const EMPTY: Self = Self {
+        next_sequence: 0,
+        ack_value: 0,
+        ack_wanted: false,
+        ack_in_flight: false,
+        partial: None,
+        partial_until: Instant::ORIGIN,
+        posted: Chain::EMPTY,
+        posted_count: 0,
+        held: 0,
+        used: 0,
+    };
+
+    /// A peer that restarted would take an old acknowledgement for one of its new messages, so there is none at first.
+    pub(crate) const fn reset(&mut self) {
+        (self.ack_value, self.ack_wanted, self.ack_in_flight) = (0, false, false);
+        self.partial = None;
+        (self.posted, self.posted_count) = (Chain::EMPTY, 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a connection sends.
+
+use crate::frames::Queue;
+use crate::ids::{FrameId, MessageId};
+
+/// After so many messages one asks for an acknowledgement, as Linux does.
+const MESSAGES_PER_ACK: u64 = 8;
+/// As the post that asked: so far behind any that the next one asks.
+const NEVER_ASKED: u64 = 1 << 63;
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(crate) struct Tx {
+    /// Number of the next message; survives reconnections.
+    pub(crate) next_sequence: u64,
+    /// All messages that the peer's RDS has not acknowledged, or that the HCA is not done with, oldest first.
+    pub(crate) queue: Queue,
+    /// The first of them that is not posted completely, and the next frame of it if some of it is.
+    pub(crate) next: Option<MessageId>,
+    pub(crate) cursor: Option<FrameId>,
+    /// Messages with an operation that is not over.
+    pub(crate) operations: u16,
+    /// Frames of all of them.
+    pub(crate) frames: u32,
+    /// Sends posted, and sends known to be complete, since the endpoint was made.
+    pub(crate) posts: u64,
+    pub(crate) completed: u64,
+    /// Number of the last post that will be reported.
+    pub(crate) signalled: u64,
+    /// Highest acknowledgement seen on this endpoint.
+    pub(crate) highest_ack: u64,
+    /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame.
+    asked: u64,
+    asked_post: u64,
+    /// Answers to pings that the peer has not acknowledged.
+    pub(crate) pongs: u8,
+}
+
+impl Tx {
+    pub(crate) const EMPTY: Self = Self {
+        next_sequence: 0,
+        queue: Queue::EMPTY,
+        next: None,
+        cursor: None,
+        operations: 0,
+        frames: 0,
+        posts: 0,
+        completed: 0,
+        signalled: 0,
+        highest_ack: 0,
+        asked: 0,
+        asked_post: 0,
+        pongs: 0,
+    };
+
+    /// Posts that the HCA is not known to be done with.
+    #[inline(always)]
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.posts - self.completed
+    }
+
+    /// Whether a socket with so many bytes outstanding of `buffer`, those of its new message included, hurries the peer's
+    /// acknowledgement: from half of it on, unless one is on its way and many more such messages fit.
+    #[inline(always)]
+    pub(crate) const fn hurries(&self, outstanding: usize, buffer: usize, len: usize) -> bool {
+        outstanding >= buffer / 2
+            && (self.asked <= self.highest_ack || outstanding >= buffer || len >= buffer / 8)
+    }
+
+    /// Whether the message `sequence`, whose last frame will be post `number`, asks for an acknowledgement: because enough went
+    /// without, or as the first one on its endpoint.
+    #[inline(always)]
+    pub(crate) const fn asks(&self, sequence: u64, number: u64, unasked_frames: u32) -> bool {
+        sequence.wrapping_sub(self.asked) > MESSAGES_PER_ACK
+            || number.wrapping_sub(self.asked_post) > unasked_frames as u64
+    }
+
+    #[inline(always)]
+    pub(crate) const fn note_asked(&mut self, sequence: u64, number: u64) {
+        (self.asked, self.asked_post) = (sequence, number);
+    }
+
+    /// The endpoint is connected: the first message asks.
+    pub(crate) const fn begin(&mut self) {
+        self.asked_post = NEVER_ASKED;
+    }
+
+    pub(crate) const fn reset(&mut self) {
+        (self.posts, self.completed, self.signalled) = (0, 0, 0);
+        (self.highest_ack, self.asked) = (0, 0);
+        self.next = self.queue.head();
+        self.cursor = None;
+    }
+}

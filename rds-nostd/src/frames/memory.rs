@@ -1,0 +1,66 @@
+//! Where frames lie.
+
+use driver_mlx::{DmaBlocks, DmaBuffer, DmaSlice, DmaWord};
+
+use crate::wire::FRAME_LEN;
+
+/// Distance between frames: whole cache lines.
+pub(crate) const STRIDE: usize = FRAME_LEN.next_multiple_of(64);
+/// The same in quadwords.
+pub(crate) const WORDS: usize = STRIDE / 8;
+/// Headers of acknowledgements in the memory of one frame, a cache line each.
+pub(crate) const ACKS_PER_FRAME: usize = STRIDE / 64;
+
+/// DMA memory in blocks of [`STRIDE`] bytes; ordinary memory where the protocol is tested alone.
+pub(crate) struct Memory {
+    /// None after it was given back.
+    blocks: Option<DmaBlocks<WORDS>>,
+    #[cfg(test)]
+    plain: std::vec::Vec<[DmaWord; WORDS]>,
+}
+
+impl Memory {
+    #[cfg(not(test))]
+    pub(crate) fn new(buffer: DmaBuffer) -> Self {
+        Self { blocks: Some(DmaBlocks::new(buffer)) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(buffer: DmaBuffer) -> Self {
+        Self { blocks: Some(DmaBlocks::new(buffer)), plain: std::vec::Vec::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plain(count: usize) -> Self {
+        Self { blocks: None, plain: (0..count).map(|_| [const { DmaWord::new(0) }; WORDS]).collect() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn block(&self, index: usize) -> Option<&[DmaWord; WORDS]> {
+        #[cfg(test)]
+        if self.blocks.is_none() {
+            return self.plain.get(index);
+        }
+        self.blocks.as_ref()?.block(index)
+    }
+
+    /// Where the blocks are; None without any.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> u64 {
+        self.block(0).map_or(0, address_of)
+    }
+
+    pub(crate) fn as_slice(&self) -> Option<DmaSlice<'_>> {
+        self.blocks.as_ref().map(DmaBlocks::as_slice)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<DmaBuffer> {
+        self.blocks.take().map(DmaBlocks::into_buffer)
+    }
+}
+
+/// The virtual address of a block.
+#[inline(always)]
+pub(crate) fn address_of(block: &[DmaWord; WORDS]) -> u64 {
+    block.as_ptr().addr() as u64
+}

@@ -1,0 +1,522 @@
+//! Frames: the memory that messages live in from `sendmsg` or the HCA until they are acknowledged or read.
+//!
+//! A frame is a header and up to 4096 payload bytes, contiguous in DMA memory, so that a fragment is one segment. A
+//! message is a chain of frames, and its descriptor lies in the table entry of the first one: as every message has a
+//! frame, there is always room for its descriptor. All tables are all zero bytes when nothing is in them.
+
+mod memory;
+mod queue;
+mod shares;
+
+use driver_mlx::{DmaBuffer, DmaSlice, DmaWord};
+
+use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
+use crate::socket::SocketHandle;
+use crate::wire::{BadChecksum, FRAGMENT_LEN, HEADER_WORDS, Header};
+use crate::words;
+
+pub(crate) use memory::{ACKS_PER_FRAME, STRIDE};
+use memory::{Memory, WORDS, address_of};
+pub(crate) use queue::{Chain, Queue};
+pub(crate) use shares::Shares;
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Use {
+    #[default]
+    Free = 0,
+    /// Part of a message of ours.
+    Send,
+    /// Posted to the HCA, or holding what arrived and was not read.
+    Receive,
+}
+
+bitflags::bitflags! {
+    /// What is to be known of a message.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Marks: u8 {
+        /// Acknowledged or cancelled, and no longer counted against its socket's send buffer.
+        const SETTLED = 1;
+        /// Its socket takes no interest in it any more: not to be sent again.
+        const CANCELLED = 2;
+        /// The header, in the first frame's memory, has extensions.
+        const EXTENDED = 4;
+        /// It is only an operation: nothing is sent.
+        const SILENT = 8;
+        /// An answer to a ping: no socket's.
+        const PONG = 16;
+    }
+}
+
+/// The table entry of a frame; everything but `next` and `used` is the descriptor of the message that starts here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frame {
+    /// The next frame of the message, of the chain of posted receives, or of the free list.
+    pub(crate) next: Option<FrameId>,
+    pub(crate) used: Use,
+    pub(crate) marks: Marks,
+    /// The next message of its queue.
+    pub(crate) next_message: Option<MessageId>,
+    /// The connection whose share of frames it counts against; none for messages to this node itself.
+    pub(crate) connection: Option<ConnectionId>,
+    /// Last frame of the message.
+    pub(crate) last: Option<FrameId>,
+    /// Its RDMA operation, while that is not over.
+    pub(crate) operation: Option<OperationId>,
+    /// Frames linked so far.
+    pub(crate) frames: u16,
+    /// Frames posted so far, on the sending side.
+    pub(crate) posted: u16,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    /// The sending socket; its generation tells whether it is still the one.
+    pub(crate) socket: u16,
+    pub(crate) flags: u8,
+    pub(crate) generation: u32,
+    pub(crate) len: u32,
+    pub(crate) sequence: u64,
+    /// Number of the last post of its connection that carried a part of it.
+    pub(crate) last_post: u64,
+    /// The sender's address (receiving side), IPv4 mapped, as two halves.
+    pub(crate) source: [u64; 2],
+}
+
+impl Frame {
+    /// A frame that nobody uses; all zero bytes.
+    pub(crate) const EMPTY: Self = Self {
+        next: None,
+        used: Use::Free,
+        marks: Marks::empty(),
+        next_message: None,
+        connection: None,
+        last: None,
+        operation: None,
+        frames: 0,
+        posted: 0,
+        sport: 0,
+        dport: 0,
+        socket: 0,
+        flags: 0,
+        generation: 0,
+        len: 0,
+        sequence: 0,
+        last_post: 0,
+        source: [0; 2],
+    };
+
+    /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
+    #[inline(always)]
+    pub(crate) const fn become_message(&mut self, id: FrameId) -> &mut Self {
+        (self.next, self.next_message, self.operation) = (None, None, None);
+        (self.last, self.frames, self.posted) = (Some(id), 1, 0);
+        self.marks = Marks::empty();
+        self
+    }
+
+    pub(crate) const fn is(&self, mark: Marks) -> bool {
+        self.marks.contains(mark)
+    }
+
+    /// Whether the message that starts here is a socket's.
+    pub(crate) const fn is_of(&self, owner: SocketHandle) -> bool {
+        self.socket == owner.slot && self.generation == owner.generation && !self.is(Marks::PONG)
+    }
+
+    pub(crate) const fn owner(&self) -> SocketHandle {
+        SocketHandle { slot: self.socket, generation: self.generation }
+    }
+
+    pub(crate) fn source(&self) -> u128 {
+        u128::from(self.source[0]) << 64 | u128::from(self.source[1])
+    }
+
+    pub(crate) const fn set_source(&mut self, source: u128) {
+        self.source = [(source >> 64) as u64, source as u64];
+    }
+}
+
+/// A message of one frame that was posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(crate) connection: ConnectionId,
+    pub(crate) owner: SocketHandle,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
+    pub(crate) flags: u8,
+    pub(crate) len: u32,
+    pub(crate) sequence: u64,
+    /// The number of the post.
+    pub(crate) post: u64,
+}
+
+/// A message of one frame that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadMessage {
+    pub(crate) connection: ConnectionId,
+    pub(crate) source: [u64; 2],
+    pub(crate) sport: u16,
+    pub(crate) message_len: usize,
+    /// Bytes that were copied.
+    pub(crate) len: usize,
+}
+
+/// All frames of a node: table, memory and free list.
+pub(crate) struct Frames<'s> {
+    table: &'s mut [Frame],
+    memory: Memory,
+    free: Option<FrameId>,
+    free_count: usize,
+    /// What a link leads to that is not of this table: there is none.
+    nowhere: Frame,
+}
+
+impl<'s> Frames<'s> {
+    /// As many frames as the table has entries; the memory has room for them, and behind them for the headers that acknowledgements
+    /// are sent from.
+    pub(crate) fn new(table: &'s mut [Frame], memory: DmaBuffer) -> Self {
+        Self::over(table, Memory::new(memory))
+    }
+
+    /// The same over ordinary memory, with `acks` acknowledgement headers.
+    #[cfg(test)]
+    pub(crate) fn plain(table: &'s mut [Frame], acks: usize) -> Self {
+        let count = table.len() + acks.div_ceil(ACKS_PER_FRAME);
+        Self::over(table, Memory::plain(count))
+    }
+
+    fn over(table: &'s mut [Frame], memory: Memory) -> Self {
+        let count = table.len().min(FrameId::MOST);
+        let (table, _) = table.split_at_mut(count);
+        table.fill(Frame::EMPTY);
+        for (index, frame) in table.iter_mut().enumerate() {
+            frame.next = (index + 1 < count).then(|| FrameId::new(index + 1));
+        }
+        let free = (count > 0).then(|| FrameId::new(0));
+        Self { table, memory, free, free_count: count, nowhere: Frame::EMPTY }
+    }
+
+    pub(crate) fn memory(&self) -> Option<DmaSlice<'_>> {
+        self.memory.as_slice()
+    }
+
+    /// Takes the memory out, for giving it back.
+    pub(crate) fn take_memory(&mut self) -> Option<DmaBuffer> {
+        self.memory.take()
+    }
+
+    /// Virtual address of a frame.
+    #[inline(always)]
+    pub(crate) fn address(&self, frame: FrameId) -> u64 {
+        self.words(frame).map_or(0, address_of)
+    }
+
+    pub(crate) const fn free_count(&self) -> usize {
+        self.free_count
+    }
+
+    /// A link always comes from this table, so the entry is there.
+    #[inline(always)]
+    pub(crate) fn at(&self, frame: FrameId) -> &Frame {
+        self.table.get(frame.index()).unwrap_or(&self.nowhere)
+    }
+
+    #[inline(always)]
+    pub(crate) fn at_mut(&mut self, frame: FrameId) -> &mut Frame {
+        self.table.get_mut(frame.index()).unwrap_or(&mut self.nowhere)
+    }
+
+    #[inline(always)]
+    pub(crate) fn message(&self, message: MessageId) -> &Frame {
+        self.at(message.first())
+    }
+
+    #[inline(always)]
+    pub(crate) fn message_mut(&mut self, message: MessageId) -> &mut Frame {
+        self.at_mut(message.first())
+    }
+
+    /// Takes a frame from the free list.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, used: Use) -> Option<FrameId> {
+        let id = self.free?;
+        let frame = self.table.get_mut(id.index())?;
+        self.free = frame.next;
+        (frame.next, frame.used) = (None, used);
+        self.free_count -= 1;
+        Some(id)
+    }
+
+    /// Gives one frame back.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, id: FrameId) {
+        let free = self.free;
+        let frame = self.at_mut(id);
+        if frame.used == Use::Free {
+            return;
+        }
+        (frame.next, frame.used) = (free, Use::Free);
+        self.free = Some(id);
+        self.free_count += 1;
+    }
+
+    /// Gives all frames of a message back; how many.
+    pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
+        let mut next = Some(message.first());
+        let mut count = 0;
+        while let Some(id) = next {
+            next = self.at(id).next;
+            self.give(id);
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes a frame for a new message of one frame so far, which is described by `describe`.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, used: Use, describe: impl FnOnce(&mut Frame)) -> Option<MessageId> {
+        let id = self.free?;
+        let frame = self.table.get_mut(id.index())?;
+        self.free = frame.next;
+        self.free_count -= 1;
+        frame.used = used;
+        describe(frame.become_message(id));
+        Some(MessageId::starting(id))
+    }
+
+    /// Fills the frame that is taken next with a message that fits into it; gives it and its virtual address. It is not taken yet:
+    /// [`take_to_send`](Self::take_to_send) does that.
+    #[inline(always)]
+    pub(crate) fn next_to_send(&self, header: &Header, payload: &[u8]) -> Option<(MessageId, u64)> {
+        let id = self.free?;
+        let words = self.words(id)?;
+        let (head, body) = words.split_first_chunk::<HEADER_WORDS>()?;
+        write(head, header);
+        words::put(body, payload);
+        Some((MessageId::starting(id), address_of(words)))
+    }
+
+    /// Takes the frame that [`next_to_send`](Self::next_to_send) gave, and puts the message at the end of a queue.
+    #[inline(always)]
+    pub(crate) fn take_to_send(&mut self, queue: &mut Queue, message: MessageId, sent: Sent) {
+        let frame = self.table.get_mut(message.first().index()).unwrap_or(&mut self.nowhere);
+        self.free = frame.next;
+        self.free_count -= 1;
+        frame.used = Use::Send;
+        frame.become_message(message.first());
+        (frame.posted, frame.connection) = (1, Some(sent.connection));
+        (frame.sport, frame.dport, frame.flags) = (sent.sport, sent.dport, sent.flags);
+        (frame.socket, frame.generation) = (sent.owner.slot, sent.owner.generation);
+        (frame.len, frame.sequence, frame.last_post) = (sent.len, sent.sequence, sent.post);
+        self.push_back(queue, message);
+    }
+
+    /// Makes `frame` the last one of a message.
+    pub(crate) fn append(&mut self, message: MessageId, frame: FrameId) {
+        if let Some(last) = self.message(message).last {
+            self.at_mut(last).next = Some(frame);
+        }
+        let first = self.message_mut(message);
+        first.last = Some(frame);
+        first.frames += 1;
+    }
+
+    /// Takes as many frames as `out` has room for and there are, to be posted as receives: puts down where each is, and `cookie` with
+    /// its number, and adds them to the chain of those posted. Gives their number.
+    #[inline(always)]
+    pub(crate) fn take_receives(&mut self, posted: &mut Chain, cookie: u64, out: &mut [(u64, u64)]) -> usize {
+        let (first, start) = (self.free, self.memory.start());
+        let mut last = None;
+        let mut count = 0;
+        for place in out {
+            let Some(id) = self.free else { break };
+            let Some(frame) = self.table.get_mut(id.index()) else { break };
+            *place = (start + (id.index() * STRIDE) as u64, cookie | u64::from(id.bits()));
+            frame.used = Use::Receive;
+            self.free = frame.next;
+            last = Some(id);
+            count += 1;
+        }
+        if let (Some(first), Some(last)) = (first, last) {
+            self.at_mut(last).next = None;
+            self.extend_chain(posted, first, last);
+            self.free_count -= count;
+        }
+        count
+    }
+
+    /// A frame's memory as quadwords: the header's six, then the payload's.
+    #[inline(always)]
+    fn words(&self, frame: FrameId) -> Option<&[DmaWord; WORDS]> {
+        self.memory.block(frame.index())
+    }
+
+    // Frames lie inside the memory by construction, so these accesses do not fail.
+
+    /// # Errors
+    /// [`BadChecksum`].
+    #[inline(always)]
+    pub(crate) fn header(&self, frame: FrameId) -> Result<Header, BadChecksum> {
+        let words = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>());
+        Header::from_words(&words.ok_or(BadChecksum)?.each_ref().map(DmaWord::load))
+    }
+
+    /// Writes the header of a frame; gives the frame's virtual address.
+    #[inline(always)]
+    pub(crate) fn write_header(&self, frame: FrameId, header: &Header) -> u64 {
+        let Some(words) = self.words(frame).and_then(|words| words.first_chunk::<HEADER_WORDS>()) else {
+            return 0;
+        };
+        write(words, header);
+        words.as_ptr().addr() as u64
+    }
+
+    /// The headers that connection `index` sends acknowledgements from.
+    pub(crate) fn write_acknowledgement(&self, index: usize, ack: u64) -> u64 {
+        let (block, at) = (self.table.len() + index / ACKS_PER_FRAME, index % ACKS_PER_FRAME * 8);
+        let words = self.memory.block(block).and_then(|words| words.get(at..)?.first_chunk::<HEADER_WORDS>());
+        let Some(words) = words else { return 0 };
+        write(words, &Header::acknowledgement(ack));
+        words.as_ptr().addr() as u64
+    }
+
+    #[inline(always)]
+    fn payload(&self, frame: FrameId) -> &[DmaWord] {
+        let words = self.words(frame).and_then(|words| words.split_first_chunk::<HEADER_WORDS>());
+        words.map_or(&[], |(_, payload)| payload)
+    }
+
+    #[inline(always)]
+    pub(crate) fn write_payload(&self, frame: FrameId, bytes: &[u8]) {
+        words::put(self.payload(frame), bytes);
+    }
+
+    #[inline(always)]
+    pub(crate) fn read_payload(&self, frame: FrameId, bytes: &mut [u8]) {
+        words::get(self.payload(frame), bytes);
+    }
+
+    /// Takes the oldest message of a queue of received ones, if it is of one frame, from a peer, and without extensions: copies what fits
+    /// into `buffer` and gives the frame back.
+    #[inline(always)]
+    pub(crate) fn read_front(&mut self, queue: &mut Queue, buffer: &mut [u8]) -> Option<ReadMessage> {
+        let message = queue.head()?;
+        let id = message.first();
+        let frame = self.table.get_mut(id.index())?;
+        let connection = frame.connection?;
+        if frame.frames != 1 || frame.is(Marks::EXTENDED) {
+            return None;
+        }
+        let (_, payload) = self.memory.block(id.index())?.split_first_chunk::<HEADER_WORDS>()?;
+        let message_len = frame.len as usize;
+        let (buffer, _) = buffer.split_at_mut(message_len.min(buffer.len()));
+        words::get(payload, buffer);
+        queue.drop_head(frame.next_message);
+        (frame.next, frame.used) = (self.free, Use::Free);
+        self.free = Some(id);
+        self.free_count += 1;
+        let [high, low] = frame.source;
+        Some(ReadMessage {
+            connection,
+            source: [high, low],
+            sport: frame.sport,
+            message_len,
+            len: buffer.len(),
+        })
+    }
+
+    /// Copies a message to `buffer`, as much as fits.
+    #[inline(always)]
+    pub(crate) fn read_message(&self, message: MessageId, buffer: &mut [u8]) -> usize {
+        let descriptor = self.message(message);
+        let len = (descriptor.len as usize).min(buffer.len());
+        let (buffer, _) = buffer.split_at_mut(len);
+        match descriptor.next {
+            None => self.read_payload(message.first(), buffer),
+            Some(_) => self.read_frames(message.first(), buffer),
+        }
+        len
+    }
+
+    #[inline(never)]
+    fn read_frames(&self, first: FrameId, buffer: &mut [u8]) {
+        let mut next = Some(first);
+        for chunk in buffer.chunks_mut(FRAGMENT_LEN) {
+            let Some(frame) = next else { break };
+            self.read_payload(frame, chunk);
+            next = self.at(frame).next;
+        }
+    }
+
+    /// The extension headers of a frame.
+    pub(crate) fn write_extensions(&self, frame: FrameId, extensions: &[u8; 16]) {
+        let header = Header { extensions: *extensions, ..Header::acknowledgement(0) };
+        self.write_header(frame, &header);
+    }
+
+    pub(crate) fn read_extensions(&self, frame: FrameId) -> [u8; 16] {
+        self.header(frame).map_or([0; 16], |header| header.extensions)
+    }
+
+    /// Quadword `index` of a frame's payload, first byte lowest.
+    pub(crate) fn payload_word(&self, frame: FrameId, index: usize) -> u64 {
+        self.payload(frame).get(index).map_or(0, |word| u64::from_le(word.load()))
+    }
+
+    pub(crate) fn set_payload_word(&self, frame: FrameId, index: usize, value: u64) {
+        if let Some(word) = self.payload(frame).get(index) {
+            word.store(value.to_le());
+        }
+    }
+}
+
+#[inline(always)]
+fn write(words: &[DmaWord; HEADER_WORDS], header: &Header) {
+    for (word, value) in words.iter().zip(header.to_words()) {
+        word.store(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn giving_twice_changes_nothing() {
+        let mut table = [Frame::EMPTY; 2];
+        let mut frames = Frames::plain(&mut table, 1);
+        let id = frames.take(Use::Receive).unwrap();
+        frames.give(id);
+        frames.give(id);
+        assert_eq!(frames.free_count(), 2);
+        assert!(frames.take(Use::Send).is_some() && frames.take(Use::Send).is_some());
+        assert!(frames.take(Use::Send).is_none());
+    }
+
+    #[test]
+    fn a_message_of_several_frames_comes_back() {
+        let mut table = [Frame::EMPTY; 3];
+        let mut frames = Frames::plain(&mut table, 1);
+        let bytes: std::vec::Vec<u8> = (0..9000).map(|i| (i * 7) as u8).collect();
+        let message = frames.begin(Use::Send, |frame| frame.len = 9000).unwrap();
+        frames.write_payload(message.first(), &bytes[..4096]);
+        for chunk in bytes[4096..].chunks(4096) {
+            let next = frames.take(Use::Send).unwrap();
+            frames.write_payload(next, chunk);
+            frames.append(message, next);
+        }
+        let mut back = [0; 9000];
+        assert_eq!(frames.read_message(message, &mut back), 9000);
+        assert!(back[..] == bytes[..]);
+        assert_eq!((frames.give_message(message), frames.free_count()), (3, 3));
+    }
+
+    #[test]
+    fn acknowledgements_lie_behind_the_frames() {
+        let mut table = [Frame::EMPTY; 2];
+        let frames = Frames::plain(&mut table, 70);
+        let first = frames.address(FrameId::new(0));
+        assert_eq!(frames.write_acknowledgement(0, 5), first + 2 * STRIDE as u64);
+        assert_eq!(frames.write_acknowledgement(69, 6), first + 3 * STRIDE as u64 + 4 * 64);
+    }
+}

@@ -1,0 +1,97 @@
+//! Typed indices of tables. Each counts from 1 inside, so that "none" is all zero bytes and an empty table takes no room in an
+//! image.
+
+use core::num::NonZeroU16;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            #[repr(transparent)]
+            pub(crate) struct $name(NonZeroU16);
+
+            impl $name {
+                /// As many entries as can be told apart.
+                pub(crate) const MOST: usize = u16::MAX as usize;
+
+                /// The entry at `index`; tables have at most [`Self::MOST`] entries.
+                #[inline(always)]
+                pub(crate) const fn new(index: usize) -> Self {
+                    match NonZeroU16::new((index as u16).wrapping_add(1)) {
+                        Some(number) => Self(number),
+                        None => Self(NonZeroU16::MAX),
+                    }
+                }
+
+                #[inline(always)]
+                pub(crate) const fn index(self) -> usize {
+                    self.0.get().wrapping_sub(1) as usize
+                }
+            }
+        )*
+    };
+}
+
+ids! {
+    /// An entry of the table of connections.
+    ConnectionId;
+    /// A frame.
+    FrameId;
+    /// An entry of the table of RDMA operations.
+    OperationId;
+}
+
+impl ConnectionId {
+    /// The number that a cookie carries; never 0.
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0.get()
+    }
+
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
+        match NonZeroU16::new(bits) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+}
+
+impl FrameId {
+    /// The number that a receive's cookie carries.
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u16 {
+        self.0.get()
+    }
+}
+
+/// A message, named by its first frame, whose table entry describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct MessageId(FrameId);
+
+impl MessageId {
+    #[inline(always)]
+    pub(crate) const fn starting(first: FrameId) -> Self {
+        Self(first)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn first(self) -> FrameId {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_zero_and_takes_no_room() {
+        assert_eq!(size_of::<Option<MessageId>>(), 2);
+        assert_eq!((FrameId::new(0).bits(), FrameId::new(FrameId::MOST - 1).bits()), (1, u16::MAX));
+        assert_eq!(ConnectionId::from_bits(0), None);
+        assert_eq!(ConnectionId::from_bits(7).map(ConnectionId::index), Some(6));
+    }
+}

@@ -1,0 +1,14 @@
+//! Where the protocol meets the adapter: posts, completions, connection events, and the objects behind them.
+
+mod connect;
+mod held;
+mod message;
+mod objects;
+mod poll;
+mod post;
+mod rdma;
+mod zone;
+
+pub(crate) use connect::service_level;
+pub(crate) use held::Held;
+pub(crate) use objects::Objects;

@@ -1,0 +1,208 @@
+//! The event loop.
+
+use dat_nostd::{
+    Adapter, DtoStatus, EpHandle, EvdHandle, Event, EventData, Instant, Platform, ReceivedDto, Wake,
+};
+
+use crate::connection::{Broken, Cookie, CookieKind};
+use crate::ids::ConnectionId;
+use crate::node::Rds;
+use crate::protocol::{BURST, Due};
+use crate::rdma::Ending;
+use crate::reason::DownReason;
+
+/// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
+const EVENTS_PER_POLL: usize = 256;
+
+impl Rds<'_> {
+    /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers when to call
+    /// again even if nothing happens. The answer is [`Wake::Now`] whenever
+    /// something happened: that may have given the adapter new deadlines, so poll both again before idling. It does not
+    /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
+    pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
+        self.protocol.now = now;
+        let mut moved = self.poll_receives(adapter, now);
+        moved |= self.poll_requests(adapter, now);
+        if !moved {
+            // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
+            let _ = adapter.poll(now);
+        }
+        if self.protocol.some_broken {
+            self.take_down_broken(adapter, now);
+        }
+        while next_event(adapter, self.objects.async_evd).is_some() {
+            moved = true;
+        }
+        self.protocol.connections.expire(now);
+        self.serve_due(adapter, now);
+        // Last, because each look at a dispatcher polls the adapter, which may queue an event here.
+        moved |= self.poll_demands(adapter, now);
+        moved |= self.poll_connections(adapter, now);
+        if self.protocol.some_broken {
+            self.take_down_broken(adapter, now);
+        }
+        let wake = self.protocol.poll_at().earliest(self.look_up_held(adapter, now));
+        if moved { Wake::Now } else { wake }
+    }
+
+    /// What is due on a connection.
+    pub(crate) fn serve<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+        now: Instant,
+    ) {
+        match self.protocol.due(id, now) {
+            Due::Connect => self.begin_connecting(adapter, id, now),
+            Due::Serve => {
+                self.refill(adapter, id);
+                self.flush(adapter, id);
+            }
+            Due::Break(reason) => self.connection_down(adapter, id, reason, now),
+            Due::Nothing => {}
+        }
+    }
+
+    /// True if there was something, as with the others.
+    fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+        for count in 0..EVENTS_PER_POLL {
+            let Some(event) = next_event(adapter, self.objects.demand_evd) else { return count > 0 };
+            if let EventData::ConnectionRequest { cr, .. } = event.data {
+                self.connection_requested(adapter, cr, now);
+            }
+        }
+        true
+    }
+
+    pub(crate) fn poll_connections<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        now: Instant,
+    ) -> bool {
+        for count in 0..EVENTS_PER_POLL {
+            let Some(event) = next_event(adapter, self.objects.connect_evd) else { return count > 0 };
+            if let EventData::Connection { event, ep, .. } = event.data {
+                self.connection_changed(adapter, event, ep, now);
+            }
+        }
+        true
+    }
+
+    fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+        let mut arrivals = [ReceivedDto::default(); BURST];
+        let mut count = 0;
+        while count < EVENTS_PER_POLL {
+            let taken = adapter.evd_dequeue_receives(self.objects.receive_evd, &mut arrivals);
+            if taken > 0 {
+                count += taken;
+                self.frames_arrived(adapter, arrivals.get(..taken).unwrap_or_default(), now);
+                continue;
+            }
+            let Some(event) = next_event(adapter, self.objects.receive_evd) else { break };
+            count += 1;
+            let EventData::Dto(dto) = event.data else { continue };
+            if dto.status == DtoStatus::Success {
+                let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
+                let arrival = ReceivedDto { user_cookie: dto.user_cookie, length };
+                self.frames_arrived(adapter, &[arrival], now);
+            } else if let Some(cookie) = self.current(dto.user_cookie) {
+                // Why it broke may still be in the other queue.
+                self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
+            }
+        }
+        count > 0
+    }
+
+    /// Frames that came one after the other, on one connection or several.
+    fn frames_arrived<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        arrivals: &[ReceivedDto],
+        now: Instant,
+    ) {
+        let mut rest = arrivals;
+        while let Some((first, others)) = rest.split_first() {
+            // The frames of an endpoint that is gone were taken back when it went.
+            let Some(cookie) = self.current(first.user_cookie) else {
+                rest = others;
+                continue;
+            };
+            let id = cookie.connection;
+            let (taken, broken) = self.protocol.process_run(id, rest, now);
+            rest = rest.get(taken..).unwrap_or_default();
+            if let Some(reason) = broken {
+                self.connection_down(adapter, id, reason, now);
+                continue;
+            }
+            self.free_spent_regions(adapter);
+            self.refill(adapter, id);
+            self.flush(adapter, id);
+        }
+    }
+
+    /// A cookie, if it is of a connection's present endpoint.
+    #[inline(always)]
+    fn current(&self, bits: u64) -> Option<Cookie> {
+        let cookie = Cookie::decode(bits)?;
+        let objects = &self.protocol.connections.get(cookie.connection)?.objects;
+        (objects.ep != 0 && objects.epoch == cookie.epoch).then_some(cookie)
+    }
+
+    pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+        for count in 0..EVENTS_PER_POLL {
+            let Some(event) = next_event(adapter, self.objects.request_evd) else { return count > 0 };
+            let EventData::Dto(dto) = event.data else { continue };
+            let Some(cookie) = self.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive) else {
+                continue;
+            };
+            let id = cookie.connection;
+            if dto.status == DtoStatus::Success {
+                self.protocol.sent(cookie);
+                self.release_ended(adapter);
+                self.flush(adapter, id);
+                continue;
+            }
+            let ending = match dto.status {
+                DtoStatus::ErrFlushed => Ending::Flushed,
+                DtoStatus::ErrRemoteAccess => Ending::Denied,
+                _ => Ending::Other,
+            };
+            self.protocol.failed(cookie, ending);
+            if ending == Ending::Flushed {
+                // Why it was flushed is reported elsewhere.
+                self.protocol.mark_broken(id, DownReason::Broken);
+            } else {
+                self.connection_down(adapter, id, DownReason::of_request(dto.status), now);
+            }
+        }
+        true
+    }
+
+    /// Takes down what was marked, after a last look at how its requests ended and at what DAT says of the connection: an
+    /// operation that the peer denied is reported as that, not as dropped with the connection.
+    fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
+        while core::mem::take(&mut self.protocol.some_broken) {
+            self.poll_requests(adapter, now);
+            self.poll_connections(adapter, now);
+            for id in self.protocol.connections.ids() {
+                let connection = self.protocol.connection(id);
+                let Some(flushed) = connection.reconnect.broken_by.map(Broken::reason) else { continue };
+                let ep = EpHandle::from_bits(connection.objects.ep);
+                let reason = if flushed.is_flush() {
+                    // Why is told by an event that may be still to come.
+                    let ending = adapter.ep_query(ep).ok().and_then(|parameters| parameters.ending);
+                    ending.and_then(DownReason::of_event).unwrap_or(flushed)
+                } else {
+                    flushed
+                };
+                self.connection_down(adapter, id, reason, now);
+            }
+        }
+    }
+}
+
+/// The next event of a dispatcher. Where there is none the adapter is not polled for one: that is its owner's.
+#[inline]
+fn next_event<P: Platform>(adapter: &mut Adapter<'_, P>, evd: EvdHandle) -> Option<Event> {
+    if adapter.evd_is_quiet(evd) { None } else { adapter.evd_dequeue(evd).ok() }
+}

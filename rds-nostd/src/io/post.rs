@@ -1,0 +1,200 @@
+//! Posting what the protocol has to send and to receive.
+
+use dat_nostd::{
+    Adapter, CompletionFlags, DatResult, DatReturn, EpHandle, LmrTriplet, Platform, ReturnType, RmrTriplet,
+};
+
+use crate::connection::Objects;
+use crate::ids::ConnectionId;
+use crate::node::Rds;
+use crate::protocol::{BURST, Outlet, Post, Segment, Step};
+use crate::rdma::{Kind, Transfer};
+use crate::reason::DownReason;
+use crate::wire::FRAME_LEN;
+
+impl Rds<'_> {
+    /// Posts as much as a connection has to send and its send queue takes.
+    #[inline(always)]
+    pub(crate) fn flush<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        loop {
+            let mut flow = self.protocol.flow(id);
+            match flow.dispatch() {
+                None => return,
+                Some(Post::Fragment) => {
+                    let Some(segment) = flow.fragment() else { return };
+                    if let Err(error) = post_segment(adapter, &flow.connection.objects, &segment) {
+                        return self.not_posted(adapter, id, false, error);
+                    }
+                    flow.fragment_posted(segment.signal);
+                }
+                Some(other) => {
+                    if let Err((is_transfer, error)) = self.post_other(adapter, id, other) {
+                        return self.not_posted(adapter, id, is_transfer, error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Posts anything but a fragment of an ordinary message. An error comes with whether it is that of a transfer.
+    #[inline(never)]
+    fn post_other<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+        post: Post,
+    ) -> Result<(), (bool, DatReturn)> {
+        let mut flow = self.protocol.flow(id);
+        match post {
+            Post::Map => {
+                let segment = flow.map_fragment();
+                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                flow.map_fragment_posted(segment.signal);
+            }
+            Post::Acknowledgement => {
+                let segment = flow.acknowledgement();
+                post_segment(adapter, &flow.connection.objects, &segment).map_err(|error| (false, error))?;
+                flow.acknowledgement_posted();
+            }
+            Post::Fragment => {}
+            Post::Operation => match flow.operation() {
+                Step::Done => {}
+                Step::Fragment => {
+                    if let Some(segment) = flow.fragment() {
+                        let objects = &flow.connection.objects;
+                        post_segment(adapter, objects, &segment).map_err(|error| (false, error))?;
+                        flow.fragment_posted(segment.signal);
+                    }
+                }
+                Step::Transfer(of, transfer, cookie, signal) => {
+                    let ep = EpHandle::from_bits(flow.connection.objects.ep);
+                    let posted = post_transfer(adapter, ep, &transfer, cookie, signal);
+                    posted.map_err(|error| (true, error))?;
+                    flow.transfer_posted(of, signal);
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// The send queue is full after all: completions make room. Or the post is one that can never be made.
+    #[cold]
+    fn not_posted<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+        is_transfer: bool,
+        error: DatReturn,
+    ) {
+        if is_transfer && !error.is(ReturnType::InsufficientResources) {
+            if self.protocol.refused(id) {
+                let now = adapter.platform().now();
+                self.connection_down(adapter, id, DownReason::NoResources, now);
+            }
+            self.release_ended(adapter);
+        }
+        self.protocol.connections.make_due(id);
+    }
+
+    /// Posts receives until the connection has as many as it may, or frames are short. In the latter case the HCA tells
+    /// the peer to wait, and nothing is lost.
+    #[inline(always)]
+    pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        if self.protocol.connection(id).objects.ep == 0 {
+            return;
+        }
+        let mut receives = [(0, 0); BURST];
+        loop {
+            let taken = self.protocol.take_receives(id, &mut receives);
+            if taken == 0 {
+                return;
+            }
+            let objects = &self.protocol.connection(id).objects;
+            let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
+            let taken_receives = receives.get(..taken).unwrap_or_default();
+            let posted =
+                adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, taken_receives).unwrap_or(0);
+            self.protocol.receives_posted(id, taken, posted);
+            if posted < taken {
+                return;
+            }
+        }
+    }
+
+    /// Looks at all connections that are due now.
+    pub(crate) fn serve_due<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: dat_nostd::Instant) {
+        let last = self.protocol.connections.last_due();
+        while let Some(id) = self.protocol.connections.pop_due() {
+            self.serve(adapter, id, now);
+            if Some(id) == last {
+                break;
+            }
+        }
+    }
+
+    /// Frames came free: connections that wanted for receives get them, each in its turn.
+    #[cold]
+    pub(crate) fn frames_came_free<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        self.protocol.starved = false;
+        let now = self.protocol.now;
+        self.serve_due(adapter, now);
+    }
+
+    /// Sends the map to everybody if it has changed.
+    pub(crate) fn send_changed_maps<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        if core::mem::take(&mut self.protocol.maps_changed) {
+            let now = self.protocol.now;
+            self.serve_due(adapter, now);
+        }
+    }
+}
+
+/// The adapter, as the way out for messages.
+pub(crate) struct Wire<'w, 's, P: Platform>(pub(crate) &'w mut Adapter<'s, P>);
+
+impl<P: Platform> Outlet for Wire<'_, '_, P> {
+    #[inline(always)]
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool {
+        post_segment(self.0, objects, segment).is_ok()
+    }
+}
+
+#[inline(always)]
+fn post_segment<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    objects: &Objects,
+    segment: &Segment,
+) -> DatResult<()> {
+    let mut flags = CompletionFlags::empty();
+    flags.set(CompletionFlags::SUPPRESS, !segment.signal);
+    flags.set(CompletionFlags::SOLICITED_WAIT, segment.solicit);
+    flags.set(CompletionFlags::BARRIER_FENCE, segment.fence);
+    let triplet = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
+    let ep = EpHandle::from_bits(objects.ep);
+    adapter.ep_post_send(ep, core::slice::from_ref(&triplet), segment.cookie, flags)
+}
+
+#[cold]
+fn post_transfer<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    ep: EpHandle,
+    transfer: &Transfer,
+    cookie: u64,
+    signal: bool,
+) -> DatResult<()> {
+    let local = &transfer.local;
+    let segment = LmrTriplet::new(local.lmr_context, local.address, local.len);
+    let remote = RmrTriplet::new(transfer.rkey, transfer.remote_address, local.len);
+    let mut flags = CompletionFlags::empty();
+    flags.set(CompletionFlags::SUPPRESS, !signal);
+    match transfer.kind {
+        Kind::Transfer if transfer.is_write => {
+            adapter.ep_post_rdma_write(ep, &[segment], cookie, &remote, flags)
+        }
+        Kind::Transfer => adapter.ep_post_rdma_read(ep, &[segment], cookie, &remote, flags),
+        Kind::CompareSwap { compare, swap } => {
+            adapter.ep_post_compare_swap(ep, &segment, cookie, &remote, compare, swap, flags)
+        }
+        Kind::FetchAdd { add } => adapter.ep_post_fetch_add(ep, &segment, cookie, &remote, add, flags),
+    }
+}

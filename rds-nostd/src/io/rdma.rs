@@ -1,0 +1,367 @@
+//! RDMA where it meets the adapter: memory is registered for peers and for operations, and freed again.
+
+use core::net::SocketAddr;
+
+use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform};
+
+use crate::error::RdsError;
+use crate::frames::Marks;
+use crate::ids::{ConnectionId, OperationId};
+use crate::node::Rds;
+use crate::protocol::{Outgoing, Protocol};
+use crate::rdma::{
+    AtomicArgs, AtomicOp, Control, Kind, MAX_PIECES, MAX_RDMA_LEN, NO_PIECE, Operation, Piece, RdmaArgs,
+    RdmaCookie, RdmaFlags, Region,
+};
+use crate::reason::DownReason;
+use crate::socket::{SocketHandle, key};
+use crate::wire::Extension;
+
+impl Rds<'_> {
+    /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
+    ///
+    /// # Errors
+    /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
+    /// bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`].
+    /// [`RdsError::NoMemory`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    pub fn get_mr<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        memory: DmaSlice<'_>,
+        flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        self.offer(adapter, handle, memory, flags, None)
+    }
+
+    /// As [`get_mr`](Self::get_mr), for one peer (`RDS_GET_MR_FOR_DEST`): if the node isolates peers, no other one can use it.
+    ///
+    /// # Errors
+    /// As `get_mr`; [`RdsError::InvalidArgument`] for a destination that messages cannot go to; [`RdsError::NotSupported`] on a node
+    /// that isolates peers for a destination on this node; [`RdsError::NoBufferSpace`]: no connection is left.
+    pub fn get_mr_for_dest<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+        memory: DmaSlice<'_>,
+        flags: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        let connection = if self.protocol.reachable(handle, to)? && self.protocol.config.isolate_peers {
+            let tos = self.protocol.sockets.open(handle)?.tos;
+            Some(self.protocol.connection_for(key(to.ip()), tos).ok_or(RdsError::NoBufferSpace)?)
+        } else {
+            None
+        };
+        self.offer(adapter, handle, memory, flags, connection)
+    }
+
+    /// Registers memory for the peer of a connection, which matters only if peers are isolated.
+    ///
+    /// # Errors
+    /// As [`get_mr`](Self::get_mr).
+    fn offer<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        memory: DmaSlice<'_>,
+        flags: RdmaFlags,
+        connection: Option<ConnectionId>,
+    ) -> Result<RdmaCookie, RdsError> {
+        if self.protocol.sockets.open(handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if memory.is_empty() {
+            return Err(RdsError::InvalidArgument);
+        }
+        if memory.len() > MAX_RDMA_LEN {
+            return Err(RdsError::MessageSize);
+        }
+        let short = Region::is_short(memory.len());
+        let counters = &mut self.protocol.counters;
+        if !self.protocol.regions.has_room() {
+            *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
+            return Err(RdsError::NoMemory);
+        }
+        let (pz, zone, foreign) = if self.protocol.config.isolate_peers {
+            let id = connection.ok_or(RdsError::NotSupported)?;
+            let pz = self.zone_of(adapter, id)?;
+            (pz, pz.bits(), self.protocol.connection(id).foreign)
+        } else {
+            (self.objects.pz, 0, 0)
+        };
+        let rights = MemPriv::ALL | MemPriv::REMOTE_ATOMIC;
+        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
+        self.protocol.regions.insert(Region {
+            lmr_bits: created.lmr.bits(),
+            zone,
+            foreign,
+            rkey: created.rmr_context,
+            owner: handle,
+            use_once: flags.contains(RdmaFlags::USE_ONCE),
+            short,
+            spent: false,
+        });
+        let counters = &mut self.protocol.counters;
+        *if short { &mut counters.mr_8k_alloc } else { &mut counters.mr_1m_alloc } += 1;
+        Ok(RdmaCookie::new(created.rmr_context, created.registered_address as u32))
+    }
+
+    /// Releases a region: when this returns, peers have no access any more (`RDS_FREE_MR`). Cookie 0 asks for the end of
+    /// all released regions, of which there are none.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    pub fn free_mr<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        cookie: RdmaCookie,
+    ) -> Result<(), RdsError> {
+        if self.protocol.sockets.open(handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if cookie.0 == 0 {
+            return Ok(());
+        }
+        let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
+        self.revoke(adapter, region)?;
+        Ok(())
+    }
+
+    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
+        let counters = &mut self.protocol.counters;
+        *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
+        adapter.lmr_free(LmrHandle::from_bits(region.lmr_bits))
+    }
+
+    // Revoking can only fail with the adapter itself, whose regions are gone then.
+
+    /// Revokes the regions that were used up.
+    #[inline(always)]
+    pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        while let Some(region) = self.protocol.regions.take_spent() {
+            let _ = self.revoke(adapter, region);
+        }
+    }
+
+    /// Revokes all regions of a socket that closes.
+    pub(crate) fn free_regions_of<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, owner: SocketHandle) {
+        while let Some(region) = self.protocol.regions.take_any(Some(owner)) {
+            let _ = self.revoke(adapter, region);
+        }
+    }
+
+    /// Revokes all regions there are.
+    pub(crate) fn free_all_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        while let Some(region) = self.protocol.regions.take_any(None) {
+            let _ = self.revoke(adapter, region);
+        }
+    }
+
+    /// Gives a composed message what goes along with it: an operation, a cookie.
+    #[cold]
+    pub(crate) fn attach<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        Outgoing { connection, message }: Outgoing,
+        control: &Control<'_>,
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        let (mut cookie, mut operation, mut extension) = (None, None, None);
+        if let Some(args) = &control.rdma {
+            operation = Some(self.create_transfer(adapter, (from, connection), args)?);
+            extension = Some(Extension::Rdma { rkey: args.cookie.rkey() });
+        }
+        if let Some(args) = &control.atomic {
+            match (self.create_atomic(adapter, (from, connection), args), operation) {
+                (Ok(atomic), None) => operation = Some(atomic),
+                (Ok(atomic), Some(first)) => {
+                    if let Some(first) = self.protocol.operations.get_mut(first) {
+                        first.next = Some(atomic);
+                    }
+                }
+                (Err(error), first) => {
+                    if let Some(first) = first {
+                        let withdrawn = self.protocol.operations.remove(first);
+                        free_pieces(adapter, &withdrawn.pieces);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if operation.is_none() {
+            let offered = match control.map {
+                Some((memory, flags)) => {
+                    cookie = Some(self.offer(adapter, from, memory, flags, Some(connection))?);
+                    cookie
+                }
+                None => control.dest,
+            };
+            let foreign = self.protocol.connection(connection).foreign;
+            if offered.is_some_and(|offered| !self.protocol.regions.may_offer(from, offered, foreign)) {
+                return Err(RdsError::InvalidArgument);
+            }
+            extension =
+                offered.map(|offered| Extension::RdmaDest { rkey: offered.rkey(), offset: offered.offset() });
+        }
+        let Protocol { frames, operations, .. } = &mut self.protocol;
+        if let Some(extension) = extension {
+            frames.write_extensions(message.first(), &extension.encode());
+        }
+        let frame = frames.message_mut(message);
+        let silent = frame.len == 0 && operation.is_some_and(|operation| operations.is_silent(operation));
+        frame.marks.set(Marks::EXTENDED, extension.is_some());
+        frame.marks.set(Marks::SILENT, silent);
+        frame.operation = operation;
+        Ok(cookie)
+    }
+
+    /// Registers the local memory of an RDMA operation and keeps what is needed for it.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
+    /// [`sendmsg_control`](Self::sendmsg_control).
+    fn create_transfer<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        by: (SocketHandle, ConnectionId),
+        args: &RdmaArgs<'_>,
+    ) -> Result<OperationId, RdsError> {
+        let total: usize = args.local.iter().map(|piece| piece.len()).sum();
+        if args.local.is_empty()
+            || args.local.iter().any(|piece| piece.is_empty())
+            || total as u64 > args.remote_bytes
+        {
+            return Err(RdsError::InvalidArgument);
+        }
+        if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {
+            return Err(RdsError::MessageSize);
+        }
+        let remote = (args.cookie, args.remote_offset);
+        let how = (args.flags, args.user_token);
+        let created = self.create_operation(adapter, by, Kind::Transfer, remote, args.local, how)?;
+        self.protocol.counters.send_rdma += 1;
+        self.protocol.counters.send_rdma_bytes += total as u64;
+        Ok(created)
+    }
+
+    /// The same for an atomic operation.
+    ///
+    /// # Errors
+    /// As [`create_transfer`](Self::create_transfer).
+    fn create_atomic<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        by: (SocketHandle, ConnectionId),
+        args: &AtomicArgs,
+    ) -> Result<OperationId, RdsError> {
+        let address = u64::from(args.cookie.offset()).wrapping_add(args.remote_offset);
+        if args.local.len() != 8 || !args.local.va().is_multiple_of(8) || !address.is_multiple_of(8) {
+            return Err(RdsError::InvalidArgument);
+        }
+        let remote = (args.cookie, args.remote_offset);
+        let kind = match args.op.plain()? {
+            AtomicOp::CompareSwap { compare, swap } | AtomicOp::MaskedCompareSwap { compare, swap, .. } => {
+                Kind::CompareSwap { compare, swap }
+            }
+            AtomicOp::FetchAdd { add } | AtomicOp::MaskedFetchAdd { add, .. } => Kind::FetchAdd { add },
+        };
+        let how = (args.flags, args.user_token);
+        let created = self.create_operation(adapter, by, kind, remote, &[args.local], how)?;
+        match kind {
+            Kind::CompareSwap { .. } => self.protocol.counters.atomic_cswp += 1,
+            _ => self.protocol.counters.atomic_fadd += 1,
+        }
+        Ok(created)
+    }
+
+    fn create_operation<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        (owner, connection): (SocketHandle, ConnectionId),
+        kind: Kind,
+        (cookie, remote_offset): (RdmaCookie, u64),
+        local: &[DmaSlice<'_>],
+        (flags, user_token): (RdmaFlags, u64),
+    ) -> Result<OperationId, RdsError> {
+        let remote_address =
+            u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
+        let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
+        let operations = &self.protocol.operations;
+        let id = operations.free().filter(|_| !operations.is_crowded_by(owner)).ok_or(RdsError::NoMemory)?;
+        let zone = self.zone_of(adapter, connection)?;
+        let mut pieces = [NO_PIECE; MAX_PIECES];
+        let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+        for (memory, index) in local.iter().zip(0..) {
+            let created = match adapter.lmr_create(self.objects.ia, *memory, zone, rights) {
+                Ok(created) => created,
+                Err(error) => {
+                    free_pieces(adapter, &pieces);
+                    return Err(error.into());
+                }
+            };
+            if let Some(piece) = pieces.get_mut::<usize>(index) {
+                *piece = Piece {
+                    lmr_bits: created.lmr.bits(),
+                    lmr_context: created.lmr_context,
+                    address: created.registered_address,
+                    len: memory.len() as u64,
+                };
+            }
+        }
+        self.protocol.operations.insert(
+            id,
+            Operation {
+                used: true,
+                kind,
+                owner,
+                notify_failure,
+                flags,
+                user_token,
+                rkey: cookie.rkey(),
+                remote_address,
+                pieces,
+                count: local.len() as u8,
+                ..Operation::EMPTY
+            },
+        );
+        Ok(id)
+    }
+
+    /// Frees the local memory of operations that ended, and reports their ends.
+    #[inline(always)]
+    pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
+        while let Some(id) = self.protocol.operations.next_ended() {
+            let Protocol { operations, sockets, .. } = &mut self.protocol;
+            if let Some(operation) = operations.get(id) {
+                free_pieces(adapter, &operation.pieces);
+            }
+            operations.report(id, sockets);
+        }
+    }
+
+    /// Drops a socket's messages to a peer, to one port or all, but for those that are under way. If memory of an operation is in use, the
+    /// connection goes: then it is not any more.
+    pub(crate) fn cancel<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+        owner: SocketHandle,
+        dport: Option<u16>,
+    ) {
+        if self.protocol.cancel(id, owner, dport) {
+            let now = adapter.platform().now();
+            self.connection_down(adapter, id, DownReason::Local, now);
+        }
+        self.release_ended(adapter);
+    }
+}
+
+#[cold]
+pub(crate) fn free_pieces<P: Platform>(adapter: &mut Adapter<'_, P>, pieces: &[Piece; MAX_PIECES]) {
+    for piece in pieces.iter().filter(|piece| piece.lmr_bits != 0) {
+        // It can only fail with the adapter itself, whose regions are gone then.
+        let _ = adapter.lmr_free(LmrHandle::from_bits(piece.lmr_bits));
+    }
+}

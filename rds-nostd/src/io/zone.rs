@@ -1,0 +1,81 @@
+//! Protection zones: one for all peers, or one for each.
+//!
+//! A remote key works for every queue pair of its zone. With [`RdsConfig::isolate_peers`](crate::RdsConfig::isolate_peers) each
+//! peer's connections have a zone of their own, in which the frames are registered again and which memory is offered in for that
+//! peer alone: a key is of no use to anybody else, whoever learns it.
+
+use dat_nostd::{Adapter, DatResult, DatReturn, LmrHandle, MemPriv, Platform, PzHandle, ReturnType};
+
+use crate::connection::Objects;
+use crate::ids::ConnectionId;
+use crate::node::Rds;
+
+impl Rds<'_> {
+    /// The zone of a connection: the one of its peer, made if it has none yet.
+    ///
+    /// # Errors
+    /// DAT's.
+    pub(crate) fn zone_of<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+    ) -> DatResult<PzHandle> {
+        if !self.protocol.config.isolate_peers {
+            self.protocol.connections.at_mut(id).objects.lmr_context = self.objects.lmr_context;
+            return Ok(self.objects.pz);
+        }
+        let connection = self.protocol.connection(id);
+        let own = connection.objects.zone;
+        // What is here may be left over from an entry's former peer: then another connection is of that one's.
+        let others = self.protocol.connections.of_peer(connection.foreign);
+        let of_peer = others.filter(|(other, _)| *other != id).map(|(_, other)| other.objects);
+        let theirs = of_peer
+            .filter(|objects| objects.zone != 0)
+            .map(|objects| (objects.zone, objects.zone_lmr, objects.lmr_context))
+            .next();
+        let (zone, zone_lmr, lmr_context) = match theirs {
+            Some(theirs) => {
+                if own != theirs.0 {
+                    self.free_zone_of(adapter, id)?;
+                }
+                theirs
+            }
+            None if own != 0 => return Ok(PzHandle::from_bits(own)),
+            None => self.create_zone(adapter)?,
+        };
+        let objects = &mut self.protocol.connections.at_mut(id).objects;
+        (objects.zone, objects.zone_lmr, objects.lmr_context) = (zone, zone_lmr, lmr_context);
+        Ok(PzHandle::from_bits(zone))
+    }
+
+    fn create_zone<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> DatResult<(u64, u64, u32)> {
+        let memory = self.protocol.frames.memory().ok_or(DatReturn::new(ReturnType::InternalError))?;
+        let pz = adapter.pz_create(self.objects.ia)?;
+        match adapter.lmr_create(self.objects.ia, memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE) {
+            Ok(created) => Ok((pz.bits(), created.lmr.bits(), created.lmr_context)),
+            Err(error) => {
+                let _ = adapter.pz_free(pz);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees the zone of a connection without an endpoint, unless another connection is of the same peer.
+    ///
+    /// # Errors
+    /// DAT's: regions are still offered in it.
+    pub(crate) fn free_zone_of<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: ConnectionId,
+    ) -> DatResult<()> {
+        let objects = &mut self.protocol.connections.at_mut(id).objects;
+        let Objects { zone, zone_lmr, .. } = *objects;
+        (objects.zone, objects.zone_lmr, objects.lmr_context) = (0, 0, 0);
+        if zone == 0 || self.protocol.zone_is_shared(zone) {
+            return Ok(());
+        }
+        adapter.lmr_free(LmrHandle::from_bits(zone_lmr))?;
+        adapter.pz_free(PzHandle::from_bits(zone))
+    }
+}

@@ -1,0 +1,146 @@
+//! Whom a connection is made with, and in which entry.
+//!
+//! When both sides ask at once, the attempt of the lower address stands. The higher one gives its own up for it; the lower one
+//! keeps the other's request until it knows what becomes of its own: a Linux peer refuses ours while it asks itself, and its
+//! request is then accepted at once.
+
+use dat_nostd::{Duration, Instant};
+
+use crate::connection::{ACCEPT_APART, Connection, Objects, STANDS, State};
+use crate::ids::ConnectionId;
+use crate::protocol::Protocol;
+use crate::reason::DownReason;
+
+/// How long a connection that nothing moves on keeps its entry when another peer wants it.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// A peer's request, as far as it is believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Who asks, IPv4 mapped; for what type of service; and the port GID that the request came from.
+    pub(crate) remote: u128,
+    pub(crate) tos: u8,
+    pub(crate) gid: [u8; 16],
+}
+
+/// What to do with a peer's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Take it; what the connection has of an endpoint goes before, for this reason.
+    Accept(ConnectionId, Option<DownReason>),
+    /// Wait for what becomes of this side's own.
+    Hold(ConnectionId),
+    Refuse,
+}
+
+impl Protocol<'_> {
+    /// The connection to a peer with this type of service; a new one if there is room, perhaps in the entry of one that has nothing to
+    /// move.
+    pub(crate) fn connection_for(&mut self, foreign: u128, tos: u8) -> Option<ConnectionId> {
+        if let Some(id) = self.connections.find(foreign, tos) {
+            return Some(id);
+        }
+        let id = match self.connections.free() {
+            Some(id) => id,
+            None => {
+                let id = self.longest_idle()?;
+                self.remember(id);
+                self.connections.remove(id);
+                id
+            }
+        };
+        self.forget_map(id);
+        // The zone goes with the entry, unless another connection of the former peer has it, too.
+        let mut objects = self.connections.at(id).objects;
+        let zone = core::mem::take(&mut self.connections.at_mut(id).objects.zone);
+        if self.zone_is_shared(zone) {
+            objects = Objects { epoch: objects.epoch, ..Objects::NONE };
+        }
+        let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
+        connection.tx.next_sequence = self.first_sequence();
+        connection.rx.next_sequence = self.recall(foreign, tos);
+        connection.reconnect.busy_at = self.now;
+        self.connections.insert(id, connection);
+        Some(id)
+    }
+
+    /// Of the connections that are down and have nothing to move, the one that has been so for longest.
+    fn longest_idle(&self) -> Option<ConnectionId> {
+        let idle = |c: &Connection| {
+            // What is offered to a peer stays.
+            c.state == State::Down && c.is_idle() && !self.regions.any_in(c.objects.zone)
+        };
+        let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
+        idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
+    }
+
+    /// A connection that is up and could go for another peer's sake: nothing has moved on it for a while.
+    pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
+        let idle = |c: &Connection| {
+            c.state == State::Up && c.is_idle() && c.tx.in_flight() == 0 && now >= c.reconnect.busy_at + IDLE
+        };
+        let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
+        idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
+    }
+
+    /// Whether there is no entry for a peer that is new.
+    pub(crate) fn is_full_for(&self, request: &Request) -> bool {
+        self.connections.find(request.remote, request.tos).is_none()
+            && self.connections.free().is_none()
+            && self.longest_idle().is_none()
+    }
+
+    /// Whether a connection has this zone.
+    pub(crate) fn zone_is_shared(&self, zone: u64) -> bool {
+        zone != 0 && self.connections.iter().any(|(_, connection)| connection.objects.zone == zone)
+    }
+
+    /// What to do with a request.
+    pub(crate) fn admit(&mut self, request: &Request, now: Instant) -> Admission {
+        let Request { remote, tos, gid } = *request;
+        let known = self.connections.find(remote, tos);
+        if known.is_none() {
+            // By the port that they came from, whatever addresses they give. Entries that anybody may have do not count.
+            let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
+            let counts = |c: &Connection| c.state != State::Down || !c.is_idle();
+            let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
+            if theirs >= usize::from(self.config.connections_per_peer.max(1)) {
+                return Admission::Refuse;
+            }
+        }
+        let Some(id) = known.or_else(|| self.connection_for(remote, tos)) else { return Admission::Refuse };
+        let connection = self.connections.at(id);
+        let reconnect = &connection.reconnect;
+        let too_often = match connection.state {
+            State::Free | State::Connecting => false,
+            State::Down => reconnect.accepted_within(now, ACCEPT_APART),
+            State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
+            State::Up => reconnect.accepted_within(now, reconnect.stands()) || now < reconnect.up_at + STANDS,
+        };
+        if too_often {
+            self.counters.connect_too_often += 1;
+            return Admission::Refuse;
+        }
+        match connection.state {
+            State::Free => Admission::Refuse,
+            State::Down => Admission::Accept(id, None),
+            State::Connecting => {
+                self.counters.connect_raced += 1;
+                if self.local < remote {
+                    Admission::Hold(id)
+                } else {
+                    Admission::Accept(id, Some(DownReason::Raced))
+                }
+            }
+            // The peer has begun anew: what it knew of the old connection is gone.
+            State::Accepting | State::Up => Admission::Accept(id, Some(DownReason::Replaced)),
+        }
+    }
+
+    /// A request is being accepted.
+    pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
+        let connection = self.connections.at_mut(id);
+        connection.foreign_gid = gid;
+        connection.reconnect.accepted(now);
+    }
+}

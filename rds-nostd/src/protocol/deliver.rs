@@ -1,0 +1,125 @@
+//! Messages that arrived: to a socket's queue, and from there to its application.
+
+use core::net::SocketAddr;
+
+use crate::error::RdsError;
+use crate::frames::{Marks, ReadMessage};
+use crate::ids::MessageId;
+use crate::protocol::Protocol;
+use crate::rdma::RdmaCookie;
+use crate::socket::{Received, SocketHandle, address};
+use crate::wire::{Extension, Extensions, Header};
+
+impl Protocol<'_> {
+    /// Queues a complete message to a socket.
+    pub(crate) fn deliver_to(&mut self, slot: usize, message: MessageId) {
+        let Self { sockets, frames, counters, receiving, limits, .. } = self;
+        let Some(socket) = sockets.get_mut(slot) else { return };
+        let descriptor = frames.message(message);
+        let size = (descriptor.len as usize, usize::from(descriptor.frames));
+        counters.recv_queued += 1;
+        let full = socket.receives(frames, message, size, limits);
+        if full || receiving.beyond() > limits.congested_common {
+            self.crowded(slot);
+        }
+    }
+
+    /// Gives the frames of a received message back.
+    #[inline(always)]
+    pub(crate) fn give_received(&mut self, message: MessageId) {
+        let Self { connections, frames, receiving, .. } = self;
+        let descriptor = frames.message(message);
+        let owner = descriptor.connection;
+        let count = if descriptor.frames == 1 {
+            frames.give(message.first());
+            1
+        } else {
+            frames.give_message(message)
+        };
+        match owner {
+            Some(id) => {
+                let rx = &mut connections.at_mut(id).rx;
+                rx.held -= count;
+                receiving.give(&mut rx.used, count);
+            }
+            None => receiving.give(&mut self.local_used, count),
+        }
+    }
+
+    /// Takes the oldest message of a socket, if it is of one frame, from a peer, and nothing came along with it. What does not fit into
+    /// `buffer` is gone. The second answer: something else is to be done now, because frames came free.
+    #[inline(always)]
+    pub(crate) fn take_front(
+        &mut self,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Option<(ReadMessage, bool)> {
+        let Self { sockets, frames, counters, connections, receiving, .. } = self;
+        let socket = sockets.open_mut(handle).ok()?;
+        let read = frames.read_front(&mut socket.received, buffer)?;
+        socket.receive_bytes -= read.message_len;
+        socket.receive_frames -= 1;
+        counters.recv_delivered += 1;
+        let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
+        let rx = &mut connections.at_mut(read.connection).rx;
+        rx.held -= 1;
+        receiving.give_one(&mut rx.used);
+        Some((read, more))
+    }
+
+    /// Takes the oldest message of a socket, whatever it is.
+    ///
+    /// # Errors
+    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
+    pub(crate) fn take_message(
+        &mut self,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+    ) -> Result<Received, RdsError> {
+        let received = self.peek_message(handle, buffer)?;
+        let Self { sockets, frames, counters, .. } = self;
+        let socket = sockets.open_mut(handle)?;
+        let message = frames.pop_front(&mut socket.received).ok_or(RdsError::Again)?;
+        let descriptor = frames.message(message);
+        socket.receive_bytes -= descriptor.len as usize;
+        socket.receive_frames -= usize::from(descriptor.frames);
+        counters.recv_delivered += 1;
+        self.give_received(message);
+        Ok(received)
+    }
+
+    /// Copies the oldest message of a socket and leaves it there.
+    ///
+    /// # Errors
+    /// As [`take_message`](Self::take_message).
+    pub(crate) fn peek_message(&self, handle: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
+        let message = self.sockets.open(handle)?.received.head().ok_or(RdsError::Again)?;
+        let len = self.frames.read_message(message, buffer);
+        let descriptor = self.frames.message(message);
+        let from = SocketAddr::new(address(descriptor.source()), descriptor.sport);
+        let cookie = if descriptor.is(Marks::EXTENDED) { self.offered(message) } else { None };
+        Ok(Received { from, len, message_len: descriptor.len as usize, cookie })
+    }
+
+    #[cold]
+    fn offered(&self, message: MessageId) -> Option<RdmaCookie> {
+        let extensions = self.frames.read_extensions(message.first());
+        let header = Header { extensions, ..Header::acknowledgement(0) };
+        Extensions::of(&header).find_map(|extension| match extension {
+            Extension::RdmaDest { rkey, offset } => Some(RdmaCookie::new(rkey, offset)),
+            _ => None,
+        })
+    }
+
+    /// Everything that waits in a socket that closes is gone.
+    pub(crate) fn drop_received(&mut self, handle: SocketHandle) {
+        while let Ok(socket) = self.sockets.open_mut(handle)
+            && let Some(message) = self.frames.pop_front(&mut socket.received)
+        {
+            let descriptor = self.frames.message(message);
+            socket.receive_bytes -= descriptor.len as usize;
+            socket.receive_frames -= usize::from(descriptor.frames);
+            self.give_received(message);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What a connection posts next: the congestion map, operations, fragments and acknowledgements, in the order in which they leave.
+
+use crate::connection::{Connection, Cookie, CookieKind, State};
+use crate::counters::Counters;
+use crate::frames::{Frames, Marks};
+use crate::ids::{ConnectionId, FrameId, OperationId};
+use crate::limits::Limits;
+use crate::protocol::{MAP_FRAGMENTS, Protocol};
+use crate::rdma::{Operations, RdmaStatus, Transfer};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len};
+
+/// What is to be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Post {
+    /// The next frame of the first unsent message ([`Flow::fragment`]).
+    Fragment,
+    /// A fragment of our congestion map ([`Flow::map_fragment`]).
+    Map,
+    /// An acknowledgement and nothing else ([`Flow::acknowledgement`]).
+    Acknowledgement,
+    /// What comes next of a message with an RDMA operation ([`Flow::operation`]).
+    Operation,
+}
+
+/// What comes next of a message with an RDMA operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A transfer, its cookie, and whether it is to be reported.
+    Transfer(OperationId, Transfer, u64, bool),
+    /// All transfers are posted: the next fragment.
+    Fragment,
+    /// There was nothing else to do; [`Flow::dispatch`] has what is behind it.
+    Done,
+}
+
+/// A SEND of one segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Virtual address, and bytes.
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) cookie: u64,
+    /// It is to be reported; it wakes the peer; it waits for the RDMA reads before it.
+    pub(crate) signal: bool,
+    pub(crate) solicit: bool,
+    pub(crate) fence: bool,
+}
+
+/// One connection with what it sends from.
+pub(crate) struct Flow<'f, 's> {
+    pub(crate) id: ConnectionId,
+    pub(crate) connection: &'f mut Connection,
+    frames: &'f mut Frames<'s>,
+    operations: &'f mut Operations<'s>,
+    own_map: &'f [Option<FrameId>; MAP_FRAGMENTS as usize],
+    limits: &'f Limits,
+    counters: &'f mut Counters,
+}
+
+impl<'s> Protocol<'s> {
+    #[inline(always)]
+    pub(crate) fn flow(&mut self, id: ConnectionId) -> Flow<'_, 's> {
+        Flow {
+            id,
+            connection: self.connections.at_mut(id),
+            frames: &mut self.frames,
+            operations: &mut self.operations,
+            own_map: &self.own_map,
+            limits: &self.limits,
+            counters: &mut self.counters,
+        }
+    }
+
+    /// A transfer that [`Flow::operation`] gave can never be posted: its message is given up, unless something of it is under
+    /// way. Then the connection has to go first, and this is true.
+    #[cold]
+    pub(crate) fn refused(&mut self, id: ConnectionId) -> bool {
+        let Some(message) = self.connections.at(id).tx.next else { return false };
+        let Some(operation) = self.frames.message(message).operation else { return false };
+        self.operations.fail(operation, RdmaStatus::OtherError);
+        if self.operations.is_begun(operation) {
+            return true;
+        }
+        self.drop_unsent(id, |_, candidate| candidate == message, RdmaStatus::OtherError);
+        false
+    }
+}
+
+impl Flow<'_, '_> {
+    /// What the connection posts next, if its send queue has room. [`committed`](Self::committed) says that it was posted.
+    #[inline(always)]
+    pub(crate) fn dispatch(&mut self) -> Option<Post> {
+        let connection = &*self.connection;
+        if connection.state != State::Up {
+            return None;
+        }
+        let depth = u64::from(self.limits.send_depth);
+        let in_flight = connection.tx.in_flight();
+        // One post is kept for acknowledgements: without them the peer's queue would not move.
+        if in_flight + 1 < depth {
+            if connection.map.is_due() && connection.tx.cursor.is_none() {
+                return Some(Post::Map);
+            }
+            if let Some(message) = connection.tx.next {
+                let plain = self.frames.message(message).operation.is_none();
+                return Some(if plain { Post::Fragment } else { Post::Operation });
+            }
+        }
+        let rx = &self.connection.rx;
+        let acknowledges = rx.ack_wanted && !rx.ack_in_flight && in_flight < depth;
+        acknowledges.then_some(Post::Acknowledgement)
+    }
+
+    /// What comes next of the first unsent message, which has an operation.
+    #[cold]
+    pub(crate) fn operation(&mut self) -> Step {
+        let Some(message) = self.connection.tx.next else { return Step::Done };
+        let descriptor = self.frames.message_mut(message);
+        let Some(operation) = descriptor.operation.filter(|_| descriptor.posted == 0) else {
+            return Step::Fragment;
+        };
+        let silent = descriptor.is(Marks::SILENT);
+        let next = self.operations.next_to_transfer(operation);
+        if let Some((of, transfer)) = next.and_then(|of| Some((of, self.operations.transfer(of)?))) {
+            let cookie = self.cookie(CookieKind::Rdma, self.connection.tx.posts + 1);
+            // The message behind it reports; without one the last transfer has to.
+            let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
+            return Step::Transfer(of, transfer, cookie, signal);
+        }
+        if !silent {
+            return Step::Fragment;
+        }
+        descriptor.last_post = self.operations.last_post(operation);
+        self.connection.tx.next = descriptor.next_message;
+        Step::Done
+    }
+
+    /// The next frame of the first unsent message, its header written.
+    #[inline(always)]
+    pub(crate) fn fragment(&mut self) -> Option<Segment> {
+        let tx = &self.connection.tx;
+        let message = tx.next?;
+        let number = tx.posts + 1;
+        let descriptor = self.frames.message_mut(message);
+        let (count, posted) = (u64::from(descriptor.frames), u64::from(descriptor.posted));
+        let asks = tx.asks(descriptor.sequence, tx.posts + count, self.limits.unasked_frames);
+        if posted == 0 && asks {
+            descriptor.flags |= Flags::ACK_REQUIRED.bits();
+        }
+        let (last, flags, len) = (posted + 1 == count, descriptor.flags, descriptor.len);
+        let reports = last && (flags & Flags::ACK_REQUIRED.bits() != 0 || descriptor.operation.is_some());
+        let signal = reports || number - tx.signalled >= u64::from(self.limits.signal_every);
+        let header = Header {
+            sequence: descriptor.sequence,
+            ack: self.connection.rx.ack_value,
+            len,
+            sport: descriptor.sport,
+            dport: descriptor.dport,
+            flags: Flags::from_bits_retain(flags),
+            credit: 0,
+            extensions: [0; 16],
+        };
+        let (marks, operation) = (descriptor.marks, descriptor.operation);
+        let payload_len = if count == 1 { len } else { fragment_len(len as usize, posted as usize) as u32 };
+        let frame = tx.cursor.unwrap_or(message.first());
+        let address = if marks.contains(Marks::EXTENDED) {
+            let extensions = self.frames.read_extensions(message.first());
+            self.frames.write_header(frame, &Header { extensions, ..header })
+        } else {
+            self.frames.write_header(frame, &header)
+        };
+        let fence = operation.is_some_and(|operation| self.operations.is_fence(operation));
+        let (kind, epoch) = (CookieKind::Message, self.connection.objects.epoch);
+        let cookie = Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode();
+        Some(Segment { address, len: HEADER_LEN as u32 + payload_len, cookie, signal, solicit: last, fence })
+    }
+
+    #[cold]
+    pub(crate) fn map_fragment(&mut self) -> Segment {
+        let map = &mut self.connection.map;
+        if map.to_send == 0 {
+            map.to_send = MAP_FRAGMENTS;
+        }
+        let (index, last) = (MAP_FRAGMENTS - map.to_send, map.to_send == 1);
+        let signal = last && map.owed || self.is_report_due();
+        let frame = self.own_map.get(usize::from(index)).copied().flatten();
+        Segment {
+            address: frame.map_or(0, |frame| self.frames.address(frame)),
+            len: (HEADER_LEN + FRAGMENT_LEN) as u32,
+            cookie: self.cookie(CookieKind::Message, self.connection.tx.posts + 1),
+            signal,
+            solicit: last,
+            fence: false,
+        }
+    }
+
+    /// An acknowledgement frame: one at a time, what comes in between is covered by the next.
+    pub(crate) fn acknowledgement(&mut self) -> Segment {
+        Segment {
+            address: self.frames.write_acknowledgement(self.id.index(), self.connection.rx.ack_value),
+            len: HEADER_LEN as u32,
+            cookie: self.cookie(CookieKind::Acknowledgement, self.connection.tx.posts + 1),
+            signal: true,
+            solicit: true,
+            fence: false,
+        }
+    }
+
+    /// Whether the next post is to be reported, whatever it is.
+    fn is_report_due(&self) -> bool {
+        let tx = &self.connection.tx;
+        tx.posts + 1 - tx.signalled >= u64::from(self.limits.signal_every)
+    }
+
+    fn cookie(&self, kind: CookieKind, number: u64) -> u64 {
+        let epoch = self.connection.objects.epoch;
+        Cookie { kind, connection: self.id, epoch, number: number as u32 }.encode()
+    }
+
+    /// A post was made, with a report or without: gives its number.
+    #[inline(always)]
+    fn count(&mut self, signal: bool) -> u64 {
+        let tx = &mut self.connection.tx;
+        tx.posts += 1;
+        if signal {
+            tx.signalled = tx.posts;
+        }
+        tx.posts
+    }
+
+    /// What [`fragment`](Self::fragment) gave was posted.
+    #[inline(always)]
+    pub(crate) fn fragment_posted(&mut self, signal: bool) {
+        let number = self.count(signal);
+        let tx = &mut self.connection.tx;
+        let Some(message) = tx.next else { return };
+        let descriptor = self.frames.message_mut(message);
+        let begins = descriptor.posted == 0;
+        if begins && descriptor.flags & Flags::ACK_REQUIRED.bits() != 0 {
+            tx.note_asked(descriptor.sequence, number - 1 + u64::from(descriptor.frames));
+            self.counters.send_ack_required += 1;
+        }
+        descriptor.posted += 1;
+        descriptor.last_post = number;
+        self.connection.rx.ack_wanted = false;
+        if descriptor.posted == descriptor.frames {
+            (tx.cursor, tx.next) = (None, descriptor.next_message);
+        } else {
+            let frame = tx.cursor.unwrap_or(message.first());
+            tx.cursor = self.frames.at(frame).next;
+        }
+    }
+
+    /// What [`map_fragment`](Self::map_fragment) gave was posted.
+    pub(crate) fn map_fragment_posted(&mut self, signal: bool) {
+        let number = self.count(signal);
+        let Connection { map, rx, .. } = &mut *self.connection;
+        if map.to_send == MAP_FRAGMENTS {
+            // What changes from now on goes with the next one.
+            map.changed = false;
+        }
+        map.post = number;
+        map.to_send -= 1;
+        // The map's frames serve all connections, so they acknowledge nothing. Linux believes the last of the frames
+        // that it takes at once: without another behind them, what was acknowledged just before would be forgotten.
+        rx.ack_wanted |= map.to_send == 0 && rx.ack_value != 0;
+    }
+
+    /// What [`acknowledgement`](Self::acknowledgement) gave was posted.
+    pub(crate) fn acknowledgement_posted(&mut self) {
+        self.count(true);
+        self.counters.ack_sent += 1;
+        let rx = &mut self.connection.rx;
+        (rx.ack_wanted, rx.ack_in_flight) = (false, true);
+    }
+
+    /// A transfer that [`operation`](Self::operation) gave was posted.
+    pub(crate) fn transfer_posted(&mut self, of: OperationId, signal: bool) {
+        let number = self.count(signal);
+        self.operations.posted(of, number);
+    }
+}

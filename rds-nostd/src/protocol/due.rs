@@ -1,0 +1,116 @@
+//! What is due on a connection, and how it comes up and goes down.
+
+use dat_nostd::{Instant, Wake};
+
+use crate::connection::{PARTIAL_LIMIT, PROBE, State};
+use crate::ids::ConnectionId;
+use crate::protocol::{MAP_FRAGMENTS, Protocol};
+use crate::reason::DownReason;
+
+/// What is due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Ask the peer for a connection.
+    Connect,
+    /// Post receives and what is to be sent.
+    Serve,
+    /// End it.
+    Break(DownReason),
+    Nothing,
+}
+
+impl Protocol<'_> {
+    /// What is due now.
+    pub(crate) fn due(&mut self, id: ConnectionId, now: Instant) -> Due {
+        let connection = self.connections.at_mut(id);
+        match connection.state {
+            State::Free => Due::Nothing,
+            State::Down if !connection.wants_up() => Due::Nothing,
+            State::Down if now >= connection.reconnect.retry_at => Due::Connect,
+            State::Down => {
+                let retry_at = connection.reconnect.retry_at;
+                self.connections.arm(id, retry_at);
+                Due::Nothing
+            }
+            State::Connecting | State::Accepting => Due::Serve,
+            State::Up => self.due_up(id, now),
+        }
+    }
+
+    fn due_up(&mut self, id: ConnectionId, now: Instant) -> Due {
+        let connection = self.connections.at_mut(id);
+        let mut deadline = Instant::MAX;
+        if connection.rx.partial.is_some() {
+            if now >= connection.rx.partial_until {
+                // Whoever has no receive to send to is not late.
+                if connection.rx.posted_count > 0 {
+                    return Due::Break(DownReason::Stalled);
+                }
+                connection.rx.partial_until = now + PARTIAL_LIMIT;
+            }
+            deadline = connection.rx.partial_until;
+        }
+        let probe_at = match connection.reconnect.probe_at {
+            _ if !connection.waits_for_peer() => None,
+            None => Some(now + PROBE),
+            Some(at) if now >= at => {
+                // An acknowledgement finds out whether the peer is there.
+                connection.rx.ack_wanted = true;
+                Some(now + PROBE)
+            }
+            later => later,
+        };
+        connection.reconnect.probe_at = probe_at;
+        deadline = deadline.min(probe_at.unwrap_or(Instant::MAX));
+        if deadline < Instant::MAX {
+            self.connections.arm(id, deadline);
+        }
+        Due::Serve
+    }
+
+    /// When to look again, if nothing happens before.
+    pub(crate) fn poll_at(&self) -> Wake {
+        self.connections.deadline().into()
+    }
+
+    /// The endpoint is connected.
+    pub(crate) fn came_up(&mut self, id: ConnectionId, gid: Option<[u8; 16]>, now: Instant) {
+        let connection = self.connections.at_mut(id);
+        connection.state = State::Up;
+        connection.reconnect.came_up(now);
+        connection.reconnect.busy_at = now;
+        connection.map.to_send = MAP_FRAGMENTS;
+        connection.map.changed = false;
+        connection.tx.begin();
+        connection.foreign_gid = gid.unwrap_or(connection.foreign_gid);
+        self.connections.make_due(id);
+    }
+
+    /// Remembers and counts why a connection or an attempt ended.
+    pub(crate) fn note_down(&mut self, id: ConnectionId, reason: DownReason) {
+        if let Some(count) = self.counters.downs.get_mut(reason as usize) {
+            *count += 1;
+        }
+        let reconnect = &mut self.connections.at_mut(id).reconnect;
+        reconnect.downs += 1;
+        reconnect.last_down.set(reason);
+    }
+
+    /// The endpoint is gone, and the HCA touches nothing of it any more: what the peer may not have waits for the next one.
+    pub(crate) fn endpoint_gone(&mut self, id: ConnectionId) {
+        self.requeue(id);
+        self.take_all_back(id);
+        self.connections.at_mut(id).reset();
+    }
+
+    /// The connection is lost: the next one is made after a random wait.
+    pub(crate) fn went_down(&mut self, id: ConnectionId, reason: DownReason, now: Instant) {
+        self.counters.conn_reset += 1;
+        self.note_down(id, reason);
+        let random = self.random();
+        let reconnect = &mut self.connections.at_mut(id).reconnect;
+        reconnect.wait(now, random);
+        reconnect.busy_at = now;
+        self.connections.make_due(id);
+    }
+}

@@ -1,0 +1,154 @@
+//! The protocol of a node without any input or output: frames that arrived go in ([`Protocol::process`]), what is to be posted comes out
+//! ([`Protocol::dispatch`]), and so does when to look again ([`Protocol::poll_at`]). Whoever drives it owns the adapter.
+
+mod admission;
+mod congestion;
+mod deliver;
+mod dispatch;
+mod due;
+mod process;
+mod receives;
+mod sequence;
+mod settle;
+mod submit;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use dat_nostd::Instant;
+
+pub(crate) use admission::{Admission, Request};
+pub use congestion::port_mask;
+pub(crate) use congestion::{MAP_FRAGMENTS, Map};
+pub(crate) use dispatch::{Post, Segment, Step};
+pub(crate) use due::Due;
+pub(crate) use receives::BURST;
+pub(crate) use sequence::Remembered;
+pub(crate) use submit::{Outgoing, Outlet, is_unicast};
+
+use crate::connection::{Connection, Connections};
+use crate::counters::Counters;
+use crate::frames::{Frames, Shares};
+use crate::ids::{ConnectionId, FrameId};
+use crate::limits::Limits;
+use crate::rdma::{Operations, Regions};
+use crate::reason::DownReason;
+use crate::socket::Sockets;
+use crate::storage::RdsConfig;
+
+/// All that a node keeps, and what becomes of it.
+pub(crate) struct Protocol<'s> {
+    pub(crate) sockets: Sockets<'s>,
+    pub(crate) connections: Connections<'s>,
+    pub(crate) frames: Frames<'s>,
+    pub(crate) operations: Operations<'s>,
+    pub(crate) regions: Regions<'s>,
+    /// What each connection's peer told of its congestion.
+    pub(crate) maps: &'s mut [Map],
+    /// Numbers of peers whose entries others have now.
+    pub(crate) remembered: &'s mut [Remembered],
+    pub(crate) config: RdsConfig,
+    pub(crate) limits: Limits,
+    /// This node, IPv4 mapped.
+    pub(crate) local: u128,
+    pub(crate) counters: Counters,
+    /// Frames of the sending and of the receiving side, and those that messages to this node itself use of the latter.
+    pub(crate) sending: Shares,
+    pub(crate) receiving: Shares,
+    pub(crate) local_used: u32,
+    /// The connection whose unfinished message may use the reserve.
+    pub(crate) reserve_of: Option<ConnectionId>,
+    /// Some connection wants for receives because frames are short.
+    pub(crate) starved: bool,
+    /// Too many of the receiving side's common frames hold messages that nobody read.
+    pub(crate) pool_short: bool,
+    /// The frames that our own congestion map is kept in and sent from.
+    pub(crate) own_map: [Option<FrameId>; MAP_FRAGMENTS as usize],
+    /// Our map changed, and not every peer knows.
+    pub(crate) maps_changed: bool,
+    /// Maps received so far.
+    pub(crate) map_generation: u64,
+    /// An endpoint failed, and its connection is not down yet.
+    pub(crate) some_broken: bool,
+    /// When the node started, and what time it was when it was last polled.
+    pub(crate) started: Instant,
+    pub(crate) now: Instant,
+    random: u64,
+}
+
+/// The tables of a [`Protocol`].
+pub(crate) struct Tables<'s> {
+    pub(crate) sockets: Sockets<'s>,
+    pub(crate) connections: Connections<'s>,
+    pub(crate) frames: Frames<'s>,
+    pub(crate) operations: Operations<'s>,
+    pub(crate) regions: Regions<'s>,
+    pub(crate) maps: &'s mut [Map],
+    pub(crate) remembered: &'s mut [Remembered],
+}
+
+impl<'s> Protocol<'s> {
+    pub(crate) fn new(
+        tables: Tables<'s>,
+        config: RdsConfig,
+        limits: Limits,
+        local: u128,
+        now: Instant,
+    ) -> Self {
+        let Tables { sockets, connections, frames, operations, regions, maps, remembered } = tables;
+        maps.fill_with(|| Map::EMPTY);
+        remembered.fill(Remembered::NOBODY);
+        let mut protocol = Self {
+            sockets,
+            connections,
+            frames,
+            operations,
+            regions,
+            maps,
+            remembered,
+            config,
+            limits,
+            local,
+            counters: Counters::default(),
+            sending: limits.sending,
+            receiving: limits.receiving,
+            local_used: 0,
+            reserve_of: None,
+            starved: false,
+            pool_short: false,
+            own_map: [None; MAP_FRAGMENTS as usize],
+            maps_changed: false,
+            map_generation: 0,
+            some_broken: false,
+            started: now,
+            now,
+            random: config.seed | 1,
+        };
+        protocol.create_map();
+        protocol
+    }
+
+    pub(crate) fn connection(&self, id: ConnectionId) -> &Connection {
+        self.connections.at(id)
+    }
+
+    /// The endpoint failed: the connection goes down at the end of this round. What DAT tells of it counts for more than that
+    /// requests and receives were flushed.
+    pub(crate) fn mark_broken(&mut self, id: ConnectionId, reason: DownReason) {
+        let connection = self.connections.at_mut(id);
+        if connection.objects.ep != 0 {
+            connection.reconnect.breaks(reason);
+            self.some_broken = true;
+            self.connections.make_due(id);
+        }
+    }
+
+    /// xorshift64*.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}

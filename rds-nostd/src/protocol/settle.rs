@@ -1,0 +1,259 @@
+//! The end of what was sent: completions, acknowledgements, what goes again after a reconnection, what is cancelled.
+
+use crate::connection::{Cookie, CookieKind};
+use crate::frames::{Marks, Queue};
+use crate::ids::{ConnectionId, MessageId};
+use crate::protocol::Protocol;
+use crate::rdma::{Ending, RdmaStatus};
+use crate::socket::SocketHandle;
+use crate::wire::Flags;
+
+impl Protocol<'_> {
+    /// A reported send ended well, and with it all before it.
+    pub(crate) fn sent(&mut self, cookie: Cookie) {
+        let id = cookie.connection;
+        let connection = self.connections.at_mut(id);
+        let tx = &mut connection.tx;
+        let number = cookie.post(tx.posts);
+        tx.completed = tx.completed.max(number);
+        let map = &mut connection.map;
+        if map.owed && !map.is_due() && map.post <= number {
+            map.owed = false;
+        }
+        if cookie.kind == CookieKind::Acknowledgement {
+            connection.rx.ack_in_flight = false;
+        }
+        if connection.tx.operations > 0 {
+            self.finish_completed(id);
+        }
+        self.release(id, false);
+    }
+
+    /// A post failed: if it was a transfer of an operation, that one is to be told of it.
+    pub(crate) fn failed(&mut self, cookie: Cookie, ending: Ending) {
+        let tx = &self.connections.at(cookie.connection).tx;
+        if tx.operations == 0 {
+            return;
+        }
+        let number = cookie.post(tx.posts);
+        // Of the unsent, only the first can be begun.
+        let (mut next, first_unsent) = (tx.queue.head(), tx.next);
+        while let Some(message) = next {
+            let descriptor = self.frames.message(message);
+            if let Some(operation) = descriptor.operation {
+                self.operations.note_failure(operation, number, ending);
+            }
+            next = descriptor.next_message.filter(|_| Some(message) != first_unsent);
+        }
+    }
+
+    /// Ends the operations of messages that the HCA is done with.
+    #[cold]
+    fn finish_completed(&mut self, id: ConnectionId) {
+        let tx = &self.connections.at(id).tx;
+        let (completed, first_unsent) = (tx.completed, tx.next);
+        let mut next = tx.queue.head();
+        while let Some(message) = next.filter(|_| next != first_unsent) {
+            let descriptor = self.frames.message(message);
+            next = descriptor.next_message;
+            if descriptor.last_post > completed {
+                break;
+            }
+            self.finish(id, message, RdmaStatus::Success);
+        }
+    }
+
+    /// Ends a message's operation, if it has one.
+    pub(crate) fn finish(&mut self, id: ConnectionId, message: MessageId, status: RdmaStatus) {
+        if let Some(operation) = self.frames.message_mut(message).operation.take() {
+            self.connections.at_mut(id).tx.operations -= 1;
+            self.operations.end(operation, status);
+        }
+    }
+
+    /// The peer has all messages up to `ack`.
+    #[inline(never)]
+    pub(crate) fn acknowledged(&mut self, id: ConnectionId, ack: u64) {
+        let tx = &mut self.connections.at_mut(id).tx;
+        let highest_sent = match tx.next {
+            Some(message) => {
+                let first = self.frames.message(message);
+                first.sequence - u64::from(!first.is(Marks::SILENT))
+            }
+            None => tx.next_sequence - 1,
+        };
+        if ack > highest_sent {
+            self.counters.ack_beyond += 1;
+        }
+        let ack = ack.min(highest_sent);
+        if ack > tx.highest_ack {
+            tx.highest_ack = ack;
+            self.release(id, true);
+        }
+    }
+
+    /// Takes messages that the peer has off their sockets' accounts, and gives the frames back of those that the HCA is done with, too.
+    /// Only what is `newly` acknowledged can still be on an account.
+    fn release(&mut self, id: ConnectionId, newly: bool) {
+        let Self { connections, frames, sockets, sending, .. } = self;
+        let tx = &mut connections.at_mut(id).tx;
+        let (mut next, mut releasing) = (tx.queue.head(), true);
+        while let Some(message) = next
+            && next != tx.next
+        {
+            let descriptor = frames.message_mut(message);
+            let silent = descriptor.is(Marks::SILENT);
+            // Of what was not sent no acknowledgement will tell.
+            if descriptor.sequence > tx.highest_ack && !silent {
+                break;
+            }
+            next = descriptor.next_message;
+            releasing = releasing && descriptor.last_post <= tx.completed;
+            if !releasing && !newly {
+                break;
+            }
+            if !descriptor.is(Marks::SETTLED) && (releasing || !silent) {
+                descriptor.marks |= Marks::SETTLED;
+                let (owner, len) = (descriptor.owner(), descriptor.len as usize);
+                if let Ok(socket) = sockets.open_mut(owner) {
+                    socket.send_bytes -= len;
+                    socket.send_messages -= 1;
+                }
+            }
+            if releasing {
+                tx.pongs -= u8::from(descriptor.is(Marks::PONG));
+                frames.pop_front(&mut tx.queue);
+                let count = frames.give_message(message);
+                sending.give(&mut tx.frames, count);
+            }
+        }
+    }
+
+    /// Takes a message off its socket's account, once.
+    fn settle(&mut self, message: MessageId) {
+        let descriptor = self.frames.message_mut(message);
+        if descriptor.is(Marks::SETTLED) {
+            return;
+        }
+        descriptor.marks |= Marks::SETTLED;
+        let (owner, len) = (descriptor.owner(), descriptor.len as usize);
+        if let Ok(socket) = self.sockets.open_mut(owner) {
+            socket.send_bytes -= len;
+            socket.send_messages -= 1;
+        }
+    }
+
+    /// A message is over and out of its queue: its operation ends, its frames are free.
+    fn discard(&mut self, id: ConnectionId, message: MessageId, status: RdmaStatus) {
+        self.finish(id, message, status);
+        self.settle(message);
+        let pong = self.frames.message(message).is(Marks::PONG);
+        let tx = &mut self.connections.at_mut(id).tx;
+        tx.pongs -= u8::from(pong);
+        let count = self.frames.give_message(message);
+        self.sending.give(&mut tx.frames, count);
+    }
+
+    /// After the endpoint is gone: everything that the peer may not have goes first on the next one, but for what has an
+    /// operation that was begun: that is not done twice.
+    pub(crate) fn requeue(&mut self, id: ConnectionId) {
+        let tx = &mut self.connections.at_mut(id).tx;
+        let (highest_ack, first_unsent) = (tx.highest_ack, tx.next);
+        let mut queue = core::mem::replace(&mut tx.queue, Queue::EMPTY);
+        let mut kept = Queue::EMPTY;
+        let (mut sent, mut begun) = (true, false);
+        while let Some(message) = self.frames.pop_front(&mut queue) {
+            if Some(message) == first_unsent {
+                (sent, begun) = (false, true);
+            }
+            let descriptor = self.frames.message(message);
+            let over = if sent {
+                // What is not sent at all is over with its operation.
+                descriptor.sequence <= highest_ack
+                    || descriptor.marks.intersects(Marks::CANCELLED | Marks::SILENT)
+                    || descriptor.operation.is_some()
+            } else {
+                // Of the unsent, only the first can be begun.
+                begun
+                    && (descriptor.operation.is_some_and(|operation| self.operations.is_begun(operation))
+                        || descriptor.posted > 0 && descriptor.is(Marks::CANCELLED))
+            };
+            begun = false;
+            if over {
+                self.counters.send_drop_acked += u64::from(sent);
+                self.discard(id, message, RdmaStatus::Dropped);
+                continue;
+            }
+            let descriptor = self.frames.message_mut(message);
+            if sent || descriptor.posted > 0 {
+                descriptor.posted = 0;
+                descriptor.flags |= (Flags::ACK_REQUIRED | Flags::RETRANSMITTED).bits();
+            }
+            self.counters.send_retransmitted += u64::from(sent);
+            self.frames.push_back(&mut kept, message);
+        }
+        self.connections.at_mut(id).tx.queue = kept;
+    }
+
+    /// Drops messages that no part was posted of. The numbers of those dropped stay unused: gaps are legal.
+    pub(crate) fn drop_unsent(
+        &mut self,
+        id: ConnectionId,
+        is_meant: impl Fn(&Self, MessageId) -> bool,
+        status: RdmaStatus,
+    ) {
+        let tx = &mut self.connections.at_mut(id).tx;
+        let first_unsent = tx.next.take();
+        let mut queue = core::mem::replace(&mut tx.queue, Queue::EMPTY);
+        let mut kept = Queue::EMPTY;
+        let mut sent = true;
+        while let Some(message) = self.frames.pop_front(&mut queue) {
+            sent = sent && Some(message) != first_unsent;
+            if !sent && is_meant(self, message) && !self.is_begun(message) {
+                self.discard(id, message, status);
+                continue;
+            }
+            self.frames.push_back(&mut kept, message);
+            let tx = &mut self.connections.at_mut(id).tx;
+            if !sent && tx.next.is_none() {
+                tx.next = Some(message);
+            }
+        }
+        self.connections.at_mut(id).tx.queue = kept;
+    }
+
+    fn is_begun(&self, message: MessageId) -> bool {
+        let descriptor = self.frames.message(message);
+        descriptor.posted > 0
+            || descriptor.operation.is_some_and(|operation| self.operations.is_begun(operation))
+    }
+
+    /// Drops the socket's messages, to one port or all, that no part was posted of, and sees to it that the others are not sent
+    /// again. True if the HCA may still use memory of an operation of them.
+    pub(crate) fn cancel(&mut self, id: ConnectionId, owner: SocketHandle, dport: Option<u16>) -> bool {
+        if self.connections.at(id).tx.queue.is_empty() {
+            return false;
+        }
+        let is_meant = |protocol: &Self, message: MessageId| {
+            let descriptor = protocol.frames.message(message);
+            descriptor.is_of(owner) && dport.is_none_or(|port| port == descriptor.dport)
+        };
+        self.drop_unsent(id, is_meant, RdmaStatus::Canceled);
+        let mut next = self.connections.at(id).tx.queue.head();
+        let mut in_use = false;
+        while let Some(message) = next {
+            next = self.frames.next_message(message);
+            if !is_meant(self, message) {
+                continue;
+            }
+            self.settle(message);
+            let descriptor = self.frames.message_mut(message);
+            descriptor.marks |= Marks::CANCELLED;
+            if let Some(operation) = descriptor.operation {
+                in_use |= self.operations.is_begun(operation);
+                self.operations.fail(operation, RdmaStatus::Canceled);
+            }
+        }
+        in_use
+    }
+}

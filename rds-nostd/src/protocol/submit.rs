@@ -1,0 +1,353 @@
+//! Messages on their way in from sockets: where they go, whether there is room, and their place in the queue.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crate::connection::{Cookie, CookieKind, Objects, State};
+use crate::error::RdsError;
+use crate::frames::{Marks, Sent, Use};
+use crate::ids::{ConnectionId, MessageId};
+use crate::profile::Profile;
+use crate::protocol::{Protocol, Segment, port_mask};
+use crate::socket::{SocketHandle, is_v4, key};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
+
+/// Answers to pings that a peer may have outstanding; further pings are not answered.
+const MAX_PONGS: u8 = 16;
+
+/// A message whose frames are filled, on its way to a connection's queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) connection: ConnectionId,
+    pub(crate) message: MessageId,
+}
+
+/// Where a message can be posted while it is being queued.
+pub(crate) trait Outlet {
+    /// False if it could not be posted.
+    fn post(&mut self, objects: &Objects, segment: &Segment) -> bool;
+}
+
+impl Protocol<'_> {
+    /// Where a message from this socket would go: over the wire, or not. See [`Rds::sendmsg`](crate::Rds::sendmsg) for the errors.
+    pub(crate) fn reachable(&self, from: SocketHandle, to: SocketAddr) -> Result<bool, RdsError> {
+        let source = self.sockets.open(from)?.address;
+        if !is_unicast(to.ip()) {
+            return Err(RdsError::InvalidArgument);
+        }
+        if source == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        let foreign = key(to.ip());
+        if is_v4(foreign) != is_v4(source) {
+            return Err(RdsError::NotSupported);
+        }
+        // Loopback addresses are reached from loopback addresses alone, and nothing else is.
+        let loopback = source != self.local;
+        if to.ip().to_canonical().is_loopback() != loopback {
+            return Err(RdsError::InvalidArgument);
+        }
+        Ok(!loopback && foreign != self.local)
+    }
+
+    /// Finds the connection that messages of a socket to a peer go over, and remembers it with the socket. None: they stay on this node.
+    #[inline(never)]
+    fn find_route(&mut self, from: SocketHandle, to: SocketAddr) -> Result<Option<ConnectionId>, RdsError> {
+        if !self.reachable(from, to)? {
+            return Ok(None);
+        }
+        let (foreign, tos) = (key(to.ip()), self.sockets.open(from)?.tos);
+        let id = self.connection_for(foreign, tos).ok_or(RdsError::NoBufferSpace)?;
+        let socket = self.sockets.open_mut(from)?;
+        socket.set_route(id, foreign);
+        socket.tos_used = true;
+        Ok(Some(id))
+    }
+
+    /// Sends a message of one frame where its socket's last one went, if nothing is before it: `outlet` posts it. False if anything is
+    /// otherwise; then nothing has happened, and [`compose`](Self::compose) finds out what is to be done.
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+        outlet: &mut impl Outlet,
+    ) -> bool {
+        let Self { sockets, connections, frames, maps, sending, limits, counters, .. } = self;
+        let Ok(socket) = sockets.open_mut(from) else { return false };
+        let Some(id) = socket.route_to(to) else { return false };
+        let (len, sport, dport) = (payload.len(), socket.port, to.port());
+        let outstanding = socket.send_bytes + len;
+        let connection = connections.at_mut(id);
+        let tx = &mut connection.tx;
+        let number = tx.posts + 1;
+        let clear = connection.state == State::Up && tx.next.is_none() && !connection.map.is_due();
+        if !clear
+            || tx.in_flight() + 1 >= u64::from(limits.send_depth)
+            || len > limits.longest_at_once
+            || outstanding >= socket.send_buffer
+            || !sending.has_one(tx.frames)
+            || maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
+        {
+            return false;
+        }
+        let sequence = tx.next_sequence;
+        let asks = tx.asks(sequence, number, limits.unasked_frames)
+            || tx.hurries(outstanding, socket.send_buffer, len);
+        let signal = asks || number - tx.signalled >= u64::from(limits.signal_every);
+        let flags = if asks { Flags::ACK_REQUIRED } else { Flags::empty() };
+        let ack = connection.rx.ack_value;
+        let len = len as u32;
+        let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
+        let Some((message, address)) = frames.next_to_send(&header, payload) else { return false };
+        let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
+        let cookie = Cookie { kind, connection: id, epoch, number: number as u32 }.encode();
+        let segment =
+            Segment { address, len: HEADER_LEN as u32 + len, cookie, signal, solicit: true, fence: false };
+        if !outlet.post(&connection.objects, &segment) {
+            return false;
+        }
+        let (owner, flags) = (from, flags.bits());
+        let sent = Sent { connection: id, owner, sport, dport, flags, len, sequence, post: number };
+        frames.take_to_send(&mut tx.queue, message, sent);
+        sending.take_one(&mut tx.frames);
+        (tx.next_sequence, tx.posts) = (sequence + 1, number);
+        if signal {
+            tx.signalled = number;
+        }
+        if asks {
+            tx.note_asked(sequence, number);
+            counters.send_ack_required += 1;
+        }
+        connection.rx.ack_wanted = false;
+        socket.send_bytes = outstanding;
+        socket.send_messages += 1;
+        counters.send_queued += 1;
+        if connection.reconnect.probe_at.is_none() {
+            connections.make_due(id);
+        }
+        true
+    }
+
+    /// Checks everything, fills frames with a message, and queues it, unless something goes along with it (`alone` is false): then
+    /// [`enqueue`](Self::enqueue) does. None: it went to this node itself.
+    ///
+    /// # Errors
+    /// See [`Rds::sendmsg`](crate::Rds::sendmsg).
+    #[inline(never)]
+    pub(crate) fn compose(
+        &mut self,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        let route = match self.sockets.open(from)?.route_to(to) {
+            None => self.find_route(from, *to)?,
+            known => known,
+        };
+        let Some(id) = route else {
+            self.check_buffer(from, payload.len(), self.limits.longest_local)?;
+            return self.submit_to_self(from, *to, payload, alone).map(|()| None);
+        };
+        self.check_buffer(from, payload.len(), self.limits.longest_sent)?;
+        let dport = to.port();
+        if self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport)) {
+            return Err(self.refuse_congested(from, Some(id), dport));
+        }
+        let room = self.sending.fair_room(self.connections.at(id).tx.frames);
+        if fragments(payload.len()) > room as usize {
+            return Err(self.refuse_short(from));
+        }
+        let (socket, len) = (self.sockets.open(from)?, payload.len());
+        let tx = &self.connections.at(id).tx;
+        let hurry = tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+        let sport = socket.port;
+        let message = self.frames.begin(Use::Send, |frame| {
+            (frame.sport, frame.dport) = (sport, dport);
+            frame.flags = if hurry { Flags::ACK_REQUIRED.bits() } else { 0 };
+            (frame.socket, frame.generation, frame.len) = (from.slot, from.generation, len as u32);
+        });
+        let message = message.ok_or(RdsError::NoBufferSpace)?;
+        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
+        self.frames.write_payload(message.first(), first);
+        self.add_frames(message, rest, Use::Send);
+        let outgoing = Outgoing { connection: id, message };
+        if alone {
+            self.enqueue(outgoing, from);
+        }
+        Ok(Some(outgoing))
+    }
+
+    /// Where buffers are as rds(3SOCKET) has them, only what waits counts. Without a send buffer there are still empty messages.
+    fn check_buffer(&mut self, from: SocketHandle, len: usize, longest: usize) -> Result<(), RdsError> {
+        let socket = self.sockets.open(from)?;
+        let (buffered, limit) = (socket.send_bytes, socket.send_buffer);
+        if len > longest || len > limit && socket.profile == Profile::Linux {
+            return Err(RdsError::MessageSize);
+        }
+        if buffered >= limit && buffered > 0 {
+            self.counters.send_queue_full += 1;
+            return Err(RdsError::Again);
+        }
+        Ok(())
+    }
+
+    /// Fills more frames with the rest of a message. They are there: the caller asked for so much room.
+    #[inline(never)]
+    fn add_frames(&mut self, message: MessageId, rest: &[u8], used: Use) {
+        for chunk in rest.chunks(FRAGMENT_LEN) {
+            let Some(frame) = self.frames.take(used) else { return };
+            self.frames.write_payload(frame, chunk);
+            self.frames.append(message, frame);
+        }
+    }
+
+    /// Puts a composed message at the end of its connection's queue: from here on it is not lost.
+    pub(crate) fn enqueue(&mut self, outgoing: Outgoing, from: SocketHandle) {
+        let Outgoing { connection: id, message } = outgoing;
+        let Self { connections, frames, sockets, counters, sending, .. } = self;
+        let Ok(socket) = sockets.open_mut(from) else { return };
+        let (tx, descriptor) = (&mut connections.at_mut(id).tx, frames.message_mut(message));
+        sending.take(&mut tx.frames, u32::from(descriptor.frames));
+        // What is not sent has the number of what is before it.
+        let silent = descriptor.is(Marks::SILENT);
+        (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence - u64::from(silent));
+        tx.next_sequence += u64::from(!silent);
+        tx.operations += u16::from(descriptor.operation.is_some());
+        socket.send_bytes += descriptor.len as usize;
+        socket.send_messages += 1;
+        frames.push_back(&mut tx.queue, message);
+        tx.next = tx.next.or(Some(message));
+        counters.send_queued += 1;
+        connections.make_due(id);
+    }
+
+    /// Gives a composed message up.
+    pub(crate) fn withdraw(&mut self, outgoing: Outgoing) {
+        self.frames.give_message(outgoing.message);
+    }
+
+    #[cold]
+    fn refuse_congested(&mut self, from: SocketHandle, to: Option<ConnectionId>, port: u16) -> RdsError {
+        self.counters.cong_send_error += 1;
+        if let Ok(socket) = self.sockets.open_mut(from)
+            && socket.monitor
+        {
+            socket.refused |= port_mask(port);
+        }
+        // A connection that is down is made again, to hear how things stand now.
+        if let Some(id) = to {
+            self.connections.at_mut(id).map.wanted = true;
+            self.connections.make_due(id);
+        }
+        RdsError::Congested
+    }
+
+    #[cold]
+    fn refuse_short(&mut self, from: SocketHandle) -> RdsError {
+        self.counters.send_frames_short += 1;
+        if let Ok(socket) = self.sockets.open_mut(from) {
+            socket.wants_frames = true;
+        }
+        RdsError::NoBufferSpace
+    }
+
+    /// A message to this node never leaves it.
+    #[inline(never)]
+    fn submit_to_self(
+        &mut self,
+        from: SocketHandle,
+        to: SocketAddr,
+        payload: &[u8],
+        alone: bool,
+    ) -> Result<(), RdsError> {
+        if !alone {
+            return Err(RdsError::NotSupported);
+        }
+        let socket = self.sockets.open(from)?;
+        let (source, sport) = (socket.address, socket.port);
+        let (destination, dport) = (key(to.ip()), to.port());
+        if destination == self.local && self.own_port_is_marked(dport) {
+            return Err(self.refuse_congested(from, None, dport));
+        }
+        // A ping is answered at once.
+        let ping = dport == 0;
+        let (source, sport, destination, dport, payload) = if ping {
+            (destination, 0, source, sport, &[][..])
+        } else {
+            (source, sport, destination, dport, payload)
+        };
+        let Some(slot) = self.sockets.bound_to(destination, dport) else {
+            self.counters.send_queued += 1;
+            self.counters.recv_drop_no_sock += 1;
+            return Ok(());
+        };
+        let count = fragments(payload.len());
+        let common = (self.receiving.common() + self.limits.reserve).saturating_sub(self.receiving.beyond());
+        let room = self.receiving.share().saturating_sub(self.local_used) + common;
+        if count > room as usize {
+            return Err(self.refuse_short(from));
+        }
+        let message = self.frames.begin(Use::Receive, |frame| {
+            (frame.sport, frame.dport, frame.flags) = (sport, dport, 0);
+            (frame.len, frame.sequence) = (payload.len() as u32, 0);
+            frame.connection = None;
+            frame.set_source(source);
+        });
+        let message = message.ok_or(RdsError::NoBufferSpace)?;
+        let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
+        self.frames.write_payload(message.first(), first);
+        self.add_frames(message, rest, Use::Receive);
+        self.receiving.take(&mut self.local_used, count as u32);
+        self.counters.send_queued += 1;
+        if ping {
+            self.counters.recv_ping += 1;
+            self.counters.send_pong += 1;
+        }
+        self.deliver_to(slot, message);
+        Ok(())
+    }
+
+    /// Answers a ping with a sequenced message of no bytes; silently not, if frames are short or the peer does not
+    /// acknowledge those before it.
+    pub(crate) fn pong(&mut self, id: ConnectionId, dport: u16) {
+        let tx = &self.connections.at(id).tx;
+        let congested = self.maps.get(id.index()).is_some_and(|map| map.is_marked(dport));
+        let message = if tx.pongs >= MAX_PONGS || congested || self.sending.fair_room(tx.frames) == 0 {
+            None
+        } else {
+            self.frames.begin(Use::Send, |frame| {
+                (frame.sport, frame.dport, frame.flags, frame.len) = (0, dport, 0, 0);
+                // It belongs to no socket and counts against none.
+                frame.marks = Marks::PONG | Marks::SETTLED;
+            })
+        };
+        let Some(message) = message else {
+            self.counters.recv_ping_dropped += 1;
+            return;
+        };
+        let Self { connections, frames, sending, .. } = self;
+        let tx = &mut connections.at_mut(id).tx;
+        sending.take(&mut tx.frames, 1);
+        let descriptor = frames.message_mut(message);
+        (descriptor.connection, descriptor.sequence) = (Some(id), tx.next_sequence);
+        tx.next_sequence += 1;
+        tx.pongs += 1;
+        frames.push_back(&mut tx.queue, message);
+        tx.next = tx.next.or(Some(message));
+        self.counters.send_pong += 1;
+        self.connections.make_due(id);
+    }
+
+    /// Whether a connection is up: then what it has to send leaves at once.
+    #[inline(always)]
+    pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
+        self.connections.at(id).state == State::Up
+    }
+}
+
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || broadcast)
+}

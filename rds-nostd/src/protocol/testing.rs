@@ -1,0 +1,161 @@
+//! A node's protocol without an adapter: frames lie in ordinary memory, and the tests are the HCA.
+
+use std::boxed::Box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::vec::Vec;
+
+use dat_nostd::{Instant, ReceivedDto};
+
+use crate::connection::{Connection, Connections};
+use crate::error::RdsError;
+use crate::frames::{Frame, Frames};
+use crate::generation::Generation;
+use crate::ids::ConnectionId;
+use crate::limits::Limits;
+use crate::protocol::{Map, Post, Protocol, Remembered, Tables};
+use crate::rdma::{Operation, Operations, Region, Regions};
+use crate::reason::DownReason;
+use crate::socket::{Socket, SocketHandle, Sockets, Transport, key};
+use crate::storage::RdsConfig;
+use crate::wire::{HEADER_LEN, Header};
+
+/// A node at 10.0.0.1.
+pub(crate) struct Bench {
+    pub(crate) protocol: Protocol<'static>,
+    pub(crate) now: Instant,
+}
+
+fn table<T>(count: usize, make: impl Fn() -> T) -> &'static mut [T] {
+    Box::leak((0..count).map(|_| make()).collect::<Vec<T>>().into_boxed_slice())
+}
+
+pub(crate) fn ip(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+pub(crate) const CONFIG: RdsConfig = RdsConfig::new(Generation::UNKNOWN);
+
+impl Bench {
+    pub(crate) fn new(config: RdsConfig, frames: usize, connections: usize) -> Self {
+        let limits = Limits::new(&config, frames, connections).expect("enough");
+        let entries = table(connections, || Connection::EMPTY);
+        let (buckets, heap) = (table(connections, || None), table(connections, || None));
+        let tables = Tables {
+            sockets: Sockets::new(table(4, || Socket::EMPTY)),
+            connections: Connections::new(entries, buckets, heap, 1),
+            frames: Frames::plain(table(frames, || Frame::EMPTY), connections),
+            operations: Operations::new(table(4, || Operation::EMPTY)),
+            regions: Regions::new(table(4, || Region::EMPTY)),
+            maps: table(connections, || Map::EMPTY),
+            remembered: table(connections, || Remembered::NOBODY),
+        };
+        let now = Instant::from_nanos(1);
+        Self { protocol: Protocol::new(tables, config, limits, key(ip(1)), now), now }
+    }
+
+    /// A socket with large buffers, bound to an address of this node.
+    pub(crate) fn socket(&mut self, address: IpAddr, port: u16) -> SocketHandle {
+        let is_loopback = address.is_loopback();
+        let mut socket = Socket { send_buffer: 1 << 20, receive_buffer: 1 << 20, ..Socket::EMPTY };
+        (socket.address, socket.port) = (key(address), port);
+        if !is_loopback {
+            socket.peers_port = port;
+        }
+        socket.transport.set(if is_loopback { Transport::Loopback } else { Transport::InfiniBand });
+        self.protocol.sockets.create(socket).expect("room")
+    }
+
+    /// A connection that is up, to 10.0.0.`last`.
+    pub(crate) fn up(&mut self, last: u8) -> ConnectionId {
+        let id = self.protocol.connection_for(key(ip(last)), 0).expect("room");
+        self.protocol.connections.at_mut(id).objects.ep = 1;
+        self.protocol.came_up(id, Some([last; 16]), self.now);
+        id
+    }
+
+    /// The connection is lost.
+    pub(crate) fn down(&mut self, id: ConnectionId, reason: DownReason) {
+        self.protocol.endpoint_gone(id);
+        self.protocol.went_down(id, reason, self.now);
+    }
+
+    /// Posts as many receives as a connection may have; how many are posted then.
+    pub(crate) fn refill(&mut self, id: ConnectionId) -> u16 {
+        let mut out = [(0, 0); 32];
+        while self.protocol.take_receives(id, &mut out) > 0 {}
+        self.protocol.connection(id).rx.posted_count
+    }
+
+    /// A frame arrives, if there is a receive for it. The payload is whatever was there.
+    pub(crate) fn arrives(
+        &mut self,
+        id: ConnectionId,
+        header: &Header,
+        payload: usize,
+    ) -> Option<Option<DownReason>> {
+        let connection = self.protocol.connection(id);
+        let frame = connection.rx.posted.head()?;
+        let epoch = connection.objects.epoch;
+        let (kind, number) = (crate::connection::CookieKind::Receive, u32::from(frame.bits()));
+        let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
+        self.protocol.frames.write_header(frame, header);
+        let arrival = ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 };
+        let (taken, reason) = self.protocol.process_run(id, &[arrival], self.now);
+        assert_eq!(taken, 1);
+        Some(reason)
+    }
+
+    /// Sends as `sendmsg` does.
+    pub(crate) fn send(&mut self, from: SocketHandle, to: SocketAddr, len: usize) -> Result<(), RdsError> {
+        let payload = std::vec![7; len];
+        self.protocol.compose(from, &to, &payload, true).map(|_| ())
+    }
+
+    /// Posts everything that a connection has to send; the headers of messages among it.
+    pub(crate) fn flush(&mut self, id: ConnectionId) -> Vec<u64> {
+        let mut sequences = Vec::new();
+        loop {
+            let mut flow = self.protocol.flow(id);
+            match flow.dispatch() {
+                None => return sequences,
+                Some(Post::Map) => {
+                    let signal = flow.map_fragment().signal;
+                    flow.map_fragment_posted(signal);
+                }
+                Some(Post::Acknowledgement) => {
+                    flow.acknowledgement();
+                    flow.acknowledgement_posted();
+                }
+                Some(_) => {
+                    let message = flow.connection.tx.next.expect("something");
+                    let signal = flow.fragment().expect("something").signal;
+                    flow.fragment_posted(signal);
+                    sequences.push(self.protocol.frames.message(message).sequence);
+                }
+            }
+        }
+    }
+
+    /// The HCA is done with everything that was posted.
+    pub(crate) fn complete(&mut self, id: ConnectionId) {
+        let connection = self.protocol.connection(id);
+        let (epoch, posts) = (connection.objects.epoch, connection.tx.posts);
+        for kind in [crate::connection::CookieKind::Message, crate::connection::CookieKind::Acknowledgement] {
+            self.protocol.sent(crate::connection::Cookie {
+                kind,
+                connection: id,
+                epoch,
+                number: posts as u32,
+            });
+        }
+    }
+
+    /// Reads one message.
+    pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
+        let mut buffer = [0; 64];
+        if let Some((read, _)) = self.protocol.take_front(socket, &mut buffer) {
+            return Some(read.message_len);
+        }
+        self.protocol.take_message(socket, &mut buffer).ok().map(|received| received.message_len)
+    }
+}

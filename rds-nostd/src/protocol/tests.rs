@@ -1,0 +1,327 @@
+//! What no peer can do to others, and what holds across breaks, boots and reused entries.
+
+use std::net::SocketAddr;
+use std::vec::Vec;
+
+use dat_nostd::{Duration, Instant};
+use proptest::prelude::*;
+
+use crate::connection::{PARTIAL_LIMIT, State};
+use crate::error::RdsError;
+use crate::generation::Generation;
+use crate::ids::ConnectionId;
+use crate::protocol::testing::{Bench, CONFIG, ip};
+use crate::protocol::{Admission, Due, Request};
+use crate::reason::DownReason;
+use crate::socket::key;
+use crate::storage::RdsConfig;
+use crate::wire::{FRAGMENT_LEN, Flags, Header};
+
+fn data(sequence: u64, len: u32) -> Header {
+    Header { sequence, len, sport: 5000, dport: 4000, ..Header::acknowledgement(0) }
+}
+
+/// A peer sends all but the end of the longest message. Another one's messages flow beside it; when the time is over the connection of
+/// the first ends, and nothing stays taken.
+#[test]
+fn a_message_that_is_not_continued_blocks_nobody_and_ends() {
+    let mut bench = Bench::new(CONFIG, 1024, 4);
+    let free = bench.protocol.frames.free_count();
+    let socket = bench.socket(ip(1), 4000);
+    let (staller, honest) = (bench.up(2), bench.up(3));
+    let len = bench.protocol.limits.longest_received as u32;
+    for _ in 0..len as usize / FRAGMENT_LEN - 1 {
+        assert!(bench.refill(staller) > 0, "a message that has begun can be completed");
+        assert_eq!(bench.arrives(staller, &data(1, len), FRAGMENT_LEN), Some(None));
+    }
+    for sequence in 1..500 {
+        assert!(bench.refill(honest) >= 2, "message {sequence}");
+        assert_eq!(bench.arrives(honest, &data(sequence, 64), 64), Some(None));
+        assert_eq!(bench.read(socket), Some(64));
+    }
+    bench.refill(staller);
+    assert_eq!(bench.protocol.due(staller, bench.now), Due::Serve);
+    bench.now += PARTIAL_LIMIT + Duration::from_nanos(1);
+    assert_eq!(bench.protocol.due(honest, bench.now), Due::Serve);
+    assert_eq!(bench.protocol.due(staller, bench.now), Due::Break(DownReason::Stalled));
+    bench.down(staller, DownReason::Stalled);
+    bench.down(honest, DownReason::Disconnected);
+    assert_eq!(bench.protocol.frames.free_count(), free);
+    assert_eq!(bench.protocol.receiving.beyond(), 0);
+}
+
+/// While a message is unfinished, something is sent from time to time that finds out whether its sender is there.
+#[test]
+fn a_peer_in_the_middle_of_a_message_is_probed() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    bench.socket(ip(1), 4000);
+    let id = bench.up(2);
+    bench.refill(id);
+    bench.flush(id);
+    bench.complete(id);
+    bench.arrives(id, &data(1, 9000), FRAGMENT_LEN);
+    bench.protocol.due(id, bench.now);
+    assert!(!bench.protocol.connection(id).rx.ack_wanted);
+    bench.now += Duration::from_secs(1);
+    bench.protocol.due(id, bench.now);
+    assert!(bench.protocol.connection(id).rx.ack_wanted);
+}
+
+/// A socket that nobody reads takes the frames of the peer that fills it, and of no other.
+#[test]
+fn a_flood_takes_only_its_own_share() {
+    let mut bench = Bench::new(CONFIG, 512, 4);
+    bench.socket(ip(1), 4000);
+    let read = bench.socket(ip(1), 4001);
+    let (flood, honest) = (bench.up(2), bench.up(3));
+    let mut sequence = 0;
+    while bench.refill(flood) > 0 {
+        sequence += 1;
+        assert_eq!(bench.arrives(flood, &data(sequence, 64), 64), Some(None));
+        assert!(sequence < 512);
+    }
+    assert!(bench.protocol.sockets.iter().any(|(_, socket)| socket.port == 4000 && socket.congested));
+    for sequence in 1..300 {
+        assert!(bench.refill(honest) >= 2, "message {sequence}");
+        assert_eq!(bench.arrives(honest, &Header { dport: 4001, ..data(sequence, 64) }, 64), Some(None));
+        assert_eq!(bench.read(read), Some(64));
+    }
+    assert!(!bench.protocol.sockets.open(read).unwrap().congested, "the one that is read from is not");
+}
+
+/// A peer that is powered off gets as many messages as its share holds and what it leaves to others of the common frames.
+#[test]
+fn a_dead_peer_does_not_block_sending_to_others() {
+    let mut bench = Bench::new(CONFIG, 1024, 4);
+    let socket = bench.socket(ip(1), 4000);
+    let (dead, alive) = (SocketAddr::new(ip(2), 5000), SocketAddr::new(ip(3), 5000));
+    let mut queued = 0;
+    let refused = loop {
+        match bench.send(socket, dead, 64) {
+            Ok(()) => queued += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused, refused.errno()), (RdsError::NoBufferSpace, 11), "no congestion");
+    assert!(queued < 512);
+    let id = bench.up(3);
+    for round in 0..100 {
+        bench.send(socket, alive, 64).unwrap_or_else(|error| panic!("{round}: {error}"));
+        let sent = bench.flush(id);
+        bench.complete(id);
+        bench.protocol.acknowledged(id, *sent.last().expect("posted"));
+    }
+    // Several frames, too.
+    assert_eq!(bench.send(socket, alive, 20 * FRAGMENT_LEN), Ok(()));
+    assert_eq!(bench.protocol.connection(id).tx.frames, 20);
+}
+
+/// One node with many addresses gets as many connections as one peer may have; when they are gone their entries are free for others.
+#[test]
+fn addresses_that_one_port_makes_up_do_not_fill_the_table() {
+    let mut bench = Bench::new(CONFIG, 512, 8);
+    let mut accepted = Vec::new();
+    for last in 10..200 {
+        let request = Request { remote: key(ip(last)), tos: 0, gid: [9; 16] };
+        if let Admission::Accept(id, None) = bench.protocol.admit(&request, bench.now) {
+            bench.protocol.accepting(id, request.gid, bench.now);
+            let connection = bench.protocol.connections.at_mut(id);
+            (connection.state, connection.objects.ep) = (State::Accepting, 1);
+            accepted.push(id);
+        }
+    }
+    assert_eq!(accepted.len(), usize::from(CONFIG.connections_per_peer));
+    for id in accepted {
+        bench.down(id, DownReason::AcceptFailed);
+    }
+    for last in 200..208 {
+        let request = Request { remote: key(ip(last)), tos: 0, gid: [last; 16] };
+        let admission = bench.protocol.admit(&request, bench.now);
+        assert!(matches!(admission, Admission::Accept(..)), "{last}: {admission:?}");
+        bench.up(last);
+    }
+}
+
+/// When a connection's entry becomes another peer's and then its own again, what comes again is still known, and what is new has a
+/// larger number than what went before.
+#[test]
+fn numbers_outlive_their_entries() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    let id = bench.up(2);
+    bench.refill(id);
+    assert_eq!(bench.arrives(id, &data(41, 64), 64), Some(None));
+    bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
+    let sent = bench.flush(id);
+    bench.complete(id);
+    bench.protocol.acknowledged(id, sent[0]);
+    assert_eq!(bench.read(socket), Some(64));
+    bench.down(id, DownReason::Disconnected);
+    for last in 3..9 {
+        bench.now += Duration::from_secs(1);
+        bench.protocol.now = bench.now;
+        let other = bench.up(last);
+        bench.down(other, DownReason::Disconnected);
+    }
+    assert!(bench.protocol.connections.find(key(ip(2)), 0).is_none(), "its entry is another's");
+    let id = bench.up(2);
+    bench.refill(id);
+    let again = Flags::ACK_REQUIRED | Flags::RETRANSMITTED;
+    assert_eq!(bench.arrives(id, &Header { flags: again, ..data(41, 64) }, 64), Some(None));
+    assert_eq!(bench.protocol.counters.recv_drop_old_seq, 1);
+    bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
+    assert!(bench.flush(id)[0] > sent[0]);
+}
+
+/// Messages of a later boot have larger numbers than all of an earlier one, however many that sent.
+#[test]
+fn no_boot_numbers_a_message_as_an_earlier_one_did() {
+    let boot = |seconds| RdsConfig::new(Generation::from_wall_clock(Duration::from_secs(seconds)));
+    let mut last = 0;
+    for seconds in [1_700_000_000, 1_700_000_001, 1_700_000_002] {
+        let mut bench = Bench::new(boot(seconds), 256, 2);
+        let socket = bench.socket(ip(1), 4000);
+        let id = bench.up(2);
+        for _ in 0..50 {
+            bench.send(socket, SocketAddr::new(ip(2), 5000), 1).expect("room");
+            let sent = bench.flush(id);
+            assert!(sent[0] > last, "{} after {last}", sent[0]);
+            last = sent[0];
+            bench.complete(id);
+            bench.protocol.acknowledged(id, last);
+        }
+    }
+}
+
+/// The unspecified address reaches nobody: neither before nor after a socket has sent somewhere, bound or not.
+#[test]
+fn unspecified_addresses_reach_nobody() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    bench.up(2);
+    let nowhere: [SocketAddr; 2] = ["[::]:5000".parse().unwrap(), "0.0.0.0:5000".parse().unwrap()];
+    let unbound = bench.protocol.sockets.create(crate::socket::Socket::EMPTY).expect("room");
+    for to in nowhere {
+        assert_eq!(bench.send(socket, to, 0), Err(RdsError::InvalidArgument));
+        assert_eq!(bench.send(unbound, to, 0), Err(RdsError::InvalidArgument));
+    }
+    bench.send(socket, SocketAddr::new(ip(2), 5000), 0).expect("goes");
+    for to in nowhere {
+        assert_eq!(bench.send(socket, to, 0), Err(RdsError::InvalidArgument));
+    }
+}
+
+/// A socket on a loopback address or an unbound one that is full is nobody's affair but its own.
+#[test]
+fn only_sockets_that_peers_reach_are_marked() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let loopback = bench.socket("127.0.0.1".parse().unwrap(), 4000);
+    let unbound = bench.protocol.sockets.create(crate::socket::Socket::EMPTY).expect("room");
+    for handle in [loopback, unbound] {
+        let slot = usize::from(handle.slot);
+        let socket = bench.protocol.sockets.get_mut(slot).expect("open");
+        (socket.receive_buffer, socket.receive_bytes) = (10, 100);
+        bench.protocol.crowded(slot);
+        assert!(bench.protocol.sockets.get(slot).expect("open").congested);
+    }
+    assert!(!bench.protocol.own_port_is_marked(4000) && !bench.protocol.own_port_is_marked(0));
+    assert_eq!(bench.protocol.counters.cong_update_queued, 0);
+    let bound = bench.socket(ip(1), 4000);
+    let slot = usize::from(bound.slot);
+    let socket = bench.protocol.sockets.get_mut(slot).expect("open");
+    (socket.receive_buffer, socket.receive_bytes) = (10, 100);
+    bench.protocol.crowded(slot);
+    assert!(bench.protocol.own_port_is_marked(4000));
+}
+
+/// Peers with nothing due are not looked at, however many there are.
+#[test]
+fn only_what_is_due_is_looked_at() {
+    let mut bench = Bench::new(CONFIG, 1024, 20);
+    let socket = bench.socket(ip(1), 4000);
+    let ids: Vec<ConnectionId> = (2..22).map(|last| bench.up(last)).collect();
+    for &id in &ids {
+        bench.refill(id);
+        bench.flush(id);
+        bench.complete(id);
+    }
+    while let Some(id) = bench.protocol.connections.pop_due() {
+        bench.protocol.due(id, bench.now);
+    }
+    assert_eq!(bench.protocol.connections.deadline(), None, "nobody waits for anybody");
+    bench.send(socket, SocketAddr::new(ip(7), 5000), 64).expect("room");
+    let due: Vec<ConnectionId> = std::iter::from_fn(|| bench.protocol.connections.pop_due()).collect();
+    assert_eq!(due, [ids[5]]);
+}
+
+proptest! {
+    /// Messages of any lengths, breaks and acknowledgements at any time: what is posted on a connection is in order, only what was
+    /// not acknowledged goes again, and in the end all frames are free.
+    #[test]
+    fn breaks_lose_nothing_and_change_no_order(steps in prop::collection::vec((0u8..6, 0usize..9000), 1..120)) {
+        let mut bench = Bench::new(CONFIG, 256, 2);
+        let free = bench.protocol.frames.free_count();
+        let socket = bench.socket(ip(1), 4000);
+        let id = bench.up(2);
+        let (mut posted, mut acknowledged, mut accepted) = (Vec::new(), 0, 0usize);
+        let mut first = None;
+        for (action, number) in steps {
+            match action {
+                0..3 => accepted += usize::from(bench.send(socket, SocketAddr::new(ip(2), 5000), number).is_ok()),
+                3 => {
+                    let sent = bench.flush(id);
+                    for sequence in sent {
+                        first = first.or(Some(sequence));
+                        // Fragments of a message have its number.
+                        prop_assert!(posted.last().is_none_or(|last| *last == sequence || *last + 1 == sequence));
+                        posted.push(sequence);
+                    }
+                    bench.complete(id);
+                }
+                4 => {
+                    let complete = bench.protocol.connection(id).tx.next.map(|m| bench.protocol.frames.message(m).sequence);
+                    let ack = posted.last().copied().filter(|last| complete.is_none_or(|next| *last < next));
+                    if let Some(ack) = ack {
+                        bench.protocol.acknowledged(id, ack);
+                        acknowledged = ack;
+                    }
+                }
+                _ => {
+                    bench.down(id, DownReason::Broken);
+                    bench.up(2);
+                    // What was not acknowledged comes again, from the first on.
+                    posted.clear();
+                    if acknowledged != 0 {
+                        posted.push(acknowledged);
+                    }
+                }
+            }
+        }
+        while !bench.protocol.connection(id).tx.queue.is_empty() {
+            posted.extend(bench.flush(id));
+            bench.complete(id);
+            let last = *posted.last().expect("something was posted");
+            bench.protocol.acknowledged(id, last);
+        }
+        if let Some(first) = first.or(posted.first().copied().filter(|_| acknowledged == 0)) {
+            let last = posted.last().copied().unwrap_or(acknowledged);
+            prop_assert_eq!((last + 1 - first) as usize, accepted);
+        }
+        prop_assert_eq!(bench.protocol.sockets.open(socket).unwrap().send_bytes, 0);
+        bench.down(id, DownReason::Disconnected);
+        prop_assert_eq!(bench.protocol.frames.free_count(), free);
+        prop_assert_eq!(bench.protocol.sending.beyond(), 0);
+    }
+}
+
+#[test]
+fn deadlines_are_told() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    let id = bench.up(2);
+    bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
+    bench.protocol.due(id, bench.now);
+    let at = bench.protocol.connections.deadline();
+    assert_eq!(at, Some(bench.now + Duration::from_secs(1)), "a look whether the peer is there");
+    assert_eq!(bench.protocol.poll_at(), dat_nostd::Wake::At(Instant::from_nanos(1_000_000_001)));
+}

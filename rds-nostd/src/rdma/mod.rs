@@ -1,0 +1,196 @@
+//! RDMA as rds(3SOCKET) has it, its terms and regions: memory offered to peers by cookies. Linux `net/rds/rdma.c`.
+//!
+//! A region is exactly the bytes that were asked for, and peers name them by offsets into its first page, because a cookie
+//! has 32 bits for that. It is revoked when it is released, whether or not `INVALIDATE` was given: the page allows a peer
+//! to keep access for a while, it does not ask for it.
+
+mod operations;
+mod regions;
+
+use dat_nostd::DmaSlice;
+
+use crate::error::RdsError;
+
+pub use operations::MAX_PIECES;
+pub(crate) use operations::{Ending, Kind, NO_PIECE, Operation, Operations, Piece, Transfer};
+pub(crate) use regions::{Region, Regions};
+
+/// The longest region, and the longest RDMA operation; bytes.
+pub const MAX_RDMA_LEN: usize = 1 << 20;
+
+/// Memory of a peer, as `rds_rdma_cookie_t`: the remote key in the low half, in the high half the offset of the region's
+/// first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RdmaCookie(pub u64);
+
+impl RdmaCookie {
+    pub(crate) const fn new(rkey: u32, offset: u32) -> Self {
+        Self((offset as u64) << 32 | rkey as u64)
+    }
+
+    /// The remote key.
+    #[must_use]
+    pub const fn rkey(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// What the region's first byte is addressed by.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of regions and operations, with the values of `RDS_RDMA_…`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct RdmaFlags: u64 {
+        /// Operation: write the peer's memory; otherwise read it.
+        const READWRITE = 0x01;
+        /// Operation: the message that goes with it leaves only when a read is done.
+        const FENCE = 0x02;
+        /// Region: access ends at release.
+        const INVALIDATE = 0x04;
+        /// Region: released when the peer says that it used it.
+        const USE_ONCE = 0x08;
+        /// Nothing waits here in any case.
+        const DONTWAIT = 0x10;
+        /// Operation: tell how it ended.
+        const NOTIFY_ME = 0x20;
+        /// Operation: without payload and cookie, send no message.
+        const SILENT = 0x40;
+    }
+}
+
+/// How an operation ended, with the values of `RDS_RDMA_…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum RdmaStatus {
+    /// It was done.
+    Success = 0,
+    /// The peer denied the access: wrong key, offset or length.
+    RemoteError = 1,
+    /// The application gave it up.
+    Canceled = 2,
+    /// The connection broke; it may have been done in part.
+    Dropped = 3,
+    /// Anything else.
+    OtherError = 4,
+}
+
+/// `struct rds_rdma_notify`: the end of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaNotify {
+    /// As given with the operation.
+    pub user_token: u64,
+    /// How it ended.
+    pub status: RdmaStatus,
+}
+
+/// `struct rds_rdma_args`: an operation on a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RdmaArgs<'a> {
+    /// The peer's region.
+    pub cookie: RdmaCookie,
+    /// Where in the region it begins, bytes.
+    pub remote_offset: u64,
+    /// Bytes of the region that may be touched; not fewer than the local pieces have.
+    pub remote_bytes: u64,
+    /// Local memory, piece by piece.
+    pub local: &'a [DmaSlice<'a>],
+    /// READWRITE, FENCE, NOTIFY_ME, SILENT.
+    pub flags: RdmaFlags,
+    /// For the notification.
+    pub user_token: u64,
+}
+
+/// What an atomic operation does to 8 bytes of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Replaces the value by `swap` if it is `compare`.
+    CompareSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is there afterwards.
+        swap: u64,
+    },
+    /// Adds `add`; what goes beyond 64 bits is gone.
+    FetchAdd {
+        /// The number to add.
+        add: u64,
+    },
+    /// Compares and replaces some bits (`RDS_CMSG_MASKED_ATOMIC_CSWP`). Only with masks of all ones, which is the plain operation.
+    MaskedCompareSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is there afterwards.
+        swap: u64,
+        /// Bits that are compared.
+        compare_mask: u64,
+        /// Bits that are replaced.
+        swap_mask: u64,
+    },
+    /// Adds within fields (`RDS_CMSG_MASKED_ATOMIC_FADD`). Only with a mask of zero, which is the plain operation.
+    MaskedFetchAdd {
+        /// The number to add.
+        add: u64,
+        /// Bits that nothing is carried out of.
+        nocarry_mask: u64,
+    },
+}
+
+impl AtomicOp {
+    /// The operation without masks that does the same. HCAs of this family have masked ones, but neither the DAT layer nor the
+    /// emulated HCA offers them.
+    ///
+    /// # Errors
+    /// [`RdsError::NotSupported`]: there is none.
+    pub const fn plain(self) -> Result<Self, RdsError> {
+        match self {
+            Self::MaskedCompareSwap { compare, swap, compare_mask: u64::MAX, swap_mask: u64::MAX } => {
+                Ok(Self::CompareSwap { compare, swap })
+            }
+            Self::MaskedFetchAdd { add, nocarry_mask: 0 } => Ok(Self::FetchAdd { add }),
+            Self::MaskedCompareSwap { .. } | Self::MaskedFetchAdd { .. } => Err(RdsError::NotSupported),
+            plain => Ok(plain),
+        }
+    }
+}
+
+/// `struct rds_atomic_args`: an atomic operation on 8 bytes of a peer, aligned to 8.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicArgs<'a> {
+    /// The peer's region.
+    pub cookie: RdmaCookie,
+    /// Where in the region, bytes.
+    pub remote_offset: u64,
+    /// 8 bytes for what was there before, in this machine's order.
+    pub local: DmaSlice<'a>,
+    /// What to do.
+    pub op: AtomicOp,
+    /// NOTIFY_ME, SILENT, FENCE.
+    pub flags: RdmaFlags,
+    /// For the notification.
+    pub user_token: u64,
+}
+
+/// What goes along with a message: the control messages of `sendmsg`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Control<'a> {
+    /// `RDS_CMSG_RDMA_ARGS`: do this before the message is sent.
+    pub rdma: Option<RdmaArgs<'a>>,
+    /// `RDS_CMSG_ATOMIC_FADD`, `RDS_CMSG_ATOMIC_CSWP`: and then this.
+    pub atomic: Option<AtomicArgs<'a>>,
+    /// `RDS_CMSG_RDMA_MAP`: offer this memory to the receiver.
+    pub map: Option<(DmaSlice<'a>, RdmaFlags)>,
+    /// `RDS_CMSG_RDMA_DEST`: offer memory for which there is a cookie.
+    pub dest: Option<RdmaCookie>,
+}
+
+impl Control<'_> {
+    /// Whether nothing goes along.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rdma.is_none() && self.atomic.is_none() && self.map.is_none() && self.dest.is_none()
+    }
+}

@@ -1,0 +1,333 @@
+//! The table of RDMA operations: from `sendmsg` to the notification. Linux `net/rds/rdma.c`, `send.c`.
+//!
+//! An operation belongs to a message. Its transfers are posted before the message's first fragment; its entry later serves
+//! as the notification, so that there is always room for one. It is never done twice: when the connection breaks, what was
+//! begun is dropped together with its message.
+
+use crate::ids::OperationId;
+use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
+use crate::slot::Slot;
+use crate::socket::{SocketHandle, Sockets};
+
+/// Parts of local memory that one operation may have; each is a transfer of its own.
+pub const MAX_PIECES: usize = 16;
+
+/// Local memory of an operation, registered for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The LMR; 0 if there is none to be freed.
+    pub(crate) lmr_bits: u64,
+    pub(crate) lmr_context: u32,
+    pub(crate) address: u64,
+    pub(crate) len: u64,
+}
+
+pub(crate) const NO_PIECE: Piece = Piece { lmr_bits: 0, lmr_context: 0, address: 0, len: 0 };
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// RDMA read or write, as its flags say.
+    Transfer,
+    CompareSwap {
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        add: u64,
+    },
+}
+
+/// How a request of an operation ended in failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It was given up with its queue pair.
+    Flushed,
+    /// The peer denied the access.
+    Denied,
+    Other,
+}
+
+/// One transfer of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) kind: Kind,
+    pub(crate) is_write: bool,
+    pub(crate) local: Piece,
+    pub(crate) rkey: u32,
+    pub(crate) remote_address: u64,
+}
+
+/// The table entry of an operation or of its notification.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) used: bool,
+    pub(crate) kind: Kind,
+    /// The atomic operation of the same message; later the next one that ended, and then the next notification of the socket.
+    pub(crate) next: Option<OperationId>,
+    pub(crate) owner: SocketHandle,
+    /// Failure is told even without NOTIFY_ME.
+    pub(crate) notify_failure: bool,
+    pub(crate) flags: RdmaFlags,
+    pub(crate) status: Slot<RdmaStatus>,
+    pub(crate) user_token: u64,
+    pub(crate) rkey: u32,
+    pub(crate) remote_address: u64,
+    pub(crate) pieces: [Piece; MAX_PIECES],
+    pub(crate) count: u8,
+    pub(crate) posted: u8,
+    /// Numbers of the first and the last post; 0 if there was none.
+    pub(crate) first_post: u64,
+    pub(crate) last_post: u64,
+}
+
+impl Operation {
+    pub(crate) const EMPTY: Self = Self {
+        used: false,
+        kind: Kind::Transfer,
+        next: None,
+        owner: SocketHandle { slot: 0, generation: 0 },
+        notify_failure: false,
+        flags: RdmaFlags::empty(),
+        status: Slot::empty(RdmaStatus::Success),
+        user_token: 0,
+        rkey: 0,
+        remote_address: 0,
+        pieces: [NO_PIECE; MAX_PIECES],
+        count: 0,
+        posted: 0,
+        first_post: 0,
+        last_post: 0,
+    };
+}
+
+/// All operations of a node.
+pub(crate) struct Operations<'s> {
+    entries: &'s mut [Operation],
+    /// Those that ended and whose local memory is to be freed: oldest and latest.
+    ended: Option<OperationId>,
+    ended_last: Option<OperationId>,
+}
+
+impl<'s> Operations<'s> {
+    pub(crate) fn new(entries: &'s mut [Operation]) -> Self {
+        let count = entries.len().min(OperationId::MOST);
+        let (entries, _) = entries.split_at_mut(count);
+        entries.fill(Operation::EMPTY);
+        Self { entries, ended: None, ended_last: None }
+    }
+
+    pub(crate) fn get(&self, id: OperationId) -> Option<&Operation> {
+        self.entries.get(id.index())
+    }
+
+    pub(crate) fn get_mut(&mut self, id: OperationId) -> Option<&mut Operation> {
+        self.entries.get_mut(id.index())
+    }
+
+    pub(crate) fn free(&self) -> Option<OperationId> {
+        self.entries.iter().position(|operation| !operation.used).map(OperationId::new)
+    }
+
+    /// All that are in use and not told of yet; for the end of everything.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
+        (0..self.entries.len()).map(OperationId::new)
+    }
+
+    pub(crate) fn insert(&mut self, id: OperationId, operation: Operation) {
+        if let Some(entry) = self.get_mut(id) {
+            *entry = operation;
+        }
+    }
+
+    /// Takes an entry out of the table.
+    pub(crate) fn remove(&mut self, id: OperationId) -> Operation {
+        self.get_mut(id).map_or(Operation::EMPTY, |entry| core::mem::replace(entry, Operation::EMPTY))
+    }
+
+    /// An operation and those that follow it in the same message.
+    fn chain(&self, first: OperationId) -> impl Iterator<Item = &Operation> + '_ {
+        let mut next = Some(first);
+        core::iter::from_fn(move || {
+            let operation = self.get(next?)?;
+            next = operation.next;
+            Some(operation)
+        })
+    }
+
+    fn for_each(&mut self, first: OperationId, mut change: impl FnMut(&mut Operation)) {
+        let mut next = Some(first);
+        while let Some(operation) = next.and_then(|id| self.get_mut(id)) {
+            next = operation.next;
+            change(operation);
+        }
+    }
+
+    /// The operation of this message that the next transfer is of.
+    pub(crate) fn next_to_transfer(&self, first: OperationId) -> Option<OperationId> {
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let operation = self.get(id)?;
+            if operation.posted < operation.count {
+                return Some(id);
+            }
+            next = operation.next;
+        }
+        None
+    }
+
+    /// The next transfer of an operation.
+    pub(crate) fn transfer(&self, id: OperationId) -> Option<Transfer> {
+        let operation = self.get(id)?;
+        Some(Transfer {
+            kind: operation.kind,
+            is_write: operation.flags.contains(RdmaFlags::READWRITE),
+            local: *operation.pieces.get(usize::from(operation.posted))?,
+            rkey: operation.rkey,
+            remote_address: operation.remote_address,
+        })
+    }
+
+    /// Whether nothing of its message's operations comes after the next transfer of this one.
+    pub(crate) fn is_last_transfer(&self, id: OperationId) -> bool {
+        self.get(id)
+            .is_some_and(|operation| operation.posted + 1 == operation.count && operation.next.is_none())
+    }
+
+    /// The next transfer of an operation was posted.
+    pub(crate) fn posted(&mut self, id: OperationId, number: u64) {
+        if let Some(operation) = self.get_mut(id) {
+            let len = operation.pieces.get(usize::from(operation.posted)).map_or(0, |piece| piece.len);
+            operation.posted += 1;
+            operation.remote_address = operation.remote_address.wrapping_add(len);
+            operation.first_post = if operation.first_post == 0 { number } else { operation.first_post };
+            operation.last_post = number;
+        }
+    }
+
+    pub(crate) fn is_begun(&self, id: OperationId) -> bool {
+        self.chain(id).any(|operation| operation.first_post != 0)
+    }
+
+    /// Whether nothing is to be sent after it.
+    pub(crate) fn is_silent(&self, id: OperationId) -> bool {
+        self.chain(id).all(|operation| operation.flags.contains(RdmaFlags::SILENT))
+    }
+
+    /// Whether the message that follows waits for it.
+    pub(crate) fn is_fence(&self, id: OperationId) -> bool {
+        self.chain(id).any(|operation| operation.flags.contains(RdmaFlags::FENCE))
+    }
+
+    /// Number of the last post of a message's operations.
+    pub(crate) fn last_post(&self, id: OperationId) -> u64 {
+        self.chain(id).map(|operation| operation.last_post).max().unwrap_or(0)
+    }
+
+    /// Post `number` of a connection failed: remembers it if it was a transfer of the operation.
+    pub(crate) fn note_failure(&mut self, id: OperationId, number: u64, ending: Ending) {
+        self.for_each(id, |operation| {
+            if operation.first_post != 0 && (operation.first_post..=operation.last_post).contains(&number) {
+                match ending {
+                    Ending::Flushed => {}
+                    Ending::Denied => operation.status.set(RdmaStatus::RemoteError),
+                    Ending::Other => operation.status.set(RdmaStatus::OtherError),
+                }
+            }
+        });
+    }
+
+    /// However it ends, it will be told as this, unless it failed otherwise before.
+    pub(crate) fn fail(&mut self, id: OperationId, status: RdmaStatus) {
+        self.for_each(id, |operation| {
+            operation.status.get_or_set(status);
+        });
+    }
+
+    /// Ends an operation, and those that follow it, whose transfers the HCA is done with: with `status`, unless it failed otherwise before.
+    /// [`next_ended`](Self::next_ended) gives them for their memory to be freed.
+    pub(crate) fn end(&mut self, first: OperationId, status: RdmaStatus) {
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let Some(operation) = self.get_mut(id).filter(|operation| operation.used) else { return };
+            operation.status.get_or_set(status);
+            next = operation.next.take();
+            match self.ended_last.replace(id).and_then(|last| self.get_mut(last)) {
+                Some(last) => last.next = Some(id),
+                None => self.ended = Some(id),
+            }
+        }
+    }
+
+    /// Takes the oldest of those that ended.
+    #[inline]
+    pub(crate) fn next_ended(&mut self) -> Option<OperationId> {
+        let id = self.ended?;
+        self.ended = self.get_mut(id).and_then(|operation| operation.next.take());
+        if self.ended.is_none() {
+            self.ended_last = None;
+        }
+        Some(id)
+    }
+
+    /// The local memory of an operation that ended is free again: its socket hears of it if it wanted to.
+    pub(crate) fn report(&mut self, id: OperationId, sockets: &mut Sockets<'_>) {
+        let Some(operation) = self.get_mut(id) else { return };
+        operation.pieces = [NO_PIECE; MAX_PIECES];
+        let failed = operation.status.get() != Some(RdmaStatus::Success);
+        let wanted = operation.flags.contains(RdmaFlags::NOTIFY_ME) || operation.notify_failure && failed;
+        let last = match sockets.open_mut(operation.owner) {
+            Ok(socket) if wanted => {
+                let last = socket.notifications_last.replace(id);
+                if last.is_none() {
+                    socket.notifications = Some(id);
+                }
+                last
+            }
+            _ => {
+                *operation = Operation::EMPTY;
+                None
+            }
+        };
+        if let Some(before) = last.and_then(|last| self.get_mut(last)) {
+            before.next = Some(id);
+        }
+    }
+
+    /// Whether a socket has so many notifications that nobody took that its next operations are to wait: no more than half of the
+    /// table, so that others find room.
+    pub(crate) fn is_crowded_by(&self, owner: SocketHandle) -> bool {
+        let theirs = |operation: &&Operation| operation.used && operation.owner == owner;
+        let most = self.entries.len().div_ceil(2);
+        self.entries
+            .iter()
+            .filter(theirs)
+            .filter(|operation| operation.count > 0 && operation.is_told())
+            .count()
+            >= most
+    }
+
+    /// The oldest notification of a socket.
+    pub(crate) fn take_notification(
+        &mut self,
+        handle: SocketHandle,
+        sockets: &mut Sockets<'_>,
+    ) -> Result<Option<RdmaNotify>, crate::error::RdsError> {
+        let socket = sockets.open_mut(handle)?;
+        let Some(id) = socket.notifications else { return Ok(None) };
+        let operation = self.remove(id);
+        socket.notifications = operation.next;
+        if socket.notifications.is_none() {
+            socket.notifications_last = None;
+        }
+        let status = operation.status.get().unwrap_or(RdmaStatus::OtherError);
+        Ok(Some(RdmaNotify { user_token: operation.user_token, status }))
+    }
+}
+
+impl Operation {
+    /// It ended, and its notification waits.
+    fn is_told(&self) -> bool {
+        self.status.get().is_some() && self.pieces.iter().all(|piece| piece.len == 0)
+    }
+}

@@ -1,0 +1,176 @@
+//! The private data of a connection request and its reply.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Protocol version that this crate proposes and speaks.
+pub const VERSION: (u8, u8) = (3, 1);
+
+/// The minor versions that are spoken, one bit for each: 3.0's bit is in it as Linux has it, too.
+pub const MINOR_MASK: u16 = 0x0003;
+
+/// The consumer's private data of a connection request and its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectData {
+    /// Address of whoever sends this.
+    pub source: IpAddr,
+    /// Address of whoever receives it.
+    pub destination: IpAddr,
+    /// Protocol version.
+    pub version: (u8, u8),
+    /// Minor versions that the sender speaks, one bit for each.
+    pub minor_mask: u16,
+    /// Type of service: the connection's service level is its low four bits.
+    pub tos: u8,
+}
+
+/// Bytes of [`ConnectData`] between IPv4 addresses.
+pub const CONNECT_DATA_V4_LEN: usize = 32;
+/// Bytes of [`ConnectData`] between IPv6 addresses.
+pub const CONNECT_DATA_V6_LEN: usize = 56;
+
+impl ConnectData {
+    /// The bytes, and how many they are. Both addresses are of one family; a mixed pair is written as IPv6.
+    #[must_use]
+    pub fn encode(&self) -> ([u8; CONNECT_DATA_V6_LEN], usize) {
+        let mut bytes = [0; CONNECT_DATA_V6_LEN];
+        let (tail, len) = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                bytes[0..4].copy_from_slice(&source.octets());
+                bytes[4..8].copy_from_slice(&destination.octets());
+                (8, CONNECT_DATA_V4_LEN)
+            }
+            (source, destination) => {
+                bytes[0..16].copy_from_slice(&v6(source).octets());
+                bytes[16..32].copy_from_slice(&v6(destination).octets());
+                (32, CONNECT_DATA_V6_LEN)
+            }
+        };
+        bytes[tail] = self.version.0;
+        bytes[tail + 1] = self.version.1;
+        bytes[tail + 2..tail + 4].copy_from_slice(&self.minor_mask.to_be_bytes());
+        bytes[tail + 4] = self.tos;
+        // Reserved, the outdated acknowledgement and the credits (no flow control) stay zero.
+        (bytes, len)
+    }
+
+    /// Reads the private data of a peer whose addresses are IPv4 or not (`is_v4`, from the connection manager).
+    /// InfiniBand pads private data, so more bytes than needed are as good. None if it is too short.
+    #[must_use]
+    pub fn decode(bytes: &[u8], is_v4: bool) -> Option<Self> {
+        let len = if is_v4 { CONNECT_DATA_V4_LEN } else { CONNECT_DATA_V6_LEN };
+        let bytes = bytes.get(..len)?;
+        let (source, destination, tail) = if is_v4 {
+            let at = |i: usize| IpAddr::V4(Ipv4Addr::new(bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]));
+            (at(0), at(4), 8)
+        } else {
+            let at = |i: usize| {
+                let mut octets = [0; 16];
+                octets.copy_from_slice(&bytes[i..i + 16]);
+                IpAddr::V6(Ipv6Addr::from(octets))
+            };
+            (at(0), at(16), 32)
+        };
+        Some(Self {
+            source,
+            destination,
+            version: (bytes[tail], bytes[tail + 1]),
+            minor_mask: u16::from_be_bytes([bytes[tail + 2], bytes[tail + 3]]),
+            tos: bytes[tail + 4],
+        })
+    }
+
+    /// Between no addresses yet, for a version.
+    pub(crate) const fn proposal(version: (u8, u8)) -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self { source: nowhere, destination: nowhere, version, minor_mask: MINOR_MASK, tos: 0 }
+    }
+
+    /// The version that the two sides speak, by what a peer proposes in its request: 3.1 exactly; of 4.x the highest minor version
+    /// that both have; and 4.0 with a peer that names none (major 0), as Linux does. None: refuse it.
+    #[must_use]
+    pub const fn select_version(&self) -> Option<(u8, u8)> {
+        match self.version {
+            (3, 1) => Some((3, 1)),
+            (0, _) => Some((4, 0)),
+            (4, _) => match (self.minor_mask & MINOR_MASK).checked_ilog2() {
+                Some(minor) => Some((4, minor as u8)),
+                None => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether this crate speaks the version of a peer's reply: 3.1, or 4.x, whose wire format is the same.
+    #[must_use]
+    pub const fn is_acceptable(&self) -> bool {
+        matches!(self.version, (3, 1) | (4, _))
+    }
+}
+
+fn v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::hex;
+
+    #[test]
+    fn versions_are_chosen_as_linux_does() {
+        let of = |version, minor_mask| ConnectData { minor_mask, ..ConnectData::proposal(version) };
+        let cases = [
+            ((3, 1), 0, Some((3, 1))),
+            ((3, 0), 3, None),
+            ((3, 2), 7, None),
+            ((4, 0), 1, Some((4, 0))),
+            ((4, 1), 3, Some((4, 1))),
+            ((4, 7), 0xff, Some((4, 1))),
+            ((4, 1), 0, None),
+            ((4, 2), 4, None),
+            ((0, 0), 0, Some((4, 0))),
+            ((0, 9), 3, Some((4, 0))),
+            ((1, 1), 3, None),
+            ((2, 1), 3, None),
+            ((5, 0), 3, None),
+            ((255, 255), 0xffff, None),
+        ];
+        for (version, minor_mask, expected) in cases {
+            assert_eq!(of(version, minor_mask).select_version(), expected, "{version:?} {minor_mask:#x}");
+        }
+    }
+
+    #[test]
+    fn connect_data_equals_what_linux_sends() {
+        let data = ConnectData {
+            source: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)),
+            destination: IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2)),
+            version: VERSION,
+            minor_mask: MINOR_MASK,
+            tos: 0,
+        };
+        let (bytes, len) = data.encode();
+        assert_eq!(
+            bytes[..len],
+            hex("0a090001 0a090002 03 01 0003 00 00 0000 0000000000000000 00000000 00000000")
+        );
+        let mut padded = [0u8; 56];
+        padded[..len].copy_from_slice(&bytes[..len]);
+        assert_eq!(ConnectData::decode(&padded, true), Some(data));
+        assert_eq!(ConnectData::decode(&bytes[..31], true), None);
+        assert!(data.is_acceptable());
+        assert!(!ConnectData { version: (3, 0), ..data }.is_acceptable());
+
+        let data = ConnectData {
+            source: "fe80::1".parse().unwrap(),
+            destination: "fe80::2".parse().unwrap(),
+            ..data
+        };
+        let (bytes, len) = data.encode();
+        assert_eq!(len, 56);
+        assert_eq!(ConnectData::decode(&bytes, false), Some(data));
+    }
+}

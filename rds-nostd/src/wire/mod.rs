@@ -1,0 +1,85 @@
+//! What goes over the wire: the 48-byte header, extension headers, and the private data of a connection request.
+//!
+//! Protocol 3.1 of `net/rds` in Linux (`rds.h`, `ib.h`); everything is big-endian. Addresses are not in the header: the
+//! connection implies them.
+
+mod connect_data;
+mod extension;
+mod header;
+
+pub use connect_data::{CONNECT_DATA_V4_LEN, CONNECT_DATA_V6_LEN, ConnectData, MINOR_MASK, VERSION};
+pub use extension::{Extension, Extensions};
+pub(crate) use header::HEADER_WORDS;
+pub use header::{BadChecksum, Header};
+
+/// Bytes of the header that starts every frame.
+pub const HEADER_LEN: usize = 48;
+/// Payload bytes of every fragment but a message's last.
+pub const FRAGMENT_LEN: usize = 4096;
+/// The longest frame.
+pub const FRAME_LEN: usize = HEADER_LEN + FRAGMENT_LEN;
+/// Bytes of a congestion map: one bit for each port.
+pub const CONGESTION_MAP_LEN: usize = 8192;
+/// The longest message.
+pub const MAX_MESSAGE_LEN: usize = 1 << 20;
+/// Port of the connection manager's service (RDMA-CM port space TCP).
+pub const SERVICE_PORT: u16 = 18634;
+
+bitflags::bitflags! {
+    /// Header flags.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Flags: u8 {
+        /// The payload is the sender's congestion map.
+        const CONG_BITMAP = 0x01;
+        /// Acknowledge at once after the complete message.
+        const ACK_REQUIRED = 0x02;
+        /// Sent again after a reconnection: drop it if it was seen before.
+        const RETRANSMITTED = 0x04;
+        const _ = !0;
+    }
+}
+
+/// Number of frames that `len` bytes take.
+#[must_use]
+pub const fn fragments(len: usize) -> usize {
+    if len == 0 { 1 } else { len.div_ceil(FRAGMENT_LEN) }
+}
+
+/// Payload bytes of frame `index` of a message of `len` bytes.
+#[must_use]
+pub const fn fragment_len(len: usize, index: usize) -> usize {
+    let rest = len.saturating_sub(index * FRAGMENT_LEN);
+    if rest > FRAGMENT_LEN { FRAGMENT_LEN } else { rest }
+}
+
+/// Private data of a refusal: the consumer's number 1 in little-endian order, which a Linux initiator understands as
+/// "drop the attempt and try again".
+pub const REJECT_DATA: [u8; 4] = [1, 0, 0, 0];
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::vec::Vec;
+
+    pub(crate) fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_of_a_message() {
+        for (len, frames, last) in
+            [(0, 1, 0), (1, 1, 1), (4096, 1, 4096), (4097, 2, 1), (8192, 2, 4096), (1 << 20, 256, 4096)]
+        {
+            assert_eq!(fragments(len), frames);
+            assert_eq!(fragment_len(len, frames - 1), last);
+        }
+    }
+}
