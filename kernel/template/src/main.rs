@@ -44,9 +44,7 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
                 if let Some((to, len)) = waiting {
                     match rds.sendmsg(adapter, socket, to, &buffer[..len]) {
                         Ok(_) => waiting = None,
-                        Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
-                            return Ok(wake);
-                        }
+                        Err(RdsError::Again | RdsError::Congested) => return Ok(wake),
                         Err(error) => return Err(Failure::app(error)),
                     }
                 }
