@@ -171,7 +171,7 @@ mod tests {
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [176, 336, 64]);
-        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (48, 608));
+        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (64, 608));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

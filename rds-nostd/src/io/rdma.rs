@@ -78,6 +78,7 @@ impl Rds<'_> {
             return Err(RdsError::MessageSize);
         }
         let short = Region::is_short(memory.len());
+        let given = connection.map_or(0, |id| self.protocol.connection(id).foreign);
         let counters = &mut self.protocol.counters;
         if !self.protocol.regions.has_room() {
             *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
@@ -96,6 +97,7 @@ impl Rds<'_> {
             lmr_bits: created.lmr.bits(),
             zone,
             foreign,
+            given,
             rkey: created.rmr_context,
             owner: handle,
             use_once: flags.contains(RdmaFlags::USE_ONCE),
@@ -199,7 +201,7 @@ impl Rds<'_> {
                 None => control.dest,
             };
             let foreign = self.protocol.connection(connection).foreign;
-            if offered.is_some_and(|offered| !self.protocol.regions.may_offer(from, offered, foreign)) {
+            if offered.is_some_and(|offered| !self.protocol.regions.give(from, offered, foreign)) {
                 return Err(RdsError::InvalidArgument);
             }
             extension =

@@ -16,6 +16,8 @@ pub(crate) struct Region {
     /// The zone of the only peer that may use it, and that peer (IPv4 mapped); 0 if all may.
     pub(crate) zone: u64,
     pub(crate) foreign: u128,
+    /// The only peer that was told of it, if it is known to be the only one: nobody else uses it up. 0 if any may.
+    pub(crate) given: u128,
     pub(crate) rkey: u32,
     pub(crate) owner: SocketHandle,
     pub(crate) use_once: bool,
@@ -30,6 +32,7 @@ impl Region {
         lmr_bits: 0,
         zone: 0,
         foreign: 0,
+        given: 0,
         rkey: 0,
         owner: SocketHandle { slot: 0, generation: 0 },
         use_once: false,
@@ -44,6 +47,11 @@ impl Region {
     /// Whether this peer may use it.
     const fn is_for(&self, foreign: u128) -> bool {
         self.foreign == 0 || self.foreign == foreign
+    }
+
+    /// Whether this peer can have been told of it.
+    const fn is_given_to(&self, foreign: u128) -> bool {
+        self.given == 0 || self.given == foreign
     }
 
     fn is_of(&self, owner: SocketHandle) -> bool {
@@ -109,11 +117,15 @@ impl<'s> Regions<'s> {
         zone != 0 && self.entries.iter().any(|region| region.lmr_bits != 0 && region.zone == zone)
     }
 
-    /// Whether the socket has a region of this key that a peer may use.
-    pub(crate) fn may_offer(&self, owner: SocketHandle, cookie: RdmaCookie, foreign: u128) -> bool {
+    /// The socket tells a peer of a region of this key. False if it has none that the peer may use.
+    pub(crate) fn give(&mut self, owner: SocketHandle, cookie: RdmaCookie, foreign: u128) -> bool {
         let found =
             |region: &Region| region.is_of(owner) && region.rkey == cookie.rkey() && region.is_for(foreign);
-        self.entries.iter().any(found)
+        let Some(region) = self.entries.iter_mut().find(|region| found(region)) else { return false };
+        if region.given != foreign {
+            region.given = 0;
+        }
+        true
     }
 
     /// A message with extensions arrived for a socket: if the peer used a region that was to be used once, that one goes.
@@ -136,6 +148,7 @@ impl<'s> Regions<'s> {
             let named =
                 |region: &Region| region.is_of(owner) && region.rkey == rkey && region.is_for(foreign);
             match self.entries.iter_mut().find(|region| named(region)) {
+                Some(region) if !region.is_given_to(foreign) => counters.recv_bad_rkey += 1,
                 Some(region) if region.use_once => {
                     region.spent = true;
                     self.some_spent = true;
@@ -144,5 +157,38 @@ impl<'s> Regions<'s> {
                 None => counters.recv_bad_rkey += 1,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: SocketHandle = SocketHandle { slot: 3, generation: 1 };
+
+    /// A region for one use is used up by the peer that was told of it, by nobody else; by anybody once another was told, too.
+    #[test]
+    fn who_was_not_told_uses_nothing_up() {
+        let mut entries = [Region::EMPTY; 2];
+        let mut regions = Regions::new(&mut entries);
+        let (given, use_once) = (7, true);
+        let region = Region { lmr_bits: 1, given, rkey: 0x300, owner: OWNER, use_once, ..Region::EMPTY };
+        regions.insert(region);
+        let extensions = Extension::Rdma { rkey: 0x300 }.encode();
+        let header = Header { extensions, ..Header::acknowledgement(0) };
+        let mut counters = Counters::default();
+        regions.used(&header, OWNER, 8, &mut counters);
+        assert!(regions.take_spent().is_none());
+        assert_eq!(counters.recv_bad_rkey, 1);
+        assert!(regions.give(OWNER, RdmaCookie::new(0x300, 0), 7));
+        regions.used(&header, OWNER, 8, &mut counters);
+        assert!(regions.take_spent().is_none(), "told again");
+        regions.used(&header, OWNER, 7, &mut counters);
+        assert!(regions.take_spent().is_some());
+        regions.insert(region);
+        assert!(regions.give(OWNER, RdmaCookie::new(0x300, 0), 8));
+        regions.used(&header, OWNER, 8, &mut counters);
+        assert!(regions.take_spent().is_some());
+        assert_eq!(counters.recv_bad_rkey, 2);
     }
 }

@@ -1,9 +1,9 @@
 //! What RDS sockets have beside datagrams: congestion, options, readiness, RDMA by cookies.
 
-use harness::rds::{Nodes, at, message};
+use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Arrival, AtomicArgs, AtomicOp, Control, PollMask, PollRule, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
-    RdmaStatus, RdsError, SocketHandle, Transport, port_mask,
+    RdmaStatus, RdsConfig, RdsError, SocketHandle, Transport, port_mask,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -496,4 +496,74 @@ fn atomics_by_cookie() {
     let refused = rds.sendmsg_control(adapter, ground.sockets[0], at(1, 5000), b"x", &control);
     assert_eq!(refused, Err(RdsError::InvalidArgument));
     ground.close();
+}
+
+/// An operation that is under way when its socket cancels it or closes: from then on nothing comes into its memory.
+#[test]
+fn what_is_cancelled_touches_no_memory_any_more() {
+    for (seed, closes) in [(46, false), (47, true)] {
+        let mut ground = Ground::new(seed, "none");
+        let len = 100_000;
+        let cookie = ground.offer(0, len, RdmaFlags::empty());
+        ground.fill(1, 0, 5, len);
+        ground.memory[0].fill(0, len, 0).expect("inside");
+        // The request is lost on its way; the HCA would send it again.
+        ground.nodes.world.set_cable(1, false);
+        let own = Rc::clone(&ground.memory[0]);
+        let local = [own.slice(0, len).expect("inside")];
+        let (remote_offset, remote_bytes, user_token) = (0, len as u64, 9);
+        let flags = RdmaFlags::NOTIFY_ME;
+        ground.operate(
+            &RdmaArgs { cookie, remote_offset, remote_bytes, local: &local, flags, user_token },
+            b"x",
+        );
+        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+        if closes {
+            rds.close(adapter, ground.sockets[0]).expect("open");
+        } else {
+            rds.cancel_sent_to(adapter, ground.sockets[0], at(1, 5000)).expect("bound");
+            let status = RdmaStatus::Canceled;
+            assert_eq!(rds.take_notification(ground.sockets[0]), Ok(Some(RdmaNotify { user_token, status })));
+        }
+        ground.nodes.world.set_cable(1, true);
+        let end = ground.nodes.world.now() + 2_000_000_000;
+        ground.nodes.until("some time passes", |nodes| nodes.world.now() >= end);
+        let mut bytes = vec![1; len];
+        ground.memory[0].read(0, &mut bytes).expect("inside");
+        assert!(bytes.iter().all(|byte| *byte == 0), "closes: {closes}");
+        drop(own);
+        ground.close();
+    }
+}
+
+/// When the frames that a peer may have are used up, the call says EAGAIN, `poll` does not say OUT, and does when there are some again.
+#[test]
+fn poll_waits_for_frames() {
+    let config = RdsConfig { send_frames: 64, send_buffer: 1 << 20, ..RdsConfig::new(GENERATION) };
+    let mut nodes = Nodes::with(48, "none", 2, config);
+    let (sender, receiver) = (nodes.bind(0, 4000), nodes.bind(1, 5000));
+    let out = PollMask::OUT | PollMask::WRNORM;
+    nodes.world.set_cable(1, false);
+    let mut sent = 0;
+    let error = loop {
+        match nodes.send(0, sender, at(1, 5000), &message(0, sent, 64)) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 64);
+        assert_eq!(nodes.rds[0].poll_mask(sender).map(|mask| mask & out), Ok(out));
+    };
+    assert_eq!((error, error.errno()), (RdsError::NoBufferSpace, 11));
+    assert_eq!(nodes.rds[0].poll_mask(sender).map(|mask| mask & out), Ok(PollMask::empty()));
+    nodes.world.set_cable(1, true);
+    let mut buffer = [0; 64];
+    for number in 0..sent {
+        nodes.receive(1, receiver, &mut buffer);
+        assert!(buffer[..] == message(0, number, 64), "{number}");
+    }
+    nodes.until("there are frames", |nodes| {
+        nodes.rds[0].poll_mask(sender).is_ok_and(|mask| mask.contains(out))
+    });
+    nodes.send(0, sender, at(1, 5000), b"more").expect("room");
+    nodes.close();
 }
