@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROUNDS: u8 = 60;
 
 /// Two guests write to each other, check every byte, and go on until `attack` is over: it gets the socket of the third HCA.
-fn meanwhile(served: &Served, sockets: &[std::path::PathBuf], attack: impl FnOnce(&Path) + Send) {
+pub fn meanwhile(served: &Served, sockets: &[std::path::PathBuf], attack: impl FnOnce(&Path) + Send) {
     let mut guests = pair([&sockets[0], &sockets[1]]);
     let targets = guests.each_ref().map(Guest::target);
     let over = AtomicBool::new(false);
