@@ -132,6 +132,24 @@ fn a_client_that_reads_no_answers_is_not_waited_for() {
 }
 
 #[test]
+fn a_client_that_ends_with_answers_unread_is_no_reason_for_a_warning() {
+    let (sink, lines) = log();
+    let (_folder, served, sockets) = serve_with(1, |options| Options { log: sink, ..options });
+    for _ in 0..50 {
+        let mut client = Client::new(&sockets[0]);
+        for _ in 0..20 {
+            client.post(REGION_READ, 0, &access(CONFIG, 0, 64), &[]);
+        }
+        // Until the answers are there.
+        rustix::net::recv(&client.stream, &mut [0; 1][..], rustix::net::RecvFlags::PEEK).expect("an answer");
+    }
+    assert_eq!(Client::new(&sockets[0]).ids(), IDS);
+    let lines = lines.lock().expect("lines");
+    assert!(!lines.iter().any(|line| line.contains("connection")), "{lines:?}");
+    assert!(served.is_alive());
+}
+
+#[test]
 fn floods_of_refusals_take_their_own_time_and_few_lines() {
     let (sink, lines) = log();
     let (_folder, served, sockets) = serve_with(3, |options| Options { log: sink, ..options });
