@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+// A panic ends the HCA that it happened in, in every build.
+const _: () = assert!(cfg!(panic = "unwind"), "build hca-serve in a profile whose panics unwind");
+
 fn main() -> ExitCode {
     hca_serve::product::command_line::main("hca-serve", lexopt::Parser::from_env())
 }

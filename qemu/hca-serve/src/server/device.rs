@@ -19,6 +19,8 @@ use std::fmt;
 const INTERRUPTS: u32 = 5;
 /// MSI-X.
 const MSIX: u32 = 2;
+/// The longest VERSION: many times what any client says of itself.
+const LONGEST_VERSION: usize = 4096;
 /// The device is a PCI device that can be reset.
 const DEVICE_FLAGS: u32 = 0b11;
 /// A region that can be read and written.
@@ -122,6 +124,9 @@ impl Device<'_> {
 
     fn version(&mut self, channel: &mut Channel, message: &Message) -> Result<(), Errno> {
         let payload = channel.payload(message);
+        if payload.len() > LONGEST_VERSION {
+            return Err(Errno::INVAL);
+        }
         let mut fields = Fields(payload);
         let (Some(major), Some(_minor)) = (fields.u16(), fields.u16()) else { return Err(Errno::INVAL) };
         if major != 0 {

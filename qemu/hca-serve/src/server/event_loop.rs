@@ -161,7 +161,8 @@ impl EventLoop {
         self.turns += 1;
         let now = self.now();
         let mut instant = Instant::now();
-        let least = self.least_used();
+        let least = self.least_used(instant);
+        let active = self.seats.iter().filter(|seat| seat.is_active(instant)).count();
         let mut more = self.guarded_fabric(now);
         self.stalled = false;
         if let Some(hub) = &mut self.hub {
@@ -181,6 +182,8 @@ impl EventLoop {
                 continue;
             }
             seat.resting_until = None;
+            // Whoever has others beside it takes small steps, so that none of them waits long.
+            seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
             let end = Instant::now();
             if let Some(seat) = self.seats.get_mut(index) {
@@ -191,9 +194,10 @@ impl EventLoop {
         more | self.guarded_fabric(now)
     }
 
-    /// The least time used by any device that has something to do.
-    fn least_used(&self) -> u64 {
-        let busy = self.seats.iter().zip(&self.busy).filter(|(_, busy)| **busy);
+    /// The least time used by any device that has something to do and may do it.
+    fn least_used(&self, now: Instant) -> u64 {
+        let rests = |seat: &Seat| seat.resting_until.is_some_and(|until| until > now);
+        let busy = self.seats.iter().zip(&self.busy).filter(|(seat, busy)| **busy && !rests(seat));
         let least = busy.map(|(seat, _)| seat.used).min();
         least.unwrap_or_else(|| self.seats.iter().map(|seat| seat.used).max().unwrap_or(0))
     }
@@ -263,10 +267,14 @@ impl EventLoop {
             self.stalled = true;
             more = false;
         }
+        let deferred = seat.deferred;
         if let Some(busy) = self.busy.get_mut(index) {
-            *busy = more || seat.deferred;
+            *busy = more || deferred;
         }
-        more || (seat.deferred && !waits)
+        if more && let Some(seat) = self.seats.get_mut(index) {
+            seat.active_at = Some(instant);
+        }
+        more || (deferred && !waits)
     }
 
     fn end_connection(&mut self, index: usize, ended: Ended) {
@@ -365,6 +373,7 @@ impl EventLoop {
                 self.accept(index);
             } else if let Some(seat) = self.seats.get_mut(index) {
                 seat.read();
+                seat.active_at = Some(Instant::now());
             }
             if let Some(busy) = self.busy.get_mut(index) {
                 *busy = true;
@@ -458,4 +467,95 @@ impl EventLoop {
 pub fn tell_log(hca: &mut Hca, index: usize, log: &LogSink) {
     let log = Arc::clone(log);
     hca.log.set_sink(Some(Box::new(move |entry| log(index, entry))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::watchdog::Watchdog;
+    use crate::server::listener::listen;
+    use crate::wire::protocol::{Header, command};
+    use hca_model::Profile;
+    use hca_model::fabric::FabricConfig;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    /// A loop that nobody runs, with two HCAs and their clients.
+    fn two() -> (EventLoop, [UnixStream; 2]) {
+        let mut world = World::new(FabricConfig::default());
+        let watchdog = Rc::new(Watchdog::start().expect("watchdog"));
+        let mut seats = Vec::new();
+        for index in 0..2 {
+            let profile = Profile::node(index);
+            let path = std::env::temp_dir().join(format!("hca-serve-loop-{}-{index}", std::process::id()));
+            let (listener, file) = listen(&path).expect("listens");
+            seats.push(Seat::new(listener, file, &profile, 16, Rc::clone(&watchdog)));
+            world.add(profile, "node").expect("a port");
+        }
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
+        let quiet: NoticeSink = Arc::new(|_| {});
+        let mut event_loop =
+            EventLoop::new(world, seats, wake, Arc::new(|_, _| {}), quiet, false).expect("a loop");
+        let clients = [0, 1].map(|index| {
+            let (client, server) = UnixStream::pair().expect("pair");
+            let channel = Channel::new(server).expect("channel");
+            let hca = &mut event_loop.world.nodes[index].hca;
+            event_loop.seats[index].connect(channel, hca);
+            client
+        });
+        (event_loop, clients)
+    }
+
+    /// 1000 messages that want no answer.
+    fn flood(client: &mut UnixStream) {
+        let header = Header { id: 1, command: command::VERSION, size: 16, flags: 0x10, error: 0 };
+        client.write_all(&header.to_bytes().repeat(1000)).expect("sent");
+    }
+
+    fn taken(event_loop: &EventLoop, index: usize) -> u64 {
+        event_loop.seats[index].work().messages
+    }
+
+    #[test]
+    fn a_flood_takes_small_steps_while_another_is_active() {
+        let (mut event_loop, mut clients) = two();
+        flood(&mut clients[0]);
+        event_loop.seats[0].read();
+        let now = Instant::now();
+        event_loop.seats[0].active_at = Some(now);
+        assert!(event_loop.turn(), "there is more");
+        let alone = taken(&event_loop, 0);
+        assert!(alone > 100, "{alone}: nobody else wants anything");
+        event_loop.seats[1].active_at = Some(Instant::now() + Duration::from_secs(3600));
+        event_loop.seats[0].used = 0;
+        event_loop.turn();
+        let beside = taken(&event_loop, 0) - alone;
+        assert!((1..=32).contains(&beside), "{beside}");
+    }
+
+    #[test]
+    fn who_used_more_time_waits_for_those_who_have_something_to_do() {
+        let (mut event_loop, mut clients) = two();
+        for (client, seat) in clients.iter_mut().zip(&mut event_loop.seats) {
+            flood(client);
+            seat.read();
+        }
+        event_loop.busy.fill(true);
+        event_loop.seats[0].used = 10 * AHEAD;
+        event_loop.turn();
+        assert_eq!(taken(&event_loop, 0), 0);
+        assert!(taken(&event_loop, 1) > 0);
+        // One that rests is not waited for.
+        event_loop.seats[0].used = 100 * AHEAD;
+        event_loop.seats[1].used = 0;
+        event_loop.busy.fill(true);
+        event_loop.seats[1].resting_until = Some(Instant::now() + Duration::from_secs(3600));
+        event_loop.turn();
+        assert!(taken(&event_loop, 0) > 0);
+        // Nor does one that did nothing for long have its time saved up.
+        event_loop.seats[1].resting_until = None;
+        assert!(event_loop.seats[1].used >= 98 * AHEAD);
+    }
 }

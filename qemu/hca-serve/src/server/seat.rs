@@ -15,7 +15,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Messages taken in one turn.
-const MESSAGES: usize = 1024;
+const MESSAGES: usize = 512;
+/// The same while others are active: about as much work as a device does in a turn.
+const CONTENDED_MESSAGES: usize = 32;
+/// Whoever was active so lately is reckoned with.
+const ACTIVE: Duration = Duration::from_millis(2);
 /// How long a message waits at most for the register writes before it. The client gives a read up after 5 s.
 const WRITES_LIMIT: Duration = Duration::from_secs(1);
 /// How long a client is not served again that made the server wait.
@@ -83,6 +87,10 @@ pub struct Seat {
     pub used: u64,
     /// Messages wait.
     pub deferred: bool,
+    /// When the client or the device last did something.
+    pub active_at: Option<Instant>,
+    /// Others are active too.
+    pub contended: bool,
     work: Work,
     /// The user was told that memory is not shared.
     warned: bool,
@@ -119,9 +127,16 @@ impl Seat {
             listening: false,
             used: 0,
             deferred: false,
+            active_at: None,
+            contended: false,
             work: Work::default(),
             warned: false,
         }
+    }
+
+    /// Whether the client or the device did something lately.
+    pub fn is_active(&self, now: Instant) -> bool {
+        self.active_at.is_some_and(|at| now.saturating_duration_since(at) < ACTIVE)
     }
 
     /// What was done for this seat's clients so far.
@@ -209,11 +224,12 @@ impl Seat {
         let mut turn = Turn::default();
         self.deferred = false;
         let Some(mut channel) = self.guest.memory.channel.get_mut().take() else { return turn };
+        let limit = if self.contended { CONTENDED_MESSAGES } else { MESSAGES };
         for taken in 0.. {
             let Some((header, payload)) = channel.peek() else { break };
             let backlog = hca.registers().backlog();
             let must_wait = backlog > 0 && waits_for_writes(&header, payload) && !self.waited_enough(now);
-            if taken == MESSAGES || backlog >= BACKLOG || must_wait {
+            if taken == limit || backlog >= BACKLOG || must_wait {
                 self.deferred = true;
                 break;
             }

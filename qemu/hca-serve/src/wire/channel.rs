@@ -97,7 +97,8 @@ impl Channel {
         match self.input.read(&self.stream) {
             Ok(Read::Bytes(_)) => return true,
             Ok(Read::Nothing) => {}
-            Ok(Read::End) => self.ended = Some(Ended::Closed),
+            // A client that ends with answers unread resets its connection: that is an end like any other.
+            Ok(Read::End) | Err(Errno::CONNRESET) => self.ended = Some(Ended::Closed),
             Err(error) => self.ended = Some(Ended::Failed(error)),
         }
         false
@@ -200,7 +201,7 @@ impl Channel {
                 Err(error) => {
                     self.output.clear();
                     // A client that closed its end may have sent more before: the read will tell.
-                    if error != Errno::PIPE {
+                    if error != Errno::PIPE && error != Errno::CONNRESET {
                         self.ended.get_or_insert(Ended::Failed(error));
                     }
                 }

@@ -6,18 +6,20 @@ use crate::support::client::{
 };
 use crate::support::guest::{DEVICE_BASE, Guest, pair};
 use crate::support::{log, memory, serve, serve_with};
+use hca_model::log::Level;
 use hca_serve::{Options, Served};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes that the two others make, at least.
 const ROUNDS: u8 = 60;
 
 /// Two guests write to each other, check every byte, and go on until `attack` is over: it gets the socket of the third HCA.
-fn meanwhile(served: &Served, sockets: &[std::path::PathBuf], attack: impl FnOnce(&Path) + Send) {
+pub fn meanwhile(served: &Served, sockets: &[std::path::PathBuf], attack: impl FnOnce(&Path) + Send) {
     let mut guests = pair([&sockets[0], &sockets[1]]);
     let targets = guests.each_ref().map(Guest::target);
     let over = AtomicBool::new(false);
@@ -130,6 +132,24 @@ fn a_client_that_reads_no_answers_is_not_waited_for() {
 }
 
 #[test]
+fn a_client_that_ends_with_answers_unread_is_no_reason_for_a_warning() {
+    let (sink, lines) = log();
+    let (_folder, served, sockets) = serve_with(1, |options| Options { log: sink, ..options });
+    for _ in 0..50 {
+        let mut client = Client::new(&sockets[0]);
+        for _ in 0..20 {
+            client.post(REGION_READ, 0, &access(CONFIG, 0, 64), &[]);
+        }
+        // Until the answers are there.
+        rustix::net::recv(&client.stream, &mut [0; 1][..], rustix::net::RecvFlags::PEEK).expect("an answer");
+    }
+    assert_eq!(Client::new(&sockets[0]).ids(), IDS);
+    let lines = lines.lock().expect("lines");
+    assert!(!lines.iter().any(|line| line.contains("connection")), "{lines:?}");
+    assert!(served.is_alive());
+}
+
+#[test]
 fn floods_of_refusals_take_their_own_time_and_few_lines() {
     let (sink, lines) = log();
     let (_folder, served, sockets) = serve_with(3, |options| Options { log: sink, ..options });
@@ -151,6 +171,32 @@ fn floods_of_refusals_take_their_own_time_and_few_lines() {
     assert!(refusals >= 200_000, "{refusals}");
     let told = lines.lock().expect("lines").iter().filter(|line| line.starts_with("2: ")).count();
     assert!(told < 10_000, "{told} lines of {refusals}");
+}
+
+#[test]
+fn a_mistake_in_the_model_ends_its_own_device_only() {
+    // Nobody knows one: the log's sink makes it, which is called in the middle of a device's work.
+    let broken = Arc::new(AtomicBool::new(true));
+    let breaks = Arc::clone(&broken);
+    let log: hca_serve::LogSink = Arc::new(move |node, entry| {
+        assert!(node != 2 || entry.level < Level::Refusal || !breaks.load(Ordering::Acquire), "on purpose");
+    });
+    let (_folder, served, sockets) = serve_with(3, |options| Options { log, ..options });
+    meanwhile(&served, &sockets, |socket| {
+        for _ in 0..3 {
+            let mut client = Client::new(socket);
+            // A doorbell without a command queue is refused.
+            client.write(BAR0, 0x18, &1u32.to_be_bytes());
+            while client.ids() == IDS {
+                std::thread::yield_now();
+            }
+            assert_eq!(client.ids(), [0xff; 4]);
+            drop(client);
+            assert_eq!(Client::new(socket).ids(), IDS, "the next client finds a new device");
+        }
+        broken.store(false, Ordering::Release);
+        Guest::bring_up(socket).wait_active();
+    });
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! A client that says random things: messages of all commands with random arguments, malformed ones, descriptors where none
-//! belong, in random portions. The server answers, or closes the connection; it never ends, and its next client finds a device.
+//! belong, in random portions. The server answers, or closes the connection; it never ends, and its next client finds a device. And
+//! a guest that brought its HCA up and then scribbles over everything that the device reads.
 
-use crate::support::client::{Client, IDS};
+use crate::attacks::meanwhile;
+use crate::support::client::{BAR0, Client, IDS};
+use crate::support::guest::Guest;
 use crate::support::{memory, serve};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 
 /// SplitMix64.
 struct Random(u64);
@@ -149,17 +153,57 @@ fn connection(random: &mut Random, socket: &std::path::Path) {
     }
 }
 
+/// How much is tried: `cargo xtask test --long` tries more.
+fn rounds(short: u64, long: u64) -> u64 {
+    if std::env::var_os("MLX5_TESTS_LONG").is_some_and(|value| value != "0") { long } else { short }
+}
+
 #[test]
 fn the_server_survives_whatever_is_said_to_it() {
-    let connections = std::env::var("HCA_SERVE_HOSTILE").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    let (_folder, served, sockets) = serve(2);
-    let mut other = Client::new(&sockets[1]);
-    for seed in 0..connections {
-        let mut random = Random(seed);
-        connection(&mut random, &sockets[0]);
-        assert_eq!(other.ids(), IDS, "seed {seed}: the other HCA is served");
-    }
-    // A client that made the server wait is not served for a while.
-    assert_eq!(Client::new(&sockets[0]).ids(), IDS);
-    assert!(served.is_alive());
+    let (_folder, served, sockets) = serve(3);
+    meanwhile(&served, &sockets, |socket| {
+        for seed in 0..rounds(1_000, 100_000) {
+            connection(&mut Random(seed), socket);
+        }
+        // A client that made the server wait is not served for a while.
+        assert_eq!(Client::new(socket).ids(), IDS);
+    });
+}
+
+#[test]
+fn a_guest_that_scribbles_over_its_rings_and_mailboxes_harms_itself_only() {
+    let (_folder, served, sockets) = serve(3);
+    meanwhile(&served, &sockets, |socket| {
+        for seed in 0..rounds(40, 4_000) {
+            let mut random = Random(seed);
+            let mut guest = Guest::bring_up(socket);
+            let lid = guest.wait_active();
+            let own = guest.open();
+            guest.connect(lid, own);
+            let len = guest.file.metadata().expect("memory").len();
+            for _ in 0..40 {
+                // Most of what the driver wrote lies at the beginning.
+                for _ in 0..64 {
+                    let at = if random.below(4) == 0 { random.below(len - 8) } else { random.below(1 << 19) };
+                    let value = if random.below(2) == 0 { random.next() } else { 1 << random.below(64) };
+                    guest.file.write_all_at(&value.to_be_bytes(), at & !3).expect("scribbled");
+                }
+                let mut client = guest.client();
+                for _ in 0..16 {
+                    let page = random.below(80) * 4096;
+                    let place = [0x800, 0xa00, 0x20, 0x40, 0x48, 0x18][random.below(6) as usize];
+                    let value = u64::from(own.get()) << 8 | random.below(1 << 8) | random.below(4) << 40;
+                    let value = if random.below(4) == 0 { random.next() } else { value };
+                    client.write(BAR0, page + place, &value.to_be_bytes());
+                }
+                client.write(BAR0, 0x18, &(random.next() as u32).to_be_bytes());
+                let _ = client.read(BAR0, 0, 16);
+            }
+        }
+        // The device is as at power-on for the next client.
+        let mut guest = Guest::bring_up(socket);
+        guest.wait_active();
+    });
+    let refusals = served.with_world(|world, _| world.nodes[2].hca.log.refusals()).expect("served");
+    assert!(refusals > 100, "{refusals}: the device reads what was scribbled");
 }
