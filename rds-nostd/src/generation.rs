@@ -12,10 +12,10 @@ use core::time::Duration;
 pub struct Generation(u64);
 
 impl Generation {
-    /// For a node without a clock. Its messages begin with number 1 in every boot, unless a peer that runs this crate says that it has
-    /// seen more.
+    /// For a node without a clock. Its messages begin with number 1 in every boot: a peer that knew an earlier boot takes those for old
+    /// ones, until it has forgotten it.
     pub const UNKNOWN: Self = Self(0);
-    /// The last one that is of use: peers may not say that they have seen more.
+    /// The last one that is of use.
     const MOST: u64 = 1 << 63;
 
     /// By the wall clock: the time since any fixed date, the same in all boots.
