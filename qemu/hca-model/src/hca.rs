@@ -542,6 +542,11 @@ impl Hca {
         if self.killed {
             return None;
         }
+        // A neighbour's request may have found a queue that fails.
+        let failed = !self.queues.failed_cqs.is_empty() || self.queues.fatal.is_some();
+        if failed && !self.health.is_fatal() {
+            return Some(0);
+        }
         let mut own = front::next_deadline(self);
         if let Some(held_back) = self.queues.next_deadline().filter(|_| !self.health.is_fatal()) {
             own = own.min(held_back);

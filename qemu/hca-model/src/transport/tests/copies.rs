@@ -338,3 +338,22 @@ fn no_packet_goes_where_nobody_watches() {
         assert_eq!(after > before, packets_only, "{before} packet buffers, then {after}");
     }
 }
+
+#[test]
+fn a_queue_that_fails_at_the_neighbour_is_seen_to_at_once() {
+    let mut bed = Bed::without_latency(2);
+    // The neighbour has its turn before the sender: what the sender does to it is for a turn that nobody asked for.
+    let (mut sender, mut receiver) = bed.pair_on(1, 0, &Options::default());
+    let cqn = bed.make_cq(0, 1);
+    bed.qp(&receiver).cqn_rcv = cqn;
+    let (from, lkey) = bed.buffer(1, 0x1000);
+    let (to, key) = bed.buffer(0, 0x1000);
+    for _ in 0..4 {
+        bed.receive(&mut receiver, &[(to, 64, key)]);
+        bed.post(&mut sender, &Request::new(SendOpcode::SEND, &[(from, 64, lkey)]));
+    }
+    bed.ring(&sender);
+    let began = bed.now;
+    bed.run_until("the receiver's CQ failed", |bed| bed.qp(&receiver).state == QpState::ERR);
+    assert!(bed.now - began < 10_000, "after {} ns", bed.now - began);
+}
