@@ -58,7 +58,7 @@ mod choice {
         };
         match options.app {
             App::Hello => hello::run(machine),
-            App::Fault => fault::run(&options),
+            App::Fault => fault::run(machine, &options),
             App::Idle => idle::run(machine),
             App::Hca => hca::run(machine, &options),
             App::Demo => demo::run(machine, &options),
