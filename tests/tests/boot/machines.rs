@@ -114,9 +114,14 @@ fn hcas_on_several_root_buses_behind_other_cards_are_found_and_used() {
         let text = succeeded(&boot(ground, &options));
         assert!(text.contains(&format!("hca at {bus}: 15b3:")) && text.contains("Active"), "{text}");
     }
+    // Both at once, each a node of its own, on one core.
+    let options =
+        Options { devices: devices.clone(), ..Options::new("app=pair ip=10.0.0.1 to=10.0.0.2 count=200") };
+    let text = succeeded(&boot(ground, &options));
+    assert!(text.contains("@pair messages=200 bytes="), "{text}");
     let options = Options { devices, ..Options::new("app=hca hca=2") };
     let transcript = boot(ground, &options);
-    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{}", text(&transcript));
+    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{:?}", transcript.console);
     fabric.assert_empty();
 }
 
