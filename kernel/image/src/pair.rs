@@ -45,11 +45,13 @@ struct Side<'a, 's> {
 
 impl Side<'_, '_> {
     /// Polls what lies below, and says when to do so again.
+    #[inline(never)]
     fn poll(&mut self, now: Instant) -> Wake {
         self.adapter.poll(now).earliest(self.rds.poll(self.adapter, now))
     }
 
     /// A message, if one has come.
+    #[inline(never)]
     fn take(&mut self, buffer: &mut [u8]) -> Result<Option<(SocketAddr, usize)>, Failure> {
         match self.rds.recvmsg(self.adapter, self.socket, buffer) {
             Ok(message) => Ok(Some((message.from, message.len))),
@@ -59,6 +61,7 @@ impl Side<'_, '_> {
     }
 
     /// Whether the message was taken to be sent.
+    #[inline(never)]
     fn give(&mut self, to: SocketAddr, message: &[u8]) -> Result<bool, Failure> {
         match self.rds.sendmsg(self.adapter, self.socket, to, message) {
             Ok(_) => Ok(true),
