@@ -15,7 +15,7 @@ use driver_mlx::{Config, Error, Instant, MmioBar, Wake};
 use heapless::String;
 
 use crate::hca::{self, BareMetal};
-use crate::memory::NoMemory;
+use crate::memory::{DmaMemory, NoMemory};
 use crate::{Clock, ExitCode, Machine, options, println};
 
 /// An adapter on this machine.
@@ -157,7 +157,7 @@ macro_rules! storage {
 storage!(A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P, Q, R, S, T);
 
 /// Opens an adapter, registers its IAs, and lets `work` use it; closes it. An HCA that somebody left in a state that it cannot be
-/// brought up from is reset once, and `work` may so be called a second time only after a first open that failed.
+/// brought up from is reset once.
 ///
 /// # Errors
 /// [`Failure`]: there is no such HCA, too little memory, the adapter does not open or close, or `work`'s own.
@@ -171,54 +171,81 @@ pub fn run(
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
-    let platform = hardware.platform();
-    match life(machine, platform, node, tables, &mut work) {
+    match Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work) {
         Err(Failure::Open(OpenError::Hca(Error::NicInterface(_)))) => {
             println!("hca: left behind by somebody: function-level reset");
             hardware.reset(machine.config_space()).map_err(Failure::Platform)?;
-            life(machine, platform, node, tables, &mut work)
+            Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work)
         }
         result => result,
     }
 }
 
-fn life(
-    machine: &mut Machine,
+/// A node that is ready to open its adapter and wants nothing more of the machine: for applications that have several at once, one
+/// inside the other's [`Prepared::run`].
+#[derive(Debug)]
+pub struct Prepared<'n> {
+    node: Node<'n>,
     platform: BareMetal,
-    node: &Node<'_>,
-    tables: &mut impl Tables,
-    work: &mut impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let clock = machine.clock();
-    let (region, host) = hca::regions(machine.dma(node.dma_bytes)?).map_err(Failure::Platform)?;
-    let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, machine.seed());
-    let config = AdapterConfig {
-        generation: machine.boot_generation(),
-        hca: HCA,
+    memory: DmaMemory,
+    clock: Clock,
+    seed: u128,
+    generation: u64,
+}
+
+impl<'n> Prepared<'n> {
+    /// Switches the node's HCA on and takes its memory.
+    ///
+    /// # Errors
+    /// There is no such HCA, or too little memory.
+    pub fn new(machine: &mut Machine, node: &Node<'n>) -> Result<Self, Failure> {
+        let hardware = machine.open_hca(node.hca, VECTORS).map_err(Failure::Platform)?;
+        Self::with(machine, node, hardware.platform())
+    }
+
+    fn with(machine: &mut Machine, node: &Node<'n>, platform: BareMetal) -> Result<Self, Failure> {
+        let (memory, clock) = (machine.dma(node.dma_bytes)?, machine.clock());
+        // Nodes of one machine begin differently too.
+        let seed = machine.seed().wrapping_add(node.hca as u128);
+        Ok(Self { node: *node, platform, memory, clock, seed, generation: machine.boot_generation() })
+    }
+
+    /// Opens the adapter, registers its IAs, and lets `work` use it; closes it.
+    ///
+    /// # Errors
+    /// As for [`run`]; an HCA that somebody left behind is not reset here.
+    pub fn run(
+        self,
+        tables: &mut impl Tables,
+        work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Self { node, platform, memory, clock, seed, generation } = self;
+        let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
+        let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
         // Who is told where everybody is asks nobody.
-        ip: config.ip.is_some().then_some(node.ip_config),
-        ..config
-    };
-    let start = clock.now();
-    let mut adapter =
-        Adapter::open(platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
-    let mut names = [RegistryEntry::EMPTY; 2];
-    let mut registry = Registry::new(&mut names);
-    for name in [NAME, NAME_DAT] {
-        registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
+        let ip = config.ip.is_some().then_some(node.ip_config);
+        let config = AdapterConfig { generation, hca: HCA, ip, ..config };
+        let start = clock.now();
+        let mut adapter =
+            Adapter::open(platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
+        let mut names = [RegistryEntry::EMPTY; 2];
+        let mut registry = Registry::new(&mut names);
+        for name in [NAME, NAME_DAT] {
+            registry.registry_add_provider(&mut adapter, ProviderInfo::new(name)).map_err(Failure::app)?;
+        }
+        for time in adapter.hca().steps() {
+            println!("@step name={} us={}", time.step.name(), time.took.as_micros());
+        }
+        println!("@step name=adapter_open us={}", (clock.now() - start) / 1000);
+        let outcome = work(&mut adapter);
+        if let Some(cause) = adapter.hca().fatal() {
+            return Err(Failure::DeviceLost(Error::Fatal(cause)));
+        }
+        let down = clock.now();
+        let closed = adapter.close().map_err(Failure::Hca);
+        println!("@step name=adapter_close us={}", (clock.now() - down) / 1000);
+        outcome.and(closed)
     }
-    for time in adapter.hca().steps() {
-        println!("@step name={} us={}", time.step.name(), time.took.as_micros());
-    }
-    println!("@step name=adapter_open us={}", (clock.now() - start) / 1000);
-    let outcome = work(&mut adapter);
-    if let Some(cause) = adapter.hca().fatal() {
-        return Err(Failure::DeviceLost(Error::Fatal(cause)));
-    }
-    let down = clock.now();
-    let closed = adapter.close().map_err(Failure::Hca);
-    println!("@step name=adapter_close us={}", (clock.now() - down) / 1000);
-    outcome.and(closed)
 }
 
 /// Polls the adapter and then `step` until that breaks; sleeps whenever there is nothing to do. `step` says when it wants to be called

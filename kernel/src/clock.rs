@@ -57,6 +57,12 @@ pub const fn pm_timer_elapsed(before: u32, after: u32) -> u32 {
     after.wrapping_sub(before) & 0x00ff_ffff
 }
 
+/// The PM timer's count beyond its width: `last`, and what was read since. Right if less than 4.6 s passed.
+#[must_use]
+pub const fn pm_timer_extended(last: u64, read: u32) -> u64 {
+    last + pm_timer_elapsed(last as u32, read) as u64
+}
+
 /// The RTC's registers as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtcRegisters {
@@ -150,6 +156,21 @@ mod tests {
         assert_eq!(pm_timer_elapsed(0x00ff_fff0, 0x0000_0010), 0x20);
         assert_eq!(pm_timer_elapsed(0xffff_fff0, 0x0000_0010), 0x20);
         assert_eq!(pm_timer_elapsed(0x00ff_fff0, 0x0100_0010), 0x20);
+    }
+
+    #[test]
+    fn pm_timer_counts_on_beyond_its_width() {
+        let mut count = pm_timer_extended(0, 0x00ff_0000);
+        assert_eq!(count, 0x00ff_0000);
+        for (read, expected) in [
+            (0x0000_0010, 0x0100_0010),
+            (0x0000_0010, 0x0100_0010),
+            (0xab00_0020, 0x0100_0020),
+            (0x0000_001f, 0x0200_001f),
+        ] {
+            count = pm_timer_extended(count, read);
+            assert_eq!(count, expected);
+        }
     }
 
     const NOON: RtcRegisters = RtcRegisters {

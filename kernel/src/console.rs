@@ -1,4 +1,4 @@
-//! Plain text on COM1: out from any context, in for whoever asks.
+//! Plain text on the serial port and, where the BIOS left one, on the text screen: out from any context; in, from the port, for whoever asks.
 
 pub use crate::println;
 
@@ -7,7 +7,7 @@ use core::fmt::{self, Write};
 use spin::Mutex;
 use x86_64::instructions::interrupts::without_interrupts;
 
-use crate::arch::serial;
+use crate::arch::{screen, serial};
 
 /// Prints one line on the console.
 #[macro_export]
@@ -26,6 +26,7 @@ impl Write for Serial {
                 serial::send(b'\r');
             }
             serial::send(byte);
+            screen::put(byte);
         }
         Ok(())
     }

@@ -41,6 +41,7 @@
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
+//! | [`text_screen`] | the screen as BIOSes leave it |
 //! | [`exit`] | exit status values |
 //!
 //! What it does not do: more than one CPU, user mode, paging to disk, legacy interrupts.
@@ -67,6 +68,7 @@ pub mod paging;
 pub mod pci;
 pub mod pvh;
 pub mod seed;
+pub mod text_screen;
 
 #[cfg(all(target_os = "none", feature = "dat"))]
 #[allow(

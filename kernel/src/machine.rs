@@ -220,7 +220,8 @@ impl fmt::Display for About<'_> {
         let (x2apic, apic_id) = apic::identity();
         let kind = if x2apic { "x2APIC" } else { "xAPIC" };
         writeln!(f, "apic: {kind} id {apic_id}, timer {} Hz", apic::timer_hz())?;
-        writeln!(f, "clock: tsc {} Hz, calibrated by {}", clock::tsc_hz(), machine.reference)?;
+        let source = if clock::longest_wait_nanos() == u64::MAX { "TSC" } else { "PM timer" };
+        writeln!(f, "clock: by {source}, tsc {} Hz, calibrated by {}", clock::tsc_hz(), machine.reference)?;
         let random = if machine.identity.hardware_random { "RDRAND" } else { "no RDRAND" };
         writeln!(
             f,

@@ -39,6 +39,13 @@ impl Key {
     }
 }
 
+/// The keys that every image has: what the start takes from the command line.
+pub const BOOT_KEYS: [Key; 1] = [Key::new(
+    "clock",
+    "tsc or pm",
+    "what time is read from; default tsc, or the PM timer where the TSC does not keep its pace",
+)];
+
 /// What is wrong with a command line. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error<'a> {
@@ -80,7 +87,7 @@ impl fmt::Display for Error<'_> {
             }
             Error::UnknownKey(key, known) => {
                 write!(f, "command line: unknown key `{key}`; known:")?;
-                for (i, key) in known.iter().enumerate() {
+                for (i, key) in known.iter().chain(&BOOT_KEYS).enumerate() {
                     write!(f, "{} {}", if i == 0 { "" } else { "," }, key.name)?;
                 }
                 Ok(())
@@ -109,6 +116,21 @@ pub fn text(bytes: &[u8]) -> Result<&str, Error<'_>> {
     core::str::from_utf8(bytes).map_err(|_| Error::NotText)
 }
 
+/// Whether the TSC is to be the clock, where the command line says; its other words are the application's to judge.
+///
+/// # Errors
+/// [`Error::BadValue`].
+pub fn clock_by_tsc(text: &str) -> Result<Option<bool>, Error<'_>> {
+    let [key] = &BOOT_KEYS;
+    let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    match words.find(|(name, _)| *name == key.name) {
+        None => Ok(None),
+        Some((_, "tsc")) => Ok(Some(true)),
+        Some((_, "pm")) => Ok(Some(false)),
+        Some((name, value)) => Err(Error::BadValue { key: name, value, expected: key.takes }),
+    }
+}
+
 /// A command line whose words are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options<'a> {
@@ -131,7 +153,7 @@ impl<'a> Options<'a> {
                 continue;
             }
             let (name, _) = word.split_once('=').ok_or(Error::NotKeyValue(word))?;
-            if !keys.iter().any(|key| key.name == name) {
+            if !keys.iter().chain(&BOOT_KEYS).any(|key| key.name == name) {
                 return Err(Error::UnknownKey(name, keys));
             }
             let given = |word: &str| word.split_once('=').is_some_and(|(other, _)| other == name);
@@ -161,7 +183,11 @@ impl<'a> Options<'a> {
     }
 
     fn takes(&self, key: &str) -> &'static str {
-        self.keys.iter().find(|known| known.name == key).map_or("a value", |known| known.takes)
+        self.keys
+            .iter()
+            .chain(&BOOT_KEYS)
+            .find(|known| known.name == key)
+            .map_or("a value", |known| known.takes)
     }
 
     /// The value of `key` as a `T`, if it was given.
@@ -199,9 +225,9 @@ pub struct Help<'a>(pub &'a [Key]);
 
 impl fmt::Display for Help<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widest = self.0.iter().map(|key| key.name.len()).max().unwrap_or(0);
+        let widest = self.0.iter().chain(&BOOT_KEYS).map(|key| key.name.len()).max().unwrap_or(0);
         f.write_str("command line: words of the form key=value")?;
-        for key in self.0 {
+        for key in self.0.iter().chain(&BOOT_KEYS) {
             write!(f, "\n  {:widest$}  {}: {}", key.name, key.takes, key.help)?;
         }
         Ok(())
@@ -254,7 +280,7 @@ mod tests {
     fn each_mistake_is_one_line_that_names_it() {
         let parse = |text| Options::parse(text, &KEYS).unwrap_err().to_string();
         assert_eq!(parse("ip"), "command line: `ip` is not of the form key=value; `help` lists the keys");
-        assert_eq!(parse("colour=red"), "command line: unknown key `colour`; known: ip, count, room");
+        assert_eq!(parse("colour=red"), "command line: unknown key `colour`; known: ip, count, room, clock");
         assert_eq!(parse("ip=1.1.1.1 ip=1.1.1.1"), "command line: `ip` is given twice");
         let options = Options::parse("ip=10.0.0 count=4294967296 room=-1", &KEYS).unwrap();
         let line = |error: Error<'_>| error.to_string();
@@ -283,8 +309,17 @@ mod tests {
         assert!(options.wants_help() && options.get("ip").is_some());
         assert!(!Options::parse("ip=1.2.3.4", &KEYS).unwrap().wants_help());
         let table = Help(&KEYS).to_string();
-        assert_eq!(table.lines().count(), 4);
+        assert_eq!(table.lines().count(), 5);
         assert!(table.contains("\n  count  a number of at most 32 bits: how many; default 100"), "{table}");
+    }
+
+    #[test]
+    fn the_clock_is_every_image_s() {
+        assert_eq!(clock_by_tsc("ip=1.2.3.4 clock=pm"), Ok(Some(false)));
+        assert_eq!((clock_by_tsc("clock=tsc"), clock_by_tsc("nonsense")), (Ok(Some(true)), Ok(None)));
+        let line = clock_by_tsc("clock=sun").unwrap_err().to_string();
+        assert_eq!(line, "command line: clock=sun is not tsc or pm");
+        assert!(Options::parse("clock=pm ip=1.2.3.4", &KEYS).is_ok());
     }
 
     #[test]

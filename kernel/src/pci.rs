@@ -222,6 +222,13 @@ impl Function {
         self.set_command(access, self.command(access) - CommandRegister::BUS_MASTER_ENABLE);
     }
 
+    /// Whether the function can reach memory. One that is gone cannot.
+    pub fn masters_bus(&self, access: &impl ConfigAccess) -> bool {
+        let command = access.read(self.address, COMMAND);
+        command != u32::MAX
+            && CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE)
+    }
+
     /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read.
     ///
     /// # Errors

@@ -10,7 +10,9 @@ use x86_64::instructions::interrupts as cpu_interrupts;
 use crate::arch::boot_memory::BootMemory;
 use crate::arch::config_space::ConfigSpace;
 use crate::arch::exit::{self, exit};
-use crate::arch::{apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout};
+use crate::arch::{
+    apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout, screen,
+};
 use crate::console;
 use crate::exit::ExitCode;
 use crate::iommu::{self, Found};
@@ -34,6 +36,8 @@ pub fn start(boot: BootMemory) -> ! {
     let bytes = COMMAND_LINE.call_once(|| boot.command_line(&info));
     let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
 
+    let by_tsc = options::clock_by_tsc(command_line).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
+
     // ACPI is read through the boot page tables, which map all of what is below 4 GiB.
     let acpi = acpi::Tables::find(&boot, info.rsdp);
     exit::set_power(acpi.power);
@@ -49,13 +53,15 @@ pub fn start(boot: BootMemory) -> ! {
     for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
+    let text_screen = boot.text_screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    screen::init(text_screen).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     steps.done("memory");
 
     interrupts::mask_pic();
     apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let reference =
-        clock::calibrate(acpi.pm_timer_port).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let reference = clock::calibrate(acpi.pm_timer_port, by_tsc.unwrap_or_else(clock::tsc_is_invariant))
+        .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     cpu_interrupts::enable();
     steps.done("clock");
     let identity = entropy::gather();
@@ -115,7 +121,7 @@ fn fail(code: ExitCode, error: &dyn Display) -> ! {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    emergency::stop_dma();
+    let stopped = emergency::stop_dma();
     let name = emergency::application();
     match info.location() {
         Some(at) => console::print_regardless(format_args!(
@@ -127,5 +133,6 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         )),
         None => console::print_regardless(format_args!("error: {name}: panic: {}\n", info.message())),
     }
+    console::print_regardless(format_args!("  {stopped}\n"));
     exit(ExitCode::Panic)
 }

@@ -21,7 +21,7 @@ pub const MAX_PEER_WORDS: usize = 6;
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
 const APP_EXPECTED: &str =
-    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, remap";
+    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap";
 const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
@@ -63,7 +63,7 @@ pub const KEYS: [Key; 29] = [
     Key::new("peer_gid", PEER, "as above"),
     Key::new("peer_rkey", PEER, "as above"),
     Key::new("peer_addr", PEER, "as above"),
-    Key::new("count", U32, "with app=ping, rping, rds, echo: how many; default 100"),
+    Key::new("count", U32, "with app=ping, rping, rds, echo, pair: how many; default 100"),
     Key::new(
         "interval",
         "a decimal number",
@@ -117,6 +117,8 @@ pub enum App {
     Rds,
     /// Sends messages to whoever sends them back, and compares.
     Echo,
+    /// Two nodes in one machine that exchange messages.
+    Pair,
     /// Switches DMA remapping on and off again.
     Remap,
 }
@@ -139,7 +141,7 @@ pub enum RdsMode {
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 14] = [
+    const NAMES: [(&'static str, App); 15] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -153,6 +155,7 @@ impl App {
         ("rping", App::Rping),
         ("rds", App::Rds),
         ("echo", App::Echo),
+        ("pair", App::Pair),
         ("remap", App::Remap),
     ];
 }
@@ -424,7 +427,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, remap",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),

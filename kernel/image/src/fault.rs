@@ -5,7 +5,7 @@ use core::fmt;
 use unikernel::ExitCode;
 
 use unikernel::fault as raise;
-use unikernel::println;
+use unikernel::{Machine, println};
 
 use crate::cmdline::Options;
 
@@ -42,7 +42,17 @@ impl fmt::Display for Bomb {
     }
 }
 
-pub fn run(options: &Options<'_>) -> ExitCode {
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    // With HCAs in the machine the first one masters the bus when the fault comes.
+    if machine.hcas().next().is_some() {
+        match machine.open_hca(0, 1) {
+            Ok(hardware) => println!(
+                "fault: HCA masters the bus: {}",
+                hardware.function().masters_bus(machine.config_space())
+            ),
+            Err(error) => println!("fault: {error}"),
+        }
+    }
     let wanted = options.kind.unwrap_or("");
     let Some((_, fault)) = KINDS.iter().find(|(name, _)| *name == wanted) else {
         unikernel::console::print(format_args!("error: command line: kind={wanted} is not one of"));

@@ -29,6 +29,8 @@ mod msix;
 #[cfg(target_os = "none")]
 mod node;
 #[cfg(target_os = "none")]
+mod pair;
+#[cfg(target_os = "none")]
 mod rds;
 #[cfg(target_os = "none")]
 mod remap;
@@ -43,7 +45,7 @@ mod choice {
     use unikernel::{ExitCode, Machine, println};
 
     use crate::cmdline::{App, KEYS, Options};
-    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, rds, remap, rping, verbs};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, verbs};
 
     unikernel::entry!(run);
 
@@ -58,7 +60,7 @@ mod choice {
         };
         match options.app {
             App::Hello => hello::run(machine),
-            App::Fault => fault::run(&options),
+            App::Fault => fault::run(machine, &options),
             App::Idle => idle::run(machine),
             App::Hca => hca::run(machine, &options),
             App::Demo => demo::run(machine, &options),
@@ -70,6 +72,7 @@ mod choice {
             App::Rping => rping::run(machine, &options),
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
+            App::Pair => pair::run(machine, &options),
             App::Remap => remap::run(machine),
         }
     }

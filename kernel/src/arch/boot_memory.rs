@@ -45,6 +45,16 @@ impl BootMemory {
         }
     }
 
+    /// The text screen that a BIOS says it has set up (its data area: mode 3, 80 columns), where the loader names none; 0 without.
+    pub fn text_screen(&self, info: &Information) -> u64 {
+        const VIDEO_MODE: u64 = 0x449;
+        const TEXT_80: [u8; 3] = [3, 80, 0];
+        let mut mode = [0; 3];
+        // Other loaders than a BIOS's say what screen there is, and that area need not be what it looks like.
+        let by_bios = self.protocol == Protocol::Pvh && self.copy(VIDEO_MODE, &mut mode) && mode == TEXT_80;
+        if by_bios { 0xb8000 } else { info.text_screen }
+    }
+
     /// The memory map's entries, which are alike in both protocols.
     pub fn memory_map<'a>(&'a self, info: &Information) -> impl Iterator<Item = MemoryMapEntry> + Clone + 'a {
         // 4096 entries are more than any machine has; an absurd count must not keep us here.

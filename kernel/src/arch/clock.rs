@@ -1,12 +1,14 @@
-//! The clock: the TSC, calibrated against the ACPI PM timer, or the PIT where there is none.
+//! The clock: the TSC, calibrated against the ACPI PM timer, or the PIT where there is none. Where the TSC changes its pace with the CPU's
+//! power states, the PM timer is the clock itself.
 
-use core::arch::x86_64::_rdtsc;
+use core::arch::x86_64::{__cpuid, _rdtsc};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use spin::Once;
 use x86_64::instructions::port::Port;
 
 use crate::arch::apic;
-use crate::clock::{PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, pm_timer_elapsed};
+use crate::clock::{PIT_HZ, PM_TIMER_HZ, RtcRegisters, Scale, pm_timer_elapsed, pm_timer_extended};
 
 /// How long both counters are watched, in microseconds. The readings are some 0.1 us uncertain, so the result is
 /// good to some 0.002 %.
@@ -16,6 +18,11 @@ const WINDOW_US: u64 = 10_000;
 const MAX_READINGS: u32 = 4_000_000;
 
 static SCALE: Once<Scale> = Once::new();
+/// The PM timer's port and scale, where it is the clock.
+static PM_CLOCK: Once<(u16, Scale)> = Once::new();
+static PM_COUNT: AtomicU64 = AtomicU64::new(0);
+/// The PM timer has to be looked at more often than every 4.6 s.
+const PM_LONGEST_WAIT_NANOS: u64 = 2_000_000_000;
 
 /// No clock could be calibrated.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +44,35 @@ pub fn tsc() -> u64 {
 /// Nanoseconds since the CPU's reset, monotonic; 0 before [`calibrate`].
 #[inline]
 pub fn now() -> u64 {
+    if let Some((port, scale)) = PM_CLOCK.get() {
+        return scale.nanos(pm_count(*port));
+    }
     SCALE.get().map_or(0, |scale| scale.nanos(tsc()))
+}
+
+fn pm_count(port: u16) -> u64 {
+    let mut last = PM_COUNT.load(Ordering::Relaxed);
+    loop {
+        let count = pm_timer_extended(last, Reference::PmTimer(port).read());
+        // Interrupt handlers do not look at the clock; this is for whoever reads it inside one all the same.
+        match PM_COUNT.compare_exchange(last, count, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return count,
+            Err(other) => last = other,
+        }
+    }
+}
+
+/// How long the clock may go without being looked at.
+pub fn longest_wait_nanos() -> u64 {
+    if PM_CLOCK.get().is_some() { PM_LONGEST_WAIT_NANOS } else { u64::MAX }
+}
+
+/// Whether the TSC keeps its pace whatever the CPU does; a hypervisor's is taken to.
+pub fn tsc_is_invariant() -> bool {
+    const INVARIANT: u32 = 1 << 8;
+    const HYPERVISOR: u32 = 1 << 31;
+    let known = __cpuid(0x8000_0000).eax >= 0x8000_0007;
+    known && __cpuid(0x8000_0007).edx & INVARIANT != 0 || __cpuid(1).ecx & HYPERVISOR != 0
 }
 
 /// Nanoseconds in a number of ticks of the TSC; 0 before [`calibrate`].
@@ -144,8 +179,9 @@ impl Reference {
     }
 }
 
-/// Measures TSC and APIC timer. The APIC must be on.
-pub fn calibrate(pm_timer: Option<u16>) -> Result<Reference, NoClock> {
+/// Measures TSC and APIC timer, and makes one of TSC and PM timer the clock: the PM timer if it is there and `by_tsc` is false. The APIC
+/// must be on.
+pub fn calibrate(pm_timer: Option<u16>, by_tsc: bool) -> Result<Reference, NoClock> {
     let candidates = [pm_timer.map(Reference::PmTimer), Some(Reference::Pit)];
     for reference in candidates.into_iter().flatten() {
         let Some((tsc, apic, ticks)) = reference.measure() else { continue };
@@ -153,6 +189,11 @@ pub fn calibrate(pm_timer: Option<u16>) -> Result<Reference, NoClock> {
         if let (Some(tsc), Some(apic)) = (scale(tsc), scale(apic.into())) {
             SCALE.call_once(|| tsc);
             apic::set_timer_scale(apic);
+            if let (Reference::PmTimer(port), false) = (reference, by_tsc)
+                && let Some(scale) = Scale::measured(PM_TIMER_HZ, PM_TIMER_HZ, PM_TIMER_HZ)
+            {
+                PM_CLOCK.call_once(|| (port, scale));
+            }
             return Ok(reference);
         }
     }

@@ -1,5 +1,7 @@
 //! What a report of a fault or a panic needs, whatever state the rest is in: the application's name, and the end of all DMA.
 
+use core::fmt;
+
 use heapless::Vec;
 use spin::Once;
 
@@ -29,11 +31,30 @@ pub fn watch(config_space: &ConfigSpace, functions: &Vec<Function, MAX_FUNCTIONS
 }
 
 /// Turns bus mastering off in every function that is no bridge: no device reaches memory any more, nor raises MSI interrupts.
-/// Takes no lock and no memory.
-pub fn stop_dma() {
+/// Takes no lock and no memory. Answers what it read back.
+pub fn stop_dma() -> Stopped {
+    let mut stopped = Stopped { off: 0, on: 0 };
     if let Some(masters) = MASTERS.get() {
         for function in masters.functions.iter().filter(|function| function.secondary_bus.is_none()) {
             function.stop_bus_master(&masters.config_space);
+            let counter =
+                if function.masters_bus(&masters.config_space) { &mut stopped.on } else { &mut stopped.off };
+            *counter += 1;
         }
+    }
+    stopped
+}
+
+/// Functions whose bus mastering is off, and on in spite of having been switched off.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped {
+    off: usize,
+    on: usize,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DMA: bus mastering is off in {} functions", self.off)?;
+        if self.on == 0 { Ok(()) } else { write!(f, ", STILL ON in {}", self.on) }
     }
 }

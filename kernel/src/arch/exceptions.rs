@@ -157,8 +157,9 @@ extern "C" fn handle(frame: &Frame) {
     if frame.vector >= FIRST_INTERRUPT.into() {
         interrupts::handle(frame.vector as u8);
     } else {
-        emergency::stop_dma();
+        let stopped = emergency::stop_dma();
         report(frame);
+        console::print_regardless(format_args!("  {stopped}\n"));
         exit::exit(ExitCode::Fault);
     }
 }

@@ -71,7 +71,7 @@ pub fn take_fired() -> u64 {
 /// is close.
 pub fn idle(deadline: u64) -> u64 {
     let now = clock::now();
-    let left = deadline.saturating_sub(now);
+    let left = deadline.saturating_sub(now).min(clock::longest_wait_nanos());
     if left < PAUSE_BELOW_NANOS {
         loop {
             let fired = take_fired();

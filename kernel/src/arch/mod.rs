@@ -14,5 +14,6 @@ pub mod exit;
 pub mod interrupts;
 pub mod layout;
 pub mod msix;
+pub mod screen;
 pub mod serial;
 pub mod vectors;

@@ -26,6 +26,8 @@ pub struct Machine {
     pub disk: Option<PathBuf>,
     /// Firmware in place of QEMU's own choice.
     pub firmware: Option<PathBuf>,
+    /// Serial ports before the one that is the console: COM1 is the console if there are none.
+    pub ports_before: u8,
     /// Whether there is `isa-debug-exit`.
     pub exit_device: bool,
     /// The kernel's command line.
@@ -56,6 +58,7 @@ impl Machine {
             kernel: kernel.to_path_buf(),
             disk: None,
             firmware: None,
+            ports_before: 0,
             exit_device: true,
             command_line: String::new(),
             initramfs: None,
@@ -77,6 +80,9 @@ impl Machine {
             add(&[&words]);
         }
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        for _ in 0..self.ports_before {
+            add(&["-serial", "none"]);
+        }
         add(&["-serial", "stdio"]);
         if self.exit_device {
             add(&["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);

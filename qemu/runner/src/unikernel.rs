@@ -21,6 +21,8 @@ pub struct Options {
     pub disk: Option<PathBuf>,
     /// Firmware in place of QEMU's own choice.
     pub firmware: Option<PathBuf>,
+    /// Serial ports that are left out before the one that is the console.
+    pub ports_before: u8,
     /// Whether the machine has a device that gives QEMU's process the unikernel's exit code.
     pub exit_device: bool,
     /// Further arguments, as QEMU takes them.
@@ -40,6 +42,7 @@ impl Options {
             devices: Vec::new(),
             disk: None,
             firmware: None,
+            ports_before: 0,
             exit_device: true,
             more: Vec::new(),
             memory_mib: 256,
@@ -143,6 +146,7 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.disk.clone_from(&options.disk);
     machine.firmware.clone_from(&options.firmware);
     machine.exit_device = options.exit_device;
+    machine.ports_before = options.ports_before;
     machine.debug_console = Some(folder.path().join("defmt"));
     let guest = Guest::start(qemu, &machine)?;
     Ok(Running { guest, folder, started: Instant::now() })

@@ -7,9 +7,13 @@ use hca_serve::product::qemu::hca_argument;
 use runner::iso;
 use runner::levels;
 use runner::process::Temporary;
+use runner::qemu::Output;
 
 use runner::unikernel::{self, Options, Transcript, Verdict};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 fn boot(ground: &Ground, options: &Options) -> Transcript {
     unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
@@ -110,9 +114,14 @@ fn hcas_on_several_root_buses_behind_other_cards_are_found_and_used() {
         let text = succeeded(&boot(ground, &options));
         assert!(text.contains(&format!("hca at {bus}: 15b3:")) && text.contains("Active"), "{text}");
     }
+    // Both at once, each a node of its own, on one core.
+    let options =
+        Options { devices: devices.clone(), ..Options::new("app=pair ip=10.0.0.1 to=10.0.0.2 count=200") };
+    let text = succeeded(&boot(ground, &options));
+    assert!(text.contains("@pair messages=200 bytes="), "{text}");
     let options = Options { devices, ..Options::new("app=hca hca=2") };
     let transcript = boot(ground, &options);
-    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{}", text(&transcript));
+    assert_eq!(transcript.verdict, Some(Verdict::NoDevice), "{:?}", transcript.console);
     fabric.assert_empty();
 }
 
@@ -150,4 +159,77 @@ fn the_machine_is_switched_off_where_nobody_takes_an_exit_code() {
         let starts = lines.filter(|line| line.starts_with("memory: ") || line.starts_with("error: ")).count();
         assert_eq!(starts, 1, "it ran once:\n{}", text(&transcript));
     }
+}
+
+#[test]
+fn the_console_is_the_first_serial_port_that_is_there() {
+    let Some(ground) = ground() else { return skip() };
+    for ports_before in [1, 2] {
+        let transcript = boot(ground, &Options { ports_before, ..Options::new("app=hello") });
+        assert!(succeeded(&transcript).contains("clock: by "), "{}", text(&transcript));
+    }
+}
+
+/// What the text screen of a machine that has switched itself off shows.
+fn screen(ground: &Ground, words: &str) -> Vec<String> {
+    let folder = Temporary::folder("screen").expect("a folder");
+    let (monitor, memory) = (folder.path().join("monitor"), folder.path().join("memory"));
+    // QEMU stays when the machine is switched off.
+    let more =
+        ["-action", "shutdown=pause", "-monitor", &format!("unix:{},server=on,wait=off", monitor.display())];
+    let options = Options {
+        exit_device: false,
+        devices: vec!["VGA".into()],
+        more: more.map(str::to_owned).to_vec(),
+        ..Options::new(words)
+    };
+    let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match running.next_line(deadline).expect("a line in time") {
+            Some(Output::Console(line)) if line.starts_with("@step name=pci") => break,
+            Some(_) => {}
+            None => panic!("it ended"),
+        }
+    }
+    let mut monitor = UnixStream::connect(monitor).expect("the monitor");
+    let ask = |monitor: &mut UnixStream, words: &str| {
+        monitor.write_all(words.as_bytes()).expect("it takes commands")
+    };
+    let mut answers = BufReader::new(monitor.try_clone().expect("the same socket"));
+    // Whole when the machine is off.
+    loop {
+        ask(&mut monitor, "info status\n");
+        let mut line = String::new();
+        while !line.contains("VM status: ") {
+            line.clear();
+            assert_ne!(answers.read_line(&mut line).expect("an answer"), 0, "QEMU stays");
+        }
+        if line.contains("paused") {
+            break;
+        }
+    }
+    ask(&mut monitor, &format!("pmemsave 0xb8000 4000 \"{}\"\nquit\n", memory.display()));
+    while running.next_line(deadline).expect("QEMU ends").is_some() {}
+    let cells = std::fs::read(memory).expect("the screen's memory");
+    cells
+        .chunks(160)
+        .map(|row| {
+            row.iter().step_by(2).map(|byte| char::from(*byte)).collect::<String>().trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn the_text_screen_shows_what_the_serial_port_says() {
+    let Some(ground) = ground() else { return skip() };
+    let rows = screen(ground, "app=hello");
+    assert!(rows.iter().any(|row| row.starts_with("pci 0000:00:00.0: 8086:29c0 class 0600")), "{rows:#?}");
+    assert!(
+        rows.iter()
+            .rev()
+            .find(|row| !row.is_empty())
+            .is_some_and(|row| row.starts_with("@step name=pci us=")),
+        "{rows:#?}"
+    );
 }

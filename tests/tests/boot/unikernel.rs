@@ -100,6 +100,43 @@ fn exceptions_and_panics_are_reported() {
 }
 
 #[test]
+fn a_fault_names_the_application_and_stops_dma() {
+    let Some(ground) = ground() else { return skip() };
+    for (kind, verdict, expected) in [
+        ("panic", Verdict::Panic, "panic at "),
+        ("stack", Verdict::Fault, "#DF double fault, error code 0x0 (stack overflow)"),
+        ("double", Verdict::Fault, "#DF double fault"),
+        ("page-write", Verdict::Fault, "(write, page not present, address 0x7fffdeadb000)"),
+        ("rodata", Verdict::Fault, "(write, protected page, address "),
+    ] {
+        let fabric = serve(vec![Profile::node(0)]);
+        let options =
+            Options { hcas: fabric.sockets.clone(), ..Options::new(&format!("app=fault kind={kind}")) };
+        let transcript = ground.boot(&options);
+        let text = text(&transcript);
+        assert_eq!(transcript.verdict, Some(verdict), "{kind}: {text}");
+        assert!(text.contains("fault: HCA masters the bus: true"), "{kind}: {text}");
+        let line = error_line(&transcript);
+        assert!(line.starts_with("error: kernel 0.1.0: ") && line.contains(expected), "{kind}: {line}");
+        let dma = transcript.console.iter().filter(|line| line.contains("DMA: bus mastering is off in "));
+        assert!(dma.count() == 1 && !text.contains("STILL ON"), "{kind}: {text}");
+    }
+}
+
+#[test]
+fn without_a_tsc_that_keeps_its_pace_the_pm_timer_is_the_clock() {
+    let Some(ground) = ground() else { return skip() };
+    let transcript = ground.run("app=hello clock=pm");
+    assert!(text(&transcript).contains("clock: by PM timer, tsc "), "{}", text(&transcript));
+    let transcript = ground.run("app=idle clock=pm");
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+    let fabric = serve(vec![Profile::node(0)]);
+    let options = Options { hcas: fabric.sockets.clone(), ..Options::new("app=hca clock=pm") };
+    let transcript = ground.boot(&options);
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
+}
+
+#[test]
 fn timer_and_message_signalled_interrupts_wake_it() {
     let Some(ground) = ground() else { return skip() };
     let transcript = ground.run("app=idle");
