@@ -12,7 +12,7 @@ pub enum Iommu {
     Iommufd,
 }
 
-/// Choices at [`open`].
+/// Choices at [`open`](crate::open()).
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Bytes of the DMA region: the driver's queues, firmware's pages (ConnectX takes tens of MiB), and the buffers that are allocated
