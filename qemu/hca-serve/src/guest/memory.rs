@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use vm_memory::{Bytes, VolatileSlice};
 
-/// How long one poll of a device may wait for its client's answers in all.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long one poll of a device may wait for its client's answers in all: longer than a busy machine leaves a process without a turn.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where the bytes of a range are.
 #[derive(Debug)]
