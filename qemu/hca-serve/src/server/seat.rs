@@ -7,8 +7,7 @@ use crate::guest::memory::{GuestMap, Trouble};
 use crate::guest::registers::BACKLOG;
 use crate::guest::watchdog::Watchdog;
 use crate::wire::channel::{Channel, Ended};
-use hca_model::world::NodePort;
-use hca_model::{GuestMemory, Hca, Interrupts, Profile};
+use hca_model::{Hca, Profile};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -95,12 +94,6 @@ pub struct Seat {
     work: Work,
     /// The user was told that memory is not shared.
     warned: bool,
-}
-
-impl NodePort for Seat {
-    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
-        self.guest.parts()
-    }
 }
 
 /// What a turn of a seat did.

@@ -4,7 +4,6 @@
 mod attacks;
 mod bed;
 mod capture;
-mod copies;
 mod counters;
 mod datagram;
 mod errors;
