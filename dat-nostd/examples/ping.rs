@@ -46,11 +46,14 @@ fn nodes() -> Result<[Node; 2], Box<dyn core::error::Error>> {
 }
 
 /// Opens an IA and makes what a connection needs; `line` is what the node will say.
-fn node_on(mut adapter: Adapter<'static, ModelPlatform>, line: &[u8]) -> DatResult<Node> {
+fn node_on(
+    mut adapter: Adapter<'static, ModelPlatform>,
+    line: &[u8],
+) -> Result<Node, Box<dyn core::error::Error>> {
     let (ia, _) = adapter.ia_open("ib0", 8, None)?;
     let pz = adapter.pz_create(ia)?;
     let memory = adapter.dma_alloc(4096, 4096)?;
-    memory.write(0, line).expect("a line is shorter than the buffer");
+    memory.write(0, line)?;
     let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
     let evd = adapter.evd_create(ia, 16, None, EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO)?;
     let ep = adapter.ep_create(ia, Some(pz), Some(evd), Some(evd), Some(evd), None)?;
@@ -79,12 +82,13 @@ fn say(node: &mut Node) -> DatResult<()> {
 }
 
 /// Waits for a message, and posts its place again.
-fn hear(nodes: &mut [Node; 2], at: usize) -> DatResult<String> {
+fn hear(nodes: &mut [Node; 2], at: usize) -> Result<String, Box<dyn core::error::Error>> {
     loop {
         let EventData::Dto(done) = event(nodes, at)? else { continue };
         let Node { adapter, ep, memory, receive, .. } = &mut nodes[at];
-        let mut line = vec![0; done.transferred_length as usize];
-        memory.read(2048, &mut line).expect("no more than was posted arrives");
+        // The length is the device's word.
+        let mut line = vec![0; done.transferred_length.min(receive.segment_length) as usize];
+        memory.read(2048, &mut line)?;
         adapter.ep_post_recv(*ep, &[*receive], 0, NONE)?;
         return Ok(String::from_utf8_lossy(&line).into_owned());
     }

@@ -59,6 +59,7 @@ mod application;
 pub mod boot;
 pub mod clock;
 pub mod exit;
+pub mod information;
 pub mod iommu;
 pub mod line;
 pub mod memory_map;

@@ -1,26 +1,10 @@
 //! Multiboot2's boot information (specification 2.0, section 3.6): a list of tags in memory.
 
+use crate::information::Information;
 use core::fmt;
 
 use crate::acpi::PhysicalMemory;
 use crate::pvh::{u32_at, u64_at};
-
-/// Where the parts are; addresses lie inside the loader's list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tags {
-    /// Physical address of the command line, NUL-terminated; 0 when there is none.
-    pub command_line: u64,
-    /// Physical address of a copy of the ACPI RSDP; 0 when there is none.
-    pub rsdp: u64,
-    /// Physical address of the memory map's first entry.
-    pub memory_map: u64,
-    /// From one entry to the next, in bytes.
-    pub memory_map_stride: u32,
-    /// Its entries.
-    pub memory_map_entries: u32,
-    /// Physical address of a text screen of 80 by 25 characters; 0 when there is none.
-    pub text_screen: u64,
-}
 
 /// What is wrong with the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,59 +40,57 @@ const ACPI_NEW: u32 = 15;
 /// `framebuffer_type` of EGA text.
 const TEXT: u8 = 2;
 
-impl Tags {
-    /// Walks the list at `address`.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Tags, Error> {
-        let mut head = [0; 8];
-        let read = |at: u64, into: &mut [u8]| memory.read(at, into).then_some(()).ok_or(Error::Broken(at));
-        read(address, &mut head)?;
-        let total = u32_at(&head, 0);
-        if !(16..=MAX_BYTES).contains(&total) {
-            return Err(Error::Broken(address));
-        }
-        let mut tags = Tags::default();
-        let mut offset = 8;
-        for _ in 0..MAX_TAGS {
-            let at = address + u64::from(offset);
-            // All fields that are looked at; what of them is beyond the tag is not used.
-            let mut tag = [0; 32];
-            read(at, &mut tag)?;
-            let (kind, size) = (u32_at(&tag, 0), u32_at(&tag, 4));
-            if size < 8 || size > total - offset {
-                return Err(Error::Broken(at));
-            }
-            match kind {
-                END => break,
-                COMMAND_LINE if size > 8 => tags.command_line = at + 8,
-                MEMORY_MAP if size > 16 => {
-                    let stride = u32_at(&tag, 8);
-                    if stride < 24 || !stride.is_multiple_of(8) {
-                        return Err(Error::NoMemoryMap);
-                    }
-                    tags.memory_map = at + 16;
-                    tags.memory_map_stride = stride;
-                    tags.memory_map_entries = (size - 16) / stride;
-                }
-                FRAMEBUFFER if size >= 30 && tag[29] == TEXT => {
-                    let full = u32_at(&tag, 16) == 160 && u32_at(&tag, 20) == 80 && u32_at(&tag, 24) == 25;
-                    tags.text_screen = if full { u64_at(&tag, 8) } else { 0 };
-                }
-                // Under EFI there are both.
-                ACPI_OLD if tags.rsdp == 0 && size >= 28 => tags.rsdp = at + 8,
-                ACPI_NEW if size >= 44 => tags.rsdp = at + 8,
-                _ => {}
-            }
-            // The next tag begins on 8 bytes; the end tag has to come before the end.
-            offset = size.next_multiple_of(8).saturating_add(offset);
-            if offset > total - 8 {
-                return Err(Error::Broken(at));
-            }
-        }
-        if tags.memory_map_entries == 0 { Err(Error::NoMemoryMap) } else { Ok(tags) }
+/// Walks the list at `address`; what it answers lies inside that.
+///
+/// # Errors
+/// [`Error`].
+pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Information, Error> {
+    let mut head = [0; 8];
+    let read = |at: u64, into: &mut [u8]| memory.read(at, into).then_some(()).ok_or(Error::Broken(at));
+    read(address, &mut head)?;
+    let total = u32_at(&head, 0);
+    if !(16..=MAX_BYTES).contains(&total) {
+        return Err(Error::Broken(address));
     }
+    let mut tags = Information::default();
+    let mut offset = 8;
+    for _ in 0..MAX_TAGS {
+        let at = address + u64::from(offset);
+        // All fields that are looked at; what of them is beyond the tag is not used.
+        let mut tag = [0; 32];
+        read(at, &mut tag)?;
+        let (kind, size) = (u32_at(&tag, 0), u32_at(&tag, 4));
+        if size < 8 || size > total - offset {
+            return Err(Error::Broken(at));
+        }
+        match kind {
+            END => break,
+            COMMAND_LINE if size > 8 => tags.command_line = at + 8,
+            MEMORY_MAP if size > 16 => {
+                let stride = u32_at(&tag, 8);
+                if stride < 24 || !stride.is_multiple_of(8) {
+                    return Err(Error::NoMemoryMap);
+                }
+                tags.memory_map = at + 16;
+                tags.memory_map_stride = stride;
+                tags.memory_map_entries = (size - 16) / stride;
+            }
+            FRAMEBUFFER if size >= 30 && tag[29] == TEXT => {
+                let full = u32_at(&tag, 16) == 160 && u32_at(&tag, 20) == 80 && u32_at(&tag, 24) == 25;
+                tags.text_screen = if full { u64_at(&tag, 8) } else { 0 };
+            }
+            // Under EFI there are both.
+            ACPI_OLD if tags.rsdp == 0 && size >= 28 => tags.rsdp = at + 8,
+            ACPI_NEW if size >= 44 => tags.rsdp = at + 8,
+            _ => {}
+        }
+        // The next tag begins on 8 bytes; the end tag has to come before the end.
+        offset = size.next_multiple_of(8).saturating_add(offset);
+        if offset > total - 8 {
+            return Err(Error::Broken(at));
+        }
+    }
+    if tags.memory_map_entries == 0 { Err(Error::NoMemoryMap) } else { Ok(tags) }
 }
 
 #[cfg(test)]
@@ -165,7 +147,7 @@ mod tests {
             (6, &map),
             (0, &[]),
         ]);
-        let tags = Tags::parse(&image, BASE).unwrap();
+        let tags = parse(&image, BASE).unwrap();
         assert_eq!(tags.command_line, BASE + 16);
         assert_eq!((tags.memory_map_stride, tags.memory_map_entries), (24, 3));
         // The newer copy, behind 8 + 24 + 24 + 16 + 32 bytes and its own head.
@@ -182,9 +164,8 @@ mod tests {
         screen[12..16].copy_from_slice(&80u32.to_le_bytes());
         screen[16..20].copy_from_slice(&25u32.to_le_bytes());
         (screen[20], screen[21]) = (16, TEXT);
-        let parse = |screen: &[u8]| {
-            Tags::parse(&list(&[(6, &map), (8, screen), (0, &[])]), BASE).unwrap().text_screen
-        };
+        let parse =
+            |screen: &[u8]| parse(&list(&[(6, &map), (8, screen), (0, &[])]), BASE).unwrap().text_screen;
         assert_eq!(parse(&screen), 0xb8000);
         screen[21] = 1;
         assert_eq!(parse(&screen), 0);
@@ -194,11 +175,11 @@ mod tests {
 
     #[test]
     fn lists_that_make_no_sense() {
-        assert_eq!(Tags::parse(&list(&[(1, b"x\0"), (0, &[])]), BASE), Err(Error::NoMemoryMap));
-        assert_eq!(Tags::parse(&list(&[(6, &map(16, 4)), (0, &[])]), BASE), Err(Error::NoMemoryMap));
-        assert_eq!(Tags::parse(&list(&[]), BASE), Err(Error::Broken(BASE)));
-        assert_eq!(Tags::parse(&list(&[(6, &map(24, 1))]), BASE), Err(Error::Broken(BASE + 8)));
-        assert_eq!(Tags::parse(&Image(Vec::new()), BASE), Err(Error::Broken(BASE)));
+        assert_eq!(parse(&list(&[(1, b"x\0"), (0, &[])]), BASE), Err(Error::NoMemoryMap));
+        assert_eq!(parse(&list(&[(6, &map(16, 4)), (0, &[])]), BASE), Err(Error::NoMemoryMap));
+        assert_eq!(parse(&list(&[]), BASE), Err(Error::Broken(BASE)));
+        assert_eq!(parse(&list(&[(6, &map(24, 1))]), BASE), Err(Error::Broken(BASE + 8)));
+        assert_eq!(parse(&Image(Vec::new()), BASE), Err(Error::Broken(BASE)));
     }
 
     #[test]
@@ -209,7 +190,7 @@ mod tests {
             for value in [0, 1, 7, 0x7f, 0x80, 0xff] {
                 let mut image = Image(good.0.clone());
                 image.0[at] = value;
-                let _ = Tags::parse(&image, BASE);
+                let _ = parse(&image, BASE);
             }
         }
     }

@@ -374,18 +374,8 @@ impl<B: Bar> Ep<B> {
     }
 
     /// What a completion means to the connection.
-    #[inline(always)]
     pub(crate) fn reaction(&self, completion: &Cqe) -> Reaction {
         let success = !matches!(completion.kind(), CompletionKind::SendError | CompletionKind::ReceiveError);
-        if success && self.state == EpState::Connected {
-            Reaction::None
-        } else {
-            self.reaction_slow(success, completion)
-        }
-    }
-
-    #[cold]
-    pub(crate) fn reaction_slow(&self, success: bool, completion: &Cqe) -> Reaction {
         match self.state {
             EpState::CompletionPending if success && !completion.is_send() => Reaction::Establish,
             EpState::CompletionPending | EpState::Connected if !success => Reaction::Fail,

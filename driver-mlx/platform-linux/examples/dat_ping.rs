@@ -52,16 +52,16 @@ impl End {
     }
 
     /// Sends a number.
-    fn say(&self, adapter: &mut Node, number: u64) -> DatResult<()> {
-        self.memory.store_be64(0, number).expect("the buffer is larger");
-        adapter.ep_post_send(self.ep, &[self.out], number, CompletionFlags::SUPPRESS)
+    fn say(&self, adapter: &mut Node, number: u64) -> Outcome<()> {
+        self.memory.store_be64(0, number)?;
+        Ok(adapter.ep_post_send(self.ep, &[self.out], number, CompletionFlags::SUPPRESS)?)
     }
 
     /// The next number, or None at the connection's end.
     fn hear(&self, adapter: &mut Node) -> Outcome<Option<u64>> {
         match self.event(adapter)? {
             EventData::Dto(done) if done.status == DtoStatus::Success => {
-                let number = self.memory.load_be64(2048).expect("the buffer is larger");
+                let number = self.memory.load_be64(2048)?;
                 adapter.ep_post_recv(self.ep, &[self.into], 0, NONE)?;
                 Ok(Some(number))
             }

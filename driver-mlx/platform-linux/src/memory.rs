@@ -34,8 +34,8 @@ impl Shared {
         }
         .map_err(failed)?;
         // The rest before and behind it is address space that nobody uses.
-        let base =
-            start.cast::<u8>().wrapping_byte_add(if huge { 0 } else { start.align_offset_to(LARGE_PAGE) });
+        let before = if huge { 0 } else { start.addr().wrapping_neg() % LARGE_PAGE };
+        let base = start.cast::<u8>().wrapping_byte_add(before);
         // SAFETY: the range is inside the mapping just made. Both are hints: large pages make fewer entries in the IOMMU, and a child
         // process has no business in the device's memory.
         unsafe {
@@ -79,16 +79,6 @@ impl Shared {
         // and on the machines that Linux offers VFIO on, DMA is coherent, as it is through a server's mapping.
         unsafe { DmaRegion::new(self.base.as_ptr(), device_address, self.len) }
             .ok_or(Error::Options("the driver refuses the DMA region"))
-    }
-}
-
-trait AlignOffset {
-    fn align_offset_to(self, align: usize) -> usize;
-}
-
-impl AlignOffset for *mut std::ffi::c_void {
-    fn align_offset_to(self, align: usize) -> usize {
-        self.addr().wrapping_neg() % align
     }
 }
 

@@ -3,7 +3,7 @@
 use heapless::Vec;
 
 use crate::boot::{Error, Information};
-use crate::multiboot2::Tags;
+use crate::multiboot2;
 use crate::options::MAX_LEN_BYTES;
 use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
 
@@ -39,9 +39,7 @@ impl BootMemory {
                 self.copy(self.information, &mut bytes);
                 StartInfo::parse(&bytes).map(Information::from).map_err(Error::Pvh)
             }
-            Protocol::Multiboot2 => {
-                Tags::parse(self, self.information).map(Information::from).map_err(Error::Multiboot2)
-            }
+            Protocol::Multiboot2 => multiboot2::parse(self, self.information).map_err(Error::Multiboot2),
         }
     }
 

@@ -4,9 +4,9 @@ use crate::OPERATIONS;
 use crate::platform::{BenchBar, BenchPlatform};
 use driver_mlx::{
     Access, Base, Completion, Config, Cq, CqConfig, Hca, HcaStorage, InitParams, LinkState, MemoryRegion,
-    Mtu, Path, PostError, Psn, Qp, QpConfig, RKey, RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel,
-    Sge,
+    PostError, Qp, QpConfig, RKey, SendFlags, SendOp, Sge,
 };
+use harness::verbs::{Options, to_rts};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 
@@ -142,29 +142,7 @@ impl Node {
     fn connect(&mut self, other: &mut Self) {
         let dlid = other.hca.port().expect("port").lid;
         for (qp, peer) in self.qps.iter_mut().zip(&other.qps) {
-            let rtr = RtrParams {
-                path: Path::InfiniBand {
-                    dlid,
-                    sl: ServiceLevel::default(),
-                    src_path_bits: 0,
-                    static_rate: 0,
-                    grh: None,
-                },
-                mtu: Mtu::B4096,
-                remote_qpn: peer.number(),
-                rq_psn: Psn::new(0),
-                responder_resources: 1,
-                min_rnr_timer: 12,
-            };
-            let rts = RtsParams {
-                sq_psn: Psn::new(0),
-                ack_timeout: 14,
-                retry_count: 7,
-                rnr_retry: 7,
-                initiator_depth: 1,
-            };
-            self.hca.modify_to_rtr(qp, &rtr).expect("RTR");
-            self.hca.modify_to_rts(qp, &rts).expect("RTS");
+            to_rts(&mut self.hca, qp, dlid, peer.number(), (0, 0), &Options::default()).expect("RTS");
         }
     }
 }

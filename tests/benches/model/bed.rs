@@ -2,9 +2,9 @@
 
 use driver_mlx::{
     Access, Bar, Base, Config, Cq, CqConfig, DmaBuffer, Hca, HcaStorage, InitParams, Instant, LinkState,
-    MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp,
-    ServiceLevel, Sge,
+    MapError, MemoryRegion, Platform, Qp, QpConfig, SendFlags, SendOp, Sge,
 };
+use harness::verbs::{Options, to_rts};
 use harness::{Memory, host_region};
 use hca_model::bar::BAR0_SIZE;
 use hca_model::fabric::FabricConfig;
@@ -221,29 +221,7 @@ impl Node {
 
     fn connect(&mut self, dlid: driver_mlx::Lid, other: &[Qp<Registers>]) {
         for (qp, peer) in self.qps.iter_mut().zip(other) {
-            let rtr = RtrParams {
-                path: Path::InfiniBand {
-                    dlid,
-                    sl: ServiceLevel::default(),
-                    src_path_bits: 0,
-                    static_rate: 0,
-                    grh: None,
-                },
-                mtu: Mtu::B4096,
-                remote_qpn: peer.number(),
-                rq_psn: Psn::new(0),
-                responder_resources: 1,
-                min_rnr_timer: 12,
-            };
-            let rts = RtsParams {
-                sq_psn: Psn::new(0),
-                ack_timeout: 14,
-                retry_count: 7,
-                rnr_retry: 7,
-                initiator_depth: 1,
-            };
-            self.hca.modify_to_rtr(qp, &rtr).expect("RTR");
-            self.hca.modify_to_rts(qp, &rts).expect("RTS");
+            to_rts(&mut self.hca, qp, dlid, peer.number(), (0, 0), &Options::default()).expect("RTS");
         }
     }
 

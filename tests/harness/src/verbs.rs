@@ -29,6 +29,44 @@ impl Default for Options {
     }
 }
 
+/// Brings `qp` from INIT to RTS towards QP `peer` at `lid`; `psns` are the first sequence numbers of its requests and of its peer's.
+///
+/// # Errors
+/// Those of the driver.
+pub fn to_rts<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    qp: &mut Qp<P::Bar>,
+    lid: Lid,
+    peer: QpNumber,
+    psns: (u32, u32),
+    options: &Options,
+) -> Result<(), Error> {
+    let path = Path::InfiniBand {
+        dlid: lid,
+        sl: ServiceLevel::default(),
+        src_path_bits: 0,
+        static_rate: 0,
+        grh: None,
+    };
+    let rtr = RtrParams {
+        path,
+        mtu: options.mtu,
+        remote_qpn: peer,
+        rq_psn: Psn::new(psns.1),
+        responder_resources: 4,
+        min_rnr_timer: 12,
+    };
+    hca.modify_to_rtr(qp, &rtr)?;
+    let rts = RtsParams {
+        sq_psn: Psn::new(psns.0),
+        ack_timeout: options.ack_timeout,
+        retry_count: options.retry_count,
+        rnr_retry: options.rnr_retry,
+        initiator_depth: 4,
+    };
+    hca.modify_to_rts(qp, &rts)
+}
+
 /// One side of a reliable connection, with registered memory.
 pub struct Endpoint {
     /// The connection.
@@ -78,30 +116,7 @@ impl Endpoint {
         psns: (u32, u32),
         options: &Options,
     ) -> Result<(), Error> {
-        let path = Path::InfiniBand {
-            dlid: lid,
-            sl: ServiceLevel::default(),
-            src_path_bits: 0,
-            static_rate: 0,
-            grh: None,
-        };
-        let rtr = RtrParams {
-            path,
-            mtu: options.mtu,
-            remote_qpn: peer,
-            rq_psn: Psn::new(psns.1),
-            responder_resources: 4,
-            min_rnr_timer: 12,
-        };
-        hca.modify_to_rtr(&mut self.qp, &rtr)?;
-        let rts = RtsParams {
-            sq_psn: Psn::new(psns.0),
-            ack_timeout: options.ack_timeout,
-            retry_count: options.retry_count,
-            rnr_retry: options.rnr_retry,
-            initiator_depth: 4,
-        };
-        hca.modify_to_rts(&mut self.qp, &rts)
+        to_rts(hca, &mut self.qp, lid, peer, psns, options)
     }
 
     /// `len` bytes of the memory from `offset` on, as a work request names them.

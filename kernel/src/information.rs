@@ -1,0 +1,18 @@
+//! Where the parts of a loader's information are, whatever its protocol.
+
+/// Where the parts of a loader's information are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Information {
+    /// Physical address of the command line, NUL-terminated; 0 when there is none.
+    pub command_line: u64,
+    /// Physical address of the ACPI RSDP; 0 when the loader names none.
+    pub rsdp: u64,
+    /// Physical address of the memory map.
+    pub memory_map: u64,
+    /// From one entry of the memory map to the next, in bytes.
+    pub memory_map_stride: u32,
+    /// Entries of the memory map.
+    pub memory_map_entries: u32,
+    /// Physical address of a text screen of 80 by 25 characters; 0 when there is none.
+    pub text_screen: u64,
+}
