@@ -6,6 +6,7 @@ use dat_nostd::*;
 use harness::{ModelBar, ModelPlatform, World, WorldConfig, host_region};
 use hca_model::Profile;
 
+type Outcome<T> = Result<T, Box<dyn core::error::Error>>;
 const PORT: u64 = 7000;
 const ROUNDS: u64 = 4;
 const NONE: CompletionFlags = CompletionFlags::empty();
@@ -26,7 +27,7 @@ struct Node {
 }
 
 /// Two HCAs on one fabric, each with an adapter.
-fn nodes() -> Result<[Node; 2], Box<dyn core::error::Error>> {
+fn nodes() -> Outcome<[Node; 2]> {
     let world = World::new(&WorldConfig::new(1));
     let address = |node: u8| IaAddress::from([10, 0, 0, 1 + node]);
     let gid = |node: u8| Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(u16::from(node)));
@@ -46,13 +47,9 @@ fn nodes() -> Result<[Node; 2], Box<dyn core::error::Error>> {
 }
 
 /// Opens an IA and makes what a connection needs; `line` is what the node will say.
-fn node_on(
-    mut adapter: Adapter<'static, ModelPlatform>,
-    line: &[u8],
-) -> Result<Node, Box<dyn core::error::Error>> {
+fn node_on(mut adapter: Adapter<'static, ModelPlatform>, line: &[u8]) -> Outcome<Node> {
     let (ia, _) = adapter.ia_open("ib0", 8, None)?;
-    let pz = adapter.pz_create(ia)?;
-    let memory = adapter.dma_alloc(4096, 4096)?;
+    let (pz, memory) = (adapter.pz_create(ia)?, adapter.dma_alloc(4096, 4096)?);
     memory.write(0, line)?;
     let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE)?;
     let evd = adapter.evd_create(ia, 16, None, EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO)?;
@@ -82,11 +79,10 @@ fn say(node: &mut Node) -> DatResult<()> {
 }
 
 /// Waits for a message, and posts its place again.
-fn hear(nodes: &mut [Node; 2], at: usize) -> Result<String, Box<dyn core::error::Error>> {
+fn hear(nodes: &mut [Node; 2], at: usize) -> Outcome<String> {
     loop {
         let EventData::Dto(done) = event(nodes, at)? else { continue };
         let Node { adapter, ep, memory, receive, .. } = &mut nodes[at];
-        // The length is the device's word.
         let mut line = vec![0; done.transferred_length.min(receive.segment_length) as usize];
         memory.read(2048, &mut line)?;
         adapter.ep_post_recv(*ep, &[*receive], 0, NONE)?;
@@ -95,7 +91,7 @@ fn hear(nodes: &mut [Node; 2], at: usize) -> Result<String, Box<dyn core::error:
 }
 
 /// Connects, sends, answers, and closes.
-pub fn main() -> Result<(), Box<dyn core::error::Error>> {
+pub fn main() -> Outcome<()> {
     let mut nodes = nodes()?;
     let [client, server] = &mut nodes;
     let psp = server.adapter.psp_create(server.ia, PORT, server.evd, PspFlags::Consumer)?;
