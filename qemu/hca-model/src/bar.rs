@@ -83,29 +83,43 @@ impl BarPort {
         }
     }
 
-    /// A guest's write of any size at any offset. It never runs the model; it is queued in pieces of at most 8 bytes.
+    /// A guest's write of any size at any offset. It never runs the model; it is queued in parts of at most 8 bytes.
     pub fn write(&self, offset: usize, data: &[u8]) {
         let mut queue = self.lock();
-        for (i, piece) in data.chunks(8).enumerate() {
-            let at = offset.saturating_add(i * 8);
-            if at.saturating_add(piece.len()) > BAR0_SIZE {
-                break;
+        // A register of 64 bits is what is written most.
+        if let Ok(register) = <[u8; 8]>::try_from(data) {
+            self.queue_up(&mut queue, offset, register, 8);
+        } else {
+            for (i, part) in data.chunks(8).enumerate() {
+                let mut bytes = [0; 8];
+                for (to, from) in bytes.iter_mut().zip(part) {
+                    *to = *from;
+                }
+                self.queue_up(&mut queue, offset.saturating_add(i * 8), bytes, part.len());
             }
-            if queue.len() >= QUEUE_LIMIT {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            self.latch(at, piece);
-            let mut write = BarWrite { offset: at, data: [0; 8], len: piece.len() as u8 };
-            write.data[..piece.len()].copy_from_slice(piece);
-            queue.push_back(write);
         }
         self.pending.store(queue.len(), Ordering::Release);
+    }
+
+    #[inline]
+    fn queue_up(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: [u8; 8], len: usize) {
+        if offset.saturating_add(len) > BAR0_SIZE {
+            return;
+        }
+        if queue.len() >= QUEUE_LIMIT {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.latch(offset, data.get(..len).unwrap_or_default());
+        queue.push_back(BarWrite { offset, data, len: len as u8 });
     }
 
     /// Shows a write in the register file where the register keeps what is written: the command queue's address. `nic_interface` reads
     /// as written only when the device has done what it asks for, and the low byte of 0x014 is read-only.
     fn latch(&self, offset: usize, data: &[u8]) {
+        if offset >= 0x018 || offset + data.len() <= 0x010 {
+            return;
+        }
         for (i, byte) in data.iter().enumerate() {
             let at = offset + i;
             let writable: u32 = match at & !3 {
@@ -143,6 +157,9 @@ impl BarPort {
 
     /// The oldest waiting write.
     pub(crate) fn pop(&self) -> Option<BarWrite> {
+        if !self.has_work() {
+            return None;
+        }
         let mut queue = self.lock();
         let write = queue.pop_front();
         self.pending.store(queue.len(), Ordering::Release);

@@ -4,12 +4,14 @@ use crate::bar::{BAR0_SIZE, BarWrite, INIT_SEG_SIZE};
 use crate::hca::Hca;
 use crate::log::{Level, Subject};
 use crate::object::cq::ArmError;
-use crate::object::uar::{BLUEFLAME, BlueFlame, CQ_DOORBELL, EQ_ARM_DOORBELL, EQ_DOORBELL, UAR_PAGE};
+use crate::object::uar::{BLUEFLAME, BUFFER, BlueFlame, CQ_DOORBELL, EQ_ARM_DOORBELL, EQ_DOORBELL, UAR_PAGE};
 use crate::seams::Io;
 use crate::transport;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::value::NicInterface;
 
+/// Nanoseconds of a step of the health counter.
+const SLOW: u64 = 10_000_000;
 /// Time from reset until `initializing` clears.
 const BOOT_TIME: u64 = 2_000_000;
 /// Time that a software reset takes.
@@ -20,8 +22,6 @@ const HEALTH_PERIOD: u64 = 100_000_000;
 const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
 /// `hw_id` of a ConnectX-5.
 const HARDWARE_ID: u32 = 0x0000_020d;
-/// Bytes of half a BlueFlame register.
-const BUFFER: usize = 1 << (reg::uar::LOG_BF_REG_SIZE - 1);
 
 /// State behind the registers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +35,8 @@ pub(crate) struct Front {
     doorbell: u32,
     /// Last `now`.
     now: u64,
+    /// The slow counters as they were last shown, in units of 10 ms.
+    shown: Option<u64>,
 }
 
 /// Register values after power-on.
@@ -77,10 +79,17 @@ pub(crate) fn tick(hca: &mut Hca, now: u64) {
     let clock = Hca::device_clock(now);
     bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
     bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
-    bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (now / 1_000_000_000) as u32);
-    if !hca.profile.misbehaviour.wedge_health {
-        let counter = (now / 10_000_000) as u32 & 0x00ff_ffff;
-        bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(hca.health.syndrome.0) << 24 | counter);
+    let slow = now / SLOW;
+    if hca.front.shown != Some(slow) {
+        hca.front.shown = Some(slow);
+        bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (slow / 100) as u32);
+        if !hca.profile.misbehaviour.wedge_health {
+            let counter = slow as u32 & 0x00ff_ffff;
+            bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(hca.health.syndrome.0) << 24 | counter);
+        }
+    }
+    if hca.front.booting.is_none() && hca.front.resetting.is_none() {
+        return;
     }
     match hca.front.booting {
         Some(None) => hca.front.booting = Some(Some(now.saturating_add(BOOT_TIME))),
@@ -118,6 +127,10 @@ fn show_nic_interface(hca: &mut Hca, state: NicInterface) {
 
 /// Carries out one register write.
 pub(crate) fn write(hca: &mut Hca, io: &mut Io<'_>, write: &BarWrite) {
+    if write.len == 8 && write.offset >= INIT_SEG_SIZE && write.offset.is_multiple_of(8) {
+        write_uar(hca, io, write.offset, &write.data);
+        return;
+    }
     // Piece by piece of at most one dword or one 64-bit register, in ascending order.
     let mut offset = write.offset;
     let mut bytes = write.bytes();
@@ -240,7 +253,7 @@ fn write_uar(hca: &mut Hca, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
     // The EQ doorbells are dwords: they act when their last byte arrives, wherever the rest of the unit is.
     let end = inside % 8 + bytes.len();
     let acts_at = if unit == EQ_ARM_DOORBELL || unit == EQ_DOORBELL { 4 } else { 8 };
-    let mut value = uar.halves.get(&unit).copied().unwrap_or([0; 8]);
+    let mut value = if uar.halves.is_empty() { None } else { uar.halves.remove(&unit) }.unwrap_or([0; 8]);
     for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
         *to = *from;
     }
@@ -248,7 +261,6 @@ fn write_uar(hca: &mut Hca, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
         uar.halves.insert(unit, value);
         return;
     }
-    uar.halves.remove(&unit);
     let value = u64::from_be_bytes(value);
     match unit {
         EQ_ARM_DOORBELL | EQ_DOORBELL => {
@@ -339,7 +351,7 @@ fn send_doorbell(hca: &mut Hca, io: &mut Io<'_>, page: u32, unit: usize, wqe_hea
     let wqe_index = (wqe_head >> 40) as u16;
     hca.transport.counters.doorbells += 1;
     if let Some(uar) = hca.uars.get_mut(page) {
-        uar.blueflame.insert(unit, BlueFlame { qpn, wqe_index });
+        uar.ring(unit, BlueFlame { qpn, wqe_index });
     }
     transport::doorbell(hca, io, qpn, wqe_head);
 }
@@ -347,7 +359,7 @@ fn send_doorbell(hca: &mut Hca, io: &mut Io<'_>, page: u32, unit: usize, wqe_hea
 /// Further bytes of a BlueFlame post: the ring in memory must hold the same.
 fn compare_blueflame(hca: &mut Hca, io: &mut Io<'_>, page: u32, inside: usize, bytes: &[u8]) {
     let buffer = inside - inside % BUFFER;
-    let rung = hca.uars.get(page).and_then(|uar| uar.blueflame.get(&buffer).copied());
+    let rung = hca.uars.get(page).and_then(|uar| uar.rung(buffer));
     let Some(BlueFlame { qpn, wqe_index }) = rung else {
         let subject = Subject::Register { offset: page as usize * UAR_PAGE + inside };
         hca.log.refuse(subject, "", "BlueFlame data without the start of an entry");

@@ -439,14 +439,19 @@ impl Hca {
         interrupts: &mut dyn Interrupts,
         link: &mut dyn Link,
     ) -> bool {
-        self.log.tick(now);
-        if self.killed {
-            self.bar.clear();
-            return false;
-        }
+        !self.pass(now) && self.work(now, memory, interrupts, link)
+    }
+
+    /// [`poll`](Self::poll) after [`pass`](Self::pass) said that there is something to do.
+    pub(crate) fn work(
+        &mut self,
+        now: u64,
+        memory: &dyn GuestMemory,
+        interrupts: &mut dyn Interrupts,
+        link: &mut dyn Link,
+    ) -> bool {
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now, memory, interrupts, link };
-        front::tick(self, now);
         if !self.meter.begin() {
             return true;
         }
@@ -463,7 +468,9 @@ impl Hca {
         if self.health.is_fatal() {
             return more;
         }
-        more |= cmd::poll(self, &mut io, COMMAND_BUDGET);
+        if !self.cmd.is_idle() {
+            more |= cmd::poll(self, &mut io, COMMAND_BUDGET);
+        }
         for _ in 0..PACKET_BUDGET {
             if self.meter.leaves(FOR_QUEUES) {
                 break;
@@ -479,13 +486,45 @@ impl Hca {
             transport::on_cq_error(self, &mut io, cqn);
         }
         more |= !self.queues.failed_cqs.is_empty();
-        self.queues.expire(&mut io, &mut self.log, &mut self.meter);
-        self.raise_port_changes(&mut io);
+        if self.queues.next_deadline().is_some_and(|due| due <= now) {
+            self.queues.expire(&mut io, &mut self.log, &mut self.meter);
+        }
+        if !self.port.changes.is_empty() {
+            self.raise_port_changes(&mut io);
+        }
         if let Some(syndrome) = self.queues.fatal.take() {
             self.health.fail(&mut self.log, syndrome);
             front::show_health(self);
         }
         more
+    }
+
+    /// Lets time pass. Answers whether that is all there is to do.
+    #[inline]
+    pub(crate) fn pass(&mut self, now: u64) -> bool {
+        self.log.tick(now);
+        if self.killed {
+            self.bar.clear();
+            return true;
+        }
+        front::tick(self, now);
+        let idle = self.is_idle(now);
+        if idle {
+            self.meter.idle();
+        }
+        idle
+    }
+
+    /// Whether there is nothing to do.
+    fn is_idle(&self, now: u64) -> bool {
+        !self.bar.has_work()
+            && self.inbox.is_empty()
+            && self.cmd.is_idle()
+            && transport::is_idle(self, now)
+            && self.queues.failed_cqs.is_empty()
+            && self.queues.next_deadline().is_none_or(|due| due > now)
+            && self.queues.fatal.is_none()
+            && self.port.changes.is_empty()
     }
 
     fn raise_port_changes(&mut self, io: &mut Io<'_>) {
@@ -502,6 +541,11 @@ impl Hca {
     pub fn next_deadline(&self) -> Option<u64> {
         if self.killed {
             return None;
+        }
+        // A neighbour's request may have found a queue that fails.
+        let failed = !self.queues.failed_cqs.is_empty() || self.queues.fatal.is_some();
+        if failed && !self.health.is_fatal() {
+            return Some(0);
         }
         let mut own = front::next_deadline(self);
         if let Some(held_back) = self.queues.next_deadline().filter(|_| !self.health.is_fatal()) {

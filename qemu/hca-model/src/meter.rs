@@ -13,7 +13,7 @@ pub(crate) const FOR_PACKETS: u64 = STEPS_PER_CALL / 2;
 /// Of them, steps that packets which arrive leave to queues.
 pub(crate) const FOR_QUEUES: u64 = STEPS_PER_CALL / 4;
 /// Bytes copied that count as one step.
-pub const BYTES_PER_STEP: u64 = 128;
+pub const BYTES_PER_STEP: u64 = 256;
 
 /// What pieces of work count.
 pub(crate) mod price {
@@ -50,6 +50,12 @@ impl Meter {
         self.began = self.steps;
         self.left = self.left.min(0).saturating_add(STEPS_PER_CALL as i64);
         self.left > 0
+    }
+
+    /// A call without work: it pays like any other.
+    #[inline]
+    pub(crate) fn idle(&mut self) {
+        let _ = self.begin();
     }
 
     /// Counts work that was done or is about to be.

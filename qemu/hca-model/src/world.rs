@@ -3,8 +3,10 @@
 
 use crate::fabric::{Fabric, FabricConfig, PortIndex, SwitchFull};
 use crate::hca::Hca;
+use crate::packet::{Copied, Destination, Reach, ReadRun, Run};
 use crate::profile::Profile;
-use crate::seams::{GuestMemory, Interrupts};
+use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
+use crate::transport;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
 /// The guest behind one HCA.
@@ -29,6 +31,82 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// The fabric.
     pub fabric: Fabric,
+    /// Requests go as packets also where nobody watches them.
+    packets_only: bool,
+}
+
+/// A node's side of its cable, with the other nodes in reach.
+struct Wire<'a, G> {
+    fabric: &'a mut Fabric,
+    port: PortIndex,
+    now: u64,
+    packets_only: bool,
+    /// Before and behind the node itself.
+    nodes: [&'a mut [Node]; 2],
+    guests: [&'a mut [G]; 2],
+}
+
+impl<G: NodePort> Wire<'_, G> {
+    /// Lets the node at `to` do something.
+    fn with_node(&mut self, to: PortIndex, work: impl FnOnce(&mut Hca, &mut Io<'_>) -> Copied) -> Copied {
+        let [before, behind] = &mut self.nodes;
+        let [guests_before, guests_behind] = &mut self.guests;
+        let node = before.iter_mut().zip(guests_before.iter_mut());
+        let found =
+            node.chain(behind.iter_mut().zip(guests_behind.iter_mut())).find(|(node, _)| node.port == to);
+        let Some((node, guest)) = found else { return Copied::No };
+        let (memory, interrupts) = guest.parts();
+        let memory: &dyn GuestMemory = if node.hca.bus_master() { memory } else { &NoMemory };
+        let mut io = Io { now: self.now, memory, interrupts, link: &mut Nowhere };
+        let copied = work(&mut node.hca, &mut io);
+        if let Copied::Done { traffic, .. } = &copied {
+            self.fabric.count_copied(self.port, to, traffic);
+        }
+        copied
+    }
+
+    fn target(&self, dlid: u16) -> Option<PortIndex> {
+        self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)
+    }
+}
+
+impl<G: NodePort> Link for Wire<'_, G> {
+    fn send(&mut self, packet: Packet) {
+        self.fabric.send(self.port, packet, self.now);
+    }
+
+    fn reach(&self, dlid: u16) -> Reach {
+        let Some(to) = self.target(dlid) else { return Reach::AsPackets };
+        let nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
+        nodes
+            .into_iter()
+            .find(|node| node.port == to)
+            .map_or(Reach::AsPackets, |node| transport::reach(&node.hca))
+    }
+
+    fn copy(&mut self, to: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
+        let Some(port) = self.target(to.dlid) else { return Copied::No };
+        self.with_node(port, |hca, io| transport::take_copy(hca, io, to, run, bytes))
+    }
+
+    fn copy_read(&mut self, to: &Destination, read: &ReadRun, out: &mut [u8], bytes: u64) -> Copied {
+        let Some(port) = self.target(to.dlid) else { return Copied::No };
+        self.with_node(port, |hca, io| transport::take_copied_read(hca, io, to, read, out, bytes))
+    }
+}
+
+/// The wire of a node while another one's request is carried out: answers wait for the node's own turn.
+struct Nowhere;
+
+impl Link for Nowhere {
+    fn send(&mut self, _: Packet) {
+        debug_assert!(false, "a packet outside of a turn");
+    }
+}
+
+/// Whether the physical link is up, as far as the device sees.
+fn link_is_up(hca: &Hca) -> bool {
+    hca.port.physical_state == PortPhysicalState::LINK_UP && !hca.is_killed()
 }
 
 /// Packets that a node takes in one poll.
@@ -38,7 +116,7 @@ impl World {
     /// A fabric without nodes.
     #[must_use]
     pub fn new(config: FabricConfig) -> Self {
-        Self { nodes: Vec::new(), fabric: Fabric::new(config) }
+        Self { nodes: Vec::new(), fabric: Fabric::new(config), packets_only: false }
     }
 
     /// Adds a node, its cable plugged in. `name` is what captures call it. Answers with its place in
@@ -54,6 +132,12 @@ impl World {
         Ok(self.nodes.len() - 1)
     }
 
+    /// Whether requests go as packets also where nobody watches them. (Where there are faults, a latency or a capture, they always
+    /// do.)
+    pub fn set_packets_only(&mut self, packets_only: bool) {
+        self.packets_only = packets_only;
+    }
+
     /// Plugs a node's cable in, or pulls it.
     pub fn set_cable(&mut self, node: usize, plugged: bool) {
         if let Some(node) = self.nodes.get_mut(node) {
@@ -66,8 +150,8 @@ impl World {
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
         self.poll_fabric(now);
         let mut more = false;
-        for (index, guest) in guests.iter_mut().enumerate() {
-            more |= self.poll_node(index, now, guest);
+        for index in 0..guests.len() {
+            more |= self.poll_node(index, now, guests);
         }
         more | self.poll_fabric(now)
     }
@@ -81,11 +165,20 @@ impl World {
 
     /// One node's part of [`poll`](Self::poll): whoever serves several guests can so tell whose work failed. Answers whether
     /// more could be done at once.
-    pub fn poll_node(&mut self, index: usize, now: u64, guest: &mut impl NodePort) -> bool {
-        let Some(node) = self.nodes.get_mut(index) else { return false };
-        for _ in 0..DELIVERIES {
+    pub fn poll_node<G: NodePort>(&mut self, index: usize, now: u64, guests: &mut [G]) -> bool {
+        let Some((before, rest)) = self.nodes.split_at_mut_checked(index) else { return false };
+        let Some((guests_before, guests_rest)) = guests.split_at_mut_checked(index) else { return false };
+        let (Some((node, behind)), Some((guest, guests_behind))) =
+            (rest.split_first_mut(), guests_rest.split_first_mut())
+        else {
+            return false;
+        };
+        for _ in 0..if self.fabric.is_empty() { 0 } else { DELIVERIES } {
             let Some(packet) = self.fabric.receive(node.port, now) else { break };
             node.hca.receive(packet);
+        }
+        if node.hca.pass(now) {
+            return false;
         }
         // A port without credit waits: its peers first have to take what is on its way.
         if !self.fabric.ready(node.port) {
@@ -93,7 +186,15 @@ impl World {
             return true;
         }
         let (memory, interrupts) = guest.parts();
-        node.hca.poll(now, memory, interrupts, &mut self.fabric.wire(node.port, now))
+        let mut wire = Wire {
+            fabric: &mut self.fabric,
+            port: node.port,
+            now,
+            packets_only: self.packets_only,
+            nodes: [before, behind],
+            guests: [guests_before, guests_behind],
+        };
+        node.hca.work(now, memory, interrupts, &mut wire)
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
@@ -107,14 +208,22 @@ impl World {
     /// Tells the fabric which links are up, and which ports lost their configuration by a reset.
     fn follow_links(&mut self, now: u64) {
         for node in &mut self.nodes {
-            node.hca.port.set_far_end(self.fabric.port_is_enabled(node.port));
+            let (enabled, up) = self.fabric.link(node.port);
             let port = &node.hca.port;
-            let up = port.physical_state == PortPhysicalState::LINK_UP && !node.hca.is_killed();
-            let active = self.fabric.port_record(node.port).is_some_and(|record| record.active);
-            if active && (port.state == PortState::INIT || port.state == PortState::DOWN) {
+            if port.state == PortState::ACTIVE && up && enabled && port.far_end && link_is_up(&node.hca) {
+                continue;
+            }
+            node.hca.port.set_far_end(enabled);
+            let up = link_is_up(&node.hca);
+            let port = &node.hca.port;
+            let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
+                && self.fabric.port_record(node.port).is_some_and(|record| record.active);
+            if lost {
                 self.fabric.set_link(node.port, false, now);
             }
-            self.fabric.set_link(node.port, up, now);
+            if up != self.fabric.link_is_up(node.port) {
+                self.fabric.set_link(node.port, up, now);
+            }
         }
     }
 }

@@ -10,16 +10,24 @@ use hca_model::bar::BAR0_SIZE;
 use hca_model::fabric::FabricConfig;
 use hca_model::world::{NodePort, World};
 use hca_model::{BarPort, DmaFault, GuestMemory, Interrupts, Profile};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Blocks of 4 KiB of a node's memory.
 const BLOCKS: usize = 4096;
 
-/// BAR0 of an emulated HCA.
+/// BAR0 of an emulated HCA, and the last 64-bit register that was written: its offset and value.
 #[derive(Clone, Copy)]
-pub struct Registers(&'static BarPort);
+pub struct Registers(&'static BarPort, &'static Cell<(usize, u64)>);
+
+impl Registers {
+    /// Writes the last register once more.
+    pub fn write_again(&self) {
+        let (offset, value) = self.1.get();
+        self.0.write(offset, &value.to_be_bytes());
+    }
+}
 
 impl Bar for Registers {
     fn len(&self) -> usize {
@@ -34,6 +42,7 @@ impl Bar for Registers {
         self.0.write(offset, &value.to_be_bytes());
     }
     fn write64(&self, offset: usize, value: u64) {
+        self.1.set((offset, value));
         self.0.write(offset, &value.to_be_bytes());
     }
 }
@@ -47,17 +56,23 @@ impl Interrupts for Raised {
     }
 }
 
+/// Bytes that are copied in one go where instructions are counted: longer copies may be one instruction for many bytes, which
+/// valgrind counts once for each byte.
+const PART: usize = 1024;
+
 /// A node's memory, reached as a server reaches what it has mapped: by plain copies.
 struct Ram {
     va: *mut u8,
     device: u64,
     len: usize,
+    part: usize,
 }
 
 impl Ram {
     fn of(memory: &Memory) -> Self {
         let all = memory.as_slice();
         Self {
+            part: if std::env::var_os(crate::CHILD).is_some() { PART } else { usize::MAX },
             va: std::ptr::with_exposed_provenance_mut(all.va()),
             device: all.device_address(),
             len: all.len(),
@@ -81,15 +96,21 @@ impl Ram {
 
 impl GuestMemory for Ram {
     fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        let at = self.at(address, buf.len())?;
-        // SAFETY: inside the region; everything runs in one thread, and `buf` is none of the region's.
-        unsafe { std::ptr::copy_nonoverlapping(at, buf.as_mut_ptr(), buf.len()) };
+        let mut at = self.at(address, buf.len())?.cast_const();
+        for part in buf.chunks_mut(self.part) {
+            // SAFETY: inside the region; everything runs in one thread, and `buf` is none of the region's.
+            unsafe { std::ptr::copy_nonoverlapping(at, part.as_mut_ptr(), part.len()) };
+            at = at.wrapping_add(part.len());
+        }
         Ok(())
     }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), DmaFault> {
-        let at = self.at(address, data.len())?;
-        // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, data.len()) };
+        let mut at = self.at(address, data.len())?;
+        for part in data.chunks(self.part) {
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), at, part.len()) };
+            at = at.wrapping_add(part.len());
+        }
         Ok(())
     }
     fn load32(&self, address: u64) -> Result<u32, DmaFault> {
@@ -175,6 +196,7 @@ impl Platform for Machine {
 /// A node: memory with a key over it, and queue pairs on one CQ.
 pub struct Node {
     hca: Hca<'static, Machine>,
+    pub registers: Registers,
     pub cq: Cq<Registers>,
     pub qps: Vec<Qp<Registers>>,
     pub key: MemoryRegion,
@@ -192,7 +214,7 @@ impl Node {
             // Memory decoding and bus mastering on.
             hca.config_write(4, &[0x06, 0x04]);
             let port: &'static Arc<BarPort> = harness::keep(hca.bar());
-            Registers(port)
+            Registers(port, harness::keep(Cell::new((0, 0))))
         };
         let storage = harness::keep(HcaStorage::<BLOCKS>::new());
         let platform = Machine { fabric: Rc::clone(fabric), registers };
@@ -216,7 +238,7 @@ impl Node {
                 qp
             })
             .collect();
-        Self { hca, cq, qps, key, memory }
+        Self { hca, registers, cq, qps, key, memory }
     }
 
     fn connect(&mut self, dlid: driver_mlx::Lid, other: &[Qp<Registers>]) {

@@ -34,12 +34,12 @@ const QPS: usize = 8;
 /// Bytes of a long write.
 const LONG: usize = 64 << 10;
 
-/// The operations: function, name, how many, and how many instructions each may take at most: half of what they took before the
-/// model's packets went without bytes between guests of one process.
+/// The operations: function, name, how many, and how many instructions each may take at most. Before requests to a neighbour went
+/// without packets they took 6095, 12418 and 2430.
 const COUNTED: [(&str, &str, usize, Option<f64>); 3] = [
-    ("measured_write64", "model.write64", WRITES, None),
-    ("measured_packet4k", "model.packet4k", PACKETS, None),
-    ("measured_doorbell", "model.doorbell", DOORBELLS, None),
+    ("measured_write64", "model.write64", WRITES, Some(3_050.0)),
+    ("measured_packet4k", "model.packet4k", PACKETS, Some(1_600.0)),
+    ("measured_doorbell", "model.doorbell", DOORBELLS, Some(1_350.0)),
 ];
 
 /// Set in the process that is counted.
@@ -62,8 +62,8 @@ fn measured_packet4k(fabric: &RefCell<Fabric>, node: &mut Node) {
 
 #[inline(never)]
 fn measured_doorbell(fabric: &RefCell<Fabric>, qp: usize, node: &mut Node) {
-    let qp = &mut node.qps[qp];
-    qp.ring();
+    let _ = std::hint::black_box(qp);
+    node.registers.write_again();
     fabric.borrow_mut().settle();
 }
 
@@ -108,8 +108,8 @@ fn counted() {
 
 /// Bytes per second of one-way writes and of `memcpy` between the same buffers: the best of some turns each.
 fn stream() -> (f64, f64) {
-    const TURNS: usize = 8;
-    const MESSAGES: usize = 2_048;
+    const TURNS: usize = 64;
+    const MESSAGES: usize = 256;
     let (fabric, [mut near, far]) = bed::pair(1, BATCH * LONG);
     fill(&near, 2);
     let (mut writes, mut copies) = (f64::MIN, f64::MIN);
@@ -141,7 +141,7 @@ fn stream() -> (f64, f64) {
 }
 
 /// The part of `memcpy`'s speed that one-way writes have at least.
-const LEAST_STREAM: Option<f64> = None;
+const LEAST_STREAM: f64 = 0.25;
 
 fn measure() -> Result<(), String> {
     let counts = callgrind::count(CHILD, 0, "*measured_*")?;
@@ -160,8 +160,8 @@ fn measure() -> Result<(), String> {
     let part = writes / copies;
     println!("model.stream: {:.0} MB/s, memcpy {:.0} MB/s: {part:.3} of it", writes / 1e6, copies / 1e6);
     items.push(format!("\"model.stream\": {part:.3}"));
-    if let Some(least) = LEAST_STREAM.filter(|least| part < *least) {
-        missed.push(format!("one-way writes have {part:.3} of memcpy's speed, less than {least}"));
+    if part < LEAST_STREAM {
+        missed.push(format!("one-way writes have {part:.3} of memcpy's speed, less than {LEAST_STREAM}"));
     }
     if let Some(path) = std::env::var_os(REPORT) {
         let text = format!("{{\"instructions\": {{{}}}}}\n", items.join(", "));

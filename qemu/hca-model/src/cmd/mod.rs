@@ -132,6 +132,11 @@ impl Interface {
         (self.owned | self.rung).count_ones()
     }
 
+    /// Whether nothing waits to be fetched, carried out or tried again.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.rung == 0 && self.ready.is_empty() && self.waiting.is_empty()
+    }
+
     /// Commands that wait for pages.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()

@@ -19,6 +19,9 @@ const REPLIES: usize = 256;
 impl Fabric {
     /// Lets the switch, the subnet manager and the administrator work. Call it between deliveries; it is bounded.
     pub fn poll(&mut self, now: u64) {
+        if self.quiet.is_some_and(|until| now < until) {
+            return;
+        }
         self.cutter.poll(self.counters.sent, now);
         for _ in 0..self.management.len() {
             if let Some((from, packet)) = self.management.pop_front() {
@@ -33,17 +36,22 @@ impl Fabric {
             let Some((to, mad)) = self.administrator.poll(now) else { break };
             self.send_general(&to, &mad, now);
         }
+        let waits =
+            !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty();
+        let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
+        let next = managers.chain(self.cutter.deadline()).min().unwrap_or(u64::MAX);
+        self.quiet = (!waits).then_some(next);
     }
 
     /// When [`poll`](Self::poll) or [`receive`](Self::receive) has something to do next; 0 is at once.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty() {
-            return Some(0);
+        if self.is_empty() {
+            return Some(self.quiet.unwrap_or(0)).filter(|next| *next != u64::MAX);
         }
         let arrivals = self.ports.iter().filter_map(|port| port.egress.next_arrival());
-        let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
-        arrivals.chain(managers).chain(self.cutter.deadline()).min()
+        // Where it has to look, at once.
+        arrivals.chain(Some(self.quiet.unwrap_or(0))).min().filter(|next| *next != u64::MAX)
     }
 
     fn send_from_manager(&mut self, to: PortIndex, packet: Packet, now: u64) {

@@ -48,7 +48,7 @@ pub use manager::PortRecord;
 pub(crate) use manager::{Route as MadRoute, mad_packet};
 pub use switch::SWITCH_GUID;
 
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Shape, VL_MANAGEMENT};
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Shape, Traffic, VL_MANAGEMENT};
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
 use cuts::Cutter;
@@ -112,6 +112,10 @@ pub struct Fabric {
     counters: FabricCounters,
     losses: LossTable,
     capture: Option<Box<dyn Capture + Send>>,
+    /// Until when [`poll`](Self::poll) has nothing to do, as far as is known; `None` where it has to look.
+    quiet: Option<u64>,
+    /// Packets on their way to ports.
+    flying: u64,
 }
 
 impl fmt::Debug for Fabric {
@@ -157,6 +161,8 @@ impl Fabric {
             counters: FabricCounters::default(),
             losses: LossTable::default(),
             capture: None,
+            quiet: None,
+            flying: 0,
         }
     }
 
@@ -193,6 +199,7 @@ impl Fabric {
         if self.ports.len() >= MAX_PORTS {
             return Err(SwitchFull);
         }
+        self.quiet = None;
         let index = PortIndex(self.ports.len() as u32);
         self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0 });
         self.manager.attach(name);
@@ -211,10 +218,12 @@ impl Fabric {
             return;
         }
         port.up = up;
+        self.quiet = None;
         self.switch.set_link(index, up);
         if !up {
             let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
             self.counters.link_down += lost.len() as u64;
+            self.flying -= lost.len() as u64;
             for (source, packet) in lost {
                 self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
                 self.give_back(source);
@@ -228,6 +237,12 @@ impl Fabric {
     #[must_use]
     pub fn link_is_up(&self, index: PortIndex) -> bool {
         self.ports.get(index.0 as usize).is_some_and(|port| port.up)
+    }
+
+    /// [`port_is_enabled`](Self::port_is_enabled) and [`link_is_up`](Self::link_is_up).
+    #[inline]
+    pub(crate) fn link(&self, index: PortIndex) -> (bool, bool) {
+        (self.port_is_enabled(index), self.link_is_up(index))
     }
 
     /// What the subnet manager knows of a port.
@@ -258,6 +273,7 @@ impl Fabric {
     /// Puts a port into other partitions than the default one: the subnet manager programs its P_Key table with (at most
     /// 32 of) these keys. Bit 15 marks full membership.
     pub fn set_partitions(&mut self, index: PortIndex, pkeys: &[u16], now: u64) {
+        self.quiet = None;
         self.manager.set_pkeys(index, pkeys, now);
     }
 
@@ -275,6 +291,7 @@ impl Fabric {
 
     /// Changes the injected faults from now on.
     pub fn set_faults(&mut self, faults: Faults) {
+        self.quiet = None;
         self.config.faults = faults;
         self.cutter = Cutter::new(faults.cuts, self.config.seed, self.counters.sent);
     }
@@ -286,9 +303,15 @@ impl Fabric {
 
     /// Starts the sequence of random numbers anew: what follows replays from `seed`.
     pub fn reseed(&mut self, seed: u64) {
+        self.quiet = None;
         self.config.seed = seed;
         self.random = Random::new(seed);
         self.cutter = Cutter::new(self.config.faults.cuts, seed, self.counters.sent);
+    }
+
+    /// Whether nothing is on its way.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.flying == 0
     }
 
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
@@ -302,6 +325,7 @@ impl Fabric {
         self.counters.sent += 1;
         if self.cutter.sent(from, self.counters.sent, now) {
             self.counters.cuts += 1;
+            self.quiet = None;
             self.set_link(from, false, now);
         }
         let (remark, copies) = self.route(from, &packet);
@@ -315,6 +339,7 @@ impl Fabric {
         match copies {
             Copies::None => {}
             Copies::Manager => {
+                self.quiet = None;
                 if self.management.len() < MANAGEMENT_LIMIT {
                     self.management.push_back((from, packet));
                 } else {
@@ -327,6 +352,31 @@ impl Fabric {
                     self.transmit(from.0, to, packet.clone(), now);
                 }
             }
+        }
+    }
+
+    /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
+    pub(crate) fn unwatched(&self, from: PortIndex, dlid: u16) -> Option<PortIndex> {
+        if self.capture.is_some() || !self.config.faults.is_none() || self.config.latency != 0 {
+            return None;
+        }
+        let to = self.routes.get(usize::from(dlid)).copied().flatten()?;
+        (to != from && self.link_is_up(from) && self.link_is_up(to)).then_some(to)
+    }
+
+    /// Counts packets that would have gone from one port to another and back.
+    pub(crate) fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
+        let packets = traffic.requests + traffic.responses;
+        self.counters.sent += packets;
+        self.counters.delivered += packets;
+        self.counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
+        if let Some(counters) = self.switch.counters(Some(from)) {
+            counters.add_received(traffic.requests, traffic.request_bytes);
+            counters.add_sent(traffic.responses, traffic.response_bytes);
+        }
+        if let Some(counters) = self.switch.counters(Some(to)) {
+            counters.add_sent(traffic.requests, traffic.request_bytes);
+            counters.add_received(traffic.responses, traffic.response_bytes);
         }
     }
 
@@ -394,6 +444,7 @@ impl Fabric {
                 Fate::QueueFull => losses.overflow += 1,
             }
         }
+        self.flying += u64::from(outcome.copies);
         if let Some(port) = self.ports.get_mut(source as usize) {
             port.in_flight += outcome.copies as usize;
         }
@@ -409,6 +460,7 @@ impl Fabric {
     pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
         let port = self.ports.get_mut(at.0 as usize)?;
         let (source, packet) = port.egress.receive(now, &mut self.counters)?;
+        self.flying -= 1;
         self.counters.delivered += 1;
         self.counters.delivered_bytes += packet.bytes.len() as u64;
         self.give_back(source);

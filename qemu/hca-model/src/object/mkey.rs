@@ -110,7 +110,26 @@ pub struct Mkeys {
     references: HashMap<u32, u32>,
     /// By protection domain, the keys in use.
     in_use: HashMap<u32, u32>,
+    /// Ranges that were translated lately and lie in one page, by what was asked; a change of any key ends them.
+    recent: [Option<Recent>; RECENT],
+    replaced: usize,
 }
+
+/// A translation that may be asked for again.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    key: u32,
+    user: User,
+    need: AccessFlags,
+    /// Addresses from here on, and how many.
+    va: u64,
+    len: u64,
+    /// The device's address of the first.
+    address: u64,
+}
+
+/// Translations that are remembered.
+const RECENT: usize = 2;
 
 /// Octowords of translations that all keys together may have room for: 512 MiB, or a list of 64 Mi pages.
 pub const MAX_OCTOWORDS: u64 = 1 << 25;
@@ -128,6 +147,8 @@ impl Mkeys {
             octowords: 0,
             references: HashMap::new(),
             in_use: HashMap::new(),
+            recent: [None; RECENT],
+            replaced: 0,
         }
     }
 
@@ -137,6 +158,7 @@ impl Mkeys {
         self.octowords = 0;
         self.references.clear();
         self.in_use.clear();
+        self.recent = [None; RECENT];
     }
 
     /// The key as a whole (index and variant byte must match).
@@ -168,6 +190,7 @@ impl Mkeys {
 
     /// Counts what a key in use names, or takes it off the count. Answers the entries looked at.
     fn count(&mut self, index: u32, add: bool) -> u64 {
+        self.recent = [None; RECENT];
         let Some(mkey) = self.table.get(index).filter(|mkey| !mkey.free) else { return 0 };
         let count = |counts: &mut HashMap<u32, u32>, number: u32| {
             let count = counts.entry(number).or_default();
@@ -195,6 +218,45 @@ impl Mkeys {
     #[must_use]
     pub fn in_use(&self, pd: u32) -> u32 {
         self.in_use.get(&pd).copied().unwrap_or(0)
+    }
+
+    /// The device address of `len` bytes at `va` of `key`, if they lie in a page that was asked for in the same way before.
+    #[inline]
+    pub(crate) fn recent(&self, key: u32, user: User, va: u64, len: u64, need: AccessFlags) -> Option<u64> {
+        let recent = self.recent.iter().flatten().find(|recent| {
+            recent.key == key
+                && va.wrapping_sub(recent.va) < recent.len
+                && recent.user == user
+                && recent.need == need
+        })?;
+        let offset = va.wrapping_sub(recent.va);
+        (len <= recent.len - offset).then(|| recent.address.wrapping_add(offset))
+    }
+
+    /// Remembers the page in which `va` of an MTT key lies, after it was translated.
+    pub(crate) fn remember(&mut self, key: u32, user: User, va: u64, need: AccessFlags) {
+        let Some(mkey) = self.get(key).filter(|mkey| !mkey.length64) else { return };
+        let Translation::Mtt { entries, log_page_size, .. } = &mkey.translation else { return };
+        let first = mkey.start_addr & mask(*log_page_size);
+        let at = first.wrapping_add(va.wrapping_sub(mkey.start_addr));
+        let index = usize::try_from(at >> log_page_size).unwrap_or(usize::MAX);
+        let Some(page) = entries.get(index).map(|entry| entry & !0xfff) else { return };
+        // The part of the page that belongs to the key.
+        let begin = (index as u64) << log_page_size;
+        let low = begin.max(first);
+        let high = begin.saturating_add(1 << log_page_size).min(first.saturating_add(mkey.len));
+        let recent = Recent {
+            key,
+            user,
+            need,
+            va: mkey.start_addr.wrapping_add(low - first),
+            len: high.saturating_sub(low),
+            address: page.wrapping_add(low - begin),
+        };
+        self.replaced = (self.replaced + 1) % RECENT;
+        if let Some(place) = self.recent.get_mut(self.replaced) {
+            *place = Some(recent);
+        }
     }
 
     /// Appends to `out` the device memory behind `len` bytes at `va` of `key`. `need` is one right, or several
@@ -445,5 +507,32 @@ mod tests {
             keys.translate(0x700, allowed, 0, 8, AccessFlags::REMOTE_READ, &mut out),
             Err(MkeyError::Missing)
         );
+    }
+
+    #[test]
+    fn a_remembered_page_answers_as_the_translation_does() {
+        let mut keys = Mkeys::new(16, 0x100);
+        let read = AccessFlags::LOCAL_READ;
+        let index = keys.insert(|n| key(n, mtt(&[0x8000, 0x2_0000, 0x5000]), 0x10_0c00, 0x1c80)).unwrap_or(0);
+        let lkey = index << 8 | 0x5a;
+        for asked in [0x10_0c00, 0x10_1800, 0x10_287f] {
+            keys.recent = [None; RECENT];
+            keys.remember(lkey, USER, asked, read);
+            assert!(keys.recent(lkey, USER, asked, 1, read).is_some());
+            for va in (0x10_0bf0..0x10_28a0).step_by(8) {
+                for len in [1, 8, 64, 0x1000] {
+                    let mut out = Segments::default();
+                    let right = keys.translate(lkey, USER, va, len, read, &mut out).map(|()| out.list);
+                    if let Some(address) = keys.recent(lkey, USER, va, len, read) {
+                        assert_eq!(right, Ok(vec![Segment { address, len }]), "{len} bytes at {va:#x}");
+                    }
+                }
+            }
+            assert_eq!(keys.recent(lkey, USER, asked, 1, AccessFlags::LOCAL_WRITE), None);
+            assert_eq!(keys.recent(lkey, User { pd: 8, ..USER }, asked, 1, read), None);
+            assert_eq!(keys.recent(lkey ^ 1, USER, asked, 1, read), None);
+            assert!(keys.change(index, |mkey| mkey.free = false).is_some());
+            assert_eq!(keys.recent(lkey, USER, asked, 1, read), None, "a change forgets it");
+        }
     }
 }

@@ -102,9 +102,16 @@ impl PageList {
     /// # Errors
     /// [`DmaFault`] when the entry leaves the buffer or memory cannot be written.
     pub fn publish(&self, memory: &dyn GuestMemory, offset: u64, entry: &[u8; 64]) -> Result<(), DmaFault> {
-        self.write(memory, offset, &entry[..56])?;
-        let (address, _) = self.address(offset + 56).ok_or(DmaFault { address: offset, len: 64 })?;
+        let outside = DmaFault { address: offset, len: 64 };
+        let (address, left) = self.address(offset).ok_or(outside)?;
         let [.., a, b, c, d, e, f, g, h] = *entry;
-        memory.store64(address, u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+        let last = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        if left >= 64 {
+            memory.write(address, &entry[..56])?;
+            return memory.store64(address.wrapping_add(56), last);
+        }
+        self.write(memory, offset, &entry[..56])?;
+        let (address, _) = self.address(offset + 56).ok_or(outside)?;
+        memory.store64(address, last)
     }
 }

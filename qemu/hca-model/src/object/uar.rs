@@ -1,5 +1,6 @@
 //! User access regions: doorbell pages (PRM, UAR page format).
 
+use mlx5_prm::init_seg::uar::LOG_BF_REG_SIZE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// First UAR page number: the initialization segment lies below.
@@ -26,6 +27,16 @@ pub struct BlueFlame {
     pub wqe_index: u16,
 }
 
+/// Bytes of half a BlueFlame register.
+pub const BUFFER: usize = 1 << (LOG_BF_REG_SIZE - 1);
+/// BlueFlame buffers of a page.
+const BUFFERS: usize = (UAR_PAGE - BLUEFLAME) / BUFFER;
+
+/// The number of the buffer at `offset`.
+const fn buffer(offset: usize) -> usize {
+    offset.wrapping_sub(BLUEFLAME) / BUFFER
+}
+
 /// QPs of one page whose BlueFlame data differs that are remembered.
 const MOST_DIFFERING: usize = 64;
 
@@ -34,8 +45,8 @@ const MOST_DIFFERING: usize = 64;
 pub struct Uar {
     /// First halves of 64-bit registers that were written in two pieces, by offset of the register.
     pub halves: BTreeMap<usize, [u8; 8]>,
-    /// BlueFlame buffers that were rung, by offset of the buffer.
-    pub blueflame: BTreeMap<usize, BlueFlame>,
+    /// BlueFlame buffers that were rung, in order of their offsets.
+    blueflame: [Option<BlueFlame>; BUFFERS],
     /// QPs whose BlueFlame data was found to differ from their ring.
     differing: BTreeSet<u32>,
 }
@@ -43,6 +54,19 @@ pub struct Uar {
 impl Uar {
     /// Host memory that a page takes at most.
     pub const MEMORY: u64 = 32 << 10;
+
+    /// Notes that the BlueFlame buffer at `offset` was rung.
+    pub fn ring(&mut self, offset: usize, rung: BlueFlame) {
+        if let Some(buffer) = self.blueflame.get_mut(buffer(offset)) {
+            *buffer = Some(rung);
+        }
+    }
+
+    /// What the BlueFlame buffer at `offset` was rung with.
+    #[must_use]
+    pub fn rung(&self, offset: usize) -> Option<BlueFlame> {
+        self.blueflame.get(buffer(offset)).copied().flatten()
+    }
 
     /// Notes that a QP's BlueFlame data differs from its ring. Answers whether that is news.
     pub fn differs(&mut self, qpn: u32) -> bool {

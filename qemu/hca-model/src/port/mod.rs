@@ -183,6 +183,11 @@ impl Port {
         128 << self.mtu
     }
 
+    /// Whether the subnet manager has yet to hear of a change of the capability mask.
+    pub(crate) fn announces_capabilities(&self) -> bool {
+        self.known_capability_mask != self.capability_mask && self.is_active()
+    }
+
     /// Whether data packets may pass.
     #[must_use]
     pub fn is_active(&self) -> bool {

@@ -67,6 +67,20 @@ impl PortCounters {
         }
     }
 
+    /// Counts packets to one port that came in, of `bytes` in all.
+    pub(crate) fn add_received(&mut self, packets: u64, bytes: u64) {
+        self.rcv_packets += packets;
+        self.unicast_rcv_packets += packets;
+        self.rcv_data += bytes / 4;
+    }
+
+    /// Counts packets to one port that went out, of `bytes` in all.
+    pub(crate) fn add_sent(&mut self, packets: u64, bytes: u64) {
+        self.xmit_packets += packets;
+        self.unicast_xmit_packets += packets;
+        self.xmit_data += bytes / 4;
+    }
+
     /// Adds another port's counters.
     pub fn add(&mut self, other: &Self) {
         let mut theirs = *other;

@@ -137,7 +137,7 @@ impl Context<'_, '_> {
     }
 
     /// The peer has taken everything before `unacked`.
-    fn progress(&mut self, qp: &mut Qp, unacked: Psn) {
+    pub(super) fn progress(&mut self, qp: &mut Qp, unacked: Psn) {
         let (retries, rnr_retries) = (qp.retry_count, qp.rnr_retry);
         let requester = &mut qp.transport.requester;
         requester.unacked = unacked;
@@ -149,8 +149,13 @@ impl Context<'_, '_> {
         }
         self.complete_finished(qp);
         if qp.state != QpState::ERR {
-            qp.transport.requester.count_reads();
-            self.restart_ack_timer(qp);
+            if qp.transport.requester.reads != 0 {
+                qp.transport.requester.count_reads();
+            }
+            let requester = &qp.transport.requester;
+            if requester.ack_deadline.is_some() || requester.unacked != requester.sent {
+                self.restart_ack_timer(qp);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
-use super::state::{Current, FLUSH_TURN, Failure, ReceiveWqe, SharedOwner};
+use super::state::{Current, FLUSH_TURN, Failure, LISTS_LIMIT, Payload, ReceiveWqe, SharedOwner};
 use crate::hca::Hca;
 use crate::meter::price;
 use crate::object::qp::Qp;
@@ -200,7 +200,14 @@ impl Context<'_, '_> {
             let (index, blocks, opcode, signalled) = (wqe.index, wqe.blocks, wqe.opcode, wqe.signalled);
             let byte_count = if wqe.work.is_answered() { wqe.len as u32 } else { 0 };
             let requester = &mut qp.transport.requester;
-            let inline = requester.wqes.pop_front().and_then(|wqe| wqe.inline_answer);
+            let Some(wqe) = requester.wqes.pop_front() else { return };
+            let inline = wqe.inline_answer;
+            if let Payload::Gather(mut list) = wqe.payload
+                && self.device.lists.len() < LISTS_LIMIT
+            {
+                list.clear();
+                self.device.lists.push(list);
+            }
             requester.at = requester.at.saturating_sub(1);
             requester.ssn = requester.ssn.wrapping_add(1) & 0x00ff_ffff;
             qp.transport.queue.retired = index.wrapping_add(blocks);

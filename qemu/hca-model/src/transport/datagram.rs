@@ -27,7 +27,7 @@ impl Context<'_, '_> {
     pub(super) fn transmit_datagrams(&mut self, qp: &mut Qp, budget: &mut usize) -> bool {
         if qp.state != QpState::RTS {
             if qp.state == QpState::SQER {
-                self.flush_sends(qp);
+                return self.flush_sends(qp);
             } else if qp.state == QpState::SQ_DRAINING {
                 qp.state = QpState::SQD;
                 self.qp_event(qp, mlx5_prm::event::EventType::SQ_DRAINED);
@@ -39,7 +39,7 @@ impl Context<'_, '_> {
             return false;
         }
         loop {
-            if *budget == 0 {
+            if *budget == 0 || self.meter.is_spent() {
                 return true;
             }
             let Some((mut wqe, address)) = self.fetch(qp) else { return false };

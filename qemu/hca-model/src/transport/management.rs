@@ -120,7 +120,7 @@ impl Context<'_, '_> {
     /// finds when it next looks.
     pub(super) fn announce_capabilities(&mut self) {
         let port = &mut *self.port;
-        if port.known_capability_mask == port.capability_mask || !port.is_active() {
+        if !port.announces_capabilities() {
             return;
         }
         port.known_capability_mask = port.capability_mask;

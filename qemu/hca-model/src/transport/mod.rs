@@ -8,11 +8,12 @@
 //! | module | subject |
 //! |---|---|
 //! | `state`, `psn` | what is kept |
-//! | `wqe`, `receive` | fetching send and receive WQEs |
+//! | `wqe`, `segments`, `receive` | fetching send and receive WQEs |
 //! | `memory` | payload through memory keys |
 //! | `umr` | changing memory keys |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
+//! | `copy` | RC: requests to a neighbour without packets |
 //! | `credit` | RC: flow control |
 //! | `responder`, `respond` | RC and XRC: taking requests, and answering them |
 //! | `unreliable` | UC: taking requests |
@@ -22,6 +23,7 @@
 
 mod acknowledge;
 mod completion;
+mod copy;
 mod credit;
 mod datagram;
 mod management;
@@ -31,6 +33,7 @@ mod receive;
 mod requester;
 mod respond;
 mod responder;
+mod segments;
 mod state;
 mod umr;
 mod unreliable;
@@ -60,6 +63,7 @@ use crate::seams::{Io, Packet};
 use ib_types::Psn;
 use state::WINDOW;
 
+pub(crate) use copy::{reach, take as take_copy, take_read as take_copied_read};
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
 /// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
@@ -153,7 +157,9 @@ pub fn receive(hca: &mut Hca, io: &mut Io<'_>, packet: Packet) {
 /// whether more could be done at once.
 pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
     let (qps, mut context) = split(hca, io);
-    context.expire(qps);
+    if context.device.timers.first().is_some_and(|(deadline, _)| *deadline <= context.io.now) {
+        context.expire(qps);
+    }
     context.look_at_errors(qps);
     context.announce_capabilities();
     let mut budget = budget;
@@ -175,16 +181,33 @@ pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
         let given = budget.min(TURN);
         let mut left = given;
         if context.serve(qp, &mut left) {
-            context.schedule(qp);
+            if core::mem::take(&mut qp.transport.later) {
+                qp.transport.scheduled = true;
+                context.device.later.push(qpn);
+            } else {
+                context.schedule(qp);
+            }
         }
         budget -= (given - left).max(1).min(budget);
     }
-    let device = &context.device;
+    let device = &mut *context.device;
+    device.run.extend(device.later.drain(..));
     let now = context.io.now;
     !device.run.is_empty()
         || !device.loopback.is_empty()
         || device.error_look.is_some()
         || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
+}
+
+/// Whether [`poll`] has nothing to do.
+pub(crate) fn is_idle(hca: &Hca, now: u64) -> bool {
+    let device = &hca.transport;
+    device.run.is_empty()
+        && device.loopback.is_empty()
+        && device.error_look.is_none()
+        && (device.in_error.is_empty() || device.next_error_look > now)
+        && device.timers.first().is_none_or(|(deadline, _)| *deadline > now)
+        && !hca.port.announces_capabilities()
 }
 
 /// When [`poll`] must be called next although nothing happens until then.
@@ -495,6 +518,7 @@ impl Context<'_, '_> {
         }
     }
 
+    /// Whether a GID is one of the port's.
     fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
         let guid = u64::from_be_bytes(*gid.last_chunk().unwrap_or(&[0; 8]));
         let prefix = u64::from_be_bytes(*gid.first_chunk().unwrap_or(&[0; 8]));

@@ -9,7 +9,7 @@ use super::Context;
 use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
 use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
-use crate::packet::{VL_MANAGEMENT, append_icrc};
+use crate::packet::{Destination, VL_MANAGEMENT, append_icrc};
 use crate::port::Port;
 use crate::seams::Packet;
 use ib_types::Psn;
@@ -32,6 +32,20 @@ pub(super) struct Envelope {
     grh: Option<Grh>,
     /// The packet does not leave the device.
     pub(super) loopback: bool,
+}
+
+impl Envelope {
+    /// The same without a packet around it.
+    pub(super) fn destination(&self) -> Destination {
+        Destination {
+            slid: self.slid,
+            dlid: self.dlid,
+            sl: self.sl,
+            pkey: self.pkey,
+            qpn: self.dest_qpn,
+            grh: self.grh,
+        }
+    }
 }
 
 /// A route as an address path or an AV gives it.

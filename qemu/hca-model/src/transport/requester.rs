@@ -8,6 +8,7 @@ use mlx5_prm::value::{QpState, ServiceType};
 
 use super::Context;
 use super::completion::vendor;
+use super::copy::Next;
 use super::memory::{Fault, user};
 use super::packet::{Envelope, Head};
 use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, WQE_LIMIT, Work, Wqe};
@@ -66,8 +67,14 @@ impl Context<'_, '_> {
         if qp.transport.requester.rnr_until.is_some() {
             return false;
         }
+        let transport = &qp.transport;
+        let fetched = transport.requester.at == transport.requester.wqes.len();
+        if fetched && transport.queue.fetched == transport.queue.posted && qp.state == QpState::RTS {
+            return false;
+        }
         // The registration QP is connected to nothing.
         let envelope = self.connection(qp);
+        let mut way = envelope.as_ref().filter(|_| qp.service == ServiceType::RC).and_then(|to| self.way(to));
         if envelope.is_none() && qp.service != ServiceType::REG_UMR {
             return false;
         }
@@ -134,6 +141,16 @@ impl Context<'_, '_> {
                 return false;
             }
             let Some(envelope) = &envelope else { return false };
+            if let Some(destination) = &way {
+                match self.copy_request(qp, destination, budget) {
+                    Next::Gone => continue,
+                    Next::Later => {
+                        qp.transport.later = true;
+                        return true;
+                    }
+                    Next::AsPackets => way = None,
+                }
+            }
             *budget -= 1;
             self.send_request(qp, envelope);
         }

@@ -68,13 +68,20 @@ impl Context<'_, '_> {
     fn send_answer(&mut self, qp: &mut Qp, envelope: &Envelope) -> Result<(), Nak> {
         let mtu = u64::from(mtu(qp));
         let Some(job) = qp.transport.responder.jobs.front_mut() else { return Ok(()) };
-        let psn = job.psn;
+        let (psn, msn) = (job.psn, job.msn);
+        if let Answer::Acknowledge = job.kind {
+            qp.transport.responder.jobs.pop_front();
+            let credits = self.credits(qp);
+            self.send_acknowledge(envelope, psn, credits, msn);
+            return Ok(());
+        }
         let first = !job.started;
         job.started = true;
         let aeth = Aeth { syndrome: AethSyndrome::Ack { credits: AethSyndrome::NO_CREDITS }, msn: job.msn };
         let mut head =
             Head { opcode: Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, ack_request: false, solicited: false };
         match job.kind {
+            Answer::Acknowledge => Ok(()),
             Answer::Atomic { original } => {
                 qp.transport.responder.jobs.pop_front();
                 let mut extended = [0; Aeth::LEN + AtomicAckEth::LEN];

@@ -12,12 +12,14 @@ use super::completion::{Received, inline_limit, vendor};
 use super::memory::{Fault, user};
 use super::receive::NoReceive;
 use super::requester::mtu;
-use super::state::{Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe, Target};
+use super::state::{
+    ACK_LIMIT, Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe, Responder, Target,
+};
 use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
-use crate::packet::Shape;
+use crate::packet::{Run, Shape};
 use ib_types::Psn;
 
 /// Why a request is not carried out.
@@ -51,6 +53,49 @@ fn operational(fault: Fault) -> Refusal {
     Refusal::Nak(AethSyndrome::RemoteOperational, None, Some(fault.describe("wqe_data_seg.lkey")))
 }
 
+/// Why SENDs and WRITEs are not carried out, and the receive WQE that was taken: to be completed with the failure, or kept for the next
+/// message.
+pub(super) struct Refused {
+    pub(super) refusal: Refusal,
+    pub(super) receive: Option<ReceiveWqe>,
+    pub(super) failure: Option<Failure>,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, receive: None, failure: None }
+    }
+}
+
+impl Responder {
+    /// The next request begins `psns` later.
+    fn advance(&mut self, psns: u32) {
+        self.expected = self.expected.add(psns);
+    }
+
+    /// A message ends with `psns` packets.
+    fn finish_message(&mut self, psns: u32) {
+        self.advance(psns);
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+    }
+
+    /// The request at `psn`, just carried out, is acknowledged after the answers before it.
+    fn owe_ack(&mut self, psn: Psn) {
+        if self.jobs.len() < ACK_LIMIT {
+            let (end, msn) = (psn.next(), self.msn);
+            let kind = Answer::Acknowledge;
+            self.jobs.push_back(Job { psn, end, msn, new: false, started: false, kind });
+        } else {
+            self.ack_due = true;
+        }
+    }
+
+    /// Repeated requests that wait to be answered.
+    fn repeated(&self) -> usize {
+        self.jobs.iter().filter(|job| !job.new && !matches!(job.kind, Answer::Acknowledge)).count()
+    }
+}
+
 impl Context<'_, '_> {
     /// A request packet for an RC QP.
     pub(super) fn request(&mut self, qp: &mut Qp, operation: Operation, shape: &Shape, packet: &[u8]) {
@@ -74,7 +119,8 @@ impl Context<'_, '_> {
             qp.transport.responder.nak_sent = false;
             match target.and_then(|_| self.execute(qp, operation, shape, packet)) {
                 // What is answered with data needs no acknowledgement beside it.
-                Ok(()) => qp.transport.responder.ack_due |= shape.bth.ack_req && !has_answer(operation),
+                Ok(()) if shape.bth.ack_req && !has_answer(operation) => qp.transport.responder.owe_ack(psn),
+                Ok(()) => {}
                 Err(refusal) => self.refuse(qp, refusal),
             }
         } else if psn.is_before(expected) {
@@ -152,13 +198,16 @@ impl Context<'_, '_> {
                     return;
                 }
                 let answer = Answer::Read { va: reth.va, rkey: reth.rkey, left, user };
-                let covers = |job: &&mut Job| !psn.is_before(job.psn) && psn.is_before(job.end);
+                let covers = |job: &&mut Job| {
+                    let read = matches!(job.kind, Answer::Read { .. });
+                    read && !psn.is_before(job.psn) && psn.is_before(job.end)
+                };
                 if let Some(job) = responder.jobs.iter_mut().find(covers) {
                     // Not begun: it will be answered anyway. Begun: the requester has what lies before `psn`.
                     if job.started || job.psn != psn {
                         *job = Job { psn, started: false, kind: answer, ..job.clone() };
                     }
-                } else if responder.jobs.len() < REPEATED_JOBS {
+                } else if responder.repeated() < REPEATED_JOBS {
                     let msn = responder.msn;
                     responder.jobs.push_back(Job { psn, end, msn, new: false, started: false, kind: answer });
                 }
@@ -169,7 +218,7 @@ impl Context<'_, '_> {
                 let waiting = responder.jobs.iter().any(|job| job.psn == psn);
                 if let Some((_, original)) = known
                     && !waiting
-                    && responder.jobs.len() < REPEATED_JOBS
+                    && responder.repeated() < REPEATED_JOBS
                 {
                     let kind = Answer::Atomic { original: *original };
                     let msn = responder.msn;
@@ -207,152 +256,133 @@ impl Context<'_, '_> {
         match operation {
             Operation::ReadRequest => self.take_read(qp, content),
             Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
-            op if op.is_send() => self.take_send(qp, op, shape, content),
-            op => self.take_write(qp, op, shape, content),
+            op => {
+                let run = run_of(op, shape, content)?;
+                self.take_run(qp, &run, shape.lrh.slid, shape.lrh.sl).map_err(|refused| {
+                    match (refused.receive, refused.failure) {
+                        (Some(receive), Some(failure)) => self.complete_receive_error(qp, &receive, failure),
+                        (Some(receive), None) => qp.transport.responder.spare = Some(receive),
+                        (None, _) => {}
+                    }
+                    refused.refusal
+                })
+            }
         }
     }
 
-    /// Whether a packet's payload has a length that its place in the message allows.
-    fn check_len(&self, qp: &Qp, operation: Operation, len: usize) -> Result<(), Refusal> {
-        let mtu = mtu(qp) as usize;
-        let fits = match operation {
-            op if op.is_first() || op.is_middle() => len == mtu,
-            op if is_only(op) => len <= mtu,
-            _ => (1..=mtu).contains(&len),
-        };
-        if fits { Ok(()) } else { Err(invalid(format!("{operation:?} with {len} bytes at an MTU of {mtu}"))) }
+    /// Carries out SENDs and WRITEs. A refusal says what has to become of the receive WQE; nothing else has happened then but to memory.
+    pub(super) fn take_run(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
+        check_len(qp, run)?;
+        if run.write { self.take_write(qp, run, slid, sl) } else { self.take_send(qp, run, slid, sl) }
     }
 
-    fn take_send(
-        &mut self,
-        qp: &mut Qp,
-        operation: Operation,
-        shape: &Shape,
-        content: &[u8],
-    ) -> Result<(), Refusal> {
-        let (immediate, data) = immediate(operation, content)?;
-        self.check_len(qp, operation, data.len())?;
+    fn take_send(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
         let (receive, received) = match qp.transport.responder.current.take() {
             Some(Current::Send { receive, received }) => (receive, received),
             _ => (self.receive_wqe(qp)?, 0),
         };
+        let data = run.data;
         let total = received + data.len() as u64;
-        if total > receive.capacity && qp.service == ServiceType::UC {
-            let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
-            qp.transport.responder.spare = Some(receive);
-            return Err(invalid(text));
-        }
         if total > receive.capacity {
+            let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
+            if qp.service == ServiceType::UC {
+                return Err(Refused { refusal: invalid(text), receive: Some(receive), failure: None });
+            }
             let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
-            self.complete_receive_error(qp, &receive, failure);
-            return Err(Refusal::Nak(
-                AethSyndrome::InvalidRequest,
-                None,
-                Some((
-                    "wqe_data_seg.byte_count",
-                    format!("{total} bytes for {} bytes of buffer", receive.capacity),
-                )),
-            ));
+            let text = Some(("wqe_data_seg.byte_count", text));
+            let refusal = Refusal::Nak(AethSyndrome::InvalidRequest, None, text);
+            return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
         }
         // Little data of one packet may come in the completion itself; software puts it in place then.
-        let inline = received == 0
-            && operation.ends_message()
+        let inline = run.first
+            && run.last
             && (1..=inline_limit(qp.cs_res)).contains(&data.len())
             && self.inline_fits(qp, &receive, qp.cs_res);
-        let user = actor(qp);
-        if inline {
-            // Nothing is scattered.
-        } else if let Err(fault) = self.scatter(user, &receive.sges, received, data) {
-            self.complete_receive_error(qp, &receive, LOCAL_PROTECTION);
-            return Err(operational(fault));
+        if !inline && let Err(fault) = self.scatter(actor(qp), &receive.sges, received, data) {
+            let refusal = operational(fault);
+            return Err(Refused { refusal, receive: Some(receive), failure: Some(LOCAL_PROTECTION) });
         }
-        if operation.ends_message() {
-            let opcode = match operation {
-                op if op.has_imm() => CqeOpcode::RESP_SEND_IMM,
-                op if op.has_ieth() => {
-                    if let Err(refusal) = self.invalidate(qp, immediate) {
-                        let failure =
-                            Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
-                        self.complete_receive_error(qp, &receive, failure);
-                        return Err(refusal);
-                    }
-                    CqeOpcode::RESP_SEND_INV
-                }
-                _ => CqeOpcode::RESP_SEND,
-            };
-            let received = describe(qp, shape, opcode, total as u32, immediate);
-            self.finish_message(qp);
-            self.complete_receive(qp, &receive, &received, if inline { data } else { &[] });
-        } else {
+        if !run.last {
             qp.transport.responder.current = Some(Current::Send { receive, received: total });
-            self.advance(qp, 1);
+            qp.transport.responder.advance(run.psns);
+            return Ok(());
         }
+        let (opcode, immediate) = match (run.immediate, run.invalidate) {
+            (Some(immediate), _) => (CqeOpcode::RESP_SEND_IMM, immediate),
+            (_, Some(rkey)) => {
+                if let Err(refusal) = self.invalidate(qp, rkey) {
+                    let failure =
+                        Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
+                    return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
+                }
+                (CqeOpcode::RESP_SEND_INV, rkey)
+            }
+            _ => (CqeOpcode::RESP_SEND, 0),
+        };
+        let received = Received {
+            byte_count: total as u32,
+            immediate,
+            solicited: run.solicited,
+            ..describe(qp, opcode, slid, sl)
+        };
+        qp.transport.responder.finish_message(run.psns);
+        self.complete_receive(qp, &receive, &received, if inline { data } else { &[] });
         Ok(())
     }
 
-    fn take_write(
-        &mut self,
-        qp: &mut Qp,
-        operation: Operation,
-        shape: &Shape,
-        content: &[u8],
-    ) -> Result<(), Refusal> {
-        let mut content = content;
-        let (va, rkey, left, total) = if operation.has_reth() {
-            let reth = Reth::parse(content).map_err(|_| invalid("a WRITE without RETH"))?;
-            content = content.get(Reth::LEN..).unwrap_or_default();
-            let len = u64::from(reth.dma_len);
-            if !qp.rwe {
-                return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
+    fn take_write(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
+        let (va, rkey, left, total) = match (run.reth, &qp.transport.responder.current) {
+            (Some(reth), _) => {
+                let len = u64::from(reth.dma_len);
+                if !qp.rwe {
+                    return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)).into());
+                }
+                if len > 1 << qp.log_msg_max.min(31) {
+                    return Err(invalid(format!("a WRITE of {len} bytes")).into());
+                }
+                // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
+                if len != 0 {
+                    let user = actor(qp);
+                    self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
+                        .map_err(|error| access(Fault::Key(error)))?;
+                }
+                (reth.va, reth.rkey, len, len)
             }
-            if len > 1 << qp.log_msg_max.min(31) {
-                return Err(invalid(format!("a WRITE of {len} bytes")));
-            }
-            // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
-            if len != 0 {
-                let user = actor(qp);
-                self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
-                    .map_err(|error| access(Fault::Key(error)))?;
-            }
-            self.count(qp, q::rx_write_requests);
-            (reth.va, reth.rkey, len, len)
-        } else {
-            match qp.transport.responder.current {
-                Some(Current::Write { va, rkey, left, total }) => (va, rkey, left, total),
-                _ => return Err(invalid("a WRITE that never began")),
-            }
+            (None, Some(Current::Write { va, rkey, left, total })) => (*va, *rkey, *left, *total),
+            _ => return Err(invalid("a WRITE that never began").into()),
         };
-        let (immediate, data) = immediate(operation, content)?;
-        self.check_len(qp, operation, data.len())?;
-        let len = data.len() as u64;
-        let ends = operation.ends_message();
-        if if ends { len != left } else { len >= left } {
-            return Err(invalid(format!("{operation:?} with {len} bytes where {left} are left")));
+        let len = run.data.len() as u64;
+        if if run.last { len != left } else { len >= left } {
+            return Err(invalid(format!("{len} bytes of a WRITE where {left} are left")).into());
         }
         // The receive comes first: without one nothing of the packet may happen.
-        let receive = if operation.has_imm() { Some(self.receive_wqe(qp)?) } else { None };
-        if len != 0 {
-            let user = actor(qp);
-            if let Err(fault) = self.write_key(user, rkey, va, AccessFlags::REMOTE_WRITE, data) {
-                if let Some(receive) = receive {
-                    let failure =
-                        Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
-                    self.complete_receive_error(qp, &receive, failure);
-                }
-                return Err(access(fault));
-            }
+        let receive = if run.immediate.is_some() { Some(self.receive_wqe(qp)?) } else { None };
+        if len != 0
+            && let Err(fault) = self.write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, run.data)
+        {
+            let failure =
+                Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
+            return Err(Refused { refusal: access(fault), receive, failure: Some(failure) });
         }
-        if ends {
-            qp.transport.responder.current = None;
-            self.finish_message(qp);
-            if let Some(receive) = receive {
-                let received = describe(qp, shape, CqeOpcode::RESP_WR_IMM, total as u32, immediate);
-                self.complete_receive(qp, &receive, &received, &[]);
-            }
-        } else {
+        if run.first {
+            self.count(qp, q::rx_write_requests);
+        }
+        if !run.last {
             let va = va.wrapping_add(len);
             qp.transport.responder.current = Some(Current::Write { va, rkey, left: left - len, total });
-            self.advance(qp, 1);
+            qp.transport.responder.advance(run.psns);
+            return Ok(());
+        }
+        qp.transport.responder.current = None;
+        qp.transport.responder.finish_message(run.psns);
+        if let Some(receive) = receive {
+            let received = Received {
+                byte_count: total as u32,
+                immediate: run.immediate.unwrap_or(0),
+                solicited: run.solicited,
+                ..describe(qp, CqeOpcode::RESP_WR_IMM, slid, sl)
+            };
+            self.complete_receive(qp, &receive, &received, &[]);
         }
         Ok(())
     }
@@ -362,6 +392,26 @@ impl Context<'_, '_> {
         if content.len() != Reth::LEN {
             return Err(invalid("a READ with payload"));
         }
+        self.check_read(qp, &reth)?;
+        let psn = qp.transport.responder.expected;
+        let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
+        let left = u64::from(reth.dma_len);
+        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left, user: actor(qp) };
+        self.begin_read(qp, psns);
+        let responder = &mut qp.transport.responder;
+        let (msn, end) = (responder.msn, psn.add(psns));
+        responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
+        Ok(())
+    }
+
+    /// A READ that was checked: the next request begins after its answer.
+    pub(super) fn begin_read(&mut self, qp: &mut Qp, psns: u32) {
+        self.count(qp, q::rx_read_requests);
+        qp.transport.responder.finish_message(psns);
+    }
+
+    /// Whether a READ may be answered.
+    pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
         if !qp.rre {
             return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
         }
@@ -374,17 +424,7 @@ impl Context<'_, '_> {
             self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
                 .map_err(|error| access(Fault::Key(error)))?;
         }
-        self.resource(qp)?;
-        self.count(qp, q::rx_read_requests);
-        let psn = qp.transport.responder.expected;
-        let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
-        self.advance(qp, psns);
-        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left: len, user: actor(qp) };
-        let responder = &mut qp.transport.responder;
-        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
-        let (msn, end) = (responder.msn, psn.add(psns));
-        responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
-        Ok(())
+        self.resource(qp)
     }
 
     fn take_atomic(&mut self, qp: &mut Qp, operation: Operation, content: &[u8]) -> Result<(), Refusal> {
@@ -413,11 +453,10 @@ impl Context<'_, '_> {
             self.write_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &new).map_err(access)?;
         }
         self.count(qp, q::rx_atomic_requests);
-        let psn = qp.transport.responder.expected;
-        self.advance(qp, 1);
         let kept = 1usize << qp.log_rra_max.min(7);
         let responder = &mut qp.transport.responder;
-        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
+        let psn = responder.expected;
+        responder.finish_message(1);
         responder.results.push_back((psn, original));
         while responder.results.len() > kept {
             responder.results.pop_front();
@@ -450,18 +489,6 @@ impl Context<'_, '_> {
                 Err(Refusal::Nak(AethSyndrome::RemoteOperational, Some(EventType::WQ_CATAS_ERROR), None))
             }
         }
-    }
-
-    /// The next request begins `psns` later.
-    fn advance(&mut self, qp: &mut Qp, psns: u32) {
-        let responder = &mut qp.transport.responder;
-        responder.expected = responder.expected.add(psns);
-    }
-
-    fn finish_message(&mut self, qp: &mut Qp) {
-        self.advance(qp, 1);
-        let responder = &mut qp.transport.responder;
-        responder.msn = (responder.msn + 1) & 0x00ff_ffff;
     }
 
     /// The sender invalidates one of our keys (IBTA 9.4.1.1.3).
@@ -530,16 +557,55 @@ fn immediate(operation: Operation, content: &[u8]) -> Result<(u32, &[u8]), Refus
     }
 }
 
-fn describe(qp: &Qp, shape: &Shape, opcode: CqeOpcode, byte_count: u32, immediate: u32) -> Received {
+/// What a completion says of a message from the peer, but for its length and immediate.
+fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
     Received {
         opcode,
-        byte_count,
-        immediate,
-        solicited: shape.bth.solicited,
-        slid: shape.lrh.slid,
-        sl: shape.lrh.sl,
+        byte_count: 0,
+        immediate: 0,
+        solicited: false,
+        slid,
+        sl,
         path_bits: 0,
         grh: 0,
         source_qpn: qp.remote_qpn,
+    }
+}
+
+/// A packet as a run of one.
+fn run_of<'a>(operation: Operation, shape: &Shape, content: &'a [u8]) -> Result<Run<'a>, Refusal> {
+    let mut data = content;
+    let reth = if operation.has_reth() {
+        data = content.get(Reth::LEN..).unwrap_or_default();
+        Some(Reth::parse(content).map_err(|_| invalid("a WRITE without RETH"))?)
+    } else {
+        None
+    };
+    let (number, data) = immediate(operation, data)?;
+    Ok(Run {
+        write: operation.is_write(),
+        first: operation.is_first() || is_only(operation),
+        last: operation.ends_message(),
+        psn: shape.bth.psn,
+        psns: 1,
+        ack_requests: u32::from(shape.bth.ack_req),
+        reth,
+        immediate: operation.has_imm().then_some(number),
+        invalidate: operation.has_ieth().then_some(number),
+        solicited: shape.bth.solicited,
+        data,
+    })
+}
+
+/// Whether the payload has a length that its place in the message allows.
+fn check_len(qp: &Qp, run: &Run<'_>) -> Result<(), Refusal> {
+    let mtu = mtu(qp) as usize;
+    let (len, most) = (run.data.len(), run.psns as usize * mtu);
+    let nothing = run.first && run.psns == 1 && len == 0;
+    let fits = if run.last { len <= most && (len + mtu > most || nothing) } else { len == most };
+    if fits {
+        Ok(())
+    } else {
+        Err(invalid(format!("{} packets with {len} bytes at an MTU of {mtu}", run.psns)))
     }
 }

@@ -6,6 +6,7 @@ use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
 use mlx5_prm::status::CqeSyndrome;
 
+use super::segments::Reserved;
 use crate::caps::LOG_MAX_RA;
 use crate::object::mkey::{Segments, User};
 use crate::seams::Packet;
@@ -17,12 +18,16 @@ pub(super) const WINDOW: u32 = 128;
 pub(super) const ACK_EVERY: u32 = 32;
 /// Responses that a responder keeps in mind beyond its own limit of new ones: repeated requests.
 pub(super) const REPEATED_JOBS: usize = 64;
+/// Answers and acknowledgements that wait before acknowledgements are drawn together.
+pub(super) const ACK_LIMIT: usize = 256;
 /// Packets that may wait inside the device on their way back to it.
 pub(super) const LOOPBACK_LIMIT: usize = 8_192;
 /// WQEs of one QP that are fetched and not completed.
 pub(super) const WQE_LIMIT: usize = 2 * WINDOW as usize;
 /// WQEs of one queue that are flushed in one go.
 pub(super) const FLUSH_TURN: usize = 64;
+/// Lists of SGEs kept for reuse.
+pub(super) const LISTS_LIMIT: usize = 256;
 /// Packet buffers kept for reuse.
 pub(super) const POOL_LIMIT: usize = 1_024;
 
@@ -39,6 +44,8 @@ pub struct QpTransport {
     pub(super) deadline: Option<u64>,
     /// The earliest entry that the list of timers holds for the QP.
     pub(super) timer: Option<u64>,
+    /// Its next turn is in the next call: a neighbour has done its share of work.
+    pub(super) later: bool,
     /// The last turn had no time for requests.
     pub(super) requests_first: bool,
     /// In error, and not all that was posted is flushed.
@@ -290,6 +297,7 @@ pub(super) struct Job {
 pub(super) enum Answer {
     Read { va: u64, rkey: u32, left: u64, user: User },
     Atomic { original: u64 },
+    Acknowledge,
 }
 
 /// A negative acknowledgement that waits for the answers before it.
@@ -333,11 +341,18 @@ pub struct DeviceTransport {
     /// What happened so far.
     pub counters: TransportCounters,
     pub(super) run: VecDeque<u32>,
+    /// QPs whose next turn is in the next call.
+    pub(super) later: Vec<u32>,
     /// When which QP wants to run although nothing happens: at that time or later.
     pub(super) timers: BTreeSet<(u64, u32)>,
     pub(super) loopback: VecDeque<Packet>,
     pub(super) pool: Vec<Vec<u8>>,
+    /// Payload between one guest's memory and a neighbour's.
+    pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,
+    /// Lists of WQEs that are done, for the next ones.
+    pub(super) lists: Vec<Vec<Sge>>,
+    pub(super) reserved: Reserved,
     /// QPs in error with a receive queue: their doorbell records are looked at, for receives to flush.
     pub(super) in_error: BTreeSet<u32>,
     /// The look under way: the QP to go on with, and whether something was found.

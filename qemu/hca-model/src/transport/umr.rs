@@ -8,6 +8,7 @@ use mlx5_prm::value::{AccessFlags, ServiceType};
 use super::Context;
 use super::completion::vendor;
 use super::memory::user;
+use super::segments::Segment;
 use super::state::{Failure, Sge, Umr, UmrList};
 use super::wqe::{Bad, bad, take};
 use crate::log::Subject;
@@ -29,7 +30,7 @@ impl Context<'_, '_> {
     /// Parses what follows the control segment of a UMR.
     pub(super) fn parse_umr(&self, key: u32, mut rest: &[u8]) -> Result<Umr, Bad> {
         let control = take(&mut rest, wqe_umr_ctrl_seg::SIZE)?;
-        self.reserved(&wqe_umr_ctrl_seg::LAYOUT, "wqe_umr_ctrl_seg", control)?;
+        self.reserved(Segment::Umr, control)?;
         let flags = wqe_umr_ctrl_seg::flags.get32(control) as u8;
         let Some(flags) = UmrFlags::from_bits(flags) else {
             return Err(bad("wqe_umr_ctrl_seg.flags", format!("{flags:#x}")));

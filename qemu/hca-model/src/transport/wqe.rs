@@ -1,6 +1,5 @@
 //! Fetching and checking send WQEs (PRM, work requests and completions).
 
-use mlx5_prm::Layout;
 use mlx5_prm::datapath::{
     CTRL_IMM, DS_SIZE, SendOpcode, WQEBB_SIZE, av, wqe_atomic_seg, wqe_ctrl_seg, wqe_data_seg,
     wqe_inline_seg, wqe_raddr_seg, wqe_xrc_seg,
@@ -9,6 +8,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
+use super::segments::Segment;
 use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
 use crate::log::Subject;
 use crate::meter::price;
@@ -97,7 +97,7 @@ impl Context<'_, '_> {
             rkey: 0,
             xrc_srqn: 0,
             len: 0,
-            payload: Payload::Gather(Vec::new()),
+            payload: Payload::Gather(self.device.lists.pop().unwrap_or_default()),
             swap_add: 0,
             compare: 0,
             umr: None,
@@ -109,11 +109,14 @@ impl Context<'_, '_> {
             inline_answer: None,
             failure: None,
         };
-        let mut bytes = [0; MAX_WQE];
-        let result = match self.read_ring(qp, sq, index, available, &mut bytes) {
+        let mut head = [0; WQEBB_SIZE];
+        let result = match self.read_head(qp, sq, index, available, &mut head) {
             Ok(len) => {
                 wqe.blocks = len.div_ceil(WQEBB_SIZE) as u16;
-                bytes.get(..len).map_or(Ok(None), |bytes| self.parse(qp, bytes, &mut wqe))
+                match head.get(..len) {
+                    Some(bytes) => self.parse(qp, bytes, &mut wqe),
+                    None => self.parse_long(qp, sq, &head, len, &mut wqe),
+                }
             }
             Err(bad) => Err(bad),
         };
@@ -137,20 +140,18 @@ impl Context<'_, '_> {
         (blocks.clamp(1, available), SendOpcode(wqe_ctrl_seg::opcode.get32(&ctrl) as u8))
     }
 
-    /// Copies a WQE out of the ring, round its end. Answers with its length.
-    fn read_ring(
+    /// Copies a WQE's first basic block out of the ring. Answers with the WQE's length.
+    fn read_head(
         &self,
         qp: &Qp,
         sq: SendQueue,
         index: u16,
         available: u16,
-        bytes: &mut [u8; MAX_WQE],
+        head: &mut [u8; WQEBB_SIZE],
     ) -> Result<usize, Bad> {
-        let fault = |fault: DmaFault| bad("create_qp_in.pas", fault.to_string());
         let at = (u64::from(index) & mask(sq)) * WQEBB_SIZE as u64;
-        let size = (WQEBB_SIZE as u64) << sq.log_size;
-        let (head, tail) = bytes.split_at_mut(WQEBB_SIZE);
-        qp.buffer.read(self.io.memory, sq.offset + at, head).map_err(fault)?;
+        let read = qp.buffer.read(self.io.memory, sq.offset + at, head);
+        read.map_err(|fault| bad("create_qp_in.pas", fault.to_string()))?;
         let ds = wqe_ctrl_seg::ds.get32(head) as usize;
         let len = ds * DS_SIZE;
         if ds == 0 {
@@ -162,33 +163,51 @@ impl Context<'_, '_> {
                 format!("{ds}, but only {available} basic blocks are posted"),
             ));
         }
-        let Some(rest) = tail.get_mut(..len.saturating_sub(WQEBB_SIZE)) else {
+        if len > MAX_WQE {
             return Err(bad("wqe_ctrl_seg.ds", format!("{ds} exceeds max_wqe_sz_sq")));
-        };
-        if !rest.is_empty() {
-            let at = (at + WQEBB_SIZE as u64) % size;
-            let straight = rest.len().min((size - at) as usize);
-            let (first, wrapped) = rest.split_at_mut(straight);
-            qp.buffer.read(self.io.memory, sq.offset + at, first).map_err(fault)?;
-            qp.buffer.read(self.io.memory, sq.offset, wrapped).map_err(fault)?;
         }
         Ok(len)
     }
 
-    pub(super) fn reserved(&self, layout: &Layout, field: &'static str, bytes: &[u8]) -> Result<(), Bad> {
-        match layout.reserved_bits_set(bytes) {
-            Some((offset, bits)) if self.strictness == Strictness::Strict => {
-                Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
-            }
-            _ => Ok(()),
+    /// Parses a WQE of several basic blocks, copied out of the ring round its end.
+    #[cold]
+    fn parse_long(
+        &self,
+        qp: &Qp,
+        sq: SendQueue,
+        head: &[u8; WQEBB_SIZE],
+        len: usize,
+        wqe: &mut Wqe,
+    ) -> Result<Option<AddressVector>, Bad> {
+        let fault = |fault: DmaFault| bad("create_qp_in.pas", fault.to_string());
+        let mut bytes = [0; MAX_WQE];
+        let (front, rest) = bytes.split_at_mut(WQEBB_SIZE);
+        front.copy_from_slice(head);
+        let rest = rest.get_mut(..len.saturating_sub(WQEBB_SIZE)).unwrap_or_default();
+        let size = (WQEBB_SIZE as u64) << sq.log_size;
+        let at = ((u64::from(wqe.index) & mask(sq)) + 1) * WQEBB_SIZE as u64 % size;
+        let straight = rest.len().min((size - at) as usize);
+        let (first, wrapped) = rest.split_at_mut(straight);
+        qp.buffer.read(self.io.memory, sq.offset + at, first).map_err(fault)?;
+        qp.buffer.read(self.io.memory, sq.offset, wrapped).map_err(fault)?;
+        self.parse(qp, bytes.get(..len).unwrap_or_default(), wqe)
+    }
+
+    /// Refuses a segment with reserved bits, where everything is checked.
+    pub(super) fn reserved(&self, segment: Segment, bytes: &[u8]) -> Result<(), Bad> {
+        if self.strictness != Strictness::Strict || !self.device.reserved.are_set(segment, bytes) {
+            return Ok(());
         }
+        let (field, layout) = segment.layout();
+        let (offset, bits) = layout.reserved_bits_set(bytes).unwrap_or_default();
+        Err(bad(field, format!("reserved bits {bits:#x} at {offset:#x}")))
     }
 
     fn parse(&self, qp: &Qp, bytes: &[u8], wqe: &mut Wqe) -> Result<Option<AddressVector>, Bad> {
         let mut rest = bytes;
         let ctrl = take(&mut rest, DS_SIZE)?;
         wqe.opcode = SendOpcode(wqe_ctrl_seg::opcode.get32(ctrl) as u8);
-        self.reserved(&wqe_ctrl_seg::LAYOUT, "wqe_ctrl_seg", ctrl)?;
+        self.reserved(Segment::Control, ctrl)?;
         if wqe_ctrl_seg::qpn.get32(ctrl) != qp.qpn {
             return Err(bad("wqe_ctrl_seg.qpn", format!("{:#x}", wqe_ctrl_seg::qpn.get32(ctrl))));
         }
@@ -233,7 +252,7 @@ impl Context<'_, '_> {
         }
         if qp.service == ServiceType::XRC {
             let segment = take(&mut rest, wqe_xrc_seg::SIZE)?;
-            self.reserved(&wqe_xrc_seg::LAYOUT, "wqe_xrc_seg", segment)?;
+            self.reserved(Segment::Xrc, segment)?;
             wqe.xrc_srqn = wqe_xrc_seg::xrc_srqn.get32(segment);
         }
         if wqe.work == Work::Umr {
@@ -243,7 +262,7 @@ impl Context<'_, '_> {
         let address = if connected { None } else { Some(self.parse_address(&mut rest)?) };
         if matches!(wqe.work, Work::Write | Work::WriteImmediate) || wqe.work.is_answered() {
             let raddr = take(&mut rest, DS_SIZE)?;
-            self.reserved(&wqe_raddr_seg::LAYOUT, "wqe_raddr_seg", raddr)?;
+            self.reserved(Segment::RemoteAddress, raddr)?;
             wqe.raddr = wqe_raddr_seg::raddr.get(raddr);
             wqe.rkey = wqe_raddr_seg::rkey.get32(raddr);
         }
@@ -262,7 +281,7 @@ impl Context<'_, '_> {
             // Hardware takes the short form for the whole and misreads what follows.
             return Err(Bad("av.ext", "not the extended form".to_owned(), CqeSyndrome::LOCAL_LENGTH_ERR));
         }
-        self.reserved(&av::LAYOUT, "av", bytes)?;
+        self.reserved(Segment::Address, bytes)?;
         let mut rgid = [0; 16];
         if let Some(from) = av::rgid.of(bytes).first_chunk::<16>() {
             rgid = *from;
@@ -284,7 +303,10 @@ impl Context<'_, '_> {
     }
 
     fn parse_data(&self, qp: &Qp, wqe_len: usize, mut rest: &[u8], wqe: &mut Wqe) -> Result<(), Bad> {
-        let mut list = Vec::new();
+        let Payload::Gather(mut list) = core::mem::replace(&mut wqe.payload, Payload::Inline(Vec::new()))
+        else {
+            return Ok(());
+        };
         let mut inline: Option<Vec<u8>> = None;
         while !rest.is_empty() {
             let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));

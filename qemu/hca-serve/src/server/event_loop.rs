@@ -220,22 +220,23 @@ impl EventLoop {
 
     /// One seat's messages and its device's work. Answers whether there is more.
     fn serve_seat(&mut self, index: usize, now: u64, instant: Instant) -> bool {
-        let Some(seat) = self.seats.get_mut(index) else { return false };
-        let (world, file_io) = (&mut self.world, self.file_io);
+        let (world, seats, file_io) = (&mut self.world, &mut self.seats, self.file_io);
         let spoke = self.spokes.get_mut(index);
         let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let hca = world.nodes.get_mut(index).map(|node| &mut node.hca);
-            let turn = hca.map(|hca| seat.take_messages(hca, file_io, instant)).unwrap_or_default();
-            let more = match (spoke, world.nodes.get_mut(index)) {
-                (Some(spoke), Some(node)) => {
+            let turn =
+                seats.get_mut(index).zip(hca).map(|(seat, hca)| seat.take_messages(hca, file_io, instant));
+            let more = match (spoke, world.nodes.get_mut(index), seats.get_mut(index)) {
+                (Some(spoke), Some(node), Some(seat)) => {
                     let (more, broken) = spoke.turn(&mut node.hca, &mut seat.guest, now, instant);
                     cut = broken;
                     more
                 }
-                _ => world.poll_node(index, now, &mut seat.guest),
+                // A device reaches the guests of others, too, where its requests are for them.
+                _ => world.poll_node(index, now, seats),
             };
-            (turn, more)
+            (turn.unwrap_or_default(), more)
         }));
         if let (Some(broken), Some(uplink)) = (cut, &self.uplink) {
             (self.notices)(&format!("cable of hca {index} cut: {broken}"));

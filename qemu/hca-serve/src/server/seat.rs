@@ -7,7 +7,8 @@ use crate::guest::memory::{GuestMap, Trouble};
 use crate::guest::registers::BACKLOG;
 use crate::guest::watchdog::Watchdog;
 use crate::wire::channel::{Channel, Ended};
-use hca_model::{Hca, Profile};
+use hca_model::world::NodePort;
+use hca_model::{GuestMemory, Hca, Interrupts, Profile};
 use rustix::event::epoll::EventFlags;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -94,6 +95,12 @@ pub struct Seat {
     work: Work,
     /// The user was told that memory is not shared.
     warned: bool,
+}
+
+impl NodePort for Seat {
+    fn parts(&mut self) -> (&dyn GuestMemory, &mut dyn Interrupts) {
+        self.guest.parts()
+    }
 }
 
 /// What a turn of a seat did.

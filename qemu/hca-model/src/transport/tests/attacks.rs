@@ -9,7 +9,7 @@ use crate::meter::STEPS_PER_CALL;
 use crate::object::mkey::{Klm, KlmList, Mkey, Translation};
 
 /// Bytes that the bystanders move in all, and in one message.
-const TOTAL: usize = 4 << 20;
+const TOTAL: usize = 16 << 20;
 const MESSAGE: usize = 16 << 10;
 /// Steps beyond a call's that one operation may take.
 const MOST_AT_ONCE: u64 = 1 << 18;

@@ -4,6 +4,7 @@
 mod attacks;
 mod bed;
 mod capture;
+mod copies;
 mod counters;
 mod datagram;
 mod errors;

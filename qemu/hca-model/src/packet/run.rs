@@ -1,0 +1,104 @@
+//! Request packets of a reliable connection without bytes of their own: what the packets say, and the data where it lies.
+
+use super::{Grh, Reth};
+
+/// Where request packets go and as whose: what their LRH, GRH and BTH would say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Source LID.
+    pub slid: u16,
+    /// Destination LID.
+    pub dlid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// P_Key.
+    pub pkey: u16,
+    /// Destination QP.
+    pub qpn: u32,
+    /// Global route header, if the path has one.
+    pub grh: Option<Grh>,
+}
+
+/// Consecutive request packets of one SEND or RDMA WRITE: one packet, some, or the whole message.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// An RDMA WRITE, not a SEND.
+    pub write: bool,
+    /// The message begins with them.
+    pub first: bool,
+    /// It ends with them.
+    pub last: bool,
+    /// Sequence number of the first.
+    pub psn: u32,
+    /// How many.
+    pub psns: u32,
+    /// How many of them ask for an acknowledgement.
+    pub ack_requests: u32,
+    /// Of the first packet of an RDMA WRITE.
+    pub reth: Option<Reth>,
+    /// Of the last packet.
+    pub immediate: Option<u32>,
+    /// Of the last packet: the key to invalidate.
+    pub invalidate: Option<u32>,
+    /// Of the last packet.
+    pub solicited: bool,
+    /// Their payload.
+    pub data: &'a [u8],
+}
+
+/// An RDMA READ, or a part of its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRun {
+    /// What was asked for, in all.
+    pub reth: Reth,
+    /// Sequence number of the first packet of the whole answer.
+    pub psn: u32,
+    /// Packets of the whole answer.
+    pub psns: u32,
+    /// Packets of the answer before this part.
+    pub done: u32,
+    /// Packets of this part.
+    pub part: u32,
+    /// Payload before this part.
+    pub offset: u64,
+}
+
+/// Whether a port takes requests without packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Yes, now or when its share of work allows.
+    Open,
+    /// No.
+    AsPackets,
+}
+
+/// What became of packets that were to be taken without bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// They were taken, and acknowledged where they asked for it.
+    Done {
+        /// Credit code of the last acknowledgement.
+        credits: u8,
+        /// Message sequence number.
+        msn: u32,
+        /// The packets that would have gone.
+        traffic: Traffic,
+    },
+    /// The receiver has done its share of work for now; later it will take them.
+    Later,
+    /// They have to go as packets; nothing has happened.
+    No,
+}
+
+/// Packets and bytes, LRH to ICRC, of both directions of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Request packets.
+    pub requests: u64,
+    /// Their bytes.
+    pub request_bytes: u64,
+    /// Acknowledgements and READ responses.
+    pub responses: u64,
+    /// Their bytes.
+    pub response_bytes: u64,
+}

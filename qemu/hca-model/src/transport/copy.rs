@@ -1,0 +1,390 @@
+//! Requests to a neighbour on the same fabric when nobody watches the packets: payload goes from one guest's memory to the other's
+//! through one small buffer, and QPs, queues and counters are as if packets had gone. Whatever is out of the ordinary goes as packets:
+//! anything on its way already, a receiver that is not ready, a refusal. Then nothing has happened here.
+
+use crate::packet::{
+    Aeth, Bth, Copied, Destination, Grh, ICRC_LEN, ImmDt, Lrh, Reach, ReadRun, Reth, Run, Traffic,
+};
+use ib_mgmt::smp::pkeys_match;
+use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
+
+use super::completion::inline_limit;
+use super::memory::user;
+use super::packet::Envelope;
+use super::requester::mtu;
+use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
+use super::{Context, split};
+use crate::hca::Hca;
+use crate::meter::{FOR_QUEUES, price};
+use crate::object::qp::{Qp, Qps};
+use crate::seams::Io;
+use ib_types::Psn;
+
+/// Payload of a run: what stays in a processor's nearest cache between one guest's memory and the other's.
+pub(super) const RUN_BYTES: usize = 32 << 10;
+
+/// What became of the request at the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It went, or a part of it.
+    Gone,
+    /// The neighbour will take it later.
+    Later,
+    /// It goes as packets.
+    AsPackets,
+}
+
+/// Bytes of a packet beside what follows its BTH.
+const fn frame(grh: bool) -> u64 {
+    (Lrh::LEN + if grh { Grh::LEN } else { 0 } + Bth::LEN + ICRC_LEN) as u64
+}
+
+/// How many of `psns` packets from `psn` on ask for an acknowledgement, `last` of a message among them.
+fn ack_requests(psn: u32, psns: u32, log_every: u32, last: bool) -> u32 {
+    let asked = ((psn + psns) >> log_every) - (psn >> log_every);
+    let mask = (1 << log_every) - 1;
+    asked + u32::from(last && (psn + psns - 1) & mask != mask)
+}
+
+impl Context<'_, '_> {
+    /// The way to a neighbour that takes requests without packets.
+    pub(super) fn way(&self, envelope: &Envelope) -> Option<Destination> {
+        let destination = envelope.destination();
+        let open = !envelope.loopback
+            && self.port.is_active()
+            && self.io.link.reach(destination.dlid) != Reach::AsPackets;
+        open.then_some(destination)
+    }
+
+    /// Has a neighbour take the request at the cursor, or a run of its packets.
+    pub(super) fn copy_request(
+        &mut self,
+        qp: &mut Qp,
+        destination: &Destination,
+        budget: &mut usize,
+    ) -> Next {
+        let requester = &qp.transport.requester;
+        // What is on its way must not be overtaken.
+        let quiet = requester.at == 0
+            && requester.cursor == requester.unacked
+            && requester.sent == requester.cursor
+            && requester.burst >= WINDOW;
+        if !quiet {
+            return Next::AsPackets;
+        }
+        match requester.wqes.front().map(|wqe| wqe.work) {
+            Some(Work::Read) => self.copy_answer(qp, destination, budget),
+            Some(
+                Work::Send | Work::SendImmediate | Work::SendInvalidate | Work::Write | Work::WriteImmediate,
+            ) => self.copy_data(qp, destination, budget),
+            _ => Next::AsPackets,
+        }
+    }
+
+    fn copy_data(&mut self, qp: &mut Qp, destination: &Destination, budget: &mut usize) -> Next {
+        let mtu = mtu(qp);
+        let cursor = qp.transport.requester.cursor;
+        let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
+        // The WQE's list is used beside the QP.
+        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+        let wqe = &*wqe;
+        let done = cursor.since(wqe.first);
+        let psns = (wqe.psns - done).min((RUN_BYTES as u32) / mtu).min(*budget as u32).max(1);
+        let (first, last) = (done == 0, done + psns == wqe.psns);
+        let offset = u64::from(done) * u64::from(mtu);
+        let len = (wqe.len - offset).min(u64::from(psns) * u64::from(mtu)) as usize;
+        let log_every = ACK_EVERY.ilog2().min(u32::from(qp.log_ack_req_freq));
+        let write = matches!(wqe.work, Work::Write | Work::WriteImmediate);
+        let number = |work| (last && wqe.work == work).then_some(wqe.immediate);
+        let mut run = Run {
+            write,
+            first,
+            last,
+            psn: cursor.get(),
+            psns,
+            ack_requests: ack_requests(cursor.get(), psns, log_every, last),
+            reth: (write && first).then_some(Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 }),
+            immediate: number(Work::SendImmediate).or(number(Work::WriteImmediate)),
+            invalidate: number(Work::SendInvalidate),
+            solicited: last && wqe.solicited && wqe.work != Work::Write,
+            data: &[],
+        };
+        let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
+        let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
+        let bytes = u64::from(psns) * frame(destination.grh.is_some()) + extended as u64;
+        self.meter.charge(price::PACKET);
+        let mut buffer = self.take_buffer();
+        let user = user(qp);
+        let gathered = match &payload {
+            Payload::Gather(list) => {
+                let room = buffer.get_mut(..len).unwrap_or_default();
+                self.gather(user, list, offset, room).ok().and_then(|()| buffer.get(..len))
+            }
+            Payload::Inline(data) => data.get(offset as usize..).and_then(|data| data.get(..len)),
+        };
+        let copied = match gathered {
+            Some(data) => {
+                run.data = data;
+                self.io.link.copy(destination, &run, bytes)
+            }
+            // The first packet finds what is wrong.
+            None => Copied::No,
+        };
+        self.device.buffer = buffer;
+        let requester = &mut qp.transport.requester;
+        if let Some(wqe) = requester.wqes.front_mut() {
+            wqe.payload = payload;
+        }
+        let Copied::Done { credits, msn, traffic } = copied else { return not_taken(copied) };
+        *budget = budget.saturating_sub(psns as usize);
+        self.count_copied(&traffic);
+        if let Some(wqe) = requester.wqes.front_mut() {
+            wqe.issued = true;
+        }
+        let end = cursor.add(psns);
+        (requester.cursor, requester.sent) = (end, end);
+        requester.at = usize::from(last);
+        if run_acknowledged(&traffic) {
+            requester.credited(credits, msn);
+        }
+        self.progress(qp, end);
+        Next::Gone
+    }
+
+    /// An RDMA READ: the answer comes part by part, the neighbour has taken the request with the first one.
+    fn copy_answer(&mut self, qp: &mut Qp, destination: &Destination, budget: &mut usize) -> Next {
+        let mtu = mtu(qp);
+        let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
+        let inline = wqe.psns == 1 && wqe.len <= inline_limit(qp.cs_req) as u64;
+        if wqe.len == 0 || inline {
+            return Next::AsPackets;
+        }
+        let part = (wqe.psns - wqe.answered).min((RUN_BYTES as u32) / mtu).min(*budget as u32).max(1);
+        let offset = u64::from(wqe.answered) * u64::from(mtu);
+        let len = (wqe.len - offset).min(u64::from(part) * u64::from(mtu)) as usize;
+        let read = ReadRun {
+            reth: Reth { va: wqe.raddr, rkey: wqe.rkey, dma_len: wqe.len as u32 },
+            psn: wqe.first.get(),
+            psns: wqe.psns,
+            done: wqe.answered,
+            part,
+            offset,
+        };
+        let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+        self.meter.charge(price::PACKET);
+        let mut buffer = self.take_buffer();
+        let user = user(qp);
+        let room = buffer.get_mut(..len).unwrap_or_default();
+        let bytes = frame(destination.grh.is_some()) + Reth::LEN as u64;
+        let copied = self.io.link.copy_read(destination, &read, room, bytes);
+        let list = if let Payload::Gather(list) = &payload { list.as_slice() } else { &[] };
+        let placed = match copied {
+            Copied::Done { .. } => self.scatter(user, list, offset, buffer.get(..len).unwrap_or_default()),
+            _ => Ok(()),
+        };
+        self.device.buffer = buffer;
+        let requester = &mut qp.transport.requester;
+        let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
+        wqe.payload = payload;
+        let Copied::Done { traffic, .. } = copied else { return not_taken(copied) };
+        *budget = budget.saturating_sub(part as usize);
+        self.count_copied(&traffic);
+        if placed.is_err() {
+            // Asked for again, as packets, it fails as it has to.
+            return Next::AsPackets;
+        }
+        wqe.answered += part;
+        if wqe.answered == wqe.psns {
+            wqe.issued = true;
+            let end = wqe.end();
+            (requester.cursor, requester.sent) = (end, end);
+            requester.at = 1;
+            self.progress(qp, end);
+        }
+        Next::Gone
+    }
+
+    fn take_buffer(&mut self) -> Vec<u8> {
+        let mut buffer = core::mem::take(&mut self.device.buffer);
+        if buffer.len() < RUN_BYTES {
+            buffer.resize(RUN_BYTES, 0);
+        }
+        buffer
+    }
+
+    fn count_copied(&mut self, traffic: &Traffic) {
+        self.device.counters.packets_sent += traffic.requests;
+        self.device.counters.packets_received += traffic.responses;
+        self.port.counters.add_sent(traffic.requests, traffic.request_bytes);
+        self.port.counters.add_received(traffic.responses, traffic.response_bytes);
+    }
+
+    /// The QP that takes requests from `from`, if it would take packets with them and nothing is on its way to it or from it.
+    fn receiver<'q>(&self, qps: &'q mut Qps, from: &Destination) -> Option<&'q mut Qp> {
+        let port = &*self.port;
+        let own = from.dlid & !((1 << port.lmc.min(7)) - 1) == port.lid;
+        if !port.is_active() || !own || from.grh.is_some_and(|grh| !self.is_own_gid(&grh.dgid.0)) {
+            return None;
+        }
+        let qp = qps.table.get_mut(from.qpn)?;
+        let path = &qp.primary_path;
+        let peer = qp.service == ServiceType::RC
+            && path.rlid == from.slid
+            && !path.force_loopback
+            && (!path.grh || from.grh.is_some_and(|grh| grh.sgid.0 == path.rgid))
+            && port.pkey(path.pkey_index).is_some_and(|own| pkeys_match(own, from.pkey));
+        let receives = match qp.state {
+            QpState::RTR => qp.transport.responder.established,
+            QpState::RTS | QpState::SQD | QpState::SQ_DRAINING => true,
+            _ => false,
+        };
+        let responder = &qp.transport.responder;
+        let quiet = !responder.halted
+            && !responder.nak_sent
+            && !responder.ack_due
+            && responder.nak.is_none()
+            && responder.jobs.is_empty();
+        (peer && receives && quiet).then_some(qp)
+    }
+
+    fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
+        if self.meter.leaves(FOR_QUEUES) {
+            return Copied::Later;
+        }
+        let Some(qp) = self.receiver(qps, from) else { return Copied::No };
+        let responder = &qp.transport.responder;
+        let begun = match (&responder.current, run.first, run.write) {
+            (None, true, _) | (Some(Current::Write { .. }), false, true) => 0,
+            (Some(Current::Send { received, .. }), false, false) => *received,
+            _ => return Copied::No,
+        };
+        if responder.expected != Psn::new(run.psn) {
+            return Copied::No;
+        }
+        self.meter.charge(price::PACKET);
+        if let Err(refused) = self.take_run(qp, run, from.slid, from.sl) {
+            // The packets will find the receive as it was.
+            let responder = &mut qp.transport.responder;
+            match refused.receive {
+                Some(receive) if run.first || run.write => responder.spare = Some(receive),
+                Some(receive) => responder.current = Some(Current::Send { receive, received: begun }),
+                None => {}
+            }
+            return Copied::No;
+        }
+        let acknowledgements = u64::from(run.ack_requests);
+        let ack = frame(qp.primary_path.grh) + Aeth::LEN as u64;
+        let traffic = Traffic {
+            requests: u64::from(run.psns),
+            request_bytes: bytes,
+            responses: acknowledgements,
+            response_bytes: acknowledgements * ack,
+        };
+        self.taken(&traffic);
+        let credits = if acknowledgements == 0 { 0 } else { self.credits(qp) };
+        Copied::Done { credits, msn: qp.transport.responder.msn, traffic }
+    }
+
+    fn take_copied_read(
+        &mut self,
+        qps: &mut Qps,
+        from: &Destination,
+        read: &ReadRun,
+        out: &mut [u8],
+        bytes: u64,
+    ) -> Copied {
+        if self.meter.leaves(FOR_QUEUES) {
+            return Copied::Later;
+        }
+        let Some(qp) = self.receiver(qps, from) else { return Copied::No };
+        let begins = read.done == 0;
+        let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
+        let responder = &qp.transport.responder;
+        if responder.expected != expected || (begins && responder.current.is_some()) || !qp.rre {
+            return Copied::No;
+        }
+        if begins && self.check_read(qp, &read.reth).is_err() {
+            return Copied::No;
+        }
+        self.meter.charge(price::PACKET);
+        let va = read.reth.va.wrapping_add(read.offset);
+        if self.read_key(user(qp), read.reth.rkey, va, AccessFlags::REMOTE_READ, out).is_err() {
+            return Copied::No;
+        }
+        if begins {
+            self.begin_read(qp, read.psns);
+        }
+        // The first and the last packet of an answer say that it is an acknowledgement too.
+        let ends = read.done + read.part == read.psns;
+        let says = if read.psns == 1 { 1 } else { usize::from(begins) + usize::from(ends) };
+        let content = out.len().next_multiple_of(4) + says * Aeth::LEN;
+        let traffic = Traffic {
+            requests: u64::from(begins),
+            request_bytes: if begins { bytes } else { 0 },
+            responses: u64::from(read.part),
+            response_bytes: u64::from(read.part) * frame(qp.primary_path.grh) + content as u64,
+        };
+        self.taken(&traffic);
+        Copied::Done { credits: 0, msn: qp.transport.responder.msn, traffic }
+    }
+
+    fn taken(&mut self, traffic: &Traffic) {
+        self.device.counters.packets_received += traffic.requests;
+        self.device.counters.packets_sent += traffic.responses;
+        self.port.counters.add_received(traffic.requests, traffic.request_bytes);
+        self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
+    }
+}
+
+fn not_taken(copied: Copied) -> Next {
+    if copied == Copied::Later { Next::Later } else { Next::AsPackets }
+}
+
+fn run_acknowledged(traffic: &Traffic) -> bool {
+    traffic.responses != 0
+}
+
+/// Whether a device takes requests without packets.
+pub(crate) fn reach(hca: &Hca) -> Reach {
+    if hca.health.is_fatal() || hca.is_killed() { Reach::AsPackets } else { Reach::Open }
+}
+
+/// Takes requests of a neighbour's.
+pub(crate) fn take(hca: &mut Hca, io: &mut Io<'_>, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
+    let (qps, mut context) = split(hca, io);
+    context.take_copy(qps, from, run, bytes)
+}
+
+/// Answers a neighbour's RDMA READ.
+pub(crate) fn take_read(
+    hca: &mut Hca,
+    io: &mut Io<'_>,
+    from: &Destination,
+    read: &ReadRun,
+    out: &mut [u8],
+    bytes: u64,
+) -> Copied {
+    let (qps, mut context) = split(hca, io);
+    context.take_copied_read(qps, from, read, out, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ack_requests;
+
+    #[test]
+    fn packets_that_ask_are_counted_as_one_by_one() {
+        for log_every in [0, 2, 5] {
+            let mask = (1u32 << log_every) - 1;
+            for psn in (0..70).chain(0xff_ffc0..0xff_fff0) {
+                for psns in 1..70 {
+                    for last in [false, true] {
+                        let asks = |at: u32| at & mask == mask || (last && at + 1 == psn + psns);
+                        let count = (psn..psn + psns).filter(|at| asks(*at)).count() as u32;
+                        assert_eq!(ack_requests(psn, psns, log_every, last), count, "{psn} {psns}");
+                    }
+                }
+            }
+        }
+    }
+}
