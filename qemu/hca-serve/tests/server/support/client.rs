@@ -8,7 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const VERSION: u16 = 1;
 pub const DMA_MAP: u16 = 2;
@@ -44,8 +49,69 @@ impl Reply {
 pub struct Client {
     pub stream: UnixStream,
     next: u16,
-    /// Memory that the server does not get, and the device's address of it: it has to ask.
-    pub private: Option<(File, u64)>,
+    /// Who reads the connection in place of this, because the server has to ask for memory.
+    lender: Option<Lender>,
+}
+
+/// Memory that the server does not get and has to ask for. A thread of its own answers at any time, as QEMU does: the one that
+/// drives the device may be waiting for the server just then.
+struct Lender {
+    replies: Receiver<Reply>,
+    /// Held while a message is written: there are two writers.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Lender {
+    /// Lends `file`, which the device has at `base`, over `stream`.
+    fn start(stream: UnixStream, file: File, base: u64) -> Self {
+        let (sender, replies) = mpsc::channel();
+        let writing = Arc::new(Mutex::new(()));
+        let turn = Arc::clone(&writing);
+        std::thread::spawn(move || {
+            // Ends with the connection or with the client.
+            while let Ok(message) = receive(&stream) {
+                if message.flags & 0xf != 0 {
+                    if sender.send(message).is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                let answer = answer(&message, &file, base);
+                let _turn = turn.lock().expect("not poisoned");
+                if (&stream).write_all(&answer).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { replies, writing }
+    }
+}
+
+/// The answer to what the server asks of `file`, which the device has at `base`.
+fn answer(asked: &Reply, file: &File, base: u64) -> Vec<u8> {
+    let word = |at: usize| u64::from_le_bytes(asked.payload[at..at + 8].try_into().expect("8 bytes"));
+    let (address, count) = (word(0), word(8) as usize);
+    let mut payload = asked.payload[..16].to_vec();
+    match asked.command {
+        DMA_READ => {
+            payload.resize(16 + count, 0);
+            file.read_exact_at(&mut payload[16..], address - base).expect("inside");
+        }
+        DMA_WRITE => file.write_all_at(&asked.payload[16..], address - base).expect("inside"),
+        other => panic!("the server asks {other}"),
+    }
+    message(asked.id, asked.command, 1, &payload)
+}
+
+/// The next message that the server sends.
+fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
+    let mut header = [0; 16];
+    stream.read_exact(&mut header)?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let mut payload = vec![0; word(4) as usize - 16];
+    stream.read_exact(&mut payload)?;
+    Ok(Reply { id: half(0), command: half(2), flags: word(8), error: word(12), payload })
 }
 
 /// A message's bytes.
@@ -96,13 +162,13 @@ impl Client {
     /// Connects and says nothing.
     pub fn silent(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("connects");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("time limit");
+        stream.set_read_timeout(Some(PATIENCE)).expect("time limit");
         Self::of(stream)
     }
 
     /// Over a connection that is there.
     pub fn of(stream: UnixStream) -> Self {
-        Self { stream, next: 0, private: None }
+        Self { stream, next: 0, lender: None }
     }
 
     pub fn post(&mut self, command: u16, flags: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> u16 {
@@ -123,62 +189,25 @@ impl Client {
         if !descriptors.is_empty() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
         }
+        let _turn = self.lender.as_ref().map(|lender| lender.writing.lock().expect("not poisoned"));
         let sent = sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
         (&self.stream).write_all(&bytes[sent..])?;
         Ok(self.next)
     }
 
-    /// The next message from the server; what it asks of private memory is answered on the way.
+    /// Lends `file`, which the device has at `base`, from now on: the server gets it by asking.
+    pub fn lend(&mut self, file: File, base: u64) {
+        let stream = self.stream.try_clone().expect("descriptor");
+        stream.set_read_timeout(None).expect("no time limit");
+        self.lender = Some(Lender::start(stream, file, base));
+    }
+
+    /// The next message from the server, but for those that a lender answers.
     pub fn receive(&mut self) -> io::Result<Reply> {
-        loop {
-            let message = self.receive_any()?;
-            if message.flags & 0xf != 0 || self.private.is_none() {
-                return Ok(message);
-            }
-            self.answer(&message)?;
+        match &self.lender {
+            None => receive(&self.stream),
+            Some(lender) => lender.replies.recv_timeout(PATIENCE).map_err(io::Error::other),
         }
-    }
-
-    /// Answers what the server asks of private memory, if it does.
-    pub fn answer_all(&mut self) {
-        self.stream.set_nonblocking(true).expect("nonblocking");
-        while let Ok(1..) =
-            rustix::net::recv(&self.stream, &mut [0; 1][..], rustix::net::RecvFlags::PEEK).map(|r| r.0)
-        {
-            self.stream.set_nonblocking(false).expect("blocking");
-            let message = self.receive_any().expect("a whole message");
-            assert_eq!(message.flags & 0xf, 0, "a reply that nobody waits for: {message:?}");
-            self.answer(&message).expect("answered");
-            self.stream.set_nonblocking(true).expect("nonblocking");
-        }
-        self.stream.set_nonblocking(false).expect("blocking");
-    }
-
-    fn answer(&mut self, asked: &Reply) -> io::Result<()> {
-        let (file, base) = self.private.as_ref().expect("private memory");
-        let word = |at: usize| u64::from_le_bytes(asked.payload[at..at + 8].try_into().expect("8 bytes"));
-        let (address, count) = (word(0), word(8) as usize);
-        let mut payload = asked.payload[..16].to_vec();
-        match asked.command {
-            DMA_READ => {
-                payload.resize(16 + count, 0);
-                file.read_exact_at(&mut payload[16..], address - base)?;
-            }
-            DMA_WRITE => file.write_all_at(&asked.payload[16..], address - base)?,
-            other => panic!("the server asks {other}"),
-        }
-        self.stream.write_all(&message(asked.id, asked.command, 1, &payload))
-    }
-
-    fn receive_any(&mut self) -> io::Result<Reply> {
-        let mut header = [0; 16];
-        self.stream.read_exact(&mut header)?;
-        let word =
-            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-        let mut payload = vec![0; word(4) as usize - 16];
-        self.stream.read_exact(&mut payload)?;
-        Ok(Reply { id: half(0), command: half(2), flags: word(8), error: word(12), payload })
     }
 
     pub fn ask_with(&mut self, command: u16, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> Reply {

@@ -25,8 +25,6 @@ struct Connection {
     began: Clock,
     /// The server is gone, or the device.
     failed: Cell<bool>,
-    /// The server has to ask for its memory.
-    private: bool,
 }
 
 /// BAR0 behind a connection. The first byte of a view counts.
@@ -93,9 +91,6 @@ impl Platform for Remote {
     }
 
     fn idle(&self, _deadline: Instant) {
-        if self.bar.connection.private {
-            self.bar.connection.client.borrow_mut().answer_all();
-        }
         // The device has a thread of its own; a processor may have to be shared with it.
         std::thread::yield_now();
     }
@@ -139,14 +134,13 @@ impl Guest {
         let mut client = Client::new(socket);
         let reply = client.ask(super::client::DMA_MAP, &super::client::map(3, 0, DEVICE_BASE, MEMORY as u64));
         assert!(!reply.is_error(), "{reply:?}");
-        client.private = Some((file.try_clone().expect("descriptor"), DEVICE_BASE));
+        client.lend(file.try_clone().expect("descriptor"), DEVICE_BASE);
         Self::with(client, file)
     }
 
     fn with(mut client: Client, file: File) -> Self {
         client.write(CONFIG, 4, &6u16.to_le_bytes());
         let connection = Box::leak(Box::new(Connection {
-            private: client.private.is_some(),
             client: RefCell::new(client),
             began: Clock::now(),
             failed: Cell::new(false),
@@ -242,17 +236,7 @@ impl Guest {
     }
 
     /// Fills its own memory with `byte` and writes it to the peer's; waits for the completion.
-    pub fn write(&mut self, byte: u8, target: (u64, driver_mlx::RKey)) -> Result<(), String> {
-        self.write_beside(byte, target, |platform| platform.idle(Instant::ORIGIN))
-    }
-
-    /// The same, calling `beside` while it waits.
-    pub fn write_beside(
-        &mut self,
-        byte: u8,
-        (address, rkey): (u64, driver_mlx::RKey),
-        beside: impl Fn(&Remote),
-    ) -> Result<(), String> {
+    pub fn write(&mut self, byte: u8, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
         let end = self.end.as_mut().expect("open");
         end.memory.as_slice().write(0, &[byte; MESSAGE]).expect("inside");
         let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
@@ -267,7 +251,7 @@ impl Guest {
                     return cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}")));
                 }
                 Ok(None) if Clock::now() > deadline => return Err("no completion in 30 s".into()),
-                Ok(None) => beside(self.hca.platform()),
+                Ok(None) => self.hca.platform().idle(Instant::ORIGIN),
                 Err(error) => return Err(error.to_string()),
             }
             let now = self.hca.platform().now();
@@ -281,11 +265,6 @@ impl Guest {
         let end = self.end.as_ref().expect("open");
         end.memory.as_slice().read(MESSAGE, &mut bytes).expect("inside");
         bytes
-    }
-
-    /// Its registers and what is behind them.
-    pub fn platform(&self) -> Remote {
-        self.hca.platform().clone()
     }
 
     /// Whether its server is gone.
