@@ -45,6 +45,7 @@ pub fn run() -> Result<()> {
         summary.push(line);
         total.add(count);
     }
+    print!("{}", total.failures());
     println!("{}\nci: {:.0} s in all\n{total}", summary.join("\n"), began.elapsed().as_secs_f64());
     if total.failed() { Err(Error::Program("there were failures".into())) } else { Ok(()) }
 }

@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
+use crate::failures::{self, Failure};
 use crate::graph::Graph;
 use crate::linux::{self, Kernel};
 use crate::process::Supervised;
@@ -129,11 +130,13 @@ pub fn skip(reason: &str) {
 }
 
 /// How many passed, failed and were skipped: tests, and steps that are no tests.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Count {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// What those that failed said.
+    failures: Vec<Failure>,
 }
 
 impl std::fmt::Display for Count {
@@ -145,9 +148,9 @@ impl std::fmt::Display for Count {
 
 impl Count {
     /// One step that passed.
-    pub(crate) const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    pub(crate) const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0, failures: Vec::new() };
     /// One step that failed.
-    pub(crate) const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    pub(crate) const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0, failures: Vec::new() };
 
     /// Whether anything failed.
     pub(crate) fn failed(&self) -> bool {
@@ -158,6 +161,12 @@ impl Count {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+    }
+
+    /// What those that failed said, a paragraph each.
+    pub(crate) fn failures(&self) -> String {
+        self.failures.iter().map(|failure| format!("{failure}\n")).collect()
     }
 
     /// Takes the skipped tests out of the passed ones, among which the test harness counts them.
@@ -173,7 +182,7 @@ impl Count {
             let before = rest.split(label).next()?;
             before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
         };
-        Some(Self { passed: number(" passed")?, failed: number(" failed")?, skipped: 0 })
+        Some(Self { passed: number(" passed")?, failed: number(" failed")?, ..Self::default() })
     }
 }
 
@@ -183,7 +192,7 @@ impl Count {
 /// Something failed; everything else has still run.
 pub fn test(levels: &[Level], long: bool) -> Result<()> {
     let total = run(levels, long)?;
-    println!("{total}");
+    println!("{}{total}", total.failures());
     if total.failed() { Err(Error::Program("there were failures".into())) } else { Ok(()) }
 }
 
@@ -352,17 +361,20 @@ fn cargo(arguments: &[&str], long: bool) -> Result<Count> {
     let errors =
         child.streams().stderr.take().map(|stream| std::thread::spawn(move || pass_errors_on(stream)));
     let mut count = Count::default();
+    let mut failures = failures::Reader::default();
     let mut tests = false;
     if let Some(output) = child.streams().stdout.take() {
         for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
             let line = String::from_utf8_lossy(&line);
             println!("{line}");
+            failures.line(&line);
             if let Some(found) = Count::from_line(&line) {
                 tests = true;
                 count.add(found);
             }
         }
     }
+    count.failures = failures.into_failures();
     count.skipped = errors.and_then(|thread| thread.join().ok()).unwrap_or(0);
     count = count.without_skipped();
     let success = child.wait_until(Instant::now() + CARGO_LIMIT)?.is_some_and(|status| status.success());
@@ -435,7 +447,7 @@ mod tests {
     #[test]
     fn result_lines_are_counted() {
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 7 filtered out; finished in 0.01s";
-        let count = Count { passed: 12, failed: 3, skipped: 0 };
+        let count = Count { passed: 12, failed: 3, ..Count::default() };
         assert_eq!(Count::from_line(line), Some(count));
         assert_eq!(Count::from_line("test foo ... ok"), None);
     }
@@ -445,9 +457,9 @@ mod tests {
         let errors =
             b"   Compiling tests\nSKIPPED: no QEMU\nwarning: SKIPPED: not at the start\nSKIPPED: no tshark\n";
         assert_eq!(pass_errors_on(&errors[..]), 2);
-        let count = Count { passed: 5, failed: 1, skipped: 2 }.without_skipped();
+        let count = Count { passed: 5, failed: 1, skipped: 2, ..Count::default() }.without_skipped();
         assert_eq!(count.to_string(), "3 passed, 1 failed, 2 skipped");
-        assert_eq!(Count { passed: 5, failed: 0, skipped: 0 }.to_string(), "5 passed, 0 failed");
+        assert_eq!(Count { passed: 5, ..Count::default() }.to_string(), "5 passed, 0 failed");
     }
 
     #[test]

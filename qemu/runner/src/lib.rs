@@ -13,7 +13,7 @@
 //! | [`serve`] | emulated HCAs over vfio-user, by `hca-serve` |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
-//! | [`levels`], [`ci`] | `cargo xtask test` and `bench`; all that a change has to pass |
+//! | [`levels`], [`ci`], `failures` | `cargo xtask test` and `bench`; all that a change has to pass; what failed |
 //! | [`help`] | what `--help` prints |
 //! | [`graph`] | which source files use which, and the circles among them |
 
@@ -24,6 +24,7 @@ pub mod debian;
 pub mod defmt_log;
 pub mod demo;
 pub mod error;
+mod failures;
 pub mod graph;
 pub mod help;
 pub mod iso;

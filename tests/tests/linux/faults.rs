@@ -2,8 +2,8 @@
 //! are missing that the fabric lost.
 
 use crate::guests::{
-    any_pair, both, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run,
-    run_everywhere,
+    At, any_pair, both, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers,
+    run, run_everywhere,
 };
 use hca_model::fabric::{Faults, Kind, Losses};
 use runner::linux::{Answer, Kernel, Lab, Options, judge};
@@ -54,7 +54,7 @@ fn retransmitted(lab: &Lab) -> u64 {
 fn reliable(lab: &mut Lab, program: &str, size: u64, iterations: u64, lossy: bool) -> f64 {
     let line = format!("{program} -s {size} -n {iterations}");
     let client = format!("{line} guest0");
-    let answers = any_pair(lab, PINGPONG_PORT, &line, &client);
+    let answers = any_pair(lab, At::Tcp(PINGPONG_PORT), &line, &client);
     let text = both(&line, &client, &answers);
     let moved = format!("{} bytes in ", size * iterations * 2);
     let right = |answer: &&Answer| answer.success() && answer.text().contains(&moved);
@@ -152,7 +152,7 @@ fn unreliable(lab: &mut Lab, service: &str, kind: Kind, size: usize) {
         let losses = with_losses(lab, seed, kind, |lab| {
             let server = format!("sequence {service} receive {MESSAGES} {size}");
             let client = format!("sequence {service} send {MESSAGES} {size} guest0");
-            let [server, client] = pair(lab, SEQUENCE_PORT, &server, &client);
+            let [server, client] = pair(lab, At::Tcp(SEQUENCE_PORT), &server, &client);
             assert_eq!(told(&client.text(), "sent"), MESSAGES);
             received = told(&server.text(), "received");
             wrong = told(&server.text(), "wrong");

@@ -73,24 +73,40 @@ pub fn hcas_are_content(lab: &Lab) {
     assert!(complaints.is_empty(), "the HCAs complain:\n{}", complaints.join("\n"));
 }
 
-/// A program that listens at a TCP port in guest 0 and its client in guest 1; both have to succeed. Answers what the server
-/// and the client printed.
-pub fn pair(lab: &mut Lab, port: u16, server: &str, client: &str) -> [Answer; 2] {
-    let answers = any_pair(lab, port, server, client);
+/// Where a program listens.
+#[derive(Clone, Copy)]
+pub enum At {
+    /// At a TCP port.
+    Tcp(u16),
+    /// By RDMA-CM.
+    Cm,
+}
+
+/// A program that listens in guest 0 and its client in guest 1; both have to succeed. Answers what the server and the client
+/// printed.
+pub fn pair(lab: &mut Lab, at: At, server: &str, client: &str) -> [Answer; 2] {
+    let answers = any_pair(lab, at, server, client);
     assert!(answers.iter().all(Answer::success), "{}", both(server, client, &answers));
     answers
 }
 
 /// The same, however they end.
-pub fn any_pair(lab: &mut Lab, port: u16, server: &str, client: &str) -> [Answer; 2] {
-    // One that does not listen by TCP is just given the time to start.
-    let wait = if port == 0 { "sleep 0.5".to_owned() } else { format!("listening server {port}") };
+pub fn any_pair(lab: &mut Lab, at: At, server: &str, client: &str) -> [Answer; 2] {
+    let wait = match at {
+        At::Tcp(port) => format!("listening server {port}"),
+        At::Cm => listening_by_cm(server),
+    };
     run(lab, 0, &format!("background server timeout 120 {server} && {wait}"));
     let ended = lab.run(1, &format!("timeout 120 {client}"), LIMIT);
     let client_answer = ended.unwrap_or_else(|error| panic!("`{client}`: {error}"));
     let ended = lab.run(0, "reap server", LIMIT);
     let server_answer = ended.unwrap_or_else(|error| panic!("`{server}`: {error}"));
     [server_answer, client_answer]
+}
+
+/// Waits until the program of the command `server` listens by RDMA-CM.
+pub fn listening_by_cm(server: &str) -> String {
+    format!("listening server cm {}", server.split(' ').next().unwrap_or_default())
 }
 
 /// What a pair of programs printed.

@@ -2,7 +2,8 @@
 //! pings, TCP, rdmacm-utils' programs; clients that are killed; a fabric that loses packets.
 
 use crate::guests::{
-    census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
+    At, census_without_keys, hcas_are_content, kernels_are_content, listening_by_cm, pair, remove_drivers,
+    run, run_everywhere,
 };
 use hca_model::fabric::Faults;
 use hca_model::hca::Census;
@@ -95,9 +96,9 @@ fn linux_to_linux(lab: &mut Lab) {
     none_lost(lab, 0, "172.16.0.2", 100);
     tcp_between_guests(lab, 64 << 20);
     let line = "rping -V -C 1000 -a 172.16.0.1";
-    pair(lab, 0, &format!("{line} -s"), &format!("{line} -c"));
+    pair(lab, At::Cm, &format!("{line} -s"), &format!("{line} -c"));
     for program in ["ucmatose", "udaddy"] {
-        for answer in pair(lab, 0, program, &format!("{program} -s 172.16.0.1")) {
+        for answer in pair(lab, At::Cm, program, &format!("{program} -s 172.16.0.1")) {
             assert!(answer.text().contains("return status 0"), "{program}:\n{}", answer.text());
         }
     }
@@ -242,7 +243,8 @@ fn unikernel_uses_rping(lab: &mut Lab, image: &Path) {
             lab,
             0,
             &format!(
-                "background server timeout 170 rping -s -V -S {size} -C 1000 -a 172.16.0.1 && sleep 0.5"
+                "background server timeout 170 rping -s -V -S {size} -C 1000 -a 172.16.0.1 && {}",
+                listening_by_cm("rping")
             ),
         );
         let words = format!("app=rping role=client peer=172.16.0.1 size={size} count=1000");
@@ -262,7 +264,7 @@ fn lossy(lab: &mut Lab, image: &Path) {
         let began = Instant::now();
         lab.served().set_faults(faults, seed).expect("the fabric");
         let line = "rping -V -C 50 -a 172.16.0.1";
-        pair(lab, 0, &format!("{line} -s"), &format!("{line} -c"));
+        pair(lab, At::Cm, &format!("{line} -s"), &format!("{line} -c"));
         tcp_between_guests(lab, 1 << 20);
         let mut server = Node::start(lab, image, "app=rping role=server wait=120");
         server.expect("@rping listening ");

@@ -1,7 +1,7 @@
 //! Two Linux guests move data from one to the other by rdma-core's programs, each with an emulated HCA on one fabric.
 
 use crate::guests::{
-    census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
+    At, census_without_keys, hcas_are_content, kernels_are_content, pair, remove_drivers, run, run_everywhere,
 };
 use runner::levels;
 use runner::linux::{Kernel, Lab, Options, judge};
@@ -13,7 +13,7 @@ const PORT: u16 = 18515;
 fn pingpong(lab: &mut Lab, program: &str, arguments: &str, size: u64) {
     let iterations = if size > 65_536 { 20 } else { 100 };
     let line = format!("{program} {arguments} -s {size} -n {iterations}");
-    let [server, client] = pair(lab, PORT, &line, &format!("{line} guest0"));
+    let [server, client] = pair(lab, At::Tcp(PORT), &line, &format!("{line} guest0"));
     let moved = format!("{} bytes in", size * iterations * 2);
     for answer in [&server, &client] {
         let text = answer.text();
@@ -49,7 +49,7 @@ fn all_programs(lab: &mut Lab) {
     // Extended reliable connections: this one only says whether all of it succeeded.
     for size in [1, 4096, 65_536] {
         let line = format!("ibv_xsrq_pingpong -m 2048 -s {size} -n 100");
-        for answer in pair(lab, PORT, &line, &format!("{line} guest0")) {
+        for answer in pair(lab, At::Tcp(PORT), &line, &format!("{line} guest0")) {
             assert_eq!(
                 answer.lines.last().map(String::as_str),
                 Some("success"),

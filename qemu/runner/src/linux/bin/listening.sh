@@ -1,7 +1,13 @@
 #!/bin/sh
 # listening NAME PORT: waits until the command `background NAME` started, or anybody, listens at a TCP port.
-port=$(printf '%04X' "$2")
-until grep -q ":$port [0:]* 0A" /proc/net/tcp /proc/net/tcp6; do
+# listening NAME cm PROGRAM: waits until PROGRAM listens by RDMA-CM.
+if [ "$2" = cm ]; then
+    listens() { rdma resource show cm_id | grep -q "state LISTEN.* comm $3 "; }
+else
+    port=$(printf '%04X' "$2")
+    listens() { grep -q ":$port [0:]* 0A" /proc/net/tcp /proc/net/tcp6; }
+fi
+until listens "$@"; do
     if [ -f "/tmp/$1.status" ]; then
         echo "$1 ended instead of listening:"
         cat "/tmp/$1.out"
