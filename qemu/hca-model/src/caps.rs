@@ -1,7 +1,7 @@
 //! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
 
 use crate::object::mkey::MAX_INDIRECTION;
-use crate::profile::Profile;
+use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
@@ -39,6 +39,9 @@ pub const LOG_MAX_MSG: u32 = 30;
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
 pub const MAX_QP_CNT: u32 = 0xff;
+
+/// Least `log_max_qp`: what the device needs itself, whatever software asks for (iPXE's mistakes of byte order ask for 0).
+const LOG_MIN_QP: u32 = 4;
 
 /// Names of the general capabilities that SET_HCA_CAP may change.
 const SETTABLE: &[&str] =
@@ -92,6 +95,7 @@ impl Caps {
             | CapType::ROCE
             | CapType::IPOIB_OFFLOADS
             | CapType::FLOW_TABLE
+            | CapType::ESWITCH
             | CapType::VECTOR_CALC
             | CapType::QOS
             | CapType::DEBUG
@@ -100,16 +104,22 @@ impl Caps {
         }
     }
 
-    /// SET_HCA_CAP for the general type: `wanted` may be shorter than the structure, the rest is then zero.
+    /// SET_HCA_CAP for the general type: `wanted` may be shorter than the structure, the rest is then zero. A lenient device
+    /// leaves fields that cannot be set as they are, and says which they were.
     ///
     /// # Errors
     /// The first field that may not have the value asked for; nothing is changed then.
-    pub fn set_general(&mut self, wanted: &[u8]) -> Result<(), BadCapability> {
+    pub fn set_general(
+        &mut self,
+        wanted: &[u8],
+        strictness: Strictness,
+    ) -> Result<Vec<BadCapability>, BadCapability> {
         let mut block = vec![0; cmd_hca_cap::SIZE];
         for (to, from) in block.iter_mut().zip(wanted) {
             *to = *from;
         }
-        let mut bad = None;
+        let (mut bad, mut ignored) = (None, Vec::new());
+        let mut changed = self.general_current.clone();
         cmd_hca_cap::LAYOUT.visit(&mut |leaf| {
             let Kind::Field(_) = leaf.kind else { return };
             let field = Field { bit_offset: leaf.bit_offset, bit_width: leaf.bit_width };
@@ -119,20 +129,29 @@ impl Caps {
                 return;
             }
             let name = leaf.path.name;
-            let text = if !SETTABLE.contains(&name) {
+            let settable = SETTABLE.contains(&name);
+            let text = if !settable {
                 format!("{asked:#x} asked, fixed at {current:#x}")
             } else if asked > max {
                 format!("{asked:#x} asked, at most {max:#x}")
             } else {
+                field.set(&mut changed, asked);
                 return;
             };
-            bad = Some(BadCapability { field: format!("cmd_hca_cap.{name}"), text });
+            let found = BadCapability { field: format!("cmd_hca_cap.{name}"), text };
+            if !settable && strictness == Strictness::Lenient {
+                ignored.push(found);
+            } else {
+                bad = Some(found);
+            }
         });
         if let Some(bad) = bad {
             return Err(bad);
         }
-        self.general_current = block;
-        Ok(())
+        let log_max_qp = cmd_hca_cap::log_max_qp.get32(&changed).max(LOG_MIN_QP);
+        cmd_hca_cap::log_max_qp.set(&mut changed, log_max_qp);
+        self.general_current = changed;
+        Ok(ignored)
     }
 
     /// SET_HCA_CAP for the atomic type.
@@ -281,15 +300,21 @@ mod tests {
         let mut wanted = caps.query(CapType::GENERAL, true).unwrap_or(&[]).to_vec();
         assert_eq!(cmd_hca_cap::log_max_qp.get32(&wanted), 14);
         cmd_hca_cap::log_max_qp.set(&mut wanted, 18u8);
-        assert_eq!(caps.set_general(&wanted), Ok(()));
+        assert_eq!(caps.set_general(&wanted, Strictness::Strict), Ok(Vec::new()));
         assert_eq!(caps.current(cmd_hca_cap::log_max_qp), 18);
         cmd_hca_cap::log_max_qp.set(&mut wanted, 19u8);
-        let refused = caps.set_general(&wanted).map_err(|e| e.field);
-        assert_eq!(refused, Err("cmd_hca_cap.log_max_qp".to_owned()));
+        for strictness in [Strictness::Strict, Strictness::Lenient] {
+            let refused = caps.set_general(&wanted, strictness).map_err(|e| e.field);
+            assert_eq!(refused, Err("cmd_hca_cap.log_max_qp".to_owned()));
+        }
         cmd_hca_cap::log_max_qp.set(&mut wanted, 12u8);
         cmd_hca_cap::dct.set(&mut wanted, 1u8);
-        assert_eq!(caps.set_general(&wanted).map_err(|e| e.field), Err("cmd_hca_cap.dct".to_owned()));
+        let refused = caps.set_general(&wanted, Strictness::Strict).map_err(|e| e.field);
+        assert_eq!(refused, Err("cmd_hca_cap.dct".to_owned()));
         assert_eq!(caps.current(cmd_hca_cap::log_max_qp), 18, "a refused command changes nothing");
+        let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
+        assert_eq!(ignored.len(), 1, "{ignored:?}");
+        assert_eq!((caps.current(cmd_hca_cap::log_max_qp), caps.current(cmd_hca_cap::dct)), (12, 0));
     }
 
     #[test]

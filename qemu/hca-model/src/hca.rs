@@ -5,6 +5,7 @@ use crate::caps::{self, Caps};
 use crate::cmd;
 use crate::front::{self, Front};
 use crate::health::Health;
+use crate::icmd;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, FOR_PACKETS, FOR_QUEUES, Meter, price};
 use crate::object::counters::QCounters;
@@ -233,9 +234,16 @@ impl Hca {
         self.config.read(offset, buf);
     }
 
-    /// Writes configuration space; a function-level reset acts at once.
+    /// Writes configuration space; a function-level reset and an internal command act at once.
     pub fn config_write(&mut self, offset: usize, data: &[u8]) {
-        if !self.killed && self.config.write(offset, data).function_level_reset {
+        if self.killed {
+            return;
+        }
+        let effects = self.config.write(offset, data);
+        if effects.internal_command {
+            icmd::run(self);
+        }
+        if effects.function_level_reset {
             self.reset();
         }
     }

@@ -49,6 +49,7 @@ pub mod fabric;
 mod front;
 pub mod hca;
 pub mod health;
+mod icmd;
 pub mod log;
 pub mod meter;
 pub mod object;

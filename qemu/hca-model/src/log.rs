@@ -18,6 +18,11 @@ pub enum Subject {
         /// Its syndrome: here the byte offset of the offending dword, or zero.
         syndrome: u32,
     },
+    /// A command that is carried out, although something is wrong with it.
+    Tolerated {
+        /// Which.
+        opcode: Opcode,
+    },
     /// A command queue entry that could not be taken.
     Delivery {
         /// Index of the entry.
@@ -94,6 +99,7 @@ impl fmt::Display for Entry {
             Subject::Command { opcode, status, syndrome } => {
                 write!(f, "{opcode}: {status}, syndrome {syndrome:#x}")?;
             }
+            Subject::Tolerated { opcode } => write!(f, "{opcode}: tolerated")?,
             Subject::Delivery { slot, status } => write!(f, "command queue entry {slot}: {status}")?,
             Subject::Register { offset } => write!(f, "BAR0 {offset:#x}")?,
             Subject::WorkQueue { qpn } => write!(f, "work queue of QP {qpn:#x}")?,

@@ -24,8 +24,6 @@ pub struct FirmwarePages {
 /// Why a page cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPage {
-    /// Page 0.
-    Zero,
     /// Not aligned to 4 KiB.
     Unaligned,
     /// Given before.
@@ -63,7 +61,6 @@ impl FirmwarePages {
     /// [`BadPage`].
     pub fn check(&self, page: u64) -> Result<(), BadPage> {
         match page {
-            0 => Err(BadPage::Zero),
             _ if !page.is_multiple_of(PAGE) => Err(BadPage::Unaligned),
             _ if self.given.contains(&page) => Err(BadPage::Twice),
             _ => Ok(()),
@@ -84,9 +81,9 @@ impl FirmwarePages {
         self.asked = 0;
     }
 
-    /// Gives back at most `count` pages that are not needed.
-    pub fn take(&mut self, count: u32) -> Vec<u64> {
-        let spare = self.given().saturating_sub(self.needed);
+    /// Gives back at most `count` pages, so that `kept` remain.
+    pub fn take(&mut self, count: u32, kept: u32) -> Vec<u64> {
+        let spare = self.given().saturating_sub(kept);
         let mut pages = Vec::new();
         for _ in 0..count.min(spare) {
             let Some(page) = self.given.pop_last() else { break };
@@ -131,16 +128,17 @@ mod tests {
         pages.set_needed(3);
         assert_eq!(pages.request(2), Some(3));
         assert_eq!(pages.request(2), None, "one request until it is answered");
-        pages.give([0x1000, 0x2000, 0x5000, 0x6000]);
+        pages.give([0, 0x2000, 0x5000, 0x6000]);
         assert_eq!(pages.missing(), -1);
         assert_eq!(pages.check(0x2000), Err(BadPage::Twice));
-        assert_eq!(pages.check(0), Err(BadPage::Zero));
+        assert_eq!(pages.check(0), Err(BadPage::Twice), "0 is an address as any other");
+        assert_eq!(pages.check(0x3000), Ok(()));
         assert_eq!(pages.check(0x1001), Err(BadPage::Unaligned));
         assert_eq!(pages.request(2), None, "a surplus below the threshold is kept");
-        assert_eq!(pages.take(10).len(), 1);
+        assert_eq!(pages.take(10, pages.needed()).len(), 1);
         pages.set_needed(0);
         assert_eq!(pages.request(2), Some(-3));
-        assert_eq!(pages.take(2).len(), 2);
+        assert_eq!(pages.take(2, 0).len(), 2);
         assert_eq!(pages.given(), 1);
     }
 }

@@ -42,6 +42,8 @@ pub const MSIX_PBA_OFFSET: u32 = 0x01ff_8000;
 pub struct Effects {
     /// Function-level reset.
     pub function_level_reset: bool,
+    /// An internal command waits behind the vendor-specific capability.
+    pub internal_command: bool,
 }
 
 /// Configuration space of the one function.
@@ -51,7 +53,7 @@ pub struct ConfigSpace {
     /// Bits that software may change, per byte.
     writable: Vec<u8>,
     vectors: u16,
-    vendor_specific: Vsc,
+    pub(crate) vendor_specific: Vsc,
 }
 
 impl ConfigSpace {
@@ -148,6 +150,7 @@ impl ConfigSpace {
     pub fn write(&mut self, offset: usize, data: &[u8]) -> Effects {
         let mut effects = Effects::default();
         self.vendor_specific.write(offset, VENDOR_SPECIFIC, data);
+        effects.internal_command = self.vendor_specific.icmd.is_busy();
         for (i, byte) in data.iter().enumerate() {
             let Some(at) = offset.checked_add(i) else { break };
             if let (Some(to), Some(writable)) = (self.bytes.get_mut(at), self.writable.get(at)) {

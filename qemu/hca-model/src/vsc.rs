@@ -1,11 +1,14 @@
 //! The vendor-specific capability: a gateway with a lock, behind which lie numbered spaces (PRM, vendor-specific capability).
 //!
-//! Only the space of semaphores exists here; with it a driver guards a software reset. Crash-dump spaces answer
-//! "not supported".
+//! Two spaces exist here: that of semaphores, with which a driver guards a software reset, and that of the firmware's
+//! internal commands ([`crate::icmd`]). Crash-dump spaces and the one of the minimal network driver answer "not supported".
 
+use crate::icmd::Gateway;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+/// Space number of the internal commands.
+const ICMD: u32 = 0x03;
 /// Space number of the semaphores.
 const SEMAPHORES: u32 = 0x0a;
 /// Semaphores that can be held.
@@ -27,11 +30,21 @@ pub(crate) struct Vsc {
     address: u32,
     data: u32,
     held: BTreeMap<u32, u32>,
+    /// What lies behind the space of internal commands.
+    pub(crate) icmd: Gateway,
 }
 
 impl Default for Vsc {
     fn default() -> Self {
-        Self { control: 0, counter: Cell::new(1), semaphore: 0, address: 0, data: 0, held: BTreeMap::new() }
+        Self {
+            control: 0,
+            counter: Cell::new(1),
+            semaphore: 0,
+            address: 0,
+            data: 0,
+            held: BTreeMap::new(),
+            icmd: Gateway::default(),
+        }
     }
 }
 
@@ -71,9 +84,13 @@ impl Vsc {
         }
     }
 
-    /// Takes what of a write to configuration space lies in the capability: whole registers only.
+    /// Takes what of a write to configuration space lies in the capability: whole registers only, but for the space number,
+    /// which is 16 bits wide.
     pub(crate) fn write(&mut self, offset: usize, base: usize, data: &[u8]) {
         let Some(start) = offset.checked_sub(base) else { return };
+        if let (CONTROL, &[low, high]) = (start, data) {
+            self.set(CONTROL, u32::from(u16::from_le_bytes([low, high])));
+        }
         for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
             self.set(start + 4 * i, u32::from_le_bytes(*word));
         }
@@ -84,7 +101,7 @@ impl Vsc {
             CONTROL => {
                 let space = value & 0xffff;
                 // Status in the upper three bits: not zero for a space that exists.
-                self.control = space | if space == SEMAPHORES { 1 << 29 } else { 0 };
+                self.control = space | if matches!(space, ICMD | SEMAPHORES) { 1 << 29 } else { 0 };
             }
             SEMAPHORE if value == 0 || self.semaphore == 0 => self.semaphore = value,
             DATA => self.data = value,
@@ -96,17 +113,23 @@ impl Vsc {
     /// The flag (bit 31) says write, and clears when done; a read sets it when done.
     fn access(&mut self, value: u32) {
         let address = value & 0x3fff_ffff;
-        if self.control & 0xffff != SEMAPHORES {
+        let space = self.control & 0xffff;
+        if !matches!(space, ICMD | SEMAPHORES) {
             self.address = value;
             return;
         }
         if value >> 31 == 0 {
-            self.data = self.held.get(&address).copied().unwrap_or(0);
+            self.data = match space {
+                ICMD => self.icmd.read(address),
+                _ => self.held.get(&address).copied().unwrap_or(0),
+            };
             self.address = address | 1 << 31;
             return;
         }
         self.address = address;
-        if self.data == 0 {
+        if space == ICMD {
+            self.icmd.write(address, self.data);
+        } else if self.data == 0 {
             self.held.remove(&address);
         } else if self.held.len() < LIMIT {
             // Who has it keeps it.
@@ -146,10 +169,19 @@ mod tests {
     #[test]
     fn semaphores_are_taken_and_released_and_other_spaces_are_not_there() {
         let mut vsc = Vsc::default();
-        write(&mut vsc, CONTROL, 7);
-        assert_eq!(read(&vsc, CONTROL) >> 29, 0);
+        for space in [4, 7] {
+            write(&mut vsc, CONTROL, space);
+            assert_eq!(read(&vsc, CONTROL) >> 29, 0);
+        }
+        // As mlx5 writes it, and as iPXE does: the number alone.
         write(&mut vsc, CONTROL, SEMAPHORES);
-        assert_ne!(read(&vsc, CONTROL) >> 29, 0);
+        assert_eq!(read(&vsc, CONTROL), SEMAPHORES | 1 << 29);
+        write(&mut vsc, CONTROL, 0);
+        vsc.write(BASE + CONTROL, BASE, &(SEMAPHORES as u16).to_le_bytes());
+        assert_eq!(read(&vsc, CONTROL), SEMAPHORES | 1 << 29);
+        let mut status = [0];
+        vsc.read(BASE + CONTROL + 3, BASE, &mut status);
+        assert_eq!(status, [0x20]);
         for (value, expected) in [(5, 5), (9, 5), (0, 0), (9, 9)] {
             write(&mut vsc, DATA, value);
             write(&mut vsc, ADDRESS, 1 << 31 | 0x20);

@@ -155,6 +155,7 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
     serving.capture.clone_from(&options.capture);
     serving.faults = options.faults;
     serving.seed = options.seed;
+    serving.strict = true;
     let served = serve(serving)?;
     println!("{}", qemu.version);
     println!("two emulated ConnectX-5 HCAs, seed {}, faults {}", options.seed, options.faults);

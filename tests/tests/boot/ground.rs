@@ -58,6 +58,7 @@ pub fn joined() -> Fabric {
     let quiet = |socket: &PathBuf| hca_serve::Options {
         log: Arc::new(|_, _| {}),
         notices: Arc::new(|_| {}),
+        strict: true,
         ..hca_serve::Options::new(vec![socket.clone()])
     };
     let near = hca_serve::Options { listen: place.clone(), ..quiet(&sockets[0]) };

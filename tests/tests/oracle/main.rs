@@ -1,3 +1,4 @@
-//! What programs that are not ours say of the model's packets.
+//! What programs that are not ours make of the emulated HCA and of its packets.
 
+mod ipxe;
 mod tshark;

@@ -6,6 +6,10 @@ use crate::profile::Strictness;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::{Kind, Layout};
+use std::borrow::Cow;
+
+/// What is odd about a command that is carried out all the same: the field, and what is wrong with it.
+pub(super) type Remark = (String, String);
 
 /// Commands that the device carries out between ENABLE_HCA and INIT_HCA (PRM, driver start-up).
 fn before_init(opcode: Opcode) -> bool {
@@ -69,30 +73,49 @@ pub(super) fn state(opcode: Opcode, life: Life) -> Outcome {
     Err(Refusal::new(CmdStatus::BAD_SYS_STATE, "", text))
 }
 
-/// Lengths and reserved bits of the input, and the length of the output, are as the layouts say.
-pub(super) fn shape(opcode: Opcode, input: &[u8], output_len: usize, strictness: Strictness) -> Outcome {
+/// Lengths and reserved bits of the input, and the length of the output, are as the layouts say. Answers the input; a
+/// lenient device takes what is missing of it for zero and makes remarks.
+pub(super) fn shape<'a>(
+    opcode: Opcode,
+    input: &'a [u8],
+    output_len: usize,
+    strictness: Strictness,
+    remarks: &mut Vec<Remark>,
+) -> Result<Cow<'a, [u8]>, Refusal> {
     let (Some(layout), Some(output)) = (opcode.input_layout(), opcode.output_layout()) else {
         return Err(Refusal::new(CmdStatus::BAD_OP, "opcode", "not supported"));
     };
     // A capability block may be cut short: what is missing is zero.
     let shortest = if opcode == Opcode::SET_HCA_CAP { 16 } else { layout.size };
+    let mut tolerate = |refusal: Refusal| match strictness {
+        Strictness::Strict => Err(refusal),
+        Strictness::Lenient => {
+            remarks.push((refusal.field, refusal.text));
+            Ok(())
+        }
+    };
     let bad_length = |text: String| Refusal::new(CmdStatus::BAD_INP_LEN, layout.name, text);
+    let mut whole = Cow::Borrowed(input);
     if input.len() < shortest {
-        return Err(bad_length(format!("{} bytes, at least {shortest}", input.len())));
+        tolerate(bad_length(format!("{} bytes, at least {shortest}", input.len())))?;
+        whole.to_mut().resize(shortest, 0);
     }
-    if input.len() > layout.size && strictness == Strictness::Strict && !has_tail(layout) {
-        return Err(bad_length(format!("{} bytes, {} expected", input.len(), layout.size)));
+    if input.len() > layout.size && !has_tail(layout) {
+        tolerate(bad_length(format!("{} bytes, {} expected", input.len(), layout.size)))?;
     }
     let shortest = if output_may_be_cut(opcode) { output.size.min(16) } else { output.size };
     if output_len < shortest {
         let text = format!("{output_len} bytes, at least {shortest}");
-        return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, output.name, text));
+        let refusal = Refusal::new(CmdStatus::BAD_OUTP_LEN, output.name, text);
+        // Status and syndrome have to fit.
+        if output_len < 16 {
+            return Err(refusal);
+        }
+        tolerate(refusal)?;
     }
-    if strictness == Strictness::Strict
-        && let Some((offset, bits)) = layout.reserved_bits_set(input)
-    {
+    if let Some((offset, bits)) = layout.reserved_bits_set(input) {
         let field = format!("{}+{offset:#x}", layout.name);
-        return Err(Refusal::param(field, format!("reserved bits {bits:#010x} set")));
+        tolerate(Refusal::param(field, format!("reserved bits {bits:#010x} set")))?;
     }
-    Ok(())
+    Ok(whole)
 }

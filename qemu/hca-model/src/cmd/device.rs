@@ -9,6 +9,7 @@ use crate::profile::Strictness;
 use crate::seams::Io;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::query_adapter_param_block;
+use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{CapType, ManagePagesOp, QueryPagesOp, TeardownProfile};
 
@@ -129,7 +130,9 @@ pub(super) fn manage_pages(
                 let text = format!("{entries} asked, the output holds {fits}");
                 return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, field, text));
             }
-            let pages = hca.pages.take(entries);
+            // Before INIT_HCA and after TEARDOWN_HCA nothing is kept in them yet, or any more.
+            let kept = if hca.life == Life::Initialized { hca.pages.needed() } else { 0 };
+            let pages = hca.pages.take(entries, kept);
             hca.budget.release(pages.len() as u64 * PAGE_MEMORY);
             hca.meter.charge(pages.len() as u64);
             output.resize(manage_pages_out::pas.len_with(pages.len()), 0);
@@ -158,7 +161,6 @@ fn give(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], entries: u32) -> Outcome {
             |text: &str| Refusal::param(format!("manage_pages_in.pas[{i}]"), format!("{page:#x} {text}"));
         match hca.pages.check(page) {
             Ok(()) => {}
-            Err(BadPage::Zero) => return Err(bad("is page 0")),
             Err(BadPage::Unaligned) => return Err(bad("is not aligned to 4 KiB")),
             Err(BadPage::Twice) => return Err(bad("was given before")),
         }
@@ -209,7 +211,11 @@ pub(super) fn set_hca_cap(hca: &mut Hca, op_mod: u16, input: &[u8]) -> Outcome {
     let block = set_hca_cap_in::capability.of(input);
     let changed = match CapType(op_mod >> 1) {
         _ if op_mod & 1 == 1 => return Err(bad_op_mod(op_mod)),
-        CapType::GENERAL => hca.caps.set_general(block),
+        CapType::GENERAL => hca.caps.set_general(block, hca.profile.strictness).map(|ignored| {
+            for field in ignored {
+                hca.log.warn(Subject::Tolerated { opcode: Opcode::SET_HCA_CAP }, field.field, field.text);
+            }
+        }),
         CapType::ATOMIC => hca.caps.set_atomic(block),
         kind => return Err(Refusal::param("set_hca_cap_in.op_mod", format!("capability type {kind}"))),
     };

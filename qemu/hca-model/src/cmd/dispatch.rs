@@ -4,6 +4,7 @@ use super::{
     Outcome, Refusal, check, counters, cq, device, eq, mkey, port, qp, refused, register, resources, srq,
 };
 use crate::hca::Hca;
+use crate::log::Subject;
 use crate::seams::Io;
 use mlx5_prm::cmd::cmd_in;
 use mlx5_prm::event::EventType;
@@ -46,10 +47,14 @@ pub(super) fn execute(
     if hca.profile.misbehaviour.stall_command == Some(opcode) {
         return Verdict::Never;
     }
-    let outcome = check::shape(opcode, input, output_len, hca.profile.strictness)
-        .and_then(|()| check::state(opcode, hca.life));
-    let outcome = match outcome {
-        Ok(()) if makes_object(opcode) && !hca.pages_suffice() => {
+    let mut remarks = Vec::new();
+    let checked = check::shape(opcode, input, output_len, hca.profile.strictness, &mut remarks)
+        .and_then(|input| check::state(opcode, hca.life).map(|()| input));
+    for (field, text) in remarks {
+        hca.log.warn(Subject::Tolerated { opcode }, field, text);
+    }
+    let outcome = match checked {
+        Ok(_) if makes_object(opcode) && !hca.pages_suffice() => {
             if hca.pages.refused {
                 hca.pages.refused = false;
                 let text = format!("{} pages at hand, {} needed", hca.pages.given(), hca.pages.needed());
@@ -60,12 +65,12 @@ pub(super) fn execute(
                 return Verdict::WaitForPages;
             }
         }
-        Ok(()) => {
+        Ok(input) => {
             let size = opcode.output_layout().map_or(16, |layout| layout.size);
             output.clear();
             output.resize(size.max(16), 0);
-            let op_mod = cmd_in::op_mod.get32(input) as u16;
-            handle(hca, io, opcode, op_mod, input, output, output_len)
+            let op_mod = cmd_in::op_mod.get32(&input) as u16;
+            handle(hca, io, opcode, op_mod, &input, output, output_len)
         }
         Err(refusal) => Err(refusal),
     };

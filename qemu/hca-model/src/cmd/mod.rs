@@ -16,12 +16,14 @@ mod srq;
 use crate::hca::Hca;
 use crate::log::Subject;
 use crate::meter::{FOR_PACKETS, price};
+use crate::profile::Strictness;
 use crate::seams::{DmaFault, GuestMemory, Io};
 use dispatch::Verdict;
 use mlx5_prm::cmd::{self, cmd_if_box, cmd_queue_entry};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
+pub(crate) use register::access_register;
 use std::collections::VecDeque;
 
 /// log2 of bytes of an entry.
@@ -211,7 +213,8 @@ fn fetch(hca: &mut Hca, io: &mut Io<'_>, slot: u8) {
     let blocks = [cmd_queue_entry::input_length, cmd_queue_entry::output_length]
         .map(|length| cmd::blocks((length.get32(&entry) as usize).min(MAX_LEN)) as u64);
     hca.meter.charge(price::COMMAND + price::MAILBOX * blocks.iter().sum::<u64>());
-    match take(io.memory, slot, entry, hca.caps.signatures()) {
+    let strictness = hca.profile.strictness;
+    match take(io.memory, slot, entry, hca.caps.signatures(), strictness) {
         Ok(mut command) => {
             let memory = command.memory();
             match hca.budget.hold(memory) {
@@ -240,12 +243,20 @@ fn fetch(hca: &mut Hca, io: &mut Io<'_>, slot: u8) {
 type DeliveryError = (DeliveryStatus, &'static str, String);
 
 /// Checks an entry and collects its input and the addresses of its output blocks.
-fn take(memory: &dyn GuestMemory, slot: u8, entry: [u8; 64], signed: bool) -> Result<Command, DeliveryError> {
+fn take(
+    memory: &dyn GuestMemory,
+    slot: u8,
+    entry: [u8; 64],
+    signed: bool,
+    strictness: Strictness,
+) -> Result<Command, DeliveryError> {
     let kind = cmd_queue_entry::r#type.get32(&entry);
     if kind != u32::from(cmd::TYPE_PCI_CMD_XPORT) {
         return Err((DeliveryStatus::BAD_COMMAND_TYPE, "cmd_queue_entry.type", format!("{kind:#x}")));
     }
-    if let Some((offset, bits)) = cmd_queue_entry::LAYOUT.reserved_bits_set(&entry) {
+    if let Some((offset, bits)) = cmd_queue_entry::LAYOUT.reserved_bits_set(&entry)
+        && strictness == Strictness::Strict
+    {
         let field = match offset {
             0x0c => "cmd_queue_entry.input_mailbox_pointer_31_9",
             0x34 => "cmd_queue_entry.output_mailbox_pointer_31_9",
@@ -280,57 +291,70 @@ fn take(memory: &dyn GuestMemory, slot: u8, entry: [u8; 64], signed: bool) -> Re
 
     let mut input = cmd_queue_entry::command_input_inline_data.of(&entry).to_vec();
     let bad = DeliveryStatus::BAD_INPUT_POINTER;
-    walk(memory, input_pointer, cmd::blocks(input_len), token, signed, bad, |_, block| {
+    let chain = Chain { memory, token, strictness };
+    chain.walk(input_pointer, cmd::blocks(input_len), signed, bad, |_, block| {
         input.extend_from_slice(cmd_if_box::mailbox_data.of(block));
     })?;
     input.truncate(input_len);
     let mut output_blocks = Vec::new();
     let bad = DeliveryStatus::BAD_OUTPUT_POINTER;
     // Output blocks carry numbers and token too; their signatures are the device's to write.
-    walk(memory, output_pointer, cmd::blocks(output_len), token, false, bad, |address, _| {
+    chain.walk(output_pointer, cmd::blocks(output_len), false, bad, |address, _| {
         output_blocks.push(address);
     })?;
     Ok(Command { slot, input, output_len, output_blocks, entry })
 }
 
-/// Follows a mailbox chain of exactly `count` blocks.
-fn walk(
-    memory: &dyn GuestMemory,
-    mut pointer: u64,
-    count: usize,
+/// A command's chains of mailboxes.
+struct Chain<'a> {
+    memory: &'a dyn GuestMemory,
     token: u32,
-    signed: bool,
-    bad_pointer: DeliveryStatus,
-    mut each: impl FnMut(u64, &[u8; 576]),
-) -> Result<(), DeliveryError> {
-    for number in 0..count {
-        if pointer == 0 || !pointer.is_multiple_of(cmd::BLOCK_ALIGN as u64) {
-            let text = format!("block {number} at {pointer:#x}: zero or not aligned to 1024");
-            return Err((bad_pointer, "cmd_if_box.next_pointer_31_10", text));
+    strictness: Strictness,
+}
+
+impl Chain<'_> {
+    /// Follows a chain of `count` blocks. A lenient device takes one that ends before: what is missing may not matter to the
+    /// command (iPXE announces a context that it does not send where there is nothing to say).
+    fn walk(
+        &self,
+        mut pointer: u64,
+        count: usize,
+        signed: bool,
+        bad_pointer: DeliveryStatus,
+        mut each: impl FnMut(u64, &[u8; 576]),
+    ) -> Result<(), DeliveryError> {
+        for number in 0..count {
+            if pointer == 0 && self.strictness == Strictness::Lenient {
+                return Ok(());
+            }
+            if pointer == 0 || !pointer.is_multiple_of(cmd::BLOCK_ALIGN as u64) {
+                let text = format!("block {number} at {pointer:#x}: zero or not aligned to 1024");
+                return Err((bad_pointer, "cmd_if_box.next_pointer_31_10", text));
+            }
+            let mut block = [0; 576];
+            if let Err(fault) = self.memory.read(pointer, &mut block) {
+                return Err((bad_pointer, "cmd_if_box.next_pointer_31_10", fault.to_string()));
+            }
+            let found = cmd_if_box::token.get32(&block);
+            if found != self.token {
+                let text = format!("block {number}: {found:#x}, the entry's is {:#x}", self.token);
+                return Err((DeliveryStatus::TOKEN_ERR, "cmd_if_box.token", text));
+            }
+            let found = cmd_if_box::block_number.get32(&block) as usize;
+            if found != number {
+                let text = format!("{found} in block {number}");
+                return Err((DeliveryStatus::BAD_BLOCK_NUMBER, "cmd_if_box.block_number", text));
+            }
+            if signed && !cmd::block_signatures_hold(&block) {
+                let text = format!("block {number}");
+                return Err((DeliveryStatus::SIGNATURE_ERR, "cmd_if_box.signature", text));
+            }
+            each(pointer, &block);
+            pointer = cmd_if_box::next_pointer_63_32.get(&block) << 32
+                | cmd_if_box::next_pointer_31_10.get(&block) << 10;
         }
-        let mut block = [0; 576];
-        if let Err(fault) = memory.read(pointer, &mut block) {
-            return Err((bad_pointer, "cmd_if_box.next_pointer_31_10", fault.to_string()));
-        }
-        let found = cmd_if_box::token.get32(&block);
-        if found != token {
-            let text = format!("block {number}: {found:#x}, the entry's is {token:#x}");
-            return Err((DeliveryStatus::TOKEN_ERR, "cmd_if_box.token", text));
-        }
-        let found = cmd_if_box::block_number.get32(&block) as usize;
-        if found != number {
-            let text = format!("{found} in block {number}");
-            return Err((DeliveryStatus::BAD_BLOCK_NUMBER, "cmd_if_box.block_number", text));
-        }
-        if signed && !cmd::block_signatures_hold(&block) {
-            let text = format!("block {number}");
-            return Err((DeliveryStatus::SIGNATURE_ERR, "cmd_if_box.signature", text));
-        }
-        each(pointer, &block);
-        pointer = cmd_if_box::next_pointer_63_32.get(&block) << 32
-            | cmd_if_box::next_pointer_31_10.get(&block) << 10;
+        Ok(())
     }
-    Ok(())
 }
 
 fn run(hca: &mut Hca, io: &mut Io<'_>, mut command: Command) {

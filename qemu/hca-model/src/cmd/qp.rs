@@ -341,7 +341,11 @@ fn apply(hca: &Hca, qp: &mut Qp, opcode: Opcode, mask: OptParamMask, context: &[
             qp.pm_state = qpc::pm_state.get32(context) as u8;
         }
         Opcode::INIT2RTR_QP => {
-            let mtu = qpc::mtu.get32(context) as u8;
+            let mtu = match qpc::mtu.get32(context) as u8 {
+                // Datagrams go by the port's MTU; iPXE names none.
+                0 if !connected && hca.profile.strictness == Strictness::Lenient => hca.port.mtu_cap,
+                mtu => mtu,
+            };
             if !(1..=5).contains(&mtu) || (connected && mtu > hca.port.mtu_cap) {
                 return Err(Refusal::param("qpc.mtu", format!("{mtu}, the port's is {}", hca.port.mtu_cap)));
             }

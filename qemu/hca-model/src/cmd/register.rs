@@ -54,26 +54,46 @@ pub(super) fn access(
         return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, "access_register_out.register_data", text));
     }
     let mut register = data.to_vec();
+    perform(hca, id, write, &mut register)?;
+    output.truncate(access_register_out::register_data.offset);
+    output.extend_from_slice(&register);
+    Ok(())
+}
+
+/// Reads or writes the register `id`, whose content is at the beginning of `data`.
+///
+/// # Errors
+/// There is no such register, `data` is too short for it, or it does not take the content.
+pub(crate) fn access_register(hca: &mut Hca, id: RegisterId, write: bool, data: &mut [u8]) -> Outcome {
+    let field = "access_register_in.register_id";
+    let Some(size) = size_of(id) else {
+        return Err(Refusal::param(field, format!("{id} is not supported")));
+    };
+    match data.get_mut(..size) {
+        Some(register) => perform(hca, id, write, register),
+        None => Err(Refusal::new(CmdStatus::BAD_INP_LEN, field, format!("{id} has {size} bytes"))),
+    }
+}
+
+fn perform(hca: &mut Hca, id: RegisterId, write: bool, register: &mut [u8]) -> Outcome {
     match id {
-        RegisterId::HOST_ENDIANNESS => host_endianness(&register, write)?,
-        RegisterId::NODE_DESC => node_description(hca, &mut register, write),
+        RegisterId::HOST_ENDIANNESS => host_endianness(register, write)?,
+        RegisterId::NODE_DESC => node_description(hca, register, write),
         _ => {
             // All others are the port's; they have its number in the same place.
-            let port = paos_reg::local_port.get32(&register);
+            let port = paos_reg::local_port.get32(register);
             if port != 1 {
                 return Err(Refusal::param("local_port", format!("port {port} does not exist")));
             }
             match id {
-                RegisterId::PAOS => paos(hca, &mut register, write)?,
-                RegisterId::PMTU => pmtu(hca, &mut register, write)?,
-                RegisterId::PTYS => ptys(hca, &mut register, write)?,
-                RegisterId::PVLC => pvlc(hca, &mut register, write)?,
-                _ => ppcnt(hca, &mut register, write)?,
+                RegisterId::PAOS => paos(hca, register, write)?,
+                RegisterId::PMTU => pmtu(hca, register, write)?,
+                RegisterId::PTYS => ptys(hca, register, write)?,
+                RegisterId::PVLC => pvlc(hca, register, write)?,
+                _ => ppcnt(hca, register, write)?,
             }
         }
     }
-    output.truncate(access_register_out::register_data.offset);
-    output.extend_from_slice(&register);
     Ok(())
 }
 

@@ -119,12 +119,9 @@ fn pages_that_cannot_be_are_refused_by_name() {
         let entries = manage_pages_in::input_num_entries;
         Input::new(Opcode::MANAGE_PAGES).op_mod(1).set(entries, pages.len() as u64).pas(pages)
     };
-    for (pages, word) in [
-        ([good, 0], "page 0"),
-        ([good, good + 8], "aligned"),
-        ([good, good], "twice"),
-        ([good, 0x1000], "not accessible"),
-    ] {
+    for (pages, word) in
+        [([good, good + 8], "aligned"), ([good, good], "twice"), ([good, 0x1000], "not accessible")]
+    {
         assert_eq!(guest.status(&give(&pages)), CmdStatus::BAD_PARAM);
         let refusal = guest.refusal();
         assert!(refusal.contains("manage_pages_in.pas[1]") && refusal.contains(word), "{refusal}");

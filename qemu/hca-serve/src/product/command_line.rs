@@ -33,6 +33,8 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --listen ADDRESS  other servers' HCAs have their cables here: unix:PATH or tcp:HOST:PORT, of this machine
   --listen-anywhere the address may be one that other machines reach: whoever reaches it is part of the fabric
   --uplink ADDRESS  the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given
+  --strict          refuse what the PRM calls reserved or illegal, for tests of drivers; otherwise it is taken with a warning
+                    where firmware takes it
   --file-io         clients may hand over files that cannot be mapped, such as /proc/self/mem: only for clients that you trust
 ";
 
@@ -136,6 +138,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             "help" => return Ok(None),
             "file-io" => {
                 options.file_io = true;
+                continue;
+            }
+            "strict" => {
+                options.strict = true;
                 continue;
             }
             "listen-anywhere" => {
@@ -315,14 +321,14 @@ mod tests {
     #[test]
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
-                     --control d --report e --ready-fd 9 --log json --file-io --listen /x --listen-anywhere";
+                     --control d --report e --ready-fd 9 --log json --strict --file-io --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let (arguments, log) = parsed(&words).expect("right").expect("no help");
         assert_eq!(log, LogForm::Json);
         let options = arguments.options;
         assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
         assert_eq!((options.guid_base, options.seed), (Some(0x0002_c903_0000_0010), 5));
-        assert!(options.file_io && options.listen_anywhere);
+        assert!(options.file_io && options.listen_anywhere && options.strict);
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
         assert_eq!(options.faults.loss, 10_000);
         assert_eq!((arguments.ready, arguments.control), (Some(9), Some("d".into())));

@@ -5,6 +5,7 @@ use crate::product::output::Lines;
 use hca_model::Profile;
 use hca_model::fabric::Faults;
 use hca_model::log::{Entry, Level};
+use hca_model::profile::Strictness;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -39,6 +40,9 @@ pub struct Options {
     /// Clients may hand over files that cannot be mapped, such as `/proc/self/mem`. Only for clients that are trusted: a file can
     /// make who reads it wait.
     pub file_io: bool,
+    /// Whatever the PRM calls reserved or illegal is refused, for tests of drivers. Otherwise what firmware is known to take is
+    /// taken, with a warning. For profiles that are not given.
+    pub strict: bool,
     /// Who is told what the devices log.
     pub log: LogSink,
     /// Who is told what happens to the server itself: cables of other servers, failures.
@@ -60,6 +64,7 @@ impl Options {
             faults: Faults::default(),
             seed: 1,
             file_io: false,
+            strict: false,
             log: to_stderr(),
             notices: notices_to_stderr(),
         }
@@ -72,7 +77,9 @@ impl Options {
         }
         let number = u16::try_from(index).unwrap_or(u16::MAX);
         let base = self.guid_base.unwrap_or(Profile::GUID_BASE);
-        with_guid(Profile::node(number), base.wrapping_add(u64::from(number) * Profile::GUID_STEP))
+        let strictness = if self.strict { Strictness::Strict } else { Strictness::Lenient };
+        let profile = Profile { strictness, ..Profile::node(number) };
+        with_guid(profile, base.wrapping_add(u64::from(number) * Profile::GUID_STEP))
     }
 }
 

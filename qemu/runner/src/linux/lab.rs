@@ -40,6 +40,8 @@ pub struct Options {
     pub faults: Faults,
     /// The seed of what goes wrong.
     pub seed: u64,
+    /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
+    pub strict: bool,
     /// Memory of each guest in MiB.
     pub memory_mib: u32,
     /// QEMU's accelerator.
@@ -64,6 +66,7 @@ impl Options {
             capture: None,
             faults: Faults::default(),
             seed: 1,
+            strict: true,
             memory_mib: 1024,
             accelerator: "tcg".into(),
             boot_limit: Duration::from_secs(180),
@@ -108,6 +111,7 @@ impl Lab {
             capture: options.capture.clone(),
             faults: options.faults,
             seed: options.seed,
+            strict: options.strict,
             log: collector(&complaints, options.show),
             ..hca_serve::Options::new(sockets.clone())
         })?;
