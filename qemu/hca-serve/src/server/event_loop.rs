@@ -482,6 +482,9 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
     /// A loop that nobody runs, with two HCAs and their clients.
     fn two() -> (EventLoop, [UnixStream; 2]) {
@@ -490,7 +493,9 @@ mod tests {
         let mut seats = Vec::new();
         for index in 0..2 {
             let profile = Profile::node(index);
-            let path = std::env::temp_dir().join(format!("hca-serve-loop-{}-{index}", std::process::id()));
+            // Tests run beside each other in one process.
+            let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("hca-serve-loop-{}-{number}", std::process::id()));
             let (listener, file) = listen(&path).expect("listens");
             seats.push(Seat::new(listener, file, &profile, 16, Rc::clone(&watchdog)));
             world.add(profile, "node").expect("a port");
