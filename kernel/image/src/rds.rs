@@ -119,8 +119,8 @@ fn tell(app: &mut RdsApp<'_>) {
             server.requests, server.regions, server.messages, server.wrong
         ),
         Report::Rdma(rdma) => println!(
-            "@rds rdma done={} bytes={} failed={} atomics={}",
-            rdma.done, rdma.bytes, rdma.failed, rdma.atomics
+            "@rds rdma done={} bytes={} failed={} atomics={} dropped={}",
+            rdma.done, rdma.bytes, rdma.failed, rdma.atomics, rdma.dropped
         ),
         Report::Bulk(bulk) => println!(
             "@rds bulk blocks={} bytes={} ns={} mib_per_s={}",

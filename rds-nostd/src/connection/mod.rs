@@ -29,6 +29,8 @@ pub(crate) enum State {
     Accepting,
     /// Messages flow.
     Up,
+    /// Its endpoint failed and is about to go: nothing is begun on it any more.
+    Failed,
 }
 
 /// The objects of the layer below that a connection uses. The protocol does not look into them.

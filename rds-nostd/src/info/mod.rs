@@ -127,7 +127,7 @@ impl Rds<'_> {
             let mut flags = match connection.state {
                 State::Connecting | State::Accepting => ConnectionFlags::CONNECTING,
                 State::Up => ConnectionFlags::CONNECTED,
-                State::Free | State::Down => ConnectionFlags::empty(),
+                State::Free | State::Down | State::Failed => ConnectionFlags::empty(),
             };
             flags.set(ConnectionFlags::SENDING, connection.tx.cursor.is_some());
             ConnectionInfo {

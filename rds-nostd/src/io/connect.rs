@@ -10,6 +10,7 @@ use dat_nostd::{
 use crate::connection::State;
 use crate::ids::ConnectionId;
 use crate::io::held::{Identity, identify};
+use crate::io::poll::EVENTS_PER_POLL;
 use crate::node::Rds;
 use crate::protocol::{Admission, Request, is_unicast};
 use crate::reason::DownReason;
@@ -205,6 +206,9 @@ impl Rds<'_> {
             self.protocol.mark_broken(id, reason);
             return;
         }
+        if connection.state == State::Failed {
+            return;
+        }
         if connection.state == State::Connecting && !self.reply_agrees(adapter, id, ep) {
             self.protocol.counters.connect_refused += 1;
             self.connection_down(adapter, id, DownReason::BadReply, now);
@@ -234,6 +238,14 @@ impl Rds<'_> {
     fn drop_endpoint<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         let ep = self.protocol.connection(id).objects.ep;
         if ep != 0 {
+            // What ended before counts: an operation that the peer denied is told as that, not as dropped with the connection.
+            self.protocol.connections.at_mut(id).state = State::Failed;
+            let most = u32::from(self.protocol.limits.send_depth) * self.protocol.connections.len() as u32;
+            for _ in 0..=most / EVENTS_PER_POLL as u32 {
+                if !self.poll_requests(adapter) {
+                    break;
+                }
+            }
             // Aborts whatever the endpoint was doing; after this the HCA touches none of its frames.
             let _ = adapter.ep_free(EpHandle::from_bits(ep));
             self.protocol.endpoint_gone(id);

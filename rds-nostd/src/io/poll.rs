@@ -12,7 +12,7 @@ use crate::rdma::Ending;
 use crate::reason::DownReason;
 
 /// Events taken from one dispatcher in one [`Rds::poll`], so that a busy peer does not keep the caller's loop.
-const EVENTS_PER_POLL: usize = 256;
+pub(crate) const EVENTS_PER_POLL: usize = 256;
 
 impl Rds<'_> {
     /// Runs everything that is due: arrivals, completions, connections, acknowledgements. Answers when to call
@@ -22,7 +22,7 @@ impl Rds<'_> {
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
         self.protocol.now = now;
         let mut moved = self.poll_receives(adapter, now);
-        moved |= self.poll_requests(adapter, now);
+        moved |= self.poll_requests(adapter);
         if !moved {
             // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
             let _ = adapter.poll(now);
@@ -148,7 +148,8 @@ impl Rds<'_> {
         (objects.ep != 0 && objects.epoch == cookie.epoch).then_some(cookie)
     }
 
-    pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+    /// How requests ended. A connection that one failed on goes later, so that those behind it are heard of, too.
+    pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = next_event(adapter, self.objects.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
@@ -168,12 +169,8 @@ impl Rds<'_> {
                 _ => Ending::Other,
             };
             self.protocol.failed(cookie, ending);
-            if ending == Ending::Flushed {
-                // Why it was flushed is reported elsewhere.
-                self.protocol.mark_broken(id, DownReason::Broken);
-            } else {
-                self.connection_down(adapter, id, DownReason::of_request(dto.status), now);
-            }
+            // Why one was flushed is reported elsewhere.
+            self.protocol.mark_broken(id, DownReason::of_request(dto.status));
         }
         true
     }
@@ -182,7 +179,7 @@ impl Rds<'_> {
     /// operation that the peer denied is reported as that, not as dropped with the connection.
     fn take_down_broken<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) {
         while core::mem::take(&mut self.protocol.some_broken) {
-            self.poll_requests(adapter, now);
+            self.poll_requests(adapter);
             self.poll_connections(adapter, now);
             for id in self.protocol.connections.ids() {
                 let connection = self.protocol.connection(id);

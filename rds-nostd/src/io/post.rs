@@ -88,8 +88,7 @@ impl Rds<'_> {
     ) {
         if is_transfer && !error.is(ReturnType::InsufficientResources) {
             if self.protocol.refused(id) {
-                let now = adapter.platform().now();
-                self.connection_down(adapter, id, DownReason::NoResources, now);
+                self.protocol.mark_broken(id, DownReason::NoResources);
             }
             self.release_ended(adapter);
         }

@@ -6,7 +6,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{ACCEPT_APART, Connection, Objects, STANDS, State};
+use crate::connection::{ACCEPT_APART, Broken, Connection, Objects, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -112,7 +112,7 @@ impl Protocol<'_> {
         let connection = self.connections.at(id);
         let reconnect = &connection.reconnect;
         let too_often = match connection.state {
-            State::Free | State::Connecting => false,
+            State::Free | State::Connecting | State::Failed => false,
             State::Down => reconnect.accepted_within(now, ACCEPT_APART),
             State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
             State::Up => reconnect.accepted_within(now, reconnect.stands()) || now < reconnect.up_at + STANDS,
@@ -133,7 +133,10 @@ impl Protocol<'_> {
                 }
             }
             // The peer has begun anew: what it knew of the old connection is gone.
-            State::Accepting | State::Up => Admission::Accept(id, Some(DownReason::Replaced)),
+            State::Accepting | State::Up | State::Failed => {
+                let failed = reconnect.broken_by.map(Broken::reason);
+                Admission::Accept(id, Some(failed.unwrap_or(DownReason::Replaced)))
+            }
         }
     }
 

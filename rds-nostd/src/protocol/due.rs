@@ -24,7 +24,7 @@ impl Protocol<'_> {
     pub(crate) fn due(&mut self, id: ConnectionId, now: Instant) -> Due {
         let connection = self.connections.at_mut(id);
         match connection.state {
-            State::Free => Due::Nothing,
+            State::Free | State::Failed => Due::Nothing,
             State::Down if !connection.wants_up() => Due::Nothing,
             State::Down if now >= connection.reconnect.retry_at => Due::Connect,
             State::Down => {

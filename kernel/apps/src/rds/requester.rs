@@ -27,6 +27,8 @@ const WORD: usize = 8;
 const PATIENCE_MS: u64 = 500;
 /// A region longer than any may be.
 const TOO_LONG: usize = (1 << 20) + 8192;
+/// How often in one case the connection may break under an operation.
+const MOST_DROPPED: u8 = 8;
 
 /// How it went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub struct RdmaReport {
     pub failed: u64,
     /// Atomic operations that were done.
     pub atomics: u64,
+    /// Operations that ended with their connection, so that nobody knows what became of them: they were tried again.
+    pub dropped: u64,
 }
 
 /// What went wrong.
@@ -91,6 +95,8 @@ enum Stage {
     Operate,
     /// It is under way: its end is awaited, and the answer to its message.
     Wait { told: bool, answered: bool },
+    /// The connection broke under it: whether it was done and its message arrived nobody knows, so the case begins anew.
+    Abandon,
     /// It is over, and the server is asked what it sees.
     Check,
     /// The region is to be freed.
@@ -120,6 +126,8 @@ pub(super) struct Requester {
     /// Bytes that the region reaches from its cookie on.
     reach: usize,
     report: RdmaReport,
+    /// How often the connection broke under an operation of this case.
+    dropped: u8,
     moved: u64,
 }
 
@@ -131,6 +139,8 @@ impl Requester {
         rounds: u32,
     ) -> Result<Self, AppError> {
         let socket = rds.bind(SocketAddr::new(adapter.address(), EXCHANGE_CLIENT_PORT)).in_call("bind")?;
+        // So that what was dropped is told whether or not its end was asked for.
+        rds.set_receive_errors(socket, true).in_call("setsockopt")?;
         let memory = adapter.dma_alloc(ARENA, 4096).map_err(RdsError::Dat).in_call("dma_alloc")?;
         Ok(Self {
             socket,
@@ -144,6 +154,7 @@ impl Requester {
             cookie: RdmaCookie(0),
             reach: 0,
             report: RdmaReport::default(),
+            dropped: 0,
             moved: 0,
         })
     }
@@ -215,7 +226,7 @@ impl Requester {
             Stage::Again => (Kind::Again, [self.cookie.0, 0, 0, 0]),
             Stage::Operate | Stage::Wait { .. } | Stage::Stale { .. } => return self.operate(adapter, rds),
             Stage::Check | Stage::CheckStale => (Kind::Check, self.written()),
-            Stage::Free => (Kind::Free, [self.cookie.0, RdmaFlags::INVALIDATE.bits(), 0, 0]),
+            Stage::Free | Stage::Abandon => (Kind::Free, [self.cookie.0, RdmaFlags::INVALIDATE.bits(), 0, 0]),
             Stage::Impossible(0) => (Kind::Offer, [FIRST_OFFSET as u64, 0, 0, 0]),
             Stage::Impossible(1) => (Kind::Offer, [FIRST_OFFSET as u64, TOO_LONG as u64, 0, 0]),
             Stage::Impossible(_) => (Kind::Free, [0x0000_0100_ffff_fe00, 0, 0, 0]),
@@ -383,6 +394,17 @@ impl Requester {
     fn told(&mut self, found: RdmaStatus) -> Result<(), AppError> {
         let fails = self.is_to_fail();
         let expected = if fails { RdmaStatus::RemoteError } else { RdmaStatus::Success };
+        if found == RdmaStatus::Dropped && self.dropped < MOST_DROPPED {
+            self.dropped += 1;
+            self.report.dropped += 1;
+            if fails {
+                // The denial is one packet, and the server disconnects right behind it: that can be all that is heard.
+                self.sent = false;
+            } else {
+                self.enter(Stage::Abandon);
+            }
+            return Ok(());
+        }
         if found != expected {
             return self.fault(RdmaFault::Status { expected, found });
         }
@@ -462,6 +484,10 @@ impl Requester {
             Stage::Again => (Kind::Again, 0),
             Stage::Wait { answered: false, .. } => (Kind::Check, 0),
             Stage::Check | Stage::CheckStale => (Kind::Check, 0),
+            // The answer to a message that arrived after all comes before the one to what was asked after it.
+            Stage::Abandon if answer.kind == Kind::Check => return Ok(false),
+            // If it did, the region may have been used up.
+            Stage::Abandon => (Kind::Free, if values[0] == 22 { 22 } else { 0 }),
             Stage::Free => (Kind::Free, if self.case.is_used_up() { 22 } else { 0 }),
             Stage::Impossible(0) => (Kind::Offer, 22),
             Stage::Impossible(1) => (Kind::Offer, 90),
@@ -501,6 +527,7 @@ impl Requester {
                 }
                 self.settle()?;
             }
+            Stage::Abandon => self.enter(Stage::Offer),
             Stage::Check if self.is_to_fail() => self.enter(Stage::Free),
             Stage::Check => self.succeeded()?,
             Stage::Free if matches!(self.case.aim, Aim::Freed | Aim::Used) => {
@@ -518,6 +545,7 @@ impl Requester {
     fn next(&mut self) {
         self.index += 1;
         self.case = Case::new(self.index);
+        self.dropped = 0;
         self.enter(if self.index == self.cases { Stage::Done } else { Stage::Offer });
     }
 

@@ -96,9 +96,12 @@ fn every_length_with_every_switch_and_what_must_fail() {
         );
         assert!(report.bytes > 30 << 20, "{report:?}");
         let Report::Serve(served) = server.report else { panic!("{server:?}") };
-        assert_eq!((served.regions, served.wrong), (12 * 4 * 4 * 2 + 6 * 2, 0), "{served:?}");
+        assert_eq!(served.wrong, 0, "{served:?}");
+        // Where no packet is lost or doubled, each denial is heard and nothing else breaks a connection.
+        let again = served.regions - (12 * 4 * 4 * 2 + 6 * 2);
+        assert!(again <= report.dropped && (faults != "none" || report.dropped == 0), "{report:?}");
         // Each of what failed cost the connection.
-        assert!(client.counters.conn_reset >= report.failed, "{:?}", client.counters);
+        assert!(client.counters.conn_reset >= report.failed + report.dropped, "{:?}", client.counters);
     }
 }
 

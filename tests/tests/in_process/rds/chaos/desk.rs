@@ -144,6 +144,7 @@ impl Desk {
                 len,
                 withheld,
                 revoked: withheld,
+                used: false,
             });
             jobs.pop_front();
             moved = true;
@@ -186,6 +187,7 @@ impl Desk {
         let slot = self.served.iter().position(|served| served.is_some_and(|(served, _)| served == offer));
         let Some(slot) = slot.filter(|_| incarnation == hand.incarnation) else { return };
         let begins = self.served[slot].take().map_or(0, |(_, begins)| begins);
+        ledger.offers[offer].used = true;
         let mut found = vec![0; all];
         self.slice(slot, begins, all).read(0, &mut found).expect("inside");
         let mut expected: Vec<u8> = (0..all).map(|i| pattern(true, offer, i)).collect();
@@ -280,8 +282,8 @@ impl Desk {
             let mut ledger = hand.shared.ledger.borrow_mut();
             ledger.operations[number].status = Some(notify.status);
             let Operation { offer, offset, len, .. } = ledger.operations[number];
-            let Offer { server, incarnation, kind, withheld, revoked, .. } = ledger.offers[offer];
-            let stands = !revoked && hand.shared.incarnations.borrow()[server] == incarnation;
+            let Offer { server, incarnation, kind, withheld, revoked, used, .. } = ledger.offers[offer];
+            let stands = !revoked && !used && hand.shared.incarnations.borrow()[server] == incarnation;
             match notify.status {
                 RdmaStatus::Success => {
                     assert!(

@@ -27,6 +27,9 @@ pub struct Offer {
     pub withheld: bool,
     /// Access ended at some time without the peer having said that it used it.
     pub revoked: bool,
+    /// Access ended because a peer said that it used it. If that peer died before its acknowledgement of the offer was heard, its next
+    /// incarnation is offered the same.
+    pub used: bool,
 }
 
 /// What a peer did, or tried to.

@@ -1,9 +1,11 @@
 //! Memory that was offered, and peers that reach for more of it, for longer.
 
-use crate::rds::hostile::peer::Hostile;
+use crate::rds::hostile::peer::{Frame, Hostile, data, frame};
 use dat_nostd::{DtoStatus, EpHandle};
 use driver_mlx::DmaBuffer;
-use rds_nostd::{RdmaCookie, RdmaFlags};
+use harness::dat::address;
+use rds_nostd::{Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+use std::net::SocketAddr;
 
 /// Where in a page the region begins, and its bytes: neither is a multiple of anything.
 const BEGINS: usize = 1021;
@@ -89,4 +91,31 @@ fn nothing_after_the_socket_is_closed() {
     let Hostile { rds, adapters, socket, .. } = &mut offered.hostile;
     rds.close(&mut adapters[0], *socket).expect("open");
     offered.is_denied(key, first, 1);
+}
+
+/// A peer denies an operation and breaks the protocol at once: that ends the connection, but the denial was there before.
+#[test]
+fn a_denial_is_told_whatever_else_ends_the_connection() {
+    let mut hostile = Hostile::new(84);
+    let ep = hostile.connect();
+    hostile.pass(1);
+    let memory = hostile.adapters[0].dma_alloc(4096, 4096).expect("memory");
+    let args = RdmaArgs {
+        cookie: RdmaCookie(0x5a5a_5a00),
+        remote_offset: 0,
+        remote_bytes: 8,
+        local: &[memory.slice(0, 8).expect("inside")],
+        flags: RdmaFlags::NOTIFY_ME | RdmaFlags::READWRITE,
+        user_token: 7,
+    };
+    let (to, control) =
+        (SocketAddr::new(address(1), 4000), Control { rdma: Some(args), ..Control::default() });
+    hostile.send(ep, &[Frame { spoilt: true, ..frame(data(1, 10), 10) }]);
+    let Hostile { rds, adapters, socket, .. } = &mut hostile;
+    rds.sendmsg_control(&mut adapters[0], *socket, to, b"after it", &control).expect("accepted");
+    // Both have come when the victim looks.
+    hostile.let_time_pass(1);
+    hostile.until("the frame is seen", |counters| counters.recv_drop_bad_checksum == 1);
+    let told = hostile.rds.take_notification(hostile.socket).expect("open");
+    assert_eq!(told, Some(RdmaNotify { user_token: 7, status: RdmaStatus::RemoteError }));
 }

@@ -146,6 +146,14 @@ impl Hostile {
         }
     }
 
+    /// The HCAs run for this many milliseconds, and nobody looks at what they do.
+    pub fn let_time_pass(&mut self, milliseconds: u64) {
+        let end = self.world.now() + milliseconds * 1_000_000;
+        while self.world.now() < end {
+            self.world.idle(end);
+        }
+    }
+
     /// The next connection event at the hostile node.
     pub fn event(&mut self) -> ConnectionEvent {
         self.wait("a connection event", |hostile| {
