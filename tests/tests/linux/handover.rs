@@ -5,7 +5,7 @@ use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use crate::unikernel::exchange;
 use hca_model::hca::Life;
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge};
+use runner::linux::{Kernel, Lab, Options, judge, ready};
 use runner::qemu::Output;
 use runner::setup;
 use runner::unikernel::{self, Running, Verdict};
@@ -98,7 +98,10 @@ fn hand_over(kernel: Kernel) {
     assert_eq!(stopped, Found { life, objects: 0, pages: 0, bus_master: false, resets });
 
     lab.boot(0).expect("QEMU starts");
-    lab.wait_ready(0).expect("it boots");
+    let linux = ready::linux(&mut lab, 0).expect("its port becomes Active");
+    let unikernel = ready::unikernel(&lab, &image, lab.first_spare()).expect("its port becomes Active");
+    println!("power on to an Active port: {linux:?}, {unikernel:?}, 1/{:.0}", unikernel.times(&linux));
+    assert!(unikernel.times(&linux) >= 30.0, "{linux:?}, {unikernel:?}");
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
     exchange(&mut lab, &image, "server");
     kernels_are_content(&mut lab, 1);
