@@ -217,6 +217,11 @@ impl Function {
         self.set_command(access, self.command(access) | on);
     }
 
+    /// Turns memory decoding on and leaves the rest as it is.
+    pub fn decode_memory(&self, access: &impl ConfigAccess) {
+        self.set_command(access, self.command(access) | CommandRegister::MEMORY_ENABLE);
+    }
+
     /// Turns bus mastering off, so that the function can reach neither memory nor the interrupt controller.
     pub fn stop_bus_master(&self, access: &impl ConfigAccess) {
         self.set_command(access, self.command(access) - CommandRegister::BUS_MASTER_ENABLE);

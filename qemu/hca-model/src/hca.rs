@@ -19,6 +19,7 @@ use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
 use crate::profile::Profile;
+use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
 use crate::transport::{self, DeviceTransport};
 use mlx5_prm::caps::cmd_hca_cap;
@@ -100,6 +101,7 @@ pub struct Hca {
     pub(crate) health: Health,
     pub(crate) config: ConfigSpace,
     pub(crate) bar: Arc<BarPort>,
+    pub(crate) restarts: Restarts,
     inbox: VecDeque<Packet>,
     /// The device answers nothing any more, see [`kill`](Self::kill).
     killed: bool,
@@ -205,6 +207,7 @@ impl Hca {
             health: Health::default(),
             config: ConfigSpace::new(profile.vectors),
             bar: Arc::new(BarPort::default()),
+            restarts: Restarts::default(),
             inbox: VecDeque::new(),
             killed: false,
             profile,
@@ -286,6 +289,7 @@ impl Hca {
             return;
         }
         self.log.info(Subject::Device, "function-level reset");
+        self.restarts.count_reset();
         self.config.reset();
         self.power_on();
     }
@@ -515,6 +519,9 @@ impl Hca {
             self.bar.clear();
             return true;
         }
+        if self.restarts.held() {
+            return true;
+        }
         front::tick(self, now);
         let idle = self.is_idle(now);
         if idle {
@@ -547,7 +554,7 @@ impl Hca {
     /// the health counter, which must be seen to move.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        if self.killed {
+        if self.killed || self.restarts.held() {
             return None;
         }
         // A neighbour's request may have found a queue that fails.

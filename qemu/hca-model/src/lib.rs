@@ -58,6 +58,7 @@ pub mod pages;
 pub mod pci;
 pub mod port;
 pub mod profile;
+mod restart;
 pub mod seams;
 pub mod transport;
 mod vsc;

@@ -170,6 +170,26 @@ impl Supervised {
         &mut self.child
     }
 
+    /// The processor time that those of the child's threads have used whose names begin with `prefix`.
+    ///
+    /// # Errors
+    /// The child has ended, or has no such thread.
+    pub fn thread_time(&self, prefix: &str) -> Result<Duration> {
+        let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let tasks = std::fs::read_dir(&folder).context("cannot read", &folder)?;
+        // Threads come and go meanwhile.
+        let read = |path: &Path, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+        let nanoseconds: Vec<u64> = tasks
+            .flatten()
+            .filter(|task| read(&task.path(), "comm").starts_with(prefix))
+            .filter_map(|task| read(&task.path(), "schedstat").split_whitespace().next()?.parse().ok())
+            .collect();
+        match nanoseconds.iter().sum() {
+            0 => Err(Error::Program(format!("no thread `{prefix}` of the child has run"))),
+            sum => Ok(Duration::from_nanos(sum)),
+        }
+    }
+
     /// The exit status if the child has ended.
     ///
     /// # Errors

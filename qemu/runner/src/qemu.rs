@@ -255,6 +255,15 @@ impl Guest {
         }
     }
 
+    /// The processor time that the machine's CPUs have used since power on: of QEMU's threads that are CPUs, without what it needs to
+    /// start itself.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        self.child.thread_time("CPU ")
+    }
+
     /// Kills QEMU.
     pub fn kill(mut self) {
         self.child.kill();

@@ -2,6 +2,7 @@
 
 use crate::console::{Operation, Step};
 use crate::error::{Error, IoContext, Result};
+use crate::linux::Ready;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -15,6 +16,9 @@ pub struct Node {
     pub verified: bool,
     /// From QEMU's start to its end, in seconds.
     pub seconds: f64,
+    /// From power on to an Active port, where Linux and the unikernel worked together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
     /// The bring-up.
     pub steps: Vec<Step>,
     /// What it measured.
@@ -76,6 +80,18 @@ impl Report {
             for step in &node.steps {
                 writeln!(out, "  {:<28} {:>10.3} ms", step.name, step.us as f64 / 1e3)?;
             }
+        }
+        for node in &self.nodes {
+            let Some(ready) = &node.ready else { continue };
+            writeln!(
+                out,
+                "\n{}: port Active {:.2} s after power on, with {:.2} s of processor time",
+                node.role, ready.seconds, ready.cpu_seconds
+            )?;
+        }
+        let mut times = self.nodes.iter().filter_map(|node| node.ready.as_ref());
+        if let (Some(linux), Some(unikernel)) = (times.next(), times.next()) {
+            writeln!(out, "the unikernel takes 1/{:.0} of Linux's processor time", unikernel.times(linux))?;
         }
         if self.nodes.iter().any(|node| !node.operations.is_empty()) {
             writeln!(

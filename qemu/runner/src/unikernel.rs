@@ -2,6 +2,7 @@
 
 use crate::defmt_log::{Decoded, Decoder};
 use crate::error::{IoContext, Result};
+use crate::linux::Ready;
 use crate::process::Temporary;
 use crate::qemu::{End, Guest, Machine, Output};
 use crate::setup::Qemu;
@@ -159,6 +160,15 @@ impl Running {
     /// [`crate::Error::Timeout`] when nothing came in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         self.guest.next_line(deadline)
+    }
+
+    /// The time since power on.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn spent(&self) -> Result<Ready> {
+        let cpu_seconds = self.guest.cpu_time()?.as_secs_f64();
+        Ok(Ready { seconds: self.started.elapsed().as_secs_f64(), cpu_seconds })
     }
 
     /// Types a line on COM1.

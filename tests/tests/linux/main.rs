@@ -3,6 +3,7 @@
 mod diags;
 mod faults;
 mod guests;
+mod handover;
 mod ip;
 mod objects;
 mod passthrough;

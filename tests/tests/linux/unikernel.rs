@@ -51,7 +51,8 @@ fn all_verified(who: &str, lines: &[String]) {
     assert!(lines.iter().any(|line| line == "@done verified=true"), "{who}:\n{text}");
 }
 
-fn exchange(lab: &mut Lab, image: &Path, role: &str) {
+/// A unikernel on the first spare HCA and guest 0 move data by all operations.
+pub fn exchange(lab: &mut Lab, image: &Path, role: &str) {
     let other = if role == "server" { "client" } else { "server" };
     let mut options = unikernel::Options::new(&format!("app=verbs role={role} wait=60"));
     options.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];

@@ -346,7 +346,11 @@ fn run_acknowledged(traffic: &Traffic) -> bool {
 
 /// Whether a device takes requests without packets.
 pub(crate) fn reach(hca: &Hca) -> Reach {
-    if hca.health.is_fatal() || hca.is_killed() { Reach::AsPackets } else { Reach::Open }
+    if hca.health.is_fatal() || hca.is_killed() || hca.restarts.held() {
+        Reach::AsPackets
+    } else {
+        Reach::Open
+    }
 }
 
 /// Takes requests of a neighbour's.

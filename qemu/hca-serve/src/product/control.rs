@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 16;
 const PKEYS: usize = 32;
 
 /// The commands, for who asks.
-pub const HELP: [&str; 11] = [
+pub const HELP: [&str; 12] = [
     r#"{"do":"help"}"#,
     r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure; cables of other servers"#,
     r#"{"do":"counters"}                              what happened to packets"#,
@@ -38,6 +38,7 @@ pub const HELP: [&str; 11] = [
     r#"{"do":"ipoib_mtu","bytes":4096}                of the broadcast group, for ports that join from now on"#,
     r#"{"do":"kill","hca":0}                          its registers read all ones, its link is down; the socket stays open"#,
     r#"{"do":"revive","hca":0}                        as at power-on"#,
+    r#"{"do":"warm","hca":0,"on":true}                it stays as it is when its client resets it or leaves, as at a kexec"#,
 ];
 
 /// A command.
@@ -55,6 +56,7 @@ enum Command {
     IpoibMtu { bytes: u32 },
     Kill { hca: usize },
     Revive { hca: usize },
+    Warm { hca: usize, on: bool },
 }
 
 /// The control socket. Dropped, it is gone.
@@ -229,10 +231,15 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
         }
         Command::Kill { hca } => with_hca(&world, hca, hca_model::Hca::kill),
         Command::Revive { hca } => with_hca(&world, hca, hca_model::Hca::revive),
+        Command::Warm { hca, on } => with_hca(&world, hca, move |hca| hca.set_warm(on)),
     }
 }
 
-fn with_hca(world: &dyn Fn(Task) -> Outcome, hca: usize, act: fn(&mut hca_model::Hca)) -> Outcome {
+fn with_hca(
+    world: &dyn Fn(Task) -> Outcome,
+    hca: usize,
+    act: impl FnOnce(&mut hca_model::Hca) + Send + 'static,
+) -> Outcome {
     world(Box::new(move |world, _| {
         exists(world, hca)?;
         if let Some(node) = world.nodes.get_mut(hca) {

@@ -67,6 +67,8 @@ pub fn hca(state: &HcaState) -> Value {
         "connected": state.connected,
         "killed": state.killed,
         "failure": state.failure,
+        "warm": state.warm,
+        "resets": state.resets,
         "cable": state.cable,
         "link_up": state.link_up,
         "active": state.active,

@@ -110,7 +110,7 @@ impl Device<'_> {
             command::REGION_READ | command::REGION_WRITE => self.region_access(channel, &message),
             command::REGION_WRITE_MULTI => registers::write_multi(channel, &message, self.hca.registers()),
             command::DEVICE_RESET => {
-                self.hca.reset();
+                self.hca.machine_reset();
                 channel.reply(&header, &[]);
                 Ok(())
             }

@@ -297,9 +297,10 @@ impl EventLoop {
         if failure == Failure::Panic {
             // Nobody knows what state it is in: a new one takes its place.
             let profile = node.hca.profile.clone();
-            let cable = node.hca.port.cable;
+            let (cable, warm) = (node.hca.port.cable, node.hca.is_warm());
             node.hca = Hca::new(profile);
             node.hca.port.set_cable(cable);
+            node.hca.set_warm(warm);
             tell_log(&mut node.hca, index, &self.log);
         }
         seat.fail(failure, &mut node.hca, Instant::now());

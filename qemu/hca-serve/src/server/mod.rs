@@ -196,6 +196,7 @@ pub fn serve(mut options: Options) -> Result<Served> {
             .add(options.profile(index), &format!("hca {index}"))
             .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
         if let Some(node) = world.nodes.get_mut(place) {
+            node.hca.set_warm(options.warm);
             tell_log(&mut node.hca, index, &options.log);
         }
     }

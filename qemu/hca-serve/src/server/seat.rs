@@ -171,6 +171,7 @@ impl Seat {
         if self.failed.take().is_some() {
             hca.revive();
         }
+        hca.machine_found();
         *self.guest.memory.channel.get_mut() = Some(channel);
         self.guest.memory.registers = Some(hca.bar());
         (self.agreed, self.warned) = (false, false);
@@ -178,7 +179,7 @@ impl Seat {
         self.interest = EventFlags::empty();
     }
 
-    /// The client is gone: its memory and descriptors too, and the device is reset.
+    /// The client is gone: its memory and descriptors too, and the device is reset, unless restarts are warm.
     pub fn disconnect(&mut self, hca: &mut Hca) {
         if let Some(channel) = self.guest.memory.channel.get_mut().take() {
             self.work.reads += channel.reads();
@@ -187,7 +188,7 @@ impl Seat {
         self.guest.memory.clear();
         self.guest.vectors.disconnect();
         self.deferred = false;
-        hca.reset();
+        hca.machine_gone();
     }
 
     /// The device answers nothing any more, until its next client.

@@ -15,6 +15,10 @@ pub struct HcaState {
     pub killed: bool,
     /// Why it failed, if it did by its client's doing.
     pub failure: Option<String>,
+    /// Whether it stays as it is when its client resets it or leaves.
+    pub warm: bool,
+    /// How often it went back to its state at power-on.
+    pub resets: u64,
     /// Whether its cable is plugged in.
     pub cable: bool,
     /// Whether its link is up.
@@ -44,6 +48,8 @@ impl HcaState {
             connected: seat.is_connected(),
             killed: hca.is_killed(),
             failure: seat.failed.filter(|_| hca.is_killed()).map(|failure| failure.to_string()),
+            warm: hca.is_warm(),
+            resets: hca.resets(),
             cable: hca.port.cable,
             link_up: !hca.is_killed() && hca.port.physical_state == PortPhysicalState::LINK_UP,
             active: !hca.is_killed() && hca.port.state == PortState::ACTIVE,

@@ -164,7 +164,7 @@ fn signals_end_it_with_a_report_a_whole_capture_and_status_0() {
 fn the_control_socket_changes_the_world_while_it_runs() {
     let server = Server::start("--control FOLDER/control --log none");
     let mut control = server.control();
-    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(11));
+    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(12));
     for (line, named) in [
         ("nonsense", "help"),
         (r#"{"do":"dance"}"#, "dance"),
@@ -210,6 +210,19 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     control.ask(&json!({ "do": "revive", "hca": 1 }));
     assert_eq!(client.ids(), IDS);
     until(&mut control, "active", true);
+
+    // What one client leaves the next one finds, but only where that is wanted.
+    let mut left = Vec::new();
+    for warm in [true, false] {
+        control.ask(&json!({ "do": "warm", "hca": 1, "on": warm }));
+        assert_eq!(state(&mut control, "warm"), warm);
+        client.write(BAR0, 0x14, &0x1234_5000u32.to_be_bytes());
+        assert_eq!(client.ids(), IDS);
+        drop(client);
+        client = Client::new(&server.path("b"));
+        left.push(client.read(BAR0, 0x14, 4)[1]);
+    }
+    assert_eq!(left, [0x34, 0]);
 
     let faults = control.ask(&json!({ "do": "faults", "spec": "loss=2%", "seed": 9 }));
     assert_eq!((&faults["faults"], &faults["seed"]), (&json!("loss=2%"), &json!(9)));

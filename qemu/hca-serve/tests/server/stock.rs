@@ -1,6 +1,6 @@
 //! The served HCA as somebody else's vfio-user client sees it.
 
-use crate::support::{memory, serve};
+use crate::support::{memory, serve, serve_with};
 use hca_serve::Options;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -50,6 +50,31 @@ fn a_register_write_shows_in_its_read_back_and_a_closed_connection_resets() {
     // The server answers again as soon as it has seen the end.
     let mut client = Client::new(&sockets[0]).expect("connects again");
     assert_eq!(read32(&mut client, BAR0, 0x14) & 0xffff_f000, 0, "as at power-on");
+}
+
+#[test]
+fn warm_restarts_leave_the_device_as_it_is_and_others_do_not() {
+    let (_folder, served, sockets) = serve_with(1, |options| Options { warm: true, ..options });
+    let resets = || served.handle().states().expect("served")[0].resets;
+    let address = 0x1234_5000u32;
+    let held = |client: &mut Client| read32(client, BAR0, 0x14) & 0xffff_f000;
+    let mut client = Client::new(&sockets[0]).expect("connects");
+    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+    client.region_write(CONFIG, 4, &[0x06, 0x04]).expect("write");
+    client.reset().expect("reset");
+    assert_eq!(held(&mut client), address, "after the client's reset");
+    drop(client);
+    let mut client = Client::new(&sockets[0]).expect("connects again");
+    assert_eq!(held(&mut client), address, "for the next client");
+    assert_eq!(read32(&mut client, CONFIG, 4) & 0xffff, 0x0406, "configuration space too");
+    assert_eq!(resets(), 0);
+    // A function-level reset is the driver's own.
+    client.region_write(CONFIG, 0x68, &[0x10, 0xa8]).expect("write");
+    assert_eq!((held(&mut client), resets()), (0, 1));
+    served.with_world(|world, _| world.nodes[0].hca.set_warm(false)).expect("served");
+    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+    client.reset().expect("reset");
+    assert_eq!((held(&mut client), resets()), (0, 2), "as at power-on");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The demonstration's second half: Linux's RDS and a unikernel exchange messages and RDMA, each as server and as client.
 
 use super::lab::{Lab, Options};
+use super::ready;
 use super::recipe::Kernel;
 use crate::cache;
 use crate::console::Operation;
@@ -138,12 +139,16 @@ impl Demo<'_> {
         let started = Instant::now();
         let mut lab = Lab::start(self.qemu, Options { spare: 1, programs, ..self.lab.clone() })?;
         println!("Linux {}, booted in {:.1} s", lab.version(), started.elapsed().as_secs_f64());
+        let times = [ready::linux(&mut lab, 0)?, ready::unikernel(&lab, self.image, lab.first_spare())?];
         guest(&mut lab, SET_UP)?;
         let mut nodes = [format!("Linux {KERNEL}"), "unikernel".into()].map(|role| Node {
             role,
             verified: true,
             ..Node::default()
         });
+        for (node, time) in nodes.iter_mut().zip(times) {
+            node.ready = Some(time);
+        }
         for exchange in exchanges(self.divide.max(1), self.seed) {
             let operations = self.exchange(&mut lab, &exchange)?;
             for (node, operation) in nodes.iter_mut().zip(operations) {

@@ -2,6 +2,7 @@
 
 use super::image::Image;
 use super::overlay::{self, Settings};
+use super::ready::Ready;
 use crate::error::{Error, IoContext, Result};
 use crate::process::Temporary;
 use crate::qemu::{self, Machine, Output};
@@ -172,6 +173,15 @@ impl Guest {
                 None => return Err(self.timeout("the Linux guest did not come up", limit)),
             }
         }
+    }
+
+    /// The time since power on.
+    ///
+    /// # Errors
+    /// QEMU has ended.
+    pub fn spent(&self) -> Result<Ready> {
+        let cpu_seconds = self.machine.cpu_time()?.as_secs_f64();
+        Ok(Ready { seconds: self.started.elapsed().as_secs_f64(), cpu_seconds })
     }
 
     /// Sends a script; [`Guest::end`] waits for its end. A script that still runs is waited for by the guest.

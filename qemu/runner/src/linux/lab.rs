@@ -229,6 +229,11 @@ impl Lab {
         self.options.guests * self.options.hcas
     }
 
+    /// What is set up.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The guests' QEMU.
     pub fn qemu(&self) -> &Qemu {
         &self.qemu

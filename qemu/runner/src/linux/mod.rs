@@ -8,6 +8,7 @@
 //! | `network` | the Ethernet between guests |
 //! | `lab` | several guests on one fabric |
 //! | `judge` | what tests with guests have in common |
+//! | `ready` | from power on to an Active port, here and there |
 //! | `run` | `cargo xtask linux` |
 //! | `demo` | the half of `cargo xtask demo --with-linux` that is about Linux |
 
@@ -20,6 +21,7 @@ mod lab;
 mod network;
 mod overlay;
 pub mod program;
+pub mod ready;
 mod recipe;
 mod run;
 
@@ -30,5 +32,6 @@ pub use lab::{Lab, Options};
 pub use network::Hub;
 pub use overlay::Settings;
 pub use program::compile;
+pub use ready::Ready;
 pub use recipe::{Kernel, Recipe};
 pub use run::{Run, run};
