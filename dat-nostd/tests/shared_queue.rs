@@ -89,7 +89,9 @@ fn the_end_waits_for_the_buffer_of_half_a_message() {
         net.world.with_fabric(|fabric| fabric.set_faults("loss=20%".parse().unwrap()));
         net.nodes[0].ep_post_send(active.ep, &[active.segment(0, LONG)], 1, NONE).unwrap();
         net.until("the first packet", |net| {
-            net.world.with_hca(1, |hca| hca.srqs.iter().any(|(_, srq)| srq.taken == 1)).then_some(())
+            net.world
+                .with_hca(1, |hca| hca.shared_receive_queues().any(|(taken, _)| taken == 1))
+                .then_some(())
         });
         // The rest never comes.
         if connected {
@@ -119,7 +121,7 @@ fn a_failed_queue_takes_what_its_state_table_says() {
     let ([active, passive], srq) = pair(&mut net, false);
     post(&mut net, &passive, srq, 1).unwrap();
     net.nodes[1].srq_set_lw(srq, 1).unwrap();
-    let record = net.world.with_hca(1, |hca| hca.srqs.iter().next().expect("one queue").1.dbr_addr);
+    let record = net.world.with_hca(1, |hca| hca.shared_receive_queues().next().expect("one queue").1);
     let memory = net.world.memory(1);
     let posted = memory.load32(record).unwrap();
     memory.store32(record, posted.wrapping_add(0x4000)).unwrap();

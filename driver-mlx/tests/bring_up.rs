@@ -5,8 +5,8 @@ mod common;
 use common::{REGION, World};
 use driver_mlx::{AsyncEvent, Config, Duration, Error, FatalCause, Instant, LinkState, Step, Wake};
 use hca_model::Profile;
+use hca_model::device::Life;
 use hca_model::fabric::FabricConfig;
-use hca_model::hca::Life;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ fn up_and_down_again() {
     let world = world(Profile::node(0));
     let hca = world.bring_up(0, &Config::DEFAULT).expect("brought up");
     assert_eq!(world.complaints(0), [""; 0]);
-    let (given, needed) = world.model(0, |m| (m.pages.given(), m.pages.needed()));
+    let (given, needed) = world.model(0, |m| (m.pages().given(), m.pages().needed()));
     assert_eq!((hca.firmware_pages(), given), (needed, needed));
     assert_eq!(hca.counters().pages_given, u64::from(given));
     assert!(given >= 70);
@@ -37,7 +37,7 @@ fn up_and_down_again() {
     hca.tear_down().expect("torn down");
     assert_eq!(world.complaints(0), [""; 0]);
     world.model(0, |m| {
-        assert_eq!((m.life, m.pages.given(), m.census().total()), (Life::Disabled, 0, 0));
+        assert_eq!((m.life(), m.pages().given(), m.census().total()), (Life::Disabled, 0, 0));
     });
     // And once more, without a reset in between.
     let hca = world.bring_up(0, &Config::DEFAULT).expect("brought up again");
@@ -59,10 +59,10 @@ fn the_port_becomes_active_and_says_so() {
     assert_eq!(hca.pkey(0).expect("a P_Key").get(), 0xffff);
     assert!(matches!(hca.gid(u16::MAX), Err(Error::Limit { what: "gid_table_size", .. })));
     while hca.next_event().is_some() {}
-    world.model(1, |m| m.port.set_cable(false));
+    world.model(1, |m| m.port_mut().set_cable(false));
     world.pass(1_000_000);
     assert_eq!(hca.port().map(|p| p.state), Ok(LinkState::Down));
-    world.model(1, |m| m.port.set_cable(true));
+    world.model(1, |m| m.port_mut().set_cable(true));
     world.pass(10_000_000_000);
     let _ = hca.poll(Instant::from_nanos(world.now()));
     assert_eq!(hca.port().map(|p| p.state), Ok(LinkState::Active));
@@ -103,7 +103,7 @@ fn starvation_names_both_numbers_and_leaves_nothing_behind() {
     assert!(available > 0 && available < (REGION / 4096) as u64, "{available}");
     let text = error.map(|e| e.to_string()).unwrap_or_default();
     assert_eq!(text, format!("firmware needs 1000000 pages of 4 KiB, {available} are available"));
-    world.model(0, |m| assert_eq!((m.life, m.pages.given()), (Life::Disabled, 0)));
+    world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (Life::Disabled, 0)));
     // A part of the region that must stay free counts as well.
     let world = World::new([Profile::node(0)], FabricConfig::default());
     let config = Config { reserved_pages: u32::MAX, ..Config::DEFAULT };
@@ -250,7 +250,7 @@ fn pages_are_supplied_and_returned_at_run_time() {
         let _ = hca.poll(Instant::from_nanos(world.now()));
     }
     assert!(hca.firmware_pages() < at_most, "surplus is taken back");
-    assert_eq!(hca.firmware_pages(), world.model(0, |m| m.pages.given()));
+    assert_eq!(hca.firmware_pages(), world.model(0, |m| m.pages().given()));
     assert_eq!(hca.counters().bad_pages, 0);
     hca.free(memory).expect("freed");
     hca.dealloc_pd(pd).expect("ended");

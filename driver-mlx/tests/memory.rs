@@ -8,8 +8,8 @@ use driver_mlx::{
     Access, Base, Config, DmaRegion, Error, Hca, HcaStorage, Instant, MapError, Platform, Rejected,
     SendFlags, SendOp,
 };
+use hca_model::device::Life;
 use hca_model::fabric::FabricConfig;
-use hca_model::hca::Life;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -219,7 +219,7 @@ fn the_device_of_a_dropped_hca_does_no_dma_and_starts_again() {
     a.qp.ring();
     world.pass(30_000_000_000);
     assert!(bytes(&world, 1) == stopped, "the device of a dropped HCA wrote to memory");
-    let model = world.model(1, |model| (model.life, model.census().total(), model.pages.given()));
+    let model = world.model(1, |model| (model.life(), model.census().total(), model.pages().given()));
     assert_eq!(model, (Life::Disabled, 0, 0));
     let hca: Driver = world.bring_up(1, &Config::DEFAULT).expect("it starts from a disabled interface");
     hca.tear_down().expect("torn down");
@@ -235,7 +235,7 @@ fn a_device_without_fast_teardown_is_closed_by_force() {
     assert!(!hca.caps().fast_teardown);
     let _pd = hca.alloc_pd().expect("a PD");
     drop(hca);
-    assert_eq!(world.model(0, |model| (model.life, model.census().total())), (Life::Disabled, 0));
+    assert_eq!(world.model(0, |model| (model.life(), model.census().total())), (Life::Disabled, 0));
     world.bring_up(0, &Config::DEFAULT).expect("again").tear_down().expect("torn down");
 }
 
@@ -249,7 +249,7 @@ fn a_device_that_does_not_answer_is_dropped_within_the_limits() {
     drop(hca);
     let took = world.now() - began;
     assert!(took <= 3 * 3_100_000_000, "two commands and the register: {took} ns");
-    assert_eq!(world.model(0, |model| model.life), Life::Disabled, "disabling the interface is enough");
+    assert_eq!(world.model(0, |model| model.life()), Life::Disabled, "disabling the interface is enough");
 }
 
 #[test]
@@ -276,5 +276,5 @@ fn an_orderly_end_leaves_nothing_to_drop() {
     let mut hca = world.bring_up(1, &Config::DEFAULT).expect("brought up");
     let _pd = hca.alloc_pd().expect("a PD");
     let _ = hca.tear_down();
-    assert_eq!(world.model(1, |model| (model.life, model.census().total())), (Life::Disabled, 0));
+    assert_eq!(world.model(1, |model| (model.life(), model.census().total())), (Life::Disabled, 0));
 }

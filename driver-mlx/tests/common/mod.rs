@@ -89,7 +89,7 @@ impl Inner {
                 }
                 let mut wire = self.fabric.wire(node.port, now);
                 more |= node.hca.poll(now, &node.memory, &mut node.raised, &mut wire);
-                let up = node.hca.port.cable && node.hca.port.admin_up;
+                let up = node.hca.port().cable && node.hca.port().admin_up;
                 self.fabric.set_link(node.port, up, now);
             }
             self.fabric.poll(now);
@@ -117,7 +117,7 @@ impl World {
                 let port = fabric.attach(&profile.node_description).expect("a port");
                 let mut hca = hca_model::Hca::new(profile);
                 hca.config_write(4, &[0x06, 0x04]);
-                hca.port.set_cable(true);
+                hca.port_mut().set_cable(true);
                 Node { hca, port, memory: Guest(leaked(REGION)), raised: Raised::default() }
             })
             .collect();
@@ -164,7 +164,7 @@ impl World {
     /// What a node's model refused or warned of.
     pub fn complaints(&self, node: usize) -> Vec<String> {
         self.model(node, |hca| {
-            let bad = hca.log.entries().filter(|e| e.level != hca_model::log::Level::Info);
+            let bad = hca.log().entries().filter(|e| e.level != hca_model::log::Level::Info);
             bad.map(ToString::to_string).collect()
         })
     }

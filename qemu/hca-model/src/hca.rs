@@ -1,44 +1,25 @@
-//! The device: its tables, its life cycle and its bounded step.
+//! The device: registers and configuration space in front of its parts, and its bounded step.
 
 use crate::bar::BarPort;
-use crate::caps::{self, Caps};
-use crate::cmd;
-use crate::front::{self, Front};
-use crate::health::Health;
-use crate::icmd;
+use crate::caps::Caps;
+use crate::device::{Device, Life};
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, FOR_PACKETS, FOR_QUEUES, Meter, price};
-use crate::object::counters::QCounters;
-use crate::object::mkey::Mkeys;
-use crate::object::qp::Qps;
-use crate::object::queues::Queues;
-use crate::object::srq::Srq;
-use crate::object::table::Table;
-use crate::object::uar::{FIRST_UAR, Uar};
+use crate::object::census::Census;
+use crate::packet::Reach;
 use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
 use crate::profile::Profile;
+use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
-use crate::transport::{self, DeviceTransport};
-use mlx5_prm::caps::cmd_hca_cap;
+use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
-use mlx5_prm::status::CmdStatus;
+use mlx5_prm::init_seg as reg;
+use mlx5_prm::value::NicInterface;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
-
-/// How far the driver has brought the device up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// Before ENABLE_HCA.
-    Disabled,
-    /// Before INIT_HCA.
-    Enabled,
-    /// After INIT_HCA.
-    Initialized,
-}
 
 /// Register writes taken in one poll.
 const BAR_BUDGET: usize = 512;
@@ -50,132 +31,17 @@ const PACKET_BUDGET: usize = 64;
 const TRANSPORT_BUDGET: usize = 64;
 /// Packets that wait between two polls; more are lost, as in a full receive buffer.
 const INBOX_LIMIT: usize = 1 << 12;
-/// The reserved L_Key.
-const RESERVED_LKEY: u32 = 0x0000_0500;
 
 /// An emulated HCA.
 #[derive(Debug)]
 pub struct Hca {
-    /// What it was made as.
-    pub profile: Profile,
-    /// What it refused or noticed.
-    pub log: Log,
-    /// Capabilities.
-    pub caps: Caps,
-    /// How far it is brought up.
-    pub life: Life,
-    /// Host pages in the device's hands.
-    pub pages: FirmwarePages,
-    /// Event and completion queues.
-    pub queues: Queues,
-    /// Queue pairs.
-    pub qps: Qps,
-    /// Memory keys.
-    pub mkeys: Mkeys,
-    /// Protection domains.
-    pub pds: Table<()>,
-    /// XRC domains.
-    pub xrcds: Table<()>,
-    /// Transport domains.
-    pub transport_domains: Table<()>,
-    /// UAR pages.
-    pub uars: Table<Uar>,
-    /// Shared receive queues of all kinds.
-    pub srqs: Table<Srq>,
-    /// Q counter sets.
-    pub q_counters: QCounters,
-    /// The port.
-    pub port: Port,
-    /// State of the data path.
-    pub transport: DeviceTransport,
-    /// The work that the guest causes.
-    pub meter: Meter,
-    /// The host memory that the guest holds.
-    pub budget: Budget,
-    /// The interface that SET_ISSI chose.
-    pub(crate) issi: u16,
-    /// Moderation of each interrupt vector, as CONFIG_INT_MODERATION set it.
-    pub(crate) int_moderation: Vec<u16>,
-    pub(crate) cmd: cmd::Interface,
-    pub(crate) front: Front,
-    pub(crate) health: Health,
-    pub(crate) config: ConfigSpace,
-    pub(crate) bar: Arc<BarPort>,
+    pub(crate) device: Device,
+    registers: Registers,
+    config: ConfigSpace,
     pub(crate) restarts: Restarts,
     inbox: VecDeque<Packet>,
     /// The device answers nothing any more, see [`kill`](Self::kill).
     killed: bool,
-}
-
-/// How many objects of each kind exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
-    /// UAR pages.
-    pub uars: usize,
-    /// Event queues.
-    pub eqs: usize,
-    /// Completion queues.
-    pub cqs: usize,
-    /// Protection domains.
-    pub pds: usize,
-    /// Memory keys.
-    pub mkeys: usize,
-    /// Queue pairs.
-    pub qps: usize,
-    /// Shared receive queues of all kinds.
-    pub srqs: usize,
-    /// XRC domains.
-    pub xrcds: usize,
-    /// Transport domains.
-    pub transport_domains: usize,
-    /// Q counter sets.
-    pub q_counters: usize,
-    /// QPs in multicast groups.
-    pub multicast: usize,
-}
-
-impl Census {
-    /// All objects together.
-    #[must_use]
-    pub const fn total(&self) -> usize {
-        self.uars
-            + self.eqs
-            + self.cqs
-            + self.pds
-            + self.mkeys
-            + self.qps
-            + self.srqs
-            + self.xrcds
-            + self.transport_domains
-            + self.q_counters
-            + self.multicast
-    }
-}
-
-impl fmt::Display for Census {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = [
-            (self.uars, "UAR"),
-            (self.eqs, "EQ"),
-            (self.cqs, "CQ"),
-            (self.pds, "PD"),
-            (self.mkeys, "memory key"),
-            (self.qps, "QP"),
-            (self.srqs, "SRQ"),
-            (self.xrcds, "XRC domain"),
-            (self.transport_domains, "transport domain"),
-            (self.q_counters, "Q counter set"),
-            (self.multicast, "multicast attachment"),
-        ];
-        let mut first = true;
-        for (count, name) in counts {
-            if count != 0 {
-                write!(f, "{}{count} {name}", if first { "" } else { ", " })?;
-                first = false;
-            }
-        }
-        if first { f.write_str("nothing") } else { Ok(()) }
-    }
 }
 
 impl Hca {
@@ -183,49 +49,102 @@ impl Hca {
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         let mut hca = Self {
-            log: Log::default(),
-            caps: Caps::new(&profile),
-            life: Life::Disabled,
-            pages: FirmwarePages::default(),
-            queues: Queues::new(1 << caps::LOG_MAX_EQ, 1 << caps::LOG_MAX_CQ),
-            qps: Qps::new(1 << profile.log_max_qp.min(caps::LOG_MAX_QP as u8)),
-            mkeys: Mkeys::new(1 << caps::LOG_MAX_MKEY, RESERVED_LKEY),
-            pds: Table::new(1, 1 << caps::LOG_MAX_PD),
-            xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
-            transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
-            uars: Table::new(FIRST_UAR, 1 << 12),
-            srqs: Table::new(1, 1 << caps::LOG_MAX_SRQ),
-            q_counters: QCounters::new(caps::MAX_QP_CNT),
-            port: Port::new(&profile),
-            transport: DeviceTransport::default(),
-            meter: Meter::default(),
-            budget: Budget::new(profile.memory),
-            issi: 0,
-            int_moderation: vec![0; usize::from(profile.vectors)],
-            cmd: cmd::Interface::new(profile.log_cmdq_size),
-            front: Front::default(),
-            health: Health::default(),
+            registers: Registers::new(&profile),
             config: ConfigSpace::new(profile.vectors),
-            bar: Arc::new(BarPort::default()),
             restarts: Restarts::default(),
             inbox: VecDeque::new(),
             killed: false,
-            profile,
+            device: Device::new(profile),
         };
         hca.power_on();
         hca
     }
 
+    /// What it was made as.
+    #[must_use]
+    pub const fn profile(&self) -> &Profile {
+        &self.device.profile
+    }
+
+    /// What it refused or noticed.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.device.log
+    }
+
+    /// The log, for its owner's entries and its sink.
+    pub const fn log_mut(&mut self) -> &mut Log {
+        &mut self.device.log
+    }
+
+    /// Capabilities.
+    #[must_use]
+    pub const fn caps(&self) -> &Caps {
+        &self.device.caps
+    }
+
+    /// How far the driver has brought it up.
+    #[must_use]
+    pub const fn life(&self) -> Life {
+        self.device.life
+    }
+
+    /// Host pages in the device's hands.
+    #[must_use]
+    pub const fn pages(&self) -> &FirmwarePages {
+        &self.device.pages
+    }
+
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> &Port {
+        &self.device.port
+    }
+
+    /// The port, for whoever holds the other end of its cable.
+    pub const fn port_mut(&mut self) -> &mut Port {
+        &mut self.device.port
+    }
+
+    /// What happened on the data path.
+    #[must_use]
+    pub const fn counters(&self) -> &TransportCounters {
+        &self.device.transport.counters
+    }
+
+    /// The work that the guest causes.
+    #[must_use]
+    pub const fn meter(&self) -> &Meter {
+        &self.device.meter
+    }
+
+    /// The host memory that the guest holds.
+    #[must_use]
+    pub const fn budget(&self) -> &Budget {
+        &self.device.budget
+    }
+
+    /// How many objects of each kind exist.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        self.device.objects.census()
+    }
+
+    /// The shared receive queues: how many receives were taken from each, and the address of its doorbell record.
+    pub fn shared_receive_queues(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.device.objects.srqs.iter().map(|(_, srq)| (srq.taken, srq.dbr_addr))
+    }
+
     /// The front of BAR0.
     #[must_use]
     pub fn bar(&self) -> Arc<BarPort> {
-        Arc::clone(&self.bar)
+        Arc::clone(self.registers.bar())
     }
 
     /// The front of BAR0, for who has the device at hand.
     #[must_use]
     pub fn registers(&self) -> &BarPort {
-        &self.bar
+        self.registers.bar()
     }
 
     /// Reads configuration space.
@@ -244,7 +163,7 @@ impl Hca {
         }
         let effects = self.config.write(offset, data);
         if effects.internal_command {
-            icmd::run(self);
+            self.config.vendor_specific.icmd.run(&mut self.device.port, &mut self.device.log);
         }
         if effects.function_level_reset {
             self.reset();
@@ -257,11 +176,11 @@ impl Hca {
         if self.killed {
             return;
         }
-        self.log.warn(Subject::Device, "", "killed: reads answer all ones");
+        self.device.log.warn(Subject::Device, "", "killed: reads answer all ones");
         self.config.reset();
         self.power_on();
         self.killed = true;
-        self.bar.set_dead(true);
+        self.registers.bar().set_dead(true);
     }
 
     /// Ends [`kill`](Self::kill): the device is as at power-on.
@@ -288,7 +207,7 @@ impl Hca {
         if self.killed {
             return;
         }
-        self.log.info(Subject::Device, "function-level reset");
+        self.device.log.info(Subject::Device, "function-level reset");
         self.restarts.count_reset();
         self.config.reset();
         self.power_on();
@@ -296,135 +215,15 @@ impl Hca {
 
     /// Everything but configuration space as at power-on.
     fn power_on(&mut self) {
-        self.stop();
-        self.bar.clear();
-        self.health = Health::default();
-        self.front = Front::default();
-        let cable = self.port.cable;
-        self.port = Port::new(&self.profile);
-        self.port.set_cable(cable);
+        self.device.power_on();
+        self.registers.power_on();
         self.inbox.clear();
-        front::power_on(self);
-    }
-
-    /// Ends the driver's hold of the device: no objects, no pages, no command queue.
-    pub(crate) fn stop(&mut self) {
-        self.deinitialize();
-        self.life = Life::Disabled;
-        self.pages.clear();
-        self.issi = 0;
-        self.int_moderation.fill(0);
-        self.cmd = cmd::Interface::new(self.profile.log_cmdq_size);
-        self.budget.clear();
-        self.reset_caps();
-    }
-
-    /// INIT_HCA.
-    pub(crate) fn initialize(&mut self) {
-        self.qps = Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp).min(caps::LOG_MAX_QP));
-        self.life = Life::Initialized;
-        self.update_needed_pages();
-    }
-
-    /// TEARDOWN_HCA: no object survives; pages are all spare.
-    pub(crate) fn deinitialize(&mut self) {
-        self.queues.clear();
-        self.qps.clear();
-        self.mkeys.clear();
-        self.pds.clear();
-        self.xrcds.clear();
-        self.transport_domains.clear();
-        self.uars.clear();
-        self.srqs.clear();
-        self.q_counters.sets.clear();
-        transport::on_reset(self);
-        // What is left are the pages, and commands under way.
-        self.budget.clear();
-        let _ = self.budget.hold(self.pages.memory() + self.cmd.memory());
-        if self.life == Life::Initialized {
-            self.life = Life::Enabled;
-        }
-        self.pages.set_needed(0);
-    }
-
-    pub(crate) fn reset_caps(&mut self) {
-        self.caps = Caps::new(&self.profile);
-    }
-
-    /// How many objects of each kind exist.
-    #[must_use]
-    pub fn census(&self) -> Census {
-        Census {
-            uars: self.uars.len(),
-            eqs: self.queues.eqs.len(),
-            cqs: self.queues.cqs.len(),
-            pds: self.pds.len(),
-            mkeys: self.mkeys.table.len(),
-            qps: self.qps.table.len(),
-            srqs: self.srqs.len(),
-            xrcds: self.xrcds.len(),
-            transport_domains: self.transport_domains.len(),
-            q_counters: self.q_counters.sets.len(),
-            multicast: self.qps.multicast.len(),
-        }
-    }
-
-    /// Pages asked for before SET_HCA_CAP.
-    pub(crate) const fn boot_pages(&self) -> u32 {
-        self.profile.boot_pages
-    }
-
-    /// Pages asked for before INIT_HCA; every further 1024 QPs cost one more.
-    pub(crate) fn init_pages(&self) -> u32 {
-        match self.profile.misbehaviour.starve_pages {
-            Some(pages) => pages,
-            None => self.profile.init_pages + ((1 << self.caps.current(cmd_hca_cap::log_max_qp)) >> 10),
-        }
-    }
-
-    /// Pages that `objects` objects need.
-    fn pages_for(&self, objects: usize) -> u32 {
-        let steps = objects / (self.profile.objects_per_growth.max(1) as usize);
-        let growth = u32::try_from(steps).unwrap_or(u32::MAX).saturating_mul(self.profile.growth_pages);
-        self.boot_pages().saturating_add(self.init_pages()).saturating_add(growth)
-    }
-
-    /// Holds host memory for an object.
-    pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), cmd::Refusal> {
-        self.budget.hold(bytes).map_err(|over| cmd::Refusal::new(CmdStatus::NO_RES, "", over.to_string()))
-    }
-
-    /// Counts a look at every queue for what it refers to.
-    pub(crate) fn charge_scan(&mut self) {
-        let queues = self.queues.cqs.len() + self.qps.table.len() + self.srqs.len();
-        self.meter.charge(queues as u64);
-    }
-
-    /// Objects that live in host pages.
-    fn paged_objects(&self) -> usize {
-        self.queues.cqs.len() + self.mkeys.table.len() + self.qps.table.len() + self.srqs.len()
-    }
-
-    /// Sets the number of pages needed to what the objects need, and the commands that wait.
-    pub(crate) fn update_needed_pages(&mut self) {
-        let waiting = self.cmd.waiting();
-        self.pages.set_needed(self.pages_for(self.paged_objects() + waiting));
-    }
-
-    /// Whether one more object can be made with the pages at hand; if not, the number needed is raised.
-    pub(crate) fn pages_suffice(&mut self) -> bool {
-        let needed = self.pages_for(self.paged_objects() + 1);
-        if self.pages.given() >= needed {
-            return true;
-        }
-        self.pages.set_needed(needed);
-        false
     }
 
     /// Whether the port's physical link is up, as far as this side goes: cable plugged and port enabled.
     #[must_use]
     pub const fn link_is_up(&self) -> bool {
-        self.port.cable && self.port.admin_up
+        self.device.port.cable && self.device.port.admin_up
     }
 
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.
@@ -432,15 +231,8 @@ impl Hca {
         if self.inbox.len() < INBOX_LIMIT && !self.killed {
             self.inbox.push_back(packet);
         } else {
-            self.port.counters.rcv_errors += 1;
+            self.device.port.counters.rcv_errors += 1;
         }
-    }
-
-    /// The device's clock at `now`: [`caps::DEVICE_FREQUENCY_KHZ`] ticks, as in the internal timer and in CQEs.
-    #[must_use]
-    pub const fn device_clock(now: u64) -> u64 {
-        // 156.25 MHz is 5 ticks in 32 ns.
-        (now / 32) * 5 + (now % 32) * 5 / 32
     }
 
     /// Does a bounded amount of work. Answers whether more could be done at once.
@@ -464,49 +256,53 @@ impl Hca {
     ) -> bool {
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now, memory, interrupts, link };
-        if !self.meter.begin() {
+        let Self { device, registers, inbox, .. } = self;
+        if !device.meter.begin() {
             return true;
         }
         let mut more = false;
         for taken in 0.. {
-            if taken == BAR_BUDGET || self.meter.leaves(FOR_PACKETS) {
-                more |= self.bar.has_work();
+            if taken == BAR_BUDGET || device.meter.leaves(FOR_PACKETS) {
+                more |= registers.bar().has_work();
                 break;
             }
-            let Some(write) = self.bar.pop() else { break };
-            self.meter.charge(price::REGISTER);
-            front::write(self, &mut io, &write);
+            let Some(write) = registers.bar().pop() else { break };
+            device.meter.charge(price::REGISTER);
+            registers.write(&write, |registers, effect| carry_out(device, registers, &mut io, effect));
         }
-        if self.health.is_fatal() {
+        if device.health.is_fatal() {
             return more;
         }
-        if !self.cmd.is_idle() {
-            more |= cmd::poll(self, &mut io, COMMAND_BUDGET);
+        if !device.cmd.is_idle() {
+            more |= device.poll_commands(&mut io, COMMAND_BUDGET);
         }
         for _ in 0..PACKET_BUDGET {
-            if self.meter.leaves(FOR_QUEUES) {
+            if device.meter.leaves(FOR_QUEUES) {
                 break;
             }
-            let Some(packet) = self.inbox.pop_front() else { break };
-            transport::receive(self, &mut io, packet);
+            let Some(packet) = inbox.pop_front() else { break };
+            device.receive_packet(&mut io, packet);
         }
-        more |= !self.inbox.is_empty();
-        more |= transport::poll(self, &mut io, TRANSPORT_BUDGET);
-        while !self.meter.is_spent()
-            && let Some(cqn) = self.queues.failed_cqs.pop()
+        more |= !inbox.is_empty();
+        more |= device.poll_transport(&mut io, TRANSPORT_BUDGET);
+        while !device.meter.is_spent()
+            && let Some(cqn) = device.objects.queues.failed_cqs.pop()
         {
-            transport::on_cq_error(self, &mut io, cqn);
+            device.cq_failed(&mut io, cqn);
         }
-        more |= !self.queues.failed_cqs.is_empty();
-        if self.queues.next_deadline().is_some_and(|due| due <= now) {
-            self.queues.expire(&mut io, &mut self.log, &mut self.meter);
+        let queues = &mut device.objects.queues;
+        more |= !queues.failed_cqs.is_empty();
+        if queues.next_deadline().is_some_and(|due| due <= now) {
+            queues.expire(&mut io, &mut device.log, &mut device.meter);
         }
-        if !self.port.changes.is_empty() {
-            self.raise_port_changes(&mut io);
+        for change in std::mem::take(&mut device.port.changes) {
+            let mut data = [0; 28];
+            data[8] = 1 << 4;
+            queues.event(&mut io, &mut device.log, EventType::PORT_CHANGE, change.0, &data);
         }
-        if let Some(syndrome) = self.queues.fatal.take() {
-            self.health.fail(&mut self.log, syndrome);
-            front::show_health(self);
+        if let Some(syndrome) = queues.fatal.take() {
+            device.health.fail(&mut device.log, syndrome);
+            registers.show_health(device.health.syndrome);
         }
         more
     }
@@ -514,40 +310,33 @@ impl Hca {
     /// Lets time pass. Answers whether that is all there is to do.
     #[inline]
     pub(crate) fn pass(&mut self, now: u64) -> bool {
-        self.log.tick(now);
+        self.device.log.tick(now);
         if self.killed {
-            self.bar.clear();
+            self.registers.bar().clear();
             return true;
         }
         if self.restarts.held() {
             return true;
         }
-        front::tick(self, now);
+        self.registers.tick(now);
         let idle = self.is_idle(now);
         if idle {
-            self.meter.idle();
+            self.device.meter.idle();
         }
         idle
     }
 
     /// Whether there is nothing to do.
     fn is_idle(&self, now: u64) -> bool {
-        !self.bar.has_work()
+        let queues = &self.device.objects.queues;
+        !self.registers.bar().has_work()
             && self.inbox.is_empty()
-            && self.cmd.is_idle()
-            && transport::is_idle(self, now)
-            && self.queues.failed_cqs.is_empty()
-            && self.queues.next_deadline().is_none_or(|due| due > now)
-            && self.queues.fatal.is_none()
-            && self.port.changes.is_empty()
-    }
-
-    fn raise_port_changes(&mut self, io: &mut Io<'_>) {
-        for change in std::mem::take(&mut self.port.changes) {
-            let mut data = [0; 28];
-            data[8] = 1 << 4;
-            self.queues.event(io, &mut self.log, EventType::PORT_CHANGE, change.0, &data);
-        }
+            && self.device.cmd.is_idle()
+            && self.device.transport_is_idle(now)
+            && queues.failed_cqs.is_empty()
+            && queues.next_deadline().is_none_or(|due| due > now)
+            && queues.fatal.is_none()
+            && self.device.port.changes.is_empty()
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then: timers of the data path, and
@@ -558,17 +347,81 @@ impl Hca {
             return None;
         }
         // A neighbour's request may have found a queue that fails.
-        let failed = !self.queues.failed_cqs.is_empty() || self.queues.fatal.is_some();
-        if failed && !self.health.is_fatal() {
+        let queues = &self.device.objects.queues;
+        let works = !self.device.health.is_fatal();
+        if works && (!queues.failed_cqs.is_empty() || queues.fatal.is_some()) {
             return Some(0);
         }
-        let mut own = front::next_deadline(self);
-        if let Some(held_back) = self.queues.next_deadline().filter(|_| !self.health.is_fatal()) {
+        let mut own = self.registers.next_deadline();
+        if let Some(held_back) = queues.next_deadline().filter(|_| works) {
             own = own.min(held_back);
         }
-        match transport::next_deadline(self) {
-            Some(deadline) if !self.health.is_fatal() => Some(deadline.min(own)),
+        match self.device.transport_deadline() {
+            Some(deadline) if works => Some(deadline.min(own)),
             _ => Some(own),
         }
+    }
+
+    fn takes_copies(&self) -> bool {
+        !self.killed && !self.restarts.held() && !self.device.health.is_fatal()
+    }
+
+    /// Whether it takes a neighbour's requests without packets.
+    pub(crate) fn reach(&self) -> Reach {
+        if self.takes_copies() { Reach::Open } else { Reach::AsPackets }
+    }
+
+    /// The parts of a device that takes a neighbour's requests without packets, if it works.
+    pub(crate) fn neighbour(&mut self) -> Option<&mut Device> {
+        self.takes_copies().then_some(&mut self.device)
+    }
+}
+
+/// Does what a register write asks for.
+#[inline]
+fn carry_out(device: &mut Device, registers: &mut Registers, io: &mut Io<'_>, effect: Effect<'_>) {
+    match effect {
+        Effect::Uar { offset, bytes } => device.write_uar(io, offset, bytes),
+        Effect::Commands(vector) => device.ring_commands(vector),
+        Effect::Interface(state, base) => change_interface(device, registers, state, base),
+        Effect::ReadOnly(offset) => {
+            device.log.warn(Subject::Register { offset }, "", "written, but read-only");
+        }
+    }
+}
+
+/// The driver takes the device over, or lets it go.
+fn change_interface(device: &mut Device, registers: &mut Registers, state: NicInterface, base: u64) {
+    let subject = Subject::Register { offset: reg::CMDQ_ADDR_L_SZ_OFFSET };
+    match state {
+        NicInterface::FULL_DRIVER => {
+            let field = "initial_seg.cmdq_phy_addr_31_12";
+            if registers.is_booting() {
+                device.log.refuse(subject, field, "written while `initializing` is set");
+                return;
+            }
+            if device.health.is_fatal() || registers.is_resetting() {
+                return;
+            }
+            if base == 0 {
+                device.log.refuse(subject, field, "address 0");
+                return;
+            }
+            device.start_commands(base);
+            registers.show_command_queue();
+        }
+        NicInterface::DISABLED => {
+            device.log.info(subject, "interface disabled");
+            device.stop();
+            registers.show_interface(NicInterface::DISABLED);
+        }
+        NicInterface::SW_RESET => {
+            device.log.info(subject, "software reset");
+            device.stop();
+            device.health = crate::health::Health::default();
+            registers.show_health(device.health.syndrome);
+            registers.begin_reset();
+        }
+        other => device.log.refuse(subject, "initial_seg.nic_interface", format!("{other}")),
     }
 }

@@ -3,9 +3,8 @@
 //!
 //! One command exists: access to the registers that ACCESS_REG reaches too.
 
-use crate::cmd;
-use crate::hca::Hca;
-use crate::log::Subject;
+use crate::log::{Log, Subject};
+use crate::port::Port;
 use mlx5_prm::value::RegisterId;
 
 /// The control register's address in the space.
@@ -87,30 +86,26 @@ impl Gateway {
     fn finish(&mut self, status: u32) {
         self.control = self.control & !0xffff | status << 8;
     }
-}
 
-/// Carries the command out that waits in the gateway of `hca`.
-pub(crate) fn run(hca: &mut Hca) {
-    let gateway = &mut hca.config.vendor_specific.icmd;
-    let opcode = gateway.control >> 16;
-    if opcode != REGISTER_ACCESS {
-        gateway.finish(STATUS_INVALID_OPCODE);
-        hca.log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
-        return;
+    /// Carries the command out that waits.
+    pub(crate) fn run(&mut self, port: &mut Port, log: &mut Log) {
+        let opcode = self.control >> 16;
+        if opcode != REGISTER_ACCESS {
+            self.finish(STATUS_INVALID_OPCODE);
+            log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
+            return;
+        }
+        let status = access(port, log, &mut self.mailbox);
+        // The answer's header: response, with its status.
+        if let Some([high, low]) = self.mailbox.get_mut(2..4).and_then(|bytes| bytes.first_chunk_mut()) {
+            (*high, *low) = (1 << 7 | status, 0);
+        }
+        self.finish(STATUS_OK);
     }
-    let mut mailbox = std::mem::take(&mut gateway.mailbox);
-    let status = access(hca, &mut mailbox);
-    // The answer's header: response, with its status.
-    if let Some([high, low]) = mailbox.get_mut(2..4).and_then(|bytes| bytes.first_chunk_mut()) {
-        (*high, *low) = (1 << 7 | status, 0);
-    }
-    let gateway = &mut hca.config.vendor_specific.icmd;
-    gateway.mailbox = mailbox;
-    gateway.finish(STATUS_OK);
 }
 
 /// Carries out the register access in `mailbox`; answers its status.
-fn access(hca: &mut Hca, mailbox: &mut [u8]) -> u8 {
+fn access(port: &mut Port, log: &mut Log, mailbox: &mut [u8]) -> u8 {
     let Some((operation, register)) = mailbox.split_at_mut_checked(OPERATION_LEN) else {
         return BAD_PARAMETER;
     };
@@ -127,13 +122,13 @@ fn access(hca: &mut Hca, mailbox: &mut [u8]) -> u8 {
         _ => return NOT_SUPPORTED,
     };
     if of_record(kind) != OPERATION || header.first().is_none_or(|kind| of_record(*kind) != REGISTER) {
-        hca.log.refuse(Subject::Device, "icmd.tlv", "no register access");
+        log.refuse(Subject::Device, "icmd.tlv", "no register access");
         return BAD_PARAMETER;
     }
-    match cmd::access_register(hca, id, write, data) {
+    match port.access(id, write, data) {
         Ok(()) => STATUS_OK as u8,
         Err(refusal) => {
-            hca.log.refuse(Subject::Device, refusal.field, refusal.text);
+            log.refuse(Subject::Device, refusal.field, refusal.text);
             BAD_PARAMETER
         }
     }
@@ -142,6 +137,7 @@ fn access(hca: &mut Hca, mailbox: &mut [u8]) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hca::Hca;
     use crate::profile::Profile;
     use mlx5_prm::registers::ptys_reg;
 

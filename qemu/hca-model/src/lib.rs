@@ -7,8 +7,10 @@
 //! | module | subject |
 //! |---|---|
 //! | [`seams`], [`bar`], [`pci`] | what the guest and the host side of the device touch |
-//! | [`hca`] | the device: its tables, `poll`, reset |
-//! | [`cmd`] | command interface and command handlers |
+//! | [`hca`] | the device as it is driven: `poll`, reset, register effects |
+//! | `registers`, `doorbell` | what register writes ask for, and what UAR pages ring |
+//! | [`device`] | the device's parts and life cycle |
+//! | `cmd` | command interface and command handlers, methods of the parts that they are about |
 //! | [`meter`] | what a guest may make its HCA cost: work per call, and host memory |
 //! | [`object`] | UAR, EQ, CQ, memory keys, QP, shared receive queues, counters |
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
@@ -44,20 +46,22 @@
 
 pub mod bar;
 pub mod caps;
-pub mod cmd;
+mod cmd;
+pub mod device;
+mod doorbell;
 pub mod fabric;
-mod front;
 pub mod hca;
 pub mod health;
 mod icmd;
 pub mod log;
 pub mod meter;
-pub mod object;
+mod object;
 pub mod packet;
 pub mod pages;
 pub mod pci;
 pub mod port;
 pub mod profile;
+mod registers;
 mod restart;
 pub mod seams;
 pub mod transport;
@@ -69,5 +73,6 @@ mod tests;
 
 pub use bar::BarPort;
 pub use hca::Hca;
+pub use object::census::Census;
 pub use profile::Profile;
 pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};

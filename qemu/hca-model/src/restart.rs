@@ -46,7 +46,7 @@ impl Hca {
     /// The machine resets its devices, as at the beginning of a boot.
     pub fn machine_reset(&mut self) {
         if self.restarts.warm {
-            self.log.info(Subject::Device, "warm restart: nothing is reset");
+            self.device.log.info(Subject::Device, "warm restart: nothing is reset");
         } else {
             self.reset();
         }

@@ -1,12 +1,12 @@
 //! Several HCAs on one fabric, moved on by one call: what serves them to virtual machines and what tests them in one
 //! process does the same.
 
+use crate::device::Device;
 use crate::fabric::{Fabric, FabricConfig, PortIndex, SwitchFull};
 use crate::hca::Hca;
 use crate::packet::{Copied, Destination, Reach, ReadRun, Run};
 use crate::profile::Profile;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
-use crate::transport;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
 /// The guest behind one HCA.
@@ -48,7 +48,7 @@ struct Wire<'a, G> {
 
 impl<G: NodePort> Wire<'_, G> {
     /// Lets the node at `to` do something.
-    fn with_node(&mut self, to: PortIndex, work: impl FnOnce(&mut Hca, &mut Io<'_>) -> Copied) -> Copied {
+    fn with_node(&mut self, to: PortIndex, work: impl FnOnce(&mut Device, &mut Io<'_>) -> Copied) -> Copied {
         let [before, behind] = &mut self.nodes;
         let [guests_before, guests_behind] = &mut self.guests;
         let node = before.iter_mut().zip(guests_before.iter_mut());
@@ -58,7 +58,8 @@ impl<G: NodePort> Wire<'_, G> {
         let (memory, interrupts) = guest.parts();
         let memory: &dyn GuestMemory = if node.hca.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now: self.now, memory, interrupts, link: &mut Nowhere };
-        let copied = work(&mut node.hca, &mut io);
+        let Some(device) = node.hca.neighbour() else { return Copied::No };
+        let copied = work(device, &mut io);
         if let Copied::Done { traffic, .. } = &copied {
             self.fabric.count_copied(self.port, to, traffic);
         }
@@ -78,20 +79,17 @@ impl<G: NodePort> Link for Wire<'_, G> {
     fn reach(&self, dlid: u16) -> Reach {
         let Some(to) = self.target(dlid) else { return Reach::AsPackets };
         let nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
-        nodes
-            .into_iter()
-            .find(|node| node.port == to)
-            .map_or(Reach::AsPackets, |node| transport::reach(&node.hca))
+        nodes.into_iter().find(|node| node.port == to).map_or(Reach::AsPackets, |node| node.hca.reach())
     }
 
     fn copy(&mut self, to: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
         let Some(port) = self.target(to.dlid) else { return Copied::No };
-        self.with_node(port, |hca, io| transport::take_copy(hca, io, to, run, bytes))
+        self.with_node(port, |device, io| device.take_copy(io, to, run, bytes))
     }
 
     fn copy_read(&mut self, to: &Destination, read: &ReadRun, out: &mut [u8], bytes: u64) -> Copied {
         let Some(port) = self.target(to.dlid) else { return Copied::No };
-        self.with_node(port, |hca, io| transport::take_copied_read(hca, io, to, read, out, bytes))
+        self.with_node(port, |device, io| device.take_copied_read(io, to, read, out, bytes))
     }
 }
 
@@ -106,7 +104,7 @@ impl Link for Nowhere {
 
 /// Whether the physical link is up, as far as the device sees.
 fn link_is_up(hca: &Hca) -> bool {
-    hca.port.physical_state == PortPhysicalState::LINK_UP && !hca.is_killed()
+    hca.device.port.physical_state == PortPhysicalState::LINK_UP && !hca.is_killed()
 }
 
 /// Packets that a node takes in one poll.
@@ -127,7 +125,7 @@ impl World {
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
         let port = self.fabric.attach(name)?;
         let mut hca = Hca::new(profile);
-        hca.port.set_cable(true);
+        hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });
         Ok(self.nodes.len() - 1)
     }
@@ -141,7 +139,7 @@ impl World {
     /// Plugs a node's cable in, or pulls it.
     pub fn set_cable(&mut self, node: usize, plugged: bool) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.hca.port.set_cable(plugged);
+            node.hca.device.port.set_cable(plugged);
         }
     }
 
@@ -182,7 +180,7 @@ impl World {
         }
         // A port without credit waits: its peers first have to take what is on its way.
         if !self.fabric.ready(node.port) {
-            node.hca.port.counters.xmit_wait += 1;
+            node.hca.device.port.counters.xmit_wait += 1;
             return true;
         }
         let (memory, interrupts) = guest.parts();
@@ -209,13 +207,13 @@ impl World {
     fn follow_links(&mut self, now: u64) {
         for node in &mut self.nodes {
             let (enabled, up) = self.fabric.link(node.port);
-            let port = &node.hca.port;
+            let port = &node.hca.device.port;
             if port.state == PortState::ACTIVE && up && enabled && port.far_end && link_is_up(&node.hca) {
                 continue;
             }
-            node.hca.port.set_far_end(enabled);
+            node.hca.device.port.set_far_end(enabled);
             let up = link_is_up(&node.hca);
-            let port = &node.hca.port;
+            let port = &node.hca.device.port;
             let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
                 && self.fabric.port_record(node.port).is_some_and(|record| record.active);
             if lost {

@@ -8,9 +8,9 @@ use crate::bounce::{Bounce, DeviceSide};
 use crate::memory::Memory;
 use crate::platform::{ModelBar, ModelPlatform};
 use driver_mlx::{DmaRegion, DmaSlice, Instant, Wake};
+use hca_model::Census;
 use hca_model::fabric::random::Random;
 use hca_model::fabric::{Capture, Fabric, FabricConfig, FabricCounters, PortIndex};
-use hca_model::hca::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::{Hca, Interrupts, Profile};
 use std::cell::RefCell;
@@ -298,7 +298,7 @@ impl World {
     #[must_use]
     pub fn retransmissions(&self) -> u64 {
         let state = self.state.borrow();
-        state.devices.iter().map(|device| device.hca.transport.counters.retransmitted).sum()
+        state.devices.iter().map(|device| device.hca.counters().retransmitted).sum()
     }
 
     /// Does something with the fabric: faults, links.
@@ -318,7 +318,7 @@ impl World {
 
     /// Pulls or plugs in a node's cable.
     pub fn set_cable(&self, node: usize, plugged: bool) {
-        self.state.borrow_mut().devices[node].hca.port.set_cable(plugged);
+        self.state.borrow_mut().devices[node].hca.port_mut().set_cable(plugged);
     }
 
     /// Takes power from a node: its HCA does nothing more, and its link is down.
@@ -371,7 +371,7 @@ impl World {
     pub fn refusals(&self, node: usize) -> Vec<String> {
         let state = self.state.borrow();
         let refused = |entry: &&Entry| entry.level == Level::Refusal;
-        state.devices[node].hca.log.entries().filter(refused).map(ToString::to_string).collect()
+        state.devices[node].hca.log().entries().filter(refused).map(ToString::to_string).collect()
     }
 
     /// The objects that a node's HCA holds; equal before and after whatever cleans up behind itself.
@@ -383,7 +383,7 @@ impl World {
     /// Pages of 4 KiB that a node's HCA holds.
     #[must_use]
     pub fn firmware_pages(&self, node: usize) -> u32 {
-        self.with_hca(node, |hca| hca.pages.given())
+        self.with_hca(node, |hca| hca.pages().given())
     }
 }
 
@@ -391,12 +391,12 @@ impl World {
 fn enable(hca: &mut Hca) {
     const COMMAND: usize = 4;
     hca.config_write(COMMAND, &[0x06, 0x04]);
-    hca.port.set_cable(true);
+    hca.port_mut().set_cable(true);
 }
 
 /// Whether the port's physical link could be up: the cable is in, and neither end is switched off or cut off.
 fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
-    device.hca.port.cable && device.hca.port.admin_up && fabric.port_is_enabled(device.port)
+    device.hca.port().cable && device.hca.port().admin_up && fabric.port_is_enabled(device.port)
 }
 
 impl Drop for State {
@@ -430,7 +430,7 @@ impl State {
     fn run_device(&mut self, index: usize) {
         let now = self.now;
         let device = &mut self.devices[index];
-        device.hca.port.set_far_end(self.fabric.port_is_enabled(device.port));
+        device.hca.port_mut().set_far_end(self.fabric.port_is_enabled(device.port));
         let up = link_is_up(device, &self.fabric);
         self.fabric.set_link(device.port, up, now);
         while let Some(packet) = self.fabric.receive(device.port, now) {

@@ -84,7 +84,7 @@ pub fn serve(profiles: Vec<Profile>) -> Fabric {
 impl Fabric {
     /// Nobody has left anything on the devices.
     pub fn assert_empty(&self) {
-        let nothing = hca_model::hca::Census::default();
+        let nothing = hca_model::Census::default();
         for served in std::iter::once(&self.served).chain(&self.others) {
             let census = served.census().expect("the devices' thread runs");
             assert!(census.iter().all(|census| *census == nothing), "objects are left: {census:?}");

@@ -8,8 +8,8 @@ use dat_nostd::{
 use driver_mlx::Gid;
 use harness::dat::{HCA, address, due, register};
 use harness::{ModelBar, ModelPlatform, World, WorldConfig};
+use hca_model::Census;
 use hca_model::Profile;
-use hca_model::hca::Census;
 use std::rc::Rc;
 use std::time::Instant;
 

@@ -40,9 +40,9 @@ fn with_losses(lab: &mut Lab, seed: u64, kind: Kind, work: impl FnOnce(&mut Lab)
 
 /// Packets that the HCAs have sent again so far.
 fn retransmitted(lab: &Lab) -> u64 {
-    let sum = lab.served().with_world(|world, _| {
-        world.nodes.iter().map(|node| node.hca.transport.counters.retransmitted).sum()
-    });
+    let sum = lab
+        .served()
+        .with_world(|world, _| world.nodes.iter().map(|node| node.hca.counters().retransmitted).sum());
     sum.expect("the devices' thread runs")
 }
 

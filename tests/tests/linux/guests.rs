@@ -2,7 +2,7 @@
 //!
 //! Where QEMU or Debian packages cannot be had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use hca_model::hca::Census;
+use hca_model::Census;
 use runner::linux::{Answer, KernelMessage, Lab, judge};
 use std::time::Duration;
 

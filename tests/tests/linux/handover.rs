@@ -3,7 +3,7 @@
 
 use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use crate::unikernel::exchange;
-use hca_model::hca::Life;
+use hca_model::device::Life;
 use runner::kernel_image;
 use runner::linux::{Kernel, Lab, Options, judge, ready};
 use runner::qemu::Output;
@@ -30,9 +30,9 @@ fn found(lab: &Lab) -> Found {
     let found = lab.served().with_world(|world, _| {
         let hca = &world.nodes[HCA].hca;
         Found {
-            life: hca.life,
+            life: hca.life(),
             objects: hca.census().total(),
-            pages: hca.pages.given(),
+            pages: hca.pages().given(),
             bus_master: hca.bus_master(),
             resets: hca.resets(),
         }

@@ -5,8 +5,8 @@ use crate::guests::{
     At, LIMIT, census_without_keys, kernels_are_content, listening_by_cm, pair, remove_drivers, run,
     run_everywhere,
 };
+use hca_model::Census;
 use hca_model::fabric::{Faults, Kind};
-use hca_model::hca::Census;
 use runner::kernel_image;
 use runner::linux::{Kernel, Lab, Options, judge};
 use runner::qemu::Output;

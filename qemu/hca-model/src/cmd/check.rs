@@ -1,7 +1,7 @@
 //! Checks that every command passes before its handler sees it: opcode, system state, lengths, reserved bits.
 
-use super::{Outcome, Refusal};
-use crate::hca::Life;
+use super::refusal::{Outcome, Refusal};
+use crate::device::Life;
 use crate::profile::Strictness;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;

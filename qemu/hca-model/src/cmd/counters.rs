@@ -1,63 +1,67 @@
 //! Q counters and vport counters (PRM, command reference).
 
-use super::{Outcome, Refusal};
-use crate::hca::Hca;
+use super::refusal::{Outcome, Refusal};
+use crate::device::Device;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 
-pub(super) fn alloc(hca: &mut Hca, output: &mut [u8]) -> Outcome {
-    let number = hca.q_counters.allocate().ok_or_else(|| Refusal::full("Q counter sets"))?;
-    alloc_q_counter_out::counter_set_id.set(output, number);
-    Ok(())
-}
+impl Device {
+    pub(super) fn alloc_q_counter(&mut self, output: &mut [u8]) -> Outcome {
+        let number = self.objects.q_counters.allocate().ok_or_else(|| Refusal::full("Q counter sets"))?;
+        alloc_q_counter_out::counter_set_id.set(output, number);
+        Ok(())
+    }
 
-pub(super) fn dealloc(hca: &mut Hca, input: &[u8]) -> Outcome {
-    let field = "dealloc_q_counter_in.counter_set_id";
-    let number = dealloc_q_counter_in::counter_set_id.get32(input);
-    if !hca.q_counters.sets.contains(number) {
-        return Err(Refusal::missing(field, number));
+    pub(super) fn dealloc_q_counter(&mut self, input: &[u8]) -> Outcome {
+        let field = "dealloc_q_counter_in.counter_set_id";
+        let number = dealloc_q_counter_in::counter_set_id.get32(input);
+        if !self.objects.q_counters.sets.contains(number) {
+            return Err(Refusal::missing(field, number));
+        }
+        if let Some((qpn, _)) =
+            self.objects.qps.table.iter().find(|(_, qp)| u32::from(qp.counter_set_id) == number)
+        {
+            return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
+        }
+        self.objects.q_counters.sets.remove(number);
+        Ok(())
     }
-    if let Some((qpn, _)) = hca.qps.table.iter().find(|(_, qp)| u32::from(qp.counter_set_id) == number) {
-        return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
-    }
-    hca.q_counters.sets.remove(number);
-    Ok(())
-}
 
-pub(super) fn query(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
-    let number = query_q_counter_in::counter_set_id.get32(input);
-    let Some(set) = hca.q_counters.sets.get_mut(number) else {
-        return Err(Refusal::missing("query_q_counter_in.counter_set_id", number));
-    };
-    for (to, from) in output.iter_mut().zip(set.iter()).skip(16) {
-        *to = *from;
+    pub(super) fn query_q_counter(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        let number = query_q_counter_in::counter_set_id.get32(input);
+        let Some(set) = self.objects.q_counters.sets.get_mut(number) else {
+            return Err(Refusal::missing("query_q_counter_in.counter_set_id", number));
+        };
+        for (to, from) in output.iter_mut().zip(set.iter()).skip(16) {
+            *to = *from;
+        }
+        if query_q_counter_in::clear.is_set(input) {
+            set.fill(0);
+        }
+        Ok(())
     }
-    if query_q_counter_in::clear.is_set(input) {
-        set.fill(0);
-    }
-    Ok(())
-}
 
-pub(super) fn query_vport(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
-    super::port::own_vport(
-        query_vport_counter_in::other_vport.is_set(input),
-        query_vport_counter_in::vport_number.get32(input),
-        Some(query_vport_counter_in::port_num.get32(input)),
-        "query_vport_counter_in",
-    )?;
-    let counters = hca.port.counters;
-    let mut put = |offset: u32, packets: u64, octets: u64| {
-        Field::quad(offset).set(output, packets);
-        Field::quad(offset + 8).set(output, octets);
-    };
-    put(0x10, counters.rcv_errors, 0);
-    put(0x20, counters.xmit_discards, 0);
-    put(0x30, counters.unicast_rcv_packets, counters.rcv_data.wrapping_mul(4));
-    put(0x40, counters.unicast_xmit_packets, counters.xmit_data.wrapping_mul(4));
-    put(0x50, counters.multicast_rcv_packets, 0);
-    put(0x60, counters.multicast_xmit_packets, 0);
-    if query_vport_counter_in::clear.is_set(input) {
-        hca.port.counters = crate::port::PortCounters::default();
+    pub(super) fn query_vport_counter(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        super::port::own_vport(
+            query_vport_counter_in::other_vport.is_set(input),
+            query_vport_counter_in::vport_number.get32(input),
+            Some(query_vport_counter_in::port_num.get32(input)),
+            "query_vport_counter_in",
+        )?;
+        let counters = self.port.counters;
+        let mut put = |offset: u32, packets: u64, octets: u64| {
+            Field::quad(offset).set(output, packets);
+            Field::quad(offset + 8).set(output, octets);
+        };
+        put(0x10, counters.rcv_errors, 0);
+        put(0x20, counters.xmit_discards, 0);
+        put(0x30, counters.unicast_rcv_packets, counters.rcv_data.wrapping_mul(4));
+        put(0x40, counters.unicast_xmit_packets, counters.xmit_data.wrapping_mul(4));
+        put(0x50, counters.multicast_rcv_packets, 0);
+        put(0x60, counters.multicast_xmit_packets, 0);
+        if query_vport_counter_in::clear.is_set(input) {
+            self.port.counters = crate::port::PortCounters::default();
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,10 +1,9 @@
 //! Completion queue commands (PRM, command reference).
 
-use super::dispatch::bad_op_mod;
-use super::eq::{OWNERS_CHECKED, Ring};
-use super::{Outcome, Refusal};
+use super::refusal::{Outcome, Refusal};
+use super::ring::{OWNERS_CHECKED, Ring};
 use crate::caps::LOG_MAX_CQ_SZ;
-use crate::hca::Hca;
+use crate::device::Device;
 use crate::log::Subject;
 use crate::object::cq::{Cq, Moderation};
 use crate::object::pages::PageList;
@@ -32,82 +31,228 @@ fn log_size_of(context: &[u8]) -> Result<u32, Refusal> {
     Ok(log_size)
 }
 
-fn check_eq(hca: &Hca, context: &[u8]) -> Result<u32, Refusal> {
-    let eqn = cqc::c_eqn_or_apu_element.get32(context) & 0xff;
-    match hca.queues.eqs.get(eqn) {
-        None => Err(Refusal::missing("cqc.c_eqn_or_apu_element", eqn)),
-        Some(_) => Ok(eqn),
-    }
-}
-
-pub(super) fn create(hca: &mut Hca, io: &mut Io<'_>, input: &[u8], output: &mut [u8]) -> Outcome {
-    let context = create_cq_in::cq_context.of(input);
-    let log_size = log_size_of(context)?;
-    let size = CqeSize(cqc::cqe_sz.get32(context) as u8);
-    let cqe_bytes = match size {
-        CqeSize::BYTES_64 => 64,
-        CqeSize::BYTES_128 | CqeSize::BYTES_128_PAD => 128,
-        _ => return Err(Refusal::param("cqc.cqe_sz", format!("{size}"))),
-    };
-    let mut moderation = Moderation::default();
-    moderation.configure(context);
-    for (field, name) in [
-        (cqc::cqe_comp_en, "cqc.cqe_comp_en"),
-        (cqc::apu_cq, "cqc.apu_cq"),
-        (cqc::dbr_umem_valid, "cqc.dbr_umem_valid"),
-    ] {
-        if field.is_set(context) {
-            return Err(Refusal::param(name, "the capability is off"));
+impl Device {
+    fn eq_of_cq(&self, context: &[u8]) -> Result<u32, Refusal> {
+        let eqn = cqc::c_eqn_or_apu_element.get32(context) & 0xff;
+        match self.objects.queues.eqs.get(eqn) {
+            None => Err(Refusal::missing("cqc.c_eqn_or_apu_element", eqn)),
+            Some(_) => Ok(eqn),
         }
     }
-    if create_cq_in::cq_umem_valid.is_set(input) {
-        return Err(Refusal::param("create_cq_in.cq_umem_valid", "the capability is off"));
+
+    pub(super) fn create_cq(&mut self, io: &mut Io<'_>, input: &[u8], output: &mut [u8]) -> Outcome {
+        let context = create_cq_in::cq_context.of(input);
+        let log_size = log_size_of(context)?;
+        let size = CqeSize(cqc::cqe_sz.get32(context) as u8);
+        let cqe_bytes = match size {
+            CqeSize::BYTES_64 => 64,
+            CqeSize::BYTES_128 | CqeSize::BYTES_128_PAD => 128,
+            _ => return Err(Refusal::param("cqc.cqe_sz", format!("{size}"))),
+        };
+        let mut moderation = Moderation::default();
+        moderation.configure(context);
+        for (field, name) in [
+            (cqc::cqe_comp_en, "cqc.cqe_comp_en"),
+            (cqc::apu_cq, "cqc.apu_cq"),
+            (cqc::dbr_umem_valid, "cqc.dbr_umem_valid"),
+        ] {
+            if field.is_set(context) {
+                return Err(Refusal::param(name, "the capability is off"));
+            }
+        }
+        if create_cq_in::cq_umem_valid.is_set(input) {
+            return Err(Refusal::param("create_cq_in.cq_umem_valid", "the capability is off"));
+        }
+        let uar_page = cqc::uar_page.get32(context);
+        if !self.objects.uars.contains(uar_page) {
+            return Err(Refusal::missing("cqc.uar_page", uar_page));
+        }
+        let eqn = self.eq_of_cq(context)?;
+        let dbr_addr = cqc::dbr_addr.get(context);
+        if !dbr_addr.is_multiple_of(8) || io.memory.load64(dbr_addr).is_err() {
+            return Err(Refusal::param(
+                "cqc.dbr_addr",
+                format!("{dbr_addr:#x}: not aligned or not accessible"),
+            ));
+        }
+        let buffer = ring(context, log_size, cqe_bytes, "create_cq_in").pages(
+            input,
+            create_cq_in::pas,
+            self.profile.strictness,
+        )?;
+        self.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
+        let stale = stale_entries(io, &buffer, log_size, cqe_bytes, "create_cq_in.pas")?;
+        let cq = Cq {
+            buffer,
+            log_size,
+            cqe_bytes,
+            uar_page,
+            eqn,
+            dbr_addr,
+            overrun_ignore: cqc::oi.is_set(context),
+            collapsed: cqc::cc.is_set(context),
+            producer: 0,
+            consumer: 0,
+            last_solicited: None,
+            arm_sn: 0,
+            state: None,
+            status: CqStatus::OK,
+            moderation,
+            listed: None,
+            context: context.to_vec(),
+        };
+        let memory = cq.memory();
+        self.hold(memory)?;
+        let Some(cqn) = self.objects.queues.cqs.insert(|_| cq) else {
+            self.budget.release(memory);
+            return Err(Refusal::full("CQs"));
+        };
+        self.warn_stale_cqes(cqn, stale);
+        create_cq_out::cqn.set(output, cqn);
+        Ok(())
     }
-    let uar_page = cqc::uar_page.get32(context);
-    if !hca.uars.contains(uar_page) {
-        return Err(Refusal::missing("cqc.uar_page", uar_page));
+
+    fn warn_stale_cqes(&mut self, cqn: u32, stale: u32) {
+        if stale != 0 {
+            let text = format!("{stale} entries do not hold the invalid opcode 15");
+            self.log.warn(Subject::CompletionQueue { cqn }, "cqe64.op_own", text);
+        }
     }
-    let eqn = check_eq(hca, context)?;
-    let dbr_addr = cqc::dbr_addr.get(context);
-    if !dbr_addr.is_multiple_of(8) || io.memory.load64(dbr_addr).is_err() {
-        return Err(Refusal::param("cqc.dbr_addr", format!("{dbr_addr:#x}: not aligned or not accessible")));
+
+    pub(super) fn destroy_cq(&mut self, input: &[u8]) -> Outcome {
+        let field = "destroy_cq_in.cqn";
+        let cqn = destroy_cq_in::cqn.get32(input);
+        if !self.objects.queues.cqs.contains(cqn) {
+            return Err(Refusal::missing(field, cqn));
+        }
+        self.charge_scan();
+        if let Some((qpn, _)) = self.objects.qps.table.iter().find(|(_, qp)| qp.uses_cq(cqn)) {
+            return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
+        }
+        if let Some((srqn, _)) = self.objects.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {
+            return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
+        }
+        if let Some(cq) = self.objects.queues.cqs.remove(cqn) {
+            self.budget.release(cq.memory());
+        }
+        self.objects.queues.failed_cqs.retain(|&failed| failed != cqn);
+        Ok(())
     }
-    let buffer = ring(context, log_size, cqe_bytes, "create_cq_in").pages(
-        input,
-        create_cq_in::pas,
-        hca.profile.strictness,
-    )?;
-    hca.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
-    let stale = stale_entries(io, &buffer, log_size, cqe_bytes, "create_cq_in.pas")?;
-    let cq = Cq {
-        cqn: 0,
-        buffer,
-        log_size,
-        cqe_bytes,
-        uar_page,
-        eqn,
-        dbr_addr,
-        overrun_ignore: cqc::oi.is_set(context),
-        collapsed: cqc::cc.is_set(context),
-        producer: 0,
-        consumer: 0,
-        last_solicited: None,
-        arm_sn: 0,
-        state: None,
-        status: CqStatus::OK,
-        moderation,
-        listed: None,
-        context: context.to_vec(),
-    };
-    let memory = cq.memory();
-    hca.hold(memory)?;
-    let Some(cqn) = hca.queues.cqs.insert(|cqn| Cq { cqn, ..cq }) else {
-        hca.budget.release(memory);
-        return Err(Refusal::full("CQs"));
-    };
-    warn_stale(hca, cqn, stale);
-    create_cq_out::cqn.set(output, cqn);
-    Ok(())
+
+    pub(super) fn query_cq(&self, io: &mut Io<'_>, input: &[u8], output: &mut Vec<u8>) -> Outcome {
+        let cqn = query_cq_in::cqn.get32(input);
+        let Some(cq) = self.objects.queues.cqs.get(cqn) else {
+            return Err(Refusal::missing("query_cq_in.cqn", cqn));
+        };
+        let pages = cq.buffer.pages();
+        output.resize(query_cq_out::pas.len_with(pages.len()), 0);
+        let context = query_cq_out::cq_context.of_mut(output);
+        context.copy_from_slice(&cq.context);
+        let consumer = io.memory.load32(cq.dbr_addr).unwrap_or(cq.consumer) & 0x00ff_ffff;
+        cqc::status.set(context, cq.status.0);
+        cqc::st.set(context, cq.state.map_or(0, |state| state.0));
+        cqc::consumer_counter.set(context, consumer);
+        cqc::producer_counter.set(context, cq.producer);
+        cqc::last_solicit_index.set(context, cq.last_solicited.unwrap_or(0));
+        for (i, page) in pages.iter().enumerate() {
+            query_cq_out::pas.set_quad(output, i, *page);
+        }
+        Ok(())
+    }
+
+    pub(super) fn modify_cq(&mut self, io: &mut Io<'_>, op_mod: u16, input: &[u8]) -> Outcome {
+        let cqn = modify_cq_in::cqn.get32(input);
+        if !self.objects.queues.cqs.contains(cqn) {
+            return Err(Refusal::missing("modify_cq_in.cqn", cqn));
+        }
+        match op_mod {
+            0 => self.modify_cq_fields(cqn, input),
+            1 => self.resize_cq(io, cqn, input),
+            _ => Err(Refusal::op_mod(op_mod)),
+        }
+    }
+
+    fn modify_cq_fields(&mut self, cqn: u32, input: &[u8]) -> Outcome {
+        let context = modify_cq_in::cq_context.of(input);
+        let select = MODIFY_SELECT.get32(input);
+        let Some(select) = ModifyCqFields::from_bits(select) else {
+            return Err(Refusal::param("modify_cq_in.modify_field_select", format!("{select:#x}")));
+        };
+        let eqn = if select.contains(ModifyCqFields::C_EQN) { Some(self.eq_of_cq(context)?) } else { None };
+        let Some(cq) = self.objects.queues.cqs.get_mut(cqn) else { return Ok(()) };
+        if select.contains(ModifyCqFields::CQ_PERIOD) {
+            cqc::cq_period.set(&mut cq.context, cqc::cq_period.get32(context));
+            cqc::cq_period_mode.set(&mut cq.context, cqc::cq_period_mode.get32(context));
+        }
+        if select.contains(ModifyCqFields::CQ_MAX_COUNT) {
+            cqc::cq_max_count.set(&mut cq.context, cqc::cq_max_count.get32(context));
+        }
+        if select.contains(ModifyCqFields::OI) {
+            cq.overrun_ignore = cqc::oi.is_set(context);
+            cqc::oi.set(&mut cq.context, cq.overrun_ignore);
+        }
+        cq.moderation.configure(&cq.context);
+        if let Some(eqn) = eqn {
+            cq.eqn = eqn;
+            cqc::c_eqn_or_apu_element.set(&mut cq.context, eqn);
+        }
+        Ok(())
+    }
+
+    /// The device ends the old ring with a resize CQE, which takes an index of its own, and goes on in the new one.
+    fn resize_cq(&mut self, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
+        let context = modify_cq_in::cq_context.of(input);
+        let select = MODIFY_SELECT.get32(input);
+        let Some(select) = ResizeCqFields::from_bits(select) else {
+            return Err(Refusal::param("modify_cq_in.resize_field_select", format!("{select:#x}")));
+        };
+        let Some(cq) = self.objects.queues.cqs.get_mut(cqn) else { return Ok(()) };
+        let log_size =
+            if select.contains(ResizeCqFields::LOG_CQ_SIZE) { log_size_of(context)? } else { cq.log_size };
+        let buffer = ring(context, log_size, cq.cqe_bytes, "modify_cq_in").pages(
+            input,
+            modify_cq_in::pas,
+            self.profile.strictness,
+        )?;
+        self.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
+        let stale = stale_entries(io, &buffer, log_size, cq.cqe_bytes, "modify_cq_in.pas")?;
+        let outstanding =
+            cq.outstanding(io).map_err(|fault| Refusal::param("cqc.dbr_addr", fault.to_string()))?;
+        // The resize CQE itself needs a place in the old ring, and counts in the new one.
+        if outstanding >= cq.entries().min(1 << log_size) {
+            let text =
+                format!("{outstanding} completions are not consumed, the new ring has {}", 1 << log_size);
+            return Err(Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES, "cqc.log_cq_size", text));
+        }
+        let (before, after) = (cq.buffer.memory(), buffer.memory());
+        if let Err(over) = self.budget.hold(after) {
+            return Err(Refusal::new(CmdStatus::NO_RES, "", over.to_string()));
+        }
+        let mut marker = [0; 64];
+        marker[0x3f] = 5 << 4;
+        let pushed = cq.push(io, &marker, None, false);
+        self.budget.release(if pushed.is_ok() { before } else { after });
+        match pushed {
+            Ok(due) => {
+                let eqn = cq.eqn;
+                cq.buffer = buffer;
+                cq.log_size = log_size;
+                cqc::log_cq_size.set(&mut cq.context, log_size);
+                cqc::page_offset.set(&mut cq.context, cqc::page_offset.get32(context));
+                cqc::log_page_size.set(&mut cq.context, cqc::log_page_size.get32(context));
+                if due {
+                    self.objects.queues.completion_event(io, &mut self.log, eqn, cqn);
+                }
+                self.warn_stale_cqes(cqn, stale);
+                Ok(())
+            }
+            Err(error) => Err(Refusal::new(
+                CmdStatus::BAD_RES_STATE,
+                "modify_cq_in.cqn",
+                format!("the old ring takes no resize CQE: {error:?}"),
+            )),
+        }
+    }
 }
 
 /// Entries of a new ring that do not hold the invalid opcode.
@@ -128,147 +273,6 @@ fn stale_entries(
         stale += u32::from(own[0] >> 4 != 0xf);
     }
     Ok(stale)
-}
-
-fn warn_stale(hca: &mut Hca, cqn: u32, stale: u32) {
-    if stale != 0 {
-        let text = format!("{stale} entries do not hold the invalid opcode 15");
-        hca.log.warn(Subject::CompletionQueue { cqn }, "cqe64.op_own", text);
-    }
-}
-
-pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
-    let field = "destroy_cq_in.cqn";
-    let cqn = destroy_cq_in::cqn.get32(input);
-    if !hca.queues.cqs.contains(cqn) {
-        return Err(Refusal::missing(field, cqn));
-    }
-    hca.charge_scan();
-    if let Some((qpn, _)) = hca.qps.table.iter().find(|(_, qp)| qp.uses_cq(cqn)) {
-        return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
-    }
-    if let Some((srqn, _)) = hca.srqs.iter().find(|(_, srq)| srq.cqn == cqn) {
-        return Err(Refusal::busy(field, format!("used by SRQ {srqn:#x}")));
-    }
-    if let Some(cq) = hca.queues.cqs.remove(cqn) {
-        hca.budget.release(cq.memory());
-    }
-    hca.queues.failed_cqs.retain(|&failed| failed != cqn);
-    Ok(())
-}
-
-pub(super) fn query(hca: &Hca, io: &mut Io<'_>, input: &[u8], output: &mut Vec<u8>) -> Outcome {
-    let cqn = query_cq_in::cqn.get32(input);
-    let Some(cq) = hca.queues.cqs.get(cqn) else {
-        return Err(Refusal::missing("query_cq_in.cqn", cqn));
-    };
-    let pages = cq.buffer.pages();
-    output.resize(query_cq_out::pas.len_with(pages.len()), 0);
-    let context = query_cq_out::cq_context.of_mut(output);
-    context.copy_from_slice(&cq.context);
-    let consumer = io.memory.load32(cq.dbr_addr).unwrap_or(cq.consumer) & 0x00ff_ffff;
-    cqc::status.set(context, cq.status.0);
-    cqc::st.set(context, cq.state.map_or(0, |state| state.0));
-    cqc::consumer_counter.set(context, consumer);
-    cqc::producer_counter.set(context, cq.producer);
-    cqc::last_solicit_index.set(context, cq.last_solicited.unwrap_or(0));
-    for (i, page) in pages.iter().enumerate() {
-        query_cq_out::pas.set_quad(output, i, *page);
-    }
-    Ok(())
-}
-
-pub(super) fn modify(hca: &mut Hca, io: &mut Io<'_>, op_mod: u16, input: &[u8]) -> Outcome {
-    let cqn = modify_cq_in::cqn.get32(input);
-    if !hca.queues.cqs.contains(cqn) {
-        return Err(Refusal::missing("modify_cq_in.cqn", cqn));
-    }
-    match op_mod {
-        0 => modify_fields(hca, cqn, input),
-        1 => resize(hca, io, cqn, input),
-        _ => Err(bad_op_mod(op_mod)),
-    }
-}
-
-fn modify_fields(hca: &mut Hca, cqn: u32, input: &[u8]) -> Outcome {
-    let context = modify_cq_in::cq_context.of(input);
-    let select = MODIFY_SELECT.get32(input);
-    let Some(select) = ModifyCqFields::from_bits(select) else {
-        return Err(Refusal::param("modify_cq_in.modify_field_select", format!("{select:#x}")));
-    };
-    let eqn = if select.contains(ModifyCqFields::C_EQN) { Some(check_eq(hca, context)?) } else { None };
-    let Some(cq) = hca.queues.cqs.get_mut(cqn) else { return Ok(()) };
-    if select.contains(ModifyCqFields::CQ_PERIOD) {
-        cqc::cq_period.set(&mut cq.context, cqc::cq_period.get32(context));
-        cqc::cq_period_mode.set(&mut cq.context, cqc::cq_period_mode.get32(context));
-    }
-    if select.contains(ModifyCqFields::CQ_MAX_COUNT) {
-        cqc::cq_max_count.set(&mut cq.context, cqc::cq_max_count.get32(context));
-    }
-    if select.contains(ModifyCqFields::OI) {
-        cq.overrun_ignore = cqc::oi.is_set(context);
-        cqc::oi.set(&mut cq.context, cq.overrun_ignore);
-    }
-    cq.moderation.configure(&cq.context);
-    if let Some(eqn) = eqn {
-        cq.eqn = eqn;
-        cqc::c_eqn_or_apu_element.set(&mut cq.context, eqn);
-    }
-    Ok(())
-}
-
-/// The device ends the old ring with a resize CQE, which takes an index of its own, and goes on in the new one.
-fn resize(hca: &mut Hca, io: &mut Io<'_>, cqn: u32, input: &[u8]) -> Outcome {
-    let context = modify_cq_in::cq_context.of(input);
-    let select = MODIFY_SELECT.get32(input);
-    let Some(select) = ResizeCqFields::from_bits(select) else {
-        return Err(Refusal::param("modify_cq_in.resize_field_select", format!("{select:#x}")));
-    };
-    let Some(cq) = hca.queues.cqs.get_mut(cqn) else { return Ok(()) };
-    let log_size =
-        if select.contains(ResizeCqFields::LOG_CQ_SIZE) { log_size_of(context)? } else { cq.log_size };
-    let buffer = ring(context, log_size, cq.cqe_bytes, "modify_cq_in").pages(
-        input,
-        modify_cq_in::pas,
-        hca.profile.strictness,
-    )?;
-    hca.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
-    let stale = stale_entries(io, &buffer, log_size, cq.cqe_bytes, "modify_cq_in.pas")?;
-    let outstanding =
-        cq.outstanding(io).map_err(|fault| Refusal::param("cqc.dbr_addr", fault.to_string()))?;
-    // The resize CQE itself needs a place in the old ring, and counts in the new one.
-    if outstanding >= cq.entries().min(1 << log_size) {
-        let text = format!("{outstanding} completions are not consumed, the new ring has {}", 1 << log_size);
-        return Err(Refusal::new(CmdStatus::BAD_SIZE_OUTS_CQES, "cqc.log_cq_size", text));
-    }
-    let (before, after) = (cq.buffer.memory(), buffer.memory());
-    if let Err(over) = hca.budget.hold(after) {
-        return Err(Refusal::new(CmdStatus::NO_RES, "", over.to_string()));
-    }
-    let mut marker = [0; 64];
-    marker[0x3f] = 5 << 4;
-    let pushed = cq.push(io, &marker, None, false);
-    hca.budget.release(if pushed.is_ok() { before } else { after });
-    match pushed {
-        Ok(due) => {
-            let eqn = cq.eqn;
-            cq.buffer = buffer;
-            cq.log_size = log_size;
-            cqc::log_cq_size.set(&mut cq.context, log_size);
-            cqc::page_offset.set(&mut cq.context, cqc::page_offset.get32(context));
-            cqc::log_page_size.set(&mut cq.context, cqc::log_page_size.get32(context));
-            if due {
-                hca.queues.completion_event(io, &mut hca.log, eqn, cqn);
-            }
-            warn_stale(hca, cqn, stale);
-            Ok(())
-        }
-        Err(error) => Err(Refusal::new(
-            CmdStatus::BAD_RES_STATE,
-            "modify_cq_in.cqn",
-            format!("the old ring takes no resize CQE: {error:?}"),
-        )),
-    }
 }
 
 /// `modify_field_select` and `resize_field_select` share their place.

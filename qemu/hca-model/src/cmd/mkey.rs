@@ -1,8 +1,8 @@
 //! Memory key commands (PRM, command reference).
 
-use super::{Outcome, Refusal};
+use super::refusal::{Outcome, Refusal};
 use crate::caps::LOG_MAX_MKEY;
-use crate::hca::Hca;
+use crate::device::Device;
 use crate::object::mkey::{Klm, KlmList, MAX_OCTOWORDS, Mkey, Translation};
 use crate::profile::Strictness;
 use mlx5_prm::Field;
@@ -22,7 +22,7 @@ const RIGHTS: [(Field, AccessFlags); 6] = [
 ];
 
 /// The rights in a context.
-pub fn access_of(context: &[u8]) -> AccessFlags {
+fn access_of(context: &[u8]) -> AccessFlags {
     let mut access = AccessFlags::empty();
     for (field, flag) in RIGHTS {
         access.set(flag, field.is_set(context));
@@ -31,77 +31,127 @@ pub fn access_of(context: &[u8]) -> AccessFlags {
 }
 
 /// The access mode of a context.
-pub fn mode_of(context: &[u8]) -> AccessMode {
+fn mode_of(context: &[u8]) -> AccessMode {
     AccessMode((mkc::access_mode_4_2.get32(context) << 2 | mkc::access_mode_1_0.get32(context)) as u8)
 }
 
-pub(super) fn create(hca: &mut Hca, input: &[u8], output: &mut [u8]) -> Outcome {
-    let context = create_mkey_in::memory_key_mkey_entry.of(input);
-    let pd = mkc::pd.get32(context);
-    if !hca.pds.contains(pd) {
-        return Err(Refusal::missing("mkc.pd", pd));
+impl Device {
+    pub(super) fn create_mkey(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
+        let context = create_mkey_in::memory_key_mkey_entry.of(input);
+        let pd = mkc::pd.get32(context);
+        if !self.objects.pds.contains(pd) {
+            return Err(Refusal::missing("mkc.pd", pd));
+        }
+        if create_mkey_in::mkey_umem_valid.is_set(input) {
+            return Err(Refusal::param("create_mkey_in.mkey_umem_valid", "the capability is off"));
+        }
+        if mkc::bsf_en.is_set(context) || mkc::bsf_octword_size.is_set(context) {
+            return Err(Refusal::param("mkc.bsf_en", "the capability is off"));
+        }
+        let qpn = match mkc::qpn.get32(context) {
+            0x00ff_ffff => None,
+            qpn => Some(qpn),
+        };
+        let free = mkc::free.is_set(context);
+        let access = access_of(context);
+        if free && !access.contains(AccessFlags::UMR_EN) && self.profile.strictness == Strictness::Strict {
+            return Err(Refusal::param("mkc.umr_en", "a free key that no UMR can make usable"));
+        }
+        let key = KeyShape {
+            start_addr: mkc::start_addr.get(context),
+            len: mkc::len.get(context),
+            length64: mkc::length64.is_set(context),
+            free,
+            strict: self.profile.strictness == Strictness::Strict,
+        };
+        let translation = translation(&key, context, input)?;
+        let octowords = mkc::translations_octword_size.get32(context);
+        let indirect = matches!(translation, Translation::Klm(_) | Translation::Ksm { .. });
+        let longest = 1 << self.caps.current(mlx5_prm::caps::cmd_hca_cap::log_max_klm_list_size);
+        if indirect && octowords > longest {
+            let text = format!("{octowords}, at most {longest} for an indirect key");
+            return Err(Refusal::param("mkc.translations_octword_size", text));
+        }
+        let together = self.objects.mkeys.octowords + u64::from(octowords);
+        if together > MAX_OCTOWORDS {
+            let text =
+                format!("{octowords}, {} left in the device", MAX_OCTOWORDS - self.objects.mkeys.octowords);
+            return Err(Refusal::new(CmdStatus::NO_RES, "mkc.translations_octword_size", text));
+        }
+        let variant = mkc::mkey_7_0.get32(context);
+        let mkey = Mkey {
+            key: variant,
+            pd,
+            qpn,
+            access,
+            free,
+            remote_invalidate: mkc::en_rinval.is_set(context),
+            start_addr: key.start_addr,
+            len: key.len,
+            length64: key.length64,
+            translation,
+            octowords,
+            context: context.to_vec(),
+        };
+        let memory = mkey.memory();
+        self.hold(memory)?;
+        self.meter.charge(u64::from(octowords));
+        let Some(index) = self.objects.mkeys.insert(|index| Mkey { key: index << 8 | variant, ..mkey })
+        else {
+            self.budget.release(memory);
+            let text = format!("2^{LOG_MAX_MKEY} exist");
+            return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
+        };
+        self.objects.mkeys.octowords = together;
+        create_mkey_out::mkey_index.set(output, index);
+        Ok(())
     }
-    if create_mkey_in::mkey_umem_valid.is_set(input) {
-        return Err(Refusal::param("create_mkey_in.mkey_umem_valid", "the capability is off"));
+
+    pub(super) fn destroy_mkey(&mut self, input: &[u8]) -> Outcome {
+        let index = destroy_mkey_in::mkey_index.get32(input);
+        let bound =
+            self.objects.mkeys.table.get(index).map_or(0, |mkey| self.objects.mkeys.bound_to(mkey.key));
+        if bound != 0 {
+            let text = format!("an indirect key ({bound} entries in all) is bound to it");
+            return Err(Refusal::busy("destroy_mkey_in.mkey_index", text));
+        }
+        match self.objects.mkeys.remove(index) {
+            Some(mkey) => {
+                self.budget.release(mkey.memory());
+                self.meter.charge(u64::from(mkey.octowords));
+                self.objects.mkeys.octowords =
+                    self.objects.mkeys.octowords.saturating_sub(u64::from(mkey.octowords));
+                Ok(())
+            }
+            None => Err(Refusal::missing("destroy_mkey_in.mkey_index", index)),
+        }
     }
-    if mkc::bsf_en.is_set(context) || mkc::bsf_octword_size.is_set(context) {
-        return Err(Refusal::param("mkc.bsf_en", "the capability is off"));
+
+    pub(super) fn query_mkey(&self, input: &[u8], output: &mut [u8]) -> Outcome {
+        let index = query_mkey_in::mkey_index.get32(input);
+        let Some(mkey) = self.objects.mkeys.table.get(index) else {
+            return Err(Refusal::missing("query_mkey_in.mkey_index", index));
+        };
+        let context = query_mkey_out::memory_key_mkey_entry.of_mut(output);
+        context.copy_from_slice(&mkey.context);
+        mkc::free.set(context, mkey.free);
+        mkc::mkey_7_0.set(context, mkey.key & 0xff);
+        mkc::pd.set(context, mkey.pd);
+        mkc::qpn.set(context, mkey.qpn.unwrap_or(0x00ff_ffff));
+        mkc::start_addr.set(context, mkey.start_addr);
+        mkc::len.set(context, mkey.len);
+        mkc::length64.set(context, mkey.length64);
+        mkc::en_rinval.set(context, mkey.remote_invalidate);
+        for (field, flag) in RIGHTS {
+            field.set(context, mkey.access.contains(flag));
+        }
+        Ok(())
     }
-    let qpn = match mkc::qpn.get32(context) {
-        0x00ff_ffff => None,
-        qpn => Some(qpn),
-    };
-    let free = mkc::free.is_set(context);
-    let access = access_of(context);
-    if free && !access.contains(AccessFlags::UMR_EN) && hca.profile.strictness == Strictness::Strict {
-        return Err(Refusal::param("mkc.umr_en", "a free key that no UMR can make usable"));
+
+    pub(super) fn query_special_contexts(&self, output: &mut [u8]) -> Outcome {
+        query_special_contexts_out::resd_lkey.set(output, self.objects.mkeys.reserved_lkey);
+        Ok(())
     }
-    let key = KeyShape {
-        start_addr: mkc::start_addr.get(context),
-        len: mkc::len.get(context),
-        length64: mkc::length64.is_set(context),
-        free,
-        strict: hca.profile.strictness == Strictness::Strict,
-    };
-    let translation = translation(&key, context, input)?;
-    let octowords = mkc::translations_octword_size.get32(context);
-    let indirect = matches!(translation, Translation::Klm(_) | Translation::Ksm { .. });
-    let longest = 1 << hca.caps.current(mlx5_prm::caps::cmd_hca_cap::log_max_klm_list_size);
-    if indirect && octowords > longest {
-        let text = format!("{octowords}, at most {longest} for an indirect key");
-        return Err(Refusal::param("mkc.translations_octword_size", text));
-    }
-    let together = hca.mkeys.octowords + u64::from(octowords);
-    if together > MAX_OCTOWORDS {
-        let text = format!("{octowords}, {} left in the device", MAX_OCTOWORDS - hca.mkeys.octowords);
-        return Err(Refusal::new(CmdStatus::NO_RES, "mkc.translations_octword_size", text));
-    }
-    let variant = mkc::mkey_7_0.get32(context);
-    let mkey = Mkey {
-        key: variant,
-        pd,
-        qpn,
-        access,
-        free,
-        remote_invalidate: mkc::en_rinval.is_set(context),
-        start_addr: key.start_addr,
-        len: key.len,
-        length64: key.length64,
-        translation,
-        octowords,
-        context: context.to_vec(),
-    };
-    let memory = mkey.memory();
-    hca.hold(memory)?;
-    hca.meter.charge(u64::from(octowords));
-    let Some(index) = hca.mkeys.insert(|index| Mkey { key: index << 8 | variant, ..mkey }) else {
-        hca.budget.release(memory);
-        let text = format!("2^{LOG_MAX_MKEY} exist");
-        return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
-    };
-    hca.mkeys.octowords = together;
-    create_mkey_out::mkey_index.set(output, index);
-    Ok(())
 }
 
 struct KeyShape {
@@ -183,48 +233,4 @@ fn translation(key: &KeyShape, context: &[u8], input: &[u8]) -> Result<Translati
         }
         other => Err(Refusal::param("mkc.access_mode_1_0", format!("{other}"))),
     }
-}
-
-pub(super) fn destroy(hca: &mut Hca, input: &[u8]) -> Outcome {
-    let index = destroy_mkey_in::mkey_index.get32(input);
-    let bound = hca.mkeys.table.get(index).map_or(0, |mkey| hca.mkeys.bound_to(mkey.key));
-    if bound != 0 {
-        let text = format!("an indirect key ({bound} entries in all) is bound to it");
-        return Err(Refusal::busy("destroy_mkey_in.mkey_index", text));
-    }
-    match hca.mkeys.remove(index) {
-        Some(mkey) => {
-            hca.budget.release(mkey.memory());
-            hca.meter.charge(u64::from(mkey.octowords));
-            hca.mkeys.octowords = hca.mkeys.octowords.saturating_sub(u64::from(mkey.octowords));
-            Ok(())
-        }
-        None => Err(Refusal::missing("destroy_mkey_in.mkey_index", index)),
-    }
-}
-
-pub(super) fn query(hca: &Hca, input: &[u8], output: &mut [u8]) -> Outcome {
-    let index = query_mkey_in::mkey_index.get32(input);
-    let Some(mkey) = hca.mkeys.table.get(index) else {
-        return Err(Refusal::missing("query_mkey_in.mkey_index", index));
-    };
-    let context = query_mkey_out::memory_key_mkey_entry.of_mut(output);
-    context.copy_from_slice(&mkey.context);
-    mkc::free.set(context, mkey.free);
-    mkc::mkey_7_0.set(context, mkey.key & 0xff);
-    mkc::pd.set(context, mkey.pd);
-    mkc::qpn.set(context, mkey.qpn.unwrap_or(0x00ff_ffff));
-    mkc::start_addr.set(context, mkey.start_addr);
-    mkc::len.set(context, mkey.len);
-    mkc::length64.set(context, mkey.length64);
-    mkc::en_rinval.set(context, mkey.remote_invalidate);
-    for (field, flag) in RIGHTS {
-        field.set(context, mkey.access.contains(flag));
-    }
-    Ok(())
-}
-
-pub(super) fn query_special_contexts(hca: &Hca, output: &mut [u8]) -> Outcome {
-    query_special_contexts_out::resd_lkey.set(output, hca.mkeys.reserved_lkey);
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Links that are cut and mended, at numbers of packets that the seed decides.
 
-use super::PortIndex;
+use super::ports::PortIndex;
 use super::random::Random;
 
 /// How often a link is cut, and for how long. Written `20/1000..5000/100ms..5s`: 20 times, each time when 1000 to 5000 more

@@ -8,8 +8,9 @@ use ib_mgmt::smp::Smp;
 
 use super::administrator::{self, Address, Subnet};
 use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
+use super::ports::PortIndex;
 use super::switch::{self, Hop, Tables};
-use super::{Fabric, MANAGER, PortIndex, datagram};
+use super::{Fabric, MANAGER, datagram};
 use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT, icrc_is_right};
 use crate::seams::Packet;
 

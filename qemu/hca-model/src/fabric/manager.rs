@@ -11,7 +11,7 @@ use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
 use ib_types::Gid;
 
-use super::PortIndex;
+use super::ports::PortIndex;
 use crate::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::seams::Packet;
 

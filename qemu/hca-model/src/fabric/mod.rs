@@ -9,6 +9,7 @@
 //! | [`faults`], [`cuts`], [`random`] | what is injected, from which seed |
 //! | [`capture`] | pcapng |
 //! | [`losses`] | what was lost, by flow |
+//! | `ports` | the switch's ports by number |
 //! | `link` | a link's queue |
 //! | `switch` | the switch's agents, directed routes |
 //! | `manager` | subnet manager |
@@ -25,6 +26,7 @@ pub mod losses;
 mod management;
 mod manager;
 mod multicast;
+mod ports;
 pub mod random;
 mod switch;
 
@@ -46,6 +48,7 @@ pub use link::FabricCounters;
 pub use losses::{Flow, Kind, LossTable, Losses};
 pub use manager::PortRecord;
 pub(crate) use manager::{Route as MadRoute, mad_packet};
+pub use ports::PortIndex;
 pub use switch::SWITCH_GUID;
 
 use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Shape, Traffic, VL_MANAGEMENT};
@@ -56,6 +59,7 @@ use link::{Egress, Fate};
 use losses::Front;
 use manager::Manager;
 use multicast::Groups;
+use ports::MAX_PORTS;
 use random::Random;
 use switch::Switch;
 
@@ -76,16 +80,10 @@ impl Default for FabricConfig {
     }
 }
 
-/// A port of the switch, counted from 0 in order of attachment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortIndex(pub u32);
-
 /// The interface number under which the subnet manager's packets are captured.
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
 const CREDITS: usize = 1_024;
-/// Ports that fit on the switch: directed routes name them by one byte, 0 is the switch itself.
-const MAX_PORTS: usize = 254;
 /// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
 const IPOIB_MTU: u8 = 4;
 

@@ -4,7 +4,7 @@ use ib_mgmt::sa::join_state::{FULL_MEMBER, NON_MEMBER, SEND_ONLY_FULL_MEMBER, SE
 use ib_mgmt::sa::trap;
 use ib_types::Gid;
 
-use super::PortIndex;
+use super::ports::PortIndex;
 use crate::packet::LID_MULTICAST;
 
 /// Groups that the subnet can have.

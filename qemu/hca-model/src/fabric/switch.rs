@@ -13,7 +13,7 @@ use ib_types::Gid;
 
 use super::manager::{DEFAULT_PKEY, Manager, SM_LID};
 use super::multicast::Groups;
-use super::{MAX_PORTS, PortIndex};
+use super::ports::{MAX_PORTS, PortIndex};
 use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
 use crate::port::{PortCounters, performance};
 

@@ -11,7 +11,7 @@ pub const FIRST_COUNTER_SET: u32 = 1;
 #[derive(Debug)]
 pub struct QCounters {
     /// By number.
-    pub sets: Table<Vec<u8>>,
+    pub(crate) sets: Table<Vec<u8>>,
 }
 
 impl QCounters {
@@ -33,11 +33,5 @@ impl QCounters {
             let value = counter.get32(set).wrapping_add(1);
             counter.set(set, value);
         }
-    }
-
-    /// The value of `counter`, 0 for a set that does not exist.
-    #[must_use]
-    pub fn get(&self, counter_set_id: u8, counter: Field) -> u32 {
-        self.sets.get(u32::from(counter_set_id)).map_or(0, |set| counter.get32(set))
     }
 }

@@ -9,55 +9,53 @@ use mlx5_prm::value::{CqState, CqStatus};
 /// A completion queue.
 #[derive(Clone, Debug)]
 pub struct Cq {
-    /// Its number.
-    pub cqn: u32,
     /// The ring.
-    pub buffer: PageList,
+    pub(crate) buffer: PageList,
     /// log2 of its entries.
-    pub log_size: u32,
+    pub(crate) log_size: u32,
     /// Bytes of an entry, 64 or 128; in a 128-byte entry the CQE is the second half.
-    pub cqe_bytes: u32,
+    pub(crate) cqe_bytes: u32,
     /// The UAR whose arm doorbell it obeys.
-    pub uar_page: u32,
+    pub(crate) uar_page: u32,
     /// The EQ of its events.
-    pub eqn: u32,
+    pub(crate) eqn: u32,
     /// Doorbell record: consumer index, arm word.
-    pub dbr_addr: u64,
+    pub(crate) dbr_addr: u64,
     /// `cqc.oi`: overruns are not an error.
-    pub overrun_ignore: bool,
+    pub(crate) overrun_ignore: bool,
     /// `cqc.cc`: one entry, always overwritten.
-    pub collapsed: bool,
+    pub(crate) collapsed: bool,
     /// CQEs written, 24 bits.
-    pub producer: u32,
+    pub(crate) producer: u32,
     /// The consumer index last read from the doorbell record or an arm doorbell.
-    pub consumer: u32,
+    pub(crate) consumer: u32,
     /// One past the last solicited (or error) CQE, `None` while there was none.
-    pub last_solicited: Option<u32>,
+    pub(crate) last_solicited: Option<u32>,
     /// Events sent; arming counts only with its low two bits.
-    pub arm_sn: u32,
+    pub(crate) arm_sn: u32,
     /// `cqc.st`; `None` before the first arm.
-    pub state: Option<CqState>,
+    pub(crate) state: Option<CqState>,
     /// `cqc.status`.
-    pub status: CqStatus,
+    pub(crate) status: CqStatus,
     /// How events are held back.
-    pub moderation: Moderation,
+    pub(crate) moderation: Moderation,
     /// Its entry in the list of events that are held back.
-    pub listed: Option<u64>,
+    pub(crate) listed: Option<u64>,
     /// The context as given, for QUERY_CQ.
-    pub context: Vec<u8>,
+    pub(crate) context: Vec<u8>,
 }
 
 /// Events that are held back until there are enough completions, or long enough (`cqc.cq_max_count`, `cq_period`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions that an event waits for; 0 does not count them.
-    pub max_count: u32,
+    pub(crate) max_count: u32,
     /// Longest wait in nanoseconds; 0 does not wait.
-    pub period: u64,
+    pub(crate) period: u64,
     /// `cq_period_mode` 1: the wait starts anew with every completion, not at the last event.
-    pub from_cqe: bool,
+    pub(crate) from_cqe: bool,
     /// `scqe_break_moderation_en`: a solicited completion does not wait.
-    pub solicited_breaks: bool,
+    pub(crate) solicited_breaks: bool,
     /// Completions since the CQ was armed that no event told of.
     unreported: u32,
     /// When the last event was sent.

@@ -9,32 +9,28 @@ use mlx5_prm::value::{EqState, EqStatus};
 /// An event queue.
 #[derive(Clone, Debug)]
 pub struct Eq {
-    /// Its number.
-    pub eqn: u32,
     /// The ring.
-    pub buffer: PageList,
+    pub(crate) buffer: PageList,
     /// log2 of its entries.
-    pub log_size: u32,
+    pub(crate) log_size: u32,
     /// The UAR whose doorbells it obeys.
-    pub uar_page: u32,
+    pub(crate) uar_page: u32,
     /// MSI-X vector.
-    pub intr: u16,
+    pub(crate) intr: u16,
     /// Event types mapped here; all zero makes it a completion EQ.
-    pub event_bitmask: [u64; 4],
+    pub(crate) event_bitmask: [u64; 4],
     /// `eqc.oi`: overruns are not an error.
-    pub overrun_ignore: bool,
-    /// `eqc.ec`.
-    pub collapse: bool,
+    pub(crate) overrun_ignore: bool,
     /// Entries written, 24 bits.
-    pub producer: u32,
+    pub(crate) producer: u32,
     /// What software said it consumed, 24 bits.
-    pub consumer: u32,
+    pub(crate) consumer: u32,
     /// `eqc.st`; `None` before the first arm.
-    pub state: Option<EqState>,
+    pub(crate) state: Option<EqState>,
     /// `eqc.status`.
-    pub status: EqStatus,
+    pub(crate) status: EqStatus,
     /// The context as given, for QUERY_EQ.
-    pub context: Vec<u8>,
+    pub(crate) context: Vec<u8>,
 }
 
 /// Why an event could not be delivered.
@@ -51,12 +47,6 @@ impl Eq {
     #[must_use]
     pub fn memory(&self) -> u64 {
         (size_of::<Self>() + self.context.len()) as u64 + self.buffer.memory()
-    }
-
-    /// Whether it takes completions (its mask is empty).
-    #[must_use]
-    pub fn is_completion(&self) -> bool {
-        self.event_bitmask == [0; 4]
     }
 
     /// Whether events of `kind` are mapped here.

@@ -1,7 +1,7 @@
 //! Memory keys (PRM, software context formats).
 
 use super::table::Table;
-pub use super::translation::{Klm, KlmList, Segment, Segments, Translation};
+pub use super::translation::{Klm, KlmList, Segments, Translation};
 use mlx5_prm::value::AccessFlags;
 use std::collections::HashMap;
 
@@ -12,29 +12,29 @@ pub const FIRST_MKEY_INDEX: u32 = 0x100;
 #[derive(Clone, Debug)]
 pub struct Mkey {
     /// The whole key: index and variant byte.
-    pub key: u32,
+    pub(crate) key: u32,
     /// Protection domain.
-    pub pd: u32,
+    pub(crate) pd: u32,
     /// The QP it is bound to, `None` for any QP of the PD.
-    pub qpn: Option<u32>,
+    pub(crate) qpn: Option<u32>,
     /// Rights.
-    pub access: AccessFlags,
+    pub(crate) access: AccessFlags,
     /// `mkc.free`: not usable until a UMR says so.
-    pub free: bool,
+    pub(crate) free: bool,
     /// `mkc.en_rinval`.
-    pub remote_invalidate: bool,
+    pub(crate) remote_invalidate: bool,
     /// First valid address.
-    pub start_addr: u64,
+    pub(crate) start_addr: u64,
     /// Bytes; ignored with `length64`.
-    pub len: u64,
+    pub(crate) len: u64,
     /// The whole 2^64 space.
-    pub length64: bool,
+    pub(crate) length64: bool,
     /// What is behind it.
-    pub translation: Translation,
+    pub(crate) translation: Translation,
     /// Room for translations, in octowords (`mkc.translations_octword_size`).
-    pub octowords: u32,
+    pub(crate) octowords: u32,
     /// The context as given, for QUERY_MKEY.
-    pub context: Vec<u8>,
+    pub(crate) context: Vec<u8>,
 }
 
 impl Mkey {
@@ -90,22 +90,22 @@ impl MkeyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// The protection domain of its QP or SRQ.
-    pub pd: u32,
+    pub(crate) pd: u32,
     /// Its QP.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Whether it may use the reserved L_Key (`qpc.rlky`); only for local access.
-    pub reserved_lkey: bool,
+    pub(crate) reserved_lkey: bool,
 }
 
 /// All memory keys.
 #[derive(Debug)]
 pub struct Mkeys {
     /// By index.
-    pub table: Table<Mkey>,
+    pub(crate) table: Table<Mkey>,
     /// The reserved L_Key (`query_special_contexts_out.resd_lkey`).
-    pub reserved_lkey: u32,
+    pub(crate) reserved_lkey: u32,
     /// Octowords of translations that the keys have room for together.
-    pub octowords: u64,
+    pub(crate) octowords: u64,
     /// By key, how many entries of indirect keys in use name it.
     references: HashMap<u32, u32>,
     /// By protection domain, the keys in use.
@@ -420,6 +420,7 @@ fn local_form(need: AccessFlags) -> AccessFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::translation::Segment;
 
     const USER: User = User { pd: 7, qpn: 0x20, reserved_lkey: false };
 

@@ -1,9 +1,11 @@
 //! The device's objects.
 
+pub mod census;
 pub mod counters;
 pub mod cq;
 pub mod eq;
 pub mod mkey;
+pub mod objects;
 pub mod pages;
 pub mod qp;
 pub mod queues;

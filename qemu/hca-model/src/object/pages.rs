@@ -28,18 +28,6 @@ impl PageList {
         Some(Self { pages, log_page_size, page_offset, len })
     }
 
-    /// Bytes of the buffer.
-    #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether there is no buffer.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Host memory that the list takes.
     #[must_use]
     pub fn memory(&self) -> u64 {

@@ -14,33 +14,33 @@ pub const FIRST_QPN: u32 = 0x40;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressPath {
     /// `fl`: packets return inside the device.
-    pub force_loopback: bool,
+    pub(crate) force_loopback: bool,
     /// Index into the port's P_Key table.
-    pub pkey_index: u16,
+    pub(crate) pkey_index: u16,
     /// Packets carry a GRH.
-    pub grh: bool,
+    pub(crate) grh: bool,
     /// Low 7 bits of the source LID.
-    pub mlid: u8,
+    pub(crate) mlid: u8,
     /// Destination LID.
-    pub rlid: u16,
+    pub(crate) rlid: u16,
     /// ACK time-out: 4.096 us times 2 to the power of this; 0 is infinite.
-    pub ack_timeout: u8,
+    pub(crate) ack_timeout: u8,
     /// Index of the source GID, with `grh`.
-    pub src_addr_index: u8,
+    pub(crate) src_addr_index: u8,
     /// Static rate code.
-    pub stat_rate: u8,
+    pub(crate) stat_rate: u8,
     /// GRH hop limit.
-    pub hop_limit: u8,
+    pub(crate) hop_limit: u8,
     /// GRH traffic class.
-    pub tclass: u8,
+    pub(crate) tclass: u8,
     /// GRH flow label, 20 bits.
-    pub flow_label: u32,
+    pub(crate) flow_label: u32,
     /// Destination GID, with `grh`.
-    pub rgid: [u8; 16],
+    pub(crate) rgid: [u8; 16],
     /// Service level.
-    pub sl: u8,
+    pub(crate) sl: u8,
     /// Port, from 1.
-    pub port: u8,
+    pub(crate) port: u8,
 }
 
 impl AddressPath {
@@ -94,113 +94,113 @@ impl AddressPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendQueue {
     /// Byte offset in [`Qp::buffer`].
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// log2 of its 64-byte basic blocks.
-    pub log_size: u32,
+    pub(crate) log_size: u32,
 }
 
 /// The receive queue's place in the QP's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveQueue {
     /// Byte offset in [`Qp::buffer`].
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// log2 of its entries.
-    pub log_size: u32,
+    pub(crate) log_size: u32,
     /// log2 of bytes of an entry.
-    pub log_stride: u32,
+    pub(crate) log_stride: u32,
 }
 
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct Qp {
     /// Its number in commands and doorbells.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Service type.
-    pub service: ServiceType,
+    pub(crate) service: ServiceType,
     /// State.
-    pub state: QpState,
+    pub(crate) state: QpState,
     /// Protection domain.
-    pub pd: u32,
+    pub(crate) pd: u32,
     /// The UAR whose doorbells it obeys.
-    pub uar_page: u32,
+    pub(crate) uar_page: u32,
     /// CQ of send completions.
-    pub cqn_snd: u32,
+    pub(crate) cqn_snd: u32,
     /// CQ of receive completions.
-    pub cqn_rcv: u32,
+    pub(crate) cqn_rcv: u32,
     /// Where receives come from.
-    pub rq_type: RqType,
+    pub(crate) rq_type: RqType,
     /// SRQ, RMP or XRQ, with [`RqType::SRQ_RQ`].
-    pub srqn: u32,
+    pub(crate) srqn: u32,
     /// XRC domain.
-    pub xrcd: u32,
+    pub(crate) xrcd: u32,
     /// Both rings.
-    pub buffer: PageList,
+    pub(crate) buffer: PageList,
     /// The send queue, if any.
-    pub sq: Option<SendQueue>,
+    pub(crate) sq: Option<SendQueue>,
     /// The receive queue of its own, if any.
-    pub rq: Option<ReceiveQueue>,
+    pub(crate) rq: Option<ReceiveQueue>,
     /// Doorbell record: receive counter, send counter.
-    pub dbr_addr: u64,
+    pub(crate) dbr_addr: u64,
     /// Comes back in every completion (24 bits); 0xffffff asks for the older form, with the SRQ's number there or zero.
-    pub user_index: u32,
+    pub(crate) user_index: u32,
     /// May use the reserved L_Key.
-    pub reserved_lkey: bool,
+    pub(crate) reserved_lkey: bool,
     /// May send UMRs.
-    pub fast_registration: bool,
+    pub(crate) fast_registration: bool,
     /// `cs_req`: requester scatters small data into the CQE (0x11 up to 32 bytes, 0x22 up to 64).
-    pub cs_req: u8,
+    pub(crate) cs_req: u8,
     /// `cs_res`: responder likewise (1, 2).
-    pub cs_res: u8,
+    pub(crate) cs_res: u8,
     /// `block_lb_mc`: own multicasts are not received.
-    pub block_multicast_loopback: bool,
+    pub(crate) block_multicast_loopback: bool,
     /// Q counter set; 0 is none.
-    pub counter_set_id: u8,
+    pub(crate) counter_set_id: u8,
     /// Path MTU code.
-    pub mtu: u8,
+    pub(crate) mtu: u8,
     /// log2 of the longest message.
-    pub log_msg_max: u8,
+    pub(crate) log_msg_max: u8,
     /// The peer's QP number.
-    pub remote_qpn: u32,
+    pub(crate) remote_qpn: u32,
     /// The path in use.
-    pub primary_path: AddressPath,
+    pub(crate) primary_path: AddressPath,
     /// The alternate path.
-    pub alternate_path: AddressPath,
+    pub(crate) alternate_path: AddressPath,
     /// `pm_state`.
-    pub pm_state: u8,
+    pub(crate) pm_state: u8,
     /// log2 of packets between two requests for acknowledgement.
-    pub log_ack_req_freq: u8,
+    pub(crate) log_ack_req_freq: u8,
     /// log2 of outstanding reads and atomics as requester.
-    pub log_sra_max: u8,
+    pub(crate) log_sra_max: u8,
     /// log2 of outstanding reads and atomics as responder.
-    pub log_rra_max: u8,
+    pub(crate) log_rra_max: u8,
     /// Retries after time-outs and sequence errors.
-    pub retry_count: u8,
+    pub(crate) retry_count: u8,
     /// Retries after RNR NAKs; 7 is forever.
-    pub rnr_retry: u8,
+    pub(crate) rnr_retry: u8,
     /// RNR timer code that this responder sends.
-    pub min_rnr_nak: u8,
+    pub(crate) min_rnr_nak: u8,
     /// First PSN of the requester, as given at RTR to RTS.
-    pub next_send_psn: u32,
+    pub(crate) next_send_psn: u32,
     /// First PSN expected by the responder, as given at INIT to RTR.
-    pub next_rcv_psn: u32,
+    pub(crate) next_rcv_psn: u32,
     /// Remote reads allowed.
-    pub rre: bool,
+    pub(crate) rre: bool,
     /// Remote writes allowed.
-    pub rwe: bool,
+    pub(crate) rwe: bool,
     /// Remote atomics allowed.
-    pub rae: bool,
+    pub(crate) rae: bool,
     /// `atomic_mode`.
-    pub atomic_mode: u8,
+    pub(crate) atomic_mode: u8,
     /// Q_Key (UD, QP1).
-    pub q_key: u32,
+    pub(crate) q_key: u32,
     /// Source QP number put into the DETH instead of its own, if not 0.
-    pub deth_sqpn: u32,
+    pub(crate) deth_sqpn: u32,
     /// The context as given, for fields of QUERY_QP that are not parsed.
-    pub context: Vec<u8>,
+    pub(crate) context: Vec<u8>,
     /// The multicast groups that it is attached to.
-    pub groups: BTreeSet<[u8; 16]>,
+    pub(crate) groups: BTreeSet<[u8; 16]>,
     /// What the data path keeps for it.
-    pub transport: QpTransport,
+    pub(crate) transport: QpTransport,
 }
 
 impl Qp {
@@ -246,13 +246,13 @@ impl Qp {
 #[derive(Debug)]
 pub struct Qps {
     /// By number.
-    pub table: Table<Qp>,
+    pub(crate) table: Table<Qp>,
     /// The number of the QP that serves wire number 0, if created.
-    pub qp0: Option<u32>,
+    pub(crate) qp0: Option<u32>,
     /// The number of the QP that serves wire number 1, if created.
-    pub qp1: Option<u32>,
+    pub(crate) qp1: Option<u32>,
     /// Multicast attachments.
-    pub multicast: Multicast,
+    pub(crate) multicast: Multicast,
 }
 
 /// Which QPs are attached to which multicast group.
@@ -276,12 +276,6 @@ impl Multicast {
     #[must_use]
     pub const fn len(&self) -> usize {
         self.attachments
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.attachments == 0
     }
 
     /// The QPs of a group, in order of their attachment.

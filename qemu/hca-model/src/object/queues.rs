@@ -2,10 +2,10 @@
 //!
 //! Kept apart from the other tables of [`Hca`](crate::Hca) so that the data path can hold a QP while it completes.
 
-use super::cq::{Cq, CqError};
+use super::cq::{ArmError, Cq, CqError};
 use super::eq::{Eq, EqError};
 use super::table::Table;
-use crate::log::{Log, Subject};
+use crate::log::{Level, Log, Subject};
 use crate::meter::{Meter, price};
 use crate::seams::Io;
 use mlx5_prm::event::{EventQueueType, EventType};
@@ -21,15 +21,15 @@ pub const FIRST_CQN: u32 = 0x400;
 #[derive(Debug)]
 pub struct Queues {
     /// Event queues.
-    pub eqs: Table<Eq>,
+    pub(crate) eqs: Table<Eq>,
     /// Completion queues.
-    pub cqs: Table<Cq>,
+    pub(crate) cqs: Table<Cq>,
     /// Set when an EQ failed: the device must stop with this syndrome.
-    pub fatal: Option<HealthSyndrome>,
+    pub(crate) fatal: Option<HealthSyndrome>,
     /// CQs with an event that is held back, each once, by a time at which or before which it is due.
     moderated: BTreeSet<(u64, u32)>,
     /// CQs that failed; their QPs go to error at the next opportunity.
-    pub failed_cqs: Vec<u32>,
+    pub(crate) failed_cqs: Vec<u32>,
 }
 
 impl Queues {
@@ -186,6 +186,65 @@ impl Queues {
             Err(EqError::Dma(fault)) => {
                 log.refuse(Subject::EventQueue { eqn }, "create_eq_in.pas", fault.to_string());
                 self.fatal.get_or_insert(HealthSyndrome::EQ_IN_ERR);
+            }
+        }
+    }
+
+    /// The EQ doorbell of UAR page `page` was rung.
+    pub(crate) fn ring_eq(&mut self, io: &mut Io<'_>, log: &mut Log, page: u32, value: u32, arm: bool) {
+        let eqn = value >> 24;
+        let subject = Subject::EventQueue { eqn };
+        let Some(eq) = self.eqs.get_mut(eqn) else {
+            log.refuse(subject, "eq_doorbell.eqn", "no such EQ");
+            return;
+        };
+        if eq.uar_page != page {
+            let text = format!("rung through page {page:#x}, created with {:#x}", eq.uar_page);
+            log.refuse(subject, "eqc.uar_page", text);
+            return;
+        }
+        let consumer = value & 0x00ff_ffff;
+        if eq.doorbell(io, consumer, arm).is_err() {
+            let text = format!("{consumer:#x} is outside {:#x} to {:#x}", eq.consumer, eq.producer);
+            log.refuse(subject, "eqc.consumer_counter", text);
+        }
+    }
+
+    /// The CQ doorbell of UAR page `page` was rung.
+    pub(crate) fn ring_cq(&mut self, io: &mut Io<'_>, log: &mut Log, page: u32, value: u64) {
+        let cqn = value as u32 & 0x00ff_ffff;
+        let command = (value >> 32) as u32;
+        let subject = Subject::CompletionQueue { cqn };
+        let Some(cq) = self.cqs.get_mut(cqn) else {
+            log.refuse(subject, "cq_doorbell.cqn", "no such CQ");
+            return;
+        };
+        if cq.uar_page != page {
+            let text = format!("rung through page {page:#x}, created with {:#x}", cq.uar_page);
+            log.refuse(subject, "cqc.uar_page", text);
+            return;
+        }
+        let solicited_only = match command >> 24 & 0xf {
+            0 => false,
+            1 => true,
+            other => {
+                log.refuse(subject, "cq_doorbell.cmd", format!("{other}"));
+                return;
+            }
+        };
+        let consumer = command & 0x00ff_ffff;
+        let sequence = command >> 28;
+        let (expected, eqn) = (cq.arm_sn & 3, cq.eqn);
+        match cq.arm(io.now, sequence, solicited_only, consumer) {
+            Ok(true) => self.completion_event(io, log, eqn, cqn),
+            Ok(false) => {}
+            Err(ArmError::StaleSequence) => {
+                let text = format!("{sequence}, the next event is number {expected}: ignored");
+                log.add(Level::Info, subject, "cq_doorbell.arm_sn", text);
+            }
+            Err(ArmError::Index) => {
+                let text = format!("{consumer:#x} is no possible consumer index");
+                log.refuse(subject, "cq_doorbell.ci", text);
             }
         }
     }

@@ -18,39 +18,39 @@ pub enum SrqKind {
 #[derive(Clone, Debug)]
 pub struct Srq {
     /// Its number; one range for all kinds.
-    pub srqn: u32,
+    pub(crate) srqn: u32,
     /// Which command made it.
-    pub kind: SrqKind,
+    pub(crate) kind: SrqKind,
     /// Protection domain.
-    pub pd: u32,
+    pub(crate) pd: u32,
     /// CQ of receive completions; 0 for an RMP, whose QPs use their own.
-    pub cqn: u32,
+    pub(crate) cqn: u32,
     /// XRC domain.
-    pub xrcd: u32,
+    pub(crate) xrcd: u32,
     /// The ring.
-    pub buffer: PageList,
+    pub(crate) buffer: PageList,
     /// log2 of its entries.
-    pub log_size: u32,
+    pub(crate) log_size: u32,
     /// log2 of bytes of an entry.
-    pub log_stride: u32,
+    pub(crate) log_stride: u32,
     /// Linked list (entries start with a next segment) or cyclic.
-    pub linked: bool,
+    pub(crate) linked: bool,
     /// Doorbell record: word 0 counts entries posted.
-    pub dbr_addr: u64,
+    pub(crate) dbr_addr: u64,
     /// May use the reserved L_Key.
-    pub reserved_lkey: bool,
+    pub(crate) reserved_lkey: bool,
     /// Comes back in completions.
-    pub user_index: u32,
+    pub(crate) user_index: u32,
     /// Limit event armed at this number of entries left; 0 is not armed.
-    pub limit: u16,
+    pub(crate) limit: u16,
     /// Entries taken so far, 16 bits.
-    pub taken: u16,
+    pub(crate) taken: u16,
     /// Index of the next entry to take.
-    pub head: u16,
+    pub(crate) head: u16,
     /// It cannot be read, or its record lied: it serves nobody any more.
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// The context as given, for queries.
-    pub context: Vec<u8>,
+    pub(crate) context: Vec<u8>,
 }
 
 impl Srq {

@@ -24,12 +24,6 @@ impl<T> Table<T> {
         self.count as usize
     }
 
-    /// Whether there are none.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// The number that the next [`insert`](Self::insert) will use, `None` when the table is full.
     #[must_use]
     pub fn vacant(&self) -> Option<u32> {

@@ -103,29 +103,29 @@ impl KlmList {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Klm {
     /// Bytes (KLM only).
-    pub byte_count: u32,
+    pub(crate) byte_count: u32,
     /// The key they belong to.
-    pub key: u32,
+    pub(crate) key: u32,
     /// Their address under that key.
-    pub address: u64,
+    pub(crate) address: u64,
 }
 
 /// A range of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Device address.
-    pub address: u64,
+    pub(crate) address: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
 }
 
 /// What a translation found, and what it cost.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
     /// The device memory, in order.
-    pub list: Vec<Segment>,
+    pub(crate) list: Vec<Segment>,
     /// Keys and list entries that were looked at.
-    pub steps: u64,
+    pub(crate) steps: u64,
 }
 
 impl Segments {

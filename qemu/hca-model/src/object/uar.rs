@@ -10,25 +10,57 @@ pub const FIRST_UAR: u32 = 0x10;
 pub const UAR_PAGE: usize = 4096;
 
 /// Where the CQ arm doorbell lies in a UAR page.
-pub const CQ_DOORBELL: usize = 0x20;
+const CQ_DOORBELL: usize = 0x20;
 /// Where the arming EQ doorbell lies.
-pub const EQ_ARM_DOORBELL: usize = 0x40;
+const EQ_ARM_DOORBELL: usize = 0x40;
 /// Where the EQ doorbell without arming lies.
-pub const EQ_DOORBELL: usize = 0x48;
+const EQ_DOORBELL: usize = 0x48;
 /// Where the first send doorbell (BlueFlame) register lies.
-pub const BLUEFLAME: usize = 0x800;
+const BLUEFLAME: usize = 0x800;
+
+/// What a write to a UAR page rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doorbell {
+    /// Nothing yet: half of a register.
+    Nothing,
+    /// The EQ doorbell register, with arming or without, and its dword.
+    Eq {
+        /// The EQ is armed.
+        arm: bool,
+        /// EQ number and consumer index.
+        value: u32,
+    },
+    /// The CQ doorbell register.
+    Cq(u64),
+    /// The first 8 bytes of a WQE at this offset of the page.
+    Send {
+        /// Of the BlueFlame buffer.
+        unit: usize,
+        /// The first words of the control segment.
+        wqe_head: u64,
+    },
+    /// Further bytes of a BlueFlame buffer.
+    BlueFlame {
+        /// What the buffer was rung with.
+        rung: Option<BlueFlame>,
+        /// Bytes from the start of the buffer.
+        at: usize,
+    },
+    /// There is no register.
+    Unknown,
+}
 
 /// A BlueFlame write under way: which work queue entry its bytes belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlueFlame {
     /// The QP that was rung.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// Basic block of the send queue that the buffer's first byte stands for.
-    pub wqe_index: u16,
+    pub(crate) wqe_index: u16,
 }
 
 /// Bytes of half a BlueFlame register.
-pub const BUFFER: usize = 1 << (LOG_BF_REG_SIZE - 1);
+const BUFFER: usize = 1 << (LOG_BF_REG_SIZE - 1);
 /// BlueFlame buffers of a page.
 const BUFFERS: usize = (UAR_PAGE - BLUEFLAME) / BUFFER;
 
@@ -43,8 +75,8 @@ const MOST_DIFFERING: usize = 64;
 /// An allocated UAR page.
 #[derive(Clone, Debug, Default)]
 pub struct Uar {
-    /// First halves of 64-bit registers that were written in two pieces, by offset of the register.
-    pub halves: BTreeMap<usize, [u8; 8]>,
+    /// First halves of 64-bit registers that were written in two parts, by offset of the register.
+    halves: BTreeMap<usize, [u8; 8]>,
     /// BlueFlame buffers that were rung, in order of their offsets.
     blueflame: [Option<BlueFlame>; BUFFERS],
     /// QPs whose BlueFlame data was found to differ from their ring.
@@ -62,9 +94,40 @@ impl Uar {
         }
     }
 
+    /// Takes a write of at most 8 bytes, within one 64-bit unit, at `inside` the page.
+    #[inline]
+    pub fn write(&mut self, inside: usize, bytes: &[u8]) -> Doorbell {
+        let unit = inside & !7;
+        if unit >= BLUEFLAME && !unit.is_multiple_of(BUFFER) {
+            return Doorbell::BlueFlame { rung: self.rung(inside), at: inside % BUFFER };
+        }
+        // The EQ doorbells are dwords: they act when their last byte arrives, wherever the rest of the unit is.
+        let end = inside % 8 + bytes.len();
+        let acts_at = if unit == EQ_ARM_DOORBELL || unit == EQ_DOORBELL { 4 } else { 8 };
+        let half = if self.halves.is_empty() { None } else { self.halves.remove(&unit) };
+        let mut value = half.unwrap_or([0; 8]);
+        for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
+            *to = *from;
+        }
+        if end < acts_at {
+            self.halves.insert(unit, value);
+            return Doorbell::Nothing;
+        }
+        let value = u64::from_be_bytes(value);
+        match unit {
+            EQ_ARM_DOORBELL | EQ_DOORBELL if inside % 8 < 4 => {
+                Doorbell::Eq { arm: unit == EQ_ARM_DOORBELL, value: (value >> 32) as u32 }
+            }
+            EQ_ARM_DOORBELL | EQ_DOORBELL => Doorbell::Nothing,
+            CQ_DOORBELL => Doorbell::Cq(value),
+            _ if unit >= BLUEFLAME => Doorbell::Send { unit, wqe_head: value },
+            _ => Doorbell::Unknown,
+        }
+    }
+
     /// What the BlueFlame buffer at `offset` was rung with.
     #[must_use]
-    pub fn rung(&self, offset: usize) -> Option<BlueFlame> {
+    fn rung(&self, offset: usize) -> Option<BlueFlame> {
         self.blueflame.get(buffer(offset)).copied().flatten()
     }
 

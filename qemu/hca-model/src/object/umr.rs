@@ -20,32 +20,32 @@ const UNSUPPORTED: MkeyMask = MkeyMask::EN_SIGERR.union(MkeyMask::BSF_EN);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registrar {
     /// Its QP.
-    pub qpn: u32,
+    pub(crate) qpn: u32,
     /// The QP's protection domain; `None` for the registration QP, which may change every key.
-    pub pd: Option<u32>,
+    pub(crate) pd: Option<u32>,
     /// `qpc.fre`: physical addresses may be registered, not only parts of other keys.
-    pub fast_registration: bool,
+    pub(crate) fast_registration: bool,
     /// `qpc.rlky`: the reserved L_Key may be part of a list.
-    pub reserved_lkey: bool,
+    pub(crate) reserved_lkey: bool,
     /// How strictly input is checked.
-    pub strictness: Strictness,
+    pub(crate) strictness: Strictness,
 }
 
 /// One UMR work request.
 #[derive(Clone, Copy, Debug)]
 pub struct UmrRequest<'a> {
     /// `wqe_ctrl_seg.imm`: names the key by its index; the variant byte may already be the new one.
-    pub key: u32,
+    pub(crate) key: u32,
     /// `wqe_umr_ctrl_seg.flags`.
-    pub flags: UmrFlags,
+    pub(crate) flags: UmrFlags,
     /// `wqe_umr_ctrl_seg.mkey_mask`.
-    pub mask: u64,
+    pub(crate) mask: u64,
     /// Where in the key's translations the list goes, in octowords.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The new context (`mkc`); only fields in the mask count.
-    pub context: &'a [u8],
+    pub(crate) context: &'a [u8],
     /// New translations, whole octowords.
-    pub list: &'a [u8],
+    pub(crate) list: &'a [u8],
 }
 
 /// Why a UMR is refused: the field at fault, and in words.

@@ -1,7 +1,7 @@
 //! The whole way up and down, pages included.
 
 use super::guest::{Failed, Guest, Input};
-use crate::hca::Life;
+use crate::device::Life;
 use crate::profile::Profile;
 use crate::seams::GuestMemory;
 use mlx5_prm::caps::cmd_hca_cap;
@@ -46,7 +46,7 @@ fn the_captured_enable_hca_entry_is_taken() {
     assert_eq!(after[..32], entry[..32]);
     assert_eq!(after[32..48], [0; 16], "status ok");
     assert_eq!(after[48..63], entry[48..63], "length, token and signature stay");
-    assert_eq!(guest.hca.life, Life::Enabled);
+    assert_eq!(guest.hca.device.life, Life::Enabled);
 }
 
 #[test]
@@ -91,10 +91,10 @@ fn up_and_down_again() {
         assert_eq!(reclaim(&mut guest, 10), 6 + pages as usize, "every page comes back");
         assert_eq!(guest.status(&Input::new(Opcode::DISABLE_HCA)), CmdStatus::OK);
         let settled = cmd_hca_cap::log_max_qp
-            .get32(guest.hca.caps.query(mlx5_prm::value::CapType::GENERAL, true).unwrap());
+            .get32(guest.hca.device.caps.query(mlx5_prm::value::CapType::GENERAL, true).unwrap());
         assert_eq!(settled, 14, "what was set is forgotten");
     }
-    assert_eq!(guest.hca.log.refusals(), 0);
+    assert_eq!(guest.hca.device.log.refusals(), 0);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn pages_that_cannot_be_are_refused_by_name() {
         let refusal = guest.refusal();
         assert!(refusal.contains("manage_pages_in.pas[1]") && refusal.contains(word), "{refusal}");
     }
-    assert_eq!(guest.hca.pages.given(), 0, "a refused command takes nothing");
+    assert_eq!(guest.hca.device.pages.given(), 0, "a refused command takes nothing");
     assert_eq!(guest.status(&give(&[good])), CmdStatus::OK);
     assert_eq!(guest.status(&give(&[good])), CmdStatus::BAD_PARAM);
     let short = Input::new(Opcode::MANAGE_PAGES).op_mod(1).set(manage_pages_in::input_num_entries, 3);
@@ -146,7 +146,7 @@ fn more_objects_need_more_pages_which_are_asked_for_by_event() {
         assert!(guest.create_mkey().is_ok());
     }
     assert!(guest.vectors.0.is_empty());
-    let given = guest.hca.pages.given();
+    let given = guest.hca.device.pages.given();
 
     assert_eq!(guest.create_mkey(), Err(Failed::Pending), "the fourth waits for pages");
     assert_eq!(guest.vectors.0, [5]);
@@ -163,7 +163,7 @@ fn more_objects_need_more_pages_which_are_asked_for_by_event() {
         let input = Input::new(Opcode::DESTROY_MKEY).set(destroy_mkey_in::mkey_index, index);
         assert_eq!(guest.status(&input), CmdStatus::OK);
     }
-    assert_eq!(guest.hca.pages.missing(), -3);
+    assert_eq!(guest.hca.device.pages.missing(), -3);
     let output = guest
         .command_len(
             &Input::new(Opcode::MANAGE_PAGES).op_mod(2).set(manage_pages_in::input_num_entries, 8),
@@ -171,7 +171,7 @@ fn more_objects_need_more_pages_which_are_asked_for_by_event() {
         )
         .unwrap();
     assert_eq!(manage_pages_out::output_num_entries.get32(&output), 3);
-    assert_eq!(guest.hca.pages.given(), given);
+    assert_eq!(guest.hca.device.pages.given(), given);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn commands_wait_for_their_place_in_the_sequence() {
 #[test]
 fn a_function_level_reset_forgets_everything() {
     let mut guest = Guest::up(Profile::node(0));
-    guest.hca.port.set_cable(true);
+    guest.hca.device.port.set_cable(true);
     assert!(guest.create_mkey().is_ok());
     assert_ne!(guest.hca.census().total(), 0);
     let mut control = [0; 2];
@@ -212,10 +212,10 @@ fn a_function_level_reset_forgets_everything() {
     control[1] |= 0x80;
     guest.hca.config_write(0x68, &control);
     assert_eq!(guest.hca.census().total(), 0);
-    assert_eq!((guest.hca.life, guest.hca.pages.given()), (Life::Disabled, 0));
+    assert_eq!((guest.hca.device.life, guest.hca.device.pages.given()), (Life::Disabled, 0));
     assert!(!guest.hca.bus_master());
     assert_eq!(guest.read32(0x1fc) >> 31, 1, "initializing again");
-    assert!(guest.hca.port.cable, "a reset pulls no cable");
+    assert!(guest.hca.device.port.cable, "a reset pulls no cable");
     guest.attach();
     guest.initialize();
 }
@@ -266,7 +266,9 @@ fn the_health_counter_moves_unless_wedged() {
     guest.now += 32_000_000 - 1000;
     guest.poll();
     assert_eq!(timer(&guest) - start, 5_000_000, "156.25 MHz");
-    guest.hca.profile.misbehaviour.wedge_health = true;
+    let mut profile = Profile::node(0);
+    profile.misbehaviour.wedge_health = true;
+    let mut guest = Guest::new(profile);
     let first = guest.read32(0x1010);
     guest.now += 5_000_000_000;
     guest.poll();
@@ -292,12 +294,12 @@ fn an_event_queue_overrun_stops_the_device() {
     let ring = guest.page();
     guest.create_eq(ring, 1, 0, 1 << EventType::PORT_CHANGE.0).unwrap();
     for _ in 0..3 {
-        guest.hca.port.set_cable(true);
+        guest.hca.device.port.set_cable(true);
         guest.poll();
-        guest.hca.port.set_cable(false);
+        guest.hca.device.port.set_cable(false);
         guest.poll();
     }
-    assert_eq!(guest.hca.health.syndrome, HealthSyndrome::ASYNCHRONOUS_EQ_BUF_OVERRUN);
+    assert_eq!(guest.hca.device.health.syndrome, HealthSyndrome::ASYNCHRONOUS_EQ_BUF_OVERRUN);
     assert_eq!(guest.read32(0x23c) >> 16 & 0xff, 0xc);
     assert_eq!(guest.read32(0x238) >> 31, 1, "asks for a reset");
     let posted = guest.post(0, &Input::new(Opcode::NOP).0, 16);

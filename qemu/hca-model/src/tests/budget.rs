@@ -32,7 +32,7 @@ impl Greedy {
     }
 
     fn held(&self) -> u64 {
-        let budget = &self.guest.hca.budget;
+        let budget = &self.guest.hca.device.budget;
         assert!(budget.held() <= budget.limit());
         budget.held()
     }
@@ -127,7 +127,7 @@ fn every_kind_of_object_is_charged_and_given_back() {
 fn a_teardown_gives_everything_back() {
     let mut greedy = Greedy::new();
     while greedy.cq().is_ok() {}
-    let pages = greedy.guest.hca.pages.memory();
+    let pages = greedy.guest.hca.device.pages.memory();
     assert_eq!(
         greedy.guest.status(&Input::new(Opcode::TEARDOWN_HCA).set(teardown_hca_in::profile, 1)),
         CmdStatus::OK

@@ -125,7 +125,7 @@ fn lengths_opcodes_and_reserved_bits_are_checked() {
     reserved.0[0x0b] = 4;
     assert_eq!(guest.status(&reserved), CmdStatus::BAD_PARAM);
     assert!(guest.refusal().contains("alloc_pd_in+0x8"), "{}", guest.refusal());
-    guest.hca.profile.strictness = Strictness::Lenient;
+    guest.hca.device.profile.strictness = Strictness::Lenient;
     assert_eq!(guest.status(&reserved), CmdStatus::OK);
 
     assert_eq!(guest.status(&Input::new(Opcode::ALLOC_PD).op_mod(1)), CmdStatus::BAD_OP);

@@ -1,7 +1,7 @@
 //! Drivers that do other things than Linux's: a lenient device takes what firmware takes, and says what it took.
 
 use super::guest::{Failed, Guest, Input};
-use crate::hca::Life;
+use crate::device::Life;
 use crate::log::Level;
 use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
@@ -17,7 +17,14 @@ fn lenient() -> Profile {
 }
 
 fn warnings(guest: &Guest) -> Vec<String> {
-    guest.hca.log.entries().filter(|entry| entry.level == Level::Warning).map(ToString::to_string).collect()
+    guest
+        .hca
+        .device
+        .log
+        .entries()
+        .filter(|entry| entry.level == Level::Warning)
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// An input of `len` bytes, whatever the layout says.
@@ -67,7 +74,7 @@ fn lengths_that_firmware_does_not_look_at_are_taken_with_a_warning() {
             assert_eq!(short, Err(Failed::Status(CmdStatus::BAD_INP_LEN)));
             continue;
         }
-        assert_eq!((short, guest.hca.life), (Ok(()), Life::Initialized));
+        assert_eq!((short, guest.hca.device.life), (Ok(()), Life::Initialized));
         assert!(warnings(&guest).concat().contains("INIT_HCA: tolerated: init_hca_in: 16 bytes"));
         let port = query_hca_vport_context_in::port_num;
         let query = Input::new(Opcode::QUERY_HCA_VPORT_CONTEXT).set(port, 1);
@@ -128,8 +135,11 @@ fn a_boot_loaders_queue_pair_is_moved_with_short_contexts() {
         guest.answer(1, &entry).map(|_| ())
     };
     assert_eq!(ask(&mut guest), Ok(()));
-    assert_eq!(guest.hca.qps.table.get(qpn).map(|qp| qp.state), Some(mlx5_prm::value::QpState::RST));
-    guest.hca.profile.strictness = Strictness::Strict;
+    assert_eq!(
+        guest.hca.device.objects.qps.table.get(qpn).map(|qp| qp.state),
+        Some(mlx5_prm::value::QpState::RST)
+    );
+    guest.hca.device.profile.strictness = Strictness::Strict;
     assert_eq!(ask(&mut guest), Err(Failed::Delivery(DeliveryStatus::BAD_INPUT_POINTER)));
 }
 
@@ -166,15 +176,15 @@ fn freebsds_capabilities_are_taken_and_its_questions_answered() {
     cmd_hca_cap::log_uar_page_sz.set(&mut block, 0u8);
     cmd_hca_cap::drain_sigerr.set(&mut block, 1u8);
     assert_eq!(set_caps(&mut guest, CapType::GENERAL, &block), CmdStatus::OK);
-    assert_eq!(guest.hca.caps.current(cmd_hca_cap::log_max_qp), 17);
-    assert_eq!(guest.hca.caps.current(cmd_hca_cap::drain_sigerr), 0, "not modelled");
+    assert_eq!(guest.hca.device.caps.current(cmd_hca_cap::log_max_qp), 17);
+    assert_eq!(guest.hca.device.caps.current(cmd_hca_cap::drain_sigerr), 0, "not modelled");
     assert!(warnings(&guest).concat().contains("cmd_hca_cap.drain_sigerr"), "{:?}", warnings(&guest));
     // The atomic block: the byte order, all else zero.
     let mut atomic = vec![0; 64];
     atomic_caps::atomic_req_8B_endianness_mode.set(&mut atomic, 1u8);
     assert_eq!(set_caps(&mut guest, CapType::ATOMIC, &atomic), CmdStatus::OK);
     // It asks for the e-switch's wherever a vport group is managed, and gives up where they are not answered.
-    assert_eq!(guest.hca.caps.current(cmd_hca_cap::vport_group_manager), 1);
+    assert_eq!(guest.hca.device.caps.current(cmd_hca_cap::vport_group_manager), 1);
     for kind in [CapType::GENERAL, CapType::ATOMIC, CapType::ESWITCH] {
         for current in [true, false] {
             let input = Input::new(Opcode::QUERY_HCA_CAP).op_mod(kind.query_op_mod(current));
@@ -194,7 +204,7 @@ fn ipxes_capabilities_with_their_mistakes_of_byte_order_leave_queue_pairs() {
     block[0x10..0x14].copy_from_slice(&0x100u32.to_be_bytes());
     block[0x90..0x94].fill(0);
     assert_eq!(set_caps(&mut guest, CapType::GENERAL, &block), CmdStatus::OK);
-    assert!(guest.hca.caps.current(cmd_hca_cap::log_max_qp) >= 3, "eight QPs and more");
+    assert!(guest.hca.device.caps.current(cmd_hca_cap::log_max_qp) >= 3, "eight QPs and more");
     let init = guest.query_pages(2);
     assert_eq!(guest.give(init as usize), CmdStatus::OK);
     assert_eq!(guest.status(&Input::new(Opcode::INIT_HCA)), CmdStatus::OK);

@@ -305,7 +305,7 @@ impl Guest {
 
     /// The last refusal, as the log prints it.
     pub fn refusal(&self) -> String {
-        let mut refusals = self.hca.log.entries().filter(|e| e.level == crate::log::Level::Refusal);
+        let mut refusals = self.hca.device.log.entries().filter(|e| e.level == crate::log::Level::Refusal);
         refusals.next_back().map(ToString::to_string).unwrap_or_default()
     }
 

@@ -1,8 +1,8 @@
 //! A guest that does not know what it does: whatever it writes, the device stays up and answers the next good command.
 
 use super::guest::{Failed, Guest, Input, Memory};
+use crate::device::Life;
 use crate::fabric::random::Random;
-use crate::hca::Life;
 use crate::profile::{Profile, Strictness};
 use crate::seams::GuestMemory;
 use mlx5_prm::opcode::{COMMANDS, Opcode};
@@ -96,9 +96,9 @@ fn run(seed: u64, strictness: Strictness) -> usize {
             command(&mut random, &mut guest)
         };
         made += guest.hca.census().total().saturating_sub(before);
-        let healthy = guest.hca.health.syndrome == HealthSyndrome::HEALTHY;
+        let healthy = guest.hca.device.health.syndrome == HealthSyndrome::HEALTHY;
         assert!(outcome.is_ok() || !healthy, "seed {seed}, step {step}: a command was lost");
-        if !healthy || guest.hca.life != Life::Initialized {
+        if !healthy || guest.hca.device.life != Life::Initialized {
             // A guest may wreck its own device, and then resets it.
             guest = Guest::up(profile.clone());
             let (events, ring, record) = (guest.page(), guest.page(), guest.page());

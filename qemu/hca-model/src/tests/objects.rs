@@ -103,7 +103,7 @@ fn a_connected_qp_goes_through_its_states() {
     assert_eq!(b.state(qpn), QpState::RST);
     b.ready_to_send(qpn);
     assert_eq!(b.state(qpn), QpState::RTS);
-    let qp = b.guest.hca.qps.table.get(qpn).unwrap();
+    let qp = b.guest.hca.device.objects.qps.table.get(qpn).unwrap();
     assert_eq!((qp.remote_qpn, qp.next_rcv_psn, qp.next_send_psn), (0x77, 0x123, 0x456));
     assert_eq!((qp.primary_path.rlid, qp.primary_path.ack_timeout, qp.primary_path.port), (9, 14, 1));
     assert_eq!((qp.mtu, qp.log_rra_max, qp.retry_count, qp.min_rnr_nak), (3, 2, 7, 12));
@@ -216,7 +216,7 @@ fn memory_keys_hold_what_they_cover() {
     };
     let output = key(&mut guest, 2, &|_| {}).unwrap();
     let index = create_mkey_out::mkey_index.get32(&output);
-    assert!(guest.hca.mkeys.get(index << 8 | 0x42).is_some());
+    assert!(guest.hca.device.objects.mkeys.get(index << 8 | 0x42).is_some());
     let cases: [(&str, CmdStatus, u64, Change); 6] = [
         ("actual_size", CmdStatus::BAD_PARAM, 2, |c| mkc::len.set(c, 0x3801u32)),
         ("actual_size", CmdStatus::BAD_INP_LEN, 3, |_| {}),
@@ -252,7 +252,7 @@ fn shared_receive_queues_of_the_kinds_that_a_probe_makes() {
     xrc_srqc::db_record_addr_l.set(context, (b.record as u32) >> 2);
     let output = b.guest.command(&input.pas(&[b.ring])).unwrap();
     let xrc = create_xrc_srq_out::xrc_srqn.get32(&output);
-    assert_eq!(b.guest.hca.srqs.get(xrc).map(|srq| srq.dbr_addr), Some(b.record));
+    assert_eq!(b.guest.hca.device.objects.srqs.get(xrc).map(|srq| srq.dbr_addr), Some(b.record));
 
     let mut input = Input::new(Opcode::CREATE_RMP);
     let context = create_rmp_in::ctx.of_mut(&mut input.0);
@@ -274,7 +274,7 @@ fn shared_receive_queues_of_the_kinds_that_a_probe_makes() {
     // Armed with fewer entries posted than the limit, the event comes at once, once.
     let events = b.guest.page();
     let eqn = b.guest.create_eq(events, 4, 1, 1 << EventType::SRQ_RQ_LIMIT.0).unwrap();
-    let told = |b: &Bench| b.guest.hca.queues.eqs.get(eqn).map(|eq| eq.producer);
+    let told = |b: &Bench| b.guest.hca.device.objects.queues.eqs.get(eqn).map(|eq| eq.producer);
     let mut modify = Input::new(Opcode::MODIFY_RMP)
         .set(modify_rmp_in::rmpn, u64::from(rmp))
         .set(modify_rmp_in::rmp_state, 1u64);
@@ -314,13 +314,13 @@ fn blueflame_data_is_compared_with_the_ring() {
     b.guest.memory.write(b.ring + 512, &wqe).unwrap();
     b.guest.memory.store32(b.record + 4, 1).unwrap();
     let register = b.guest.uar as usize * 4096 + 0x800;
-    let notes = |b: &Bench| b.guest.hca.log.entries().filter(|e| e.text.contains("BlueFlame")).count();
+    let notes = |b: &Bench| b.guest.hca.device.log.entries().filter(|e| e.text.contains("BlueFlame")).count();
     for at in (0..64).step_by(8) {
         b.guest.bar.write(register + at, &wqe[at..at + 8]);
     }
     b.guest.poll();
     assert_eq!(notes(&b), 0);
-    let counters = b.guest.hca.transport.counters;
+    let counters = b.guest.hca.device.transport.counters;
     assert_eq!((counters.doorbells, counters.blueflame), (1, 1));
     b.guest.bar.write(register + 16, &[0xee; 8]);
     b.guest.poll();
@@ -368,7 +368,7 @@ fn the_registration_qp_gets_its_domain_when_it_is_initialized() {
         ads::vhca_port_num.set(qpc::primary_address_path.of_mut(context), 1u8);
     };
     assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, own), CmdStatus::OK);
-    assert_eq!(b.guest.hca.qps.table.get(qpn).map(|qp| qp.pd), Some(pd));
+    assert_eq!(b.guest.hca.device.objects.qps.table.get(qpn).map(|qp| qp.pd), Some(pd));
     let dealloc = Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, u64::from(pd));
     assert_eq!(b.guest.status(&dealloc), CmdStatus::RES_BUSY);
 }

@@ -65,7 +65,7 @@ fn a_subnet_manager_brings_the_port_up() {
     assert_eq!(info.port_state(), PortState::DOWN.0, "no cable");
     info.set_port_state(PortState::ARMED.0).set_port_phys_state(0);
     assert_eq!(set(&mut guest, attr::PORT_INFO, 1, info.as_bytes()) & 0x1c, status::INVALID_FIELD);
-    guest.hca.port.set_cable(true);
+    guest.hca.device.port.set_cable(true);
     guest.poll();
 
     info.set_master_sm_lid(1).set_neighbor_mtu(4).set_subnet_timeout(16).set_client_reregister(true);
@@ -82,7 +82,7 @@ fn a_subnet_manager_brings_the_port_up() {
     );
     let now = PortInfo::from_bytes(*get(&mut guest, attr::PORT_INFO, 1).data());
     assert_eq!((now.lid(), now.port_state(), now.neighbor_mtu(), now.master_sm_lid()), (7, 4, 4, 1));
-    assert_eq!(guest.hca.port.mtu_bytes(), 2048);
+    assert_eq!(guest.hca.device.port.mtu_bytes(), 2048);
 
     let kinds: Vec<u8> = (0..8)
         .map(|i| guest.memory.bytes(ring + i * 64, 64))
@@ -105,13 +105,13 @@ fn a_subnet_manager_brings_the_port_up() {
 #[test]
 fn a_wrong_management_key_is_counted_and_not_answered() {
     let mut guest = Guest::up(Profile::node(0));
-    guest.hca.port.m_key = 0x1234;
-    guest.hca.port.m_key_protect = 2;
+    guest.hca.device.port.m_key = 0x1234;
+    guest.hca.device.port.m_key_protect = 2;
     let mut request = *Smp::lid_routed(method::GET, attr::NODE_INFO, 0, 1).as_bytes();
-    assert_eq!(guest.hca.port.agent(&request, false), None);
-    assert_eq!(guest.hca.port.m_key_violations, 1);
+    assert_eq!(guest.hca.device.port.agent(&request, false), None);
+    assert_eq!(guest.hca.device.port.m_key_violations, 1);
     request = *Smp::from_bytes(request).set_m_key(0x1234).as_bytes();
-    assert!(guest.hca.port.agent(&request, false).is_some());
+    assert!(guest.hca.device.port.agent(&request, false).is_some());
     let mut input = Input::new(Opcode::MAD_IFC).set(mad_ifc_in::port, 1);
     request = *Smp::from_bytes(request).set_m_key(0).as_bytes();
     mad_ifc_in::mad.of_mut(&mut input.0).copy_from_slice(&request);
@@ -141,7 +141,7 @@ fn gid_and_pkey_tables_are_read_whole_or_by_entry() {
 #[test]
 fn registers_of_the_port() {
     let mut guest = Guest::up(Profile::node(0));
-    guest.hca.port.set_cable(true);
+    guest.hca.device.port.set_cable(true);
     let mut access = |id: u64, op_mod: u16, register: &[u8]| {
         let mut input =
             Input::new(Opcode::ACCESS_REG).op_mod(op_mod).set(access_register_in::register_id, id);
@@ -181,9 +181,9 @@ fn capabilities_that_software_owns_can_be_set() {
         hca_vport_context::cap_mask1.set(context, value);
         input
     };
-    let before = guest.hca.port.capability_mask;
+    let before = guest.hca.device.port.capability_mask;
     assert_eq!(guest.status(&modify(1 << 1, u32::MAX)), CmdStatus::OK);
-    assert_eq!(guest.hca.port.capability_mask, before | 2, "only the selected bit");
+    assert_eq!(guest.hca.device.port.capability_mask, before | 2, "only the selected bit");
     assert_eq!(guest.status(&modify(1 << 11, 0)), CmdStatus::BAD_PARAM);
 }
 
@@ -192,8 +192,8 @@ fn counters_count_and_clear() {
     let mut guest = Guest::up(Profile::node(0));
     let output = guest.command(&Input::new(Opcode::ALLOC_Q_COUNTER)).unwrap();
     let id = alloc_q_counter_out::counter_set_id.get32(&output);
-    guest.hca.q_counters.bump(id as u8, query_q_counter_out::out_of_sequence);
-    guest.hca.q_counters.bump(id as u8 + 1, query_q_counter_out::out_of_sequence);
+    guest.hca.device.objects.q_counters.bump(id as u8, query_q_counter_out::out_of_sequence);
+    guest.hca.device.objects.q_counters.bump(id as u8 + 1, query_q_counter_out::out_of_sequence);
     let query = |clear: u64| {
         Input::new(Opcode::QUERY_Q_COUNTER)
             .set(query_q_counter_in::counter_set_id, u64::from(id))
@@ -205,9 +205,9 @@ fn counters_count_and_clear() {
     };
     assert_eq!((read(&mut guest, 1), read(&mut guest, 0)), (1, 0));
 
-    guest.hca.port.counters.xmit_packets = 5;
-    guest.hca.port.counters.rcv_data = 1 << 40;
-    guest.hca.port.counters.multicast_rcv_packets = 9;
+    guest.hca.device.port.counters.xmit_packets = 5;
+    guest.hca.device.port.counters.rcv_data = 1 << 40;
+    guest.hca.device.port.counters.multicast_rcv_packets = 9;
     let mut request = Smp::lid_routed(method::GET, 0x12, 0, 3);
     request.set_mgmt_class(class::PERF_MGMT);
     let mut data = [0; 64];
@@ -224,7 +224,7 @@ fn counters_count_and_clear() {
     data[2..4].copy_from_slice(&[0xff, 0xff]);
     request.set_data(&data);
     assert!(mad(&mut guest, &request).is_ok());
-    assert_eq!(guest.hca.port.counters.rcv_data, 0);
+    assert_eq!(guest.hca.device.port.counters.rcv_data, 0);
     data[1] = 2;
     request.set_data(&data);
     assert_eq!(mad(&mut guest, &request).unwrap().status(), status::INVALID_FIELD, "port 2");

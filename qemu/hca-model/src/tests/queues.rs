@@ -33,7 +33,7 @@ fn push(guest: &mut Guest, cqn: u32, mark: u8, notify: bool) -> Result<(), CqErr
     cqe[63] = 2 << 4 | u8::from(notify) << 1;
     let mut io =
         Io { now: guest.now, memory: &guest.memory, interrupts: &mut guest.vectors, link: &mut Unplugged };
-    guest.hca.queues.push_cqe(&mut io, &mut guest.hca.log, cqn, &cqe, None, notify)
+    guest.hca.device.objects.queues.push_cqe(&mut io, &mut guest.hca.device.log, cqn, &cqe, None, notify)
 }
 
 fn arm(guest: &mut Guest, cqn: u32, sequence: u32, solicited: bool, consumer: u32) {
@@ -175,7 +175,7 @@ fn asynchronous_events_go_where_they_are_mapped() {
     assert_eq!(twice, Err(Failed::Status(CmdStatus::BAD_PARAM)));
     assert!(guest.refusal().contains("create_eq_in.event_bitmask"), "{}", guest.refusal());
     guest.eq_doorbell(eqn, 0, true);
-    guest.hca.port.set_cable(true);
+    guest.hca.device.port.set_cable(true);
     guest.poll();
     let bytes = guest.memory.bytes(ring, 64);
     assert_eq!(
@@ -185,7 +185,7 @@ fn asynchronous_events_go_where_they_are_mapped() {
     assert_eq!(guest.vectors.0, [9]);
     let input = Input::new(Opcode::DESTROY_EQ).set(destroy_eq_in::eq_number, u64::from(eqn));
     assert_eq!(guest.status(&input), CmdStatus::OK);
-    guest.hca.port.set_cable(false);
+    guest.hca.device.port.set_cable(false);
     guest.poll();
     assert_eq!(guest.vectors.0, [9], "events without an EQ are lost");
 }

@@ -9,7 +9,7 @@ use mlx5_prm::value::{QpState, RqType, ServiceType};
 
 use super::Context;
 use super::state::{Current, FLUSH_TURN, Failure, LISTS_LIMIT, Payload, ReceiveWqe, SharedOwner};
-use crate::hca::Hca;
+use crate::device::device_clock;
 use crate::meter::price;
 use crate::object::qp::Qp;
 
@@ -148,7 +148,7 @@ impl Context<'_, '_> {
     }
 
     fn stamp(&self, cqe: &mut [u8; cqe64::SIZE]) {
-        let ticks = Hca::device_clock(self.io.now);
+        let ticks = device_clock(self.io.now);
         cqe64::timestamp_h.set(cqe, (ticks >> 32) as u32);
         cqe64::timestamp_l.set(cqe, ticks as u32);
     }

@@ -8,13 +8,13 @@ use crate::packet::{
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
+use super::Context;
 use super::completion::inline_limit;
 use super::memory::user;
 use super::packet::Envelope;
 use super::requester::mtu;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
-use super::{Context, split};
-use crate::hca::Hca;
+use crate::device::Device;
 use crate::meter::{FOR_QUEUES, price};
 use crate::object::qp::{Qp, Qps};
 use crate::seams::Io;
@@ -344,32 +344,31 @@ fn run_acknowledged(traffic: &Traffic) -> bool {
     traffic.responses != 0
 }
 
-/// Whether a device takes requests without packets.
-pub(crate) fn reach(hca: &Hca) -> Reach {
-    if hca.health.is_fatal() || hca.is_killed() || hca.restarts.held() {
-        Reach::AsPackets
-    } else {
-        Reach::Open
+impl Device {
+    /// Takes requests of a neighbour's.
+    pub(crate) fn take_copy(
+        &mut self,
+        io: &mut Io<'_>,
+        from: &Destination,
+        run: &Run<'_>,
+        bytes: u64,
+    ) -> Copied {
+        let (qps, mut context) = self.split(io);
+        context.take_copy(qps, from, run, bytes)
     }
-}
 
-/// Takes requests of a neighbour's.
-pub(crate) fn take(hca: &mut Hca, io: &mut Io<'_>, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-    let (qps, mut context) = split(hca, io);
-    context.take_copy(qps, from, run, bytes)
-}
-
-/// Answers a neighbour's RDMA READ.
-pub(crate) fn take_read(
-    hca: &mut Hca,
-    io: &mut Io<'_>,
-    from: &Destination,
-    read: &ReadRun,
-    out: &mut [u8],
-    bytes: u64,
-) -> Copied {
-    let (qps, mut context) = split(hca, io);
-    context.take_copied_read(qps, from, read, out, bytes)
+    /// Answers a neighbour's RDMA READ.
+    pub(crate) fn take_copied_read(
+        &mut self,
+        io: &mut Io<'_>,
+        from: &Destination,
+        read: &ReadRun,
+        out: &mut [u8],
+        bytes: u64,
+    ) -> Copied {
+        let (qps, mut context) = self.split(io);
+        context.take_copied_read(qps, from, read, out, bytes)
+    }
 }
 
 #[cfg(test)]

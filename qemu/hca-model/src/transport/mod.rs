@@ -1,9 +1,7 @@
 //! The QP data path: work queues, and the InfiniBand transport that carries them.
 //!
-//! The device calls the functions of this file; they are the whole border between it and the data path, and their
-//! signatures are fixed. What they may use of [`Hca`]: `qps`, `queues` (CQEs and events), `mkeys`, `srqs`, `q_counters`,
-//! `port`, `log`, `transport` (the data path's own state), each a field of its own, so that a QP can be held while a CQE
-//! is pushed or a key translated.
+//! The methods of [`Device`] in this file are the whole border between the rest of the device and the data path. A QP can be held
+//! while a CQE is pushed or a key translated: [`Context`] has the device's other parts.
 //!
 //! | module | subject |
 //! |---|---|
@@ -11,6 +9,7 @@
 //! | `wqe`, `segments`, `receive` | fetching send and receive WQEs |
 //! | `memory` | payload through memory keys |
 //! | `umr` | changing memory keys |
+//! | `incoming` | from a packet to its QP |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `copy` | RC: requests to a neighbour without packets |
@@ -26,6 +25,7 @@ mod completion;
 mod copy;
 mod credit;
 mod datagram;
+mod incoming;
 mod management;
 mod memory;
 mod packet;
@@ -42,12 +42,11 @@ mod wqe;
 #[cfg(test)]
 mod tests;
 
-use crate::packet::{Operation, Transport};
 use mlx5_prm::commands::query_q_counter_out;
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{QpState, ServiceType};
 
-use crate::hca::Hca;
+use crate::device::Device;
 use crate::log::Log;
 use crate::meter::{Meter, price};
 use crate::object::counters::QCounters;
@@ -56,45 +55,18 @@ use crate::object::qp::{Qp, Qps};
 use crate::object::queues::Queues;
 use crate::object::srq::Srq;
 use crate::object::table::Table;
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, QPN_MULTICAST, Shape, icrc_is_right};
 use crate::port::Port;
 use crate::profile::Strictness;
 use crate::seams::{Io, Packet};
 use ib_types::Psn;
 use state::WINDOW;
 
-pub(crate) use copy::{reach, take as take_copy, take_read as take_copied_read};
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
-/// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
-const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;
 /// What one QP may do before the next has its turn: packets and WQEs.
 const TURN: usize = 32;
 /// How often the receive queues of QPs in error are looked at, at first and at last: nothing rings for a receive.
 const ERROR_LOOK_NS: (u64, u64) = (50_000, 5_000_000);
-
-/// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QpProgress {
-    /// PSN of the next request packet.
-    pub next_send_psn: u32,
-    /// PSN expected next.
-    pub next_rcv_psn: u32,
-    /// Last PSN acknowledged by the peer.
-    pub last_acked_psn: u32,
-    /// Send sequence number.
-    pub ssn: u32,
-    /// Receive message sequence number.
-    pub rmsn: u32,
-    /// Basic blocks of the send queue processed.
-    pub hw_sq_wqebb_counter: u16,
-    /// Basic blocks of the send queue posted, as last read from the doorbell record.
-    pub sw_sq_wqebb_counter: u16,
-    /// Receive entries processed.
-    pub hw_rq_counter: u32,
-    /// Receive entries posted, as last read from the doorbell record.
-    pub sw_rq_counter: u32,
-}
 
 /// Everything of the device beside its QPs.
 struct Context<'a, 'io> {
@@ -112,207 +84,188 @@ struct Context<'a, 'io> {
     host_order_atomics: bool,
 }
 
-fn split<'a, 'io>(hca: &'a mut Hca, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
-    let context = Context {
-        io,
-        queues: &mut hca.queues,
-        mkeys: &mut hca.mkeys,
-        srqs: &mut hca.srqs,
-        q_counters: &mut hca.q_counters,
-        port: &mut hca.port,
-        log: &mut hca.log,
-        device: &mut hca.transport,
-        meter: &mut hca.meter,
-        strictness: hca.profile.strictness,
-        host_order_atomics: hca.caps.atomics_in_host_order(),
-    };
-    (&mut hca.qps, context)
-}
-
-/// A send doorbell of QP `qpn` (which exists, and whose UAR page it is): `wqe_head` is the first 8 bytes of the last WQE's
-/// control segment. Only notes the work; [`poll`] does it.
-pub fn doorbell(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, wqe_head: u64) {
-    let (qps, mut context) = split(hca, io);
-    let Some(qp) = qps.table.get_mut(qpn) else { return };
-    // The doorbell carries a copy of the control segment's first words; what counts is the record and the ring.
-    if (wqe_head >> 8) as u32 & 0x00ff_ffff != qpn {
-        context.log.warn(
-            crate::log::Subject::WorkQueue { qpn },
-            "wqe_ctrl_seg.qpn",
-            format!("doorbell carries {wqe_head:#018x}"),
-        );
+impl Device {
+    fn split<'a, 'io>(&'a mut self, io: &'a mut Io<'io>) -> (&'a mut Qps, Context<'a, 'io>) {
+        let context = Context {
+            io,
+            queues: &mut self.objects.queues,
+            mkeys: &mut self.objects.mkeys,
+            srqs: &mut self.objects.srqs,
+            q_counters: &mut self.objects.q_counters,
+            port: &mut self.port,
+            log: &mut self.log,
+            device: &mut self.transport,
+            meter: &mut self.meter,
+            strictness: self.profile.strictness,
+            host_order_atomics: self.caps.atomics_in_host_order(),
+        };
+        (&mut self.objects.qps, context)
     }
-    qp.transport.queue.rung = true;
-    context.schedule(qp);
-}
 
-/// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
-pub fn receive(hca: &mut Hca, io: &mut Io<'_>, packet: Packet) {
-    hca.port.counters.received(&packet.bytes);
-    let (qps, mut context) = split(hca, io);
-    context.incoming(qps, packet, false);
-}
-
-/// Does at most about `budget` packets or work queue entries of work, and what timers up to `io.now` ask for. Answers
-/// whether more could be done at once.
-pub fn poll(hca: &mut Hca, io: &mut Io<'_>, budget: usize) -> bool {
-    let (qps, mut context) = split(hca, io);
-    if context.device.timers.first().is_some_and(|(deadline, _)| *deadline <= context.io.now) {
-        context.expire(qps);
-    }
-    context.look_at_errors(qps);
-    context.announce_capabilities();
-    let mut budget = budget;
-    let waiting = context.device.loopback.len().min(budget);
-    for _ in 0..waiting {
-        if !context.meter.is_spent()
-            && let Some(packet) = context.device.loopback.pop_front()
-        {
-            context.incoming(qps, packet, true);
+    /// A send doorbell of QP `qpn` (which exists, and whose UAR page it is): `wqe_head` is the first 8 bytes of the last WQE's
+    /// control segment. Only notes the work; [`poll_transport`](Self::poll_transport) does it.
+    pub(crate) fn ring_send_queue(&mut self, io: &mut Io<'_>, qpn: u32, wqe_head: u64) {
+        let (qps, mut context) = self.split(io);
+        let Some(qp) = qps.table.get_mut(qpn) else { return };
+        // The doorbell carries a copy of the control segment's first words; what counts is the record and the ring.
+        if (wqe_head >> 8) as u32 & 0x00ff_ffff != qpn {
+            context.log.warn(
+                crate::log::Subject::WorkQueue { qpn },
+                "wqe_ctrl_seg.qpn",
+                format!("doorbell carries {wqe_head:#018x}"),
+            );
         }
+        qp.transport.queue.rung = true;
+        context.schedule(qp);
     }
-    while budget != 0
-        && !context.meter.is_spent()
-        && let Some(qpn) = context.device.run.pop_front()
-    {
-        let Some(qp) = qps.table.get_mut(qpn) else { continue };
-        qp.transport.scheduled = false;
-        context.meter.charge(price::LOOK);
-        let given = budget.min(TURN);
-        let mut left = given;
-        if context.serve(qp, &mut left) {
-            if core::mem::take(&mut qp.transport.later) {
-                qp.transport.scheduled = true;
-                context.device.later.push(qpn);
-            } else {
-                context.schedule(qp);
+
+    /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
+    pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
+        self.port.counters.received(&packet.bytes);
+        let (qps, mut context) = self.split(io);
+        context.incoming(qps, packet, false);
+    }
+
+    /// Does at most about `budget` packets or work queue entries of work, and what timers up to `io.now` ask for. Answers
+    /// whether more could be done at once.
+    pub(crate) fn poll_transport(&mut self, io: &mut Io<'_>, budget: usize) -> bool {
+        let (qps, mut context) = self.split(io);
+        if context.device.timers.first().is_some_and(|(deadline, _)| *deadline <= context.io.now) {
+            context.expire(qps);
+        }
+        context.look_at_errors(qps);
+        context.announce_capabilities();
+        let mut budget = budget;
+        let waiting = context.device.loopback.len().min(budget);
+        for _ in 0..waiting {
+            if !context.meter.is_spent()
+                && let Some(packet) = context.device.loopback.pop_front()
+            {
+                context.incoming(qps, packet, true);
             }
         }
-        budget -= (given - left).max(1).min(budget);
-    }
-    let device = &mut *context.device;
-    device.run.extend(device.later.drain(..));
-    let now = context.io.now;
-    !device.run.is_empty()
-        || !device.loopback.is_empty()
-        || device.error_look.is_some()
-        || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
-}
-
-/// Whether [`poll`] has nothing to do.
-pub(crate) fn is_idle(hca: &Hca, now: u64) -> bool {
-    let device = &hca.transport;
-    device.run.is_empty()
-        && device.loopback.is_empty()
-        && device.error_look.is_none()
-        && (device.in_error.is_empty() || device.next_error_look > now)
-        && device.timers.first().is_none_or(|(deadline, _)| *deadline > now)
-        && !hca.port.announces_capabilities()
-}
-
-/// When [`poll`] must be called next although nothing happens until then.
-#[must_use]
-pub fn next_deadline(hca: &Hca) -> Option<u64> {
-    let device = &hca.transport;
-    if !device.run.is_empty() || !device.loopback.is_empty() {
-        return Some(0);
-    }
-    let timer = device.timers.first().map(|(deadline, _)| *deadline);
-    let look = (!device.in_error.is_empty()).then_some(device.next_error_look);
-    timer.into_iter().chain(look).min()
-}
-
-/// QP `qpn` changed from `old` to `new` by command (`qp.state` is already `new`, its context parsed): ERR flushes, RST
-/// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
-pub fn on_state_change(hca: &mut Hca, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
-    let (qps, mut context) = split(hca, io);
-    let Some(qp) = qps.table.get_mut(qpn) else { return };
-    match (old, new) {
-        (_, QpState::RST) => {
-            context.device.in_error.remove(&qpn);
-            qp.transport.reset();
+        while budget != 0
+            && !context.meter.is_spent()
+            && let Some(qpn) = context.device.run.pop_front()
+        {
+            let Some(qp) = qps.table.get_mut(qpn) else { continue };
+            qp.transport.scheduled = false;
+            context.meter.charge(price::LOOK);
+            let given = budget.min(TURN);
+            let mut left = given;
+            if context.serve(qp, &mut left) {
+                if core::mem::take(&mut qp.transport.later) {
+                    qp.transport.scheduled = true;
+                    context.device.later.push(qpn);
+                } else {
+                    context.schedule(qp);
+                }
+            }
+            budget -= (given - left).max(1).min(budget);
         }
-        (QpState::INIT, QpState::RTR) => {
-            let responder = &mut qp.transport.responder;
-            responder.expected = Psn::new(qp.next_rcv_psn);
-            responder.msn = 0;
-        }
-        (QpState::RTR, QpState::RTS) => {
-            let first = Psn::new(qp.next_send_psn);
-            let requester = &mut qp.transport.requester;
-            (requester.assigned, requester.unacked, requester.cursor, requester.sent) =
-                (first, first, first, first);
-            requester.retries_left = qp.retry_count;
-            requester.rnr_left = qp.rnr_retry;
-            requester.burst = WINDOW;
-            qp.transport.queue.rung = qp.sq.is_some();
-            context.schedule(qp);
-        }
-        (QpState::SQER, QpState::RTS) => {
-            // What was under way is lost; numbering goes on where the next message begins.
-            let requester = &mut qp.transport.requester;
-            let next = requester.assigned;
-            (requester.unacked, requester.cursor, requester.sent) = (next, next, next);
-            qp.transport.queue.rung = qp.sq.is_some();
-            context.schedule(qp);
-        }
-        (_, QpState::RTS) => {
-            qp.transport.queue.rung = qp.sq.is_some();
-            context.schedule(qp);
-        }
-        (_, QpState::ERR) => context.enter_error(qp),
-        _ => context.schedule(qp),
+        let device = &mut *context.device;
+        device.run.extend(device.later.drain(..));
+        let now = context.io.now;
+        !device.run.is_empty()
+            || !device.loopback.is_empty()
+            || device.error_look.is_some()
+            || device.timers.first().is_some_and(|(deadline, _)| *deadline <= now)
     }
-}
 
-/// QP `qpn` is about to be removed: no completion may follow.
-pub fn on_destroy(hca: &mut Hca, qpn: u32) {
-    let device = &mut hca.transport;
-    device.in_error.remove(&qpn);
-    let Some(qp) = hca.qps.table.get(qpn) else { return };
-    if qp.transport.scheduled {
-        hca.meter.charge(device.run.len() as u64 / 8);
-        device.run.retain(|other| *other != qpn);
+    /// Whether [`poll_transport`](Self::poll_transport) has nothing to do.
+    #[inline]
+    pub(crate) fn transport_is_idle(&self, now: u64) -> bool {
+        let device = &self.transport;
+        device.run.is_empty()
+            && device.loopback.is_empty()
+            && device.error_look.is_none()
+            && (device.in_error.is_empty() || device.next_error_look > now)
+            && device.timers.first().is_none_or(|(deadline, _)| *deadline > now)
+            && !self.port.announces_capabilities()
     }
-    if let Some(deadline) = qp.transport.timer {
-        device.timers.remove(&(deadline, qpn));
-    }
-}
 
-/// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
-pub fn on_cq_error(hca: &mut Hca, io: &mut Io<'_>, cqn: u32) {
-    hca.charge_scan();
-    let (qps, mut context) = split(hca, io);
-    for (_, qp) in qps.table.iter_mut() {
-        let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
-        if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
-            context.count(qp, query_q_counter_out::cq_overflow);
-            context.enter_error(qp);
-            context.qp_event(qp, EventType::WQ_CATAS_ERROR);
+    /// When [`poll_transport`](Self::poll_transport) must be called next although nothing happens until then.
+    #[must_use]
+    pub(crate) fn transport_deadline(&self) -> Option<u64> {
+        let device = &self.transport;
+        if !device.run.is_empty() || !device.loopback.is_empty() {
+            return Some(0);
+        }
+        let timer = device.timers.first().map(|(deadline, _)| *deadline);
+        let look = (!device.in_error.is_empty()).then_some(device.next_error_look);
+        timer.into_iter().chain(look).min()
+    }
+
+    /// QP `qpn` changed from `old` to `new` by command (`qp.state` is already `new`, its context parsed): ERR flushes, RST
+    /// forgets everything without completions (counters to zero), RTR and RTS start the responder and the requester.
+    pub(crate) fn qp_changed_state(&mut self, io: &mut Io<'_>, qpn: u32, old: QpState, new: QpState) {
+        let (qps, mut context) = self.split(io);
+        let Some(qp) = qps.table.get_mut(qpn) else { return };
+        match (old, new) {
+            (_, QpState::RST) => {
+                context.device.in_error.remove(&qpn);
+                qp.transport.reset();
+            }
+            (QpState::INIT, QpState::RTR) => {
+                let responder = &mut qp.transport.responder;
+                responder.expected = Psn::new(qp.next_rcv_psn);
+                responder.msn = 0;
+            }
+            (QpState::RTR, QpState::RTS) => {
+                let first = Psn::new(qp.next_send_psn);
+                let requester = &mut qp.transport.requester;
+                (requester.assigned, requester.unacked, requester.cursor, requester.sent) =
+                    (first, first, first, first);
+                requester.retries_left = qp.retry_count;
+                requester.rnr_left = qp.rnr_retry;
+                requester.burst = WINDOW;
+                qp.transport.queue.rung = qp.sq.is_some();
+                context.schedule(qp);
+            }
+            (QpState::SQER, QpState::RTS) => {
+                // What was under way is lost; numbering goes on where the next message begins.
+                let requester = &mut qp.transport.requester;
+                let next = requester.assigned;
+                (requester.unacked, requester.cursor, requester.sent) = (next, next, next);
+                qp.transport.queue.rung = qp.sq.is_some();
+                context.schedule(qp);
+            }
+            (_, QpState::RTS) => {
+                qp.transport.queue.rung = qp.sq.is_some();
+                context.schedule(qp);
+            }
+            (_, QpState::ERR) => context.enter_error(qp),
+            _ => context.schedule(qp),
         }
     }
-}
 
-/// The progress of a QP, for QUERY_QP.
-#[must_use]
-pub fn progress(qp: &Qp) -> QpProgress {
-    let transport = &qp.transport;
-    QpProgress {
-        next_send_psn: transport.requester.assigned.get(),
-        next_rcv_psn: transport.responder.expected.get(),
-        last_acked_psn: transport.requester.unacked.previous().get(),
-        ssn: transport.requester.ssn,
-        rmsn: transport.responder.msn,
-        hw_sq_wqebb_counter: transport.queue.fetched,
-        sw_sq_wqebb_counter: transport.queue.posted,
-        hw_rq_counter: u32::from(transport.receive.taken),
-        sw_rq_counter: u32::from(transport.receive.posted),
+    /// QP `qpn` is about to be removed: no completion may follow.
+    pub(crate) fn qp_goes(&mut self, qpn: u32) {
+        let device = &mut self.transport;
+        device.in_error.remove(&qpn);
+        let Some(qp) = self.objects.qps.table.get(qpn) else { return };
+        if qp.transport.scheduled {
+            self.meter.charge(device.run.len() as u64 / 8);
+            device.run.retain(|other| *other != qpn);
+        }
+        if let Some(deadline) = qp.transport.timer {
+            device.timers.remove(&(deadline, qpn));
+        }
     }
-}
 
-/// The device is reset: all QPs are gone already; the device's own state goes back to what it was at power-on.
-pub fn on_reset(hca: &mut Hca) {
-    hca.transport = DeviceTransport { counters: hca.transport.counters, ..DeviceTransport::default() };
+    /// CQ `cqn` failed (overrun, write failure): the QPs that use it go to ERR, as after an error of their own.
+    pub(crate) fn cq_failed(&mut self, io: &mut Io<'_>, cqn: u32) {
+        self.charge_scan();
+        let (qps, mut context) = self.split(io);
+        for (_, qp) in qps.table.iter_mut() {
+            let uses = (qp.sq.is_some() && qp.cqn_snd == cqn) || qp.cqn_rcv == cqn;
+            if uses && !matches!(qp.state, QpState::RST | QpState::ERR) {
+                context.count(qp, query_q_counter_out::cq_overflow);
+                context.enter_error(qp);
+                context.qp_event(qp, EventType::WQ_CATAS_ERROR);
+            }
+        }
+    }
 }
 
 impl Context<'_, '_> {
@@ -424,125 +377,6 @@ impl Context<'_, '_> {
                 self.transmit(qp, budget) || more
             }
             _ => self.transmit_datagrams(qp, budget),
-        }
-    }
-
-    /// A packet that reached the device, over the wire or from itself.
-    fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
-        self.device.counters.packets_received += 1;
-        self.meter.charge(price::PACKET);
-        if !icrc_is_right(&packet.bytes) {
-            self.device.counters.icrc_errors += 1;
-            self.port.counters.rcv_errors += 1;
-        } else {
-            self.sort(qps, &packet.bytes, loopback);
-        }
-        self.recycle(packet);
-    }
-
-    fn sort(&mut self, qps: &mut Qps, packet: &[u8], loopback: bool) {
-        let Some(shape) = Shape::of(packet) else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        let Some(operation) = shape.bth.opcode.operation() else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        let transport = shape.bth.opcode.transport();
-        if shape.bth.dest_qpn == 0 {
-            if transport == Transport::Ud {
-                self.management(qps, &shape, packet, loopback);
-            }
-            return;
-        }
-        if !loopback && !self.port.is_active() {
-            return;
-        }
-        let dlid = shape.lrh.dlid;
-        if (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid) {
-            self.multicast(qps, operation, &shape, packet);
-            return;
-        }
-        if !loopback && dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
-            self.device.counters.no_qp += 1;
-            return;
-        }
-        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback)
-        {
-            return;
-        }
-        if let Some(grh) = shape.grh(packet)
-            && !self.is_own_gid(&grh.dgid.0)
-        {
-            self.device.counters.no_qp += 1;
-            return;
-        }
-        let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
-        let Some(qp) = qp else {
-            self.device.counters.no_qp += 1;
-            return;
-        };
-        match (transport, qp.service) {
-            (Transport::Rc, ServiceType::RC)
-            | (Transport::Xrc, ServiceType::XRC)
-            | (Transport::Uc, ServiceType::UC) => {
-                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
-                if !loopback && shape.lrh.slid != qp.primary_path.rlid {
-                    self.device.counters.no_qp += 1;
-                    return;
-                }
-                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
-                let path = &qp.primary_path;
-                if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
-                    self.device.counters.no_qp += 1;
-                    return;
-                }
-                if !self.pkey_fits(qp, shape.bth.pkey) {
-                    return;
-                }
-                if qp.service == ServiceType::UC {
-                    self.unreliable(qp, operation, &shape, packet);
-                } else if operation.is_response() {
-                    self.response(qp, operation, Psn::new(shape.bth.psn), shape.content(packet));
-                } else {
-                    self.request(qp, operation, &shape, packet);
-                }
-            }
-            (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
-                if self.pkey_fits(qp, shape.bth.pkey) {
-                    self.datagram(qp, operation, &shape, packet);
-                }
-            }
-            _ => self.device.counters.no_qp += 1,
-        }
-    }
-
-    /// Whether a GID is one of the port's.
-    fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
-        let guid = u64::from_be_bytes(*gid.last_chunk().unwrap_or(&[0; 8]));
-        let prefix = u64::from_be_bytes(*gid.first_chunk().unwrap_or(&[0; 8]));
-        let own_prefix = prefix == self.port.gid_prefix || prefix == DEFAULT_GID_PREFIX;
-        guid != 0 && own_prefix && self.port.guids.contains(&guid)
-    }
-
-    /// A multicast datagram goes to every QP attached to its group.
-    fn multicast(&mut self, qps: &mut Qps, operation: Operation, shape: &Shape, packet: &[u8]) {
-        let Some(grh) = shape.grh(packet) else {
-            self.device.counters.malformed += 1;
-            return;
-        };
-        if shape.bth.dest_qpn != QPN_MULTICAST || shape.bth.opcode.transport() != Transport::Ud {
-            self.device.counters.malformed += 1;
-            return;
-        }
-        for qpn in qps.multicast.members(&grh.dgid.0) {
-            self.meter.charge(price::PACKET);
-            if let Some(qp) = qps.table.get_mut(*qpn)
-                && self.pkey_fits(qp, shape.bth.pkey)
-            {
-                self.datagram(qp, operation, shape, packet);
-            }
         }
     }
 

@@ -31,6 +31,29 @@ pub(super) const LISTS_LIMIT: usize = 256;
 /// Packet buffers kept for reuse.
 pub(super) const POOL_LIMIT: usize = 1_024;
 
+/// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpProgress {
+    /// PSN of the next request packet.
+    pub next_send_psn: u32,
+    /// PSN expected next.
+    pub next_rcv_psn: u32,
+    /// Last PSN acknowledged by the peer.
+    pub last_acked_psn: u32,
+    /// Send sequence number.
+    pub ssn: u32,
+    /// Receive message sequence number.
+    pub rmsn: u32,
+    /// Basic blocks of the send queue processed.
+    pub hw_sq_wqebb_counter: u16,
+    /// Basic blocks of the send queue posted, as last read from the doorbell record.
+    pub sw_sq_wqebb_counter: u16,
+    /// Receive entries processed.
+    pub hw_rq_counter: u32,
+    /// Receive entries posted, as last read from the doorbell record.
+    pub sw_rq_counter: u32,
+}
+
 /// What the data path keeps per QP.
 #[derive(Clone, Debug, Default)]
 pub struct QpTransport {
@@ -59,6 +82,21 @@ impl QpTransport {
         let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 2 * WQEBB_SIZE) as u64;
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
         requests + (answers + 4096) as u64
+    }
+
+    /// The progress, for QUERY_QP.
+    pub(crate) fn progress(&self) -> QpProgress {
+        QpProgress {
+            next_send_psn: self.requester.assigned.get(),
+            next_rcv_psn: self.responder.expected.get(),
+            last_acked_psn: self.requester.unacked.previous().get(),
+            ssn: self.requester.ssn,
+            rmsn: self.responder.msn,
+            hw_sq_wqebb_counter: self.queue.fetched,
+            sw_sq_wqebb_counter: self.queue.posted,
+            hw_rq_counter: u32::from(self.receive.taken),
+            sw_rq_counter: u32::from(self.receive.posted),
+        }
     }
 
     /// As new, but for its places in the device's lists.
@@ -362,6 +400,13 @@ pub struct DeviceTransport {
     pub(super) error_look_every: u64,
     /// PSN of the next packet that belongs to no connection.
     pub(super) datagram_psn: Psn,
+}
+
+impl DeviceTransport {
+    /// The device is reset: all but the counters is as at power-on.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { counters: self.counters, ..Self::default() };
+    }
 }
 
 /// What happened on the data path since the device was made.

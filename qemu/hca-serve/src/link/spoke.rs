@@ -97,11 +97,11 @@ impl Spoke {
         if cut.is_some() {
             *self = Self::new();
         }
-        hca.port.set_far_end(self.enabled && self.link.is_some());
+        hca.port_mut().set_far_end(self.enabled && self.link.is_some());
         let (memory, interrupts) = guest.parts();
         match &mut self.link {
             // The other server first has to take what is on its way.
-            Some(link) if link.is_congested() => hca.port.counters.xmit_wait += 1,
+            Some(link) if link.is_congested() => hca.port_mut().counters.xmit_wait += 1,
             Some(link) => more |= hca.poll(now, memory, interrupts, &mut Wire { link, now: instant }),
             None => more |= hca.poll(now, memory, interrupts, &mut Nowhere),
         }
@@ -136,13 +136,13 @@ impl Spoke {
     /// Tells the other end what became of the port, and sends what waits.
     fn report(&mut self, hca: &Hca, instant: Instant) -> Result<(), Broken> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        let up = !hca.is_killed() && hca.port.physical_state == PortPhysicalState::LINK_UP;
+        let up = !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP;
         if up != self.told {
             self.told = up;
             self.configured = false;
             link.send(Kind::Up, &[up.into()], instant);
         }
-        let configured = hca.port.state != PortState::INIT && hca.port.state != PortState::DOWN;
+        let configured = hca.port().state != PortState::INIT && hca.port().state != PortState::DOWN;
         if self.configured && !configured {
             link.send(Kind::Reset, &[], instant);
         }

@@ -2,8 +2,8 @@
 
 use crate::link::CableState;
 use crate::server::{Activity, HcaState, Summary};
+use hca_model::Census;
 use hca_model::fabric::{FabricCounters, Faults, Flow, Losses};
-use hca_model::hca::Census;
 use hca_model::log::{Entry, Level};
 use hca_model::port::PortCounters;
 use serde_json::{Value, json};

@@ -296,10 +296,10 @@ impl EventLoop {
         };
         if failure == Failure::Panic {
             // Nobody knows what state it is in: a new one takes its place.
-            let profile = node.hca.profile.clone();
-            let (cable, warm) = (node.hca.port.cable, node.hca.is_warm());
+            let profile = node.hca.profile().clone();
+            let (cable, warm) = (node.hca.port().cable, node.hca.is_warm());
             node.hca = Hca::new(profile);
-            node.hca.port.set_cable(cable);
+            node.hca.port_mut().set_cable(cable);
             node.hca.set_warm(warm);
             tell_log(&mut node.hca, index, &self.log);
         }
@@ -310,7 +310,7 @@ impl EventLoop {
     /// Tells the user about the client of `index`: by its device's log, whose rate is limited.
     fn tell(&mut self, index: usize, text: String) {
         if let Some(node) = self.world.nodes.get_mut(index) {
-            node.hca.log.warn(Subject::Device, "", text);
+            node.hca.log_mut().warn(Subject::Device, "", text);
         }
     }
 
@@ -450,7 +450,7 @@ impl EventLoop {
 
     fn summary(&mut self) -> Summary {
         for node in &mut self.world.nodes {
-            node.hca.log.flush();
+            node.hca.log_mut().flush();
         }
         let hcas = self.states();
         Summary {
@@ -468,7 +468,7 @@ impl EventLoop {
 /// Has a device's log told with its number.
 pub fn tell_log(hca: &mut Hca, index: usize, log: &LogSink) {
     let log = Arc::clone(log);
-    hca.log.set_sink(Some(Box::new(move |entry| log(index, entry))));
+    hca.log_mut().set_sink(Some(Box::new(move |entry| log(index, entry))));
 }
 
 #[cfg(test)]

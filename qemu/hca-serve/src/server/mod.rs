@@ -22,9 +22,9 @@ use crate::link::spoke::Spoke;
 use crate::link::stream::Stream;
 use crate::product::output::Blocks;
 use event_loop::{EventLoop, tell_log};
+use hca_model::Census;
 use hca_model::Profile;
 use hca_model::fabric::{Capture, FabricConfig, FabricCounters, Faults, LossTable, PcapNg};
-use hca_model::hca::Census;
 use hca_model::world::World;
 use listener::SocketFile;
 use options::with_guid;
@@ -112,6 +112,16 @@ impl Handle {
             let _ = sender.send(task(event_loop));
         })))?;
         receiver.recv_timeout(TASK_LIMIT).ok()
+    }
+
+    /// Plugs the cable of HCA `index` in again. Answers whether that went well.
+    fn plug(&self, index: usize, stream: Stream) -> Option<bool> {
+        self.with_loop(move |event_loop| {
+            let spoke = event_loop.spokes.get_mut(index);
+            let plugged = spoke.map(|spoke| spoke.plug(index, stream, &event_loop.epoll, Instant::now()));
+            (event_loop.notices)(&format!("cable of hca {index} plugged in again"));
+            matches!(plugged, Some(Ok(())))
+        })
     }
 
     /// Has `task` called with all devices, their fabric and the time; `None` when nothing is served any more.
@@ -244,7 +254,7 @@ fn run(parts: Parts, messages: &Receiver<Message>, started: &SyncSender<io::Resu
         let watchdog = Rc::new(watchdog);
         let ranges = (RANGES / bound.len().max(1)).clamp(128, RANGES / 2);
         let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
-            Seat::new(listener, file, &node.hca.profile, ranges, Rc::clone(&watchdog))
+            Seat::new(listener, file, node.hca.profile(), ranges, Rc::clone(&watchdog))
         });
         let seats = seats.collect();
         let log = Arc::clone(&options.log);
@@ -252,13 +262,14 @@ fn run(parts: Parts, messages: &Receiver<Message>, started: &SyncSender<io::Resu
             EventLoop::new(world, seats, wake, log, Arc::clone(&options.notices), options.file_io)?;
         let nodes = &event_loop.world.nodes;
         if let Some(listener) = hub {
-            let guids = nodes.iter().map(|node| (node.hca.profile.port_guid, node.port));
+            let guids = nodes.iter().map(|node| (node.hca.profile().port_guid, node.port));
             let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
             event_loop.hub = Some(Hub::new(listener, guids, base, &event_loop.epoll)?);
         }
         if let Some(address) = options.uplink {
-            let guids = nodes.iter().map(|node| node.hca.profile.port_guid).collect();
-            event_loop.uplink = Some(Uplink::new(address, guids, handle));
+            let guids = nodes.iter().map(|node| node.hca.profile().port_guid).collect();
+            let plug = move |index, stream| handle.plug(index, stream);
+            event_loop.uplink = Some(Uplink::new(address, guids, Arc::new(plug)));
             for (index, (stream, _)) in cables.into_iter().enumerate() {
                 let mut spoke = Spoke::new();
                 spoke.plug(index, stream, &event_loop.epoll, Instant::now())?;

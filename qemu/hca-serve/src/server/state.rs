@@ -1,7 +1,7 @@
 //! What is to be known of each HCA, at one moment.
 
 use super::seat::{Seat, Work};
-use hca_model::hca::Census;
+use hca_model::Census;
 use hca_model::port::PortCounters;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
@@ -50,15 +50,15 @@ impl HcaState {
             failure: seat.failed.filter(|_| hca.is_killed()).map(|failure| failure.to_string()),
             warm: hca.is_warm(),
             resets: hca.resets(),
-            cable: hca.port.cable,
-            link_up: !hca.is_killed() && hca.port.physical_state == PortPhysicalState::LINK_UP,
-            active: !hca.is_killed() && hca.port.state == PortState::ACTIVE,
-            lid: hca.port.lid,
-            port_guid: hca.port.port_guid,
-            refusals: hca.log.refusals(),
-            retransmitted: hca.transport.counters.retransmitted,
+            cable: hca.port().cable,
+            link_up: !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP,
+            active: !hca.is_killed() && hca.port().state == PortState::ACTIVE,
+            lid: hca.port().lid,
+            port_guid: hca.port().port_guid,
+            refusals: hca.log().refusals(),
+            retransmitted: hca.counters().retransmitted,
             census: hca.census(),
-            counters: hca.port.counters,
+            counters: hca.port().counters,
             work: seat.work(),
         }
     }

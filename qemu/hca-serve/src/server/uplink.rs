@@ -1,22 +1,24 @@
 //! Cables to the server that has the fabric, and their mending.
 
-use super::Handle;
 use crate::error::{Error, Result};
 use crate::link::address::Address;
-use crate::link::spoke::{Spoke, introduce};
+use crate::link::spoke::introduce;
 use crate::link::stream::Stream;
+use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two attempts to mend a cable.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// Has the thread that runs everything plug a cable in again. Answers whether that went well; `None` when it has ended.
+pub type Plug = Arc<dyn Fn(usize, Stream) -> Option<bool> + Send + Sync>;
+
 /// The way to the fabric.
-#[derive(Debug)]
 pub struct Uplink {
     address: Address,
     guids: Vec<u64>,
-    handle: Handle,
+    plug: Plug,
     /// Gone when this is: nobody mends any more.
     alive: Arc<()>,
 }
@@ -35,39 +37,46 @@ pub fn connect(address: &Address, guids: &[u64]) -> Result<Vec<(Stream, u64)>> {
     introduced.map(|outcome| outcome.map_err(|error| Error::Serve(format!("--uplink: {error}")))).collect()
 }
 
+impl fmt::Debug for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uplink")
+            .field("address", &self.address)
+            .field("guids", &self.guids)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Uplink {
-    /// To `address`, with HCAs of these GUIDs, for the server that `handle` leads to.
-    pub fn new(address: Address, guids: Vec<u64>, handle: Handle) -> Self {
-        Self { address, guids, handle, alive: Arc::new(()) }
+    /// To `address`, with HCAs of these GUIDs, for the server that plugs cables in by `plug`.
+    pub fn new(address: Address, guids: Vec<u64>, plug: Plug) -> Self {
+        Self { address, guids, plug, alive: Arc::new(()) }
     }
 
     /// Mends the cable of `index`: tries until the other server answers, on a thread of its own.
     pub fn mend(&self, index: usize) {
         let Some(guid) = self.guids.get(index).copied() else { return };
-        let (address, handle, alive) =
-            (self.address.clone(), self.handle.clone(), Arc::downgrade(&self.alive));
+        let (address, plug, alive) =
+            (self.address.clone(), Arc::clone(&self.plug), Arc::downgrade(&self.alive));
         // Without a thread the cable stays cut.
         let _ = std::thread::Builder::new()
             .name(format!("uplink {index}"))
-            .spawn(move || mend(index, guid, &address, &handle, &alive));
+            .spawn(move || mend(index, guid, &address, &*plug, &alive));
     }
 }
 
-fn mend(index: usize, guid: u64, address: &Address, handle: &Handle, alive: &Weak<()>) {
+fn mend(
+    index: usize,
+    guid: u64,
+    address: &Address,
+    plug: &dyn Fn(usize, Stream) -> Option<bool>,
+    alive: &Weak<()>,
+) {
     while alive.upgrade().is_some() {
         // A fabric that is made anew does not know the GUID, and takes it; one that knows it gives the port back.
-        if let Ok((stream, _)) = introduce(address, guid, &name(index)) {
-            let plugged = handle.with_loop(move |event_loop| {
-                let now = Instant::now();
-                let spoke = event_loop.spokes.get_mut(index);
-                let plugged =
-                    spoke.map(|spoke: &mut Spoke| spoke.plug(index, stream, &event_loop.epoll, now));
-                (event_loop.notices)(&format!("cable of hca {index} plugged in again"));
-                matches!(plugged, Some(Ok(())))
-            });
-            if plugged != Some(false) {
-                return;
-            }
+        if let Ok((stream, _)) = introduce(address, guid, &name(index))
+            && plug(index, stream) != Some(false)
+        {
+            return;
         }
         std::thread::sleep(PAUSE);
     }

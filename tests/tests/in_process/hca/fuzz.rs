@@ -358,7 +358,7 @@ fn run(seed: u64) -> Tally {
     let world = World::new(&WorldConfig::new(seed));
     let mut others = Bystanders::new(&world);
     let mut hostile = Hostile::new(&world, seed);
-    while world.with_hca(2, |hca| hca.port.lid) == 0 {
+    while world.with_hca(2, |hca| hca.port().lid) == 0 {
         world.idle(world.now() + 1_000_000);
     }
     for act in 0..ACTS {
@@ -370,7 +370,7 @@ fn run(seed: u64) -> Tally {
             hostile.restart();
         }
         let (steps, held, limit) =
-            world.with_hca(2, |hca| (hca.meter.most_in_call(), hca.budget.held(), hca.budget.limit()));
+            world.with_hca(2, |hca| (hca.meter().most_in_call(), hca.budget().held(), hca.budget().limit()));
         assert!(steps <= STEPS_PER_CALL + MOST_AT_ONCE, "act {act}: {steps} steps in one call");
         assert!(held <= limit, "act {act}: {held} bytes of {limit}");
         hostile.tally.most_steps = hostile.tally.most_steps.max(steps);

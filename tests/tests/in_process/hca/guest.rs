@@ -306,7 +306,7 @@ impl Guest {
         qpc::dbr_addr.set(context, self.address(record));
         create.extend(self.address(ring).to_be_bytes());
         let qpn = create_qp_out::qpn.get32(&self.command(&create)?);
-        let lid = self.world.with_hca(self.node, |hca| hca.port.lid);
+        let lid = self.world.with_hca(self.node, |hca| hca.port().lid);
         for opcode in [Opcode::RST2INIT_QP, Opcode::INIT2RTR_QP, Opcode::RTR2RTS_QP] {
             let mut modify = input(opcode);
             rst2init_qp_in::qpn.set(&mut modify, qpn);

@@ -4,7 +4,7 @@ mod messages;
 mod rdma;
 
 use crate::guests::{LIMIT, census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
-use hca_model::hca::Census;
+use hca_model::Census;
 use runner::kernel_image;
 use runner::linux::{Kernel, Lab, Options, judge};
 use runner::qemu::Output;

@@ -5,8 +5,8 @@ use ib_mgmt::sa::{InformInfo, InformInfoRecord, Notice, SaMad, notice_type, prod
 use ib_types::Gid;
 
 use super::query::{INFORM, Query};
-use super::{Address, Records, Subnet};
-use crate::fabric::PortIndex;
+use super::subnet::{Address, Records, Subnet};
+use crate::fabric::ports::PortIndex;
 
 /// Subscriptions that the subnet can have, and reports that can wait for their answers.
 const LIMIT: usize = 1_024;

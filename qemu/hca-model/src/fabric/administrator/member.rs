@@ -5,10 +5,10 @@ use ib_mgmt::sa::{McMemberRecord, join_state, selector};
 use ib_types::{Gid, Lid, PKey, QKey, ServiceLevel};
 
 use super::query::{MEMBER, Query, by_code, by_rate};
-use super::{PACKET_LIFE, RATE_100G, Records, SM_KEY, Subnet};
-use crate::fabric::PortIndex;
+use super::subnet::{PACKET_LIFE, RATE_100G, Records, SM_KEY, Subnet};
 use crate::fabric::manager::PortRecord;
 use crate::fabric::multicast::{Group, JOIN_STATES, Parameters};
+use crate::fabric::ports::PortIndex;
 
 /// The port that a request is for: the asker itself, or whom a trusted asker names.
 fn member(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Result<(PortIndex, Gid), u16> {

@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `subnet` | what the administrator knows and changes |
 //! | `query` | which records a request means |
 //! | `tables`, `path` | nodes, ports, links, tables; paths |
 //! | `member`, `service`, `inform` | groups, services, subscriptions |
@@ -14,63 +15,28 @@ mod member;
 mod path;
 mod query;
 mod service;
+mod subnet;
 mod tables;
 
-use crate::packet::Grh;
 use ib_mgmt::mad::{ClassPortInfo, Mad, attr, class, method, status};
 use ib_mgmt::rmpp::{self, Sender, SenderConfig, Step};
 use ib_mgmt::sa::{CLASS_VERSION, Notice, RECORD_DATA_LEN, SaMad};
 use ib_types::{Gid, Instant};
 
-use super::PortIndex;
-use super::manager::Manager;
-use super::multicast::Groups;
-use super::switch::{Switch, Tables};
+use super::ports::PortIndex;
 use inform::Informs;
 use query::Query;
 use service::Services;
+use subnet::Records;
 
-/// Records of an answer, or the status that refuses it.
-type Records = Result<Vec<Vec<u8>>, u16>;
+pub(super) use subnet::{Address, Subnet};
 
-/// Rate code of every path: 100 Gb/s.
-const RATE_100G: u8 = 16;
-/// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
-const PACKET_LIFE: u8 = 8;
-/// The key of software that may know everything: OpenSM's.
-const SM_KEY: u64 = 1;
 /// Bit of capability mask 2: send-only full members.
 const SEND_ONLY_FULL_MEMBER_SUPPORTED: u32 = 1 << 12;
 /// Tables under way to their askers at a time.
 const TRANSFERS: usize = 256;
 /// Bytes of a table.
 const TABLE_LIMIT: usize = 16 << 20;
-
-/// Where a management datagram came from, and the answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) lid: u16,
-    pub(super) qpn: u32,
-    pub(super) vl: u8,
-    pub(super) sl: u8,
-    pub(super) pkey: u16,
-    /// The route of the answer.
-    pub(super) grh: Option<Grh>,
-}
-
-/// What the administrator knows and changes.
-pub(super) struct Subnet<'a> {
-    pub(super) manager: &'a Manager,
-    pub(super) switch: &'a Switch,
-    pub(super) routes: &'a [Option<PortIndex>],
-    pub(super) groups: &'a mut Groups,
-}
-
-impl Subnet<'_> {
-    fn tables(&self) -> Tables<'_> {
-        Tables { manager: self.manager, routes: self.routes, groups: self.groups }
-    }
-}
 
 /// A table on its way.
 struct Transfer {

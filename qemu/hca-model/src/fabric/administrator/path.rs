@@ -5,9 +5,9 @@ use ib_mgmt::sa::{PathRecord, selector};
 use ib_types::{Gid, Lid, PKey, ServiceLevel};
 
 use super::query::{Query, by_code, by_rate};
-use super::{PACKET_LIFE, RATE_100G, Records, Subnet};
-use crate::fabric::PortIndex;
+use super::subnet::{PACKET_LIFE, RATE_100G, Records, Subnet};
 use crate::fabric::manager::{DEFAULT_PKEY, SM_LID};
+use crate::fabric::ports::PortIndex;
 use crate::fabric::switch::SWITCH_GUID;
 
 /// One end of a path: a port, or the switch's management port.

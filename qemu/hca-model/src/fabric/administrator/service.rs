@@ -4,8 +4,8 @@ use ib_mgmt::mad::status;
 use ib_mgmt::sa::ServiceRecord;
 
 use super::query::{Query, SERVICE};
-use super::{Records, Subnet};
-use crate::fabric::PortIndex;
+use super::subnet::{Records, Subnet};
+use crate::fabric::ports::PortIndex;
 
 /// Services that the subnet can have.
 const LIMIT: usize = 4_096;

@@ -5,8 +5,8 @@ use ib_mgmt::sa::{
 };
 use ib_mgmt::smp::{GuidInfo, NodeDescription, PKeyTable};
 
-use super::Subnet;
 use super::query::{Components, Query};
+use super::subnet::Subnet;
 use crate::fabric::manager::{PortRecord, SM_LID};
 use crate::fabric::switch;
 

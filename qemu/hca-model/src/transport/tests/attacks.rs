@@ -32,7 +32,7 @@ impl Scene {
     }
 
     fn steps(&mut self, nodes: std::ops::Range<usize>) -> u64 {
-        nodes.map(|node| self.bed.hca(node).meter.steps()).sum()
+        nodes.map(|node| self.bed.hca(node).device.meter.steps()).sum()
     }
 
     /// Moves the bystanders' data; `attack` is called before every poll. Answers the steps of the bystanders and of the attacker.
@@ -51,10 +51,10 @@ impl Scene {
                 posted += 1;
             }
             attack(&mut self.bed);
-            let each: Vec<u64> = (0..3).map(|node| self.bed.hca(node).meter.steps()).collect();
+            let each: Vec<u64> = (0..3).map(|node| self.bed.hca(node).device.meter.steps()).collect();
             self.bed.step();
             for (node, before) in each.into_iter().enumerate() {
-                let steps = self.bed.hca(node).meter.steps() - before;
+                let steps = self.bed.hca(node).device.meter.steps() - before;
                 assert!(steps <= STEPS_PER_CALL + MOST_AT_ONCE, "node {node}: {steps} steps in one call");
             }
             while let Some(completion) = self.bed.poll_cq(0, self.sender.cqn) {
@@ -88,7 +88,7 @@ fn klm(byte_count: u32, key: u32, address: u64) -> Klm {
 fn indirect(bed: &mut Bed, node: usize, entries: Vec<Klm>, access: AccessFlags) -> u32 {
     let octowords = entries.len() as u32;
     let list = KlmList::new(entries);
-    let key = bed.hca(node).mkeys.insert(|index| Mkey {
+    let key = bed.hca(node).device.objects.mkeys.insert(|index| Mkey {
         key: index << 8 | 0x10,
         pd: PD,
         qpn: None,
@@ -191,7 +191,7 @@ fn windows_of_many_entries_that_come_and_go() {
             let key = windows[turn % windows.len()];
             turn += 1;
             // In use again, behind the device's back, or it could not be invalidated.
-            bed.hca(2).mkeys.change(key >> 8, |mkey| mkey.free = false).unwrap();
+            bed.hca(2).device.objects.mkeys.change(key >> 8, |mkey| mkey.free = false).unwrap();
             bed.receive(&mut receiver, &[]);
             bed.post(&mut a, &Request::new(SendOpcode::SEND_INVAL, &[]).immediate(key));
             outstanding += 1;
@@ -207,7 +207,7 @@ fn queues_that_are_flushed_again_and_again() {
     let mut handles: Vec<Handle> = Vec::new();
     for _ in 0..16 {
         let cqn = scene.bed.make_cq(2, 4);
-        scene.bed.hca(2).queues.cqs.get_mut(cqn).unwrap().overrun_ignore = true;
+        scene.bed.hca(2).device.objects.queues.cqs.get_mut(cqn).unwrap().overrun_ignore = true;
         let qp = scene.bed.make_qp_on(2, mlx5_prm::value::ServiceType::RC, &options, cqn);
         scene.bed.modify(&qp, QpState::ERR);
         handles.push(qp);
@@ -236,7 +236,7 @@ fn events_that_are_held_back() {
     let mut pairs = Vec::new();
     for i in 0..64u64 {
         let (a, _) = scene.bed.pair_on(2, 2, &Options::default());
-        let cq = scene.bed.hca(2).queues.cqs.get_mut(a.cqn).unwrap();
+        let cq = scene.bed.hca(2).device.objects.queues.cqs.get_mut(a.cqn).unwrap();
         cq.moderation.period = 1_000 + 10 * i;
         cq.moderation.from_cqe = true;
         cq.state = Some(mlx5_prm::value::CqState::ARMED);
@@ -246,7 +246,8 @@ fn events_that_are_held_back() {
         Request::new(SendOpcode::RDMA_WRITE, &[(from, 8, lkey)]).to(to, rkey).flags(FmCeSe::CQ_UPDATE);
     scene.stands("moderated events", |bed| {
         for (qp, outstanding) in &mut pairs {
-            bed.hca(2).queues.cqs.get_mut(qp.cqn).unwrap().state = Some(mlx5_prm::value::CqState::ARMED);
+            bed.hca(2).device.objects.queues.cqs.get_mut(qp.cqn).unwrap().state =
+                Some(mlx5_prm::value::CqState::ARMED);
             keep_busy(bed, qp, outstanding, &request);
         }
     });

@@ -14,7 +14,7 @@ use crate::object::pages::PageList;
 use crate::object::qp::{AddressPath, Qp, ReceiveQueue, SendQueue};
 use crate::profile::Profile;
 use crate::seams::Io;
-use crate::transport::{self, QpTransport, TransportCounters};
+use crate::transport::{QpTransport, TransportCounters};
 use crate::world::World;
 
 pub(super) const PD: u32 = 7;
@@ -164,7 +164,9 @@ impl Bed {
             guests.push(Guest::new(ram));
         }
         let mut bed = Self { world, guests, now: 0, idle: false };
-        bed.run_until("ports are active", |bed| bed.world.nodes.iter().all(|node| node.hca.port.is_active()));
+        bed.run_until("ports are active", |bed| {
+            bed.world.nodes.iter().all(|node| node.hca.device.port.is_active())
+        });
         for node in 0..usize::from(nodes) {
             bed.make_eq(node);
         }
@@ -181,7 +183,7 @@ impl Bed {
     }
 
     pub(super) fn counters(&self, node: usize) -> TransportCounters {
-        self.world.nodes[node].hca.transport.counters
+        self.world.nodes[node].hca.device.transport.counters
     }
 
     /// One step; the clock jumps when nothing can be done.
@@ -217,15 +219,13 @@ impl Bed {
         }
         self.guests[node].eq = (at, 0);
         let buffer = PageList::new(vec![at], 14, 0, 64 * 256).unwrap();
-        self.hca(node).queues.eqs.insert(|eqn| Eq {
-            eqn,
+        self.hca(node).device.objects.queues.eqs.insert(|_| Eq {
             buffer,
             log_size: 8,
             uar_page: 0,
             intr: 0,
             event_bitmask: [!1; 4],
             overrun_ignore: true,
-            collapse: false,
             producer: 0,
             consumer: 0,
             state: None,
@@ -260,8 +260,7 @@ impl Bed {
         }
         let log_page = (len as u64).next_power_of_two().ilog2().max(12);
         let buffer = PageList::new(vec![at], log_page, 0, len as u64).unwrap();
-        let cqn = self.hca(node).queues.cqs.insert(|cqn| Cq {
-            cqn,
+        let cqn = self.hca(node).device.objects.queues.cqs.insert(|_| Cq {
             buffer,
             log_size,
             cqe_bytes: 64,
@@ -298,7 +297,7 @@ impl Bed {
             return None;
         }
         self.guests[node].cqs[i].2 = consumer + 1;
-        let dbr = self.hca(node).queues.cqs.get(cqn).unwrap().dbr_addr;
+        let dbr = self.hca(node).device.objects.queues.cqs.get(cqn).unwrap().dbr_addr;
         self.guests[node].write(dbr, &((consumer + 1) & 0xff_ffff).to_be_bytes());
         let opcode = cqe_opcode(op_own);
         let error = matches!(opcode, CqeOpcode::REQ_ERR | CqeOpcode::RESP_ERR);
@@ -333,7 +332,7 @@ impl Bed {
         let first = at & !0xfff;
         let entries = (0..(at + len).div_ceil(0x1000) - at / 0x1000).map(|i| first + i * 0x1000).collect();
         assert_eq!(at & 0xfff, va & 0xfff);
-        let key = self.hca(node).mkeys.insert(|index| Mkey {
+        let key = self.hca(node).device.objects.mkeys.insert(|index| Mkey {
             key: index << 8 | 0x42,
             pd: PD,
             qpn: None,
@@ -429,6 +428,8 @@ impl Bed {
         };
         let qpn = self
             .hca(node)
+            .device
+            .objects
             .qps
             .table
             .insert(|qpn| {
@@ -438,7 +439,7 @@ impl Bed {
             })
             .unwrap();
         if service == ServiceType::QP1 {
-            self.hca(node).qps.qp1 = Some(qpn);
+            self.hca(node).device.objects.qps.qp1 = Some(qpn);
         }
         Handle {
             node,
@@ -455,7 +456,7 @@ impl Bed {
     }
 
     pub(super) fn qp(&mut self, handle: &Handle) -> &mut Qp {
-        self.hca(handle.node).qps.table.get_mut(handle.qpn).unwrap()
+        self.hca(handle.node).device.objects.qps.table.get_mut(handle.qpn).unwrap()
     }
 
     /// Changes a QP's state as the command does.
@@ -464,7 +465,7 @@ impl Bed {
         let now = self.now;
         let guest = &mut self.guests[handle.node];
         let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
-        transport::on_state_change(&mut self.world.nodes[handle.node].hca, &mut io, handle.qpn, old, new);
+        self.world.nodes[handle.node].hca.device.qp_changed_state(&mut io, handle.qpn, old, new);
     }
 
     /// Two RC QPs on nodes 0 and 1, connected to each other, ready to send.
@@ -486,7 +487,7 @@ impl Bed {
     ) -> (Handle, Handle) {
         let pair = [self.make_qp(a, service, options), self.make_qp(b, service, options)];
         for (own, peer) in [(0, 1), (1, 0)] {
-            let rlid = self.hca(pair[peer].node).port.lid;
+            let rlid = self.hca(pair[peer].node).device.port.lid;
             let remote_qpn = pair[peer].qpn;
             let qp = self.qp(&pair[own]);
             qp.remote_qpn = remote_qpn;
@@ -568,7 +569,7 @@ impl Bed {
         let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
         self.idle = false;
         let head = u64::from(ctrl_qpn_ds(qp.qpn, 1));
-        transport::doorbell(&mut self.world.nodes[qp.node].hca, &mut io, qp.qpn, head);
+        self.world.nodes[qp.node].hca.device.ring_send_queue(&mut io, qp.qpn, head);
     }
 
     /// Posts and rings.

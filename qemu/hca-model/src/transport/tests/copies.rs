@@ -15,7 +15,8 @@ use crate::fabric::FabricCounters;
 use crate::fabric::random::Random;
 use crate::object::table::Table;
 use crate::port::PortCounters;
-use crate::transport::{QpProgress, TransportCounters, progress};
+use crate::transport::TransportCounters;
+use crate::transport::state::QpProgress;
 
 const NODES: usize = 3;
 /// Bytes of each node's buffer, of which each end has three parts.
@@ -63,7 +64,7 @@ impl Scene {
         let buffers: Vec<(u64, u32)> = (0..NODES).map(|node| bed.buffer(node, BUFFER)).collect();
         for (node, (at, _)) in buffers.iter().enumerate() {
             bed.guests[node].write(*at, &pattern(node as u32, seed as u32, BUFFER));
-            assert_eq!(bed.hca(node).q_counters.allocate(), Some(1));
+            assert_eq!(bed.hca(node).device.objects.q_counters.allocate(), Some(1));
         }
         let mut ends: Vec<End> = Vec::new();
         for (a, b) in [(0, 1), (1, 0), (0, 2), (2, 1)] {
@@ -263,15 +264,15 @@ impl Scene {
         let (bed, ends) = (&mut self.bed, &self.ends);
         let states = |bed: &mut Bed, end: &End| {
             let qp = bed.qp(&end.handle);
-            (qp.state, progress(qp))
+            (qp.state, qp.transport.progress())
         };
         let sets = |sets: &Table<Vec<u8>>| sets.get(1).cloned().unwrap_or_default();
         Outcome {
             progress: ends.iter().map(|end| states(bed, end)).collect(),
             memory: (0..NODES).map(|node| bed.guests[node].read(self.buffers[node].0, BUFFER)).collect(),
             transport: (0..NODES).map(|node| bed.counters(node)).collect(),
-            ports: (0..NODES).map(|node| bed.hca(node).port.counters).collect(),
-            q_counters: (0..NODES).map(|node| sets(&bed.hca(node).q_counters.sets)).collect(),
+            ports: (0..NODES).map(|node| bed.hca(node).device.port.counters).collect(),
+            q_counters: (0..NODES).map(|node| sets(&bed.hca(node).device.objects.q_counters.sets)).collect(),
             fabric: bed.world.fabric.counters(),
             completions: Vec::new(),
         }
@@ -328,7 +329,7 @@ fn no_packet_goes_where_nobody_watches() {
         let request =
             Request::new(SendOpcode::RDMA_WRITE, &[(scene.buffers[0].0, 100_000, scene.buffers[0].1)])
                 .to(scene.buffers[1].0, scene.buffers[1].1);
-        let pooled = |scene: &mut Scene| scene.bed.hca(1).transport.pool.len();
+        let pooled = |scene: &mut Scene| scene.bed.hca(1).device.transport.pool.len();
         scene.bed.post(handle, &request);
         scene.ends[0].outstanding += 1;
         let before = pooled(&mut scene);

@@ -11,20 +11,20 @@ use super::bed::{Bed, Handle, Options, Request};
 /// Gives each QP a counter set of its own.
 fn counted(bed: &mut Bed, qps: &[&Handle]) {
     for qp in qps {
-        let set = bed.hca(qp.node).q_counters.allocate().unwrap();
+        let set = bed.hca(qp.node).device.objects.q_counters.allocate().unwrap();
         bed.qp(qp).counter_set_id = set as u8;
     }
 }
 
 fn count(bed: &mut Bed, qp: &Handle, counter: Field) -> u32 {
     let set = bed.qp(qp).counter_set_id;
-    bed.hca(qp.node).q_counters.get(set, counter)
+    bed.hca(qp.node).device.objects.q_counters.sets.get(u32::from(set)).map_or(0, |held| counter.get32(held))
 }
 
 /// All counters of a QP's set that are not zero: their offsets and values.
 fn all(bed: &mut Bed, qp: &Handle) -> Vec<(usize, u32)> {
     let set = bed.qp(qp).counter_set_id;
-    let body = bed.hca(qp.node).q_counters.sets.get(u32::from(set)).unwrap().clone();
+    let body = bed.hca(qp.node).device.objects.q_counters.sets.get(u32::from(set)).unwrap().clone();
     (0x10..body.len())
         .step_by(4)
         .map(|at| (at, u32::from_be_bytes(body[at..at + 4].try_into().unwrap())))
@@ -121,10 +121,10 @@ fn port_counters_tell_what_passed_the_wire() {
     let (local, lkey) = bed.buffer(0, 0x1_0000);
     let (remote, rkey) = bed.buffer(1, 0x1_0000);
     bed.run_for(1_000_000);
-    let before = (bed.hca(0).port.counters, bed.hca(1).port.counters);
+    let before = (bed.hca(0).device.port.counters, bed.hca(1).device.port.counters);
     bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(local, 10_000, lkey)]).to(remote, rkey));
     assert_eq!(bed.wait(&a).syndrome, 0);
-    let after = (bed.hca(0).port.counters, bed.hca(1).port.counters);
+    let after = (bed.hca(0).device.port.counters, bed.hca(1).device.port.counters);
     // Ten packets of 1024 bytes at most: LRH 8, BTH 12, ICRC 4 each, and the RETH of 16 in the first.
     assert_eq!(after.0.xmit_packets - before.0.xmit_packets, 10);
     assert_eq!(after.0.xmit_data - before.0.xmit_data, (10_000 + 10 * 24 + 16) / 4);
@@ -141,9 +141,9 @@ fn port_counters_tell_what_passed_the_wire() {
         assert_eq!(sent, received);
     }
     // What stays inside the device does not pass the wire.
-    let before = bed.hca(0).port.counters;
+    let before = bed.hca(0).device.port.counters;
     let (mut c, _) = bed.pair_on(0, 0, &Options::default());
     bed.send(&mut c, &Request::new(SendOpcode::RDMA_WRITE, &[(local, 5000, lkey)]).to(local + 0x8000, lkey));
     assert_eq!(bed.wait(&c).syndrome, 0);
-    assert_eq!(bed.hca(0).port.counters.xmit_packets, before.xmit_packets);
+    assert_eq!(bed.hca(0).device.port.counters.xmit_packets, before.xmit_packets);
 }

@@ -37,14 +37,14 @@ fn datagrams_with_and_without_grh() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
     let (to, key) = bed.buffer(1, 0x2000);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     let payload = pattern(1, 1, 300);
     bed.guests[1].write(to, &[0x77; 400]);
     bed.receive(&mut b, &[(to, 0x2000, key)]);
     send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &payload);
     let got = bed.wait(&b);
     assert_eq!((got.opcode, got.bytes, got.grh), (CqeOpcode::RESP_SEND, 340, 0));
-    assert_eq!(got.source, (bed.hca(0).port.lid, a.qpn, 5));
+    assert_eq!(got.source, (bed.hca(0).device.port.lid, a.qpn, 5));
     assert_eq!(bed.guests[1].read(to + 40, 300), payload);
 
     let mut address = vector(b.qpn, 0x1111, lid);
@@ -52,7 +52,7 @@ fn datagrams_with_and_without_grh() {
     av::hop_limit.set(&mut address, 9u8);
     av::tclass.set(&mut address, 0x3cu8);
     av::flow_label.set(&mut address, 0x1_2345u32);
-    let dgid = bed.hca(1).port.gid(0);
+    let dgid = bed.hca(1).device.port.gid(0);
     address[0x20..].copy_from_slice(&dgid);
     bed.receive(&mut b, &[(to, 20, key), (to + 0x1000, 0x1000, key)]);
     send(&mut bed, &mut a, address, &payload);
@@ -64,7 +64,7 @@ fn datagrams_with_and_without_grh() {
         [0x63, 0xc1, 0x23, 0x45, 0x01, 0x44, 0x1b, 9],
         "payload length: BTH, DETH, 300, ICRC"
     );
-    assert_eq!(grh[8..24], bed.hca(0).port.gid(0));
+    assert_eq!(grh[8..24], bed.hca(0).device.port.gid(0));
     assert_eq!(grh[24..], dgid);
     assert_eq!(bed.guests[1].read(to + 0x1014, 300), payload);
     // By the default prefix too, whatever the subnet's is; by another's GID not.
@@ -84,7 +84,7 @@ fn datagrams_that_are_not_taken() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
     let (to, key) = bed.buffer(1, 0x1000);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     // No receive.
     send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[1]);
     bed.run_for(100_000);
@@ -97,15 +97,15 @@ fn datagrams_that_are_not_taken() {
     let (_, rc) = bed.pair(&Options::default());
     send(&mut bed, &mut a, vector(rc.qpn, 0x1111, lid), &[1]);
     // A foreign partition.
-    bed.hca(0).port.pkeys[0] = 0x8001;
+    bed.hca(0).device.port.pkeys[0] = 0x8001;
     send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[1]);
-    bed.hca(0).port.pkeys[0] = 0xffff;
+    bed.hca(0).device.port.pkeys[0] = 0xffff;
     bed.run_for(100_000);
     assert_eq!(bed.poll_cq(1, b.cqn), None);
     let counters = bed.counters(1);
     assert_eq!((counters.qkey_mismatches, counters.datagrams_dropped), (1, 2));
     assert_eq!((counters.no_qp, counters.pkey_mismatches), (2, 1));
-    assert_eq!((bed.hca(1).port.pkey_violations, bed.hca(1).port.qkey_violations), (1, 1));
+    assert_eq!((bed.hca(1).device.port.pkey_violations, bed.hca(1).device.port.qkey_violations), (1, 1));
     // The QP is as before, and the receive still there.
     send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &[9; 60]);
     let got = bed.wait(&b);
@@ -117,7 +117,7 @@ fn a_controlled_q_key_is_the_senders_own() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
     let (to, key) = bed.buffer(1, 0x1000);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     bed.receive(&mut b, &[(to, 0x1000, key)]);
     send(&mut bed, &mut a, vector(b.qpn, 0x8000_0000, lid), &[3; 8]);
     assert_eq!(bed.wait(&b).bytes, 48);
@@ -128,7 +128,7 @@ fn errors_of_a_datagram_stop_its_send_queue_only() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
     let (to, key) = bed.buffer(0, 0x2000);
-    let lids = [bed.hca(0).port.lid, bed.hca(1).port.lid];
+    let lids = [bed.hca(0).device.port.lid, bed.hca(1).device.port.lid];
     let mut short = vector(b.qpn, 0x1111, lids[1]);
     short[8] = 0;
     let too_long = Request::new(SendOpcode::SEND, &[(to, 4097, key)]);
@@ -170,7 +170,7 @@ fn general_services_by_qp1_and_by_a_queue_that_speaks_for_it() {
         bed.qp(qp).q_key = QKEY_GSI;
     }
     let (to, key) = bed.buffer(1, 0x1000);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     let mad = pattern(3, 3, 256);
     bed.receive(&mut b, &[(to, 296, key)]);
     send(&mut bed, &mut a, vector(1, QKEY_GSI, lid), &mad);
@@ -195,11 +195,11 @@ fn a_path_query_from_qp1() {
     let (at, key) = bed.buffer(0, 0x1000);
     bed.receive(&mut a, &[(at, 296, key)]);
     let mut mad = Mad::new(class::SUBN_ADM, 2, method::GET, attr::PATH_RECORD, 0x55);
-    let gids = [bed.hca(0).port.gid(0), bed.hca(1).port.gid(0)];
+    let gids = [bed.hca(0).device.port.gid(0), bed.hca(1).device.port.gid(0)];
     mad.as_bytes_mut()[48..56].copy_from_slice(&(1u64 << 2 | 1 << 3).to_be_bytes());
     mad.as_bytes_mut()[64..80].copy_from_slice(&gids[1]);
     mad.as_bytes_mut()[80..96].copy_from_slice(&gids[0]);
-    let sm_lid = bed.hca(0).port.sm_lid;
+    let sm_lid = bed.hca(0).device.port.sm_lid;
     let mut request = Request::new(SendOpcode::SEND, &[]);
     request.inline = Some(mad.as_bytes().to_vec());
     bed.post_with_av(&mut a, &request, Some(vector(1, QKEY_GSI, sm_lid)));
@@ -209,7 +209,7 @@ fn a_path_query_from_qp1() {
     assert_eq!((got[1].opcode, got[1].bytes, got[1].source), (CqeOpcode::RESP_SEND, 296, (sm_lid, 1, 5)));
     let reply = bed.guests[0].read(at + 40, 256);
     assert_eq!((reply[3], &reply[4..6]), (0x81, &[0, 0][..]));
-    assert_eq!(reply[56 + 40..56 + 42], bed.hca(1).port.lid.to_be_bytes());
+    assert_eq!(reply[56 + 40..56 + 42], bed.hca(1).device.port.lid.to_be_bytes());
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn multicast_reaches_attached_queues_here_and_there() {
         assert_eq!(reply[4..6], [0, 0]);
         mlid = u16::from_be_bytes([reply[92], reply[93]]);
         let qpn = qp.qpn;
-        bed.hca(node).qps.multicast.attach(group, qpn);
+        bed.hca(node).device.objects.qps.multicast.attach(group, qpn);
         let (to, key) = bed.buffer(node, 0x1000);
         bed.receive(qp, &[(to, 0x1000, key)]);
     }
@@ -261,7 +261,7 @@ fn a_datagram_to_the_own_port() {
     let mut bed = Bed::new(1);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 0, ServiceType::UD));
     let (to, key) = bed.buffer(0, 0x1000);
-    let lid = bed.hca(0).port.lid;
+    let lid = bed.hca(0).device.port.lid;
     bed.receive(&mut b, &[(to, 0x1000, key)]);
     send(&mut bed, &mut a, vector(b.qpn, 0x1111, lid), &pattern(1, 2, 77));
     assert_eq!(bed.wait(&b).bytes, 117);

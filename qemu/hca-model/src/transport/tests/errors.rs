@@ -95,7 +95,7 @@ fn remote_access_errors() {
     // Somebody else's protection domain.
     access(|bed, _| {
         let (to, rkey) = bed.buffer(1, 0x1000);
-        bed.hca(1).mkeys.change(rkey >> 8, |mkey| mkey.pd = 8).unwrap();
+        bed.hca(1).device.objects.mkeys.change(rkey >> 8, |mkey| mkey.pd = 8).unwrap();
         Request::new(SendOpcode::RDMA_WRITE, &data(bed, 4)).to(to, rkey)
     });
 }
@@ -231,7 +231,7 @@ fn local_protection_errors() {
         assert_eq!(bed.wait(&a).opcode, CqeOpcode::REQ, "case {n}");
         failed(&mut bed, &a, CqeSyndrome::LOCAL_PROT_ERR, bad, &[after]);
         assert_eq!(bed.qp(&b).state, QpState::RTS, "the peer knows nothing of it");
-        assert!(bed.hca(0).log.refusals() > 0);
+        assert!(bed.hca(0).device.log.refusals() > 0);
     }
 }
 
@@ -244,7 +244,7 @@ fn local_error(make: impl Fn(&mut Bed, &mut Handle) -> u16, syndrome: CqeSyndrom
     bed.ring(&a);
     failed(&mut bed, &a, syndrome, bad, &[after]);
     let refused =
-        bed.hca(0).log.entries().rev().find(|entry| entry.level == Level::Refusal).cloned().unwrap();
+        bed.hca(0).device.log.entries().rev().find(|entry| entry.level == Level::Refusal).cloned().unwrap();
     assert_eq!(refused.field, field, "{refused}");
 }
 

@@ -69,7 +69,7 @@ proptest! {
         }
         bed.post(&mut a, &Request::new(mlx5_prm::datapath::SendOpcode::RDMA_READ, &[(from, 0x1000, lkey)]).to(to, rkey));
         bed.ring(&a);
-        let lids = (bed.hca(0).port.lid, bed.hca(1).port.lid);
+        let lids = (bed.hca(0).device.port.lid, bed.hca(1).device.port.lid);
         for (op, grh, ack, ahead, target, mut content, keyed) in packets {
             let qpn = [b.qpn, ud.qpn, 1, 0, a.qpn, uc.qpn, xrc.qpn][target];
             // The fifth is the requester, whose READ waits for answers.
@@ -115,7 +115,7 @@ proptest! {
         let (mut a, _) = bed.pair_of(kinds[kind], 0, 1, &options);
         let (at, _) = bed.buffer(0, 0x1000);
         let window = bed.make_key(0, at, 0x1000, at, AccessFlags::UMR_EN);
-        assert!(bed.hca(0).mkeys.change(window >> 8, |mkey| mkey.octowords = 64).is_some());
+        assert!(bed.hca(0).device.objects.mkeys.change(window >> 8, |mkey| mkey.octowords = 64).is_some());
         for mut block in blocks {
             if sane {
                 // Well-formed enough to get past the first checks.

@@ -15,7 +15,7 @@ use crate::packet::QKEY_GSI;
 fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
     let mut qp = bed.make_qp(node, service, &Options::default());
     if service == ServiceType::QP0 {
-        bed.hca(node).qps.qp0 = Some(qp.qpn);
+        bed.hca(node).device.objects.qps.qp0 = Some(qp.qpn);
         bed.qp(&qp).q_key = 0;
     } else {
         bed.qp(&qp).q_key = QKEY_GSI;
@@ -54,11 +54,11 @@ fn ask(bed: &mut Bed, qp: &mut (Handle, u64, u32), lid: u16, mad: &[u8; 256]) ->
 fn software_behind_qp0_asks_by_lid_and_by_direction() {
     let mut bed = Bed::new(2);
     let mut qp = management_qp(&mut bed, 0, ServiceType::QP0);
-    let [own, other] = [0, 1].map(|node| bed.hca(node).port.lid);
+    let [own, other] = [0, 1].map(|node| bed.hca(node).device.port.lid);
     let get = |attribute, modifier| Smp::lid_routed(method::GET, attribute, modifier, 0x77);
     // The switch, the other adapter's agent, and the own one.
     for (lid, guid) in
-        [(1, SWITCH_GUID), (other, bed.hca(1).port.port_guid), (own, bed.hca(0).port.port_guid)]
+        [(1, SWITCH_GUID), (other, bed.hca(1).device.port.port_guid), (own, bed.hca(0).device.port.port_guid)]
     {
         let (reply, source) = ask(&mut bed, &mut qp, lid, get(attr::NODE_INFO, 0).as_bytes());
         assert_eq!((reply.method(), reply.status(), reply.tid(), source), (0x81, 0, 0x77, (lid, 0)));
@@ -73,7 +73,7 @@ fn software_behind_qp0_asks_by_lid_and_by_direction() {
     let (reply, source) = ask(&mut bed, &mut qp, 0xffff, smp.as_bytes());
     assert_eq!((reply.status(), reply.tid(), source), (0x8000, 0x78, (0xffff, 0)));
     let info = NodeInfo::from_slice(&reply.as_bytes()[64..]).unwrap();
-    assert_eq!((info.node_type(), info.port_guid()), (node_type::CA, bed.hca(1).port.port_guid));
+    assert_eq!((info.node_type(), info.port_guid()), (node_type::CA, bed.hca(1).device.port.port_guid));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn what_is_no_request_for_the_agent_goes_to_software() {
     let mut bed = Bed::new(2);
     let mut a = management_qp(&mut bed, 0, ServiceType::QP0);
     let b = management_qp(&mut bed, 1, ServiceType::QP0);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     for (i, smp) in [
         Smp::lid_routed(method::TRAP, attr::NOTICE, 0, 1),
         Smp::lid_routed(method::GET_RESP, attr::NODE_INFO, 0, 2),
@@ -101,14 +101,14 @@ fn what_is_no_request_for_the_agent_goes_to_software() {
         }
     }
     // The receive is used up: what comes then is dropped, and counts.
-    bed.run_until("dropped", |bed| bed.hca(1).port.counters.vl15_dropped == 2);
+    bed.run_until("dropped", |bed| bed.hca(1).device.port.counters.vl15_dropped == 2);
 }
 
 #[test]
 fn counters_are_told_by_the_device_and_agree_with_the_traffic() {
     let mut bed = Bed::new(2);
     let mut qp = management_qp(&mut bed, 0, ServiceType::QP1);
-    let [own, other] = [0, 1].map(|node| bed.hca(node).port.lid);
+    let [own, other] = [0, 1].map(|node| bed.hca(node).device.port.lid);
     let get = |attribute, port: u8| {
         let mut mad = Mad::new(class::PERF_MGMT, 1, method::GET, attribute, 0x5a);
         pma::set_data(&mut mad, &[0, port]);
@@ -137,15 +137,15 @@ fn counters_are_told_by_the_device_and_agree_with_the_traffic() {
 #[test]
 fn changed_capabilities_are_told_to_the_subnet_manager() {
     let mut bed = Bed::new(1);
-    let before = (bed.hca(0).port.counters.xmit_packets, bed.now);
-    bed.hca(0).port.capability_mask ^= 1 << 16;
-    let mask = bed.hca(0).port.capability_mask;
+    let before = (bed.hca(0).device.port.counters.xmit_packets, bed.now);
+    bed.hca(0).device.port.capability_mask ^= 1 << 16;
+    let mask = bed.hca(0).device.port.capability_mask;
     bed.run_until("the subnet manager knows", |bed| {
         let known = bed.world.fabric.port_record(PortIndex(0)).unwrap().port_info.unwrap();
         known.capability_mask() == mask
     });
     // The trap, and the answer to the subnet manager's look at the port, long before it would have looked by itself.
-    assert_eq!(bed.hca(0).port.counters.xmit_packets - before.0, 2, "trap {}", trap::CAPABILITY);
+    assert_eq!(bed.hca(0).device.port.counters.xmit_packets - before.0, 2, "trap {}", trap::CAPABILITY);
     assert!(bed.now - before.1 < 5_000_000_000);
 }
 
@@ -153,7 +153,7 @@ fn changed_capabilities_are_told_to_the_subnet_manager() {
 fn the_switch_takes_a_link_down_and_lets_it_up_again() {
     let mut bed = Bed::new(2);
     let mut qp = management_qp(&mut bed, 0, ServiceType::QP0);
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     for (physical, state) in
         [(phys_state::DISABLED, PortState::DOWN), (phys_state::POLLING, PortState::ACTIVE)]
     {
@@ -161,8 +161,8 @@ fn the_switch_takes_a_link_down_and_lets_it_up_again() {
         smp.set_data(PortInfo::zeroed().set_port_phys_state(physical).as_bytes());
         let (reply, _) = ask(&mut bed, &mut qp, 1, smp.as_bytes());
         assert_eq!(reply.status(), 0);
-        bed.run_until("the port follows", |bed| bed.hca(1).port.state == state);
+        bed.run_until("the port follows", |bed| bed.hca(1).device.port.state == state);
     }
-    assert_eq!(bed.hca(1).port.lid, lid);
-    assert_eq!(bed.hca(1).port.counters.link_downed, 1);
+    assert_eq!(bed.hca(1).device.port.lid, lid);
+    assert_eq!(bed.hca(1).device.port.counters.link_downed, 1);
 }

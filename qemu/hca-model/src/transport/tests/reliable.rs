@@ -140,7 +140,7 @@ fn immediate_solicited_inline_and_invalidate() {
     bed.send(&mut a, &Request::new(SendOpcode::SEND_INVAL, &[]).immediate(doomed));
     let got = bed.wait(&b);
     assert_eq!((got.opcode, got.immediate), (CqeOpcode::RESP_SEND_INV, doomed));
-    assert!(bed.hca(1).mkeys.get(doomed).unwrap().free);
+    assert!(bed.hca(1).device.objects.mkeys.get(doomed).unwrap().free);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn atomics_in_both_byte_orders() {
             for node in 0..2 {
                 let mut wanted = vec![0; 256];
                 mlx5_prm::caps::atomic_caps::atomic_req_8B_endianness_mode.set(&mut wanted, 1u8);
-                bed.hca(node).caps.set_atomic(&wanted).unwrap();
+                bed.hca(node).device.caps.set_atomic(&wanted).unwrap();
             }
         }
         let bytes = |value: u64| if host_order { value.to_le_bytes() } else { value.to_be_bytes() };
@@ -359,14 +359,14 @@ fn reading_peers_do_not_starve_requests() {
 fn a_function_level_reset_is_noticed_by_the_subnet_manager() {
     let mut bed = Bed::new(2);
     let (mut a, _) = bed.pair(&Options { retry_count: 1, ack_timeout: 8, ..Options::default() });
-    let lid = bed.hca(1).port.lid;
+    let lid = bed.hca(1).device.port.lid;
     let start = bed.now;
     bed.hca(1).reset();
-    assert_eq!(bed.hca(1).port.lid, 0);
+    assert_eq!(bed.hca(1).device.port.lid, 0);
     bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[]));
-    bed.run_until("active again", |bed| bed.hca(1).port.is_active());
+    bed.run_until("active again", |bed| bed.hca(1).device.port.is_active());
     assert!(bed.now - start < 1_000_000, "{} ns", bed.now - start);
-    assert_eq!(bed.hca(1).port.lid, lid, "the same LID again");
+    assert_eq!(bed.hca(1).device.port.lid, lid, "the same LID again");
     assert_eq!(bed.wait(&a).syndrome, 0x15, "the connection is gone with the reset");
 }
 

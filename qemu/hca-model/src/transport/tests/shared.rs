@@ -31,6 +31,8 @@ fn two_connections_share_a_linked_list() {
     }
     let srqn = bed
         .hca(1)
+        .device
+        .objects
         .srqs
         .insert(|srqn| Srq {
             srqn,
@@ -118,7 +120,7 @@ fn extended_connections_name_the_queue_at_the_other_side() {
             bed.guests[1].write(at + i * 32, &wqe);
         }
         bed.guests[1].write(dbr, &6u32.to_be_bytes());
-        let srqn = bed.hca(1).srqs.insert(|srqn| Srq {
+        let srqn = bed.hca(1).device.objects.srqs.insert(|srqn| Srq {
             srqn,
             kind: SrqKind::Xrc,
             pd: PD,
@@ -165,7 +167,7 @@ fn extended_connections_name_the_queue_at_the_other_side() {
     assert_eq!((bed.wait(&a).syndrome, bed.wait(&a).syndrome), (0, 0));
     assert_eq!(bed.guests[0].read(from + 0x8000, 3000), pattern(5, 5, 3000));
     // A queue of another domain is none of the QP's.
-    bed.hca(1).srqs.get_mut(srqn).unwrap().xrcd = 6;
+    bed.hca(1).device.objects.srqs.get_mut(srqn).unwrap().xrcd = 6;
     bed.send(&mut a, &write);
     assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::REMOTE_INVAL_REQ_ERR.0);
 }

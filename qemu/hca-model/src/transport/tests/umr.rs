@@ -142,7 +142,7 @@ fn change(bed: &mut Bed, qp: &mut Handle, change: &Change) -> Completion {
 
 fn good(bed: &mut Bed, qp: &mut Handle, request: &Change) {
     let got = change(bed, qp, request);
-    assert_eq!((got.opcode, got.syndrome), (CqeOpcode::REQ, 0), "{got:?}\n{:?}", bed.hca(qp.node).log);
+    assert_eq!((got.opcode, got.syndrome), (CqeOpcode::REQ, 0), "{got:?}\n{:?}", bed.hca(qp.node).device.log);
     assert_eq!(got.wqe_opcode, SendOpcode::UMR.0);
 }
 
@@ -154,7 +154,7 @@ fn bad(bed: &mut Bed, qp: &mut Handle, request: &Change) {
 }
 
 fn free_key(bed: &mut Bed, node: usize, translation: Translation, octowords: u32) -> u32 {
-    let key = bed.hca(node).mkeys.insert(|index| Mkey {
+    let key = bed.hca(node).device.objects.mkeys.insert(|index| Mkey {
         key: index << 8 | 0x10,
         pd: PD,
         qpn: None,
@@ -177,7 +177,7 @@ fn free_mtt(bed: &mut Bed, node: usize) -> u32 {
 
 fn window(bed: &mut Bed, node: usize) -> u32 {
     let key = free_key(bed, node, Translation::Klm(KlmList::default()), 4);
-    bed.hca(node).mkeys.change(key >> 8, |mkey| mkey.remote_invalidate = true).unwrap();
+    bed.hca(node).device.objects.mkeys.change(key >> 8, |mkey| mkey.remote_invalidate = true).unwrap();
     key
 }
 
@@ -235,15 +235,20 @@ fn a_registration_that_must_not_be() {
     type Case = (&'static str, fn(&mut Bed, &Handle, u32) -> Change);
     let cases: &[Case] = &[
         ("mkc.free", |bed, _, key| {
-            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.free = false).unwrap();
+            bed.hca(1).device.objects.mkeys.change(key >> 8, |mkey| mkey.free = false).unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("mkc.pd", |bed, _, key| {
-            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.pd = PD + 1).unwrap();
+            bed.hca(1).device.objects.mkeys.change(key >> 8, |mkey| mkey.pd = PD + 1).unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("mkc.umr_en", |bed, _, key| {
-            bed.hca(1).mkeys.change(key >> 8, |mkey| mkey.access.remove(AccessFlags::UMR_EN)).unwrap();
+            bed.hca(1)
+                .device
+                .objects
+                .mkeys
+                .change(key >> 8, |mkey| mkey.access.remove(AccessFlags::UMR_EN))
+                .unwrap();
             Change::register(key, 0, 0x1000, ALL).pages(&[0x1000])
         }),
         ("qpc.fre", |bed, qp, key| {
@@ -275,9 +280,12 @@ fn a_registration_that_must_not_be() {
         let key = free_mtt(&mut bed, 1);
         let request = case(&mut bed, &b, key);
         bad(&mut bed, &mut b, &request);
-        let last = bed.hca(1).log.entries().next_back().unwrap().clone();
+        let last = bed.hca(1).device.log.entries().next_back().unwrap().clone();
         assert_eq!(last.field, *field, "{last:?}");
-        assert!(bed.hca(1).mkeys.get(key).unwrap().len == 0, "{field}: a refused change changes nothing");
+        assert!(
+            bed.hca(1).device.objects.mkeys.get(key).unwrap().len == 0,
+            "{field}: a refused change changes nothing"
+        );
     }
 }
 
@@ -381,16 +389,21 @@ fn a_window_needs_a_region_that_allows_it() {
     let cases: &[Case] = &[
         ("klm.key", |_, at, _| (0x7777_7700, at, 8)),
         ("klm.key", |bed, at, lkey| {
-            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.pd = PD + 1).unwrap();
+            bed.hca(1).device.objects.mkeys.change(lkey >> 8, |mkey| mkey.pd = PD + 1).unwrap();
             (lkey, at, 8)
         }),
         ("klm.key", |bed, at, lkey| {
-            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.free = true).unwrap();
+            bed.hca(1).device.objects.mkeys.change(lkey >> 8, |mkey| mkey.free = true).unwrap();
             (lkey, at, 8)
         }),
         ("klm.va", |_, at, lkey| (lkey, at + 0xff9, 8)),
         ("mkc.lw", |bed, at, lkey| {
-            bed.hca(1).mkeys.change(lkey >> 8, |mkey| mkey.access.remove(AccessFlags::LOCAL_WRITE)).unwrap();
+            bed.hca(1)
+                .device
+                .objects
+                .mkeys
+                .change(lkey >> 8, |mkey| mkey.access.remove(AccessFlags::LOCAL_WRITE))
+                .unwrap();
             (lkey, at, 8)
         }),
     ];
@@ -402,8 +415,8 @@ fn a_window_needs_a_region_that_allows_it() {
         let (region, address, len) = case(&mut bed, at, lkey);
         let request = Change::bind(mw, b.qpn, region, address, len, AccessFlags::REMOTE_WRITE);
         bad(&mut bed, &mut b, &request);
-        assert_eq!(bed.hca(1).log.entries().last().map(|entry| entry.field.as_str()), Some(*field));
-        assert!(bed.hca(1).mkeys.get(mw).is_some_and(|mkey| mkey.free));
+        assert_eq!(bed.hca(1).device.log.entries().last().map(|entry| entry.field.as_str()), Some(*field));
+        assert!(bed.hca(1).device.objects.mkeys.get(mw).is_some_and(|mkey| mkey.free));
     }
 }
 
@@ -426,21 +439,21 @@ fn a_send_invalidates_what_it_may() {
     assert_eq!(bed.wait(&a).syndrome, 0);
     let got = bed.wait(&b);
     assert_eq!((got.opcode, got.immediate, got.bytes), (CqeOpcode::RESP_SEND_INV, rkey, 4));
-    assert!(bed.hca(1).mkeys.get(rkey).is_some_and(|mkey| mkey.free));
+    assert!(bed.hca(1).device.objects.mkeys.get(rkey).is_some_and(|mkey| mkey.free));
     assert_eq!(write(&mut bed, &mut a, &[1], at, rkey), ACCESS);
     // Without the permission, or what belongs to another QP, it is an access violation.
     for foreign in [false, true] {
         let (mut c, mut d) = pair(&mut bed);
         let (_, mut owner) = pair(&mut bed);
         let mw = window(&mut bed, 1);
-        bed.hca(1).mkeys.change(mw >> 8, |mkey| mkey.remote_invalidate = foreign).unwrap();
+        bed.hca(1).device.objects.mkeys.change(mw >> 8, |mkey| mkey.remote_invalidate = foreign).unwrap();
         let holder = if foreign { &mut owner } else { &mut d };
         let bind = Change::bind(mw, holder.qpn, lkey, at, 0x100, AccessFlags::REMOTE_WRITE);
         good(&mut bed, holder, &bind);
         bed.receive(&mut d, &[(at + 0x800, 0x100, lkey)]);
         bed.send(&mut c, &invalidate(mw + 1));
         assert_eq!(bed.wait(&c).syndrome, ACCESS);
-        assert!(bed.hca(1).mkeys.get(mw + 1).is_some_and(|mkey| !mkey.free));
+        assert!(bed.hca(1).device.objects.mkeys.get(mw + 1).is_some_and(|mkey| !mkey.free));
     }
 }
 
@@ -454,14 +467,14 @@ fn the_registration_qp_changes_every_key() {
     bed.modify(&qp, QpState::RTS);
     let key = free_mtt(&mut bed, 0);
     let list = bed.guests[0].alloc(0x1000);
-    let reserved = bed.hca(0).mkeys.reserved_lkey;
+    let reserved = bed.hca(0).device.objects.mkeys.reserved_lkey;
     // The list in two parts, as Linux loads a long one: the first without enabling.
     let mut first = Change::register(key, 0x5000, 0xa000, ALL).pages(&[0x8000; 8]);
     first.mask = MkeyMask::empty();
     first.flags = UmrFlags::FAIL_IF_NOT_FREE;
     first.memory = Some((list, reserved));
     good(&mut bed, &mut qp, &first);
-    assert!(bed.hca(0).mkeys.get(key).is_some_and(|mkey| mkey.free && mkey.len == 0));
+    assert!(bed.hca(0).device.objects.mkeys.get(key).is_some_and(|mkey| mkey.free && mkey.len == 0));
     let mut second = Change::register(key, 0x5000, 0xa000, ALL).set(mkc::pd, 9u32).pages(&[0x2_0000; 8]);
     second.mask |= MkeyMask::PD;
     second.flags = UmrFlags::FAIL_IF_NOT_FREE | UmrFlags::TRANSLATION_OFFSET_EN;
@@ -470,7 +483,7 @@ fn the_registration_qp_changes_every_key() {
     good(&mut bed, &mut qp, &second);
     let user = crate::object::mkey::User { pd: 9, qpn: 0x99, reserved_lkey: false };
     let mut out = Segments::default();
-    let keys = &bed.hca(0).mkeys;
+    let keys = &bed.hca(0).device.objects.mkeys;
     assert_eq!(keys.translate(key, user, 0xc800, 0x1000, AccessFlags::REMOTE_WRITE, &mut out), Ok(()));
     assert_eq!(out.list.iter().map(|range| range.address).collect::<Vec<_>>(), [0x8800, 0x2_0000]);
     // It sends nothing.

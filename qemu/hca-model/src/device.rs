@@ -1,0 +1,208 @@
+//! The parts of a device below its registers: objects, pages, command interface, port, data path; and its life cycle.
+
+use crate::caps::Caps;
+use crate::cmd::{Interface, Refusal};
+use crate::health::Health;
+use crate::log::{Log, Subject};
+use crate::meter::{Budget, Meter};
+use crate::object::objects::Objects;
+use crate::object::qp::Qps;
+use crate::pages::FirmwarePages;
+use crate::port::Port;
+use crate::profile::Profile;
+use crate::transport::DeviceTransport;
+use mlx5_prm::caps::cmd_hca_cap;
+use mlx5_prm::init_seg as reg;
+use mlx5_prm::status::CmdStatus;
+
+/// How far the driver has brought the device up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Before ENABLE_HCA.
+    Disabled,
+    /// Before INIT_HCA.
+    Enabled,
+    /// After INIT_HCA.
+    Initialized,
+}
+
+/// What the command handlers and the data path work on.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// What it was made as.
+    pub(crate) profile: Profile,
+    /// What it refused or noticed.
+    pub(crate) log: Log,
+    /// Capabilities.
+    pub(crate) caps: Caps,
+    /// How far it is brought up.
+    pub(crate) life: Life,
+    /// Host pages in the device's hands.
+    pub(crate) pages: FirmwarePages,
+    /// All objects.
+    pub(crate) objects: Objects,
+    /// The port.
+    pub(crate) port: Port,
+    /// State of the data path.
+    pub(crate) transport: DeviceTransport,
+    /// The work that the guest causes.
+    pub(crate) meter: Meter,
+    /// The host memory that the guest holds.
+    pub(crate) budget: Budget,
+    /// The interface that SET_ISSI chose.
+    pub(crate) issi: u16,
+    /// Moderation of each interrupt vector, as CONFIG_INT_MODERATION set it.
+    pub(crate) int_moderation: Vec<u16>,
+    /// The command interface.
+    pub(crate) cmd: Interface,
+    /// Whether it works.
+    pub(crate) health: Health,
+}
+
+/// The device's clock at `now`: [`DEVICE_FREQUENCY_KHZ`](crate::caps::DEVICE_FREQUENCY_KHZ) ticks, as in the internal timer and in
+/// CQEs.
+#[must_use]
+pub const fn device_clock(now: u64) -> u64 {
+    // 156.25 MHz is 5 ticks in 32 ns.
+    (now / 32) * 5 + (now % 32) * 5 / 32
+}
+
+impl Device {
+    /// A device before ENABLE_HCA.
+    pub(crate) fn new(profile: Profile) -> Self {
+        Self {
+            log: Log::default(),
+            caps: Caps::new(&profile),
+            life: Life::Disabled,
+            pages: FirmwarePages::default(),
+            objects: Objects::new(u32::from(profile.log_max_qp)),
+            port: Port::new(&profile),
+            transport: DeviceTransport::default(),
+            meter: Meter::default(),
+            budget: Budget::new(profile.memory),
+            issi: 0,
+            int_moderation: vec![0; usize::from(profile.vectors)],
+            cmd: Interface::new(profile.log_cmdq_size),
+            health: Health::default(),
+            profile,
+        }
+    }
+
+    /// Everything as at power-on. The cable stays.
+    pub(crate) fn power_on(&mut self) {
+        self.stop();
+        self.health = Health::default();
+        let cable = self.port.cable;
+        self.port = Port::new(&self.profile);
+        self.port.set_cable(cable);
+    }
+
+    /// Ends the driver's hold of the device: no objects, no pages, no command queue.
+    pub(crate) fn stop(&mut self) {
+        self.deinitialize();
+        self.life = Life::Disabled;
+        self.pages.clear();
+        self.issi = 0;
+        self.int_moderation.fill(0);
+        self.cmd = Interface::new(self.profile.log_cmdq_size);
+        self.budget.clear();
+        self.reset_caps();
+    }
+
+    /// The driver gave the command queue's address: it takes the device over.
+    pub(crate) fn start_commands(&mut self, base: u64) {
+        if self.cmd.outstanding() != 0 {
+            let subject = Subject::Register { offset: reg::CMDQ_ADDR_L_SZ_OFFSET };
+            let text = format!("replaced while {} commands are outstanding", self.cmd.outstanding());
+            self.log.warn(subject, "initial_seg.cmdq_phy_addr_31_12", text);
+        }
+        self.budget.release(self.cmd.memory());
+        self.cmd.start(base);
+    }
+
+    /// The doorbell vector of the command interface was written.
+    pub(crate) fn ring_commands(&mut self, vector: u32) {
+        if self.health.is_fatal() {
+            return;
+        }
+        if self.cmd.started() {
+            self.cmd.ring(vector);
+        } else {
+            let subject = Subject::Register { offset: reg::CMD_DBELL_OFFSET };
+            let text = "rung without a command queue, or with the interface disabled";
+            self.log.refuse(subject, "initial_seg.command_doorbell_vector", text);
+        }
+    }
+
+    /// INIT_HCA.
+    pub(crate) fn initialize(&mut self) {
+        self.objects.qps =
+            Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp).min(crate::caps::LOG_MAX_QP));
+        self.life = Life::Initialized;
+        self.update_needed_pages();
+    }
+
+    /// TEARDOWN_HCA: no object survives; pages are all spare.
+    pub(crate) fn deinitialize(&mut self) {
+        self.objects.clear();
+        self.transport.reset();
+        // What is left are the pages, and commands under way.
+        self.budget.clear();
+        let _ = self.budget.hold(self.pages.memory() + self.cmd.memory());
+        if self.life == Life::Initialized {
+            self.life = Life::Enabled;
+        }
+        self.pages.set_needed(0);
+    }
+
+    pub(crate) fn reset_caps(&mut self) {
+        self.caps = Caps::new(&self.profile);
+    }
+
+    /// Pages asked for before SET_HCA_CAP.
+    pub(crate) const fn boot_pages(&self) -> u32 {
+        self.profile.boot_pages
+    }
+
+    /// Pages asked for before INIT_HCA; every further 1024 QPs cost one more.
+    pub(crate) fn init_pages(&self) -> u32 {
+        match self.profile.misbehaviour.starve_pages {
+            Some(pages) => pages,
+            None => self.profile.init_pages + ((1 << self.caps.current(cmd_hca_cap::log_max_qp)) >> 10),
+        }
+    }
+
+    /// Pages that `objects` objects need.
+    fn pages_for(&self, objects: usize) -> u32 {
+        let steps = objects / (self.profile.objects_per_growth.max(1) as usize);
+        let growth = u32::try_from(steps).unwrap_or(u32::MAX).saturating_mul(self.profile.growth_pages);
+        self.boot_pages().saturating_add(self.init_pages()).saturating_add(growth)
+    }
+
+    /// Holds host memory for an object.
+    pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.budget.hold(bytes).map_err(|over| Refusal::new(CmdStatus::NO_RES, "", over.to_string()))
+    }
+
+    /// Counts a look at every queue for what it refers to.
+    pub(crate) fn charge_scan(&mut self) {
+        let queues = self.objects.queues();
+        self.meter.charge(queues as u64);
+    }
+
+    /// Sets the number of pages needed to what the objects need, and the commands that wait.
+    pub(crate) fn update_needed_pages(&mut self) {
+        let waiting = self.cmd.waiting();
+        self.pages.set_needed(self.pages_for(self.objects.paged() + waiting));
+    }
+
+    /// Whether one more object can be made with the pages at hand; if not, the number needed is raised.
+    pub(crate) fn pages_suffice(&mut self) -> bool {
+        let needed = self.pages_for(self.objects.paged() + 1);
+        if self.pages.given() >= needed {
+            return true;
+        }
+        self.pages.set_needed(needed);
+        false
+    }
+}

@@ -1,0 +1,86 @@
+//! What writes to UAR pages do (PRM, UAR page format).
+
+use crate::device::Device;
+use crate::log::Subject;
+use crate::object::uar::{BlueFlame, Doorbell, UAR_PAGE};
+use crate::seams::Io;
+
+impl Device {
+    /// A write of at most 8 bytes, within one 64-bit unit of a UAR page.
+    pub(crate) fn write_uar(&mut self, io: &mut Io<'_>, offset: usize, bytes: &[u8]) {
+        // A driver that has disabled the interface may still have an interrupt handler on its way out.
+        if self.health.is_fatal() || !self.cmd.started() {
+            return;
+        }
+        let page = (offset / UAR_PAGE) as u32;
+        let subject = Subject::Register { offset };
+        let Some(uar) = self.objects.uars.get_mut(page) else {
+            let text = format!("UAR page {page:#x} is not allocated");
+            self.log.refuse(subject, "alloc_uar_out.uar", text);
+            return;
+        };
+        match uar.write(offset % UAR_PAGE, bytes) {
+            Doorbell::Nothing => {}
+            Doorbell::Eq { arm, value } => {
+                self.objects.queues.ring_eq(io, &mut self.log, page, value, arm);
+            }
+            Doorbell::Cq(value) => self.objects.queues.ring_cq(io, &mut self.log, page, value),
+            Doorbell::Send { unit, wqe_head } => self.ring_send(io, page, unit, wqe_head),
+            Doorbell::BlueFlame { rung: Some(rung), at } => self.compare_blueflame(io, page, rung, at, bytes),
+            Doorbell::BlueFlame { rung: None, .. } => {
+                self.log.refuse(subject, "", "BlueFlame data without the start of a WQE");
+            }
+            Doorbell::Unknown => self.log.refuse(subject, "", "no register here"),
+        }
+    }
+
+    /// The first 8 bytes of a WQE were written to a BlueFlame buffer.
+    fn ring_send(&mut self, io: &mut Io<'_>, page: u32, unit: usize, wqe_head: u64) {
+        let qpn = (wqe_head as u32) >> 8;
+        let subject = Subject::WorkQueue { qpn };
+        let Some(qp) = self.objects.qps.table.get(qpn) else {
+            self.log.refuse(subject, "wqe_ctrl_seg.qpn_ds", "doorbell of a QP that does not exist");
+            return;
+        };
+        if qp.uar_page != page {
+            let text = format!("rung through page {page:#x}, created with {:#x}", qp.uar_page);
+            self.log.refuse(subject, "qpc.uar_page", text);
+            return;
+        }
+        if qp.sq.is_none() {
+            self.log.refuse(subject, "qpc.no_sq", "doorbell of a QP without a send queue");
+            return;
+        }
+        let wqe_index = (wqe_head >> 40) as u16;
+        self.transport.counters.doorbells += 1;
+        if let Some(uar) = self.objects.uars.get_mut(page) {
+            uar.ring(unit, BlueFlame { qpn, wqe_index });
+        }
+        self.ring_send_queue(io, qpn, wqe_head);
+    }
+
+    /// Further bytes of a BlueFlame post, `at` bytes from the start of the buffer: the ring in memory must hold the same.
+    fn compare_blueflame(&mut self, io: &mut Io<'_>, page: u32, rung: BlueFlame, at: usize, bytes: &[u8]) {
+        let BlueFlame { qpn, wqe_index } = rung;
+        if at < 16 {
+            self.transport.counters.blueflame += 1;
+        }
+        let Some(qp) = self.objects.qps.table.get(qpn) else { return };
+        let Some(sq) = qp.sq else { return };
+        let ring = 64u64 << sq.log_size;
+        let at = (u64::from(wqe_index) * 64 + at as u64) % ring;
+        let mut held = [0; 8];
+        let Some(held) = held.get_mut(..bytes.len()) else { return };
+        let subject = Subject::WorkQueue { qpn };
+        if let Err(fault) = qp.buffer.read(io.memory, sq.offset + at, held) {
+            self.log.refuse(subject, "create_qp_in.pas", fault.to_string());
+        } else if held != bytes {
+            // Linux finds out by such a difference whether write combining works, so it is no mistake in itself.
+            let new = self.objects.uars.get_mut(page).is_some_and(|uar| uar.differs(qpn));
+            if new {
+                let text = format!("BlueFlame data differs from the ring at byte {at:#x}; the ring counts");
+                self.log.info(subject, text);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the subnet administrator knows and changes, and how its answers are kept.
+
+use crate::fabric::manager::Manager;
+use crate::fabric::multicast::Groups;
+use crate::fabric::ports::PortIndex;
+use crate::fabric::switch::{Switch, Tables};
+use crate::packet::Grh;
+
+/// Records of an answer, or the status that refuses it.
+pub(super) type Records = Result<Vec<Vec<u8>>, u16>;
+
+/// Rate code of every path: 100 Gb/s.
+pub(super) const RATE_100G: u8 = 16;
+/// Packet life time of every path: 4.096 us × 2^8, about a millisecond.
+pub(super) const PACKET_LIFE: u8 = 8;
+/// The key of software that may know everything: OpenSM's.
+pub(super) const SM_KEY: u64 = 1;
+
+/// Where a management datagram came from, and the answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::fabric) struct Address {
+    pub(in crate::fabric) lid: u16,
+    pub(in crate::fabric) qpn: u32,
+    pub(in crate::fabric) vl: u8,
+    pub(in crate::fabric) sl: u8,
+    pub(in crate::fabric) pkey: u16,
+    /// The route of the answer.
+    pub(in crate::fabric) grh: Option<Grh>,
+}
+
+/// What the administrator knows and changes.
+pub(in crate::fabric) struct Subnet<'a> {
+    pub(in crate::fabric) manager: &'a Manager,
+    pub(in crate::fabric) switch: &'a Switch,
+    pub(in crate::fabric) routes: &'a [Option<PortIndex>],
+    pub(in crate::fabric) groups: &'a mut Groups,
+}
+
+impl Subnet<'_> {
+    pub(super) fn tables(&self) -> Tables<'_> {
+        Tables { manager: self.manager, routes: self.routes, groups: self.groups }
+    }
+}

@@ -1,0 +1,256 @@
+//! The registers of the initialization segment (PRM, "Initialization Segment"): what reads show, and what writes ask for.
+
+use crate::bar::{BAR0_SIZE, BarPort, BarWrite, INIT_SEG_SIZE};
+use crate::cmd::LOG_STRIDE;
+use crate::device::device_clock;
+use crate::profile::Profile;
+use mlx5_prm::init_seg as reg;
+use mlx5_prm::status::HealthSyndrome;
+use mlx5_prm::value::NicInterface;
+use std::sync::Arc;
+
+/// Nanoseconds of a step of the health counter.
+const SLOW: u64 = 10_000_000;
+/// Time from reset until `initializing` clears.
+const BOOT_TIME: u64 = 2_000_000;
+/// Time that a software reset takes.
+const SOFTWARE_RESET_TIME: u64 = 10_000_000;
+/// Longest time between two movements of the health counter.
+const HEALTH_PERIOD: u64 = 100_000_000;
+/// Firmware version: major, minor, sub-minor of a ConnectX-5.
+const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
+/// `hw_id` of a ConnectX-5.
+const HARDWARE_ID: u32 = 0x0000_020d;
+
+/// What a register write asks the device for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect<'a> {
+    /// `nic_interface` and the command queue's address were written.
+    Interface(NicInterface, u64),
+    /// The command doorbell vector was written.
+    Commands(u32),
+    /// A part of at most 8 bytes of a UAR page was written, within one 64-bit unit at `offset` of BAR0.
+    Uar {
+        /// Bytes from the start of BAR0.
+        offset: usize,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// A register was written that is read-only.
+    ReadOnly(usize),
+}
+
+/// The registers.
+#[derive(Debug)]
+pub(crate) struct Registers {
+    /// What the guest sees and writes.
+    bar: Arc<BarPort>,
+    /// When `initializing` clears; `None` before the first poll after a reset, or when it has cleared.
+    booting: Option<Option<u64>>,
+    /// When a software reset is done.
+    resetting: Option<u64>,
+    cmdq_high: u32,
+    cmdq_low: u32,
+    doorbell: u32,
+    /// Last `now`.
+    now: u64,
+    /// The slow counters as they were last shown, in units of 10 ms.
+    shown: Option<u64>,
+    /// The syndrome that the health buffer shows.
+    syndrome: u8,
+    /// The read-only low byte of 0x014.
+    sizes: u32,
+    /// The health counter stands still (a fault ordered by the profile).
+    wedge_health: bool,
+    /// `initializing` never clears (likewise).
+    never_initialized: bool,
+}
+
+impl Registers {
+    /// Registers before [`power_on`](Self::power_on).
+    pub(crate) fn new(profile: &Profile) -> Self {
+        Self {
+            bar: Arc::new(BarPort::default()),
+            booting: None,
+            resetting: None,
+            cmdq_high: 0,
+            cmdq_low: 0,
+            doorbell: 0,
+            now: 0,
+            shown: None,
+            syndrome: 0,
+            sizes: u32::from(profile.log_cmdq_size.min(5)) << 4 | LOG_STRIDE,
+            wedge_health: profile.misbehaviour.wedge_health,
+            never_initialized: profile.misbehaviour.never_initialized,
+        }
+    }
+
+    /// The front of BAR0.
+    pub(crate) const fn bar(&self) -> &Arc<BarPort> {
+        &self.bar
+    }
+
+    /// Values after power-on.
+    pub(crate) fn power_on(&mut self) {
+        self.booting = Some(None);
+        self.resetting = None;
+        (self.cmdq_high, self.cmdq_low, self.doorbell) = (0, 0, 0);
+        (self.now, self.shown, self.syndrome) = (0, None, 0);
+        let bar = &self.bar;
+        bar.clear();
+        bar.zero_registers();
+        let (major, minor, sub_minor) = FIRMWARE;
+        bar.set32(reg::FW_REV_OFFSET, minor << 16 | major);
+        bar.set32(reg::CMD_INTERFACE_REV_OFFSET, reg::CMD_INTERFACE_REV << 16 | sub_minor);
+        bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, self.sizes);
+        // Full driver, disabled, software reset.
+        // A driver may ask for a reset after a fatal error.
+        bar.set32(reg::INITIALIZING_OFFSET, reg::INITIALIZING | reg::FW_RESET_SUPPORTED | 0b011 << 24);
+        bar.set32(reg::HEALTH_FW_VERSION_OFFSET, major << 24 | minor << 16 | sub_minor);
+        bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x34, HARDWARE_ID);
+        bar.set_dead(false);
+    }
+
+    /// Whether `initializing` is set.
+    pub(crate) const fn is_booting(&self) -> bool {
+        self.booting.is_some()
+    }
+
+    /// Whether a software reset is under way.
+    pub(crate) const fn is_resetting(&self) -> bool {
+        self.resetting.is_some()
+    }
+
+    /// Begins a software reset.
+    pub(crate) fn begin_reset(&mut self) {
+        self.resetting = Some(self.now.saturating_add(SOFTWARE_RESET_TIME));
+        self.show_interface(NicInterface::SW_RESET);
+    }
+
+    /// Shows the health syndrome.
+    pub(crate) fn show_health(&mut self, syndrome: HealthSyndrome) {
+        self.syndrome = syndrome.0;
+        let syndrome = u32::from(syndrome.0);
+        // Firmware asks for a reset; severity 0 is an emergency.
+        let rfr = if syndrome == 0 { 0 } else { 1 << 31 | 1 << 27 };
+        self.bar.set32(reg::HEALTH_RFR_OFFSET, rfr);
+        self.bar.set32(reg::HEALTH_SYND_OFFSET, syndrome << 16);
+        let counter = self.bar.get32(reg::HEALTH_COUNTER_OFFSET) & 0x00ff_ffff;
+        self.bar.set32(reg::HEALTH_COUNTER_OFFSET, syndrome << 24 | counter);
+    }
+
+    /// Shows the command queue's address as the device has taken it.
+    pub(crate) fn show_command_queue(&self) {
+        self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, self.cmdq_low & !0xfff | self.sizes);
+    }
+
+    /// Shows the state of the driver's interface.
+    pub(crate) fn show_interface(&self, state: NicInterface) {
+        let low = self.bar.get32(reg::CMDQ_ADDR_L_SZ_OFFSET) & !reg::NIC_INTERFACE_MASK;
+        self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, low | u32::from(state.0) << reg::NIC_INTERFACE_SHIFT);
+    }
+
+    /// What moves with time.
+    pub(crate) fn tick(&mut self, now: u64) {
+        self.now = now;
+        let bar = &self.bar;
+        let clock = device_clock(now);
+        bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
+        bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+        let slow = now / SLOW;
+        if self.shown != Some(slow) {
+            self.shown = Some(slow);
+            bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (slow / 100) as u32);
+            if !self.wedge_health {
+                let counter = slow as u32 & 0x00ff_ffff;
+                bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(self.syndrome) << 24 | counter);
+            }
+        }
+        if self.booting.is_none() && self.resetting.is_none() {
+            return;
+        }
+        match self.booting {
+            Some(None) => self.booting = Some(Some(now.saturating_add(BOOT_TIME))),
+            Some(Some(until)) if now >= until && !self.never_initialized => {
+                self.booting = None;
+                let value = bar.get32(reg::INITIALIZING_OFFSET);
+                bar.set32(reg::INITIALIZING_OFFSET, value & !reg::INITIALIZING);
+            }
+            _ => {}
+        }
+        if self.resetting.is_some_and(|until| now >= until) {
+            self.resetting = None;
+            self.show_interface(NicInterface::DISABLED);
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to show at the latest.
+    pub(crate) fn next_deadline(&self) -> u64 {
+        let mut deadline = self.now.saturating_add(HEALTH_PERIOD);
+        match self.booting {
+            Some(None) => deadline = self.now,
+            Some(Some(until)) if !self.never_initialized => deadline = deadline.min(until),
+            _ => {}
+        }
+        if let Some(until) = self.resetting {
+            deadline = deadline.min(until);
+        }
+        deadline
+    }
+
+    /// Takes one register write, and gives what it asks for to `act` with the registers.
+    #[inline]
+    pub(crate) fn write(&mut self, write: &BarWrite, mut act: impl FnMut(&mut Self, Effect<'_>)) {
+        if write.len == 8 && write.offset >= INIT_SEG_SIZE && write.offset.is_multiple_of(8) {
+            return act(self, Effect::Uar { offset: write.offset, bytes: &write.data });
+        }
+        // In parts of at most one dword or one 64-bit register, in ascending order.
+        let mut offset = write.offset;
+        let mut bytes = write.bytes();
+        while !bytes.is_empty() {
+            let unit = if offset < INIT_SEG_SIZE { 4 } else { 8 };
+            let len = bytes.len().min(unit - offset % unit);
+            let (part, rest) = bytes.split_at(len);
+            if offset < INIT_SEG_SIZE {
+                if let Some(effect) = self.write_register(offset, part) {
+                    act(self, effect);
+                }
+            } else if offset < BAR0_SIZE {
+                act(self, Effect::Uar { offset, bytes: part });
+            }
+            offset += len;
+            bytes = rest;
+        }
+    }
+
+    fn write_register(&mut self, offset: usize, bytes: &[u8]) -> Option<Effect<'static>> {
+        let last = (offset + bytes.len()).is_multiple_of(4);
+        match offset & !3 {
+            reg::CMDQ_ADDR_H_OFFSET => {
+                self.cmdq_high = merge(self.cmdq_high, offset, bytes);
+                None
+            }
+            reg::CMDQ_ADDR_L_SZ_OFFSET => {
+                self.cmdq_low = merge(self.cmdq_low, offset, bytes);
+                let low = self.cmdq_low;
+                let state = NicInterface(((low & reg::NIC_INTERFACE_MASK) >> reg::NIC_INTERFACE_SHIFT) as u8);
+                let base = u64::from(self.cmdq_high) << 32 | u64::from(low & !0xfff);
+                last.then_some(Effect::Interface(state, base))
+            }
+            reg::CMD_DBELL_OFFSET => {
+                self.doorbell = merge(self.doorbell, offset, bytes);
+                last.then(|| Effect::Commands(std::mem::take(&mut self.doorbell)))
+            }
+            reg::CLR_INTX_OFFSET => None,
+            _ => Some(Effect::ReadOnly(offset)),
+        }
+    }
+}
+
+fn merge(value: u32, offset: usize, bytes: &[u8]) -> u32 {
+    let mut whole = value.to_be_bytes();
+    for (to, from) in whole.iter_mut().skip(offset % 4).zip(bytes) {
+        *to = *from;
+    }
+    u32::from_be_bytes(whole)
+}

@@ -1,0 +1,135 @@
+//! From a packet to the QP, or the agent, that takes it (IBTA 9.6: header validation).
+
+use super::Context;
+use crate::meter::price;
+use crate::object::qp::Qps;
+use crate::packet::{
+    LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport, icrc_is_right,
+};
+use crate::seams::Packet;
+use ib_types::Psn;
+use mlx5_prm::value::ServiceType;
+
+/// The prefix that GIDs have before a subnet manager gives another, and that a port answers to all the same.
+const DEFAULT_GID_PREFIX: u64 = 0xfe80_0000_0000_0000;
+
+impl Context<'_, '_> {
+    /// A packet that reached the device, over the wire or from itself.
+    pub(super) fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
+        self.device.counters.packets_received += 1;
+        self.meter.charge(price::PACKET);
+        if !icrc_is_right(&packet.bytes) {
+            self.device.counters.icrc_errors += 1;
+            self.port.counters.rcv_errors += 1;
+        } else {
+            self.sort(qps, &packet.bytes, loopback);
+        }
+        self.recycle(packet);
+    }
+
+    fn sort(&mut self, qps: &mut Qps, packet: &[u8], loopback: bool) {
+        let Some(shape) = Shape::of(packet) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let Some(operation) = shape.bth.opcode.operation() else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        let transport = shape.bth.opcode.transport();
+        if shape.bth.dest_qpn == 0 {
+            if transport == Transport::Ud {
+                self.management(qps, &shape, packet, loopback);
+            }
+            return;
+        }
+        if !loopback && !self.port.is_active() {
+            return;
+        }
+        let dlid = shape.lrh.dlid;
+        if (LID_MULTICAST..LID_PERMISSIVE).contains(&dlid) {
+            self.multicast(qps, operation, &shape, packet);
+            return;
+        }
+        if !loopback && dlid & !((1 << self.port.lmc.min(7)) - 1) != self.port.lid {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        if shape.bth.dest_qpn == 1 && transport == Transport::Ud && self.performance(&shape, packet, loopback)
+        {
+            return;
+        }
+        if let Some(grh) = shape.grh(packet)
+            && !self.is_own_gid(&grh.dgid.0)
+        {
+            self.device.counters.no_qp += 1;
+            return;
+        }
+        let qp = qps.by_wire_number(shape.bth.dest_qpn).and_then(|qpn| qps.table.get_mut(qpn));
+        let Some(qp) = qp else {
+            self.device.counters.no_qp += 1;
+            return;
+        };
+        match (transport, qp.service) {
+            (Transport::Rc, ServiceType::RC)
+            | (Transport::Xrc, ServiceType::XRC)
+            | (Transport::Uc, ServiceType::UC) => {
+                // A connection takes packets from its peer's port only (IBTA 9.6.1.1.3).
+                if !loopback && shape.lrh.slid != qp.primary_path.rlid {
+                    self.device.counters.no_qp += 1;
+                    return;
+                }
+                // With a GRH in its path, from its peer's GID only (IBTA 9.6.1.2.3).
+                let path = &qp.primary_path;
+                if path.grh && shape.grh(packet).is_none_or(|grh| grh.sgid.0 != path.rgid) {
+                    self.device.counters.no_qp += 1;
+                    return;
+                }
+                if !self.pkey_fits(qp, shape.bth.pkey) {
+                    return;
+                }
+                if qp.service == ServiceType::UC {
+                    self.unreliable(qp, operation, &shape, packet);
+                } else if operation.is_response() {
+                    self.response(qp, operation, Psn::new(shape.bth.psn), shape.content(packet));
+                } else {
+                    self.request(qp, operation, &shape, packet);
+                }
+            }
+            (Transport::Ud, ServiceType::UD | ServiceType::QP1) => {
+                if self.pkey_fits(qp, shape.bth.pkey) {
+                    self.datagram(qp, operation, &shape, packet);
+                }
+            }
+            _ => self.device.counters.no_qp += 1,
+        }
+    }
+
+    /// Whether a GID is one of the port's.
+    pub(super) fn is_own_gid(&self, gid: &[u8; 16]) -> bool {
+        let guid = u64::from_be_bytes(*gid.last_chunk().unwrap_or(&[0; 8]));
+        let prefix = u64::from_be_bytes(*gid.first_chunk().unwrap_or(&[0; 8]));
+        let own_prefix = prefix == self.port.gid_prefix || prefix == DEFAULT_GID_PREFIX;
+        guid != 0 && own_prefix && self.port.guids.contains(&guid)
+    }
+
+    /// A multicast datagram goes to every QP attached to its group.
+    fn multicast(&mut self, qps: &mut Qps, operation: Operation, shape: &Shape, packet: &[u8]) {
+        let Some(grh) = shape.grh(packet) else {
+            self.device.counters.malformed += 1;
+            return;
+        };
+        if shape.bth.dest_qpn != QPN_MULTICAST || shape.bth.opcode.transport() != Transport::Ud {
+            self.device.counters.malformed += 1;
+            return;
+        }
+        for qpn in qps.multicast.members(&grh.dgid.0) {
+            self.meter.charge(price::PACKET);
+            if let Some(qp) = qps.table.get_mut(*qpn)
+                && self.pkey_fits(qp, shape.bth.pkey)
+            {
+                self.datagram(qp, operation, shape, packet);
+            }
+        }
+    }
+}
