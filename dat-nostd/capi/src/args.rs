@@ -133,7 +133,10 @@ mod tests {
             assert_eq!(segments(ptr::null(), 0, Subtype::InvalidArg2), Ok(&[][..]));
             assert!(segments(ptr::null(), 1, Subtype::InvalidArg2).is_err());
             assert!(segments([LmrTriplet::default()].as_ptr(), -1, Subtype::InvalidArg2).is_err());
-            assert_eq!(segments([LmrTriplet::default()].as_ptr(), 1, Subtype::InvalidArg2).map(<[_]>::len), Ok(1));
+            assert_eq!(
+                segments([LmrTriplet::default()].as_ptr(), 1, Subtype::InvalidArg2).map(<[_]>::len),
+                Ok(1)
+            );
             let private = |data, size| private_data(data, size, Subtype::InvalidArg5, Subtype::InvalidArg6);
             assert_eq!(private(ptr::null(), 0), Ok(&[][..]));
             assert_eq!(private(ptr::null(), 1), Err(bad(Subtype::InvalidArg6)));

@@ -110,7 +110,9 @@ mod tests {
         let any = IaAddress::V4(Ipv4Addr::UNSPECIFIED);
         let before = asides.addresses(7, any, any);
         let data = asides.private_data(7, b"hello");
-        (8..2000).for_each(|handle| drop(asides.addresses(handle, any, any)));
+        for handle in 8..2000 {
+            let _ = asides.addresses(handle, any, any);
+        }
         assert_eq!(asides.addresses(7, any, Ipv4Addr::LOCALHOST.into()), before);
         assert_eq!(asides.private_data(7, b"again"), data);
         asides.retain(|handle| handle == 7);

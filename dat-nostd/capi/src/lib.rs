@@ -7,11 +7,12 @@
 //! | `layout` | structures with the layout of the headers |
 //! | `convert` | between those and `dat_nostd`'s |
 //! | `handles` | handles as C has them |
-//! | `node` | an adapter behind its lock, and what C programs may hold pointers to |
-//! | `waits`, `service` | threads that wait, and the thread that moves everything on |
-//! | `process` | what a process has: nodes, names, and what is left of them after a fork |
-//! | `registry` | names, `dat.conf` |
-//! | `provider` | the table of calls of a provider |
+//! | `node`, `asides` | an adapter behind its lock, and what C programs may hold pointers to |
+//! | `nodes`, `reach` | from a handle to its node |
+//! | `waits`, `parked`, `service` | threads that wait, and the thread that moves everything on |
+//! | `registry`, `target` | names, `dat.conf`, and the devices that they stand for |
+//! | `process` | what is left of all that after a fork |
+//! | `foreign`, `provider` | providers that programs register, and this library as one |
 //!
 //! # Locks and threads
 //! Every open device has a node: an adapter with one lock, and one thread of the library's, which sleeps until the HCA interrupts, polls,
@@ -29,16 +30,24 @@ mod asides;
 #[allow(unsafe_code)]
 pub mod calls;
 mod convert;
+mod debug;
+#[allow(unsafe_code)]
+mod foreign;
 mod handles;
 pub mod layout;
 #[allow(unsafe_code)]
 mod lock;
 mod node;
 #[allow(unsafe_code)]
+mod nodes;
+mod parked;
+#[allow(unsafe_code)]
 mod process;
 #[allow(unsafe_code)]
 mod provider;
+mod reach;
 mod registry;
 #[allow(unsafe_code)]
 mod service;
+mod target;
 mod waits;

@@ -1,15 +1,15 @@
 //! A device that is open: an adapter behind its lock, and what goes with it.
 
 use crate::asides::{Asides, SocketAddress};
-use crate::handles::{Kinded, RawHandle, adapter_of};
+use crate::debug::complain;
+use crate::handles::{Kinded, RawHandle};
 use crate::layout;
 use crate::lock::{Guard, Lock};
-use crate::process;
-use crate::registry::Target;
-use crate::waits::Parked;
+use crate::parked::Parked;
+use crate::target::Target;
 use dat_nostd::{
-    Adapter, AdapterConfig, DatResult, DatReturn, Instant, Platform, ProviderInfo, ProxyAgent, Ready, Registry,
-    RegistryEntry, ReturnType, Subtype, adapter_storage,
+    Adapter, AdapterConfig, DatResult, DatReturn, Instant, Platform, ProviderInfo, ProxyAgent, Ready,
+    Registry, RegistryEntry, ReturnType, Subtype, adapter_storage,
 };
 use platform_linux::{Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open};
 use std::collections::HashMap;
@@ -75,7 +75,8 @@ impl Agents {
     pub(crate) fn enter(&mut self, agent: layout::ProxyAgent) -> Option<ProxyAgent> {
         let function = agent.function?;
         self.next += 1;
-        self.known.insert(self.next, Agent { function, instance_data: agent.instance_data.expose_provenance() });
+        self.known
+            .insert(self.next, Agent { function, instance_data: agent.instance_data.expose_provenance() });
         // Agents are called by the library's thread, outside the lock, and not by the adapter.
         Some(ProxyAgent { function: |_, _, _| {}, instance_data: self.next })
     }
@@ -94,14 +95,14 @@ impl Node {
     pub(crate) fn open(target: &Target, id: u8) -> DatResult<Self> {
         let options = Options { dma_bytes: DMA_BYTES, iommu: target.iommu, ..Options::default() };
         let Opened { platform, dma, host, .. } = open(&target.device, &options).map_err(|error| {
-            crate::registry::complain(&format!("{}: {error}", target.device));
+            complain(&format!("{}: {error}", target.device));
             why(&error)
         })?;
         let sleeper = platform.sleeper().map_err(|error| why(&error))?;
         let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
         let config = AdapterConfig::new(NAMES[0], target.address, &[], seed(target));
         let failed = |error: &dyn std::fmt::Display| {
-            crate::registry::complain(&format!("{}: {error}", target.device));
+            complain(&format!("{}: {error}", target.device));
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
         };
         let adapter = Adapter::open(platform, dma, host, tables.parts(), &config);
@@ -170,38 +171,6 @@ impl Inner {
         self.regions.retain(|handle, _| is_alive(*handle));
         self.ias.retain(|handle, _| is_alive(*handle));
     }
-}
-
-/// The node of an object.
-#[inline]
-pub(crate) fn node_of<H: Kinded>(raw: RawHandle) -> DatResult<&'static Node> {
-    process::node(adapter_of(raw)).map_or_else(H::invalid, Ok)
-}
-
-/// A call that neither waits nor makes others ready.
-#[inline]
-pub(crate) fn with<H: Kinded, R>(
-    raw: RawHandle,
-    call: impl FnOnce(&mut Inner, H) -> DatResult<R>,
-) -> DatResult<R> {
-    let node = node_of::<H>(raw)?;
-    call(&mut node.lock(), H::of(raw))
-}
-
-/// A call after which others may be ready, or the library's thread has something to do.
-pub(crate) fn control<H: Kinded, R>(
-    raw: RawHandle,
-    call: impl FnOnce(&mut Inner, H) -> DatResult<R>,
-) -> DatResult<R> {
-    let node = node_of::<H>(raw)?;
-    let answer = {
-        let mut inner = node.lock_urgently();
-        let answer = call(&mut inner, H::of(raw));
-        inner.parked.wake_all();
-        answer
-    };
-    node.sleeper.wake();
-    answer
 }
 
 /// Why a device could not be opened, as far as DAT has words for it.

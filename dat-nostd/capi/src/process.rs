@@ -1,34 +1,16 @@
-//! What a process has: nodes by the number in their handles, and the names. A child process begins with nothing, because the devices are
+//! What a process has: nodes, and names. A child process begins with nothing, because the devices are
 //! its parent's.
 
-use crate::node::Node;
+use crate::nodes;
 use crate::registry::Names;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Nodes, by the number in their handles. They stay as long as the process.
-static NODES: [AtomicPtr<Node>; 256] = [const { AtomicPtr::new(ptr::null_mut()) }; 256];
 /// Names, and what is open under them.
 static NAMES: AtomicPtr<Mutex<Names>> = AtomicPtr::new(ptr::null_mut());
 /// Whether children forget.
 static GUARDED: AtomicBool = AtomicBool::new(false);
-
-/// The node whose handles have this number.
-#[inline]
-pub(crate) fn node(id: u8) -> Option<&'static Node> {
-    let node = NODES[usize::from(id)].load(Ordering::Acquire);
-    // SAFETY: null, or a node that `enter` leaked.
-    unsafe { node.as_ref() }
-}
-
-/// A new node; its number is below 256.
-pub(crate) fn enter(id: u8, node: Node) -> &'static Node {
-    let node = Box::into_raw(Box::new(node));
-    NODES[usize::from(id)].store(node, Ordering::Release);
-    // SAFETY: just leaked.
-    unsafe { &*node }
-}
 
 /// The names, locked.
 pub(crate) fn names() -> MutexGuard<'static, Names> {
@@ -51,9 +33,7 @@ pub(crate) fn names() -> MutexGuard<'static, Names> {
 
 /// A child process has none of this: not the threads, and not the devices. Its handles are dead; it may open devices of its own.
 extern "C" fn forget() {
-    for node in &NODES {
-        node.store(ptr::null_mut(), Ordering::Release);
-    }
+    nodes::forget();
     NAMES.store(ptr::null_mut(), Ordering::Release);
 }
 

@@ -1,72 +1,16 @@
 //! Threads that wait: each sleeps on a descriptor of its own, without the lock.
 
 use crate::handles::{Kinded, RawHandle};
-use crate::node::{Inner, node_of};
+use crate::node::Inner;
+use crate::parked::sleep;
+use crate::reach::node_of;
 use dat_nostd::{
-    CnoHandle, CnoWait, DatResult, DatReturn, Event, EvdHandle, Instant, Platform, ReturnType, Subtype, Wait, Wake,
+    CnoHandle, CnoWait, DatResult, DatReturn, EvdHandle, Event, Instant, Platform, ReturnType, Subtype, Wait,
+    Wake,
 };
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-const NO_DESCRIPTOR: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
 /// A signal handler ran while the call waited.
 const INTERRUPTED: DatReturn = DatReturn::error(ReturnType::InterruptedCall, Subtype::SubInterrupted);
-
-/// Who waits for what.
-#[derive(Default)]
-pub(crate) struct Parked {
-    waiting: Vec<(RawHandle, Arc<OwnedFd>)>,
-    spare: Vec<Arc<OwnedFd>>,
-}
-
-impl Parked {
-    /// A thread is about to sleep for an EVD or a CNO.
-    fn enter(&mut self, handle: RawHandle) -> DatResult<Arc<OwnedFd>> {
-        let make = || {
-            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-            made.map(Arc::new).map_err(|_| NO_DESCRIPTOR)
-        };
-        let fd = self.spare.pop().map_or_else(make, Ok)?;
-        self.waiting.push((handle, Arc::clone(&fd)));
-        Ok(fd)
-    }
-
-    /// It sleeps no more.
-    fn leave(&mut self, fd: Arc<OwnedFd>) {
-        self.waiting.retain(|(_, other)| !Arc::ptr_eq(other, &fd));
-        // A wake-up that came too late is not for the next one.
-        let _ = rustix::io::read(&*fd, &mut [0; 8]);
-        self.spare.push(fd);
-    }
-
-    /// Wakes those who wait for this.
-    pub(crate) fn wake(&self, handle: RawHandle) {
-        self.waiting.iter().filter(|(wanted, _)| *wanted == handle).for_each(|(_, fd)| ring(fd));
-    }
-
-    /// Wakes everybody: an object may have gone.
-    pub(crate) fn wake_all(&self) {
-        self.waiting.iter().for_each(|(_, fd)| ring(fd));
-    }
-}
-
-fn ring(fd: &OwnedFd) {
-    let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
-}
-
-/// Sleeps until the descriptor is rung or `wake` is due. Whether a signal handler ran.
-fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> bool {
-    let left = wake.deadline(now).map(|deadline| deadline.as_nanos().saturating_sub(now.as_nanos()));
-    let timeout = left.map(|left| Timespec {
-        tv_sec: (left / 1_000_000_000) as i64,
-        tv_nsec: (left % 1_000_000_000) as i64,
-    });
-    let slept = poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref());
-    let _ = rustix::io::read(fd, &mut [0; 8]);
-    slept == Err(Errno::INTR)
-}
 
 /// What a wait has come to.
 enum Step<R> {
@@ -139,7 +83,9 @@ pub(crate) fn evd_wait(raw: RawHandle, timeout_us: u32, threshold: u32) -> DatRe
 /// How many events are queued on an EVD on which a wait for `threshold` of them has not come to an end.
 fn queued(inner: &mut Inner, evd: EvdHandle, threshold: u32) -> u32 {
     let now = inner.adapter.platform().now();
-    let Ok(mut waiter) = inner.adapter.evd_wait_begin(evd, now, 0, threshold.saturating_add(1)) else { return 0 };
+    let Ok(mut waiter) = inner.adapter.evd_wait_begin(evd, now, 0, threshold.saturating_add(1)) else {
+        return 0;
+    };
     match inner.adapter.evd_wait_poll(&mut waiter, now) {
         Ok(Wait::TimedOut(queued)) => queued,
         _ => 0,
@@ -161,30 +107,4 @@ pub(crate) fn cno_wait(raw: RawHandle, timeout_us: u32) -> DatResult<Option<EvdH
             Err(INTERRUPTED)
         },
     )?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_waits_is_woken() {
-        let mut parked = Parked::default();
-        let (first, second) = (parked.enter(1).unwrap(), parked.enter(2).unwrap());
-        let now = Instant::from_nanos(0);
-        let soon = Wake::At(Instant::from_nanos(1));
-        let is_rung = |fd: &OwnedFd| rustix::io::read(fd, &mut [0; 8]).is_ok();
-        parked.wake(2);
-        assert!(!is_rung(&first) && is_rung(&second));
-        parked.wake_all();
-        // Would not come back in this test's life.
-        assert!(!sleep(&first, Wake::Idle, now) && !sleep(&second, Wake::Idle, now));
-        assert!(!sleep(&first, soon, now));
-        parked.wake(1);
-        parked.leave(first);
-        parked.leave(second);
-        assert!(parked.waiting.is_empty());
-        let again = parked.enter(3).unwrap();
-        assert!(!is_rung(&again) && parked.spare.len() == 1);
-    }
 }

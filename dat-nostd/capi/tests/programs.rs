@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 const PING: [&str; 1] = ["examples/dat_ping.c"];
-const CALLS: [&str; 4] = ["tests/c/calls.c", "tests/c/objects.c", "tests/c/endpoints.c", "tests/c/connections.c"];
+const CALLS: [&str; 4] =
+    ["tests/c/calls.c", "tests/c/objects.c", "tests/c/endpoints.c", "tests/c/connections.c"];
 
 /// Has a program of each compiler's.
 fn each(name: &str, files: &[&str], test: impl Fn(&Folder, &Path, Compiler)) {
@@ -71,7 +72,9 @@ fn declared() -> BTreeSet<String> {
     let headers = ["dat.h", "udat.h", "dat_registry.h"];
     let text: String = headers
         .iter()
-        .map(|name| std::fs::read_to_string(Path::new(HERE).join("include/dat").join(name)).expect("readable"))
+        .map(|name| {
+            std::fs::read_to_string(Path::new(HERE).join("include/dat").join(name)).expect("readable")
+        })
         .collect();
     let names = text.lines().filter_map(|line| line.strip_prefix("DAT_RETURN dat_")?.split('(').next());
     names.map(|name| format!("dat_{name}")).collect()

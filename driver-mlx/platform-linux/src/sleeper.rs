@@ -25,7 +25,8 @@ impl Sleeper {
     /// caller knows that `gone`.
     pub fn sleep(&self, deadline: Instant, gone: bool) {
         let timeout = timeout(deadline);
-        let vectors = self.interrupts.descriptors().map(|vector| PollFd::from_borrowed_fd(vector, PollFlags::IN));
+        let vectors =
+            self.interrupts.descriptors().map(|vector| PollFd::from_borrowed_fd(vector, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&self.wake, PollFlags::IN))
             .chain(vectors.filter(|_| !gone))
             .chain(self.peer.iter().filter(|_| !gone).map(|peer| PollFd::new(peer, PollFlags::empty())))

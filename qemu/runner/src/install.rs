@@ -69,7 +69,8 @@ pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     if !status.success() {
         return Err(Error::Program("the C library does not build".into()));
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from);
     install_built(&target.join("release/libdat.a"), &cache::root().join(SOURCES), prefix)
 }
 
@@ -98,7 +99,9 @@ pub fn install_built(archive: &Path, sources: &Path, prefix: &Path) -> Result<Ve
     shared_library(archive, sources, &libraries)?;
     let template = sources.join("dat.pc.in");
     let text = fs::read_to_string(&template).map_err(io("cannot read", &template))?;
-    let text = text.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    let text = text
+        .replace("@PREFIX@", &prefix.display().to_string())
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let file = pkg_config.join("dat.pc");
     fs::write(&file, text).map_err(io("cannot write", &file))?;
     Ok(vec![prefix.join("include/dat"), libraries.join(LINK_NAME), libraries.join("libdat.a"), file])

@@ -1,10 +1,10 @@
 //! Consumer notification objects.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{need, put};
 use crate::handles::{Kinded, NULL, RawHandle};
 use crate::layout::{CnoParam, ProxyAgent};
-use crate::node::{control, with};
+use crate::reach::{control, with};
 use crate::waits;
 use dat_nostd::{CnoHandle, IaHandle, Subtype};
 use std::ptr;

@@ -1,10 +1,10 @@
 //! Connections: the active side, and the end.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{address, private_data};
 use crate::convert::{close_flags, connect_flags, qos};
 use crate::handles::{Kinded, RawHandle};
-use crate::node::control;
+use crate::reach::control;
 use dat_nostd::{EpHandle, Subtype};
 
 exported! {

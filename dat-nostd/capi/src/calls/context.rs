@@ -1,9 +1,9 @@
 //! What every object has.
 
-use super::exported;
+use super::exported::{answer, exported};
 use crate::args::{need, put};
 use crate::handles::{RawHandle, adapter_of};
-use crate::process;
+use crate::nodes;
 use dat_nostd::{DatReturn, Handle, ReturnType, Subtype, strerror};
 use std::ffi::c_char;
 
@@ -12,14 +12,14 @@ const NO_HANDLE: DatReturn = DatReturn::error(ReturnType::InvalidHandle, Subtype
 exported! {
     /// `dat_set_consumer_context`.
     checked fn dat_set_consumer_context(dat_handle: RawHandle, context: u64) as set_consumer_context_func {
-        let node = process::node(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
+        let node = nodes::get(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
         node.lock().adapter.set_consumer_context(Handle::from_bits(dat_handle), context)
     }
 
     /// `dat_get_consumer_context`.
     checked fn dat_get_consumer_context(dat_handle: RawHandle, context: *mut u64) as get_consumer_context_func {
         need(context, Subtype::InvalidArg2)?;
-        let node = process::node(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
+        let node = nodes::get(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
         let found = node.lock().adapter.get_consumer_context(Handle::from_bits(dat_handle))?;
         // SAFETY: the caller's.
         unsafe { put(context, found) };
@@ -29,7 +29,7 @@ exported! {
     /// `dat_get_handle_type`.
     checked fn dat_get_handle_type(dat_handle: RawHandle, handle_type: *mut u32) as get_handle_type_func {
         need(handle_type, Subtype::InvalidArg2)?;
-        let node = process::node(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
+        let node = nodes::get(adapter_of(dat_handle)).ok_or(NO_HANDLE)?;
         let found = node.lock().adapter.get_handle_type(Handle::from_bits(dat_handle))?;
         // SAFETY: the caller's.
         unsafe { put(handle_type, found as u32) };
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn dat_strerror(
     major_message: *mut *const c_char,
     minor_message: *mut *const c_char,
 ) -> u32 {
-    super::answer(|| {
+    answer(|| {
         let named = strerror(value);
         let (major, minor) = named.unwrap_or(("unknown DAT_RETURN", ""));
         // SAFETY: the caller's.
@@ -69,6 +69,7 @@ mod names {
     pub(super) fn of(text: &'static str) -> &'static CStr {
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
         // There are as many as there are names in `dat_error.h`.
-        made.entry(text).or_insert_with(|| Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str()))
+        made.entry(text)
+            .or_insert_with(|| Box::leak(CString::new(text).unwrap_or_default().into_boxed_c_str()))
     }
 }

@@ -1,10 +1,10 @@
 //! Connection requests.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{need, private_data, put};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::CrParam;
-use crate::node::{control, with};
+use crate::reach::{control, with};
 use dat_nostd::{CrHandle, EpHandle, Subtype};
 
 exported! {

@@ -1,9 +1,10 @@
 //! Data transfers: the calls that are made often.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, segments};
 use crate::handles::RawHandle;
-use crate::node::{Inner, with};
+use crate::node::Inner;
+use crate::reach::with;
 use dat_nostd::{CompletionFlags, DatResult, EpHandle, LmrTriplet, RmrTriplet, Subtype};
 
 /// INVALID_PARAMETER, unless the handle is bad already.

@@ -1,20 +1,27 @@
 //! Endpoints.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, get, need, put};
 use crate::convert::{self, ep_attr, ep_attributes};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{EpAttr, EpParam};
-use crate::node::{Inner, control, with};
+use crate::node::Inner;
+use crate::reach::{control, with};
 use dat_nostd::{
-    DatResult, EpAttributes, EpFields, EpHandle, EvdHandle, HW_DEFAULT, IaHandle, PzHandle, SrqHandle, Subtype,
+    DatResult, EpAttributes, EpFields, EpHandle, EvdHandle, HW_DEFAULT, IaHandle, PzHandle, SrqHandle,
+    Subtype,
 };
 
 /// A bit of the mask that means nothing, and that programs set (MVAPICH2 asks by 0xffff).
 const UNUSED: u64 = 0x800;
 
 /// What `dat_ep_modify` takes from a program's parameters: only what the mask names is looked at.
-fn attributes_to_modify(mask: EpFields, given: &EpAttr, on_srq: bool, old: EpAttributes) -> DatResult<EpAttributes> {
+fn attributes_to_modify(
+    mask: EpFields,
+    given: &EpAttr,
+    on_srq: bool,
+    old: EpAttributes,
+) -> DatResult<EpAttributes> {
     const ARGUMENT: Subtype = Subtype::InvalidArg3;
     let named = |field| mask.contains(field);
     let number = |field, value: i32, old: u32| match value {
@@ -48,8 +55,16 @@ fn attributes_to_modify(mask: EpFields, given: &EpAttr, on_srq: bool, old: EpAtt
         max_recv_iov: number(EpFields::MAX_RECV_IOV, given.max_recv_iov, old.max_recv_iov)?,
         max_request_iov: number(EpFields::MAX_REQUEST_IOV, given.max_request_iov, old.max_request_iov)?,
         max_rdma_read_in: number(EpFields::MAX_RDMA_READ_IN, given.max_rdma_read_in, old.max_rdma_read_in)?,
-        max_rdma_read_out: number(EpFields::MAX_RDMA_READ_OUT, given.max_rdma_read_out, old.max_rdma_read_out)?,
-        max_rdma_read_iov: number(EpFields::MAX_RDMA_READ_IOV, given.max_rdma_read_iov, old.max_rdma_read_iov)?,
+        max_rdma_read_out: number(
+            EpFields::MAX_RDMA_READ_OUT,
+            given.max_rdma_read_out,
+            old.max_rdma_read_out,
+        )?,
+        max_rdma_read_iov: number(
+            EpFields::MAX_RDMA_READ_IOV,
+            given.max_rdma_read_iov,
+            old.max_rdma_read_iov,
+        )?,
         max_rdma_write_iov: number(
             EpFields::MAX_RDMA_WRITE_IOV,
             given.max_rdma_write_iov,

@@ -1,11 +1,11 @@
 //! Event dispatchers.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, get, need, put};
 use crate::convert::{self, signed};
 use crate::handles::{Kinded, RawHandle};
-use crate::layout::{Event, EvdParam};
-use crate::node::{control, node_of, with};
+use crate::layout::{EvdParam, Event};
+use crate::reach::{control, node_of, with};
 use crate::waits;
 use dat_nostd::{CnoHandle, EvdFlags, EvdHandle, EventNumber, IaHandle, Subtype};
 
@@ -142,4 +142,3 @@ exported! {
         control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_free(evd))
     }
 }
-

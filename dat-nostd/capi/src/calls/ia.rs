@@ -1,12 +1,13 @@
 //! Interface adapters.
 
-use super::exported;
+use super::exported::{SUCCESS, answer, exported};
 use crate::args::{need, put};
 use crate::convert::{close_flags, ia_attr, provider_attr};
 use crate::handles::{Kinded, NULL, RawHandle};
 use crate::layout::{IaAttr, ProviderAttr};
-use crate::node::{IaNote, Node, control, node_of};
+use crate::node::{IaNote, Node};
 use crate::process;
+use crate::reach::{control, node_of};
 use crate::registry::Provider;
 use dat_nostd::{DatResult, EvdHandle, IaHandle, Subtype};
 
@@ -22,7 +23,14 @@ struct Opened {
 }
 
 /// Opens an IA of a device of ours.
-fn open(node: &'static Node, name: &str, qlen: i32, evd: RawHandle, minor: u32, dat: bool) -> DatResult<Opened> {
+fn open(
+    node: &'static Node,
+    name: &str,
+    qlen: i32,
+    evd: RawHandle,
+    minor: u32,
+    dat: bool,
+) -> DatResult<Opened> {
     // The asynchronous EVD of the first open is elsewhere; this IA gets one that nobody hears.
     let out_of_scope = matches!(evd, ASYNC_EXISTS | OUT_OF_SCOPE);
     let given = if out_of_scope { None } else { EvdHandle::given(evd) };
@@ -48,7 +56,7 @@ pub unsafe extern "C" fn dat_ia_openv(
 ) -> u32 {
     // What was asked for is had in either case.
     let _ = thread_safety;
-    super::answer(|| {
+    answer(|| {
         need(async_evd_handle, Subtype::InvalidArg3)?;
         need(ia_handle, Subtype::InvalidArg4)?;
         // SAFETY: the caller's; pointers are not null where that was looked at.
@@ -64,7 +72,7 @@ pub unsafe extern "C" fn dat_ia_openv(
                 let code = unsafe {
                     (foreign.calls().ia_open_func)(ia_name, async_evd_min_qlen, &mut async_evd, &mut ia)
                 };
-                if code != super::SUCCESS {
+                if code != SUCCESS {
                     return Err(dat_nostd::DatReturn(code));
                 }
                 Opened { ia, async_evd }

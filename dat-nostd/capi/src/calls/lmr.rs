@@ -1,10 +1,11 @@
 //! Local memory regions.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, need, put, segments};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{LmrParam, RegionDescription};
-use crate::node::{Inner, with};
+use crate::node::Inner;
+use crate::reach::with;
 use dat_nostd::{
     DatResult, DatReturn, IaHandle, LmrCreated, LmrHandle, LmrTriplet, MemPriv, MemType, PzHandle, Region,
     ReturnType, Subtype,

@@ -1,10 +1,10 @@
 //! Protection zones.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{need, put};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::PzParam;
-use crate::node::with;
+use crate::reach::with;
 use dat_nostd::{IaHandle, PzHandle, Subtype};
 
 exported! {

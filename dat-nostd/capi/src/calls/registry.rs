@@ -1,10 +1,10 @@
 //! The registry's calls.
 
-use super::answer;
+use super::exported::answer;
 use crate::args::{bad, get, name, need, put};
+use crate::foreign::{self, Foreign, Provider};
 use crate::layout::ProviderInfo;
 use crate::process;
-use crate::provider::{Foreign, Provider, expect_foreign};
 use dat_nostd::Subtype;
 
 /// `dat_registry_list_providers`: fills structures that the caller's array points to. Asked for none, it says how many there are.
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn dat_registry_add_provider(
         }
         // SAFETY: the caller leaves the table where it is until it is removed.
         let foreign = unsafe { Foreign::new(name, info, provider) }.ok_or(bad(Subtype::InvalidArg1))?;
-        process::names().add(foreign)?;
-        expect_foreign();
+        process::names().add(foreign.clone())?;
+        foreign::expect(&foreign);
         Ok(())
     })
 }
@@ -66,6 +66,7 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
         need(provider_info, Subtype::InvalidArg2)?;
         // SAFETY: the caller's. The name is the first member.
         let name = unsafe { name(provider_info.cast()) }.map_err(|_| bad(Subtype::InvalidArg2))?;
-        process::names().remove(provider.addr(), &name).map(drop)
+        foreign::forget(&process::names().remove(provider.addr(), &name)?);
+        Ok(())
     })
 }

@@ -1,10 +1,10 @@
 //! Remote memory regions: windows.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, get, need, put};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::RmrParam;
-use crate::node::with;
+use crate::reach::with;
 use dat_nostd::{CompletionFlags, EpHandle, LmrTriplet, MemPriv, PzHandle, RmrHandle, Subtype};
 
 exported! {

@@ -1,11 +1,11 @@
 //! Public and reserved service points.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{need, put};
 use crate::convert::psp_flags;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{PspParam, RspParam};
-use crate::node::{control, with};
+use crate::reach::{control, with};
 use dat_nostd::{EpHandle, EvdHandle, IaHandle, PspHandle, RspHandle, Subtype};
 
 exported! {

@@ -1,11 +1,11 @@
 //! Shared receive queues.
 
-use super::exported;
+use super::exported::exported;
 use crate::args::{bad, get, need, put, segments};
 use crate::convert::{count, signed};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{SrqAttr, SrqParam};
-use crate::node::{control, with};
+use crate::reach::{control, with};
 use dat_nostd::{IaHandle, LmrTriplet, PzHandle, SrqAttributes, SrqHandle, Subtype};
 
 exported! {

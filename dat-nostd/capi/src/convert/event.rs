@@ -49,8 +49,8 @@ fn other(event: &dat_nostd::Event, node: &Node, inner: &mut Inner) -> EventWords
             let hands_over = matches!(event, ConnectionEvent::Established | ConnectionEvent::PeerRejected);
             let data = match inner.adapter.ep_private_data(ep) {
                 Ok(data) if hands_over && size > 0 => {
-                inner.asides.private_data(ep.raw(), data).expose_provenance() as u64
-            }
+                    inner.asides.private_data(ep.raw(), data).expose_provenance() as u64
+                }
                 _ => 0,
             };
             EventWords { first: ep.raw(), second: if data == 0 { 0 } else { size }, third: data, fourth: 0 }

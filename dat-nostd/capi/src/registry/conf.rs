@@ -1,6 +1,6 @@
 //! `dat.conf`: names of IAs and what they stand for. DAT 1.2, static registry.
 
-use crate::registry::target::Target;
+use crate::target::Target;
 
 /// One line: a name, and how its provider is to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,8 +94,10 @@ OpenIB-cma u1.2 nonthreadsafe default libdat.so.1 mlx5.1.2 "/run/hca1 10.0.0.3" 
 broken u1.2 nonthreadsafe default x y "/run/hca0
 short u1.2
 "#;
-        let names: Vec<_> =
-            entries(text).into_iter().map(|entry| (entry.ia_name, entry.minor, entry.is_thread_safe)).collect();
+        let names: Vec<_> = entries(text)
+            .into_iter()
+            .map(|entry| (entry.ia_name, entry.minor, entry.is_thread_safe))
+            .collect();
         let wanted = [("OpenIB-cma", 2, false), ("ib0", 2, true), ("a name", 1, false)];
         assert_eq!(names, wanted.map(|(name, minor, safe)| (name.to_string(), minor, safe)));
         assert!(entries(text).iter().all(|entry| entry.target.is_some()));

@@ -4,14 +4,13 @@
 //! a name of the form `DEVICE@ADDRESS` needs no entry.
 
 mod conf;
-mod target;
 
-pub(crate) use target::Target;
-
+use crate::debug::complain;
+use crate::foreign::Foreign;
 use crate::layout::ProviderInfo;
 use crate::node::Node;
-use crate::provider::Foreign;
-use crate::{process, service};
+use crate::target::Target;
+use crate::{nodes, service};
 use conf::Entry;
 use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
 
@@ -20,8 +19,7 @@ const FILE: &str = "/etc/dat.conf";
 /// Devices that a process may have open: handles say which in eight bits.
 const MAX_DEVICES: usize = 255;
 
-const NOT_REGISTERED: DatReturn =
-    DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered);
+const NOT_REGISTERED: DatReturn = DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered);
 
 /// What is known of names.
 #[derive(Default)]
@@ -35,12 +33,9 @@ pub(crate) struct Names {
 /// Whom a name is for.
 pub(crate) enum Provider {
     /// This library.
-    Ours {
-        node: &'static Node,
-        own_framing: bool,
-    },
+    Ours { node: &'static Node, own_framing: bool },
     /// One that a program has registered.
-    Foreign(Foreign),
+    Foreign(Box<Foreign>),
 }
 
 impl Names {
@@ -60,7 +55,7 @@ impl Names {
     /// Finds the provider of a name, and opens its device if that is not open.
     pub(crate) fn open(&mut self, name: &str, major: u32) -> DatResult<Provider> {
         if let Some(foreign) = self.foreign.iter().find(|foreign| foreign.name == name) {
-            return Ok(Provider::Foreign(foreign.clone()));
+            return Ok(Provider::Foreign(Box::new(foreign.clone())));
         }
         let target = match self.entries().iter().find(|entry| entry.ia_name == name) {
             Some(entry) if entry.major != major => {
@@ -84,7 +79,7 @@ impl Names {
         let none_left = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice);
         let id = self.open.len();
         let id = u8::try_from(id).ok().filter(|_| id < MAX_DEVICES).ok_or(none_left)?;
-        let node = process::enter(id, Node::open(&target, id)?);
+        let node = nodes::enter(id, Node::open(&target, id)?);
         service::start(node)?;
         self.open.push((target, node));
         Ok(node)
@@ -119,18 +114,5 @@ impl Names {
         let place = self.foreign.iter().position(ours);
         let place = place.ok_or(DatReturn::error(ReturnType::InvalidParameter, Subtype::InvalidArg2))?;
         Ok(self.foreign.swap_remove(place))
-    }
-
-    /// Whether a table is a registered provider's.
-    pub(crate) fn is_provider(&self, table: usize) -> bool {
-        self.foreign.iter().any(|foreign| foreign.table() == table)
-    }
-}
-
-/// Says why something failed, on standard error, if `DAT_DBG_TYPE` asks for it: DAT's codes say little.
-pub(crate) fn complain(what: &str) {
-    let wanted = std::env::var("DAT_DBG_TYPE").is_ok_and(|bits| !bits.is_empty() && bits != "0");
-    if wanted {
-        eprintln!("libdat: {what}");
     }
 }

@@ -34,7 +34,7 @@ const COMPILERS: [Compiler; 4] = [
     Compiler { program: "clang++", arguments: CPP },
 ];
 
-/// The compilers that there are; gcc's have to be where nothing may be skipped.
+/// The compilers that there are; all have to be where nothing may be skipped.
 pub fn compilers() -> Vec<Compiler> {
     let is_there = |compiler: &Compiler| {
         let there = Command::new(compiler.program)
@@ -43,8 +43,7 @@ pub fn compilers() -> Vec<Compiler> {
             .stderr(Stdio::null())
             .status()
             .is_ok_and(|status| status.success());
-        let needed = runner::levels::required() && compiler.program.starts_with('g');
-        assert!(there || !needed, "{} is missing", compiler.program);
+        assert!(there || !runner::levels::required(), "{} is missing", compiler.program);
         there
     };
     let there: Vec<_> = COMPILERS.into_iter().filter(is_there).collect();
