@@ -225,8 +225,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.rest(now).is_some()
     }
 
-    /// The same; until when ([`Instant::MAX`] for the next interrupt).
-    pub(crate) fn rest(&mut self, now: Instant) -> Option<Instant> {
+    /// The same for a loop that sleeps outside the adapter: until when it may ([`Instant::MAX`] for the next interrupt).
+    pub fn rest(&mut self, now: Instant) -> Option<Instant> {
         if !self.device.dead {
             self.device.port.arm();
             self.device.sink.arm();

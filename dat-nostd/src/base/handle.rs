@@ -70,7 +70,7 @@ impl HandleType {
     }
 
     /// INVALID_HANDLE for this kind.
-    pub(crate) const fn invalid(self) -> DatReturn {
+    pub const fn invalid(self) -> DatReturn {
         DatReturn::error(ReturnType::InvalidHandle, self.subtype())
     }
 }

@@ -7,7 +7,7 @@ use crate::base::attr::LmrCreated;
 use crate::base::handle::{IaHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::MemPriv;
-use crate::mem::lmr::{Kind, access};
+use crate::mem::lmr::{Kind, LmrCookie, access};
 use crate::mem::regions::Grant;
 
 impl<'s, P: Platform> Adapter<'s, P> {
@@ -33,11 +33,48 @@ impl<'s, P: Platform> Adapter<'s, P> {
         pz: PzHandle,
         mem_priv: MemPriv,
     ) -> DatResult<LmrCreated> {
+        // SAFETY: this function's contract.
+        unsafe { self.register_foreign(ia, (va, len), pz, mem_priv, Kind::Virtual) }
+    }
+
+    /// `dat_lmr_create` with `DAT_MEM_TYPE_SHARED_VIRTUAL`, of memory of the consumer's own: as [`Adapter::lmr_create_virtual`], with
+    /// the cookie under which its consumers know it.
+    ///
+    /// # Errors
+    /// As [`Adapter::lmr_create_virtual`]; INVALID_STATE (LMR_IN_USE) if the cookie names other memory.
+    ///
+    /// # Safety
+    /// As [`Adapter::lmr_create_virtual`].
+    pub unsafe fn lmr_create_shared_virtual(
+        &mut self,
+        ia: IaHandle,
+        va: *mut u8,
+        len: usize,
+        cookie: LmrCookie,
+        pz: PzHandle,
+        mem_priv: MemPriv,
+    ) -> DatResult<LmrCreated> {
+        let kind = Kind::Shared(cookie);
+        self.objects.check_cookie(kind, (va.addr() as u64, len as u64))?;
+        // SAFETY: this function's contract.
+        unsafe { self.register_foreign(ia, (va, len), pz, mem_priv, kind) }
+    }
+
+    /// # Safety
+    /// As [`Adapter::lmr_create_virtual`].
+    unsafe fn register_foreign(
+        &mut self,
+        ia: IaHandle,
+        (va, len): (*mut u8, usize),
+        pz: PzHandle,
+        mem_priv: MemPriv,
+        kind: Kind,
+    ) -> DatResult<LmrCreated> {
         self.objects.ias.get(ia)?;
         if len == 0 {
             return Err(DatReturn::error(ReturnType::LengthError, Subtype::InvalidArg4));
         }
-        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind: Kind::Virtual };
+        let grant = Grant { ia, pz, mem_priv, base: Base::Virtual, kind };
         self.memory().insert(&grant, |device, pd| {
             // SAFETY: this function's contract is the driver's.
             unsafe { device.hca.register_foreign(pd, va, len, access(mem_priv), Base::Virtual) }

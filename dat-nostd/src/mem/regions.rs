@@ -1,9 +1,10 @@
 //! Local memory regions: create, query, sync, free. DAT 1.2, memory management.
 
-use driver_mlx::{Base, DmaSlice, Error, MemoryRegion, Pd, Platform, Rejected};
+use driver_mlx::{Bar, Base, DmaSlice, Error, MemoryRegion, Pd, Platform, Rejected};
 
 use crate::adapter::Adapter;
 use crate::adapter::device::Device;
+use crate::adapter::objects::Objects;
 use crate::base::attr::{LmrCreated, LmrParameters};
 use crate::base::handle::{HandleType, IaHandle, LmrHandle, PzHandle};
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
@@ -144,6 +145,14 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
     }
 }
 
+impl<B: Bar> Objects<'_, B> {
+    /// Whether memory (first address and bytes) may be registered as this kind: a cookie names one range.
+    pub(crate) fn check_cookie(&self, kind: Kind, extent: (u64, u64)) -> DatResult<()> {
+        let clashes = |lmr: &Lmr| lmr.kind == kind && (lmr.start, lmr.length) != extent;
+        if self.lmrs.iter().any(|(_, lmr)| clashes(lmr)) { Err(IN_USE) } else { Ok(()) }
+    }
+}
+
 impl<'s, P: Platform> Adapter<'s, P> {
     /// What memory management works on.
     pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
@@ -176,11 +185,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             Region::Lmr(lmr) => self.memory().register_again(lmr, ia, pz, mem_priv),
             Region::SharedVirtual(memory, cookie) => {
                 let kind = Kind::Shared(cookie);
-                let extent = (memory.va() as u64, memory.len() as u64);
-                let clashes = |lmr: &Lmr| lmr.kind == kind && (lmr.start, lmr.length) != extent;
-                if self.objects.lmrs.iter().any(|(_, lmr)| clashes(lmr)) {
-                    return Err(IN_USE);
-                }
+                self.objects.check_cookie(kind, (memory.va() as u64, memory.len() as u64))?;
                 self.memory().register(memory, &Grant { kind, ..grant })
             }
         }

@@ -26,9 +26,7 @@ impl Interrupts {
 
     /// Waits for a vector, for the end of `peer` or until `deadline`. A vector that was raised since the last call ends the wait at once.
     pub(crate) fn wait(&self, deadline: Instant, peer: Option<BorrowedFd<'_>>) {
-        let left = deadline.as_nanos().saturating_sub(now().as_nanos());
-        let timeout =
-            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let timeout = timeout(deadline);
         let mut fds: Vec<PollFd<'_>> =
             self.vectors.iter().map(|vector| PollFd::new(vector, PollFlags::IN)).collect();
         // That the other side has gone is reported without being asked for.
@@ -43,6 +41,12 @@ impl Interrupts {
             }
         }
     }
+}
+
+/// What is left until `deadline`.
+pub(crate) fn timeout(deadline: Instant) -> Timespec {
+    let left = deadline.as_nanos().saturating_sub(now().as_nanos());
+    Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
 }
 
 /// The monotonic clock.

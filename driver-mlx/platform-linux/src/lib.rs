@@ -35,6 +35,7 @@ mod open;
 mod options;
 mod pci;
 mod platform;
+mod sleeper;
 mod socket;
 #[allow(unsafe_code)]
 mod vfio;
@@ -45,3 +46,4 @@ pub use name::{DeviceName, PciAddress};
 pub use open::{Opened, open};
 pub use options::{Iommu, Options};
 pub use platform::LinuxPlatform;
+pub use sleeper::Sleeper;

@@ -6,6 +6,7 @@ use crate::options::Options;
 use crate::platform::{Device, LinuxPlatform};
 use crate::{memory, socket, vfio};
 use driver_mlx::{DmaRegion, HostRegion};
+use std::sync::Arc;
 
 /// A device that is open: what the driver takes.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
             (bar, interrupts, Device::Socket(device), dma)
         }
     };
-    let platform = LinuxPlatform { bar, interrupts, device };
+    let platform = LinuxPlatform { bar, interrupts: Arc::new(interrupts), device };
     let vectors = platform.interrupts.descriptors().len() as u16;
     Ok(Opened { platform, dma, host, vectors })
 }

@@ -6,12 +6,13 @@ use crate::iova::PAGE;
 use crate::socket;
 use crate::vfio;
 use driver_mlx::{Instant, MapError, Platform};
+use std::sync::Arc;
 
 /// Registers, interrupts and address translation of one HCA. Dropped, the device is given back.
 #[derive(Debug)]
 pub struct LinuxPlatform {
     pub(crate) bar: LinuxBar,
-    pub(crate) interrupts: Interrupts,
+    pub(crate) interrupts: Arc<Interrupts>,
     pub(crate) device: Device,
 }
 

@@ -55,6 +55,12 @@ const COMMANDS: &[Command] = &[
         ],
     },
     Command {
+        name: "install",
+        arguments: "--prefix DIR",
+        summary: "libdat: DAT 1.2 for C programs, its headers, libraries and pkg-config file",
+        options: &[("--prefix DIR", "below which they go: include/dat, lib, share/man/man3")],
+    },
+    Command {
         name: "bench",
         arguments: "[model] [OPTION]...",
         summary: "instructions per operation",

@@ -14,6 +14,7 @@
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`], [`ci`], `failures` | `cargo xtask test` and `bench`; all that a change has to pass; what failed |
+//! | [`install`] | the C library, where other programs build against it |
 //! | [`help`] | what `--help` prints |
 //! | [`graph`] | which source files use which, and the circles among them |
 
@@ -27,6 +28,7 @@ pub mod error;
 mod failures;
 pub mod graph;
 pub mod help;
+pub mod install;
 pub mod iso;
 pub mod kernel_image;
 pub mod levels;

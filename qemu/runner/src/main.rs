@@ -5,7 +5,7 @@ use runner::levels::{self, Level};
 use runner::linux;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, demo, help, iso, kernel_image, process, serve, setup};
+use runner::{Error, Result, demo, help, install, iso, kernel_image, process, serve, setup};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -77,6 +77,7 @@ fn run(command: &str, arguments: lexopt::Parser) -> Result<ExitCode> {
         "linux" => run_linux(arguments),
         "demo" => run_demo(arguments),
         "test" => test(arguments),
+        "install" => install_library(arguments),
         "bench" => bench(arguments),
         "graph" => graph(arguments),
         "ci" => ci(arguments),
@@ -90,6 +91,19 @@ fn set_up(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     }
     let qemu = setup::all()?;
     println!("{}\n{}", qemu.version, qemu.words().join(" "));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn install_library(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+    let mut prefix = None;
+    while let Some(argument) = arguments.next().map_err(usage)? {
+        match argument {
+            Long("prefix") => prefix = Some(PathBuf::from(arguments.value().map_err(usage)?)),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    let prefix = prefix.ok_or_else(|| Error::Usage("where to? --prefix DIR".into()))?;
+    install::install(&prefix)?.iter().for_each(|path| println!("{}", path.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -101,6 +101,11 @@ impl Device {
         self.stream.as_ref().map(AsFd::as_fd)
     }
 
+    /// The socket once more.
+    pub(crate) fn duplicate(&self) -> Option<UnixStream> {
+        self.stream.as_ref().and_then(|stream| stream.try_clone().ok())
+    }
+
     fn take(&self, va: u64, len: u64) -> Option<u64> {
         self.iovas.lock().unwrap_or_else(PoisonError::into_inner).take(va, len)
     }

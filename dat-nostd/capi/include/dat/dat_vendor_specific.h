@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* DAT 1.2: this provider adds nothing here. */
+#ifndef _DAT_VENDOR_SPECIFIC_H_
+#define _DAT_VENDOR_SPECIFIC_H_
+#endif /* _DAT_VENDOR_SPECIFIC_H_ */

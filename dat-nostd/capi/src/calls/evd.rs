@@ -1,0 +1,144 @@
+//! Event dispatchers.
+
+use super::exported::exported;
+use crate::args::{bad, get, need, put};
+use crate::convert::{self, signed};
+use crate::handles::{Kinded, RawHandle};
+use crate::layout::{EvdParam, Event};
+use crate::reach::{control, node_of, with};
+use crate::waits;
+use dat_nostd::{CnoHandle, EvdFlags, EvdHandle, EventNumber, IaHandle, Subtype};
+
+exported! {
+    /// `dat_evd_create`.
+    checked fn dat_evd_create(
+        ia_handle: RawHandle,
+        evd_min_qlen: i32,
+        cno_handle: RawHandle,
+        evd_flags: u32,
+        evd_handle: *mut RawHandle,
+    ) as evd_create_func {
+        need(evd_handle, Subtype::InvalidArg5)?;
+        let evd = with(ia_handle, |inner, ia: IaHandle| {
+            // A negative length is none, which the adapter refuses, behind the handles.
+            let qlen = u32::try_from(evd_min_qlen).unwrap_or(0);
+            let flags = EvdFlags::from_bits_retain(evd_flags);
+            inner.adapter.evd_create(ia, qlen, CnoHandle::given(cno_handle), flags)
+        })?;
+        // SAFETY: the caller's.
+        unsafe { put(evd_handle, evd.raw()) };
+        Ok(())
+    }
+
+    /// `dat_evd_query`.
+    checked fn dat_evd_query(evd_handle: RawHandle, mask: u32, evd_param: *mut EvdParam) as evd_query_func {
+        let found = with(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_query_masked(evd, mask))?;
+        need(evd_param, Subtype::InvalidArg3)?;
+        let param = EvdParam {
+            ia_handle: found.ia.raw(),
+            evd_qlen: signed(found.evd_qlen),
+            evd_state: found.evd_state.bits(),
+            cno_handle: Kinded::raw_or_null(found.cno),
+            evd_flags: found.evd_flags.bits(),
+        };
+        // SAFETY: the caller's.
+        unsafe { put(evd_param, param) };
+        Ok(())
+    }
+
+    /// `dat_evd_modify_cno`.
+    checked fn dat_evd_modify_cno(evd_handle: RawHandle, cno_handle: RawHandle) as evd_modify_cno_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_modify_cno(evd, CnoHandle::given(cno_handle)))
+    }
+
+    /// `dat_evd_enable`.
+    checked fn dat_evd_enable(evd_handle: RawHandle) as evd_enable_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_enable(evd))
+    }
+
+    /// `dat_evd_disable`.
+    checked fn dat_evd_disable(evd_handle: RawHandle) as evd_disable_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_disable(evd))
+    }
+
+    /// `dat_evd_set_unwaitable`.
+    checked fn dat_evd_set_unwaitable(evd_handle: RawHandle) as evd_set_unwaitable_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_set_unwaitable(evd))
+    }
+
+    /// `dat_evd_clear_unwaitable`.
+    checked fn dat_evd_clear_unwaitable(evd_handle: RawHandle) as evd_clear_unwaitable_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_clear_unwaitable(evd))
+    }
+
+    /// `dat_evd_wait`.
+    checked fn dat_evd_wait(
+        evd_handle: RawHandle,
+        timeout: u32,
+        threshold: i32,
+        event: *mut Event,
+        nmore: *mut i32,
+    ) as evd_wait_func {
+        need(event, Subtype::InvalidArg4)?;
+        need(nmore, Subtype::InvalidArg5)?;
+        // A negative threshold is none, which the adapter refuses, behind the handle.
+        let waited = waits::evd_wait(evd_handle, timeout, u32::try_from(threshold).unwrap_or(0))?;
+        if let Some(more) = waited.more {
+            // SAFETY: the caller's.
+            unsafe { put(nmore, signed(more)) };
+        }
+        let taken = waited.event?;
+        let node = node_of::<EvdHandle>(evd_handle)?;
+        let taken = convert::event(&taken, node, &mut node.lock());
+        // SAFETY: the caller's.
+        unsafe { put(event, taken) };
+        Ok(())
+    }
+
+    /// `dat_evd_resize`.
+    checked fn dat_evd_resize(evd_handle: RawHandle, evd_min_qlen: i32) as evd_resize_func {
+        control(evd_handle, |inner, evd: EvdHandle| {
+            inner.adapter.evd_resize(evd, u32::try_from(evd_min_qlen).unwrap_or(0))
+        })
+    }
+
+    /// `dat_evd_post_se`.
+    checked fn dat_evd_post_se(evd_handle: RawHandle, event: *const Event) as evd_post_se_func {
+        // SAFETY: the caller's.
+        let event = unsafe { get(event, Subtype::InvalidArg2) };
+        control(evd_handle, |inner, evd: EvdHandle| {
+            // The handle is looked at before the event.
+            inner.adapter.evd_query(evd)?;
+            let event = event?;
+            if event.event_number != EventNumber::Software as u32 {
+                return Err(bad(Subtype::InvalidArg2));
+            }
+            inner.adapter.evd_post_se(evd, event.data.first)
+        })
+    }
+
+    /// `dat_evd_dequeue`.
+    quick fn dat_evd_dequeue(evd_handle: RawHandle, event: *mut Event) as evd_dequeue_func {
+        need(event, Subtype::InvalidArg2)?;
+        let node = node_of::<EvdHandle>(evd_handle)?;
+        let mut inner = node.lock();
+        match inner.adapter.evd_dequeue(EvdHandle::of(evd_handle)) {
+            Ok(taken) => {
+                let taken = convert::event(&taken, node, &mut inner);
+                // SAFETY: the caller's.
+                unsafe { put(event, taken) };
+                Ok(())
+            }
+            Err(error) => {
+                drop(inner);
+                node.make_way();
+                Err(error)
+            }
+        }
+    }
+
+    /// `dat_evd_free`.
+    checked fn dat_evd_free(evd_handle: RawHandle) as evd_free_func {
+        control(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_free(evd))
+    }
+}

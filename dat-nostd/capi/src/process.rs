@@ -1,0 +1,45 @@
+//! What a process has: nodes, and names. A child process begins with nothing, because the devices are
+//! its parent's.
+
+use crate::nodes;
+use crate::registry::Names;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Names, and what is open under them.
+static NAMES: AtomicPtr<Mutex<Names>> = AtomicPtr::new(ptr::null_mut());
+/// Whether children forget.
+static GUARDED: AtomicBool = AtomicBool::new(false);
+
+/// The names, locked.
+pub(crate) fn names() -> MutexGuard<'static, Names> {
+    let mut names = NAMES.load(Ordering::Acquire);
+    if names.is_null() {
+        guard_children();
+        let made = Box::into_raw(Box::new(Mutex::new(Names::default())));
+        names = match NAMES.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: another thread was faster, and nobody has seen this one.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        };
+    }
+    // SAFETY: what was stored there was leaked for good.
+    unsafe { &*names }.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child process has none of this: not the threads, and not the devices. Its handles are dead; it may open devices of its own.
+extern "C" fn forget() {
+    nodes::forget();
+    NAMES.store(ptr::null_mut(), Ordering::Release);
+}
+
+fn guard_children() {
+    if !GUARDED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handler only stores to statics of this library, which is never unloaded once it has been used.
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    }
+}

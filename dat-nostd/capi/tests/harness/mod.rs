@@ -1,0 +1,179 @@
+//! What tests with C programs have in common: the library as it is installed, compilers, and emulated HCAs.
+
+use hca_serve::{Options, Served, serve};
+use runner::install::{STATIC_NEEDS, shared_library};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// This package's folder.
+pub const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Runs a program to its end; its standard output. With everything that it said if it failed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{text}{errors}", output.status);
+    text.into_owned()
+}
+
+/// A language and a compiler of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler {
+    pub program: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const C99: &[&str] = &["-x", "c", "-std=c99", "-D_POSIX_C_SOURCE=200809L"];
+const CPP: &[&str] = &["-x", "c++"];
+
+const COMPILERS: [Compiler; 4] = [
+    Compiler { program: "gcc", arguments: C99 },
+    Compiler { program: "g++", arguments: CPP },
+    Compiler { program: "clang", arguments: C99 },
+    Compiler { program: "clang++", arguments: CPP },
+];
+
+/// The compilers that there are; all have to be where nothing may be skipped.
+pub fn compilers() -> Vec<Compiler> {
+    let is_there = |compiler: &Compiler| {
+        let there = Command::new(compiler.program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        assert!(there || !runner::levels::required(), "{} is missing", compiler.program);
+        there
+    };
+    let there: Vec<_> = COMPILERS.into_iter().filter(is_there).collect();
+    assert!(!there.is_empty(), "no C compiler: install gcc and libc6-dev");
+    there
+}
+
+impl Compiler {
+    /// Compiles files of this package to a program, without a warning.
+    pub fn compile(&self, files: &[&str], library: &[String], program: &Path) {
+        run(Command::new(self.program)
+            .args(["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+            .args(self.arguments)
+            .arg("-I")
+            .arg(Path::new(HERE).join("include"))
+            .args(files.iter().map(|file| Path::new(HERE).join(file)))
+            .arg("-o")
+            .arg(program)
+            .args(["-x", "none"])
+            .args(library));
+    }
+}
+
+/// A folder of a test's own. Removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("dat-capi-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The shared library in this folder; what links with it.
+    pub fn shared_library(&self) -> Vec<String> {
+        shared_library(&archive(), Path::new(HERE), &self.0).expect("linked");
+        let folder = self.0.display();
+        vec![format!("-L{folder}"), "-ldat".into(), format!("-Wl,-rpath,{folder}")]
+    }
+
+    /// Emulated HCAs, at sockets in this folder.
+    pub fn hcas(&self, count: usize) -> Fabric {
+        let sockets: Vec<_> = (0..count).map(|index| self.path(&format!("hca{index}"))).collect();
+        let options = Options { file_io: true, ..Options::new(sockets.clone()) };
+        Fabric { sockets, _served: serve(options).expect("served") }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The static library, which cargo builds with this package's tests.
+pub fn archive() -> PathBuf {
+    let here = std::env::current_exe().expect("this program's path");
+    here.ancestors().nth(2).expect("target and profile").join("libdat.a")
+}
+
+/// What links with the static library.
+pub fn static_library() -> Vec<String> {
+    let needs = STATIC_NEEDS.map(str::to_owned);
+    std::iter::once(archive().display().to_string()).chain(needs).collect()
+}
+
+/// HCAs that are served.
+pub struct Fabric {
+    sockets: Vec<PathBuf>,
+    _served: Served,
+}
+
+impl Fabric {
+    /// The IA name of an HCA: 10.0.0.1 is the first one's address.
+    pub fn name(&self, index: usize) -> String {
+        format!("{}@{}", self.sockets[index].display(), address(index))
+    }
+}
+
+/// The address of an HCA.
+pub fn address(index: usize) -> String {
+    format!("10.0.0.{}", index + 1)
+}
+
+/// A program that runs. Killed when dropped.
+pub struct Running(Child);
+
+impl Running {
+    pub fn start(program: &Path, words: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Waits for a line of its output.
+    pub fn line(&mut self, wanted: &str) {
+        let output = self.0.stdout.as_mut().expect("piped");
+        let (mut text, mut byte) = (String::new(), [0]);
+        while !text.lines().any(|line| line == wanted) || !text.ends_with('\n') {
+            if output.read(&mut byte).expect("readable") == 0 {
+                panic!("it ended without {wanted:?}: {text}{}", self.errors());
+            }
+            text.push(char::from(byte[0]));
+        }
+    }
+
+    fn errors(&mut self) -> String {
+        let mut errors = String::new();
+        let _ = self.0.stderr.as_mut().expect("piped").read_to_string(&mut errors);
+        errors
+    }
+
+    /// Waits for its end, which has to be a success; what it has said since.
+    pub fn finish(mut self) -> String {
+        let mut text = String::new();
+        let _ = self.0.stdout.as_mut().expect("piped").read_to_string(&mut text);
+        let errors = self.errors();
+        let status = self.0.wait().expect("it ends");
+        assert!(status.success(), "{status}: {text}{errors}");
+        text
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
