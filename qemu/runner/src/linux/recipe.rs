@@ -41,8 +41,7 @@ impl Kernel {
 
     /// Debian with this kernel, mlx5, RDS and the RDMA programs.
     pub fn recipe(self) -> Recipe<'static> {
-        let common =
-            Recipe { name: "", suites: &[], packages: &PACKAGES, modules: &MODULES, folders: &[] };
+        let common = Recipe { name: "", suites: &[], packages: &PACKAGES, modules: &MODULES, folders: &[] };
         match self {
             Self::V6_1 => Recipe { name: "linux-bookworm-6", suites: &["bookworm"], ..common },
             Self::V6_12 => Recipe { name: "linux-trixie-6", suites: &["trixie"], ..common },
