@@ -42,3 +42,36 @@ fn a_user_space_driver_brings_the_hca_up_behind_an_iommu() {
     println!("{text}\n{}", lab.complaints().join("\n"));
     assert!(text.ends_with("OK"), "{text}");
 }
+
+/// Tests of the suite that have to pass; the others are skipped, most of them for what the HCA says that it does not have.
+const PASSING: usize = 135;
+
+#[test]
+fn rdma_cores_own_tests_pass_or_are_skipped() {
+    // Programs in user space name their memory in fields that firmware does not look at.
+    let options = Options { strict: false, memory_mib: 2048, ..Options::new(Kernel::Backports, 1) };
+    let Some(mut lab) = judge::lab_or_skip(options) else { return };
+    println!("Linux {}", lab.version());
+    let text = run(
+        &mut lab,
+        &format!(
+            "hcas-up && modprobe ib_ipoib && modprobe rdma_ucm && ip address add 10.0.0.1/24 dev ib0 && \
+             ip link set ib0 up && echo 64 > /proc/sys/vm/nr_hugepages && {UNPACK} && cd /tmp && \
+             dmesg -c > /dev/null && timeout 580 python3 tests/run_tests.py --dev mlx5_0 -v 2>&1"
+        ),
+    );
+    println!("{text}");
+    let number_behind = |words: &str| {
+        let rest = text.rsplit_once(words).map_or("", |(_, rest)| rest);
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<usize>().unwrap_or_else(|_| panic!("no number behind `{words}`:\n{text}"))
+    };
+    let (ran, skipped) = (number_behind("\nRan "), number_behind("OK (skipped="));
+    assert!(ran - skipped >= PASSING, "{} of {ran} pass:\n{text}", ran - skipped);
+    let messages = lab.guest(0).and_then(|guest| guest.take_kernel_log()).expect("the kernel's log");
+    let complaints = judge::complaints(&messages);
+    assert!(complaints.is_empty(), "the kernel complains:\n{}", complaints.join("\n"));
+    run(&mut lab, "rmmod mlx5_ib && rmmod mlx5_core && ! grep ^mlx5 /proc/modules");
+    let left = lab.served().census().expect("the devices' thread runs");
+    assert_eq!(left[0].total(), 0, "left over: {}", left[0]);
+}
