@@ -302,7 +302,7 @@ fn what_cannot_be_is_refused() {
     // A queue in use cannot be destroyed; its memory is then kept, as the device may still read it.
     let leaked = a.hca.counters().leaked_bytes;
     match a.hca.destroy_srq(srq) {
-        Err(Error::Command(error)) => assert_eq!(error.status, CmdStatus::RES_BUSY),
+        Err(Error::Command(error)) => assert_eq!(error.status, CmdStatus::BAD_RES_STATE),
         other => panic!("{other:?}"),
     }
     assert!(a.hca.counters().leaked_bytes > leaked);

@@ -9,6 +9,7 @@ const LISTS: &[&[&Layout]] = &[
     commands::cq::LAYOUTS,
     commands::dct::LAYOUTS,
     commands::device::LAYOUTS,
+    commands::devx::LAYOUTS,
     commands::eq::LAYOUTS,
     commands::mad::LAYOUTS,
     commands::mkey::LAYOUTS,

@@ -232,10 +232,10 @@ opcodes! {
     MODIFY_GENERAL_OBJECT = 0xa01;
     QUERY_GENERAL_OBJECT = 0xa02;
     DESTROY_GENERAL_OBJECT = 0xa03;
-    CREATE_UCTX = 0xa04;
-    DESTROY_UCTX = 0xa06;
-    CREATE_UMEM = 0xa08;
-    DESTROY_UMEM = 0xa0a;
+    CREATE_UCTX = 0xa04, create_uctx_in, create_uctx_out;
+    DESTROY_UCTX = 0xa06, destroy_uctx_in, destroy_uctx_out;
+    CREATE_UMEM = 0xa08, create_umem_in, create_umem_out;
+    DESTROY_UMEM = 0xa0a, destroy_umem_in, destroy_umem_out;
     SYNC_STEERING = 0xb00;
     QUERY_VHCA_STATE = 0xb0d;
     MODIFY_VHCA_STATE = 0xb0e;

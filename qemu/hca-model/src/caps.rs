@@ -21,6 +21,10 @@ pub const LOG_MAX_MKEY: u32 = 18;
 pub const LOG_MAX_SRQ: u32 = 14;
 /// log2 of protection domains.
 pub const LOG_MAX_PD: u32 = 14;
+/// log2 of user contexts.
+pub const LOG_MAX_UCTX: u32 = 12;
+/// log2 of user memories.
+pub const LOG_MAX_UMEM: u32 = 16;
 /// log2 of XRC domains.
 pub const LOG_MAX_XRCD: u32 = 12;
 /// log2 of transport domains.
@@ -276,6 +280,9 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::device_frequency_mhz, DEVICE_FREQUENCY_KHZ / 1000),
         (c::device_frequency_khz, DEVICE_FREQUENCY_KHZ),
         (c::native_port_num, 1),
+        (c::log_max_uctx, LOG_MAX_UCTX),
+        (c::log_max_umem, LOG_MAX_UMEM),
+        (c::umem_uid_0, 1),
     ];
     for (field, value) in values {
         field.set(&mut block, *value);

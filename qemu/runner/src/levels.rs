@@ -26,7 +26,7 @@ pub enum Level {
     InProcess,
     /// The unikernel under QEMU: the target `boot`.
     Boot,
-    /// Captures read by tshark: the target `oracle`.
+    /// What programs of others make of the HCA and of captures: the target `oracle`.
     Oracle,
     /// Unmodified Linux guests: the target `linux`.
     Linux,
@@ -71,11 +71,16 @@ impl Level {
     fn prepare(self) -> Result<()> {
         match self {
             Self::Boot => setup::qemu().map(drop),
-            Self::Oracle => setup::program("tshark", "tshark"),
+            Self::Oracle => {
+                setup::program("tshark", "tshark")?;
+                setup::qemu()?;
+                let kernels = [Kernel::V6_1, Kernel::Backports];
+                kernels.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
+            }
             Self::Miri => setup::miri(),
             Self::Linux => {
                 setup::qemu()?;
-                Kernel::ALL.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
+                Kernel::RELEASES.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
             }
             _ => Ok(()),
         }

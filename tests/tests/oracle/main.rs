@@ -1,4 +1,5 @@
 //! What programs that are not ours make of the emulated HCA and of its packets.
 
 mod ipxe;
+mod pyverbs;
 mod tshark;

@@ -1,5 +1,6 @@
 //! Checks that every command passes before its handler sees it: opcode, system state, lengths, reserved bits.
 
+use super::devx;
 use super::refusal::{Outcome, Refusal};
 use crate::device::Life;
 use crate::profile::Strictness;
@@ -113,7 +114,19 @@ pub(super) fn shape<'a>(
         }
         tolerate(refusal)?;
     }
-    if let Some((offset, bits)) = layout.reserved_bits_set(input) {
+    let mut named = Cow::Borrowed(input);
+    for field in devx::unnamed_fields(opcode).iter().map(|at| *at..at + 4) {
+        if let Some(bytes) = named.to_mut().get_mut(field) {
+            bytes.fill(0);
+        }
+    }
+    // The user: in the same place of every command.
+    if input.get(2..4).is_some_and(|uid| uid != [0; 2])
+        && let Some(uid) = named.to_mut().get_mut(2..4)
+    {
+        uid.fill(0);
+    }
+    if let Some((offset, bits)) = layout.reserved_bits_set(&named) {
         let field = format!("{}+{offset:#x}", layout.name);
         tolerate(Refusal::param(field, format!("reserved bits {bits:#010x} set")))?;
     }

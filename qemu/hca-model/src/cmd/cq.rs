@@ -1,5 +1,6 @@
 //! Completion queue commands (PRM, command reference).
 
+use super::devx::{CQ_RECORD, CQ_RING};
 use super::refusal::{Outcome, Refusal};
 use super::ring::{OWNERS_CHECKED, Ring};
 use crate::caps::LOG_MAX_CQ_SZ;
@@ -51,35 +52,25 @@ impl Device {
         };
         let mut moderation = Moderation::default();
         moderation.configure(context);
-        for (field, name) in [
-            (cqc::cqe_comp_en, "cqc.cqe_comp_en"),
-            (cqc::apu_cq, "cqc.apu_cq"),
-            (cqc::dbr_umem_valid, "cqc.dbr_umem_valid"),
-        ] {
+        for (field, name) in [(cqc::cqe_comp_en, "cqc.cqe_comp_en"), (cqc::apu_cq, "cqc.apu_cq")] {
             if field.is_set(context) {
                 return Err(Refusal::param(name, "the capability is off"));
             }
-        }
-        if create_cq_in::cq_umem_valid.is_set(input) {
-            return Err(Refusal::param("create_cq_in.cq_umem_valid", "the capability is off"));
         }
         let uar_page = cqc::uar_page.get32(context);
         if !self.objects.uars.contains(uar_page) {
             return Err(Refusal::missing("cqc.uar_page", uar_page));
         }
         let eqn = self.eq_of_cq(context)?;
-        let dbr_addr = cqc::dbr_addr.get(context);
+        let dbr_addr = CQ_RECORD.record(self, context, cqc::dbr_addr.get(context))?;
         if !dbr_addr.is_multiple_of(8) || io.memory.load64(dbr_addr).is_err() {
             return Err(Refusal::param(
                 "cqc.dbr_addr",
                 format!("{dbr_addr:#x}: not aligned or not accessible"),
             ));
         }
-        let buffer = ring(context, log_size, cqe_bytes, "create_cq_in").pages(
-            input,
-            create_cq_in::pas,
-            self.profile.strictness,
-        )?;
+        let ring = ring(context, log_size, cqe_bytes, "create_cq_in");
+        let buffer = CQ_RING.ring(self, &ring, input, input, create_cq_in::pas)?;
         self.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
         let stale = stale_entries(io, &buffer, log_size, cqe_bytes, "create_cq_in.pas")?;
         let cq = Cq {
@@ -134,6 +125,7 @@ impl Device {
         }
         if let Some(cq) = self.objects.queues.cqs.remove(cqn) {
             self.budget.release(cq.memory());
+            self.end_released_uar(cq.uar_page);
         }
         self.objects.queues.failed_cqs.retain(|&failed| failed != cqn);
         Ok(())
@@ -206,14 +198,12 @@ impl Device {
         let Some(select) = ResizeCqFields::from_bits(select) else {
             return Err(Refusal::param("modify_cq_in.resize_field_select", format!("{select:#x}")));
         };
-        let Some(cq) = self.objects.queues.cqs.get_mut(cqn) else { return Ok(()) };
+        let Some(cq) = self.objects.queues.cqs.get(cqn) else { return Ok(()) };
         let log_size =
             if select.contains(ResizeCqFields::LOG_CQ_SIZE) { log_size_of(context)? } else { cq.log_size };
-        let buffer = ring(context, log_size, cq.cqe_bytes, "modify_cq_in").pages(
-            input,
-            modify_cq_in::pas,
-            self.profile.strictness,
-        )?;
+        let ring = ring(context, log_size, cq.cqe_bytes, "modify_cq_in");
+        let buffer = CQ_RING.ring(self, &ring, input, input, modify_cq_in::pas)?;
+        let Some(cq) = self.objects.queues.cqs.get_mut(cqn) else { return Ok(()) };
         self.meter.charge((1u64 << log_size).min(OWNERS_CHECKED));
         let stale = stale_entries(io, &buffer, log_size, cq.cqe_bytes, "modify_cq_in.pas")?;
         let outstanding =

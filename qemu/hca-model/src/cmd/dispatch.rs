@@ -49,7 +49,8 @@ impl Device {
         }
         let mut remarks = Vec::new();
         let checked = check::shape(opcode, input, output_len, self.profile.strictness, &mut remarks)
-            .and_then(|input| check::state(opcode, self.life).map(|()| input));
+            .and_then(|input| check::state(opcode, self.life).map(|()| input))
+            .and_then(|input| self.check_user(&input).map(|()| input));
         for (field, text) in remarks {
             self.log.warn(Subject::Tolerated { opcode }, field, text);
         }
@@ -135,6 +136,10 @@ impl Device {
             Opcode::NOP => Ok(()),
             Opcode::ALLOC_UAR => self.alloc_uar(output),
             Opcode::DEALLOC_UAR => self.dealloc_uar(input),
+            Opcode::CREATE_UCTX => self.create_uctx(input, output),
+            Opcode::DESTROY_UCTX => self.destroy_uctx(input),
+            Opcode::CREATE_UMEM => self.create_umem(input, output),
+            Opcode::DESTROY_UMEM => self.destroy_umem(input),
             Opcode::ALLOC_PD => self.alloc_pd(output),
             Opcode::DEALLOC_PD => self.dealloc_pd(input),
             Opcode::ALLOC_TRANSPORT_DOMAIN => self.alloc_transport_domain(output),

@@ -98,6 +98,7 @@ impl Device {
         }
         if let Some(eq) = self.objects.queues.eqs.remove(eqn) {
             self.budget.release(eq.memory());
+            self.end_released_uar(eq.uar_page);
         }
         Ok(())
     }

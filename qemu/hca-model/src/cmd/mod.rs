@@ -13,6 +13,7 @@ mod check;
 mod counters;
 mod cq;
 mod device;
+mod devx;
 mod dispatch;
 mod eq;
 mod interface;

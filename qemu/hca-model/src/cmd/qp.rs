@@ -1,5 +1,6 @@
 //! Queue pair commands (PRM, command reference).
 
+use super::devx::{QP_RECORD, QP_RING};
 use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::caps::{LOG_MAX_MSG, LOG_MAX_QP_SZ};
@@ -66,6 +67,7 @@ impl Device {
             transport: QpTransport::default(),
         };
         qp.parse_created(context);
+        qp.dbr_addr = QP_RECORD.record(self, context, qp.dbr_addr)?;
         self.check_references_of_qp(&qp)?;
         let memory = qp.memory();
         self.hold(memory)?;
@@ -106,7 +108,6 @@ impl Device {
         for (field, name) in [
             (qpc::wq_signature, "qpc.wq_signature"),
             (qpc::drain_sigerr, "qpc.drain_sigerr"),
-            (qpc::dbr_umem_valid, "qpc.dbr_umem_valid"),
             (qpc::offload_type, "qpc.offload_type"),
             (qpc::cd_master, "qpc.cd_master"),
             (qpc::cd_slave_send, "qpc.cd_slave_send"),
@@ -115,9 +116,6 @@ impl Device {
             if field.is_set(context) {
                 return Err(Refusal::param(name, "the capability is off"));
             }
-        }
-        if create_qp_in::wq_umem_valid.is_set(input) {
-            return Err(Refusal::param("create_qp_in.wq_umem_valid", "the capability is off"));
         }
         if create_qp_in::input_qpn.is_set(input) && self.profile.strictness == Strictness::Strict {
             return Err(Refusal::param("create_qp_in.input_qpn", "the device chooses numbers"));
@@ -176,7 +174,7 @@ impl Device {
             page_offset: qpc::page_offset.get32(context),
             log_page_size: qpc::log_page_size.get32(context),
         };
-        Ok((ring.pages(input, create_qp_in::pas, self.profile.strictness)?, sq, rq))
+        Ok((QP_RING.ring(self, &ring, input, input, create_qp_in::pas)?, sq, rq))
     }
 
     fn check_references_of_qp(&self, qp: &Qp) -> Outcome {
@@ -199,7 +197,8 @@ impl Device {
         if qp.rq_type == RqType::SRQ_RQ && !self.objects.srqs.contains(qp.srqn) {
             return Err(Refusal::missing("qpc.srqn_rmpn_xrqn", qp.srqn));
         }
-        if !qp.dbr_addr.is_multiple_of(8) || (qp.dbr_addr == 0 && (qp.sq.is_some() || qp.rq.is_some())) {
+        let nowhere = qp.dbr_addr == 0 && self.profile.strictness == Strictness::Strict;
+        if !qp.dbr_addr.is_multiple_of(8) || (nowhere && (qp.sq.is_some() || qp.rq.is_some())) {
             return Err(Refusal::param("qpc.dbr_addr", format!("{:#x}", qp.dbr_addr)));
         }
         self.check_counter_set(qp.counter_set_id)
@@ -220,6 +219,7 @@ impl Device {
         self.qp_goes(qpn);
         if let Some(qp) = self.objects.qps.table.remove(qpn) {
             self.budget.release(qp.memory());
+            self.end_released_uar(qp.uar_page);
             for group in qp.groups {
                 self.objects.qps.multicast.detach(group, qpn);
                 self.budget.release(Multicast::MEMORY);

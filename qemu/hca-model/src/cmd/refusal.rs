@@ -32,9 +32,9 @@ impl Refusal {
         Self::new(CmdStatus::BAD_RES, field, format!("{number:#x} does not exist"))
     }
 
-    /// RES_BUSY: the object is referred to.
+    /// BAD_RES_STATE, as real cards say it: the object is referred to.
     pub fn busy(field: impl Into<String>, by: impl Into<String>) -> Self {
-        Self::new(CmdStatus::RES_BUSY, field, by)
+        Self::new(CmdStatus::BAD_RES_STATE, field, by)
     }
 
     /// BAD_OP: the command does not have `op_mod`.

@@ -20,22 +20,29 @@ impl Device {
     pub(super) fn dealloc_uar(&mut self, input: &[u8]) -> Outcome {
         let field = "dealloc_uar_in.uar";
         let uar = dealloc_uar_in::uar.get32(input);
-        if !self.objects.uars.contains(uar) {
-            return Err(Refusal::missing(field, uar));
+        match self.objects.uars.get_mut(uar).filter(|page| !page.released) {
+            Some(page) => page.released = true,
+            None => return Err(Refusal::missing(field, uar)),
+        }
+        self.end_released_uar(uar);
+        Ok(())
+    }
+
+    /// Ends a UAR page that was given back and that no queue uses any more. A driver gives one back before a program's CQs
+    /// are destroyed, where the program did not do that itself.
+    pub(super) fn end_released_uar(&mut self, uar: u32) {
+        if self.objects.uars.get(uar).is_none_or(|page| !page.released) {
+            return;
         }
         self.charge_scan();
-        if let Some((eqn, _)) = self.objects.queues.eqs.iter().find(|(_, eq)| eq.uar_page == uar) {
-            return Err(Refusal::busy(field, format!("used by EQ {eqn:#x}")));
+        let objects = &mut self.objects;
+        let used = objects.queues.eqs.iter().any(|(_, eq)| eq.uar_page == uar)
+            || objects.queues.cqs.iter().any(|(_, cq)| cq.uar_page == uar)
+            || objects.qps.table.iter().any(|(_, qp)| qp.uar_page == uar);
+        if !used {
+            objects.uars.remove(uar);
+            self.budget.release(Uar::MEMORY);
         }
-        if let Some((cqn, _)) = self.objects.queues.cqs.iter().find(|(_, cq)| cq.uar_page == uar) {
-            return Err(Refusal::busy(field, format!("used by CQ {cqn:#x}")));
-        }
-        if let Some((qpn, _)) = self.objects.qps.table.iter().find(|(_, qp)| qp.uar_page == uar) {
-            return Err(Refusal::busy(field, format!("used by QP {qpn:#x}")));
-        }
-        self.objects.uars.remove(uar);
-        self.budget.release(Uar::MEMORY);
-        Ok(())
     }
 
     pub(super) fn alloc_pd(&mut self, output: &mut [u8]) -> Outcome {

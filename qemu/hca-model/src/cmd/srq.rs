@@ -1,5 +1,6 @@
 //! Shared receive queue commands: SRQ, XRC SRQ, RMP (PRM, command reference).
 
+use super::devx::{WQ_RECORD, WQ_RING};
 use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::caps::{LOG_MAX_QP_SZ, LOG_MAX_SRQ};
@@ -160,14 +161,8 @@ impl Device {
         if kind > 1 {
             return Err(Refusal::param("wq.wq_type", format!("{kind} is not supported")));
         }
-        for (field, name) in [
-            (wq::wq_signature, "wq.wq_signature"),
-            (wq::dbr_umem_valid, "wq.dbr_umem_valid"),
-            (wq::wq_umem_valid, "wq.wq_umem_valid"),
-        ] {
-            if field.is_set(queue) {
-                return Err(Refusal::param(name, "the capability is off"));
-            }
+        if wq::wq_signature.is_set(queue) {
+            return Err(Refusal::param("wq.wq_signature", "the capability is off"));
         }
         let log_size = wq::log_wq_sz.get32(queue);
         let log_stride = wq::log_wq_stride.get32(queue);
@@ -184,11 +179,11 @@ impl Device {
             pd: wq::pd.get32(queue),
             cqn: 0,
             xrcd: 0,
-            buffer: ring.pages(input, PAS, self.profile.strictness)?,
+            buffer: WQ_RING.ring(self, &ring, queue, input, PAS)?,
             log_size,
             log_stride,
             linked: kind == 0,
-            dbr_addr: wq::dbr_addr.get(queue),
+            dbr_addr: WQ_RECORD.record(self, queue, wq::dbr_addr.get(queue))?,
             reserved_lkey: false,
             user_index: 0,
             limit: wq::lwm.get32(queue) as u16,

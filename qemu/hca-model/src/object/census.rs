@@ -27,6 +27,10 @@ pub struct Census {
     pub q_counters: usize,
     /// QPs in multicast groups.
     pub multicast: usize,
+    /// User contexts.
+    pub uctxs: usize,
+    /// User memories.
+    pub umems: usize,
 }
 
 impl Census {
@@ -44,6 +48,8 @@ impl Census {
             + self.transport_domains
             + self.q_counters
             + self.multicast
+            + self.uctxs
+            + self.umems
     }
 }
 
@@ -61,6 +67,8 @@ impl fmt::Display for Census {
             (self.transport_domains, "transport domain"),
             (self.q_counters, "Q counter set"),
             (self.multicast, "multicast attachment"),
+            (self.uctxs, "user context"),
+            (self.umems, "user memory"),
         ];
         let mut first = true;
         for (count, name) in counts {

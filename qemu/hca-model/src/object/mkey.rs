@@ -345,6 +345,18 @@ impl Walk<'_> {
                 }
                 Ok(())
             }
+            Translation::Interleaved(layout) => {
+                let depth = depth.checked_sub(1).ok_or(MkeyError::Depth)?;
+                let (mut at, mut left) = (offset, len);
+                while left > 0 {
+                    let (key, address, there) = layout.find(at).ok_or(MkeyError::Bounds)?;
+                    let part = left.min(there);
+                    self.part(key, address, part, need, depth)?;
+                    at = at.wrapping_add(part);
+                    left -= part;
+                }
+                Ok(())
+            }
             Translation::Ksm { entries, log_entity_size } => {
                 let depth = depth.checked_sub(1).ok_or(MkeyError::Depth)?;
                 let (mut at, mut left) = (offset, len);

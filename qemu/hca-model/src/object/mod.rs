@@ -4,6 +4,7 @@ pub mod census;
 pub mod counters;
 pub mod cq;
 pub mod eq;
+pub mod interleaved;
 pub mod mkey;
 pub mod objects;
 pub mod pages;
@@ -13,6 +14,7 @@ pub mod srq;
 pub mod table;
 pub mod translation;
 pub mod uar;
+pub mod umem;
 pub mod umr;
 
 /// The 24-bit difference `a - b` of wrapping counters.

@@ -8,6 +8,7 @@ use super::queues::Queues;
 use super::srq::Srq;
 use super::table::Table;
 use super::uar::{FIRST_UAR, Uar};
+use super::umem::Umem;
 use crate::caps;
 
 /// The reserved L_Key.
@@ -30,6 +31,10 @@ pub struct Objects {
     pub(crate) transport_domains: Table<()>,
     /// UAR pages.
     pub(crate) uars: Table<Uar>,
+    /// User contexts, by uid.
+    pub(crate) uctxs: Table<()>,
+    /// User memories.
+    pub(crate) umems: Table<Umem>,
     /// Shared receive queues of all kinds.
     pub(crate) srqs: Table<Srq>,
     /// Q counter sets.
@@ -47,6 +52,8 @@ impl Objects {
             xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
             transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
             uars: Table::new(FIRST_UAR, 1 << 12),
+            uctxs: Table::new(1, 1 << caps::LOG_MAX_UCTX),
+            umems: Table::new(1, 1 << caps::LOG_MAX_UMEM),
             srqs: Table::new(1, 1 << caps::LOG_MAX_SRQ),
             q_counters: QCounters::new(caps::MAX_QP_CNT),
         }
@@ -61,6 +68,8 @@ impl Objects {
         self.xrcds.clear();
         self.transport_domains.clear();
         self.uars.clear();
+        self.uctxs.clear();
+        self.umems.clear();
         self.srqs.clear();
         self.q_counters.sets.clear();
     }
@@ -80,6 +89,8 @@ impl Objects {
             transport_domains: self.transport_domains.len(),
             q_counters: self.q_counters.sets.len(),
             multicast: self.qps.multicast.len(),
+            uctxs: self.uctxs.len(),
+            umems: self.umems.len(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What is behind a memory key: page lists and parts of other keys (PRM, software context formats).
 
+use super::interleaved::Interleaved;
+
 /// How a key turns addresses into device addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translation {
@@ -16,6 +18,8 @@ pub enum Translation {
     },
     /// Parts of other keys, one after the other.
     Klm(KlmList),
+    /// Parts of other keys in turn, in rounds. What a UMR makes of a KLM list, and a list again.
+    Interleaved(Interleaved),
     /// Equal parts of `1 << log_entity_size` bytes of other keys.
     Ksm {
         /// The parts.
@@ -30,6 +34,7 @@ impl Translation {
     pub(super) fn references(&self) -> impl Iterator<Item = u32> {
         let (klms, ksms): (&[Klm], &[Klm]) = match self {
             Self::Klm(list) => (list.entries(), &[]),
+            Self::Interleaved(layout) => (layout.parts(), &[]),
             Self::Ksm { entries, .. } => (&[], entries),
             Self::Physical | Self::Mtt { .. } => (&[], &[]),
         };
@@ -91,9 +96,14 @@ impl KlmList {
         }
     }
 
+    /// The number of the entry that holds byte `offset`.
+    pub(super) fn index(&self, offset: u64) -> Option<usize> {
+        Some(self.ends.partition_point(|end| *end <= offset)).filter(|index| *index < self.ends.len())
+    }
+
     /// The entry that holds byte `offset`, and how many bytes of it lie before.
     pub(super) fn find(&self, offset: u64) -> Option<(&Klm, u64)> {
-        let index = self.ends.partition_point(|end| *end <= offset);
+        let index = self.index(offset)?;
         let (klm, end) = (self.entries.get(index)?, self.ends.get(index)?);
         Some((klm, u64::from(klm.byte_count).saturating_sub(end - offset)))
     }

@@ -81,6 +81,8 @@ pub struct Uar {
     blueflame: [Option<BlueFlame>; BUFFERS],
     /// QPs whose BlueFlame data was found to differ from their ring.
     differing: BTreeSet<u32>,
+    /// The driver gave the page back while queues still used it: it ends with the last of them.
+    pub(crate) released: bool,
 }
 
 impl Uar {

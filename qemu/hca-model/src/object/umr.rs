@@ -2,7 +2,8 @@
 //!
 //! The same operation registers memory (`REG_MR`), binds and unbinds windows, and invalidates keys.
 
-use super::mkey::{Klm, Mkey, Mkeys, Translation};
+use super::interleaved::{Interleaved, is_interleaved};
+use super::mkey::{Klm, KlmList, Mkey, Mkeys, Translation};
 use crate::profile::Strictness;
 use mlx5_prm::Field;
 use mlx5_prm::contexts::mkc;
@@ -141,7 +142,29 @@ impl Mkeys {
                 }
                 Ok(())
             }
-            Translation::Klm(before) => {
+            Translation::Klm(_) | Translation::Interleaved(_) if is_interleaved(request.list) => {
+                let Some(layout) = Interleaved::parse(request.list).filter(|_| request.offset == 0) else {
+                    return refuse("wqe_umr_ctrl_seg.xlt_octowords", "not a whole interleaved layout");
+                };
+                if !length64 && !free && len > layout.bytes() {
+                    return refuse("mkc.len", format!("{len} bytes over rounds of {} bytes", layout.bytes()));
+                }
+                let pd = if mask.contains(MkeyMask::PD) { mkc::pd.get32(context) } else { mkey.pd };
+                for (part, bytes) in layout.reach().filter(|(part, _)| part.byte_count != 0) {
+                    self.check_part(who, pd, access, part, bytes)?;
+                }
+                Ok(())
+            }
+            Translation::Interleaved(layout) if octowords == 0 => {
+                if !length64 && !free && len > layout.bytes() {
+                    return refuse("mkc.len", format!("{len} bytes over rounds of {} bytes", layout.bytes()));
+                }
+                Ok(())
+            }
+            Translation::Klm(_) | Translation::Interleaved(_) => {
+                // What was interleaved is a list from now on, of which nothing is there before.
+                let none = KlmList::default();
+                let before = if let Translation::Klm(before) = &mkey.translation { before } else { &none };
                 if free {
                     return Ok(());
                 }
@@ -157,7 +180,7 @@ impl Mkeys {
                 for klm in klms(request.list) {
                     let behind = request.offset == 0 && !length64 && before >= len;
                     if !behind && klm.byte_count != 0 {
-                        self.check_part(who, pd, access, klm)?;
+                        self.check_part(who, pd, access, klm, klm.byte_count.into())?;
                     }
                     before += u64::from(klm.byte_count);
                 }
@@ -167,8 +190,16 @@ impl Mkeys {
         }
     }
 
-    /// A range of another key that shall become part of one in `pd` with rights `access` (IBTA 10.6.7.2).
-    fn check_part(&self, who: &Registrar, pd: u32, access: AccessFlags, part: Klm) -> Result<(), UmrError> {
+    /// `bytes` of another key, from the address of `part` on, that shall become part of one in `pd` with rights `access` (IBTA
+    /// 10.6.7.2).
+    fn check_part(
+        &self,
+        who: &Registrar,
+        pd: u32,
+        access: AccessFlags,
+        part: Klm,
+        bytes: u64,
+    ) -> Result<(), UmrError> {
         if who.reserved_lkey && part.key == self.reserved_lkey {
             return Ok(());
         }
@@ -185,10 +216,10 @@ impl Mkeys {
             && part
                 .address
                 .checked_sub(parent.start_addr)
-                .and_then(|offset| offset.checked_add(u64::from(part.byte_count)))
+                .and_then(|offset| offset.checked_add(bytes))
                 .is_none_or(|end| end > parent.len);
         if outside {
-            let text = format!("{:#x} and {} bytes leave the region", part.address, part.byte_count);
+            let text = format!("{:#x} and {bytes} bytes leave the region", part.address);
             return refuse("klm.va", text);
         }
         let writes = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::ATOMIC;
@@ -222,8 +253,10 @@ fn check_flags(
     if flags.contains(UmrFlags::FAIL_IF_FREE) && mkey.free {
         return refuse("mkc.free", format!("key {:#x} is free", mkey.key));
     }
-    if flags.contains(UmrFlags::CHECK_QPN) && mkey.qpn != Some(who.qpn) {
-        let owner = mkey.qpn.unwrap_or(ANY_QP);
+    // One that belongs to no QP in particular is everyone's.
+    if flags.contains(UmrFlags::CHECK_QPN)
+        && let Some(owner) = mkey.qpn.filter(|owner| *owner != who.qpn)
+    {
         return refuse("mkc.qpn", format!("key {:#x} belongs to QP {owner:#x}", mkey.key));
     }
     // Only a request that gives the key a new variant may name it by another than its own.
@@ -276,6 +309,16 @@ fn apply(mkey: &mut Mkey, request: &UmrRequest<'_>, mask: MkeyMask) {
             *log_page_size = page_size_after(*log_page_size, mask, context);
             let list = request.list.chunks_exact(8).map(|entry| Field::quad(0).get(entry));
             replace(entries, first.saturating_mul(2), list, 0);
+        }
+        Translation::Klm(_) | Translation::Interleaved(_) if is_interleaved(request.list) => {
+            // Parsed before.
+            if let Some(layout) = Interleaved::parse(request.list) {
+                mkey.translation = Translation::Interleaved(layout);
+            }
+        }
+        Translation::Interleaved(_) if request.list.is_empty() => {}
+        Translation::Interleaved(_) => {
+            mkey.translation = Translation::Klm(KlmList::new(klms(request.list).collect()));
         }
         Translation::Klm(entries) => {
             let empty = Klm { byte_count: 0, key: 0, address: 0 };

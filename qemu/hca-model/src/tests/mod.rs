@@ -3,6 +3,7 @@
 mod bring_up;
 mod budget;
 mod delivery;
+mod devx;
 mod foreign;
 mod guest;
 mod hostile;

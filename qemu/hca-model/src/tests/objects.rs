@@ -167,7 +167,7 @@ fn a_qp_is_made_only_of_what_exists() {
     assert_eq!(b.guest.hca.census().qps, 0);
     b.qp(ServiceType::QP1);
     let second = b.create(ServiceType::QP1, |_| {});
-    assert_eq!(second, Err(Failed::Status(CmdStatus::RES_BUSY)), "one QP1 a port");
+    assert_eq!(second, Err(Failed::Status(CmdStatus::BAD_RES_STATE)), "one QP1 a port");
 }
 
 #[test]
@@ -181,12 +181,16 @@ fn what_is_referred_to_cannot_be_destroyed() {
         Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, pd),
         Input::new(Opcode::DEALLOC_UAR).set(dealloc_uar_in::uar, uar),
     ];
-    for input in &destroy {
-        assert_eq!(b.guest.status(input), CmdStatus::RES_BUSY);
+    for input in &destroy[..3] {
+        assert_eq!(b.guest.status(input), CmdStatus::BAD_RES_STATE);
     }
+    // A page that is given back stays until its last user goes, and rings for it meanwhile.
+    assert_eq!(b.guest.status(&destroy[3]), CmdStatus::OK);
+    assert_eq!(b.guest.status(&destroy[3]), CmdStatus::BAD_RES);
+    assert_eq!(b.guest.hca.census().uars, 1);
     let qp = Input::new(Opcode::DESTROY_QP).set(destroy_qp_in::qpn, u64::from(qpn));
     assert_eq!(b.guest.status(&qp), CmdStatus::OK);
-    for input in [&destroy[1], &destroy[0], &destroy[2], &destroy[3]] {
+    for input in [&destroy[1], &destroy[0], &destroy[2]] {
         assert_eq!(b.guest.status(input), CmdStatus::OK);
         assert_eq!(b.guest.status(input), CmdStatus::BAD_RES, "it is gone");
     }
@@ -293,14 +297,14 @@ fn shared_receive_queues_of_the_kinds_that_a_probe_makes() {
     let bad_state = modify.set(modify_rmp_in::rmp_state, 3u64);
     assert_eq!(b.guest.status(&bad_state), CmdStatus::BAD_RES_STATE);
     let destroy = Input::new(Opcode::DESTROY_RMP).set(destroy_rmp_in::rmpn, u64::from(rmp));
-    assert_eq!(b.guest.status(&destroy), CmdStatus::RES_BUSY);
+    assert_eq!(b.guest.status(&destroy), CmdStatus::BAD_RES_STATE);
     let wrong = Input::new(Opcode::DESTROY_XRC_SRQ).set(destroy_xrc_srq_in::xrc_srqn, u64::from(rmp));
     assert_eq!(b.guest.status(&wrong), CmdStatus::BAD_RES);
     let destroy_qp = Input::new(Opcode::DESTROY_QP).set(destroy_qp_in::qpn, u64::from(qpn));
     assert_eq!(b.guest.status(&destroy_qp), CmdStatus::OK);
     assert_eq!(b.guest.status(&destroy), CmdStatus::OK);
     let dealloc = Input::new(Opcode::DEALLOC_XRCD).set(dealloc_xrcd_in::xrcd, u64::from(xrcd));
-    assert_eq!(b.guest.status(&dealloc), CmdStatus::RES_BUSY);
+    assert_eq!(b.guest.status(&dealloc), CmdStatus::BAD_RES_STATE);
 }
 
 #[test]
@@ -370,5 +374,5 @@ fn the_registration_qp_gets_its_domain_when_it_is_initialized() {
     assert_eq!(b.modify(Opcode::RST2INIT_QP, qpn, 0, own), CmdStatus::OK);
     assert_eq!(b.guest.hca.device.objects.qps.table.get(qpn).map(|qp| qp.pd), Some(pd));
     let dealloc = Input::new(Opcode::DEALLOC_PD).set(dealloc_pd_in::pd, u64::from(pd));
-    assert_eq!(b.guest.status(&dealloc), CmdStatus::RES_BUSY);
+    assert_eq!(b.guest.status(&dealloc), CmdStatus::BAD_RES_STATE);
 }

@@ -57,6 +57,8 @@ fn census(census: &Census) -> Value {
         "transport_domains": census.transport_domains,
         "q_counters": census.q_counters,
         "multicast": census.multicast,
+        "uctxs": census.uctxs,
+        "umems": census.umems,
     })
 }
 

@@ -44,7 +44,8 @@ fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
     }
     fs::create_dir(into).context("cannot create", into)?;
     let tree = into.join("tree");
-    let packages = Packages { suites: &[recipe.suite], release: None, names: recipe.packages };
+    let release = recipe.suites.last().copied();
+    let packages = Packages { suites: recipe.suites, release, names: recipe.packages };
     debian::unpack(&tree, &packages, REMEDY)?;
     eprintln!("setup: making the initramfs of {}", recipe.name);
     merge_usr(&tree)?;
@@ -57,9 +58,12 @@ fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
         Ok(status) => return Err(Error::Program(format!("depmod failed ({status})"))),
         Err(error) => return Err(Error::Program(format!("cannot start depmod: {error}"))),
     }
-    let kernel = tree.join("boot").join(format!("vmlinuz-{version}"));
+    // Later packages have it beside the modules.
+    let places = [format!("boot/vmlinuz-{version}"), format!("lib/modules/{version}/vmlinuz")];
+    let kernel = places.map(|place| tree.join(place)).into_iter().find(|place| place.is_file());
+    let kernel = kernel.ok_or_else(|| Error::Format(format!("no kernel {version} in {}", tree.display())))?;
     unpack_kernel(&tree, &kernel, &into.join("vmlinux"))?;
-    write_initramfs(&tree, &into.join("initramfs.cpio"))?;
+    write_initramfs(&tree, recipe.folders, &into.join("initramfs.cpio"))?;
     let version_file = into.join("version");
     fs::write(&version_file, version).context("cannot write", &version_file)?;
     fs::remove_dir_all(&tree).context("cannot remove", &tree)
@@ -267,9 +271,27 @@ fn needed_names(file: &object::read::elf::ElfFile64<'_>) -> Option<Vec<String>> 
     Some(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
 }
 
-/// The files of the tree that the guest gets, relative to the tree's root.
-fn choose_files(tree: &Path) -> Result<BTreeSet<PathBuf>> {
+/// The folders of the tree that `pattern` stands for.
+fn folders_like(tree: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
+    let folder = tree.join(pattern);
+    let Some((before, parent)) = pattern.strip_suffix('*').map(Path::new).and_then(|before| {
+        Some((before.file_name()?.to_string_lossy().into_owned(), tree.join(before.parent()?)))
+    }) else {
+        return Ok(vec![folder]);
+    };
+    let entries = fs::read_dir(&parent).context("cannot read", &parent)?.flatten();
+    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&before));
+    Ok(found.map(|entry| entry.path()).collect())
+}
+
+/// The files of the tree that the guest gets, `whole` folders among them, relative to the tree's root.
+fn choose_files(tree: &Path, whole: &[&str]) -> Result<BTreeSet<PathBuf>> {
     let mut chosen = BTreeSet::new();
+    for pattern in whole {
+        for folder in folders_like(tree, pattern)? {
+            chosen.extend(files_below(&folder)?);
+        }
+    }
     let folders = PROGRAM_FOLDERS.iter().chain(&EXTRA).copied().chain(["lib/modules"]);
     for folder in folders {
         let folder = tree.join(folder);
@@ -338,10 +360,10 @@ fn busybox_applets(tree: &Path) -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-fn write_initramfs(tree: &Path, archive: &Path) -> Result<()> {
+fn write_initramfs(tree: &Path, folders: &[&str], archive: &Path) -> Result<()> {
     let file = File::create(archive).context("cannot create", archive)?;
     // Not compressed: QEMU hands it over faster than an emulated CPU unpacks it.
-    let written = archive_tree(tree, BufWriter::new(file))?.flush();
+    let written = archive_tree(tree, folders, BufWriter::new(file))?.flush();
     written.context("cannot write", archive)
 }
 
@@ -354,14 +376,14 @@ fn in_guest(file: &Path) -> PathBuf {
     }
 }
 
-fn archive_tree<W: Write>(tree: &Path, out: W) -> Result<W> {
+fn archive_tree<W: Write>(tree: &Path, whole: &[&str], out: W) -> Result<W> {
     let mut writer = Writer::new(out);
     let mut folders: BTreeSet<PathBuf> =
         ["proc", "sys", "dev", "run", "tmp", "root", "etc"].into_iter().map(PathBuf::from).collect();
     folders.extend(MERGED.map(|folder| Path::new("usr").join(folder)));
     // By their places in the guest; the same file may be reached by two paths in the tree.
     let files: BTreeMap<PathBuf, PathBuf> =
-        choose_files(tree)?.into_iter().map(|file| (in_guest(&file), tree.join(file))).collect();
+        choose_files(tree, whole)?.into_iter().map(|file| (in_guest(&file), tree.join(file))).collect();
     for file in files.keys() {
         folders.extend(file.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).map(Into::into));
     }

@@ -25,7 +25,7 @@ pub fn lab_or_skip(options: Options) -> Option<Lab> {
 
 /// The kernels that a test runs: the first always, the others where full lengths are asked for.
 pub fn kernels() -> &'static [Kernel] {
-    if levels::long() { &Kernel::ALL } else { &Kernel::ALL[..1] }
+    if levels::long() { &Kernel::RELEASES } else { &Kernel::RELEASES[..1] }
 }
 
 /// Names of the drivers whose warnings count.

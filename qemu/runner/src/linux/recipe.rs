@@ -9,13 +9,16 @@ use std::str::FromStr;
 pub struct Recipe<'a> {
     /// The name of the cache entry; different contents need different names.
     pub name: &'a str,
-    /// The Debian suite.
-    pub suite: &'a str,
+    /// The Debian suites; what the last has wins.
+    pub suites: &'a [&'a str],
     /// The packages, the kernel's among them.
     pub packages: &'a [&'a str],
     /// The kernel modules to keep, without ".ko"; what they depend on comes along. Those that the kernel has built in are
     /// there anyway.
     pub modules: &'a [&'a str],
+    /// Folders of the packages that the guest gets whole, beside programs, their libraries and settings. A last part that
+    /// ends in `*` stands for all that begin so.
+    pub folders: &'a [&'a str],
 }
 
 /// The kernels that are the judges of the emulated HCA.
@@ -25,19 +28,31 @@ pub enum Kernel {
     V6_1,
     /// Debian 13's, with rdma-core 56.
     V6_12,
+    /// The latest that Debian has for its stable release, in trixie-backports; with it the programs of others that judge more
+    /// than a kernel does: rdma-core's own tests, OpenSM.
+    Backports,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::V6_1, Self::V6_12];
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Backports];
+    /// Those of Debian's releases, with the same programs in both.
+    pub const RELEASES: [Self; 2] = [Self::V6_1, Self::V6_12];
 
     /// Debian with this kernel, mlx5, RDS and the RDMA programs.
     pub fn recipe(self) -> Recipe<'static> {
-        let (name, suite) = match self {
-            Self::V6_1 => ("linux-bookworm-6", "bookworm"),
-            Self::V6_12 => ("linux-trixie-6", "trixie"),
-        };
-        Recipe { name, suite, packages: &PACKAGES, modules: &MODULES }
+        let common = Recipe { name: "", suites: &[], packages: &PACKAGES, modules: &MODULES, folders: &[] };
+        match self {
+            Self::V6_1 => Recipe { name: "linux-bookworm-6", suites: &["bookworm"], ..common },
+            Self::V6_12 => Recipe { name: "linux-trixie-6", suites: &["trixie"], ..common },
+            Self::Backports => Recipe {
+                name: "linux-trixie-backports-1",
+                suites: &["trixie", "trixie-backports"],
+                packages: &JUDGES,
+                folders: &PYTHON,
+                ..common
+            },
+        }
     }
 }
 
@@ -46,6 +61,7 @@ impl fmt::Display for Kernel {
         f.write_str(match self {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
+            Self::Backports => "backports",
         })
     }
 }
@@ -61,22 +77,34 @@ impl FromStr for Kernel {
     }
 }
 
-const PACKAGES: [&str; 14] = [
-    "linux-image-amd64",
-    "busybox-static",
-    "kmod",
-    "xz-utils",
-    "zstd",
-    "iproute2",
-    "iputils-ping",
-    "pciutils",
-    "rdma-core",
-    "ibverbs-utils",
-    "ibverbs-providers",
-    "infiniband-diags",
-    "rdmacm-utils",
-    "perftest",
-];
+/// `PACKAGES`, and `$more`.
+macro_rules! packages {
+    ($($more:literal),*) => {
+        [
+            "linux-image-amd64",
+            "busybox-static",
+            "kmod",
+            "xz-utils",
+            "zstd",
+            "iproute2",
+            "iputils-ping",
+            "pciutils",
+            "rdma-core",
+            "ibverbs-utils",
+            "ibverbs-providers",
+            "infiniband-diags",
+            "rdmacm-utils",
+            "perftest",
+            $($more),*
+        ]
+    };
+}
+
+const PACKAGES: [&str; 14] = packages!();
+/// What judges more than a kernel does.
+const JUDGES: [&str; 18] = packages!("qperf", "opensm", "python3-pyverbs", "python3-scapy");
+/// Python, its packages, and rdma-core's tests.
+const PYTHON: [&str; 3] = ["usr/lib/python3", "usr/lib/python3.*", "usr/share/doc/rdma-core/tests"];
 
 const MODULES: [&str; 21] = [
     "mlx5_core",
@@ -112,6 +140,6 @@ mod tests {
             assert_eq!(kernel.to_string().parse::<Kernel>().ok(), Some(kernel));
         }
         let refused = "5.10".parse::<Kernel>().expect_err("unknown").to_string();
-        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12");
+        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12, backports");
     }
 }

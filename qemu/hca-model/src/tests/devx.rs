@@ -1,0 +1,104 @@
+//! User contexts and user memory: queues in memory that is named by number and offset.
+
+use super::guest::{Guest, Input};
+use crate::profile::Profile;
+use crate::seams::GuestMemory;
+use mlx5_prm::Field;
+use mlx5_prm::commands::*;
+use mlx5_prm::contexts::cqc;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::CmdStatus;
+
+const OFFSET: Field = Field::quad(0x50);
+const ID: Field = Field::bits(0x58, 31, 0);
+const RECORD_ID: Field = Field::bits(0x14, 31, 0);
+
+fn create_uctx(guest: &mut Guest) -> u32 {
+    let output = guest.command(&Input::new(Opcode::CREATE_UCTX)).expect("a user context");
+    create_uctx_out::uid.get32(&output)
+}
+
+/// User memory of `pages`, from `offset` in the first on.
+fn memory(uid: u32, pages: &[u64], offset: u32) -> Input {
+    let mut input = Input::new(Opcode::CREATE_UMEM).set(create_umem_in::uid, uid.into());
+    let umem = create_umem_in::umem.of_mut(&mut input.0);
+    umem::page_offset.set(umem, offset);
+    umem::num_of_mtt.set(umem, pages.len() as u64);
+    input.pas(&pages.iter().map(|page| page | 3).collect::<Vec<_>>())
+}
+
+fn cq_in(guest: &Guest, uid: u32, umem: u32, eqn: u32, [ring, record]: [u64; 2]) -> Input {
+    let mut input = Input::new(Opcode::CREATE_CQ)
+        .set(create_cq_in::uid, uid.into())
+        .set(create_cq_in::cq_umem_valid, 1)
+        .set(OFFSET, ring)
+        .set(ID, umem.into())
+        .set(RECORD_ID, umem.into());
+    let context = create_cq_in::cq_context.of_mut(&mut input.0);
+    cqc::log_cq_size.set(context, 4u8);
+    cqc::uar_page.set(context, guest.uar);
+    cqc::c_eqn_or_apu_element.set(context, eqn);
+    cqc::dbr_umem_valid.set(context, 1u8);
+    cqc::dbr_addr.set(context, record);
+    input
+}
+
+#[test]
+fn queues_lie_in_user_memory_and_stay_when_it_ends() {
+    // Strict: nothing of this is reserved.
+    let mut guest = Guest::up(Profile::node(0));
+    let ring = guest.page();
+    let eqn = guest.create_eq(ring, 3, 0, 0).expect("an EQ");
+    let uid = create_uctx(&mut guest);
+    let pages = guest.pages(3);
+    let output = guest.command(&memory(uid, &[pages[2], pages[0]], 0x800)).expect("user memory");
+    let umem = create_umem_out::umem_id.get32(&output);
+    for entry in 0..16 {
+        // The ring begins in the last KiB but one of the first page and goes on in the second.
+        let at = 0xf00 + entry * 64 + 63;
+        let page = if at < 0x1000 { pages[2] } else { pages[0] - 0x1000 };
+        guest.memory.write(page + at, &[0xf0]).expect("memory");
+    }
+    let create = cq_in(&guest, uid, umem, eqn, [0x700, 0xe00]);
+    let output = guest.command(&create).expect("a CQ");
+    let cqn = create_cq_out::cqn.get32(&output);
+    let cq = guest.hca.device.objects.queues.cqs.get(cqn).expect("it is there");
+    assert_eq!(cq.buffer.address(0x100), Some((pages[0], 0x300)));
+    assert_eq!(cq.dbr_addr, pages[0] + 0x600);
+    assert_eq!(guest.hca.device.log.entries().filter(|entry| entry.field == "cqe64.op_own").count(), 0);
+
+    let destroy = Input::new(Opcode::DESTROY_UMEM).set(destroy_umem_in::umem_id, umem.into());
+    assert_eq!(guest.status(&destroy), CmdStatus::OK);
+    assert_eq!(guest.status(&destroy), CmdStatus::BAD_RES);
+    assert_eq!(guest.status(&create), CmdStatus::BAD_RES);
+    let destroy = Input::new(Opcode::DESTROY_CQ).set(destroy_cq_in::cqn, cqn.into());
+    assert_eq!(guest.status(&destroy), CmdStatus::OK);
+    assert_eq!((guest.hca.census().umems, guest.hca.census().uctxs), (0, 1));
+}
+
+#[test]
+fn what_does_not_fit_or_is_not_there_is_refused() {
+    let mut guest = Guest::up(Profile::node(0));
+    let ring = guest.page();
+    let eqn = guest.create_eq(ring, 3, 0, 0).expect("an EQ");
+    let uid = create_uctx(&mut guest);
+    let page = guest.page();
+    assert_eq!(guest.status(&memory(uid + 1, &[page], 0)), CmdStatus::BAD_RES, "nobody's");
+    assert_eq!(guest.status(&memory(uid, &[page], 0x1000)), CmdStatus::BAD_PARAM);
+    assert_eq!(guest.status(&memory(uid, &[page | 4], 0)), CmdStatus::BAD_PARAM);
+    let mut long = memory(uid, &[page], 0);
+    umem::num_of_mtt.set(create_umem_in::umem.of_mut(&mut long.0), 1u64 << 40);
+    assert_eq!(guest.status(&long), CmdStatus::BAD_PARAM);
+    // For everybody's use: what the kernel makes in nobody's name.
+    let output = guest.command(&memory(0xffff, &[page], 0)).expect("user memory");
+    let umem = create_umem_out::umem_id.get32(&output);
+    for place in [[0xc01, 0], [u64::MAX, 0], [0, 0xffc], [0, u64::MAX - 7]] {
+        let create = cq_in(&guest, uid, umem, eqn, place);
+        assert_eq!(guest.status(&create), CmdStatus::BAD_PARAM, "{place:x?}");
+    }
+    let asks = Input::new(Opcode::CREATE_UCTX).set(Field::bits(0x10, 31, 0), 1 << 4);
+    assert_eq!(guest.status(&asks), CmdStatus::BAD_PARAM);
+    let destroy = Input::new(Opcode::DESTROY_UCTX).set(destroy_uctx_in::uid, uid.into());
+    assert_eq!(guest.status(&destroy), CmdStatus::OK);
+    assert_eq!(guest.status(&memory(uid, &[page], 0)), CmdStatus::BAD_RES, "gone");
+}
