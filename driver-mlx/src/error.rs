@@ -96,8 +96,6 @@ pub enum FatalCause {
         /// The extended code.
         extended: u16,
     },
-    /// The health counter stands still: firmware does not run.
-    CounterStopped,
     /// No command was answered in time, until no slot was left.
     CommandsLost,
     /// The device reported an internal error by event.
@@ -110,9 +108,35 @@ impl fmt::Display for FatalCause {
             Self::LinkDead => f.write_str("its registers read all ones"),
             Self::Interface(state) => write!(f, "nic_interface is {state}"),
             Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
-            Self::CounterStopped => f.write_str("its health counter stands still"),
             Self::CommandsLost => f.write_str("it answers no command any more"),
             Self::InternalError => f.write_str("it reported an internal error"),
+        }
+    }
+}
+
+/// What the health poll noticed and does not act upon, as Linux's mlx5 does not: it is for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum HealthWarning {
+    /// The health buffer, which all functions of a card share, tells of an error, but firmware does not ask for a reset.
+    Syndrome {
+        /// Which.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        syndrome: HealthSyndrome,
+        /// The extended code.
+        extended: u16,
+    },
+    /// The health counter did not move for three polls. If firmware does not run, commands will tell.
+    CounterStands,
+}
+
+impl fmt::Display for HealthWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syndrome { syndrome, extended } => {
+                write!(f, "the card reports {syndrome}, extended syndrome {extended:#x}, and goes on")
+            }
+            Self::CounterStands => f.write_str("the health counter stands still"),
         }
     }
 }

@@ -106,11 +106,11 @@ pub use config::{
 };
 pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram, OrdinaryCqe};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
-pub use error::{CommandError, Error, FatalCause, Rejected, Step};
+pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
-    Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, ReservedLKey, SrqState,
-    StepTime, Traffic,
+    DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters,
+    ReservedLKey, SrqState, StepTime, Traffic,
 };
 pub use host::HostRegion;
 pub use mmio::MmioBar;

@@ -1,6 +1,6 @@
 //! Counters, and a ring of what happened last, for looking at after something went wrong.
 
-use crate::error::{FatalCause, Step};
+use crate::error::{FatalCause, HealthWarning, Step};
 use crate::log::log;
 use crate::types::{Duration, Instant};
 use mlx5_prm::event::EventType;
@@ -55,6 +55,8 @@ pub enum TraceKind {
     Step(Step),
     /// The health poll found this.
     Health(FatalCause),
+    /// The health poll noticed this.
+    HealthWarning(HealthWarning),
 }
 
 impl TraceKind {
@@ -93,6 +95,7 @@ impl TraceKind {
             Self::Pages(pages) => log!(debug, "hca: {=i32} pages to firmware", pages),
             Self::Step(step) => log!(info, "hca: {=str}", step.name()),
             Self::Health(cause) => log!(error, "hca: {}", cause),
+            Self::HealthWarning(warning) => log!(warn, "hca: {}", warning),
         }
     }
 }
