@@ -262,6 +262,20 @@ pub enum Error {
     WrongState,
 }
 
+impl Error {
+    /// Whether a function-level reset may help where bring-up failed with this: the device was left by somebody in a state that it does not
+    /// leave by itself, or does not answer.
+    #[must_use]
+    pub fn wants_reset(&self) -> bool {
+        match self {
+            Self::NotPresent | Self::NicInterface(_) | Self::Fatal(_) | Self::CommandQueue { .. } => true,
+            Self::Timeout { step, .. } => *step <= Step::Port,
+            Self::Command(error) => error.step <= Step::Capabilities && error.step != Step::HostEndianness,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (op_mod {:#x}) at step {}: ", self.opcode, self.op_mod, self.step)?;

@@ -8,6 +8,7 @@
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
 //! | [`cq`], [`qp`], [`srq`], [`wqe`], [`completion`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
+//! | [`report`] | what to say after a failure |
 //! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
@@ -86,6 +87,7 @@ pub mod mw;
 pub mod pci;
 pub mod platform;
 pub mod qp;
+pub mod report;
 #[allow(unsafe_code)]
 mod ring;
 pub mod srq;

@@ -2,6 +2,7 @@
 
 use crate::error::{FatalCause, HealthWarning, Step};
 use crate::log::log;
+use crate::report::History;
 use crate::types::{Duration, Instant};
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
@@ -145,6 +146,12 @@ impl<'s> Trace<'s> {
             *slot = TraceEntry { time, kind };
             self.written = self.written.wrapping_add(1);
         }
+    }
+
+    /// The entries, for a report.
+    #[must_use]
+    pub fn history(&self) -> History<'_> {
+        History::new(self.entries)
     }
 
     /// From the oldest entry kept to the newest.

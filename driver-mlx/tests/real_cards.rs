@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Driver, World, node};
+use driver_mlx::report::Report;
 use driver_mlx::{
     AsyncEvent, CompletionKind, Config, CqConfig, Duration, Error, FatalCause, HcaStorage, HealthWarning,
     Instant, LinkState, MemoryRegion, Pd, QpConfig, SendFlags, SendOp, Step, Wake,
@@ -331,4 +332,39 @@ fn steps_are_as_before_whatever_is_optional() {
     let (_, hca) = up(Habits { cmd_q_init_to: 0x2000_0002, ..Habits::default() });
     assert!(hca.steps().iter().any(|step| step.step == Step::Port));
     assert!(hca.steps().iter().all(|step| step.took < Duration::from_secs(1)));
+}
+
+#[test]
+fn a_failed_bring_up_leaves_a_report() {
+    let habits = Habits {
+        refused_commands: vec![Opcode::INIT_HCA],
+        neighbour_syndrome: Some(HealthSyndrome(8)),
+        ..Habits::default()
+    };
+    let world = world(habits);
+    let mut storage = HcaStorage::<{ common::BLOCKS }>::new();
+    let platform = world.platform(0);
+    let bar = driver_mlx::Platform::bar(&platform);
+    let made = driver_mlx::Hca::bring_up(
+        platform,
+        world.region(0),
+        common::host_region(),
+        storage.parts(),
+        &Config::DEFAULT,
+    );
+    let error = made.err().expect("refused");
+    let text = Report::new(&error, bar, storage.history()).to_string();
+    for part in [
+        "failed: INIT_HCA (op_mod 0x0) at step init_hca: status ",
+        "device: firmware 16.",
+        "nic_interface 0",
+        "health: synd unrecoverable hardware error",
+        "assert_var 0x00000000",
+        "step init_hca\n",
+        "INIT_HCA op_mod 0x0: status ",
+        "ENABLE_HCA op_mod 0x0: ok, ",
+    ] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    assert!(text.find("ENABLE_HCA op_mod").expect("there") < text.find("INIT_HCA op_mod").expect("there"));
 }
