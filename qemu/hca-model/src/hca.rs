@@ -293,6 +293,7 @@ impl Hca {
         }
         if !device.cmd.is_idle() {
             more |= device.poll_commands(&mut io, COMMAND_BUDGET);
+            registers.show_habits(&device.profile.habits, device.life != Life::Disabled);
         }
         for _ in 0..PACKET_BUDGET {
             if device.meter.leaves(FOR_QUEUES) {
