@@ -1,8 +1,7 @@
 //! All memory of an HCA that is not shared with the device.
 
 use crate::event::AsyncEvent;
-use crate::report::History;
-use crate::trace::{TraceEntry, TraceKind};
+use crate::trace::{History, TraceEntry, TraceKind};
 use crate::types::Instant;
 
 /// Entries of the trace ring.
