@@ -128,8 +128,9 @@ impl<'s> Buddy<'s> {
         (!self.is_given(first)).then(|| (first, 1 << self.order(node)))
     }
 
-    fn is_given(&self, block: usize) -> bool {
-        self.map.get(self.leaves + block) == Some(&GIVEN)
+    /// Whether firmware holds the block.
+    pub(crate) fn is_given(&self, block: usize) -> bool {
+        block < self.blocks && self.map.get(self.leaves + block) == Some(&GIVEN)
     }
 
     /// Gives back the run that begins at `block`. `false` if there is no such run.
@@ -166,11 +167,6 @@ impl<'s> Buddy<'s> {
         }
         self.release(self.leaves + block);
         true
-    }
-
-    /// Takes back everything firmware holds, and tells how many blocks that was.
-    pub(crate) fn take_back_all(&mut self) -> usize {
-        (0..self.blocks).filter(|&block| self.take_back(block)).count()
     }
 }
 
@@ -253,7 +249,7 @@ mod tests {
             assert_eq!(buddy.free_blocks(), owner.iter().filter(|&&o| o == 0).count());
         }
         let held = owner.iter().filter(|&&o| o == -1).count();
-        assert_eq!(buddy.take_back_all(), held);
+        assert_eq!((0..buddy.blocks).filter(|&block| buddy.take_back(block)).count(), held);
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! What the HCA can do, taken from its capability blocks.
 
 use mlx5_prm::caps::cmd_hca_cap;
+use mlx5_prm::later;
 use mlx5_prm::value::PortType;
 
 /// The capabilities that the driver and its users act on, as they hold after INIT_HCA.
@@ -57,7 +58,7 @@ pub struct Capabilities {
     pub log_max_srq_sz: u8,
     /// QPs that may be attached to a multicast group.
     pub max_qp_mcg: u32,
-    /// Compare-and-swap and fetch-and-add of 8 bytes.
+    /// Compare-and-swap and fetch-and-add of 8 bytes, in this processor's byte order.
     pub atomic: bool,
     /// Completion queues can be resized.
     pub cq_resize: bool,
@@ -67,6 +68,8 @@ pub struct Capabilities {
     pub imaicl: bool,
     /// The device can be stopped with whatever objects there are: TEARDOWN_HCA "prepare fast teardown", then `nic_interface` 1.
     pub fast_teardown: bool,
+    /// QUERY_SPECIAL_CONTEXTS says which key ends a scatter list.
+    pub terminate_scatter_list_mkey: bool,
     /// Counters of the port's traffic.
     pub vport_counters: bool,
     /// Reliable connections.
@@ -116,6 +119,7 @@ impl Capabilities {
             sctr_data_cqe: cap::sctr_data_cqe.is_set(block),
             imaicl: cap::imaicl.is_set(block),
             fast_teardown: cap::fast_teardown.is_set(block),
+            terminate_scatter_list_mkey: later::CAP_TERMINATE_SCATTER_LIST_MKEY.is_set(block),
             vport_counters: cap::vport_counters.is_set(block),
             rc: cap::rc.is_set(block),
             uc: cap::uc.is_set(block),

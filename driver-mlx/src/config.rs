@@ -14,22 +14,28 @@ pub struct Config {
     pub completion_vector: u16,
     /// Number of completion event queues, 1 to [`MAX_COMPLETION_EQS`].
     pub completion_eqs: u8,
-    /// log2 of the entries of each event queue, 7 to 16.
+    /// log2 of the entries of each completion event queue, 7 to 16.
     pub log_eq_size: u8,
+    /// log2 of the entries of the asynchronous event queue, 7 to 16. As many objects can be made as have room for their events there.
+    pub log_async_eq_size: u8,
     /// log2 of the number of QPs that firmware prepares for (it takes memory for each), cut to what the device can.
     pub log_max_qp: u8,
     /// Pages of 4 KiB that must stay free for the owner's use after firmware took its own, else bring-up is refused.
     pub reserved_pages: u32,
-    /// How long a firmware command may take.
+    /// Pages of 4 KiB that neither buffers nor objects may take: they are for firmware, which asks for more as objects are made.
+    pub firmware_reserve: u32,
+    /// How long a firmware command may take, unless the device says how long.
     pub command_timeout: Duration,
     /// How long firmware may take to start after a reset.
     pub initializing_timeout: Duration,
-    /// How long giving back pages may go without progress.
+    /// How long giving back pages may go without progress, unless the device says how long.
     pub reclaim_timeout: Duration,
-    /// Distance of health polls.
+    /// Distance of health polls, unless the device says how long.
     pub health_interval: Duration,
     /// Whether this function owns port settings (a physical function does, a virtual one does not).
     pub physical_function: bool,
+    /// The device has failed before: it may be in the middle of a reset, and firmware may take hours to start.
+    pub recovery: bool,
 }
 
 /// The most completion event queues an HCA is given.
@@ -42,13 +48,16 @@ impl Config {
         completion_vector: 0,
         completion_eqs: 1,
         log_eq_size: 9,
+        log_async_eq_size: 12,
         log_max_qp: 14,
         reserved_pages: 0,
+        firmware_reserve: 64,
         command_timeout: Duration::from_secs(60),
         initializing_timeout: Duration::from_secs(120),
         reclaim_timeout: Duration::from_secs(5),
         health_interval: Duration::from_secs(2),
         physical_function: true,
+        recovery: false,
     };
 }
 

@@ -96,8 +96,6 @@ pub enum FatalCause {
         /// The extended code.
         extended: u16,
     },
-    /// The health counter stands still: firmware does not run.
-    CounterStopped,
     /// No command was answered in time, until no slot was left.
     CommandsLost,
     /// The device reported an internal error by event.
@@ -110,9 +108,35 @@ impl fmt::Display for FatalCause {
             Self::LinkDead => f.write_str("its registers read all ones"),
             Self::Interface(state) => write!(f, "nic_interface is {state}"),
             Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
-            Self::CounterStopped => f.write_str("its health counter stands still"),
             Self::CommandsLost => f.write_str("it answers no command any more"),
             Self::InternalError => f.write_str("it reported an internal error"),
+        }
+    }
+}
+
+/// What the health poll noticed and does not act upon, as Linux's mlx5 does not: it is for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum HealthWarning {
+    /// The health buffer, which all functions of a card share, tells of an error, but firmware does not ask for a reset.
+    Syndrome {
+        /// Which.
+        #[cfg_attr(feature = "defmt", defmt(Debug2Format))]
+        syndrome: HealthSyndrome,
+        /// The extended code.
+        extended: u16,
+    },
+    /// The health counter did not move for three polls. If firmware does not run, commands will tell.
+    CounterStands,
+}
+
+impl fmt::Display for HealthWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syndrome { syndrome, extended } => {
+                write!(f, "the card reports {syndrome}, extended syndrome {extended:#x}, and goes on")
+            }
+            Self::CounterStands => f.write_str("the health counter stands still"),
         }
     }
 }
@@ -236,6 +260,20 @@ pub enum Error {
     Map(MapError),
     /// The queue is not in the state this needs.
     WrongState,
+}
+
+impl Error {
+    /// Whether a function-level reset may help where bring-up failed with this: the device was left by somebody in a state that it does not
+    /// leave by itself, or does not answer.
+    #[must_use]
+    pub fn wants_reset(&self) -> bool {
+        match self {
+            Self::NotPresent | Self::NicInterface(_) | Self::Fatal(_) | Self::CommandQueue { .. } => true,
+            Self::Timeout { step, .. } => *step <= Step::Port,
+            Self::Command(error) => error.step <= Step::Capabilities && error.step != Step::HostEndianness,
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for CommandError {

@@ -1,6 +1,6 @@
 //! What the device reports on its own.
 
-use crate::error::FatalCause;
+use crate::error::{FatalCause, HealthWarning};
 use crate::types::{CqNumber, QpNumber, SrqNumber};
 use core::fmt;
 use mlx5_prm::event::{EventType, PortChange};
@@ -46,6 +46,8 @@ pub enum AsyncEvent {
     },
     /// The device has failed or is gone; nothing works any more.
     Fatal(FatalCause),
+    /// Something about the card's health that does not end its use.
+    Health(HealthWarning),
     /// Firmware asked for pages at run time and could not be given them; commands may time out.
     PagesRefused {
         /// Pages asked for.
@@ -74,6 +76,7 @@ impl fmt::Display for AsyncEvent {
             Self::SrqError(srqn) => write!(f, "SRQ {srqn}: {}", EventType::SRQ_CATAS_ERROR),
             Self::CqError { cqn, syndrome } => write!(f, "CQ {cqn}: {syndrome}"),
             Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
+            Self::Health(warning) => warning.fmt(f),
             Self::PagesRefused { needed, available } => {
                 write!(f, "firmware asked for {needed} pages, {available} are left")
             }

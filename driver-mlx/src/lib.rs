@@ -8,6 +8,7 @@
 //! | [`pci`] | which PCI functions are ours, and how they are switched on and reset |
 //! | [`hca`] | bring-up, tear-down, objects, events, health |
 //! | [`cq`], [`qp`], [`srq`], [`wqe`], [`completion`], [`mw`] | the data path: post, ring, poll, retire; keys bound on it |
+//! | [`report`] | what to say after a failure |
 //! | [`caps`], [`config`], [`types`], [`error`], [`event`], [`trace`], [`storage`] | what the others are stated in |
 //!
 //! Nothing that the device says is trusted: a wrong completion, event, length or index is an error and a count.
@@ -86,6 +87,7 @@ pub mod mw;
 pub mod pci;
 pub mod platform;
 pub mod qp;
+pub mod report;
 #[allow(unsafe_code)]
 mod ring;
 pub mod srq;
@@ -106,11 +108,11 @@ pub use config::{
 };
 pub use cq::{CompletionError, CompletionKind, Cq, CqError, Cqe, Datagram, OrdinaryCqe};
 pub use dma::{DmaBlocks, DmaBuffer, DmaRegion, DmaSlice, DmaWord, OutOfBounds};
-pub use error::{CommandError, Error, FatalCause, Rejected, Step};
+pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
-    Hca, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters, ReservedLKey, SrqState,
-    StepTime, Traffic,
+    DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters,
+    ReservedLKey, SrqState, StepTime, Traffic,
 };
 pub use host::HostRegion;
 pub use mmio::MmioBar;

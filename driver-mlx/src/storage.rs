@@ -1,7 +1,7 @@
 //! All memory of an HCA that is not shared with the device.
 
 use crate::event::AsyncEvent;
-use crate::trace::{TraceEntry, TraceKind};
+use crate::trace::{History, TraceEntry, TraceKind};
 use crate::types::Instant;
 
 /// Entries of the trace ring.
@@ -41,6 +41,12 @@ impl<const BLOCKS: usize> HcaStorage<BLOCKS> {
             trace: [TraceEntry { time: Instant::ORIGIN, kind: TraceKind::Empty }; TRACE_ENTRIES],
             events: [AsyncEvent::None; EVENT_ENTRIES],
         }
+    }
+
+    /// What the HCA that was lent this did last: after a failed bring-up, the way there.
+    #[must_use]
+    pub fn history(&self) -> History<'_> {
+        History::new(&self.trace)
     }
 
     /// What [`Hca::bring_up`](crate::Hca::bring_up) takes.

@@ -1,8 +1,9 @@
 //! Counters, and a ring of what happened last, for looking at after something went wrong.
 
-use crate::error::{FatalCause, Step};
+use crate::error::{FatalCause, HealthWarning, Step};
 use crate::log::log;
 use crate::types::{Duration, Instant};
+use core::fmt;
 use mlx5_prm::event::EventType;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CmdStatus, DeliveryStatus};
@@ -55,6 +56,8 @@ pub enum TraceKind {
     Step(Step),
     /// The health poll found this.
     Health(FatalCause),
+    /// The health poll noticed this.
+    HealthWarning(HealthWarning),
 }
 
 impl TraceKind {
@@ -93,6 +96,7 @@ impl TraceKind {
             Self::Pages(pages) => log!(debug, "hca: {=i32} pages to firmware", pages),
             Self::Step(step) => log!(info, "hca: {=str}", step.name()),
             Self::Health(cause) => log!(error, "hca: {}", cause),
+            Self::HealthWarning(warning) => log!(warn, "hca: {}", warning),
         }
     }
 }
@@ -144,12 +148,74 @@ impl<'s> Trace<'s> {
         }
     }
 
+    /// The entries, for a report.
+    #[must_use]
+    pub fn history(&self) -> History<'_> {
+        History::new(self.entries)
+    }
+
     /// From the oldest entry kept to the newest.
     pub fn iter(&self) -> impl Iterator<Item = &TraceEntry> {
         let len = self.entries.len();
         let kept = self.written.min(len);
         let first = if self.written > len { self.written.checked_rem(len).unwrap_or(0) } else { 0 };
         self.entries.iter().cycle().skip(first).take(kept)
+    }
+}
+
+/// The entries of a trace, whoever holds it, from the oldest to the newest.
+#[derive(Clone, Copy, Debug)]
+pub struct History<'a>(&'a [TraceEntry]);
+
+impl<'a> History<'a> {
+    pub(crate) fn new(entries: &'a [TraceEntry]) -> Self {
+        Self(entries)
+    }
+
+    /// The entries.
+    pub fn iter(&self) -> impl Iterator<Item = &'a TraceEntry> {
+        // The ring goes on at its oldest entry: where time jumps back.
+        let first = self
+            .0
+            .windows(2)
+            .position(|pair| matches!(pair, [a, b] if b.time < a.time))
+            .map_or(0, |at| at + 1);
+        let (newer, older) = self.0.split_at_checked(first).unwrap_or((self.0, &[]));
+        older.iter().chain(newer).filter(|entry| entry.kind != TraceKind::Empty)
+    }
+}
+
+impl fmt::Display for TraceEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.time.as_nanos() / 1000;
+        write!(f, "{:6}.{:06} ", micros / 1_000_000, micros % 1_000_000)?;
+        self.kind.fmt(f)
+    }
+}
+
+impl fmt::Display for TraceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Empty => Ok(()),
+            Self::Command { opcode, op_mod, delivery, status, syndrome, took } => {
+                write!(f, "{opcode} op_mod {op_mod:#x}: ")?;
+                match (delivery, status) {
+                    (DeliveryStatus::OK, CmdStatus::OK) => f.write_str("ok")?,
+                    (DeliveryStatus::OK, _) => write!(f, "status {status}, syndrome {syndrome:#x}")?,
+                    _ => write!(f, "not delivered: {delivery}")?,
+                }
+                write!(f, ", {} us", took.as_micros())
+            }
+            Self::CommandTimeout { opcode, took } => {
+                write!(f, "{opcode}: not answered in {} ms", took.as_millis())
+            }
+            Self::Event { event, sub_type } => write!(f, "event {event}, sub-type {sub_type:#x}"),
+            Self::Pages(pages) if pages < 0 => write!(f, "{} pages came back", pages.unsigned_abs()),
+            Self::Pages(pages) => write!(f, "{pages} pages given"),
+            Self::Step(step) => write!(f, "step {step}"),
+            Self::Health(cause) => write!(f, "fatal: {cause}"),
+            Self::HealthWarning(warning) => warning.fmt(f),
+        }
     }
 }
 
@@ -190,6 +256,7 @@ pub struct Counters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn keeps_the_newest_in_order() {
@@ -200,5 +267,18 @@ mod tests {
             trace.push(Instant::from_nanos(n), TraceKind::Pages(n as i32));
         }
         assert!(trace.iter().map(|e| e.time.as_nanos()).eq([3, 4, 5]));
+    }
+
+    #[test]
+    fn history_begins_with_the_oldest_entry() {
+        let mut slots = [TraceEntry::default(); 4];
+        for pushed in 0..11u64 {
+            let mut trace = Trace::new(&mut slots);
+            (1..=pushed).for_each(|n| trace.push(Instant::from_nanos(n), TraceKind::Pages(n as i32)));
+            let times: Vec<_> = History::new(&slots).iter().map(|entry| entry.time.as_nanos()).collect();
+            let expected: Vec<_> = (pushed.saturating_sub(3).max(1)..=pushed).collect();
+            assert_eq!(times, expected);
+            slots = [TraceEntry::default(); 4];
+        }
     }
 }

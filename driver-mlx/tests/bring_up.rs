@@ -193,28 +193,6 @@ fn a_device_that_never_starts_times_out() {
 }
 
 #[test]
-fn a_standing_health_counter_is_fatal() {
-    let mut profile = Profile::node(0);
-    profile.misbehaviour.wedge_health = true;
-    let world = world(profile);
-    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("brought up");
-    let began = world.now();
-    while hca.fatal().is_none() {
-        let now = Instant::from_nanos(world.now());
-        let wake = hca.poll(now);
-        if let Wake::At(next) = wake {
-            assert!(next > now);
-            world.pass((next - now).as_nanos() as u64);
-        }
-        assert!(world.now() - began < 10_000_000_000, "three equal readings in 2 s steps");
-    }
-    assert_eq!(hca.fatal(), Some(FatalCause::CounterStopped));
-    let events: Vec<_> = std::iter::from_fn(|| hca.next_event()).collect();
-    assert!(events.contains(&AsyncEvent::Fatal(FatalCause::CounterStopped)), "{events:?}");
-    assert_eq!(hca.alloc_pd(), Err(Error::Fatal(FatalCause::CounterStopped)));
-}
-
-#[test]
 fn a_healthy_device_stays_so() {
     let world = world(Profile::node(0));
     let mut hca = world.bring_up(0, &Config::DEFAULT).expect("brought up");

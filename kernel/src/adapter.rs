@@ -11,7 +11,8 @@ use dat_nostd::{
     AdapterConfig, AdapterParts, AdapterStorage, IpConfig, Neighbour, OpenError, ProviderInfo, Registry,
     RegistryEntry, adapter_storage,
 };
-use driver_mlx::{Config, Error, Instant, MmioBar, Wake};
+use driver_mlx::report::{History, Report};
+use driver_mlx::{Config, Error, Instant, MmioBar, Platform, Wake};
 use heapless::String;
 
 use crate::hca::{self, BareMetal};
@@ -142,6 +143,8 @@ impl Write for Cut<'_> {
 pub trait Tables {
     /// Its parts; what was in them is gone.
     fn parts(&mut self) -> AdapterParts<'_, MmioBar>;
+    /// What the HCA did last.
+    fn history(&self) -> History<'_>;
 }
 
 macro_rules! storage {
@@ -149,6 +152,10 @@ macro_rules! storage {
         impl<$(const $name: usize),*> Tables for AdapterStorage<MmioBar, $($name),*> {
             fn parts(&mut self) -> AdapterParts<'_, MmioBar> {
                 AdapterStorage::parts(self)
+            }
+
+            fn history(&self) -> History<'_> {
+                AdapterStorage::history(self)
             }
         }
     };
@@ -172,8 +179,8 @@ pub fn run(
         println!("@step name=boot_{name} us={micros}");
     }
     match Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work) {
-        Err(Failure::Open(OpenError::Hca(Error::NicInterface(_)))) => {
-            println!("hca: left behind by somebody: function-level reset");
+        Err(Failure::Open(OpenError::Hca(error))) if error.wants_reset() => {
+            println!("hca: {error}: function-level reset");
             hardware.reset(machine.config_space()).map_err(Failure::Platform)?;
             Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work)
         }
@@ -219,6 +226,19 @@ impl<'n> Prepared<'n> {
         tables: &mut impl Tables,
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let platform = self.platform;
+        let result = self.run_in(tables.parts(), work);
+        if let Err(Failure::Open(OpenError::Hca(error)) | Failure::DeviceLost(error)) = &result {
+            println!("{}", Report::new(error, platform.bar(), tables.history()));
+        }
+        result
+    }
+
+    fn run_in(
+        self,
+        tables: AdapterParts<'_, MmioBar>,
+        work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let Self { node, platform, memory, clock, seed, generation } = self;
         let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
         let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
@@ -226,8 +246,7 @@ impl<'n> Prepared<'n> {
         let ip = config.ip.is_some().then_some(node.ip_config);
         let config = AdapterConfig { generation, hca: HCA, ip, ..config };
         let start = clock.now();
-        let mut adapter =
-            Adapter::open(platform, region, host, tables.parts(), &config).map_err(Failure::Open)?;
+        let mut adapter = Adapter::open(platform, region, host, tables, &config).map_err(Failure::Open)?;
         let mut names = [RegistryEntry::EMPTY; 2];
         let mut registry = Registry::new(&mut names);
         for name in [NAME, NAME_DAT] {

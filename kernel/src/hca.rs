@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use crate::paging::{self, Caching};
 use crate::pci::{self, Function, MemoryBar};
-use driver_mlx::{Bar, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
+use driver_mlx::{Bar, DeviceState, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
 
 use crate::arch::config_space::ConfigSpace;
 use crate::arch::{clock, interrupts, msix};
@@ -95,22 +95,6 @@ pub(crate) fn is_hca(function: &Function) -> bool {
     driver_mlx::pci::identify(function.vendor, function.device).is_some()
 }
 
-/// Where the initialization segment has the command queue's address (PRM, `cmdq_phy_addr`), upper half first.
-const COMMAND_QUEUE: usize = 0x10;
-/// In the lower half, `nic_interface`: who the command queue is for. 1 is nobody any more.
-const NIC_INTERFACE_SHIFT: u32 = 8;
-const NIC_INTERFACE_DISABLED: u32 = 1;
-
-/// Whether a driver began to use the HCA and did not end that: a machine that crashed and was started again without a reset. Its queues
-/// are where that driver's memory was, so that the HCA must not reach memory as it is.
-fn was_left(registers: &MmioBar) -> bool {
-    let high = registers.read32(COMMAND_QUEUE);
-    let low = registers.read32(COMMAND_QUEUE + 4);
-    let nic_interface = low >> NIC_INTERFACE_SHIFT & 0b11;
-    // All ones are a device that does not answer, which the driver has a word for.
-    low != u32::MAX && (high | low & !0xfff) != 0 && nic_interface != NIC_INTERFACE_DISABLED
-}
-
 /// An HCA, switched on in PCI, with its interrupts.
 #[derive(Debug)]
 pub struct Hardware {
@@ -132,7 +116,8 @@ impl Hardware {
         let registers = window(&bar)?;
         let views = mem::reserve_window(bar.address, bar.len).map_err(Error::Map)?;
         function.decode_memory(access);
-        if was_left(&registers) {
+        // Its queues are where that driver's memory was, so that the HCA must not reach memory as it is.
+        if DeviceState::read(registers).is_some_and(|device| device.left_running()) {
             println!("hca at {}: somebody left it at work: function-level reset", function.address);
             match function.reset(access, interrupts::wait) {
                 Err(error @ pci::Error::NoFunctionLevelReset) => {

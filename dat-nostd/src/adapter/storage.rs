@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
+use driver_mlx::report::History;
 use driver_mlx::{Bar, HcaParts, HcaStorage};
 use ib_port::{PortParts, PortStorage};
 
@@ -287,6 +288,12 @@ impl<
             crs: [const { Slot::EMPTY }; CRS],
             events: [const { EventSlot::EMPTY }; EVENTS],
         }
+    }
+
+    /// What the HCA did last: after a failed open, the way there.
+    #[must_use]
+    pub fn history(&self) -> History<'_> {
+        self.hca.history()
     }
 
     /// What [`Adapter::open`](crate::Adapter::open) takes.

@@ -83,6 +83,7 @@ pub mod contexts;
 pub mod datapath;
 pub mod event;
 pub mod init_seg;
+pub mod later;
 pub mod opcode;
 pub mod registers;
 pub mod status;

@@ -1,7 +1,13 @@
 //! From registers to a usable device and back (PRM, "Driver Start-Up"; in the order of Linux's mlx5_core).
 
+use super::access::optional;
+use super::device_state::interface_state;
 use super::exec::input;
-use super::health_buffer::{self, health_syndrome};
+use super::health::Health;
+use super::limits::Limits;
+use super::pages::Function;
+use super::stop::disable_interface;
+use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;
@@ -9,7 +15,7 @@ use crate::cmd::{CommandQueue, MAILBOX_BYTES, Tail};
 use crate::config::{Config, MAX_COMPLETION_EQS};
 use crate::dma::{DmaMemory, DmaRegion};
 use crate::eq::Eq;
-use crate::error::{Error, Step};
+use crate::error::{CommandError, Error, Step};
 use crate::host::{HostMemory, HostRegion};
 use crate::log::log;
 use crate::platform::{Bar, Platform};
@@ -19,25 +25,28 @@ use crate::types::{Duration, EqNumber, LKey, UarPage};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::{eqc, query_adapter_param_block};
+use mlx5_prm::datapath::DATA_LKEY_TERMINATOR;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg::{self, initial_seg, uar};
+use mlx5_prm::later;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::registers::paos_reg;
 use mlx5_prm::status::CmdStatus;
-use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp, RegisterId};
+use mlx5_prm::value::{CapType, NicInterface, QueryPagesOp};
 
-/// Distance of looks at `initializing`.
-const INITIALIZING_POLL: Duration = Duration::from_millis(2);
-/// How long the device may take to accept the command queue's address.
-const COMMAND_QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+/// As [`Config::initializing_timeout`], of firmware that starts again after a fault.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(7200);
+/// atomic_operations: compare-and-swap, fetch-and-add.
+const ATOMICS: u32 = 0b11;
+/// atomic_size_qp: 8 bytes.
+const ATOMIC_8_BYTES: u32 = 1 << 3;
 /// `atomic_caps.atomic_req_8B_endianness_mode`: as the host counts.
 const HOST_BYTE_ORDER: u32 = 1;
 /// What this driver calls itself in SET_DRIVER_VERSION.
 const DRIVER_VERSION: &[u8] = concat!("Bare-metal,driver-mlx,", env!("CARGO_PKG_VERSION")).as_bytes();
-/// The events that the asynchronous queue takes.
-const ASYNC_EVENTS: [EventType; 13] = [
+/// The events that the asynchronous queue takes. Not COMM_EST, which nobody needs and every connection would send: what comes for each
+/// object is bounded, see `event_room`.
+const ASYNC_EVENTS: [EventType; 12] = [
     EventType::PATH_MIG,
-    EventType::COMM_EST,
     EventType::SQ_DRAINED,
     EventType::CQ_ERROR,
     EventType::WQ_CATAS_ERROR,
@@ -67,8 +76,12 @@ impl<'s, P: Platform> Hca<'s, P> {
         if !(1..=MAX_COMPLETION_EQS).contains(&config.completion_eqs) {
             return Err(Error::InvalidArgument("completion_eqs"));
         }
-        if !(7..=16).contains(&config.log_eq_size) {
-            return Err(Error::InvalidArgument("log_eq_size"));
+        for (name, log_size) in
+            [("log_eq_size", config.log_eq_size), ("log_async_eq_size", config.log_async_eq_size)]
+        {
+            if !(7..=16).contains(&log_size) {
+                return Err(Error::InvalidArgument(name));
+            }
         }
         let HcaParts { map, users, trace, events } = storage;
         users.fill(0);
@@ -86,22 +99,21 @@ impl<'s, P: Platform> Hca<'s, P> {
         if bar.len() < init_seg::INIT_SEG_LEN {
             return Err(Error::InvalidArgument("BAR0 length"));
         }
-        if bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD {
-            return Err(Error::NotPresent);
-        }
+        let mut limits = Limits::new(config);
+        let absence = if config.recovery { limits.firmware_reset } else { ABSENCE_TIMEOUT };
+        let reset = Wait { step: Step::Presence, limit: limits.firmware_reset, absence };
+        reset.until_reset_is_over(&platform)?;
         steps.enter(&platform, &mut trace, Step::Presence, Step::Initializing);
-        wait_initialized(&platform, Step::Initializing, config.initializing_timeout)?;
+        let limit = if config.recovery { RECOVERY_TIMEOUT } else { config.initializing_timeout };
+        Wait { step: Step::Initializing, limit, absence }.until_initialized(&platform)?;
         let version = bar.read32(init_seg::FW_REV_OFFSET);
         let revision = bar.read32(init_seg::CMD_INTERFACE_REV_OFFSET);
         if revision >> 16 != init_seg::CMD_INTERFACE_REV {
             return Err(Error::InterfaceRevision((revision >> 16) as u16));
         }
-        let interface = health_buffer::interface_state(bar);
-        // Boot code and a driver that stopped the device leave it disabled; it starts from there. What it says of itself is meaningful
-        // only after ENABLE_HCA.
-        if interface == NicInterface::SW_RESET.0 {
-            return Err(Error::NicInterface(interface));
-        }
+        // Boot code and a driver that stopped the device leave the interface disabled; it starts from there. What it says of itself is
+        // meaningful only after ENABLE_HCA.
+        let embedded_cpu = bar.read32(init_seg::INITIALIZING_OFFSET) & later::EMBEDDED_CPU != 0;
         steps.enter(&platform, &mut trace, Step::Initializing, Step::CommandQueue);
 
         let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET).to_be_bytes();
@@ -118,10 +130,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         };
         let cmd = CommandQueue::new(take(BLOCK)?, take(MAILBOX_BYTES)?, log_size, log_stride)
             .ok_or(Error::CommandQueue { log_size: log_size as u8, log_stride: log_stride as u8 })?;
-        let address = cmd.device_address();
-        bar.write32(init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
-        bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
-        wait_initialized(&platform, Step::CommandQueue, COMMAND_QUEUE_TIMEOUT)?;
+        hand_over_queue(&platform, cmd.device_address(), &mut limits)?;
 
         let mut hca = Self {
             platform,
@@ -139,20 +148,26 @@ impl<'s, P: Platform> Hca<'s, P> {
             step: Step::CommandQueue,
             steps,
             fatal: None,
-            health: health_buffer::Health::default(),
+            health: Health::default(),
+            limits,
             firmware_pages: 0,
+            own_pages: Function { id: 0, embedded_cpu },
+            embedded_cpu,
+            terminator: LKey::new(DATA_LKEY_TERMINATOR),
             firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
             psid: [0; 16],
             issi: 0,
             owned: true,
             enabled: false,
             initialized: false,
+            atomics: false,
             uar: None,
             blueflame: [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES],
             async_eq: None,
             completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
             reserved_lkey: LKey::new(0),
             next_variant: 0,
+            expected_events: 0,
         };
         match hca.start() {
             Ok(()) => Ok(hca),
@@ -173,10 +188,21 @@ impl<'s, P: Platform> Hca<'s, P> {
     /// Everything that goes by commands.
     fn start(&mut self) -> Result<(), Error> {
         self.enter(Step::EnableHca);
-        // Real firmware accepts 16 bytes of output, though the PRM's structure has 12.
-        self.exec(&input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0), &mut [0; 16])?;
+        if let Err(error) = self.enable() {
+            let Error::Command(CommandError { status: CmdStatus::BAD_SYS_STATE, .. }) = error else {
+                return Err(error);
+            };
+            // Somebody left the function enabled. The end of a fast teardown takes it away from them.
+            let address = self.cmd.device_address();
+            if !disable_interface(&self.platform, address, self.limits.tear_down) {
+                return Err(error);
+            }
+            hand_over_queue(&self.platform, address, &mut self.limits)?;
+            self.enable()?;
+        }
         self.enabled = true;
-        let interface = health_buffer::interface_state(self.platform.bar());
+        self.health.next = self.platform.now() + self.limits.health_interval;
+        let interface = interface_state(self.platform.bar());
         if interface != NicInterface::FULL_DRIVER.0 {
             return Err(Error::NicInterface(interface));
         }
@@ -184,12 +210,12 @@ impl<'s, P: Platform> Hca<'s, P> {
         self.agree_on_issi()?;
         self.enter(Step::BootPages);
         self.supply_pages(QueryPagesOp::BOOT)?;
+        if self.limits.read_segment(self.platform.bar()) {
+            self.read_default_timeouts()?;
+        }
         if self.config.physical_function {
             self.enter(Step::HostEndianness);
-            let first = if cfg!(target_endian = "big") { 0x80 } else { 0 };
-            let mut data = [0; 16];
-            data[0] = first;
-            self.access_register(RegisterId::HOST_ENDIANNESS, true, &mut data)?;
+            self.set_host_endianness()?;
         }
         self.enter(Step::Capabilities);
         self.set_capabilities()?;
@@ -210,6 +236,9 @@ impl<'s, P: Platform> Hca<'s, P> {
         let mut out = [0; query_special_contexts_out::SIZE];
         self.exec(&query, &mut out)?;
         self.reserved_lkey = LKey::new(query_special_contexts_out::resd_lkey.get32(&out));
+        if self.caps.terminate_scatter_list_mkey {
+            self.terminator = LKey::new(later::TERMINATE_SCATTER_LIST_MKEY.get32(&out));
+        }
         self.enter(Step::Port);
         if !self.caps.infiniband {
             return Err(Error::NotInfiniBand);
@@ -220,6 +249,14 @@ impl<'s, P: Platform> Hca<'s, P> {
         self.port()?;
         self.enter(Step::Running);
         Ok(())
+    }
+
+    /// ENABLE_HCA.
+    fn enable(&mut self) -> Result<(), Error> {
+        let mut enable = input::<{ enable_hca_in::SIZE }>(Opcode::ENABLE_HCA, 0);
+        enable_hca_in::embedded_cpu_function.set(&mut enable, self.embedded_cpu);
+        // Real firmware accepts 16 bytes of output, though the PRM's structure has 12.
+        self.exec(&enable, &mut [0; 16])
     }
 
     fn agree_on_issi(&mut self) -> Result<(), Error> {
@@ -264,26 +301,32 @@ impl<'s, P: Platform> Hca<'s, P> {
         cap::cmdif_checksum.set(target, 0u32);
         cap::log_uar_page_sz.set(target, 0u32);
         self.exec(&set, &mut [0; set_hca_cap_out::SIZE])?;
-        if max.atomic { self.set_atomic_byte_order(&mut set) } else { Ok(()) }
+        self.atomics = max.atomic && self.set_up_atomics(&mut set)?;
+        Ok(())
     }
 
-    /// Lets atomics of 8 bytes count in this processor's byte order, where the device can.
-    fn set_atomic_byte_order(&mut self, set: &mut [u8; set_hca_cap_in::SIZE]) -> Result<(), Error> {
-        if cfg!(target_endian = "big") {
-            return Ok(());
-        }
+    /// Lets atomics of 8 bytes count in this processor's byte order. Answers whether that, and both operations, are to be had: operands in
+    /// another order would be silently wrong.
+    fn set_up_atomics(&mut self, set: &mut [u8; set_hca_cap_in::SIZE]) -> Result<bool, Error> {
         let mut block = [0; query_hca_cap_out::SIZE];
         let query = CapType::ATOMIC.query_op_mod(true);
         self.exec(&input::<{ query_hca_cap_in::SIZE }>(Opcode::QUERY_HCA_CAP, query), &mut block)?;
         let current = query_hca_cap_out::capability.of(&block);
+        let operations = atomic_caps::atomic_operations.get32(current) & ATOMICS == ATOMICS;
+        if !operations || atomic_caps::atomic_size_qp.get32(current) & ATOMIC_8_BYTES == 0 {
+            return Ok(false);
+        }
+        if cfg!(target_endian = "big") {
+            return Ok(true);
+        }
         if !atomic_caps::supported_atomic_req_8B_endianness_mode_1.is_set(current) {
-            return Ok(());
+            return Ok(false);
         }
         *set = input::<{ set_hca_cap_in::SIZE }>(Opcode::SET_HCA_CAP, CapType::ATOMIC.set_op_mod());
+        // As Linux sends it: the rest of the block is zero.
         let target = set_hca_cap_in::capability.of_mut(set);
-        target.copy_from_slice(current);
         atomic_caps::atomic_req_8B_endianness_mode.set(target, HOST_BYTE_ORDER);
-        self.exec(&*set, &mut [0; set_hca_cap_out::SIZE])
+        optional(self.exec(&*set, &mut [0; set_hca_cap_out::SIZE]))
     }
 
     /// What holds after INIT_HCA.
@@ -292,7 +335,7 @@ impl<'s, P: Platform> Hca<'s, P> {
         self.query_caps(true, &mut block)?;
         let general = query_hca_cap_out::capability.of(&block);
         let names_driver = cmd_hca_cap::driver_version.is_set(general);
-        self.caps = Capabilities::parse(general);
+        self.caps = Capabilities { atomic: self.atomics, ..Capabilities::parse(general) };
         if let Some(name) = self.caps.missing() {
             return Err(Error::MissingCapability(name));
         }
@@ -300,7 +343,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             let mut set = input::<{ set_driver_version_in::SIZE }>(Opcode::SET_DRIVER_VERSION, 0);
             let text = set_driver_version_in::driver_version.of_mut(&mut set);
             text.iter_mut().zip(DRIVER_VERSION).for_each(|(to, from)| *to = *from);
-            self.exec(&set, &mut [0; set_driver_version_out::SIZE])?;
+            optional(self.exec(&set, &mut [0; set_driver_version_out::SIZE]))?;
         }
         let mut out = [0; query_adapter_out::SIZE];
         self.exec(&input::<{ query_adapter_in::SIZE }>(Opcode::QUERY_ADAPTER, 0), &mut out)?;
@@ -329,15 +372,18 @@ impl<'s, P: Platform> Hca<'s, P> {
     }
 
     fn create_event_queues(&mut self, page: UarPage) -> Result<(), Error> {
-        let limit = u64::from(self.caps.log_max_eq_sz);
-        if u64::from(self.config.log_eq_size) > limit {
-            return Err(Error::Limit { what: "log_max_eq_sz", asked: self.config.log_eq_size.into(), limit });
+        let limit = self.caps.log_max_eq_sz;
+        // What the device cannot do makes room for fewer objects.
+        self.config.log_async_eq_size = self.config.log_async_eq_size.min(limit);
+        let (async_size, size) = (self.config.log_async_eq_size, self.config.log_eq_size);
+        if size > limit {
+            return Err(Error::Limit { what: "log_max_eq_sz", asked: size.into(), limit: limit.into() });
         }
         let mask = ASYNC_EVENTS.iter().fold(0, |mask, event| mask | event.mask_bit().1);
-        self.async_eq = Some(self.create_eq(page, self.config.async_vector, mask)?);
+        self.async_eq = Some(self.create_eq(page, self.config.async_vector, mask, async_size)?);
         for index in 0..self.config.completion_eqs {
             let vector = self.config.completion_vector.saturating_add(u16::from(index));
-            let eq = self.create_eq(page, vector, 0)?;
+            let eq = self.create_eq(page, vector, 0, size)?;
             if let Some(slot) = self.completion_eqs.get_mut(usize::from(index)) {
                 *slot = Some(eq);
             }
@@ -346,11 +392,11 @@ impl<'s, P: Platform> Hca<'s, P> {
         Ok(())
     }
 
-    fn create_eq(&mut self, page: UarPage, vector: u16, mask: u64) -> Result<Eq, Error> {
+    fn create_eq(&mut self, page: UarPage, vector: u16, mask: u64, log_size: u8) -> Result<Eq, Error> {
         if vector > 0xfff {
             return Err(Error::InvalidArgument("vector"));
         }
-        let log_size = u32::from(self.config.log_eq_size);
+        let log_size = u32::from(log_size);
         let memory = self.take_memory(64 << log_size, BLOCK)?;
         let made = self.create_eq_over(memory, page, vector, mask, log_size);
         if let Err(error) = &made {
@@ -386,31 +432,6 @@ impl<'s, P: Platform> Hca<'s, P> {
         eq.set_number(EqNumber::new(create_eq_out::eq_number.get(&out) as u8));
         Ok(eq)
     }
-
-    /// Reads or writes an access register.
-    pub(super) fn access_register(
-        &mut self,
-        register: RegisterId,
-        write: bool,
-        data: &mut [u8; 16],
-    ) -> Result<(), Error> {
-        let mut command = input::<32>(Opcode::ACCESS_REG, u16::from(!write));
-        access_register_in::register_id.set(&mut command, register.0);
-        command[16..].copy_from_slice(data);
-        let mut out = [0; 32];
-        self.exec(&command, &mut out)?;
-        data.copy_from_slice(&out[16..]);
-        Ok(())
-    }
-
-    /// Sets the port's administrative state to up.
-    fn port_up(&mut self) -> Result<(), Error> {
-        let mut register = [0; paos_reg::SIZE];
-        paos_reg::local_port.set(&mut register, 1u32);
-        paos_reg::admin_status.set(&mut register, 1u32);
-        paos_reg::ase.set(&mut register, 1u32);
-        self.access_register(RegisterId::PAOS, true, &mut register)
-    }
 }
 
 impl StepTimes {
@@ -423,33 +444,5 @@ impl StepTimes {
         }
         self.began = now;
         trace.push(now, TraceKind::Step(next));
-    }
-}
-
-/// Waits for `initializing` to clear.
-fn wait_initialized<P: Platform>(platform: &P, step: Step, timeout: Duration) -> Result<(), Error> {
-    let bar = platform.bar();
-    let began = platform.now();
-    loop {
-        let word = bar.read32(init_seg::INITIALIZING_OFFSET);
-        if word == init_seg::LINK_DEAD
-            && bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD
-        {
-            return Err(Error::NotPresent);
-        }
-        if word & init_seg::INITIALIZING == 0 {
-            return Ok(());
-        }
-        let now = platform.now();
-        let waited = now - began;
-        if waited >= timeout {
-            return Err(Error::Timeout {
-                step,
-                opcode: None,
-                waited_ms: waited.as_millis() as u64,
-                syndrome: health_syndrome(bar),
-            });
-        }
-        platform.idle(now + INITIALIZING_POLL);
     }
 }

@@ -84,6 +84,11 @@ impl<P: Platform> Hca<'_, P> {
         }
         let out_of_memory = Error::OutOfMemory { bytes: len };
         let order = buddy::order_for(len.max(align)).ok_or(out_of_memory)?;
+        // Firmware asks for more when objects are made, and what it does not get then stops them all.
+        if self.buddy.free_blocks() < (1usize << order).saturating_add(self.config.firmware_reserve as usize)
+        {
+            return Err(out_of_memory);
+        }
         let block = self.buddy.alloc(order).ok_or(out_of_memory)?;
         self.block_slice(block, len)
     }

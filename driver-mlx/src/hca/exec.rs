@@ -1,7 +1,7 @@
 //! Issuing commands and waiting for them, while the device's own requests are served.
 
 use super::Hca;
-use super::health_buffer::health_syndrome;
+use super::device_state::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error, FatalCause};
@@ -43,7 +43,7 @@ impl<P: Platform> Hca<'_, P> {
             self.cmd.lose(ticket);
             return Err(Error::Fatal(cause));
         }
-        if took < self.config.command_timeout {
+        if took < self.limits.command {
             return Ok(false);
         }
         self.cmd.lose(ticket);

@@ -1,9 +1,9 @@
 //! Watching the device: the health poll and the events it sends.
 
 use super::Hca;
-use super::health_buffer::interface_state;
+use super::device_state::{HealthBuffer, interface_state, is_away};
 use super::pages::Function;
-use crate::error::FatalCause;
+use crate::error::{FatalCause, HealthWarning};
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
@@ -14,8 +14,20 @@ use mlx5_prm::init_seg;
 use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
 use mlx5_prm::value::NicInterface;
 
-/// Equal readings of the health counter, after the first, that mean firmware stands still.
+/// Equal readings of the health counter, after the first, that are reported.
 const EQUAL_READINGS: u32 = 3;
+
+/// What the health poll remembers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Health {
+    counter: Option<u32>,
+    equal: u32,
+    /// The syndrome that was reported last.
+    syndrome: Option<HealthSyndrome>,
+    /// When to look next.
+    pub(super) next: Instant,
+}
+
 /// In a page request's flags: it is the embedded processor's.
 const EMBEDDED_CPU: u32 = 1 << 15;
 /// In a page request's flags: the function is gone, all its pages are free.
@@ -65,10 +77,10 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
-    /// Whether the device is still fit for use; looks now, whatever the time.
+    /// Whether the device is still fit for use; looks now, whatever the time. How often it is called makes no difference to the health
+    /// poll.
     pub fn check_health(&mut self, now: Instant) -> Option<FatalCause> {
-        self.health.next = now;
-        self.look_at_health(now);
+        self.look_at_sensors(now);
         self.fatal
     }
 
@@ -151,7 +163,7 @@ impl<P: Platform> Hca<'_, P> {
         let function =
             Function { id: eqe_page_req::func_id.get(data) as u16, embedded_cpu: flags & EMBEDDED_CPU != 0 };
         if flags & RELEASE_ALL != 0 {
-            self.release_all_pages();
+            self.release_all_pages(function);
             return;
         }
         // A failure has been counted and traced where it happened; there is nobody here to tell.
@@ -166,33 +178,62 @@ impl<P: Platform> Hca<'_, P> {
         if now < self.health.next || self.fatal.is_some() {
             return;
         }
-        self.health.next = now + self.config.health_interval;
+        self.health.next = now + self.limits.health_interval;
         self.counters.health_polls += 1;
+        self.look_at_sensors(now);
+        if self.fatal.is_none() && self.enabled {
+            self.look_for_trouble(now);
+        }
+    }
+
+    /// Whether the device has failed: what Linux's mlx5 calls a fatal sensor, in its order, because a device that is gone reads as all
+    /// ones everywhere.
+    fn look_at_sensors(&mut self, now: Instant) {
         let bar = self.platform.bar();
-        if bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD {
+        if self.fatal.is_some() {
+            return;
+        }
+        if is_away(bar) {
             return self.set_fatal(now, FatalCause::LinkDead);
         }
-        let interface = interface_state(bar);
-        // Until ENABLE_HCA is done, the function may well say that it is disabled.
+        // Until ENABLE_HCA is done, the function may well say that it is disabled, and the buffer may tell of what was before.
         if !self.enabled {
             return;
         }
+        let interface = interface_state(bar);
         if interface == NicInterface::DISABLED.0 || interface == NicInterface::SW_RESET.0 {
             return self.set_fatal(now, FatalCause::Interface(interface));
         }
-        let word = bar.read32(init_seg::HEALTH_SYND_OFFSET);
-        let syndrome = HealthSyndrome((word >> 16) as u8);
-        if syndrome != HealthSyndrome::HEALTHY && syndrome != HealthSyndrome::HIGH_TEMP_ERR {
-            return self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: word as u16 });
+        let HealthBuffer { reset_wanted, syndrome, ext_syndrome, .. } = HealthBuffer::read(bar);
+        if reset_wanted && syndrome != HealthSyndrome::HEALTHY {
+            self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
+        }
+    }
+
+    /// What is told and not acted upon: a syndrome without a wish for a reset, which may be a neighbour's, and a counter that stands.
+    fn look_for_trouble(&mut self, now: Instant) {
+        let bar = self.platform.bar();
+        let HealthBuffer { syndrome, ext_syndrome, .. } = HealthBuffer::read(bar);
+        let ill = (syndrome != HealthSyndrome::HEALTHY).then_some(syndrome);
+        if ill != self.health.syndrome {
+            self.health.syndrome = ill;
+            if let Some(syndrome) = ill {
+                self.warn(now, HealthWarning::Syndrome { syndrome, extended: ext_syndrome });
+            }
         }
         let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET) & 0xff_ffff;
-        if self.health.counter.replace(counter) == Some(counter) {
-            self.health.equal += 1;
-            if self.health.equal >= EQUAL_READINGS {
-                self.set_fatal(now, FatalCause::CounterStopped);
-            }
-        } else {
+        if self.health.counter.replace(counter) != Some(counter) {
             self.health.equal = 0;
+            return;
         }
+        self.health.equal = self.health.equal.saturating_add(1);
+        if self.health.equal == EQUAL_READINGS {
+            self.warn(now, HealthWarning::CounterStands);
+        }
+    }
+
+    fn warn(&mut self, now: Instant, warning: HealthWarning) {
+        self.trace.push(now, TraceKind::HealthWarning(warning));
+        self.push_event(AsyncEvent::Health(warning));
     }
 }

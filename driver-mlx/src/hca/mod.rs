@@ -1,11 +1,14 @@
 //! The HCA: bring-up, tear-down, and everything made, asked and destroyed by commands.
 
+mod access;
 mod bring_up;
 mod buffers;
 mod counters;
+mod device_state;
+mod event_room;
 mod exec;
 mod health;
-mod health_buffer;
+mod limits;
 mod memory;
 mod multicast;
 mod pages;
@@ -21,8 +24,10 @@ mod shared_queue;
 mod stop;
 #[allow(unsafe_code)]
 mod unchecked;
+mod wait;
 
 pub use counters::{PortCounters, QCounters, Traffic};
+pub use device_state::{DeviceState, HealthBuffer};
 pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
 pub use reserved::ReservedLKey;
@@ -63,8 +68,15 @@ pub struct Hca<'s, P: Platform> {
     step: Step,
     steps: StepTimes,
     fatal: Option<FatalCause>,
-    health: health_buffer::Health,
+    health: health::Health,
+    limits: limits::Limits,
     firmware_pages: u32,
+    /// The number by which firmware knows this function where pages are concerned.
+    own_pages: pages::Function,
+    /// This side is a BlueField's own processor.
+    embedded_cpu: bool,
+    /// The key that ends a scatter list.
+    terminator: LKey,
     firmware_version: (u16, u16, u16),
     psid: [u8; 16],
     /// The interface step sequence agreed on.
@@ -74,6 +86,8 @@ pub struct Hca<'s, P: Platform> {
     /// How far bring-up got, so that tear-down undoes that much.
     enabled: bool,
     initialized: bool,
+    /// Atomics count as this side does.
+    atomics: bool,
     /// Control page: arming, event queues, plain doorbells.
     uar: Option<UarPage>,
     blueflame: [BlueFlamePage<P::Bar>; BLUEFLAME_PAGES],
@@ -81,6 +95,8 @@ pub struct Hca<'s, P: Platform> {
     completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
     reserved_lkey: LKey,
     next_variant: u8,
+    /// Events that the objects made may send.
+    expected_events: u32,
 }
 
 /// UAR pages for BlueFlame; each holds four registers.
@@ -167,6 +183,11 @@ impl<P: Platform> Hca<'_, P> {
     /// How long the steps of bring-up took, in their order.
     pub fn steps(&self) -> &[StepTime] {
         self.steps.times.get(..self.steps.len).unwrap_or(&[])
+    }
+
+    /// What the device says of itself now; `None` if it does not answer.
+    pub fn device_state(&self) -> Option<DeviceState> {
+        DeviceState::read(self.platform.bar())
     }
 
     /// Why the device can no longer be used, if so.

@@ -1,8 +1,8 @@
 //! Memory for firmware: given at start, on request, and taken back at the end.
 
 use super::Hca;
+use super::device_state::health_syndrome;
 use super::exec::input;
-use super::health_buffer::health_syndrome;
 use crate::buddy::{self, BLOCK};
 use crate::cmd::Tail;
 use crate::error::{Error, Step};
@@ -28,20 +28,37 @@ pub(super) struct Function {
     pub(super) embedded_cpu: bool,
 }
 
+impl Function {
+    /// What is kept of it for each page: function numbers are below 2^15.
+    const fn tag(self) -> u16 {
+        self.id & 0x7fff | (self.embedded_cpu as u16) << 15
+    }
+
+    const fn of_tag(tag: u16) -> Self {
+        Self { id: tag & 0x7fff, embedded_cpu: tag & 0x8000 != 0 }
+    }
+}
+
 impl<P: Platform> Hca<'_, P> {
     /// Asks how many pages firmware needs for a stage of bring-up, and gives them if there are as many.
     pub(super) fn supply_pages(&mut self, stage: QueryPagesOp) -> Result<(), Error> {
-        let query = input::<{ query_pages_in::SIZE }>(Opcode::QUERY_PAGES, stage.0);
+        let mut query = input::<{ query_pages_in::SIZE }>(Opcode::QUERY_PAGES, stage.0);
+        query_pages_in::embedded_cpu_function.set(&mut query, self.embedded_cpu);
         let mut out = [0; query_pages_out::SIZE];
         self.exec(&query, &mut out)?;
         let needed = query_pages_out::num_pages.get32(&out) as i32;
+        // The number that firmware knows this function by, which need not be the 0 that it asks by.
+        self.own_pages = Function {
+            id: query_pages_out::function_id.get(&out) as u16,
+            embedded_cpu: query_pages_out::embedded_cpu_function.is_set(&out),
+        };
         // A negative number is an offer to give pages back, which nobody has asked for at this point.
         let needed = u64::try_from(needed).unwrap_or(0);
         let available = self.free_pages().saturating_sub(u64::from(self.config.reserved_pages));
         if needed > available {
             return Err(Error::InsufficientPages { needed, available });
         }
-        self.give_pages(Function::default(), needed as usize)
+        self.give_pages(self.own_pages, needed as usize)
     }
 
     fn free_pages(&self) -> u64 {
@@ -81,6 +98,9 @@ impl<P: Platform> Hca<'_, P> {
                 }
                 return Err(error);
             }
+            for owner in self.users.iter_mut().skip(block).take(pages) {
+                *owner = function.tag();
+            }
             self.firmware_pages += pages as u32;
             self.counters.pages_given += pages as u64;
             self.trace.push(self.platform.now(), TraceKind::Pages(pages as i32));
@@ -108,7 +128,7 @@ impl<P: Platform> Hca<'_, P> {
             let address = manage_pages_out::pas.quad(out, index);
             let offset = address.wrapping_sub(self.region.device_address());
             let block = usize::try_from(offset / BLOCK as u64).unwrap_or(usize::MAX);
-            if address.is_multiple_of(BLOCK as u64) && self.buddy.take_back(block) {
+            if address.is_multiple_of(BLOCK as u64) && self.take_back(block) {
                 returned += 1;
             } else {
                 self.counters.bad_pages += 1;
@@ -146,23 +166,44 @@ impl<P: Platform> Hca<'_, P> {
         self.exec_pages(&refuse, Tail::NONE, &mut [0; manage_pages_out::SIZE])
     }
 
-    /// The function is gone and with it its use of pages: all of them are free.
-    pub(super) fn release_all_pages(&mut self) {
-        let returned = self.buddy.take_back_all();
-        self.firmware_pages = 0;
-        self.counters.pages_returned += returned as u64;
+    /// A page is back from firmware. `false` if firmware did not have it.
+    fn take_back(&mut self, block: usize) -> bool {
+        let returned = self.buddy.take_back(block);
+        if returned && let Some(owner) = self.users.get_mut(block) {
+            *owner = 0;
+        }
+        returned
+    }
+
+    /// A function is gone and with it its use of pages: all of them are free. Those of other functions are not.
+    pub(super) fn release_all_pages(&mut self, function: Function) {
+        let mut returned = 0;
+        for block in 0..self.users.len() {
+            let its = self.users.get(block) == Some(&function.tag()) && self.buddy.is_given(block);
+            if its && self.take_back(block) {
+                returned += 1;
+            }
+        }
+        self.firmware_pages = self.firmware_pages.saturating_sub(returned);
+        self.counters.pages_returned += u64::from(returned);
         self.trace.push(self.platform.now(), TraceKind::Pages(-(returned as i32)));
+    }
+
+    /// A function that pages were given for and have not come back.
+    fn owner_of_some_page(&self) -> Option<Function> {
+        let given = (0..self.users.len()).find(|&block| self.buddy.is_given(block))?;
+        self.users.get(given).map(|&tag| Function::of_tag(tag))
     }
 
     /// Takes everything back, in rounds.
     pub(super) fn reclaim_pages(&mut self) -> Result<(), Error> {
         let mut last_progress = self.platform.now();
-        while self.firmware_pages > 0 {
-            let returned = self.take_pages(Function::default(), self.firmware_pages as usize)?;
+        while let Some(function) = self.owner_of_some_page() {
+            let returned = self.take_pages(function, self.firmware_pages.max(1) as usize)?;
             let now = self.platform.now();
             if returned > 0 {
                 last_progress = now;
-            } else if now - last_progress >= self.config.reclaim_timeout {
+            } else if now - last_progress >= self.limits.reclaim {
                 let waited_ms = (now - last_progress).as_millis() as u64;
                 return Err(Error::Timeout {
                     step: Step::TearDown,

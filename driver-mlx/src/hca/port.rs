@@ -43,6 +43,8 @@ pub struct PortState {
     pub subnet_timeout: u8,
     /// MTU in force on the link.
     pub mtu: Mtu,
+    /// The port has no LID of its own: every packet needs a GRH.
+    pub grh_required: bool,
     /// Prefix of GID 0.
     pub gid_prefix: u64,
     /// GUID of the port.
@@ -68,15 +70,33 @@ pub enum LinkState {
 }
 
 impl LinkState {
-    fn from_code(code: u64) -> Option<Self> {
+    /// InfiniBand's codes. A state without a name is no state in which data flows.
+    const fn from_code(code: u64) -> Self {
         match code {
-            1 => Some(Self::Down),
-            2 => Some(Self::Init),
-            3 => Some(Self::Armed),
-            4 => Some(Self::Active),
-            _ => None,
+            2 => Self::Init,
+            3 => Self::Armed,
+            4 => Self::Active,
+            _ => Self::Down,
         }
     }
+}
+
+/// The largest MTU of at most so many bytes: a register may say anything while the link is down.
+fn at_most(bytes: u32) -> Mtu {
+    [Mtu::B4096, Mtu::B2048, Mtu::B1024, Mtu::B512]
+        .into_iter()
+        .find(|mtu| mtu.bytes() <= bytes)
+        .unwrap_or(Mtu::B256)
+}
+
+/// `NeighborMTU` of a PortInfo.
+fn neighbor_mtu(info: &[u8; ATTRIBUTE]) -> Mtu {
+    Mtu::from_code((number::<1>(info, 36) >> 4) as u8).unwrap_or(Mtu::B256)
+}
+
+/// A LID; cards say 0xffff for one that was never set.
+fn base_lid(value: u64) -> Lid {
+    Lid::new(if value == 0xffff { 0 } else { value as u16 })
 }
 
 /// A big-endian number of `N` bytes at `at`; callers stay inside.
@@ -88,17 +108,9 @@ impl<P: Platform> Hca<'_, P> {
     /// How port 1 stands.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state or MTU that does not exist.
+    /// Any [`Error`] of a command.
     pub fn port(&mut self) -> Result<PortState, Error> {
         if self.caps.ib_virt { self.port_by_context() } else { self.port_by_mad() }
-    }
-
-    fn link_state(&self, code: u64) -> Result<LinkState, Error> {
-        LinkState::from_code(code).ok_or(Error::BadAnswer {
-            step: self.step,
-            field: "port_state",
-            value: code,
-        })
     }
 
     fn port_by_context(&mut self) -> Result<PortState, Error> {
@@ -109,25 +121,18 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; query_hca_vport_context_out::SIZE];
         self.exec(&query, &mut out)?;
         let context = query_hca_vport_context_out::hca_vport_context.of(&out);
-        let mut register = [0; pmtu_reg::SIZE];
-        pmtu_reg::local_port.set(&mut register, PORT);
-        self.access_register(RegisterId::PMTU, false, &mut register)?;
-        let bytes = pmtu_reg::oper_mtu.get32(&register);
-        let mtu = Mtu::from_bytes(bytes).ok_or(Error::BadAnswer {
-            step: self.step,
-            field: "oper_mtu",
-            value: u64::from(bytes),
-        })?;
-        let state = self.link_state(vport::port_state.get(context))?;
-        let (lid, lmc) = (vport::lid.get(context) as u16, vport::lmc.get(context) as u8);
+        let mtu = self.link_mtu()?;
+        let lmc = vport::lmc.get(context) as u8;
         let port = PortState {
-            state,
-            lid: Lid::new(lid),
+            // Of this function's own port, which need not be as the card's is.
+            state: LinkState::from_code(vport::vport_state.get(context)),
+            lid: base_lid(vport::lid.get(context)),
             lmc,
-            sm_lid: Lid::new(vport::sm_lid.get(context) as u16),
+            sm_lid: base_lid(vport::sm_lid.get(context)),
             sm_sl: ServiceLevel::new(vport::sm_sl.get(context) as u8),
             subnet_timeout: vport::subnet_timeout.get(context) as u8,
             mtu,
+            grh_required: vport::grh_required.is_set(context),
             gid_prefix: 0,
             port_guid: Guid::new(vport::port_guid.get(context)),
             node_guid: Guid::new(vport::node_guid.get(context)),
@@ -136,24 +141,35 @@ impl<P: Platform> Hca<'_, P> {
         Ok(PortState { gid_prefix: self.gid(0)?.prefix(), ..port })
     }
 
+    /// The MTU in force, by PMTU; a function that may not read it learns it from its own management agent, and takes the smallest if
+    /// that says nothing either.
+    fn link_mtu(&mut self) -> Result<Mtu, Error> {
+        let mut register = [0; pmtu_reg::SIZE];
+        pmtu_reg::local_port.set(&mut register, PORT);
+        match self.access_register::<{ 16 + pmtu_reg::SIZE }>(RegisterId::PMTU, false, &mut register) {
+            Ok(()) => return Ok(at_most(pmtu_reg::oper_mtu.get32(&register))),
+            Err(Error::Command(_)) => {}
+            Err(error) => return Err(error),
+        }
+        match self.subnet_get(PORT_INFO, PORT) {
+            Ok(info) => Ok(neighbor_mtu(&info)),
+            Err(Error::Command(_) | Error::BadAnswer { .. }) => Ok(Mtu::B256),
+            Err(error) => Err(error),
+        }
+    }
+
     fn port_by_mad(&mut self) -> Result<PortState, Error> {
         let info = self.subnet_get(PORT_INFO, PORT)?;
         let node = self.subnet_get(NODE_INFO, 0)?;
-        let state = self.link_state(number::<1>(&info, 32) & 0xf)?;
-        let code = number::<1>(&info, 36) >> 4;
-        let mtu = Mtu::from_code(code as u8).ok_or(Error::BadAnswer {
-            step: self.step,
-            field: "NeighborMTU",
-            value: code,
-        })?;
         Ok(PortState {
-            state,
-            lid: Lid::new(number::<2>(&info, 16) as u16),
+            state: LinkState::from_code(number::<1>(&info, 32) & 0xf),
+            lid: base_lid(number::<2>(&info, 16)),
             lmc: number::<1>(&info, 34) as u8 & 7,
-            sm_lid: Lid::new(number::<2>(&info, 18) as u16),
+            sm_lid: base_lid(number::<2>(&info, 18)),
             sm_sl: ServiceLevel::new(number::<1>(&info, 36) as u8 & 0xf),
             subnet_timeout: number::<1>(&info, 51) as u8 & 0x1f,
-            mtu,
+            mtu: neighbor_mtu(&info),
+            grh_required: false,
             gid_prefix: number::<8>(&info, 8),
             port_guid: Guid::new(number::<8>(&node, 20)),
             node_guid: Guid::new(number::<8>(&node, 12)),

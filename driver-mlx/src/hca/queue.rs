@@ -1,5 +1,6 @@
 //! Making and destroying completion queues.
 
+use super::event_room::EVENTS_OF_CQ;
 use super::exec::input;
 use super::{Hca, page_list};
 use crate::buddy::BLOCK;
@@ -22,6 +23,10 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]; [`Error::InvalidArgument`] if there is no such
     /// event queue.
     pub fn create_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
+        self.expecting(EVENTS_OF_CQ, |hca| hca.make_cq(config))
+    }
+
+    fn make_cq(&mut self, config: &CqConfig) -> Result<Cq<P::Bar>, Error> {
         let eq = self.completion_eqs.get(usize::from(config.eq)).and_then(Option::as_ref);
         let eqn = eq.map(|eq| eq.number().get()).ok_or(Error::InvalidArgument("eq"))?;
         let page = self.uar.ok_or(Error::WrongState)?.get();
@@ -88,6 +93,7 @@ impl<P: Platform> Hca<'_, P> {
         destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_cq_out::SIZE]);
         self.free_cq(&result, cq.memory);
+        self.expect_no_more(EVENTS_OF_CQ, &result);
         result
     }
 }

@@ -1,5 +1,6 @@
 //! Making, changing and destroying queue pairs.
 
+use super::event_room::EVENTS_OF_QP;
 use super::exec::input;
 use super::{BlueFlamePage, Hca, page_list};
 use crate::buddy::BLOCK;
@@ -126,6 +127,7 @@ impl<P: Platform> Hca<'_, P> {
             max_send_sge: config.max_send_sge as u8,
             max_inline: config.max_inline as u16,
             max_recv_sge: config.max_recv_sge as u8,
+            terminator: self.terminator,
         };
         Ok(Sizes { geometry, limits })
     }
@@ -135,6 +137,10 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::MissingCapability`].
     pub fn create_qp(&mut self, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
+        self.expecting(EVENTS_OF_QP, |hca| hca.make_qp(config))
+    }
+
+    fn make_qp(&mut self, config: &QpConfig) -> Result<Qp<P::Bar>, Error> {
         if config.user_index >= 0xff_ffff {
             return Err(Error::InvalidArgument("user_index"));
         }
@@ -298,6 +304,7 @@ impl<P: Platform> Hca<'_, P> {
         destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_qp_out::SIZE]);
         self.free_qp(&result, qp);
+        self.expect_no_more(EVENTS_OF_QP, &result);
         result
     }
 

@@ -3,6 +3,7 @@
 //! With interface step sequence 1 a shared receive queue is a receive memory pool (RMP) with a linked list; completions go to the CQ of
 //! the QP that took the receive. The device cannot resize one.
 
+use super::event_room::EVENTS_OF_SRQ;
 use super::exec::input;
 use super::{Hca, page_list};
 use crate::buddy::BLOCK;
@@ -39,6 +40,10 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]; [`Error::MissingCapability`] with firmware of interface
     /// step sequence 0.
     pub fn create_srq(&mut self, config: &SrqConfig) -> Result<Srq, Error> {
+        self.expecting(EVENTS_OF_SRQ, |hca| hca.make_srq(config))
+    }
+
+    fn make_srq(&mut self, config: &SrqConfig) -> Result<Srq, Error> {
         if self.issi == 0 {
             return Err(Error::MissingCapability("supported_issi_dw0"));
         }
@@ -70,7 +75,7 @@ impl<P: Platform> Hca<'_, P> {
             }
         };
         let made = match self.host.alloc(geometry.slots()) {
-            Some(slots) => Srq::new([ring, record], slots, &geometry, config.max_sge as u8),
+            Some(slots) => Srq::new([ring, record], slots, &geometry, config.max_sge as u8, self.terminator),
             None => {
                 self.free_unless(&Ok(()), ring);
                 self.give_record_unless(&Ok(()), record);
@@ -130,6 +135,7 @@ impl<P: Platform> Hca<'_, P> {
         destroy_rmp_in::rmpn.set(&mut destroy, srq.number().get());
         let result = self.exec(&destroy, &mut [0; destroy_rmp_out::SIZE]);
         self.free_srq(&result, srq);
+        self.expect_no_more(EVENTS_OF_SRQ, &result);
         result
     }
 

@@ -1,8 +1,8 @@
 //! The ways down: the orderly one, and the quick one of an HCA that is dropped.
 
 use super::Hca;
+use super::device_state::{CMDQ_ADDRESS_MASK, interface_state, is_away};
 use super::exec::input;
-use super::health_buffer::interface_state;
 use crate::eq::Eq;
 use crate::error::{Error, Step};
 use crate::platform::{Bar, Platform};
@@ -13,10 +13,6 @@ use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::value::{NicInterface, TeardownProfile};
 
-/// How long the device may take to let go of memory: what Linux's mlx5 allows for TEARDOWN.
-const TEARDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The bits of the command queue's address in the dword at [`init_seg::CMDQ_ADDR_L_SZ_OFFSET`].
-const CMDQ_ADDRESS_MASK: u32 = 0xffff_f000;
 /// Distance of looks at `nic_interface`.
 const POLL: Duration = Duration::from_millis(1);
 
@@ -59,7 +55,8 @@ impl<P: Platform> Hca<'_, P> {
         }
         if self.enabled && !self.initialized {
             result = result.and(self.reclaim_pages());
-            let disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
+            let mut disable = input::<{ disable_hca_in::SIZE }>(Opcode::DISABLE_HCA, 0);
+            disable_hca_in::embedded_cpu_function.set(&mut disable, self.embedded_cpu);
             let disabled = self.exec(&disable, &mut [0; 16]);
             self.enabled = disabled.is_err();
             result = result.and(disabled);
@@ -107,7 +104,7 @@ impl<P: Platform> Hca<'_, P> {
             return;
         }
         self.step = Step::TearDown;
-        self.config.command_timeout = self.config.command_timeout.min(TEARDOWN_TIMEOUT);
+        self.limits.command = self.limits.command.min(self.limits.tear_down);
         if self.initialized {
             let fast = self.caps.fast_teardown && self.close(TeardownProfile::PREPARE_FAST_TEARDOWN).is_ok();
             if !fast {
@@ -115,20 +112,24 @@ impl<P: Platform> Hca<'_, P> {
                 let _ = self.close(TeardownProfile::FORCE_CLOSE);
             }
         }
-        let disabled = u32::from(NicInterface::DISABLED.0);
-        bar.write32(
-            init_seg::CMDQ_ADDR_L_SZ_OFFSET,
-            address as u32 | disabled << init_seg::NIC_INTERFACE_SHIFT,
-        );
-        let end = self.platform.now() + TEARDOWN_TIMEOUT;
-        loop {
-            let gone = bar.read32(init_seg::HEALTH_FW_VERSION_OFFSET) == init_seg::LINK_DEAD;
-            let now = self.platform.now();
-            if gone || interface_state(bar) == NicInterface::DISABLED.0 || now >= end {
-                return;
-            }
-            self.platform.idle(now + POLL);
+        disable_interface(&self.platform, address, self.limits.tear_down);
+    }
+}
+
+/// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether it said so in time.
+pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Duration) -> bool {
+    let bar = platform.bar();
+    let disabled = u32::from(NicInterface::DISABLED.0);
+    let word = queue as u32 & CMDQ_ADDRESS_MASK | disabled << init_seg::NIC_INTERFACE_SHIFT;
+    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, word);
+    let end = platform.now() + limit;
+    loop {
+        let now = platform.now();
+        let done = interface_state(bar) == NicInterface::DISABLED.0;
+        if is_away(bar) || done || now >= end {
+            return done;
         }
+        platform.idle(now + POLL);
     }
 }
 

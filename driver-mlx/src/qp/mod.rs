@@ -15,7 +15,7 @@ use crate::dma::DmaMemory;
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
-use crate::types::{QpNumber, RKey, Sge};
+use crate::types::{LKey, QpNumber, RKey, Sge};
 use crate::wqe::{AddressVector, PostError, SendFlags, SendOp};
 use mlx5_prm::datapath::INLINE_SEG;
 pub use receive::ReceiveBatch;
@@ -86,6 +86,8 @@ pub(crate) struct QpLimits {
     pub(crate) max_send_sge: u8,
     pub(crate) max_inline: u16,
     pub(crate) max_recv_sge: u8,
+    /// The key that ends a scatter list.
+    pub(crate) terminator: LKey,
 }
 
 impl<B: Bar> Qp<B> {
@@ -107,6 +109,7 @@ impl<B: Bar> Qp<B> {
                 slots,
                 geometry.log_rq_stride as u8,
                 limits.max_recv_sge,
+                limits.terminator,
                 context.config.inline_receive,
             )),
         };

@@ -6,7 +6,7 @@ use crate::cq::Cqe;
 use crate::ring::{DoorbellRecord, OctowordRing, Slot, Slots, data_segment};
 use crate::types::{LKey, QpNumber, Sge};
 use crate::wqe::PostError;
-use mlx5_prm::datapath::{CqeOpcode, DATA_LKEY_TERMINATOR, INLINE_SEG};
+use mlx5_prm::datapath::{CqeOpcode, INLINE_SEG};
 
 /// Of the last quadword of a completion: opcode, format and QP number.
 const SEND_OF_QP: u64 = 0x00ff_ffff_0000_00fc;
@@ -31,6 +31,8 @@ pub(super) struct ReceiveQueue {
     /// log2 of the octowords of an entry.
     log_stride: u8,
     max_sge: u8,
+    /// The key that ends a scatter list.
+    terminator: LKey,
     /// Whether small messages may arrive in the completion.
     inline_receive: bool,
 }
@@ -42,12 +44,25 @@ impl ReceiveQueue {
         slots: Slots,
         log_stride: u8,
         max_sge: u8,
+        terminator: LKey,
         inline_receive: bool,
     ) -> Self {
         let mask = (slots.len() - 1) as u16;
         let oldest_mask = u64::from(mask) << INDEX_SHIFT | SEND_OF_QP;
         let (head, tail, oldest) = (0, 0, 0);
-        Self { ring, slots, head, tail, oldest, oldest_mask, mask, log_stride, max_sge, inline_receive }
+        Self {
+            ring,
+            slots,
+            head,
+            tail,
+            oldest,
+            oldest_mask,
+            mask,
+            log_stride,
+            max_sge,
+            terminator,
+            inline_receive,
+        }
     }
 
     /// Forgets everything posted.
@@ -98,7 +113,8 @@ impl ReceiveQueue {
         if self.outstanding() > self.mask || self.max_sge == 0 || sge.length as i32 <= 0 {
             return false;
         }
-        put_one(&mut self.ring, usize::from(self.head) << self.log_stride, self.log_stride > 0, sge);
+        let end = (self.log_stride > 0).then_some(self.terminator);
+        put_one(&mut self.ring, usize::from(self.head) << self.log_stride, end, sge);
         self.keep(wr_id);
         true
     }
@@ -112,7 +128,8 @@ impl ReceiveQueue {
         if self.outstanding() > self.mask {
             return Err(PostError::Full);
         }
-        put_receive(&mut self.ring, usize::from(self.head) << self.log_stride, 1 << self.log_stride, sges)?;
+        let first = usize::from(self.head) << self.log_stride;
+        put_receive(&mut self.ring, first, 1 << self.log_stride, self.terminator, sges)?;
         self.keep(wr_id);
         Ok(())
     }
@@ -227,13 +244,13 @@ impl<'q> ReceiveBatch<'q> {
     }
 }
 
-/// Writes the data segment of a receive of one SGE into the octoword `first`, and ends it there if it has `more` octowords.
+/// Writes the data segment of a receive of one SGE into the octoword `first`, and `end`, if there is more room, behind it.
 #[inline(always)]
-pub(crate) fn put_one(ring: &mut OctowordRing, first: usize, more: bool, sge: &Sge) {
+pub(crate) fn put_one(ring: &mut OctowordRing, first: usize, end: Option<LKey>, sge: &Sge) {
     let (head, address) = data_segment(sge);
     ring.put(first, head, address);
-    if more {
-        ring.put(first + 1, u64::from(DATA_LKEY_TERMINATOR), 0);
+    if let Some(end) = end {
+        ring.put(first + 1, u64::from(end.get()), 0);
     }
 }
 
@@ -242,6 +259,7 @@ pub(crate) fn put_receive(
     ring: &mut OctowordRing,
     first: usize,
     room: usize,
+    end: LKey,
     sges: &[Sge],
 ) -> Result<(), PostError> {
     let mut used = 0;
@@ -249,11 +267,11 @@ pub(crate) fn put_receive(
         if sge.length & INLINE_SEG != 0 {
             return Err(PostError::TooLong);
         }
-        put_one(ring, first + used, false, sge);
+        put_one(ring, first + used, None, sge);
         used += 1;
     }
     if used < room {
-        ring.put(first + used, u64::from(DATA_LKEY_TERMINATOR), 0);
+        ring.put(first + used, u64::from(end.get()), 0);
     }
     Ok(())
 }

@@ -32,7 +32,8 @@ impl Bench {
         let beside = (slots(geometry.send_wqebbs()), geometry.receives().map(slots));
         let config = QpConfig { service, ..QpConfig::rc(Pd::new(1), CqNumber::new(2)) };
         let context = QpContext { config, port: 1, pkey_index: 0, access: Access::empty(), register: None };
-        let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3 };
+        let terminator = crate::types::LKey::new(0x100);
+        let limits = QpLimits { max_send_sge: 4, max_inline: 60, max_recv_sge: 3, terminator };
         let doorbell = Doorbell { bar, offset: DOORBELL, blueflame };
         let mut qp = Qp::new([rings, record], beside, &geometry, limits, doorbell, context).expect("fits");
         qp.set_number(QpNumber::new(QPN));

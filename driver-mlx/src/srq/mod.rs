@@ -10,7 +10,7 @@ use crate::cq::Cqe;
 use crate::dma::DmaMemory;
 use crate::qp::put_receive;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, OctowordRing, Slot, Slots};
-use crate::types::{Sge, SrqNumber};
+use crate::types::{LKey, Sge, SrqNumber};
 use crate::wqe::PostError;
 
 /// In the second slot of an entry: it is posted.
@@ -64,6 +64,8 @@ pub struct Srq {
     mask: u16,
     log_stride: u8,
     max_sge: u8,
+    /// The key that ends a scatter list.
+    terminator: LKey,
     number: SrqNumber,
     spurious: u32,
     /// The ring, and the doorbell record.
@@ -77,6 +79,7 @@ impl Srq {
         slots: Slots,
         geometry: &SrqGeometry,
         max_sge: u8,
+        terminator: LKey,
     ) -> Option<Self> {
         let entries = 1usize << geometry.log_size;
         let [ring, record] = memory;
@@ -91,6 +94,7 @@ impl Srq {
             mask: (entries - 1) as u16,
             log_stride: geometry.log_stride as u8,
             max_sge,
+            terminator,
             number: SrqNumber::new(0),
             spurious: 0,
             memory,
@@ -158,7 +162,7 @@ impl Srq {
         let entry = usize::from(self.head);
         let first = entry << self.log_stride;
         // The next segment comes first.
-        put_receive(&mut self.ring, first + 1, (1 << self.log_stride) - 1, sges)?;
+        put_receive(&mut self.ring, first + 1, (1 << self.log_stride) - 1, self.terminator, sges)?;
         let WrId { id, tag } = wr_id.into();
         self.slots.set(entry * 2, Slot { id, tag });
         let next = self.slots.get(entry * 2 + 1).id;

@@ -11,7 +11,9 @@ use std::vec::Vec;
 fn queue(max_wr: u32, max_sge: u32) -> (Srq, SrqGeometry) {
     let geometry = SrqGeometry::new(max_wr, max_sge).expect("sizes");
     let memory = [memory(geometry.ring_bytes), memory(64)];
-    let srq = Srq::new(memory, slots(geometry.slots()), &geometry, max_sge as u8).expect("a queue");
+    let srq =
+        Srq::new(memory, slots(geometry.slots()), &geometry, max_sge as u8, crate::types::LKey::new(0x100))
+            .expect("a queue");
     (srq, geometry)
 }
 

@@ -110,6 +110,15 @@ impl Inner {
 impl World {
     /// A fabric of these devices, cables plugged in, bus mastering on.
     pub fn new(profiles: impl IntoIterator<Item = Profile>, config: FabricConfig) -> Rc<Self> {
+        Self::with_memory(profiles, config, REGION)
+    }
+
+    /// The same with so many bytes of memory for each.
+    pub fn with_memory(
+        profiles: impl IntoIterator<Item = Profile>,
+        config: FabricConfig,
+        bytes: usize,
+    ) -> Rc<Self> {
         let mut fabric = Fabric::new(config);
         let nodes = profiles
             .into_iter()
@@ -118,7 +127,7 @@ impl World {
                 let mut hca = hca_model::Hca::new(profile);
                 hca.config_write(4, &[0x06, 0x04]);
                 hca.port_mut().set_cable(true);
-                Node { hca, port, memory: Guest(leaked(REGION)), raised: Raised::default() }
+                Node { hca, port, memory: Guest(leaked(bytes)), raised: Raised::default() }
             })
             .collect();
         Rc::new(Self { now: Cell::new(1), inner: RefCell::new(Inner { nodes, fabric }) })

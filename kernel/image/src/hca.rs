@@ -2,7 +2,8 @@
 //! down again.
 
 use dat_nostd::{Duration, Instant, Wake};
-use driver_mlx::{Config, Error, Hca, HcaStorage, LinkState};
+use driver_mlx::report::Report;
+use driver_mlx::{Config, Error, Hca, HcaStorage, LinkState, Platform};
 use unikernel::ExitCode;
 use unikernel::Mutex;
 
@@ -41,8 +42,11 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
         hardware.function().device
     );
     let mut result = up_and_down(machine, &hardware, options);
-    if let Err(Failure::Hca(Error::NicInterface(_))) = result {
-        println!("hca: left behind by somebody: function-level reset");
+    if let Err(Failure::Hca(error)) = &result
+        && error.wants_reset()
+        && !matches!(error, Error::Fatal(_))
+    {
+        println!("hca: {error}: function-level reset");
         result = hardware
             .reset(machine.config_space())
             .map_err(Failure::Platform)
@@ -57,6 +61,7 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             let code = match failure {
                 Failure::Hca(error) => {
                     println!("error: HCA: {error}");
+                    println!("{}", Report::new(&error, hardware.platform().bar(), STORAGE.lock().history()));
                     if error == Error::NotPresent { ExitCode::DeviceLost } else { ExitCode::Failed }
                 }
                 Failure::Platform(error) => {

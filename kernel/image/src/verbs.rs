@@ -113,8 +113,11 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     };
     let node = Node { config, peer, wait_seconds, dma_bytes: options.dma_bytes };
     let mut result = node_life(machine, &hardware, &node);
-    if let Err(Failure::Hca(Error::NicInterface(_))) = result {
-        println!("hca: left behind by somebody: function-level reset");
+    if let Err(Failure::Hca(error)) = &result
+        && error.wants_reset()
+        && !matches!(error, Error::Fatal(_))
+    {
+        println!("hca: {error}: function-level reset");
         result = hardware
             .reset(machine.config_space())
             .map_err(Failure::Platform)

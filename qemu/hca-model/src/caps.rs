@@ -3,6 +3,7 @@
 use crate::object::mkey::MAX_INDIRECTION;
 use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
+use mlx5_prm::later;
 use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
 
@@ -78,10 +79,12 @@ impl Caps {
         cmd_hca_cap::cmdif_checksum.set(&mut general_current, 0u8);
         cmd_hca_cap::cache_line_128byte.set(&mut general_current, 0u8);
         let mut atomic = vec![0; 256];
-        atomic_caps::supported_atomic_req_8B_endianness_mode_1.set(&mut atomic, 1u8);
+        let habits = &profile.habits;
+        atomic_caps::supported_atomic_req_8B_endianness_mode_1.set(&mut atomic, !habits.no_atomic_byte_order);
         // Compare-swap and fetch-add of 8 bytes.
-        atomic_caps::atomic_operations.set(&mut atomic, 3u8);
-        atomic_caps::atomic_size_qp.set(&mut atomic, 8u8);
+        let (operations, sizes) = habits.atomics.unwrap_or((3, 8));
+        atomic_caps::atomic_operations.set(&mut atomic, operations);
+        atomic_caps::atomic_size_qp.set(&mut atomic, sizes);
         atomic_caps::atomic_size_dc.set(&mut atomic, 0u8);
         Self { general_max, general_current, atomic }
     }
@@ -164,10 +167,10 @@ impl Caps {
     /// The first field that may not have the value asked for; nothing is changed then.
     pub fn set_atomic(&mut self, wanted: &[u8]) -> Result<(), BadCapability> {
         let mode = atomic_caps::atomic_req_8B_endianness_mode.get32(wanted);
-        if mode > 1 {
+        if mode > u32::from(atomic_caps::supported_atomic_req_8B_endianness_mode_1.is_set(&self.atomic)) {
             return Err(BadCapability {
                 field: "atomic_caps.atomic_req_8B_endianness_mode".to_owned(),
-                text: format!("{mode} asked, at most 1"),
+                text: format!("{mode} is not supported"),
             });
         }
         atomic_caps::atomic_req_8B_endianness_mode.set(&mut self.atomic, mode);
@@ -195,6 +198,7 @@ impl Caps {
 
 fn general(profile: &Profile) -> Vec<u8> {
     use cmd_hca_cap as c;
+    use cmd_hca_cap::dtor;
     let mut block = vec![0u8; cmd_hca_cap::SIZE];
     let values: &[(mlx5_prm::Field, u32)] = &[
         (c::log_max_srq_sz, LOG_MAX_QP_SZ),
@@ -287,6 +291,8 @@ fn general(profile: &Profile) -> Vec<u8> {
     for (field, value) in values {
         field.set(&mut block, *value);
     }
+    later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
+    dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
         if let Some(dword) = offset.checked_add(4).and_then(|end| block.get_mut(offset..end)) {
             for (byte, hide) in dword.iter_mut().zip(bits.to_be_bytes()) {

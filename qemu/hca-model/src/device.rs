@@ -75,7 +75,7 @@ impl Device {
             caps: Caps::new(&profile),
             life: Life::Disabled,
             pages: FirmwarePages::default(),
-            objects: Objects::new(u32::from(profile.log_max_qp)),
+            objects: Objects::new(u32::from(profile.log_max_qp), profile.habits.terminator),
             port: Port::new(&profile),
             transport: DeviceTransport::default(),
             meter: Meter::default(),

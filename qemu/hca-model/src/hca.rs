@@ -3,6 +3,7 @@
 use crate::bar::BarPort;
 use crate::caps::Caps;
 use crate::device::{Device, Life};
+use crate::habits::Habits;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, FOR_PACKETS, FOR_QUEUES, Meter, price};
 use crate::object::census::Census;
@@ -10,13 +11,14 @@ use crate::packet::Reach;
 use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
-use crate::profile::Profile;
+use crate::profile::{Misbehaviour, Profile};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
 use crate::transport::TransportCounters;
 use mlx5_prm::event::EventType;
 use mlx5_prm::init_seg as reg;
+use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +66,21 @@ impl Hca {
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.device.profile
+    }
+
+    /// Its habits, to be changed while it lives.
+    pub const fn habits_mut(&mut self) -> &mut Habits {
+        &mut self.device.profile.habits
+    }
+
+    /// Its faults, likewise.
+    pub const fn misbehaviour_mut(&mut self) -> &mut Misbehaviour {
+        &mut self.device.profile.misbehaviour
+    }
+
+    /// Firmware fails: it stops, and asks for a reset with this syndrome.
+    pub fn fail(&mut self, syndrome: HealthSyndrome) {
+        self.device.objects.queues.fatal = Some(syndrome);
     }
 
     /// What it refused or noticed.
@@ -217,6 +234,7 @@ impl Hca {
     fn power_on(&mut self) {
         self.device.power_on();
         self.registers.power_on();
+        self.registers.begin_with(&self.device.profile.habits);
         self.inbox.clear();
     }
 
@@ -275,6 +293,7 @@ impl Hca {
         }
         if !device.cmd.is_idle() {
             more |= device.poll_commands(&mut io, COMMAND_BUDGET);
+            registers.show_habits(&device.profile.habits, device.life != Life::Disabled);
         }
         for _ in 0..PACKET_BUDGET {
             if device.meter.leaves(FOR_QUEUES) {
@@ -319,6 +338,10 @@ impl Hca {
             return true;
         }
         self.registers.tick(now);
+        if !self.device.health.is_fatal() {
+            self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+            self.device.cmd.wake(now);
+        }
         let idle = self.is_idle(now);
         if idle {
             self.device.meter.idle();
@@ -353,6 +376,9 @@ impl Hca {
             return Some(0);
         }
         let mut own = self.registers.next_deadline();
+        if let Some(due) = self.device.cmd.next_deadline() {
+            own = own.min(due);
+        }
         if let Some(held_back) = queues.next_deadline().filter(|_| works) {
             own = own.min(held_back);
         }
@@ -400,7 +426,8 @@ fn change_interface(device: &mut Device, registers: &mut Registers, state: NicIn
                 device.log.refuse(subject, field, "written while `initializing` is set");
                 return;
             }
-            if device.health.is_fatal() || registers.is_resetting() {
+            let resetting = registers.is_resetting() || registers.interface() == NicInterface::SW_RESET;
+            if device.health.is_fatal() || resetting {
                 return;
             }
             if base == 0 {
@@ -409,6 +436,9 @@ fn change_interface(device: &mut Device, registers: &mut Registers, state: NicIn
             }
             device.start_commands(base);
             registers.show_command_queue();
+            if device.profile.habits.disabled_until_enabled {
+                registers.show_interface(NicInterface::DISABLED);
+            }
         }
         NicInterface::DISABLED => {
             device.log.info(subject, "interface disabled");

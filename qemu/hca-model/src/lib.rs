@@ -50,6 +50,7 @@ mod cmd;
 pub mod device;
 mod doorbell;
 pub mod fabric;
+pub mod habits;
 pub mod hca;
 pub mod health;
 mod icmd;
@@ -72,6 +73,7 @@ pub mod world;
 mod tests;
 
 pub use bar::BarPort;
+pub use habits::Habits;
 pub use hca::Hca;
 pub use object::census::Census;
 pub use profile::Profile;

@@ -1,5 +1,6 @@
 //! What a device is made as: identity, limits, and the faults a test may order.
 
+use crate::habits::Habits;
 use mlx5_prm::opcode::Opcode;
 
 /// Faults for tests of what a driver does with a device that misbehaves. All off by default.
@@ -59,6 +60,8 @@ pub struct Profile {
     pub strictness: Strictness,
     /// Faults.
     pub misbehaviour: Misbehaviour,
+    /// What it does as some real cards do.
+    pub habits: Habits,
 }
 
 impl Profile {
@@ -87,6 +90,7 @@ impl Profile {
             memory: 1 << 30,
             strictness: Strictness::Strict,
             misbehaviour: Misbehaviour::default(),
+            habits: Habits::default(),
         }
     }
 

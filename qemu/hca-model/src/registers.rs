@@ -3,8 +3,10 @@
 use crate::bar::{BAR0_SIZE, BarPort, BarWrite, INIT_SEG_SIZE};
 use crate::cmd::LOG_STRIDE;
 use crate::device::device_clock;
+use crate::habits::Habits;
 use crate::profile::Profile;
 use mlx5_prm::init_seg as reg;
+use mlx5_prm::later;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
 use std::sync::Arc;
@@ -56,6 +58,12 @@ pub(crate) struct Registers {
     now: u64,
     /// The slow counters as they were last shown, in units of 10 ms.
     shown: Option<u64>,
+    /// When a reset that somebody else began is over.
+    foreign_reset: Option<u64>,
+    /// A neighbour's syndrome, as it was last shown.
+    neighbour: u8,
+    /// The health counter stands still for a while.
+    counter_stands: bool,
     /// The syndrome that the health buffer shows.
     syndrome: u8,
     /// The read-only low byte of 0x014.
@@ -78,6 +86,9 @@ impl Registers {
             doorbell: 0,
             now: 0,
             shown: None,
+            foreign_reset: None,
+            neighbour: 0,
+            counter_stands: false,
             syndrome: 0,
             sizes: u32::from(profile.log_cmdq_size.min(5)) << 4 | LOG_STRIDE,
             wedge_health: profile.misbehaviour.wedge_health,
@@ -96,6 +107,7 @@ impl Registers {
         self.resetting = None;
         (self.cmdq_high, self.cmdq_low, self.doorbell) = (0, 0, 0);
         (self.now, self.shown, self.syndrome) = (0, None, 0);
+        (self.foreign_reset, self.neighbour, self.counter_stands) = (None, 0, false);
         let bar = &self.bar;
         bar.clear();
         bar.zero_registers();
@@ -109,6 +121,50 @@ impl Registers {
         bar.set32(reg::HEALTH_FW_VERSION_OFFSET, major << 24 | minor << 16 | sub_minor);
         bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x34, HARDWARE_ID);
         bar.set_dead(false);
+    }
+
+    /// What some cards show and others do not; after [`power_on`](Self::power_on).
+    pub(crate) fn begin_with(&self, habits: &Habits) {
+        self.bar.set32(reg::CMD_EXEC_TO_OFFSET, habits.cmd_exec_to);
+        self.bar.set32(reg::CMD_Q_INIT_TO_OFFSET, habits.cmd_q_init_to);
+        if habits.embedded_cpu {
+            let word = self.bar.get32(reg::INITIALIZING_OFFSET);
+            self.bar.set32(reg::INITIALIZING_OFFSET, word | later::EMBEDDED_CPU);
+        }
+        if let Some(state) = habits.at_power_on() {
+            self.show_interface(state);
+        }
+    }
+
+    /// The same as time goes on, of a device that works.
+    pub(crate) fn show_habits(&mut self, habits: &Habits, enabled: bool) {
+        self.bar.set_dead(habits.is_away(self.now));
+        self.counter_stands = habits.counter_stands(self.now);
+        if self.interface() == NicInterface::SW_RESET
+            && let Some(time) = habits.reset_under_way
+            && self.resetting.is_none()
+        {
+            let end = *self.foreign_reset.get_or_insert(self.now.saturating_add(time));
+            if self.now >= end {
+                self.show_interface(NicInterface::DISABLED);
+            }
+        }
+        if enabled && habits.disabled_until_enabled {
+            self.show_interface(NicInterface::FULL_DRIVER);
+        }
+        // Without `rfr`: this function is well.
+        let neighbour = habits.neighbour_syndrome.map_or(0, |syndrome| syndrome.0);
+        if self.neighbour != neighbour {
+            self.neighbour = neighbour;
+            self.syndrome = neighbour;
+            self.bar.set32(reg::HEALTH_SYND_OFFSET, u32::from(neighbour) << 16);
+        }
+    }
+
+    /// `nic_interface` as it is shown.
+    pub(crate) fn interface(&self) -> NicInterface {
+        let word = self.bar.get32(reg::CMDQ_ADDR_L_SZ_OFFSET) & reg::NIC_INTERFACE_MASK;
+        NicInterface((word >> reg::NIC_INTERFACE_SHIFT) as u8)
     }
 
     /// Whether `initializing` is set.
@@ -161,7 +217,7 @@ impl Registers {
         if self.shown != Some(slow) {
             self.shown = Some(slow);
             bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (slow / 100) as u32);
-            if !self.wedge_health {
+            if !self.wedge_health && !self.counter_stands {
                 let counter = slow as u32 & 0x00ff_ffff;
                 bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(self.syndrome) << 24 | counter);
             }

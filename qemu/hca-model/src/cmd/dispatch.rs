@@ -50,7 +50,8 @@ impl Device {
         let mut remarks = Vec::new();
         let checked = check::shape(opcode, input, output_len, self.profile.strictness, &mut remarks)
             .and_then(|input| check::state(opcode, self.life).map(|()| input))
-            .and_then(|input| self.check_user(&input).map(|()| input));
+            .and_then(|input| self.check_user(&input).map(|()| input))
+            .and_then(|input| self.profile.habits.admit(opcode, input));
         for (field, text) in remarks {
             self.log.warn(Subject::Tolerated { opcode }, field, text);
         }
@@ -72,7 +73,9 @@ impl Device {
                 output.clear();
                 output.resize(size.max(16), 0);
                 let op_mod = cmd_in::op_mod.get32(&input) as u16;
-                self.handle(io, opcode, op_mod, &input, output, output_len)
+                let handled = self.handle(io, opcode, op_mod, &input, output, output_len);
+                self.profile.habits.amend(opcode, &input, output);
+                handled
             }
             Err(refusal) => Err(refusal),
         };
@@ -95,6 +98,7 @@ impl Device {
         let surplus = self.profile.growth_pages.saturating_mul(2);
         let Some(pages) = self.pages.request(surplus) else { return };
         let mut data = [0; 28];
+        data[..4].copy_from_slice(&self.profile.habits.page_owner());
         data[4..8].copy_from_slice(&pages.to_be_bytes());
         self.objects.queues.event(io, &mut self.log, EventType::PAGE_REQUEST, 0, &data);
     }
@@ -114,6 +118,9 @@ impl Device {
             Opcode::MANAGE_PAGES => return self.manage_pages(io, op_mod, input, output, output_len),
             Opcode::QUERY_HCA_CAP => return self.query_hca_cap(op_mod, input, output),
             Opcode::SET_HCA_CAP => return self.set_hca_cap(op_mod, input),
+            Opcode::ACCESS_REG if self.profile.habits.own_register(input) => {
+                return self.profile.habits.access_register(op_mod, output, output_len);
+            }
             Opcode::ACCESS_REG => return self.port.access_register(op_mod, input, output, output_len),
             Opcode::MAD_IFC => return self.port.mad_ifc(op_mod, input, output),
             Opcode::MODIFY_CQ => return self.modify_cq(io, op_mod, input),

@@ -15,6 +15,8 @@ pub(super) struct Command {
     pub(super) output_blocks: Vec<u64>,
     /// The entry as the driver wrote it.
     pub(super) entry: [u8; 64],
+    /// When it is carried out, if it takes time.
+    pub(super) due: Option<u64>,
 }
 
 /// State of the command interface.
@@ -29,6 +31,8 @@ pub struct Interface {
     pub(super) ready: VecDeque<Command>,
     /// Waiting for pages.
     pub(super) waiting: VecDeque<Command>,
+    /// Taking their time.
+    pub(super) slow: Vec<Command>,
     /// Entries that firmware has.
     pub(super) owned: u32,
     /// Host memory of the commands that were fetched.
@@ -69,6 +73,19 @@ impl Interface {
     /// Whether nothing waits to be fetched, carried out or tried again.
     pub(crate) fn is_idle(&self) -> bool {
         self.rung == 0 && self.ready.is_empty() && self.waiting.is_empty()
+    }
+
+    /// When the next command that takes time is due.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.slow.iter().filter_map(|command| command.due).min()
+    }
+
+    /// Commands whose time has come can be carried out.
+    pub(crate) fn wake(&mut self, now: u64) {
+        if self.next_deadline().is_some_and(|due| due <= now) {
+            let due = |command: &mut Command| command.due.is_some_and(|due| due <= now);
+            self.ready.extend(self.slow.extract_if(.., due));
+        }
     }
 
     /// Commands that wait for pages.

@@ -8,6 +8,7 @@ use crate::profile::Strictness;
 use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::mkc;
+use mlx5_prm::later;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{AccessFlags, AccessMode};
 
@@ -150,6 +151,9 @@ impl Device {
 
     pub(super) fn query_special_contexts(&self, output: &mut [u8]) -> Outcome {
         query_special_contexts_out::resd_lkey.set(output, self.objects.mkeys.reserved_lkey);
+        if let Some(key) = self.objects.mkeys.terminator {
+            later::TERMINATE_SCATTER_LIST_MKEY.set(output, key);
+        }
         Ok(())
     }
 }

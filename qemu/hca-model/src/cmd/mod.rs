@@ -6,6 +6,7 @@
 //! | `refusal` | why a command is refused |
 //! | `check` | what every command must pass before its handler sees it |
 //! | `dispatch` | from an opcode to its handler |
+//! | `habits` | what some cards do otherwise |
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
 
@@ -16,6 +17,7 @@ mod device;
 mod devx;
 mod dispatch;
 mod eq;
+mod habits;
 mod interface;
 mod mkey;
 mod multicast;
@@ -133,6 +135,14 @@ impl Device {
     }
 
     fn run_command(&mut self, io: &mut Io<'_>, mut command: Command) {
+        if command.due.is_none()
+            && let Some((opcode, time)) = self.profile.habits.slow_command
+            && opcode == Opcode::of(&command.input)
+        {
+            command.due = Some(io.now.saturating_add(time));
+            self.cmd.slow.push(command);
+            return;
+        }
         // Decided before the command runs: the EQ for completions may be made or destroyed by this very command.
         let event = self.has_command_eq();
         let mut output = Vec::new();
@@ -271,7 +281,7 @@ fn take(
     chain.walk(output_pointer, cmd::blocks(output_len), false, bad, |address, _| {
         output_blocks.push(address);
     })?;
-    Ok(Command { slot, input, output_len, output_blocks, entry })
+    Ok(Command { slot, input, output_len, output_blocks, entry, due: None })
 }
 
 /// A command's chains of mailboxes.

@@ -104,6 +104,8 @@ pub struct Mkeys {
     pub(crate) table: Table<Mkey>,
     /// The reserved L_Key (`query_special_contexts_out.resd_lkey`).
     pub(crate) reserved_lkey: u32,
+    /// The key that ends a scatter list, where it is not 0x100 and length 0.
+    pub(crate) terminator: Option<u32>,
     /// Octowords of translations that the keys have room for together.
     pub(crate) octowords: u64,
     /// By key, how many entries of indirect keys in use name it.
@@ -144,12 +146,18 @@ impl Mkeys {
         Self {
             table: Table::new(FIRST_MKEY_INDEX, limit),
             reserved_lkey,
+            terminator: None,
             octowords: 0,
             references: HashMap::new(),
             in_use: HashMap::new(),
             recent: [None; RECENT],
             replaced: 0,
         }
+    }
+
+    /// With a key that ends scatter lists.
+    pub(crate) fn ending_lists_with(self, terminator: Option<u32>) -> Self {
+        Self { terminator, ..self }
     }
 
     /// Removes all keys.

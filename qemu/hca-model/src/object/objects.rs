@@ -42,12 +42,12 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Empty tables; there can be 2 to the power of `log_max_qp` QPs.
-    pub(crate) fn new(log_max_qp: u32) -> Self {
+    /// Empty tables; there can be 2 to the power of `log_max_qp` QPs. `terminator` ends scatter lists, see [`Mkeys`].
+    pub(crate) fn new(log_max_qp: u32, terminator: Option<u32>) -> Self {
         Self {
             queues: Queues::new(1 << caps::LOG_MAX_EQ, 1 << caps::LOG_MAX_CQ),
             qps: Qps::new(1 << log_max_qp.min(caps::LOG_MAX_QP)),
-            mkeys: Mkeys::new(1 << caps::LOG_MAX_MKEY, RESERVED_LKEY),
+            mkeys: Mkeys::new(1 << caps::LOG_MAX_MKEY, RESERVED_LKEY).ending_lists_with(terminator),
             pds: Table::new(1, 1 << caps::LOG_MAX_PD),
             xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
             transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),

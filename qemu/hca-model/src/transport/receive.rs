@@ -90,7 +90,7 @@ impl Context<'_, '_> {
             self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, "create_qp_in.pas", fault.to_string());
             return Err(NoReceive::Broken);
         }
-        let wqe = scatter_list(index, bytes, None);
+        let wqe = scatter_list(index, bytes, None, self.mkeys.terminator);
         if wqe.capacity < needed {
             return Err(NoReceive::Empty);
         }
@@ -125,7 +125,7 @@ impl Context<'_, '_> {
             return self.shared_failed(qp, srqn, "create_srq_in.pas", fault.to_string());
         }
         let list = if srq.linked { bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default() } else { &*bytes };
-        let mut wqe = scatter_list(index, list, Some(srq.srqn));
+        let mut wqe = scatter_list(index, list, Some(srq.srqn), self.mkeys.terminator);
         if srq.kind == SrqKind::Xrc {
             wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });
         }
@@ -155,12 +155,16 @@ impl Context<'_, '_> {
     }
 }
 
-fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>) -> ReceiveWqe {
+fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>, terminator: Option<u32>) -> ReceiveWqe {
     let mut sges = Vec::new();
     for segment in bytes.chunks_exact(DS_SIZE) {
         let len = wqe_data_seg::byte_count.get(segment);
         let lkey = wqe_data_seg::lkey.get32(segment);
-        if len == 0 || lkey == DATA_LKEY_TERMINATOR {
+        let ends = match terminator {
+            Some(terminator) => lkey == terminator,
+            None => len == 0 || lkey == DATA_LKEY_TERMINATOR,
+        };
+        if ends {
             break;
         }
         sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });

@@ -1,0 +1,85 @@
+//! Waits of bring-up: for a device that is away for a moment, for a reset's end, for firmware's start.
+
+use super::device_state::{health_syndrome, interface_state, is_away};
+use super::limits::Limits;
+use crate::error::{Error, Step};
+use crate::platform::{Bar, Platform};
+use crate::types::Duration;
+use mlx5_prm::init_seg;
+use mlx5_prm::value::NicInterface;
+
+/// Distance of looks at `initializing`.
+const INITIALIZING_POLL: Duration = Duration::from_millis(2);
+/// How long registers may read as all ones before the device counts as gone: a link that is being retrained.
+pub(super) const ABSENCE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Tells the device where its command queue is, and waits until it has taken that in.
+pub(super) fn hand_over_queue<P: Platform>(
+    platform: &P,
+    address: u64,
+    limits: &mut Limits,
+) -> Result<(), Error> {
+    let bar = platform.bar();
+    bar.write32(init_seg::CMDQ_ADDR_H_OFFSET, (address >> 32) as u32);
+    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, address as u32);
+    limits.read_segment(bar);
+    Wait { step: Step::CommandQueue, limit: limits.command_queue, absence: ABSENCE_TIMEOUT }
+        .until_initialized(platform)
+}
+
+/// A wait for something that registers say.
+#[derive(Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) step: Step,
+    pub(super) limit: Duration,
+    /// How long the device may be away without a break.
+    pub(super) absence: Duration,
+}
+
+impl Wait {
+    /// Waits until `initializing` is clear.
+    pub(super) fn until_initialized<P: Platform>(self, platform: &P) -> Result<(), Error> {
+        let clear = |bar: P::Bar| bar.read32(init_seg::INITIALIZING_OFFSET) & init_seg::INITIALIZING == 0;
+        self.until(platform, clear)
+    }
+
+    /// Waits until `nic_interface` is not "in reset": one that somebody else began comes to its end.
+    pub(super) fn until_reset_is_over<P: Platform>(self, platform: &P) -> Result<(), Error> {
+        let over = |bar: P::Bar| interface_state(bar) != NicInterface::SW_RESET.0;
+        self.until(platform, over).map_err(|error| match error {
+            Error::Timeout { .. } => Error::NicInterface(NicInterface::SW_RESET.0),
+            error => error,
+        })
+    }
+
+    fn until<P: Platform>(self, platform: &P, ready: impl Fn(P::Bar) -> bool) -> Result<(), Error> {
+        let bar = platform.bar();
+        let began = platform.now();
+        let mut away_since = None;
+        loop {
+            // A device that is away reads as all ones, whatever is asked: so it is asked for that before and after.
+            let ready = !is_away(bar) && ready(bar) && !is_away(bar);
+            if ready {
+                return Ok(());
+            }
+            let now = platform.now();
+            let waited = now - began;
+            if is_away(bar) {
+                if now - *away_since.get_or_insert(now) >= self.absence {
+                    return Err(Error::NotPresent);
+                }
+            } else {
+                away_since = None;
+            }
+            if waited >= self.limit {
+                return Err(Error::Timeout {
+                    step: self.step,
+                    opcode: None,
+                    waited_ms: waited.as_millis() as u64,
+                    syndrome: health_syndrome(bar),
+                });
+            }
+            platform.idle(now + INITIALIZING_POLL);
+        }
+    }
+}

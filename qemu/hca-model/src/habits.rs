@@ -1,0 +1,76 @@
+//! What real cards do and the plain emulated ConnectX-5 does not, each to be ordered by itself: for tests of what a driver makes of it.
+//! All of it is legal behaviour; what is not stands in [`Misbehaviour`](crate::profile::Misbehaviour).
+//!
+//! Each is looked at when it matters, so that a test may change it while the device lives.
+
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::HealthSyndrome;
+use mlx5_prm::value::{NicInterface, RegisterId};
+use std::ops::Range;
+
+/// The habits of a card. By default it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// `nic_interface` after power-on, until a command queue is handed over. Network boot code leaves 1.
+    pub start_interface: Option<NicInterface>,
+    /// How long (in nanoseconds, from the first poll on) a reset that somebody else began keeps `nic_interface` at 7 after power-on; then
+    /// it is 1.
+    pub reset_under_way: Option<u64>,
+    /// `nic_interface` reads 1 until ENABLE_HCA has completed.
+    pub disabled_until_enabled: bool,
+    /// All registers read as all ones for these times of the clock: the link is retrained, or another function resets the card.
+    pub away: Option<Range<u64>>,
+    /// A fault of a neighbour on the card, logged in the health buffer that all share: a syndrome without `rfr`.
+    pub neighbour_syndrome: Option<HealthSyndrome>,
+    /// The health counter stands still for these times of the clock.
+    pub counter_pause: Option<Range<u64>>,
+    /// Registers that ACCESS_REG refuses, to read and to write.
+    pub refused_registers: Vec<RegisterId>,
+    /// Registers that ACCESS_REG refuses to write: a virtual function does not own them.
+    pub read_only_registers: Vec<RegisterId>,
+    /// Commands refused as unknown.
+    pub refused_commands: Vec<Opcode>,
+    /// `hca_vport_context.port_state`, where it is not `vport_state`.
+    pub port_state: Option<u8>,
+    /// `hca_vport_context.vport_state`, where it is not that of the link.
+    pub vport_state: Option<u8>,
+    /// `hca_vport_context.grh_required`: the port has no LID of its own, and every packet needs a GRH.
+    pub grh_required: bool,
+    /// `pmtu_reg.oper_mtu` in bytes.
+    pub oper_mtu: Option<u32>,
+    /// The LID reads 0xffff before it is set.
+    pub unset_lid_is_ffff: bool,
+    /// The number that firmware knows this function by where pages are concerned.
+    pub pages_function: u16,
+    /// `embedded_cpu`: the driver runs on the card's own processor, and every command about functions has to say so.
+    pub embedded_cpu: bool,
+    /// The dword at `cmd_exec_to`; counts if `cmd_q_init_to` is not 0.
+    pub cmd_exec_to: u32,
+    /// The dword at `cmd_q_init_to`.
+    pub cmd_q_init_to: u32,
+    /// DTOR, as (byte offset, time-out word); the register exists if there is any.
+    pub default_timeouts: Vec<(usize, u32)>,
+    /// The device does not do atomics in the host's byte order.
+    pub no_atomic_byte_order: bool,
+    /// `atomic_caps.atomic_operations` and `atomic_size_qp`, if not those of a ConnectX-5.
+    pub atomics: Option<(u16, u16)>,
+    /// The key that ends a scatter list, announced by QUERY_SPECIAL_CONTEXTS; 0x100 is then a key like any other.
+    pub terminator: Option<u32>,
+    /// A command that takes so many nanoseconds.
+    pub slow_command: Option<(Opcode, u64)>,
+}
+
+impl Habits {
+    /// `nic_interface` after power-on.
+    pub(crate) fn at_power_on(&self) -> Option<NicInterface> {
+        self.reset_under_way.map(|_| NicInterface::SW_RESET).or(self.start_interface)
+    }
+
+    pub(crate) fn is_away(&self, now: u64) -> bool {
+        self.away.as_ref().is_some_and(|times| times.contains(&now))
+    }
+
+    pub(crate) fn counter_stands(&self, now: u64) -> bool {
+        self.counter_pause.as_ref().is_some_and(|times| times.contains(&now))
+    }
+}
