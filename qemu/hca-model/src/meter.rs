@@ -27,6 +27,8 @@ pub(crate) mod price {
     pub(crate) const PACKET: u64 = 16;
     /// A work queue entry fetched or flushed.
     pub(crate) const WQE: u64 = 16;
+    /// A management datagram that the switch or an agent behind it takes.
+    pub(crate) const MAD: u64 = 64;
     /// A QP's turn, or a look at one.
     pub(crate) const LOOK: u64 = 2;
 }

@@ -1,6 +1,6 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
-use crate::packet::{Copied, Destination, Reach, ReadRun, Run};
+use crate::packet::{Copied, Destination, Neighbour, ReadRun, Run};
 use std::fmt;
 
 /// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
@@ -76,18 +76,25 @@ pub trait Link {
     /// Puts a packet on the wire.
     fn send(&mut self, packet: Packet);
 
-    /// Whether the port with `dlid` takes requests without packets: it can, and nobody watches the wire.
-    fn reach(&self, _dlid: u16) -> Reach {
-        Reach::AsPackets
+    /// The port with `dlid`, if it takes requests without packets: it can, and nobody watches the wire.
+    fn reach(&self, _dlid: u16) -> Option<Neighbour> {
+        None
     }
 
-    /// Has the port at the destination take requests. As packets they have `bytes` bytes.
-    fn copy(&mut self, _to: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
+    /// Has a port take requests of this connection. As packets they have `bytes` bytes.
+    fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
         Copied::No
     }
 
     /// Has it answer an RDMA READ, or a part of it, to `out`. As a packet the request has `bytes` bytes.
-    fn copy_read(&mut self, _to: &Destination, _read: &ReadRun, _out: &mut [u8], _bytes: u64) -> Copied {
+    fn copy_read(
+        &mut self,
+        _to: Neighbour,
+        _from: &Destination,
+        _read: &ReadRun,
+        _out: &mut [u8],
+        _bytes: u64,
+    ) -> Copied {
         Copied::No
     }
 }

@@ -11,6 +11,7 @@ use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
 use super::ports::PortIndex;
 use super::switch::{self, Hop, Tables};
 use super::{Fabric, MANAGER, datagram};
+use crate::meter::price;
 use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT, icrc_is_right};
 use crate::seams::Packet;
 
@@ -67,6 +68,7 @@ impl Fabric {
     }
 
     fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
+        self.owe(from, price::MAD);
         let Some(shape) = Shape::of(&packet.bytes) else {
             self.counters.malformed += 1;
             return;
@@ -98,7 +100,10 @@ impl Fabric {
                     routes: &self.routes,
                     groups: &mut self.groups,
                 };
-                self.administrator.input(&mut subnet, from, &address, &mad, now)
+                let reply = self.administrator.input(&mut subnet, from, &address, &mad, now);
+                let looked = self.administrator.take_looked();
+                self.owe(from, looked);
+                reply
             };
             if let Some(reply) = reply {
                 self.send_general(&address, &reply, now);

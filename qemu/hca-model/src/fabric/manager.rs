@@ -137,7 +137,7 @@ impl Manager {
         self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.ports.iter().map(|port| port.record.name.as_str())
     }
 

@@ -37,6 +37,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
+use crate::meter::{STEPS_PER_CALL, price};
 use crate::packet::Lrh;
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
@@ -91,6 +92,8 @@ struct Port {
     up: bool,
     egress: Egress,
     in_flight: usize,
+    /// Steps of work that the switch and its agents did for what the port sent, and that its HCA has not been charged for.
+    owed: u64,
 }
 
 /// The fabric. See the [module](self).
@@ -114,6 +117,8 @@ pub struct Fabric {
     quiet: Option<u64>,
     /// Packets on their way to ports.
     flying: u64,
+    /// Packets of requests that went without.
+    copied: u64,
 }
 
 impl fmt::Debug for Fabric {
@@ -161,6 +166,7 @@ impl Fabric {
             capture: None,
             quiet: None,
             flying: 0,
+            copied: 0,
         }
     }
 
@@ -199,7 +205,7 @@ impl Fabric {
         }
         self.quiet = None;
         let index = PortIndex(self.ports.len() as u32);
-        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0 });
+        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0, owed: 0 });
         self.manager.attach(name);
         self.switch.attach();
         if let Some(capture) = &mut self.capture {
@@ -346,11 +352,38 @@ impl Fabric {
             }
             Copies::One(to) => self.transmit(from.0, to, packet, now),
             Copies::Group(members) => {
+                self.owe(from, price::PACKET * members.len() as u64);
                 for to in members {
                     self.transmit(from.0, to, packet.clone(), now);
                 }
             }
         }
+    }
+
+    fn owe(&mut self, index: PortIndex, steps: u64) {
+        if let Some(port) = self.ports.get_mut(index.0 as usize) {
+            port.owed = port.owed.saturating_add(steps);
+        }
+    }
+
+    /// The steps of work that the fabric did for what a port sent since this was last asked: copies for groups, answers of the
+    /// switch's agents and the subnet administrator. Whoever lets the port send charges them to it.
+    pub fn take_owed(&mut self, index: PortIndex) -> u64 {
+        self.ports.get_mut(index.0 as usize).map_or(0, |port| std::mem::take(&mut port.owed))
+    }
+
+    /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
+    /// send.
+    pub fn pay_turn(&mut self, index: PortIndex) -> bool {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return false };
+        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
+        port.owed == 0
+    }
+
+    /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.
+    #[must_use]
+    pub const fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
@@ -365,6 +398,7 @@ impl Fabric {
     /// Counts packets that would have gone from one port to another and back.
     pub(crate) fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
         let packets = traffic.requests + traffic.responses;
+        self.copied += packets;
         self.counters.sent += packets;
         self.counters.delivered += packets;
         self.counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;

@@ -32,12 +32,10 @@ pub enum Doorbell {
     },
     /// The CQ doorbell register.
     Cq(u64),
-    /// The first 8 bytes of a WQE at this offset of the page.
+    /// The first 8 bytes of a WQE, which name the QP. What else they say is not looked at: what counts is the ring in memory.
     Send {
-        /// Of the BlueFlame buffer.
-        unit: usize,
-        /// The first words of the control segment.
-        wqe_head: u64,
+        /// Number of the QP.
+        qpn: u32,
     },
     /// Further bytes of a BlueFlame buffer.
     BlueFlame {
@@ -89,13 +87,6 @@ impl Uar {
     /// Host memory that a page takes at most.
     pub const MEMORY: u64 = 32 << 10;
 
-    /// Notes that the BlueFlame buffer at `offset` was rung.
-    pub fn ring(&mut self, offset: usize, rung: BlueFlame) {
-        if let Some(buffer) = self.blueflame.get_mut(buffer(offset)) {
-            *buffer = Some(rung);
-        }
-    }
-
     /// Takes a write of at most 8 bytes, within one 64-bit unit, at `inside` the page.
     #[inline]
     pub fn write(&mut self, inside: usize, bytes: &[u8]) -> Doorbell {
@@ -122,7 +113,13 @@ impl Uar {
             }
             EQ_ARM_DOORBELL | EQ_DOORBELL => Doorbell::Nothing,
             CQ_DOORBELL => Doorbell::Cq(value),
-            _ if unit >= BLUEFLAME => Doorbell::Send { unit, wqe_head: value },
+            _ if unit >= BLUEFLAME => {
+                let rung = BlueFlame { qpn: (value as u32) >> 8, wqe_index: (value >> 40) as u16 };
+                if let Some(buffer) = self.blueflame.get_mut(buffer(unit)) {
+                    *buffer = Some(rung);
+                }
+                Doorbell::Send { qpn: rung.qpn }
+            }
             _ => Doorbell::Unknown,
         }
     }

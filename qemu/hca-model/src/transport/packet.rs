@@ -24,7 +24,7 @@ const SERVICE_XRC: u8 = 0xa0;
 pub(super) struct Envelope {
     sl: u8,
     slid: u16,
-    dlid: u16,
+    pub(super) dlid: u16,
     pkey: u16,
     dest_qpn: u32,
     /// The transport service's bits of the opcode; 0 also where the opcode is given whole.

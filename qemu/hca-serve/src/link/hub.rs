@@ -161,7 +161,15 @@ impl Hub {
         }
         let mut more = false;
         cable.link.paused = false;
+        if cable.port.is_some_and(|(port, _)| !fabric.pay_turn(port)) {
+            // What it has sent before cost the fabric more than a turn.
+            cable.link.paused = true;
+            more = true;
+        }
         for taken in 0.. {
+            if cable.link.paused {
+                break;
+            }
             if cable.port.is_some_and(|(port, _)| !fabric.ready(port)) {
                 // Its peers first have to take what is on its way.
                 cable.link.paused = true;
