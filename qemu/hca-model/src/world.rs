@@ -78,6 +78,14 @@ impl<G: NodePort> Link for Wire<'_, G> {
         self.fabric.send(self.port, packet, self.now);
     }
 
+    fn take_buffer(&mut self) -> Vec<u8> {
+        self.fabric.take_buffer()
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.fabric.give_buffer(buffer);
+    }
+
     fn reach(&self, dlid: u16) -> Option<Neighbour> {
         let to = self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)?;
         let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
@@ -154,7 +162,8 @@ impl World {
     /// Does a bounded amount of work for every node and the fabric. `guests` are the nodes' guests, in the same order; a node
     /// without one stands still. Answers whether more could be done at once.
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
-        self.poll_fabric(now);
+        self.follow_links(now);
+        self.fabric.poll(now);
         let mut more = false;
         for index in 0..guests.len() {
             more |= self.poll_node(index, now, guests);
@@ -164,10 +173,15 @@ impl World {
 
     /// The fabric's part of [`poll`](Self::poll), which comes before and after the nodes'. Answers whether a packet has arrived.
     pub fn poll_fabric(&mut self, now: u64) -> bool {
+        self.follow_links(now);
+        self.poll_switch(now)
+    }
+
+    #[inline]
+    fn follow_links(&mut self, now: u64) {
         for index in 0..self.nodes.len() {
             self.follow_link(index, now);
         }
-        self.poll_switch(now)
     }
 
     /// Answers whether a packet has arrived.
@@ -191,13 +205,13 @@ impl World {
             let Some(packet) = self.fabric.receive(node.port, now) else { break };
             node.hca.receive(packet);
         }
-        let owed = self.fabric.take_owed(node.port);
+        let (owed, ready) = self.fabric.begin_turn(node.port);
         node.hca.device.meter.charge(owed);
         if node.hca.pass(now) {
             return false;
         }
         // A port without credit waits: its peers first have to take what is on its way.
-        if !self.fabric.ready(node.port) {
+        if !ready {
             node.hca.device.port.counters.xmit_wait += 1;
             return true;
         }
@@ -227,11 +241,21 @@ impl World {
     #[inline]
     fn follow_link(&mut self, index: usize, now: u64) {
         let Some(node) = self.nodes.get_mut(index) else { return };
-        let (enabled, up) = self.fabric.link(node.port);
         let port = &node.hca.device.port;
-        if port.state == PortState::ACTIVE && up && enabled && port.far_end && link_is_up(&node.hca) {
+        if port.state == PortState::ACTIVE
+            && port.far_end
+            && link_is_up(&node.hca)
+            && self.fabric.is_linked(node.port)
+        {
             return;
         }
+        self.change_link(index, now);
+    }
+
+    #[cold]
+    fn change_link(&mut self, index: usize, now: u64) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let enabled = self.fabric.port_is_enabled(node.port);
         node.hca.device.port.set_far_end(enabled);
         let up = link_is_up(&node.hca);
         let port = &node.hca.device.port;

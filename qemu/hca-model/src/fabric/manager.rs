@@ -428,5 +428,5 @@ pub(crate) fn mad_packet(route: &Route, mad: &[u8; 256]) -> Packet {
     bytes.extend_from_slice(&Deth { qkey: route.qkey, src_qpn: route.source_qpn }.to_bytes());
     bytes.extend_from_slice(mad);
     append_icrc(&mut bytes);
-    Packet { bytes }
+    Packet::new(bytes)
 }

@@ -85,6 +85,8 @@ impl Default for FabricConfig {
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
 const CREDITS: usize = 1_024;
+/// Packet buffers kept for reuse.
+const BUFFERS: usize = 1_024;
 /// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
 const IPOIB_MTU: u8 = 4;
 
@@ -119,6 +121,8 @@ pub struct Fabric {
     flying: u64,
     /// Packets of requests that went without.
     copied: u64,
+    /// Buffers of packets that have arrived, for the next ones: senders take them, receivers give them back.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl fmt::Debug for Fabric {
@@ -167,6 +171,7 @@ impl Fabric {
             quiet: None,
             flying: 0,
             copied: 0,
+            buffers: Vec::new(),
         }
     }
 
@@ -243,10 +248,10 @@ impl Fabric {
         self.ports.get(index.0 as usize).is_some_and(|port| port.up)
     }
 
-    /// [`port_is_enabled`](Self::port_is_enabled) and [`link_is_up`](Self::link_is_up).
+    /// Whether a port is enabled and its link is up.
     #[inline]
-    pub(crate) fn link(&self, index: PortIndex) -> (bool, bool) {
-        (self.port_is_enabled(index), self.link_is_up(index))
+    pub(crate) fn is_linked(&self, index: PortIndex) -> bool {
+        self.link_is_up(index) && self.port_is_enabled(index)
     }
 
     /// What the subnet manager knows of a port.
@@ -318,6 +323,13 @@ impl Fabric {
         self.flying == 0
     }
 
+    /// A port's turn to send: the work that it owes for, and whether it has credit.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, index: PortIndex) -> (u64, bool) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return (0, false) };
+        (std::mem::take(&mut port.owed), port.in_flight < CREDITS)
+    }
+
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
     #[must_use]
     pub fn ready(&self, index: PortIndex) -> bool {
@@ -325,7 +337,7 @@ impl Fabric {
     }
 
     /// Puts a packet on the wire at a port.
-    pub fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
+    pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
         self.counters.sent += 1;
         if self.cutter.sent(from, self.counters.sent, now) {
             self.counters.cuts += 1;
@@ -337,7 +349,7 @@ impl Fabric {
             counters.received(&packet.bytes);
         }
         if let Some(capture) = &mut self.capture {
-            capture.packet(from.0, now, &packet.bytes, remark);
+            capture.packet(from.0, now, packet.sealed_bytes(), remark);
         }
         // Copied only where a capture or a group needs the packet as it was.
         match copies {
@@ -366,18 +378,24 @@ impl Fabric {
         }
     }
 
-    /// The steps of work that the fabric did for what a port sent since this was last asked: copies for groups, answers of the
-    /// switch's agents and the subnet administrator. Whoever lets the port send charges them to it.
-    pub fn take_owed(&mut self, index: PortIndex) -> u64 {
-        self.ports.get_mut(index.0 as usize).map_or(0, |port| std::mem::take(&mut port.owed))
-    }
-
     /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
     /// send.
     pub fn pay_turn(&mut self, index: PortIndex) -> bool {
         let Some(port) = self.ports.get_mut(index.0 as usize) else { return false };
         port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
         port.owed == 0
+    }
+
+    /// A buffer for a packet, with whatever is in it.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Keeps the buffer of a packet that has arrived.
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < BUFFERS {
+            self.buffers.push(buffer);
+        }
     }
 
     /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.

@@ -97,15 +97,21 @@ impl Uar {
         // The EQ doorbells are dwords: they act when their last byte arrives, wherever the rest of the unit is.
         let end = inside % 8 + bytes.len();
         let acts_at = if unit == EQ_ARM_DOORBELL || unit == EQ_DOORBELL { 4 } else { 8 };
-        let half = if self.halves.is_empty() { None } else { self.halves.remove(&unit) };
-        let mut value = half.unwrap_or([0; 8]);
-        for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
-            *to = *from;
-        }
-        if end < acts_at {
-            self.halves.insert(unit, value);
-            return Doorbell::Nothing;
-        }
+        let value = match <[u8; 8]>::try_from(bytes) {
+            // What drivers of 64-bit machines write.
+            Ok(whole) if self.halves.is_empty() => whole,
+            _ => {
+                let mut value = self.halves.remove(&unit).unwrap_or([0; 8]);
+                for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
+                    *to = *from;
+                }
+                if end < acts_at {
+                    self.halves.insert(unit, value);
+                    return Doorbell::Nothing;
+                }
+                value
+            }
+        };
         let value = u64::from_be_bytes(value);
         match unit {
             EQ_ARM_DOORBELL | EQ_DOORBELL if inside % 8 < 4 => {

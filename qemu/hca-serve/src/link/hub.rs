@@ -186,8 +186,10 @@ impl Hub {
                     self.welcome(cable, &content, fabric, instant, tell);
                 }
                 (Kind::Packet, Some((port, _))) => {
-                    let packet = Packet { bytes: content.to_vec() };
-                    fabric.send(port, packet, now);
+                    let mut bytes = fabric.take_buffer();
+                    bytes.clear();
+                    bytes.extend_from_slice(content);
+                    fabric.send(port, Packet::new(bytes), now);
                 }
                 (Kind::Up, Some(_)) => cable.up = content == [1],
                 (Kind::Reset, Some((port, _))) => fabric.set_link(port, false, now),
@@ -210,8 +212,9 @@ impl Hub {
                     more = true;
                     break;
                 }
-                let Some(packet) = fabric.receive(port, now) else { break };
-                cable.link.send(Kind::Packet, &packet.bytes, instant);
+                let Some(mut packet) = fabric.receive(port, now) else { break };
+                cable.link.send(Kind::Packet, packet.sealed_bytes(), instant);
+                fabric.give_buffer(packet.into_buffer());
             }
         }
         cable.link.keep_alive(instant)?;
