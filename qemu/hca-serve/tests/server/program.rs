@@ -165,7 +165,7 @@ fn signals_end_it_with_a_report_a_whole_capture_and_status_0() {
 fn the_control_socket_changes_the_world_while_it_runs() {
     let server = Server::start("--control FOLDER/control --log none");
     let mut control = server.control();
-    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(12));
+    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(13));
     for (line, named) in [
         ("nonsense", "help"),
         (r#"{"do":"dance"}"#, "dance"),
