@@ -394,6 +394,11 @@ impl Hca {
         !self.killed && !self.restarts.held() && !self.device.health.is_fatal()
     }
 
+    /// Whether it takes a neighbour's request now, or says at once that it takes none.
+    pub(crate) fn has_turn(&self) -> bool {
+        !self.takes_copies() || self.device.meter.serves_neighbours()
+    }
+
     /// The parts of a device that takes a neighbour's requests without packets, if it works.
     pub(crate) fn neighbour(&mut self) -> Option<&mut Device> {
         self.takes_copies().then_some(&mut self.device)

@@ -131,6 +131,11 @@ pub trait Link {
         None
     }
 
+    /// Whether it takes any now; otherwise later.
+    fn has_turn(&self, _to: Neighbour) -> bool {
+        false
+    }
+
     /// Has a port take requests of this connection. As packets they have `bytes` bytes.
     fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
         Copied::No

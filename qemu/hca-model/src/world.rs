@@ -93,6 +93,16 @@ impl<G: NodePort> Link for Wire<'_, G> {
         Some(Neighbour(number as u32))
     }
 
+    fn has_turn(&self, Neighbour(number): Neighbour) -> bool {
+        let [before, behind] = &self.nodes;
+        let number = number as usize;
+        let node = match number.checked_sub(before.len()) {
+            None => before.get(number),
+            Some(number) => behind.get(number),
+        };
+        node.is_none_or(|node| node.hca.has_turn())
+    }
+
     fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
         self.with_neighbour(to, |device, io| device.take_copy(io, from, run, bytes))
     }

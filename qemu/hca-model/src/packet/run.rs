@@ -79,8 +79,6 @@ pub enum Copied {
         /// The packets that would have gone.
         traffic: Traffic,
     },
-    /// The receiver has done its share of work for now; later it will take them.
-    Later,
     /// They have to go as packets; nothing has happened.
     No,
 }

@@ -15,7 +15,7 @@ use super::packet::Envelope;
 use super::requester::mtu;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
-use crate::meter::{FOR_QUEUES, price};
+use crate::meter::price;
 use crate::object::qp::{Qp, Qps};
 use crate::seams::Io;
 use ib_types::Psn;
@@ -73,6 +73,11 @@ impl Context<'_, '_> {
             && requester.burst >= WINDOW;
         if !quiet {
             return Next::AsPackets;
+        }
+        // Asked before anything is gathered: whoever gathers in vain uses up its steps, and the neighbour, which does the same,
+        // never has any left.
+        if !self.io.link.has_turn(way.neighbour) {
+            return Next::Later;
         }
         match requester.wqes.front().map(|wqe| wqe.work) {
             Some(Work::Read) => self.copy_answer(qp, way, budget),
@@ -137,7 +142,7 @@ impl Context<'_, '_> {
         if let Some(wqe) = requester.wqes.front_mut() {
             wqe.payload = payload;
         }
-        let Copied::Done { credits, msn, traffic } = copied else { return not_taken(copied) };
+        let Copied::Done { credits, msn, traffic } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
         self.count_copied(&traffic);
         if let Some(wqe) = requester.wqes.front_mut() {
@@ -188,7 +193,7 @@ impl Context<'_, '_> {
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
         wqe.payload = payload;
-        let Copied::Done { traffic, .. } = copied else { return not_taken(copied) };
+        let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
         self.count_copied(&traffic);
         if placed.is_err() {
@@ -250,9 +255,6 @@ impl Context<'_, '_> {
     }
 
     fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-        if self.meter.leaves(FOR_QUEUES) {
-            return Copied::Later;
-        }
         let Some(qp) = self.receiver(qps, from) else { return Copied::No };
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
@@ -295,9 +297,6 @@ impl Context<'_, '_> {
         out: &mut [u8],
         bytes: u64,
     ) -> Copied {
-        if self.meter.leaves(FOR_QUEUES) {
-            return Copied::Later;
-        }
         let Some(qp) = self.receiver(qps, from) else { return Copied::No };
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
@@ -336,10 +335,6 @@ impl Context<'_, '_> {
         self.port.counters.add_received(traffic.requests, traffic.request_bytes);
         self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
     }
-}
-
-fn not_taken(copied: Copied) -> Next {
-    if copied == Copied::Later { Next::Later } else { Next::AsPackets }
 }
 
 fn run_acknowledged(traffic: &Traffic) -> bool {
