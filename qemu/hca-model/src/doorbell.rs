@@ -25,7 +25,7 @@ impl Device {
                 self.objects.queues.ring_eq(io, &mut self.log, page, value, arm);
             }
             Doorbell::Cq(value) => self.objects.queues.ring_cq(io, &mut self.log, page, value),
-            Doorbell::Send { unit, wqe_head } => self.ring_send(io, page, unit, wqe_head),
+            Doorbell::Send { qpn } => self.ring_send(page, qpn),
             Doorbell::BlueFlame { rung: Some(rung), at } => self.compare_blueflame(io, page, rung, at, bytes),
             Doorbell::BlueFlame { rung: None, .. } => {
                 self.log.refuse(subject, "", "BlueFlame data without the start of a WQE");
@@ -35,10 +35,9 @@ impl Device {
     }
 
     /// The first 8 bytes of a WQE were written to a BlueFlame buffer.
-    fn ring_send(&mut self, io: &mut Io<'_>, page: u32, unit: usize, wqe_head: u64) {
-        let qpn = (wqe_head as u32) >> 8;
+    fn ring_send(&mut self, page: u32, qpn: u32) {
         let subject = Subject::WorkQueue { qpn };
-        let Some(qp) = self.objects.qps.table.get(qpn) else {
+        let Some(qp) = self.objects.qps.table.get_mut(qpn) else {
             self.log.refuse(subject, "wqe_ctrl_seg.qpn_ds", "doorbell of a QP that does not exist");
             return;
         };
@@ -51,12 +50,7 @@ impl Device {
             self.log.refuse(subject, "qpc.no_sq", "doorbell of a QP without a send queue");
             return;
         }
-        let wqe_index = (wqe_head >> 40) as u16;
-        self.transport.counters.doorbells += 1;
-        if let Some(uar) = self.objects.uars.get_mut(page) {
-            uar.ring(unit, BlueFlame { qpn, wqe_index });
-        }
-        self.ring_send_queue(io, qpn, wqe_head);
+        self.transport.ring(qp);
     }
 
     /// Further bytes of a BlueFlame post, `at` bytes from the start of the buffer: the ring in memory must hold the same.

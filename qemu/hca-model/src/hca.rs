@@ -7,7 +7,6 @@ use crate::habits::Habits;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, FOR_PACKETS, FOR_QUEUES, Meter, price};
 use crate::object::census::Census;
-use crate::packet::Reach;
 use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
@@ -314,10 +313,12 @@ impl Hca {
         if queues.next_deadline().is_some_and(|due| due <= now) {
             queues.expire(&mut io, &mut device.log, &mut device.meter);
         }
-        for change in std::mem::take(&mut device.port.changes) {
-            let mut data = [0; 28];
-            data[8] = 1 << 4;
-            queues.event(&mut io, &mut device.log, EventType::PORT_CHANGE, change.0, &data);
+        if !device.port.changes.is_empty() {
+            for change in device.port.changes.drain(..) {
+                let mut data = [0; 28];
+                data[8] = 1 << 4;
+                queues.event(&mut io, &mut device.log, EventType::PORT_CHANGE, change.0, &data);
+            }
         }
         if let Some(syndrome) = queues.fatal.take() {
             device.health.fail(&mut device.log, syndrome);
@@ -388,13 +389,14 @@ impl Hca {
         }
     }
 
-    fn takes_copies(&self) -> bool {
+    /// Whether it takes a neighbour's requests without packets.
+    pub(crate) fn takes_copies(&self) -> bool {
         !self.killed && !self.restarts.held() && !self.device.health.is_fatal()
     }
 
-    /// Whether it takes a neighbour's requests without packets.
-    pub(crate) fn reach(&self) -> Reach {
-        if self.takes_copies() { Reach::Open } else { Reach::AsPackets }
+    /// Whether it takes a neighbour's request now, or says at once that it takes none.
+    pub(crate) fn has_turn(&self) -> bool {
+        !self.takes_copies() || self.device.meter.serves_neighbours()
     }
 
     /// The parts of a device that takes a neighbour's requests without packets, if it works.

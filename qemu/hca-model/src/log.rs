@@ -237,11 +237,17 @@ impl Log {
     }
 
     /// The time is `now`: the sink is told how many entries it did not get in windows that have ended.
+    #[inline]
     pub(crate) fn tick(&mut self, now: u64) {
         self.now = now;
         if self.window_end.is_some_and(|end| end <= now) {
-            self.end_windows(|limit| limit.until <= now);
+            self.end_windows_until(now);
         }
+    }
+
+    #[cold]
+    fn end_windows_until(&mut self, now: u64) {
+        self.end_windows(|limit| limit.until <= now);
     }
 
     /// Tells the sink at once how many entries it did not get.

@@ -12,6 +12,8 @@ pub const STEPS_PER_CALL: u64 = 1_024;
 pub(crate) const FOR_PACKETS: u64 = STEPS_PER_CALL / 2;
 /// Of them, steps that packets which arrive leave to queues.
 pub(crate) const FOR_QUEUES: u64 = STEPS_PER_CALL / 4;
+/// Steps that neighbours may have a device do beyond its own: half of its next call's, so that it gets on with its own work.
+pub(crate) const FOR_NEIGHBOURS: u64 = STEPS_PER_CALL / 2;
 /// Bytes copied that count as one step.
 pub const BYTES_PER_STEP: u64 = 256;
 
@@ -27,6 +29,8 @@ pub(crate) mod price {
     pub(crate) const PACKET: u64 = 16;
     /// A work queue entry fetched or flushed.
     pub(crate) const WQE: u64 = 16;
+    /// A management datagram that the switch or an agent behind it takes.
+    pub(crate) const MAD: u64 = 64;
     /// A QP's turn, or a look at one.
     pub(crate) const LOOK: u64 = 2;
 }
@@ -82,6 +86,12 @@ impl Meter {
     #[inline]
     pub(crate) const fn leaves(&self, for_later: u64) -> bool {
         self.left <= for_later as i64
+    }
+
+    /// Whether a neighbour may have something done now.
+    #[inline]
+    pub(crate) const fn serves_neighbours(&self) -> bool {
+        self.left > -(FOR_NEIGHBOURS as i64)
     }
 
     /// Steps since the device was made.

@@ -56,8 +56,8 @@ pub(crate) struct Registers {
     doorbell: u32,
     /// Last `now`.
     now: u64,
-    /// The slow counters as they were last shown, in units of 10 ms.
-    shown: Option<u64>,
+    /// Until when the slow counters are as shown.
+    shown_until: u64,
     /// When a reset that somebody else began is over.
     foreign_reset: Option<u64>,
     /// A neighbour's syndrome, as it was last shown.
@@ -85,7 +85,7 @@ impl Registers {
             cmdq_low: 0,
             doorbell: 0,
             now: 0,
-            shown: None,
+            shown_until: 0,
             foreign_reset: None,
             neighbour: 0,
             counter_stands: false,
@@ -106,7 +106,7 @@ impl Registers {
         self.booting = Some(None);
         self.resetting = None;
         (self.cmdq_high, self.cmdq_low, self.doorbell) = (0, 0, 0);
-        (self.now, self.shown, self.syndrome) = (0, None, 0);
+        (self.now, self.shown_until, self.syndrome) = (0, 0, 0);
         (self.foreign_reset, self.neighbour, self.counter_stands) = (None, 0, false);
         let bar = &self.bar;
         bar.clear();
@@ -207,24 +207,35 @@ impl Registers {
     }
 
     /// What moves with time.
+    #[inline]
     pub(crate) fn tick(&mut self, now: u64) {
         self.now = now;
         let bar = &self.bar;
         let clock = device_clock(now);
         bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
         bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+        if now >= self.shown_until {
+            self.show_slow_counters(now);
+        }
+        if self.booting.is_some() || self.resetting.is_some() {
+            self.go_on_with_reset(now);
+        }
+    }
+
+    #[cold]
+    fn show_slow_counters(&mut self, now: u64) {
         let slow = now / SLOW;
-        if self.shown != Some(slow) {
-            self.shown = Some(slow);
-            bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (slow / 100) as u32);
-            if !self.wedge_health && !self.counter_stands {
-                let counter = slow as u32 & 0x00ff_ffff;
-                bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(self.syndrome) << 24 | counter);
-            }
+        self.shown_until = (slow + 1).saturating_mul(SLOW);
+        self.bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x2c, (slow / 100) as u32);
+        if !self.wedge_health && !self.counter_stands {
+            let counter = slow as u32 & 0x00ff_ffff;
+            self.bar.set32(reg::HEALTH_COUNTER_OFFSET, u32::from(self.syndrome) << 24 | counter);
         }
-        if self.booting.is_none() && self.resetting.is_none() {
-            return;
-        }
+    }
+
+    #[cold]
+    fn go_on_with_reset(&mut self, now: u64) {
+        let bar = &self.bar;
         match self.booting {
             Some(None) => self.booting = Some(Some(now.saturating_add(BOOT_TIME))),
             Some(Some(until)) if now >= until && !self.never_initialized => {

@@ -1,6 +1,6 @@
 //! The traits through which memory, interrupts and the wire reach the model.
 
-use crate::packet::{Copied, Destination, Reach, ReadRun, Run};
+use crate::packet::{Copied, Destination, Neighbour, ReadRun, Run, icrc_is_right, write_icrc};
 use std::fmt;
 
 /// An access to guest memory that cannot be made: nothing mapped there, not writable, not aligned, or bus mastering off.
@@ -65,10 +65,52 @@ pub trait Interrupts {
 
 /// One InfiniBand packet, from the local route header to the invariant CRC. (The variant CRC belongs to the link and is
 /// added in captures.)
+///
+/// A device leaves the ICRC out: nobody computes it where nobody could see or change the packet. Whoever does, or sends it elsewhere,
+/// first has it [sealed](Self::seal).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// LRH to ICRC.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
+    /// The last four bytes are to be the ICRC.
+    unsealed: bool,
+}
+
+impl Packet {
+    /// A packet as it came: its ICRC is right or not.
+    #[must_use]
+    pub const fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, unsealed: false }
+    }
+
+    /// A packet whose ICRC, the last four bytes, is left out.
+    pub(crate) const fn unsealed(bytes: Vec<u8>) -> Self {
+        Self { bytes, unsealed: true }
+    }
+
+    /// Writes the ICRC, if it was left out.
+    pub fn seal(&mut self) {
+        if std::mem::take(&mut self.unsealed) {
+            write_icrc(&mut self.bytes);
+        }
+    }
+
+    /// LRH to ICRC.
+    pub fn sealed_bytes(&mut self) -> &[u8] {
+        self.seal();
+        &self.bytes
+    }
+
+    /// Whether the ICRC is right.
+    pub(crate) fn is_intact(&self) -> bool {
+        self.unsealed || icrc_is_right(&self.bytes)
+    }
+
+    /// The buffer, for another packet.
+    #[must_use]
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 /// The device's side of its cable.
@@ -76,18 +118,38 @@ pub trait Link {
     /// Puts a packet on the wire.
     fn send(&mut self, packet: Packet);
 
-    /// Whether the port with `dlid` takes requests without packets: it can, and nobody watches the wire.
-    fn reach(&self, _dlid: u16) -> Reach {
-        Reach::AsPackets
+    /// A buffer for a packet, with whatever is in it.
+    fn take_buffer(&mut self) -> Vec<u8> {
+        Vec::new()
     }
 
-    /// Has the port at the destination take requests. As packets they have `bytes` bytes.
-    fn copy(&mut self, _to: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
+    /// Gives the buffer of a packet back that was taken from the wire.
+    fn give_buffer(&mut self, _buffer: Vec<u8>) {}
+
+    /// The port with `dlid`, if it takes requests without packets: it can, and nobody watches the wire.
+    fn reach(&self, _dlid: u16) -> Option<Neighbour> {
+        None
+    }
+
+    /// Whether it takes any now; otherwise later.
+    fn has_turn(&self, _to: Neighbour) -> bool {
+        false
+    }
+
+    /// Has a port take requests of this connection. As packets they have `bytes` bytes.
+    fn copy(&mut self, _to: Neighbour, _from: &Destination, _run: &Run<'_>, _bytes: u64) -> Copied {
         Copied::No
     }
 
     /// Has it answer an RDMA READ, or a part of it, to `out`. As a packet the request has `bytes` bytes.
-    fn copy_read(&mut self, _to: &Destination, _read: &ReadRun, _out: &mut [u8], _bytes: u64) -> Copied {
+    fn copy_read(
+        &mut self,
+        _to: Neighbour,
+        _from: &Destination,
+        _read: &ReadRun,
+        _out: &mut [u8],
+        _bytes: u64,
+    ) -> Copied {
         Copied::No
     }
 }

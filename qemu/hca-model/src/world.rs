@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::fabric::{Fabric, FabricConfig, PortIndex, SwitchFull};
 use crate::hca::Hca;
-use crate::packet::{Copied, Destination, Reach, ReadRun, Run};
+use crate::packet::{Copied, Destination, Neighbour, ReadRun, Run};
 use crate::profile::Profile;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
 use mlx5_prm::value::{PortPhysicalState, PortState};
@@ -47,13 +47,19 @@ struct Wire<'a, G> {
 }
 
 impl<G: NodePort> Wire<'_, G> {
-    /// Lets the node at `to` do something.
-    fn with_node(&mut self, to: PortIndex, work: impl FnOnce(&mut Device, &mut Io<'_>) -> Copied) -> Copied {
+    /// Lets a neighbour do something.
+    fn with_neighbour(
+        &mut self,
+        Neighbour(number): Neighbour,
+        work: impl FnOnce(&mut Device, &mut Io<'_>) -> Copied,
+    ) -> Copied {
         let [before, behind] = &mut self.nodes;
         let [guests_before, guests_behind] = &mut self.guests;
-        let node = before.iter_mut().zip(guests_before.iter_mut());
-        let found =
-            node.chain(behind.iter_mut().zip(guests_behind.iter_mut())).find(|(node, _)| node.port == to);
+        let number = number as usize;
+        let found = match number.checked_sub(before.len()) {
+            None => before.get_mut(number).zip(guests_before.get_mut(number)),
+            Some(number) => behind.get_mut(number).zip(guests_behind.get_mut(number)),
+        };
         let Some((node, guest)) = found else { return Copied::No };
         let (memory, interrupts) = guest.parts();
         let memory: &dyn GuestMemory = if node.hca.bus_master() { memory } else { &NoMemory };
@@ -61,13 +67,9 @@ impl<G: NodePort> Wire<'_, G> {
         let Some(device) = node.hca.neighbour() else { return Copied::No };
         let copied = work(device, &mut io);
         if let Copied::Done { traffic, .. } = &copied {
-            self.fabric.count_copied(self.port, to, traffic);
+            self.fabric.count_copied(self.port, node.port, traffic);
         }
         copied
-    }
-
-    fn target(&self, dlid: u16) -> Option<PortIndex> {
-        self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)
     }
 }
 
@@ -76,20 +78,44 @@ impl<G: NodePort> Link for Wire<'_, G> {
         self.fabric.send(self.port, packet, self.now);
     }
 
-    fn reach(&self, dlid: u16) -> Reach {
-        let Some(to) = self.target(dlid) else { return Reach::AsPackets };
-        let nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
-        nodes.into_iter().find(|node| node.port == to).map_or(Reach::AsPackets, |node| node.hca.reach())
+    fn take_buffer(&mut self) -> Vec<u8> {
+        self.fabric.take_buffer()
     }
 
-    fn copy(&mut self, to: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-        let Some(port) = self.target(to.dlid) else { return Copied::No };
-        self.with_node(port, |device, io| device.take_copy(io, to, run, bytes))
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        self.fabric.give_buffer(buffer);
     }
 
-    fn copy_read(&mut self, to: &Destination, read: &ReadRun, out: &mut [u8], bytes: u64) -> Copied {
-        let Some(port) = self.target(to.dlid) else { return Copied::No };
-        self.with_node(port, |device, io| device.take_copied_read(io, to, read, out, bytes))
+    fn reach(&self, dlid: u16) -> Option<Neighbour> {
+        let to = self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)?;
+        let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
+        let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
+        Some(Neighbour(number as u32))
+    }
+
+    fn has_turn(&self, Neighbour(number): Neighbour) -> bool {
+        let [before, behind] = &self.nodes;
+        let number = number as usize;
+        let node = match number.checked_sub(before.len()) {
+            None => before.get(number),
+            Some(number) => behind.get(number),
+        };
+        node.is_none_or(|node| node.hca.has_turn())
+    }
+
+    fn copy(&mut self, to: Neighbour, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
+        self.with_neighbour(to, |device, io| device.take_copy(io, from, run, bytes))
+    }
+
+    fn copy_read(
+        &mut self,
+        to: Neighbour,
+        from: &Destination,
+        read: &ReadRun,
+        out: &mut [u8],
+        bytes: u64,
+    ) -> Copied {
+        self.with_neighbour(to, |device, io| device.take_copied_read(io, from, read, out, bytes))
     }
 }
 
@@ -146,17 +172,31 @@ impl World {
     /// Does a bounded amount of work for every node and the fabric. `guests` are the nodes' guests, in the same order; a node
     /// without one stands still. Answers whether more could be done at once.
     pub fn poll<G: NodePort>(&mut self, now: u64, guests: &mut [G]) -> bool {
-        self.poll_fabric(now);
+        self.follow_links(now);
+        self.fabric.poll(now);
         let mut more = false;
         for index in 0..guests.len() {
             more |= self.poll_node(index, now, guests);
         }
-        more | self.poll_fabric(now)
+        more | self.poll_switch(now)
     }
 
     /// The fabric's part of [`poll`](Self::poll), which comes before and after the nodes'. Answers whether a packet has arrived.
     pub fn poll_fabric(&mut self, now: u64) -> bool {
         self.follow_links(now);
+        self.poll_switch(now)
+    }
+
+    #[inline]
+    fn follow_links(&mut self, now: u64) {
+        for index in 0..self.nodes.len() {
+            self.follow_link(index, now);
+        }
+    }
+
+    /// Answers whether a packet has arrived.
+    #[inline]
+    fn poll_switch(&mut self, now: u64) -> bool {
         self.fabric.poll(now);
         self.fabric.next_deadline().is_some_and(|deadline| deadline <= now)
     }
@@ -175,11 +215,13 @@ impl World {
             let Some(packet) = self.fabric.receive(node.port, now) else { break };
             node.hca.receive(packet);
         }
+        let (owed, ready) = self.fabric.begin_turn(node.port);
+        node.hca.device.meter.charge(owed);
         if node.hca.pass(now) {
             return false;
         }
         // A port without credit waits: its peers first have to take what is on its way.
-        if !self.fabric.ready(node.port) {
+        if !ready {
             node.hca.device.port.counters.xmit_wait += 1;
             return true;
         }
@@ -192,7 +234,9 @@ impl World {
             nodes: [before, behind],
             guests: [guests_before, guests_behind],
         };
-        node.hca.work(now, memory, interrupts, &mut wire)
+        let more = node.hca.work(now, memory, interrupts, &mut wire);
+        self.follow_link(index, now);
+        more
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then; not after `now` when it said that
@@ -203,25 +247,35 @@ impl World {
         devices.chain(self.fabric.next_deadline()).min()
     }
 
-    /// Tells the fabric which links are up, and which ports lost their configuration by a reset.
-    fn follow_links(&mut self, now: u64) {
-        for node in &mut self.nodes {
-            let (enabled, up) = self.fabric.link(node.port);
-            let port = &node.hca.device.port;
-            if port.state == PortState::ACTIVE && up && enabled && port.far_end && link_is_up(&node.hca) {
-                continue;
-            }
-            node.hca.device.port.set_far_end(enabled);
-            let up = link_is_up(&node.hca);
-            let port = &node.hca.device.port;
-            let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
-                && self.fabric.port_record(node.port).is_some_and(|record| record.active);
-            if lost {
-                self.fabric.set_link(node.port, false, now);
-            }
-            if up != self.fabric.link_is_up(node.port) {
-                self.fabric.set_link(node.port, up, now);
-            }
+    /// Tells the fabric whether a node's link is up, and whether its port lost its configuration by a reset.
+    #[inline]
+    fn follow_link(&mut self, index: usize, now: u64) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let port = &node.hca.device.port;
+        if port.state == PortState::ACTIVE
+            && port.far_end
+            && link_is_up(&node.hca)
+            && self.fabric.is_linked(node.port)
+        {
+            return;
+        }
+        self.change_link(index, now);
+    }
+
+    #[cold]
+    fn change_link(&mut self, index: usize, now: u64) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
+        let enabled = self.fabric.port_is_enabled(node.port);
+        node.hca.device.port.set_far_end(enabled);
+        let up = link_is_up(&node.hca);
+        let port = &node.hca.device.port;
+        let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
+            && self.fabric.port_record(node.port).is_some_and(|record| record.active);
+        if lost {
+            self.fabric.set_link(node.port, false, now);
+        }
+        if up != self.fabric.link_is_up(node.port) {
+            self.fabric.set_link(node.port, up, now);
         }
     }
 }

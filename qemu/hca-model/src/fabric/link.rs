@@ -89,6 +89,7 @@ impl Egress {
         }
         let mut fate = None;
         if random.chance(faults.corrupt) {
+            packet.seal();
             let bit = random.below(packet.bytes.len() as u64 * 8);
             if let Some(byte) = packet.bytes.get_mut((bit / 8) as usize) {
                 *byte ^= 1 << (bit % 8);

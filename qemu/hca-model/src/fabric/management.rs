@@ -11,7 +11,8 @@ use super::manager::{self, DEFAULT_PKEY, Event, SM_LID};
 use super::ports::PortIndex;
 use super::switch::{self, Hop, Tables};
 use super::{Fabric, MANAGER, datagram};
-use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT, icrc_is_right};
+use crate::meter::price;
+use crate::packet::{LID_PERMISSIVE, QKEY_GSI, Shape, VL_MANAGEMENT};
 use crate::seams::Packet;
 
 /// MADs of the subnet administrator that one call sends.
@@ -19,10 +20,14 @@ const REPLIES: usize = 256;
 
 impl Fabric {
     /// Lets the switch, the subnet manager and the administrator work. Call it between deliveries; it is bounded.
+    #[inline]
     pub fn poll(&mut self, now: u64) {
-        if self.quiet.is_some_and(|until| now < until) {
-            return;
+        if self.quiet.is_none_or(|until| until <= now) {
+            self.work(now);
         }
+    }
+
+    fn work(&mut self, now: u64) {
         self.cutter.poll(self.counters.sent, now);
         for _ in 0..self.management.len() {
             if let Some((from, packet)) = self.management.pop_front() {
@@ -67,11 +72,12 @@ impl Fabric {
     }
 
     fn management_packet(&mut self, from: PortIndex, packet: &Packet, now: u64) {
+        self.owe(from, price::MAD);
         let Some(shape) = Shape::of(&packet.bytes) else {
             self.counters.malformed += 1;
             return;
         };
-        if !icrc_is_right(&packet.bytes) {
+        if !packet.is_intact() {
             return;
         }
         let Some((deth, mad)) = datagram(&shape, &packet.bytes) else { return };
@@ -98,7 +104,10 @@ impl Fabric {
                     routes: &self.routes,
                     groups: &mut self.groups,
                 };
-                self.administrator.input(&mut subnet, from, &address, &mad, now)
+                let reply = self.administrator.input(&mut subnet, from, &address, &mad, now);
+                let looked = self.administrator.take_looked();
+                self.owe(from, looked);
+                reply
             };
             if let Some(reply) = reply {
                 self.send_general(&address, &reply, now);

@@ -137,7 +137,7 @@ impl Manager {
         self.ports.push(Managed { record, step: Step::Down, due: 0, tid: 0, fresh: true });
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.ports.iter().map(|port| port.record.name.as_str())
     }
 
@@ -428,5 +428,5 @@ pub(crate) fn mad_packet(route: &Route, mad: &[u8; 256]) -> Packet {
     bytes.extend_from_slice(&Deth { qkey: route.qkey, src_qpn: route.source_qpn }.to_bytes());
     bytes.extend_from_slice(mad);
     append_icrc(&mut bytes);
-    Packet { bytes }
+    Packet::new(bytes)
 }

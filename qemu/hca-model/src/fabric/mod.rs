@@ -37,6 +37,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
+use crate::meter::{STEPS_PER_CALL, price};
 use crate::packet::Lrh;
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
@@ -84,6 +85,8 @@ impl Default for FabricConfig {
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
 const CREDITS: usize = 1_024;
+/// Packet buffers kept for reuse.
+const BUFFERS: usize = 1_024;
 /// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
 const IPOIB_MTU: u8 = 4;
 
@@ -91,6 +94,8 @@ struct Port {
     up: bool,
     egress: Egress,
     in_flight: usize,
+    /// Steps of work that the switch and its agents did for what the port sent, and that its HCA has not been charged for.
+    owed: u64,
 }
 
 /// The fabric. See the [module](self).
@@ -114,6 +119,10 @@ pub struct Fabric {
     quiet: Option<u64>,
     /// Packets on their way to ports.
     flying: u64,
+    /// Packets of requests that went without.
+    copied: u64,
+    /// Buffers of packets that have arrived, for the next ones: senders take them, receivers give them back.
+    buffers: Vec<Vec<u8>>,
 }
 
 impl fmt::Debug for Fabric {
@@ -161,6 +170,8 @@ impl Fabric {
             capture: None,
             quiet: None,
             flying: 0,
+            copied: 0,
+            buffers: Vec::new(),
         }
     }
 
@@ -199,7 +210,7 @@ impl Fabric {
         }
         self.quiet = None;
         let index = PortIndex(self.ports.len() as u32);
-        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0 });
+        self.ports.push(Port { up: false, egress: Egress::default(), in_flight: 0, owed: 0 });
         self.manager.attach(name);
         self.switch.attach();
         if let Some(capture) = &mut self.capture {
@@ -237,10 +248,10 @@ impl Fabric {
         self.ports.get(index.0 as usize).is_some_and(|port| port.up)
     }
 
-    /// [`port_is_enabled`](Self::port_is_enabled) and [`link_is_up`](Self::link_is_up).
+    /// Whether a port is enabled and its link is up.
     #[inline]
-    pub(crate) fn link(&self, index: PortIndex) -> (bool, bool) {
-        (self.port_is_enabled(index), self.link_is_up(index))
+    pub(crate) fn is_linked(&self, index: PortIndex) -> bool {
+        self.link_is_up(index) && self.port_is_enabled(index)
     }
 
     /// What the subnet manager knows of a port.
@@ -312,6 +323,13 @@ impl Fabric {
         self.flying == 0
     }
 
+    /// A port's turn to send: the work that it owes for, and whether it has credit.
+    #[inline]
+    pub(crate) fn begin_turn(&mut self, index: PortIndex) -> (u64, bool) {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return (0, false) };
+        (std::mem::take(&mut port.owed), port.in_flight < CREDITS)
+    }
+
     /// Whether a port still has credit: a port with thousands of packets on their way should wait.
     #[must_use]
     pub fn ready(&self, index: PortIndex) -> bool {
@@ -319,7 +337,7 @@ impl Fabric {
     }
 
     /// Puts a packet on the wire at a port.
-    pub fn send(&mut self, from: PortIndex, packet: Packet, now: u64) {
+    pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
         self.counters.sent += 1;
         if self.cutter.sent(from, self.counters.sent, now) {
             self.counters.cuts += 1;
@@ -331,7 +349,7 @@ impl Fabric {
             counters.received(&packet.bytes);
         }
         if let Some(capture) = &mut self.capture {
-            capture.packet(from.0, now, &packet.bytes, remark);
+            capture.packet(from.0, now, packet.sealed_bytes(), remark);
         }
         // Copied only where a capture or a group needs the packet as it was.
         match copies {
@@ -346,11 +364,44 @@ impl Fabric {
             }
             Copies::One(to) => self.transmit(from.0, to, packet, now),
             Copies::Group(members) => {
+                self.owe(from, price::PACKET * members.len() as u64);
                 for to in members {
                     self.transmit(from.0, to, packet.clone(), now);
                 }
             }
         }
+    }
+
+    fn owe(&mut self, index: PortIndex, steps: u64) {
+        if let Some(port) = self.ports.get_mut(index.0 as usize) {
+            port.owed = port.owed.saturating_add(steps);
+        }
+    }
+
+    /// A turn of a port whose HCA another server runs: it pays for a turn's share of the work that it caused. Answers whether it may
+    /// send.
+    pub fn pay_turn(&mut self, index: PortIndex) -> bool {
+        let Some(port) = self.ports.get_mut(index.0 as usize) else { return false };
+        port.owed = port.owed.saturating_sub(STEPS_PER_CALL);
+        port.owed == 0
+    }
+
+    /// A buffer for a packet, with whatever is in it.
+    pub fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    /// Keeps the buffer of a packet that has arrived.
+    pub fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < BUFFERS {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.
+    #[must_use]
+    pub const fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
@@ -365,6 +416,7 @@ impl Fabric {
     /// Counts packets that would have gone from one port to another and back.
     pub(crate) fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
         let packets = traffic.requests + traffic.responses;
+        self.copied += packets;
         self.counters.sent += packets;
         self.counters.delivered += packets;
         self.counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;

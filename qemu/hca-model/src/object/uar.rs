@@ -32,12 +32,10 @@ pub enum Doorbell {
     },
     /// The CQ doorbell register.
     Cq(u64),
-    /// The first 8 bytes of a WQE at this offset of the page.
+    /// The first 8 bytes of a WQE, which name the QP. What else they say is not looked at: what counts is the ring in memory.
     Send {
-        /// Of the BlueFlame buffer.
-        unit: usize,
-        /// The first words of the control segment.
-        wqe_head: u64,
+        /// Number of the QP.
+        qpn: u32,
     },
     /// Further bytes of a BlueFlame buffer.
     BlueFlame {
@@ -89,13 +87,6 @@ impl Uar {
     /// Host memory that a page takes at most.
     pub const MEMORY: u64 = 32 << 10;
 
-    /// Notes that the BlueFlame buffer at `offset` was rung.
-    pub fn ring(&mut self, offset: usize, rung: BlueFlame) {
-        if let Some(buffer) = self.blueflame.get_mut(buffer(offset)) {
-            *buffer = Some(rung);
-        }
-    }
-
     /// Takes a write of at most 8 bytes, within one 64-bit unit, at `inside` the page.
     #[inline]
     pub fn write(&mut self, inside: usize, bytes: &[u8]) -> Doorbell {
@@ -106,15 +97,21 @@ impl Uar {
         // The EQ doorbells are dwords: they act when their last byte arrives, wherever the rest of the unit is.
         let end = inside % 8 + bytes.len();
         let acts_at = if unit == EQ_ARM_DOORBELL || unit == EQ_DOORBELL { 4 } else { 8 };
-        let half = if self.halves.is_empty() { None } else { self.halves.remove(&unit) };
-        let mut value = half.unwrap_or([0; 8]);
-        for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
-            *to = *from;
-        }
-        if end < acts_at {
-            self.halves.insert(unit, value);
-            return Doorbell::Nothing;
-        }
+        let value = match <[u8; 8]>::try_from(bytes) {
+            // What drivers of 64-bit machines write.
+            Ok(whole) if self.halves.is_empty() => whole,
+            _ => {
+                let mut value = self.halves.remove(&unit).unwrap_or([0; 8]);
+                for (to, from) in value.iter_mut().skip(inside % 8).zip(bytes) {
+                    *to = *from;
+                }
+                if end < acts_at {
+                    self.halves.insert(unit, value);
+                    return Doorbell::Nothing;
+                }
+                value
+            }
+        };
         let value = u64::from_be_bytes(value);
         match unit {
             EQ_ARM_DOORBELL | EQ_DOORBELL if inside % 8 < 4 => {
@@ -122,7 +119,13 @@ impl Uar {
             }
             EQ_ARM_DOORBELL | EQ_DOORBELL => Doorbell::Nothing,
             CQ_DOORBELL => Doorbell::Cq(value),
-            _ if unit >= BLUEFLAME => Doorbell::Send { unit, wqe_head: value },
+            _ if unit >= BLUEFLAME => {
+                let rung = BlueFlame { qpn: (value as u32) >> 8, wqe_index: (value >> 40) as u16 };
+                if let Some(buffer) = self.blueflame.get_mut(buffer(unit)) {
+                    *buffer = Some(rung);
+                }
+                Doorbell::Send { qpn: rung.qpn }
+            }
             _ => Doorbell::Unknown,
         }
     }

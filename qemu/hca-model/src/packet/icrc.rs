@@ -114,6 +114,15 @@ pub fn append_icrc(packet: &mut Vec<u8>) {
     }
 }
 
+/// Makes the last four bytes of `packet` its ICRC. A packet too short to have an LRH, a BTH and an ICRC stays as it is.
+pub fn write_icrc(packet: &mut [u8]) {
+    if let Some((covered, place)) = packet.split_last_chunk_mut::<ICRC_LEN>()
+        && let Some(crc) = icrc(covered)
+    {
+        *place = crc;
+    }
+}
+
 /// Whether the last four bytes of `packet` are its ICRC.
 #[must_use]
 #[inline]

@@ -15,9 +15,9 @@ mod vcrc;
 
 pub use ext::{Aeth, AethSyndrome, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Reth, XrcEth, rnr_timer_ns};
 pub use headers::{Bth, GRH_NEXT_HEADER_IBA, Grh, LNH_BTH, LNH_GRH, Lrh};
-pub use icrc::{ICRC_LEN, append_icrc, icrc, icrc_is_right, icrc_roce_v1, icrc_roce_v2};
+pub use icrc::{ICRC_LEN, append_icrc, icrc, icrc_is_right, icrc_roce_v1, icrc_roce_v2, write_icrc};
 pub use opcode::{Opcode, Operation, Transport};
-pub use run::{Copied, Destination, Reach, ReadRun, Run, Traffic};
+pub use run::{Copied, Destination, Neighbour, ReadRun, Run, Traffic};
 pub use shape::{LID_MULTICAST, LID_PERMISSIVE, QKEY_GSI, QPN_MULTICAST, Shape, VL_MANAGEMENT};
 #[cfg(test)]
 pub(crate) use tests::Packet;

@@ -63,14 +63,9 @@ pub struct ReadRun {
     pub offset: u64,
 }
 
-/// Whether a port takes requests without packets.
+/// A port that takes requests without packets, as the wire names it. Good for one turn of the device that asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Yes, now or when its share of work allows.
-    Open,
-    /// No.
-    AsPackets,
-}
+pub struct Neighbour(pub u32);
 
 /// What became of packets that were to be taken without bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +79,6 @@ pub enum Copied {
         /// The packets that would have gone.
         traffic: Traffic,
     },
-    /// The receiver has done its share of work for now; later it will take them.
-    Later,
     /// They have to go as packets; nothing has happened.
     No,
 }

@@ -3,7 +3,7 @@
 //! anything on its way already, a receiver that is not ready, a refusal. Then nothing has happened here.
 
 use crate::packet::{
-    Aeth, Bth, Copied, Destination, Grh, ICRC_LEN, ImmDt, Lrh, Reach, ReadRun, Reth, Run, Traffic,
+    Aeth, Bth, Copied, Destination, Grh, ICRC_LEN, ImmDt, Lrh, Neighbour, ReadRun, Reth, Run, Traffic,
 };
 use ib_mgmt::smp::pkeys_match;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
@@ -15,7 +15,7 @@ use super::packet::Envelope;
 use super::requester::mtu;
 use super::state::{ACK_EVERY, Current, Payload, WINDOW, Work};
 use crate::device::Device;
-use crate::meter::{FOR_QUEUES, price};
+use crate::meter::price;
 use crate::object::qp::{Qp, Qps};
 use crate::seams::Io;
 use ib_types::Psn;
@@ -34,6 +34,13 @@ pub(super) enum Next {
     AsPackets,
 }
 
+/// Where requests go without packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    neighbour: Neighbour,
+    from: Destination,
+}
+
 /// Bytes of a packet beside what follows its BTH.
 const fn frame(grh: bool) -> u64 {
     (Lrh::LEN + if grh { Grh::LEN } else { 0 } + Bth::LEN + ICRC_LEN) as u64
@@ -48,21 +55,16 @@ fn ack_requests(psn: u32, psns: u32, log_every: u32, last: bool) -> u32 {
 
 impl Context<'_, '_> {
     /// The way to a neighbour that takes requests without packets.
-    pub(super) fn way(&self, envelope: &Envelope) -> Option<Destination> {
-        let destination = envelope.destination();
-        let open = !envelope.loopback
-            && self.port.is_active()
-            && self.io.link.reach(destination.dlid) != Reach::AsPackets;
-        open.then_some(destination)
+    pub(super) fn way(&self, envelope: &Envelope) -> Option<Way> {
+        if envelope.loopback || !self.port.is_active() {
+            return None;
+        }
+        let neighbour = self.io.link.reach(envelope.dlid)?;
+        Some(Way { neighbour, from: envelope.destination() })
     }
 
     /// Has a neighbour take the request at the cursor, or a run of its packets.
-    pub(super) fn copy_request(
-        &mut self,
-        qp: &mut Qp,
-        destination: &Destination,
-        budget: &mut usize,
-    ) -> Next {
+    pub(super) fn copy_request(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
         let requester = &qp.transport.requester;
         // What is on its way must not be overtaken.
         let quiet = requester.at == 0
@@ -72,16 +74,21 @@ impl Context<'_, '_> {
         if !quiet {
             return Next::AsPackets;
         }
+        // Asked before anything is gathered: whoever gathers in vain uses up its steps, and the neighbour, which does the same,
+        // never has any left.
+        if !self.io.link.has_turn(way.neighbour) {
+            return Next::Later;
+        }
         match requester.wqes.front().map(|wqe| wqe.work) {
-            Some(Work::Read) => self.copy_answer(qp, destination, budget),
+            Some(Work::Read) => self.copy_answer(qp, way, budget),
             Some(
                 Work::Send | Work::SendImmediate | Work::SendInvalidate | Work::Write | Work::WriteImmediate,
-            ) => self.copy_data(qp, destination, budget),
+            ) => self.copy_data(qp, way, budget),
             _ => Next::AsPackets,
         }
     }
 
-    fn copy_data(&mut self, qp: &mut Qp, destination: &Destination, budget: &mut usize) -> Next {
+    fn copy_data(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
         let cursor = qp.transport.requester.cursor;
         let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
@@ -111,7 +118,7 @@ impl Context<'_, '_> {
         };
         let numbers = run.immediate.or(run.invalidate).map_or(0, |_| ImmDt::LEN);
         let extended = run.reth.map_or(0, |_| Reth::LEN) + numbers + len.next_multiple_of(4);
-        let bytes = u64::from(psns) * frame(destination.grh.is_some()) + extended as u64;
+        let bytes = u64::from(psns) * frame(way.from.grh.is_some()) + extended as u64;
         self.meter.charge(price::PACKET);
         let mut buffer = self.take_buffer();
         let user = user(qp);
@@ -125,7 +132,7 @@ impl Context<'_, '_> {
         let copied = match gathered {
             Some(data) => {
                 run.data = data;
-                self.io.link.copy(destination, &run, bytes)
+                self.io.link.copy(way.neighbour, &way.from, &run, bytes)
             }
             // The first packet finds what is wrong.
             None => Copied::No,
@@ -135,7 +142,7 @@ impl Context<'_, '_> {
         if let Some(wqe) = requester.wqes.front_mut() {
             wqe.payload = payload;
         }
-        let Copied::Done { credits, msn, traffic } = copied else { return not_taken(copied) };
+        let Copied::Done { credits, msn, traffic } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(psns as usize);
         self.count_copied(&traffic);
         if let Some(wqe) = requester.wqes.front_mut() {
@@ -152,7 +159,7 @@ impl Context<'_, '_> {
     }
 
     /// An RDMA READ: the answer comes part by part, the neighbour has taken the request with the first one.
-    fn copy_answer(&mut self, qp: &mut Qp, destination: &Destination, budget: &mut usize) -> Next {
+    fn copy_answer(&mut self, qp: &mut Qp, way: &Way, budget: &mut usize) -> Next {
         let mtu = mtu(qp);
         let Some(wqe) = qp.transport.requester.wqes.front_mut() else { return Next::AsPackets };
         let inline = wqe.psns == 1 && wqe.len <= inline_limit(qp.cs_req) as u64;
@@ -175,8 +182,8 @@ impl Context<'_, '_> {
         let mut buffer = self.take_buffer();
         let user = user(qp);
         let room = buffer.get_mut(..len).unwrap_or_default();
-        let bytes = frame(destination.grh.is_some()) + Reth::LEN as u64;
-        let copied = self.io.link.copy_read(destination, &read, room, bytes);
+        let bytes = frame(way.from.grh.is_some()) + Reth::LEN as u64;
+        let copied = self.io.link.copy_read(way.neighbour, &way.from, &read, room, bytes);
         let list = if let Payload::Gather(list) = &payload { list.as_slice() } else { &[] };
         let placed = match copied {
             Copied::Done { .. } => self.scatter(user, list, offset, buffer.get(..len).unwrap_or_default()),
@@ -186,7 +193,7 @@ impl Context<'_, '_> {
         let requester = &mut qp.transport.requester;
         let Some(wqe) = requester.wqes.front_mut() else { return Next::AsPackets };
         wqe.payload = payload;
-        let Copied::Done { traffic, .. } = copied else { return not_taken(copied) };
+        let Copied::Done { traffic, .. } = copied else { return Next::AsPackets };
         *budget = budget.saturating_sub(part as usize);
         self.count_copied(&traffic);
         if placed.is_err() {
@@ -248,9 +255,6 @@ impl Context<'_, '_> {
     }
 
     fn take_copy(&mut self, qps: &mut Qps, from: &Destination, run: &Run<'_>, bytes: u64) -> Copied {
-        if self.meter.leaves(FOR_QUEUES) {
-            return Copied::Later;
-        }
         let Some(qp) = self.receiver(qps, from) else { return Copied::No };
         let responder = &qp.transport.responder;
         let begun = match (&responder.current, run.first, run.write) {
@@ -293,9 +297,6 @@ impl Context<'_, '_> {
         out: &mut [u8],
         bytes: u64,
     ) -> Copied {
-        if self.meter.leaves(FOR_QUEUES) {
-            return Copied::Later;
-        }
         let Some(qp) = self.receiver(qps, from) else { return Copied::No };
         let begins = read.done == 0;
         let expected = Psn::new(read.psn).add(if begins { 0 } else { read.psns });
@@ -334,10 +335,6 @@ impl Context<'_, '_> {
         self.port.counters.add_received(traffic.requests, traffic.request_bytes);
         self.port.counters.add_sent(traffic.responses, traffic.response_bytes);
     }
-}
-
-fn not_taken(copied: Copied) -> Next {
-    if copied == Copied::Later { Next::Later } else { Next::AsPackets }
 }
 
 fn run_acknowledged(traffic: &Traffic) -> bool {

@@ -3,9 +3,7 @@
 use super::Context;
 use crate::meter::price;
 use crate::object::qp::Qps;
-use crate::packet::{
-    LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport, icrc_is_right,
-};
+use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Operation, QPN_MULTICAST, Shape, Transport};
 use crate::seams::Packet;
 use ib_types::Psn;
 use mlx5_prm::value::ServiceType;
@@ -18,7 +16,7 @@ impl Context<'_, '_> {
     pub(super) fn incoming(&mut self, qps: &mut Qps, packet: Packet, loopback: bool) {
         self.device.counters.packets_received += 1;
         self.meter.charge(price::PACKET);
-        if !icrc_is_right(&packet.bytes) {
+        if !packet.is_intact() {
             self.device.counters.icrc_errors += 1;
             self.port.counters.rcv_errors += 1;
         } else {

@@ -102,23 +102,6 @@ impl Device {
         (&mut self.objects.qps, context)
     }
 
-    /// A send doorbell of QP `qpn` (which exists, and whose UAR page it is): `wqe_head` is the first 8 bytes of the last WQE's
-    /// control segment. Only notes the work; [`poll_transport`](Self::poll_transport) does it.
-    pub(crate) fn ring_send_queue(&mut self, io: &mut Io<'_>, qpn: u32, wqe_head: u64) {
-        let (qps, mut context) = self.split(io);
-        let Some(qp) = qps.table.get_mut(qpn) else { return };
-        // The doorbell carries a copy of the control segment's first words; what counts is the record and the ring.
-        if (wqe_head >> 8) as u32 & 0x00ff_ffff != qpn {
-            context.log.warn(
-                crate::log::Subject::WorkQueue { qpn },
-                "wqe_ctrl_seg.qpn",
-                format!("doorbell carries {wqe_head:#018x}"),
-            );
-        }
-        qp.transport.queue.rung = true;
-        context.schedule(qp);
-    }
-
     /// A packet from the wire, LRH to ICRC, not checked in any way. Called only while the port's physical link is up.
     pub(crate) fn receive_packet(&mut self, io: &mut Io<'_>, packet: Packet) {
         self.port.counters.received(&packet.bytes);
@@ -164,7 +147,9 @@ impl Device {
             budget -= (given - left).max(1).min(budget);
         }
         let device = &mut *context.device;
-        device.run.extend(device.later.drain(..));
+        if !device.later.is_empty() {
+            device.run.extend(device.later.drain(..));
+        }
         let now = context.io.now;
         !device.run.is_empty()
             || !device.loopback.is_empty()
@@ -268,13 +253,28 @@ impl Device {
     }
 }
 
-impl Context<'_, '_> {
+impl DeviceTransport {
+    /// The send queue of `qp` was rung: only notes the work, [`Device::poll_transport`] does it.
+    pub(crate) fn ring(&mut self, qp: &mut Qp) {
+        self.counters.doorbells += 1;
+        qp.transport.queue.rung = true;
+        self.schedule(qp);
+    }
+
     /// Puts a QP in line for its turn.
+    #[inline]
     fn schedule(&mut self, qp: &mut Qp) {
         if !qp.transport.scheduled {
             qp.transport.scheduled = true;
-            self.device.run.push_back(qp.qpn);
+            self.run.push_back(qp.qpn);
         }
+    }
+}
+
+impl Context<'_, '_> {
+    /// Puts a QP in line for its turn.
+    fn schedule(&mut self, qp: &mut Qp) {
+        self.device.schedule(qp);
     }
 
     /// Brings a QP's timers into the heap.

@@ -6,10 +6,10 @@ use ib_types::Gid;
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
-use super::state::{LOOPBACK_LIMIT, POOL_LIMIT};
+use super::state::LOOPBACK_LIMIT;
 use crate::meter::price;
 use crate::object::qp::{AddressPath, Qp};
-use crate::packet::{Destination, VL_MANAGEMENT, append_icrc};
+use crate::packet::{Destination, VL_MANAGEMENT};
 use crate::port::Port;
 use crate::seams::Packet;
 use ib_types::Psn;
@@ -24,7 +24,7 @@ const SERVICE_XRC: u8 = 0xa0;
 pub(super) struct Envelope {
     sl: u8,
     slid: u16,
-    dlid: u16,
+    pub(super) dlid: u16,
     pkey: u16,
     dest_qpn: u32,
     /// The transport service's bits of the opcode; 0 also where the opcode is given whole.
@@ -168,7 +168,7 @@ impl Context<'_, '_> {
         let front = Lrh::LEN + if envelope.grh.is_some() { Grh::LEN } else { 0 };
         let len = front + transport;
         self.meter.charge(price::PACKET);
-        let mut bytes = self.device.pool.pop().unwrap_or_default();
+        let mut bytes = self.io.link.take_buffer();
         // A reused buffer keeps its old bytes: all of them are written below or by the caller.
         bytes.resize(len, 0);
         let lrh = Lrh {
@@ -210,26 +210,21 @@ impl Context<'_, '_> {
         Draft { bytes, payload, payload_len, loopback: envelope.loopback }
     }
 
-    /// Completes a packet with its ICRC and sends it.
+    /// Sends a packet that is complete but for its ICRC.
     pub(super) fn dispatch(&mut self, draft: Draft) {
-        let mut bytes = draft.bytes;
-        bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
-        append_icrc(&mut bytes);
-        self.send_packet(Packet { bytes }, draft.loopback);
+        self.send_packet(Packet::unsealed(draft.bytes), draft.loopback);
     }
 
     /// Sends a multicast packet, and lets the device's own members of the group have it too.
     pub(super) fn dispatch_multicast(&mut self, draft: Draft) {
-        let mut bytes = draft.bytes;
-        bytes.truncate(bytes.len().saturating_sub(ICRC_LEN));
-        append_icrc(&mut bytes);
-        self.send_packet(Packet { bytes: bytes.clone() }, true);
-        self.send_packet(Packet { bytes }, draft.loopback);
+        let packet = Packet::unsealed(draft.bytes);
+        self.send_packet(packet.clone(), true);
+        self.send_packet(packet, draft.loopback);
     }
 
     /// Gives a draft's buffer back.
     pub(super) fn discard(&mut self, draft: Draft) {
-        self.recycle(Packet { bytes: draft.bytes });
+        self.io.link.give_buffer(draft.bytes);
     }
 
     /// Sends a finished packet.
@@ -257,8 +252,6 @@ impl Context<'_, '_> {
 
     /// Keeps a packet's buffer for the next one to build.
     pub(super) fn recycle(&mut self, packet: Packet) {
-        if self.device.pool.len() < POOL_LIMIT {
-            self.device.pool.push(packet.bytes);
-        }
+        self.io.link.give_buffer(packet.bytes);
     }
 }

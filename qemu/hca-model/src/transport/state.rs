@@ -28,8 +28,6 @@ pub(super) const WQE_LIMIT: usize = 2 * WINDOW as usize;
 pub(super) const FLUSH_TURN: usize = 64;
 /// Lists of SGEs kept for reuse.
 pub(super) const LISTS_LIMIT: usize = 256;
-/// Packet buffers kept for reuse.
-pub(super) const POOL_LIMIT: usize = 1_024;
 
 /// What QUERY_QP reports of a QP's progress (`qpc` fields of the same names).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -384,7 +382,6 @@ pub struct DeviceTransport {
     /// When which QP wants to run although nothing happens: at that time or later.
     pub(super) timers: BTreeSet<(u64, u32)>,
     pub(super) loopback: VecDeque<Packet>,
-    pub(super) pool: Vec<Vec<u8>>,
     /// Payload between one guest's memory and a neighbour's.
     pub(super) buffer: Vec<u8>,
     pub(super) segments: Segments,

@@ -161,7 +161,15 @@ impl Hub {
         }
         let mut more = false;
         cable.link.paused = false;
+        if cable.port.is_some_and(|(port, _)| !fabric.pay_turn(port)) {
+            // What it has sent before cost the fabric more than a turn.
+            cable.link.paused = true;
+            more = true;
+        }
         for taken in 0.. {
+            if cable.link.paused {
+                break;
+            }
             if cable.port.is_some_and(|(port, _)| !fabric.ready(port)) {
                 // Its peers first have to take what is on its way.
                 cable.link.paused = true;
@@ -178,8 +186,10 @@ impl Hub {
                     self.welcome(cable, &content, fabric, instant, tell);
                 }
                 (Kind::Packet, Some((port, _))) => {
-                    let packet = Packet { bytes: content.to_vec() };
-                    fabric.send(port, packet, now);
+                    let mut bytes = fabric.take_buffer();
+                    bytes.clear();
+                    bytes.extend_from_slice(content);
+                    fabric.send(port, Packet::new(bytes), now);
                 }
                 (Kind::Up, Some(_)) => cable.up = content == [1],
                 (Kind::Reset, Some((port, _))) => fabric.set_link(port, false, now),
@@ -202,8 +212,9 @@ impl Hub {
                     more = true;
                     break;
                 }
-                let Some(packet) = fabric.receive(port, now) else { break };
-                cable.link.send(Kind::Packet, &packet.bytes, instant);
+                let Some(mut packet) = fabric.receive(port, now) else { break };
+                cable.link.send(Kind::Packet, packet.sealed_bytes(), instant);
+                fabric.give_buffer(packet.into_buffer());
             }
         }
         cable.link.keep_alive(instant)?;

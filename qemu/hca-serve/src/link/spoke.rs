@@ -12,6 +12,8 @@ use std::time::Instant;
 
 /// Packets taken in one turn.
 const PACKETS: usize = 64;
+/// Packet buffers kept for reuse.
+const BUFFERS: usize = 256;
 /// Tokens of spokes begin here.
 const FIRST_TOKEN: u64 = 1 << 33;
 
@@ -27,17 +29,31 @@ pub struct Spoke {
     /// The port was configured since its link is up.
     configured: bool,
     readable: bool,
+    /// Buffers for packets.
+    buffers: Vec<Vec<u8>>,
 }
 
 /// The device's side of it.
 struct Wire<'a> {
     link: &'a mut Link,
+    buffers: &'a mut Vec<Vec<u8>>,
     now: Instant,
 }
 
 impl hca_model::Link for Wire<'_> {
-    fn send(&mut self, packet: Packet) {
-        self.link.send(Kind::Packet, &packet.bytes, self.now);
+    fn send(&mut self, mut packet: Packet) {
+        self.link.send(Kind::Packet, packet.sealed_bytes(), self.now);
+        self.give_buffer(packet.into_buffer());
+    }
+
+    fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers.pop().unwrap_or_default()
+    }
+
+    fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if self.buffers.len() < BUFFERS {
+            self.buffers.push(buffer);
+        }
     }
 }
 
@@ -51,7 +67,14 @@ impl hca_model::Link for Nowhere {
 impl Spoke {
     /// A cable that is not plugged in yet.
     pub fn new() -> Self {
-        Self { link: None, enabled: false, told: false, configured: false, readable: false }
+        Self {
+            link: None,
+            enabled: false,
+            told: false,
+            configured: false,
+            readable: false,
+            buffers: Vec::new(),
+        }
     }
 
     /// The HCA of `token`, if it is of a spoke.
@@ -102,7 +125,14 @@ impl Spoke {
         match &mut self.link {
             // The other server first has to take what is on its way.
             Some(link) if link.is_congested() => hca.port_mut().counters.xmit_wait += 1,
-            Some(link) => more |= hca.poll(now, memory, interrupts, &mut Wire { link, now: instant }),
+            Some(link) => {
+                more |= hca.poll(
+                    now,
+                    memory,
+                    interrupts,
+                    &mut Wire { link, buffers: &mut self.buffers, now: instant },
+                )
+            }
             None => more |= hca.poll(now, memory, interrupts, &mut Nowhere),
         }
         let broken = self.report(hca, instant).err();
@@ -124,7 +154,12 @@ impl Spoke {
             }
             let Some((kind, content)) = link.next()? else { break };
             match kind {
-                Kind::Packet => hca.receive(Packet { bytes: content.to_vec() }),
+                Kind::Packet => {
+                    let mut bytes = self.buffers.pop().unwrap_or_default();
+                    bytes.clear();
+                    bytes.extend_from_slice(content);
+                    hca.receive(Packet::new(bytes));
+                }
                 Kind::Up => self.enabled = content == [1],
                 Kind::Alive => {}
                 _ => return Err(Broken::Malformed),

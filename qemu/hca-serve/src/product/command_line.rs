@@ -35,6 +35,8 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --uplink ADDRESS  the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given
   --strict          refuse what the PRM calls reserved or illegal, for tests of drivers; otherwise it is taken with a warning
                     where firmware takes it
+  --packets-only    RC requests between HCAs go as packets always; otherwise payload is copied from one client's memory to the
+                    other's where no fault, latency or capture could tell the difference
   --warm            HCAs stay as they are when their client resets or leaves, as at a kexec: the next one finds what was left
   --file-io         clients may hand over files that cannot be mapped, such as /proc/self/mem: only for clients that you trust
 ";
@@ -147,6 +149,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             }
             "warm" => {
                 options.warm = true;
+                continue;
+            }
+            "packets-only" => {
+                options.packets_only = true;
                 continue;
             }
             "listen-anywhere" => {
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
-                     --control d --report e --ready-fd 9 --log json --strict --warm --file-io \
+                     --control d --report e --ready-fd 9 --log json --strict --warm --packets-only --file-io \
                      --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let (arguments, log) = parsed(&words).expect("right").expect("no help");
@@ -334,7 +340,13 @@ mod tests {
         let options = arguments.options;
         assert_eq!(options.sockets, [PathBuf::from("a"), PathBuf::from("b")]);
         assert_eq!((options.guid_base, options.seed), (Some(0x0002_c903_0000_0010), 5));
-        assert!(options.file_io && options.listen_anywhere && options.strict && options.warm);
+        assert!(
+            options.file_io
+                && options.listen_anywhere
+                && options.strict
+                && options.warm
+                && options.packets_only
+        );
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
         assert_eq!(options.faults.loss, 10_000);
         assert_eq!((arguments.ready, arguments.control), (Some(9), Some("d".into())));

@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 16;
 const PKEYS: usize = 32;
 
 /// The commands, for who asks.
-pub const HELP: [&str; 12] = [
+pub const HELP: [&str; 13] = [
     r#"{"do":"help"}"#,
     r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure; cables of other servers"#,
     r#"{"do":"counters"}                              what happened to packets"#,
@@ -38,6 +38,7 @@ pub const HELP: [&str; 12] = [
     r#"{"do":"ipoib_mtu","bytes":4096}                of the broadcast group, for ports that join from now on"#,
     r#"{"do":"kill","hca":0}                          its registers read all ones, its link is down; the socket stays open"#,
     r#"{"do":"revive","hca":0}                        as at power-on"#,
+    r#"{"do":"copies","on":false}                     RC requests between the HCAs go as packets always; on: where nobody watches, payload is copied"#,
     r#"{"do":"warm","hca":0,"on":true}                it stays as it is when its client resets it or leaves, as at a kexec"#,
 ];
 
@@ -56,6 +57,7 @@ enum Command {
     IpoibMtu { bytes: u32 },
     Kill { hca: usize },
     Revive { hca: usize },
+    Copies { on: bool },
     Warm { hca: usize, on: bool },
 }
 
@@ -178,9 +180,9 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
             let cables: Vec<Value> = handle.cables().ok_or_else(ended)?.iter().map(report::cable).collect();
             Ok(json!({ "hcas": hcas, "cables": cables, "server": report::activity(&activity) }))
         }
-        Command::Counters {} => {
-            world(Box::new(|world, _| Ok(json!({ "fabric": report::fabric(&world.fabric.counters()) }))))
-        }
+        Command::Counters {} => world(Box::new(|world, _| {
+            Ok(json!({ "fabric": report::fabric(&world.fabric.counters()), "copied": world.fabric.copied() }))
+        })),
         Command::Losses {} => world(Box::new(|world, _| {
             Ok(json!({ "losses": world.fabric.losses().iter().map(report::flow).collect::<Vec<_>>() }))
         })),
@@ -231,6 +233,10 @@ fn carry_out(command: Command, handle: &Handle) -> Outcome {
         }
         Command::Kill { hca } => with_hca(&world, hca, hca_model::Hca::kill),
         Command::Revive { hca } => with_hca(&world, hca, hca_model::Hca::revive),
+        Command::Copies { on } => world(Box::new(move |world, _| {
+            world.set_packets_only(!on);
+            Ok(Value::Null)
+        })),
         Command::Warm { hca, on } => with_hca(&world, hca, move |hca| hca.set_warm(on)),
     }
 }

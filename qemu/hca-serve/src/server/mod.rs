@@ -192,6 +192,7 @@ pub fn serve(mut options: Options) -> Result<Served> {
     };
     let config = FabricConfig { seed: options.seed, faults: options.faults, ..FabricConfig::default() };
     let mut world = World::new(config);
+    world.set_packets_only(options.packets_only);
     if let Some(path) = &options.capture {
         world.fabric.set_capture(capture(path)?);
     }

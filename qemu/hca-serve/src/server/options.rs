@@ -37,6 +37,8 @@ pub struct Options {
     pub faults: Faults,
     /// The seed of what goes wrong.
     pub seed: u64,
+    /// RC requests between the HCAs go as packets also where nobody watches them.
+    pub packets_only: bool,
     /// HCAs stay as they are when a client resets its device or leaves: restarts of their machines are warm.
     pub warm: bool,
     /// Clients may hand over files that cannot be mapped, such as `/proc/self/mem`. Only for clients that are trusted: a file can
@@ -65,6 +67,7 @@ impl Options {
             capture: None,
             faults: Faults::default(),
             seed: 1,
+            packets_only: false,
             warm: false,
             file_io: false,
             strict: false,

@@ -2,6 +2,7 @@
 
 use crate::support::Folder;
 use crate::support::client::{BAR0, Client, IDS};
+use crate::support::guest::pair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -164,7 +165,7 @@ fn signals_end_it_with_a_report_a_whole_capture_and_status_0() {
 fn the_control_socket_changes_the_world_while_it_runs() {
     let server = Server::start("--control FOLDER/control --log none");
     let mut control = server.control();
-    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(12));
+    assert_eq!(control.ask(&json!({ "do": "help" }))["commands"].as_array().map(Vec::len), Some(13));
     for (line, named) in [
         ("nonsense", "help"),
         (r#"{"do":"dance"}"#, "dance"),
@@ -291,4 +292,27 @@ fn a_standard_error_that_nobody_reads_holds_nobody_up() {
         let _ = stream.read(&mut [0; 16]);
     }
     assert_eq!(client.ids(), IDS);
+}
+
+#[test]
+fn copies_can_be_turned_off_and_on() {
+    let server = Server::start("--control FOLDER/control --packets-only");
+    let mut control = server.control();
+    let mut guests = pair([&server.path("a"), &server.path("b")]);
+    let target = guests[1].target();
+    let mut byte = 0;
+    // Of 16 KiB written, the packets that were never made.
+    let mut copied = |control: &mut Control| {
+        let count = |control: &mut Control| control.ask(&json!({ "do": "counters" }))["copied"].as_u64();
+        let before = count(control).expect("a number");
+        byte += 1;
+        guests[0].write(byte, target).expect("data move");
+        assert!(guests[1].written().iter().all(|found| *found == byte));
+        count(control).expect("a number") - before
+    };
+    assert_eq!(copied(&mut control), 0, "--packets-only");
+    control.ask(&json!({ "do": "copies", "on": true }));
+    assert!(copied(&mut control) > 0);
+    control.ask(&json!({ "do": "copies", "on": false }));
+    assert_eq!(copied(&mut control), 0);
 }

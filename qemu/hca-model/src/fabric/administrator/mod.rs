@@ -35,6 +35,8 @@ pub(super) use subnet::{Address, Subnet};
 const SEND_ONLY_FULL_MEMBER_SUPPORTED: u32 = 1 << 12;
 /// Tables under way to their askers at a time.
 const TRANSFERS: usize = 256;
+/// Bytes of records that count as one step of work: they are made one by one and sent in segments.
+const RECORD_BYTES_PER_STEP: usize = 16;
 /// Bytes of a table.
 const TABLE_LIMIT: usize = 16 << 20;
 
@@ -54,6 +56,8 @@ pub(super) struct Administrator {
     services: Services,
     informs: Informs,
     transfers: Vec<Transfer>,
+    /// Steps of work since [`take_looked`](Administrator::take_looked).
+    looked: u64,
 }
 
 impl Administrator {
@@ -89,11 +93,20 @@ impl Administrator {
         if mad.base_version() != 1 || mad.class_version() != CLASS_VERSION {
             return Some(mad.to_response(status::BAD_VERSION));
         }
-        let query = Query { mad };
-        match self.records(subnet, from, address, &query, now) {
+        let query = Query::new(mad);
+        let records = self.records(subnet, from, address, &query, now);
+        let found: usize = records.iter().flatten().map(Vec::len).sum();
+        self.looked +=
+            query.looked() + subnet.manager.names().len() as u64 + (found / RECORD_BYTES_PER_STEP) as u64;
+        match records {
             Err(status) => Some(mad.to_response(status)),
             Ok(records) => self.respond(address, mad, &records, now),
         }
+    }
+
+    /// The steps of work that requests made since this was last asked.
+    pub(super) fn take_looked(&mut self) -> u64 {
+        std::mem::take(&mut self.looked)
     }
 
     fn records(

@@ -67,6 +67,7 @@ pub(super) fn records(subnet: &Subnet<'_>, from: PortIndex, query: &Query<'_>) -
         None => return Err(status::SA_INSUFFICIENT_COMPONENTS),
     };
     let mut records = Vec::new();
+    query.look(sources.len() * destinations.len());
     for source in &sources {
         for destination in &destinations {
             let mtu = source.mtu.min(destination.mtu);

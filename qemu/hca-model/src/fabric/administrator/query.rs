@@ -6,6 +6,7 @@
 use ib_mgmt::mad::Mad;
 use ib_mgmt::sa::SaMad;
 use ib_types::Gid;
+use std::cell::Cell;
 
 /// First bit and width of each component of a record, by its bit in the component mask.
 pub(super) type Components = &'static [(usize, usize)];
@@ -130,12 +131,26 @@ pub(super) const SERVICE: Components =
     &[(0, 64), (64, 128), (192, 16), (208, 16), (224, 32), (256, 128), (384, 512)];
 
 /// The MAD's bytes as a query.
-#[derive(Clone, Copy)]
 pub(super) struct Query<'a> {
     pub(super) mad: &'a Mad,
+    /// Pairs of ports that were looked at.
+    looked: Cell<u64>,
 }
 
-impl Query<'_> {
+impl<'a> Query<'a> {
+    pub(super) fn new(mad: &'a Mad) -> Self {
+        Self { mad, looked: Cell::new(0) }
+    }
+
+    /// Counts what has to be looked at for the answer.
+    pub(super) fn look(&self, count: usize) {
+        self.looked.set(self.looked.get().saturating_add(count as u64));
+    }
+
+    pub(super) fn looked(&self) -> u64 {
+        self.looked.get()
+    }
+
     pub(super) fn mask(&self) -> u64 {
         self.number(48, 8)
     }
@@ -251,7 +266,7 @@ mod tests {
         let mut mad = SaMad::request(0x12, 0x38, 1 << 12 | 1 << 15, 1);
         mad.set_record_data(record.as_bytes());
         let mad = mad.to_mad();
-        let query = Query { mad: &mad };
+        let query = Query::new(&mad);
         let mut other = record;
         other.set_flow_label(0).set_join_state(7);
         assert!(query.means(MEMBER, other.as_bytes(), 0));

@@ -343,7 +343,7 @@ fn test_packet(slid: u16, dlid: u16, number: u32) -> Packet {
     bytes.extend_from_slice(&Bth::new(Opcode::RC_SEND_ONLY, 0xffff, 9, number).to_bytes());
     bytes.extend_from_slice(&[0x5a; 32]);
     append_icrc(&mut bytes);
-    Packet { bytes }
+    Packet::new(bytes)
 }
 
 fn number(packet: &Packet) -> u32 {
@@ -505,7 +505,7 @@ proptest! {
                 bytes.truncate(bytes.len() - 4);
                 append_icrc(&mut bytes);
             }
-            fabric.send(PortIndex(0), Packet { bytes }, now);
+            fabric.send(PortIndex(0), Packet::new(bytes), now);
             fabric.poll(now);
         }
         while fabric.receive(PortIndex(1), u64::MAX).is_some() {}

@@ -1,12 +1,15 @@
 //! Guests that make their HCA work as hard as they can while the HCAs of others move data: what all devices together do until the
 //! data is there, in steps, at most doubles.
 
-use mlx5_prm::datapath::{FmCeSe, SendOpcode};
-use mlx5_prm::value::{AccessFlags, QpState};
+use ib_mgmt::mad::{attr, method};
+use ib_mgmt::sa::SaMad;
+use mlx5_prm::datapath::{EXTENDED_UD_AV, FmCeSe, SendOpcode, av};
+use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, PD, Request, pattern};
 use crate::meter::STEPS_PER_CALL;
 use crate::object::mkey::{Klm, KlmList, Mkey, Translation};
+use crate::packet::QKEY_GSI;
 
 /// Bytes that the bystanders move in all, and in one message.
 const TOTAL: usize = 16 << 20;
@@ -166,6 +169,37 @@ fn small_packets_without_end() {
         for (qp, outstanding) in &mut pairs {
             keep_busy(bed, qp, outstanding, &request);
         }
+    });
+}
+
+#[test]
+fn tables_of_the_subnet_without_end() {
+    let mut scene = Scene::new();
+    let bed = &mut scene.bed;
+    let mut qp = bed.make_qp(2, ServiceType::QP1, &Options::default());
+    bed.qp(&qp).q_key = QKEY_GSI;
+    bed.modify(&qp, QpState::RTR);
+    bed.modify(&qp, QpState::RTS);
+    let mut sa = [0; 48];
+    av::qkey.set(&mut sa, QKEY_GSI);
+    sa[8..12].copy_from_slice(&(EXTENDED_UD_AV | 1).to_be_bytes());
+    av::rlid.set(&mut sa, 1u16);
+    // All paths between all ports: nobody takes the answers.
+    let mut query = SaMad::request(method::GET_TABLE, attr::PATH_RECORD, 0, 0);
+    let (mut tid, mut outstanding) = (0, 0);
+    scene.stands("tables of paths", |bed| {
+        while bed.poll_cq(2, qp.cqn).is_some() {
+            outstanding -= 1;
+        }
+        while outstanding < 8 {
+            tid += 1;
+            query.set_tid(tid);
+            let mut request = Request::new(SendOpcode::SEND, &[]);
+            request.inline = Some(query.to_mad().as_bytes().to_vec());
+            bed.post_with_av(&mut qp, &request, Some(sa));
+            outstanding += 1;
+        }
+        bed.ring(&qp);
     });
 }
 

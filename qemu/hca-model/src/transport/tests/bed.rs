@@ -564,12 +564,9 @@ impl Bed {
     /// Rings the send doorbell.
     pub(super) fn ring(&mut self, qp: &Handle) {
         self.guests[qp.node].write(qp.dbr + 4, &u32::from(qp.posted).to_be_bytes());
-        let now = self.now;
-        let guest = &mut self.guests[qp.node];
-        let mut io = Io { now, memory: &guest.ram, interrupts: &mut guest.raised, link: &mut Nowhere };
         self.idle = false;
-        let head = u64::from(ctrl_qpn_ds(qp.qpn, 1));
-        self.world.nodes[qp.node].hca.device.ring_send_queue(&mut io, qp.qpn, head);
+        let device = &mut self.world.nodes[qp.node].hca.device;
+        device.transport.ring(device.objects.qps.table.get_mut(qp.qpn).unwrap());
     }
 
     /// Posts and rings.

@@ -33,7 +33,7 @@ fn packet(
     bytes.extend(bth.to_bytes());
     bytes.extend(content);
     append_icrc(&mut bytes);
-    Packet { bytes }
+    Packet::new(bytes)
 }
 
 proptest! {

@@ -13,6 +13,7 @@ mod guest;
 mod hostile;
 mod inline;
 mod management;
+mod neighbours;
 mod reliable;
 mod shared;
 mod throughput;
