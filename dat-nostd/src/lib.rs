@@ -61,8 +61,8 @@
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
 //! and the GID that an address is known to have ([`Adapter::known_gid`]); receives posted and taken many at a time
-//! ([`Adapter::ep_post_receives`], [`Adapter::evd_dequeue_receives`]), and a look at an EVD that polls nothing
-//! ([`Adapter::evd_is_quiet`]).
+//! ([`Adapter::ep_post_receives`], [`Adapter::evd_dequeue_receives`]), a send of one segment
+//! without a list ([`Adapter::ep_post_send_segment`]), and a dequeue that polls nothing ([`Adapter::evd_take`]).
 //!
 //! # Registration
 //! An adapter's IAs are opened under the names that are registered for it: a program enters its adapters into its [`Registry`]

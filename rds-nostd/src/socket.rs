@@ -263,6 +263,15 @@ impl<'s> Sockets<'s> {
             .ok_or(RdsError::BadSocket)
     }
 
+    /// A message of so many bytes counts against its socket's send buffer no more, if that one is still open.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self, owner: SocketHandle, bytes: usize) {
+        if let Ok(socket) = self.open_mut(owner) {
+            socket.send_bytes -= bytes;
+            socket.send_messages -= 1;
+        }
+    }
+
     /// The socket that messages of peers to `port` go to.
     #[inline(always)]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {

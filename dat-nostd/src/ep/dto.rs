@@ -116,7 +116,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         user_cookie: u64,
         flags: CompletionFlags,
     ) -> DatResult<()> {
-        match self.post_ordinary(ep, iov, user_cookie, flags, SendOp::Send, None) {
+        let posted = match iov {
+            [segment] => self.post_ordinary(ep, segment, user_cookie, flags, SendOp::Send, None),
+            _ => None,
+        };
+        match posted {
             Some(posted) => posted,
             None => self.post_send_examined(ep, iov, user_cookie, flags),
         }
@@ -187,7 +191,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ///
     /// # Errors
     /// As [`Adapter::ep_post_send`]; LENGTH_ERROR if the remote buffer is shorter than the local ones.
-    #[inline]
+    #[inline(always)]
     pub fn ep_post_rdma_write(
         &mut self,
         ep: EpHandle,
@@ -197,7 +201,12 @@ impl<'s, P: Platform> Adapter<'s, P> {
         flags: CompletionFlags,
     ) -> DatResult<()> {
         let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
-        match self.post_ordinary(ep, iov, user_cookie, flags, op, Some(remote.segment_length)) {
+        let length = Some(remote.segment_length);
+        let posted = match iov {
+            [segment] => self.post_ordinary(ep, segment, user_cookie, flags, op, length),
+            _ => None,
+        };
+        match posted {
             Some(posted) => posted,
             None => self.post_write_examined(ep, iov, user_cookie, remote, flags),
         }
@@ -282,16 +291,15 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// hold ready. None if one of them says no, and nothing has happened: [`Adapter::post_request`] examines what is unusual, or wrong
     /// with it.
     #[inline(always)]
-    fn post_ordinary(
+    pub(crate) fn post_ordinary(
         &mut self,
         handle: EpHandle,
-        iov: &[LmrTriplet],
+        segment: &LmrTriplet,
         user_cookie: u64,
         flags: CompletionFlags,
         op: SendOp,
         remote_length: Option<u64>,
     ) -> Option<DatResult<()>> {
-        let [segment] = iov else { return None };
         let ep = self.objects.eps.get_mut(handle).ok()?;
         if ep.requests.is_at_limit() || !ORDINARY_FLAGS.contains(flags) {
             return None;

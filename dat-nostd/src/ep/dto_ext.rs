@@ -1,4 +1,5 @@
-//! Extension: atomic operations on the peer's memory. Not of DAT 1.2; the rules of posts hold for them.
+//! Extensions: a send of one segment without a list, and atomic operations on the peer's memory. Not of DAT 1.2; the rules of posts
+//! hold for them.
 
 use driver_mlx::{Platform, RKey, SendOp};
 
@@ -13,6 +14,39 @@ use crate::ep::dto::{RDMA_FLAGS, Request};
 const ATOMIC: u64 = 8;
 
 impl<'s, P: Platform> Adapter<'s, P> {
+    /// Extension: as [`Adapter::ep_post_send`] of one segment, whose parts are given one by one: no list has to be put into memory.
+    ///
+    /// # Errors
+    /// As [`Adapter::ep_post_send`].
+    #[inline(always)]
+    pub fn ep_post_send_segment(
+        &mut self,
+        ep: EpHandle,
+        lmr_context: u32,
+        (address, length): (u64, u64),
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        let segment = LmrTriplet::new(lmr_context, address, length);
+        match self.post_ordinary(ep, &segment, user_cookie, flags, SendOp::Send, None) {
+            Some(posted) => posted,
+            None => self.post_segment_examined(ep, lmr_context, (address, length), user_cookie, flags),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_segment_examined(
+        &mut self,
+        ep: EpHandle,
+        lmr_context: u32,
+        (address, length): (u64, u64),
+        user_cookie: u64,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.ep_post_send(ep, &[LmrTriplet::new(lmr_context, address, length)], user_cookie, flags)
+    }
+
     /// Extension: if the peer's 8 bytes are `compare`, they become `swap`; what they were comes into `local`. The numbers are in
     /// the byte order of the peer's processor.
     ///

@@ -61,16 +61,6 @@ impl<'s, P: Platform> Adapter<'s, P> {
         Ok(usize::from(posted))
     }
 
-    /// Extension: whether there is nothing in an EVD, as far as is known without polling the adapter, which
-    /// [`Adapter::evd_dequeue`] does then. False also if the EVD is not an ordinary one now: the other call tells.
-    #[inline]
-    #[must_use]
-    pub fn evd_is_quiet(&mut self, evd: EvdHandle) -> bool {
-        let Ok(state) = self.objects.evds.get_mut(evd) else { return false };
-        let fast = state.is_on_fast_path() || state.find_fast_path();
-        fast && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
-    }
-
     /// Extension: takes arrivals of messages from the head of an EVD: receives of connected EPs that ended well, without immediate data,
     /// as many as there are and `out` has room for. Gives their number. 0 if the next event is any other or there is none:
     /// [`Adapter::evd_dequeue`] tells.

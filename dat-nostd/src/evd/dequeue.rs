@@ -48,18 +48,68 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// QUEUE_EMPTY (without class bits, see [`DatReturn::QUEUE_EMPTY`]); INVALID_HANDLE; INVALID_STATE while a wait is open or
     /// after an overflow.
-    #[inline]
+    // One copy for all callers: where there are many the compiler makes functions of its parts.
+    #[inline(never)]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        // Most events are ordinary completions: straight from the CQ's entry. Everything else is left where it is.
+        self.dequeue_or(evd, Ok, Self::evd_dequeue_slow)
+    }
+
+    /// Extension: as [`Adapter::evd_dequeue`], but where there is nothing the adapter is not polled for it: that is left to whoever polls
+    /// it anyway. None also where the other call would be an error.
+    #[inline(never)]
+    pub fn evd_take(&mut self, evd: EvdHandle) -> Option<Event> {
+        self.dequeue_or(
+            evd,
+            Some,
+            |adapter, evd| {
+                if adapter.is_quiet(evd) { None } else { adapter.evd_take_slow(evd) }
+            },
+        )
+    }
+
+    /// Most events are ordinary completions: straight from the CQ's entry. Everything else is left where it is, for `otherwise`.
+    // The event is wrapped here, so that it is put into memory once.
+    #[inline(always)]
+    fn dequeue_or<T>(
+        &mut self,
+        evd: EvdHandle,
+        wrap: impl FnOnce(Event) -> T,
+        otherwise: impl FnOnce(&mut Self, EvdHandle) -> T,
+    ) -> T {
         if let Ok(state) = self.objects.evds.get_mut(evd)
             && state.is_on_fast_path()
             && let Some(cq) = &mut state.cq
             && let Some(done) = cq.poll_ordinary(|next| take_ordinary(&mut self.objects.eps, next))
         {
             state.looks.delivered(1);
-            return Ok(Event { evd, data: EventData::Dto(done) });
+            return wrap(Event { evd, data: EventData::Dto(done) });
         }
-        self.evd_dequeue_slow(evd)
+        otherwise(self, evd)
+    }
+
+    /// Whether there is nothing in an EVD, as far as is known without polling. False also if it is not an ordinary one now.
+    #[inline(always)]
+    fn is_quiet(&mut self, evd: EvdHandle) -> bool {
+        let Ok(state) = self.objects.evds.get_mut(evd) else { return false };
+        let fast = state.is_on_fast_path() || state.find_fast_path();
+        fast && !self.device.dead && state.cq.as_ref().is_none_or(|cq| cq.is_empty())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn evd_take_slow(&mut self, evd: EvdHandle) -> Option<Event> {
+        let slot = self.may_dequeue(evd).ok()?;
+        self.take(slot).map(|data| Event { evd, data })
+    }
+
+    /// Whether an EVD may be dequeued from in its condition; its slot.
+    fn may_dequeue(&mut self, evd: EvdHandle) -> DatResult<u16> {
+        let slot = self.objects.evds.check(evd)?;
+        self.delivery().settle_wait(slot);
+        let state = self.objects.evds.get_mut(evd)?;
+        EvdCall::Dequeue.in_condition(state.condition())?;
+        state.find_fast_path();
+        Ok(slot)
     }
 
     /// The event of a completion taken from the CQ of an EVD, if it is one, and of what it retired.
@@ -99,11 +149,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     #[cold]
     #[inline(never)]
     fn evd_dequeue_slow(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        let slot = self.objects.evds.check(evd)?;
-        self.delivery().settle_wait(slot);
-        let state = self.objects.evds.get_mut(evd)?;
-        EvdCall::Dequeue.in_condition(state.condition())?;
-        state.find_fast_path();
+        let slot = self.may_dequeue(evd)?;
         if let Some(data) = self.take(slot) {
             return Ok(Event { evd, data });
         }

@@ -31,6 +31,12 @@ impl Cookie {
             | (self.number & NUMBER) as u64
     }
 
+    /// The cookie of post `number` of the kind, connection and endpoint of the cookie `base`, whose number is 0.
+    #[inline(always)]
+    pub(crate) const fn numbered(base: u64, number: u64) -> u64 {
+        base | (number & NUMBER as u64)
+    }
+
     #[inline(always)]
     pub(crate) const fn decode(bits: u64) -> Option<Self> {
         let kind = match (bits >> 24) as u8 {

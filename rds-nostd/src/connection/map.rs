@@ -14,11 +14,20 @@ pub(crate) struct MapState {
     pub(crate) wanted: bool,
     /// A first fragment of the peer's map has arrived.
     pub(crate) begun: bool,
+    /// The peer's map has ports that take no more.
+    pub(crate) some_marked: bool,
 }
 
 impl MapState {
-    pub(crate) const EMPTY: Self =
-        Self { to_send: 0, changed: false, owed: false, post: 0, wanted: false, begun: false };
+    pub(crate) const EMPTY: Self = Self {
+        to_send: 0,
+        changed: false,
+        owed: false,
+        post: 0,
+        wanted: false,
+        begun: false,
+        some_marked: false,
+    };
 
     /// Whether something of our map is to be sent.
     #[inline(always)]

@@ -97,7 +97,25 @@ impl Connection {
 
     /// Whether it has nothing to move and holds no memory, so that its entry may become another peer's.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.tx.queue.is_empty() && self.rx.held == 0 && !self.map.wanted && self.reconnect.held_request == 0
+        self.tx.queue.is_empty()
+            && self.rx.held() == 0
+            && !self.map.wanted
+            && self.reconnect.held_request == 0
+    }
+
+    /// The endpoint is about to go: nothing more is begun on it.
+    pub(crate) const fn fail(&mut self) {
+        self.state = State::Failed;
+        self.tx.plain_until = 0;
+    }
+
+    /// Whether a message of one frame may be posted straight from `sendmsg`: nothing is before it, and one post is left for an
+    /// acknowledgement.
+    pub(crate) fn is_clear(&self, depth: u16) -> bool {
+        self.state == State::Up
+            && self.tx.next.is_none()
+            && !self.map.is_due()
+            && self.tx.in_flight() + 1 < u64::from(depth)
     }
 
     /// After the endpoint is gone: everything that is of one endpoint only begins anew. Queues and frames are the caller's.

@@ -25,9 +25,7 @@ pub(crate) struct Rx {
     /// Receives posted, oldest first, and how many.
     pub(crate) posted: Chain,
     pub(crate) posted_count: u16,
-    /// Frames of the unfinished message and of those that wait to be read.
-    pub(crate) held: u32,
-    /// Both together: what counts against its share.
+    /// Frames of those, of the unfinished message and of those that wait to be read: what counts against its share.
     pub(crate) used: u32,
 }
 
@@ -41,9 +39,13 @@ impl Rx {
         partial_until: Instant::ORIGIN,
         posted: Chain::EMPTY,
         posted_count: 0,
-        held: 0,
         used: 0,
     };
+
+    /// Frames of the unfinished message and of those that wait to be read.
+    pub(crate) const fn held(&self) -> u32 {
+        self.used.saturating_sub(self.posted_count as u32)
+    }
 
     /// A peer that restarted would take an old acknowledgement for one of its new messages, so there is none at first.
     pub(crate) const fn reset(&mut self) {

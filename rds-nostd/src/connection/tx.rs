@@ -27,6 +27,11 @@ pub(crate) struct Tx {
     pub(crate) completed: u64,
     /// Number of the last post that will be reported.
     pub(crate) signalled: u64,
+    /// Up to this number a post may be a message of one frame with nothing to it, straight from `sendmsg`: nothing is before it, there is
+    /// room, and neither a report nor an acknowledgement is asked for. 0 whenever that is not certain.
+    pub(crate) plain_until: u64,
+    /// The cookie of a message's post, but for its number.
+    pub(crate) cookies: u64,
     /// Highest acknowledgement seen on this endpoint.
     pub(crate) highest_ack: u64,
     /// Number of the last message on this endpoint that asked for an acknowledgement, and of the post of its last frame.
@@ -47,6 +52,8 @@ impl Tx {
         posts: 0,
         completed: 0,
         signalled: 0,
+        plain_until: 0,
+        cookies: 0,
         highest_ack: 0,
         asked: 0,
         asked_post: 0,
@@ -80,12 +87,28 @@ impl Tx {
         (self.asked, self.asked_post) = (sequence, number);
     }
 
+    /// The number of the last post that asks for nothing, see [`plain_until`](Self::plain_until), if there is room up to `last`.
+    pub(crate) fn plain_up_to(&self, last: u64, signal_every: u16, unasked_frames: u32) -> u64 {
+        let number = self.posts + 1;
+        if self.asks(self.next_sequence, number, unasked_frames) {
+            return 0;
+        }
+        // From here on each post is a message.
+        let of_messages = number + MESSAGES_PER_ACK - (self.next_sequence - self.asked);
+        let of_frames = self.asked_post + u64::from(unasked_frames);
+        let of_reports = self.signalled + u64::from(signal_every) - 1;
+        of_messages.min(of_frames).min(of_reports).min(last)
+    }
+
     /// The endpoint is connected: the first message asks.
-    pub(crate) const fn begin(&mut self) {
+    pub(crate) const fn begin(&mut self, cookies: u64) {
         self.asked_post = NEVER_ASKED;
+        self.cookies = cookies;
+        self.plain_until = 0;
     }
 
     pub(crate) const fn reset(&mut self) {
+        self.plain_until = 0;
         (self.posts, self.completed, self.signalled) = (0, 0, 0);
         (self.highest_ack, self.asked) = (0, 0);
         self.next = self.queue.head();

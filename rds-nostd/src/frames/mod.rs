@@ -60,7 +60,7 @@ pub(crate) struct Frame {
     pub(crate) next_message: Option<MessageId>,
     /// The connection whose share of frames it counts against; none for messages to this node itself.
     pub(crate) connection: Option<ConnectionId>,
-    /// Last frame of the message.
+    /// Last frame of the message, if it is not the first.
     pub(crate) last: Option<FrameId>,
     /// Its RDMA operation, while that is not over.
     pub(crate) operation: Option<OperationId>,
@@ -107,9 +107,9 @@ impl Frame {
 
     /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
     #[inline(always)]
-    pub(crate) const fn become_message(&mut self, id: FrameId) -> &mut Self {
+    pub(crate) const fn become_message(&mut self) -> &mut Self {
         (self.next, self.next_message, self.operation) = (None, None, None);
-        (self.last, self.frames, self.posted) = (Some(id), 1, 0);
+        (self.last, self.frames, self.posted) = (None, 1, 0);
         self.marks = Marks::empty();
         self
     }
@@ -134,20 +134,6 @@ impl Frame {
     pub(crate) const fn set_source(&mut self, source: u128) {
         self.source = [(source >> 64) as u64, source as u64];
     }
-}
-
-/// A message of one frame that was posted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub(crate) connection: ConnectionId,
-    pub(crate) owner: SocketHandle,
-    pub(crate) sport: u16,
-    pub(crate) dport: u16,
-    pub(crate) flags: u8,
-    pub(crate) len: u32,
-    pub(crate) sequence: u64,
-    /// The number of the post.
-    pub(crate) post: u64,
 }
 
 /// A message of one frame that was read.
@@ -261,8 +247,23 @@ impl<'s> Frames<'s> {
     }
 
     /// Gives all frames of a message back; how many.
+    #[inline(always)]
     pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
-        let mut next = Some(message.first());
+        let (first, free) = (message.first(), self.free);
+        let frame = self.at_mut(first);
+        if frame.used == Use::Free {
+            return 0;
+        }
+        frame.used = Use::Free;
+        let rest = core::mem::replace(&mut frame.next, free);
+        self.free = Some(first);
+        self.free_count += 1;
+        1 + rest.map_or(0, |rest| self.give_rest(rest))
+    }
+
+    #[inline(never)]
+    fn give_rest(&mut self, first: FrameId) -> u32 {
+        let mut next = Some(first);
         let mut count = 0;
         while let Some(id) = next {
             next = self.at(id).next;
@@ -280,42 +281,43 @@ impl<'s> Frames<'s> {
         self.free = frame.next;
         self.free_count -= 1;
         frame.used = used;
-        describe(frame.become_message(id));
+        describe(frame.become_message());
         Some(MessageId::starting(id))
     }
 
-    /// Fills the frame that is taken next with a message that fits into it; gives it and its virtual address. It is not taken yet:
-    /// [`take_to_send`](Self::take_to_send) does that.
+    /// Fills a frame with a message that fits into it and leaves at once, of a socket, as post `post`, and puts it at the end of a queue.
+    /// Gives it and its virtual address; None if no frame is free.
     #[inline(always)]
-    pub(crate) fn next_to_send(&self, header: &Header, payload: &[u8]) -> Option<(MessageId, u64)> {
+    pub(crate) fn push_to_send(
+        &mut self,
+        queue: &mut Queue,
+        header: &Header,
+        payload: &[u8],
+        (owner, post): (SocketHandle, u64),
+    ) -> Option<(MessageId, u64)> {
         let id = self.free?;
-        let words = self.words(id)?;
+        let frame = self.table.get_mut(id.index())?;
+        let words = self.memory.block(id.index())?;
         let (head, body) = words.split_first_chunk::<HEADER_WORDS>()?;
         write(head, header);
         words::put(body, payload);
-        Some((MessageId::starting(id), address_of(words)))
-    }
-
-    /// Takes the frame that [`next_to_send`](Self::next_to_send) gave, and puts the message at the end of a queue.
-    #[inline(always)]
-    pub(crate) fn take_to_send(&mut self, queue: &mut Queue, message: MessageId, sent: Sent) {
-        let frame = self.table.get_mut(message.first().index()).unwrap_or(&mut self.nowhere);
+        let address = address_of(words);
         self.free = frame.next;
         self.free_count -= 1;
-        frame.used = Use::Send;
-        frame.become_message(message.first());
-        (frame.posted, frame.connection) = (1, Some(sent.connection));
-        (frame.sport, frame.dport, frame.flags) = (sent.sport, sent.dport, sent.flags);
-        (frame.socket, frame.generation) = (sent.owner.slot, sent.owner.generation);
-        (frame.len, frame.sequence, frame.last_post) = (sent.len, sent.sequence, sent.post);
+        frame.become_message();
+        (frame.used, frame.posted, frame.connection) = (Use::Send, 1, None);
+        (frame.sport, frame.dport, frame.flags) = (header.sport, header.dport, header.flags.bits());
+        (frame.socket, frame.generation) = (owner.slot, owner.generation);
+        (frame.len, frame.sequence, frame.last_post) = (header.len, header.sequence, post);
+        let message = MessageId::starting(id);
         self.push_back(queue, message);
+        Some((message, address))
     }
 
     /// Makes `frame` the last one of a message.
     pub(crate) fn append(&mut self, message: MessageId, frame: FrameId) {
-        if let Some(last) = self.message(message).last {
-            self.at_mut(last).next = Some(frame);
-        }
+        let last = self.message(message).last.unwrap_or(message.first());
+        self.at_mut(last).next = Some(frame);
         let first = self.message_mut(message);
         first.last = Some(frame);
         first.frames += 1;

@@ -92,7 +92,7 @@ impl Frames<'_> {
         if chain.head.is_none() {
             chain.tail = None;
         }
-        entry.become_message(frame)
+        entry.become_message()
     }
 
     /// Takes the first frame of a chain.

@@ -239,7 +239,7 @@ impl Rds<'_> {
         let ep = self.protocol.connection(id).objects.ep;
         if ep != 0 {
             // What ended before counts: an operation that the peer denied is told as that, not as dropped with the connection.
-            self.protocol.connections.at_mut(id).state = State::Failed;
+            self.protocol.connections.at_mut(id).fail();
             let most = u32::from(self.protocol.limits.send_depth) * self.protocol.connections.len() as u32;
             for _ in 0..=most / EVENTS_PER_POLL as u32 {
                 if !self.poll_requests(adapter) {

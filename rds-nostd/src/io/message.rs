@@ -34,7 +34,7 @@ impl Rds<'_> {
         if self.protocol.send(from, &to, payload, &mut Wire(adapter)) {
             return Ok(payload.len());
         }
-        self.queue(adapter, from, to, payload)
+        self.queue(adapter, from, &to, payload)
     }
 
     /// The same where the message does not leave at once.
@@ -43,10 +43,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: SocketAddr,
+        to: &SocketAddr,
         payload: &[u8],
     ) -> Result<usize, RdsError> {
-        if let Some(outgoing) = self.protocol.compose(from, &to, payload, true)? {
+        if let Some(outgoing) = self.protocol.compose(from, to, payload, true)? {
             self.transmit(adapter, outgoing.connection);
         }
         Ok(payload.len())

@@ -1,8 +1,6 @@
 //! The event loop.
 
-use dat_nostd::{
-    Adapter, DtoStatus, EpHandle, EvdHandle, Event, EventData, Instant, Platform, ReceivedDto, Wake,
-};
+use dat_nostd::{Adapter, DtoStatus, EpHandle, EventData, Instant, Platform, ReceivedDto, Wake};
 
 use crate::connection::{Broken, Cookie, CookieKind};
 use crate::ids::ConnectionId;
@@ -21,8 +19,9 @@ impl Rds<'_> {
     /// know of calls made after it: poll once more after [`sendmsg`](Self::sendmsg) and [`close`](Self::close), too.
     pub fn poll<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
         self.protocol.now = now;
-        let mut moved = self.poll_receives(adapter, now);
-        moved |= self.poll_requests(adapter);
+        // What is done is known before what is acknowledged: then a message is over in one look.
+        let mut moved = self.poll_requests(adapter);
+        moved |= self.poll_receives(adapter, now);
         if !moved {
             // Nothing to do: time to look for more, for whoever does not poll the adapter as often.
             let _ = adapter.poll(now);
@@ -30,7 +29,7 @@ impl Rds<'_> {
         if self.protocol.some_broken {
             self.take_down_broken(adapter, now);
         }
-        while next_event(adapter, self.objects.async_evd).is_some() {
+        while adapter.evd_take(self.objects.async_evd).is_some() {
             moved = true;
         }
         self.protocol.connections.expire(now);
@@ -66,7 +65,7 @@ impl Rds<'_> {
     /// True if there was something, as with the others.
     fn poll_demands<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = next_event(adapter, self.objects.demand_evd) else { return count > 0 };
+            let Some(event) = adapter.evd_take(self.objects.demand_evd) else { return count > 0 };
             if let EventData::ConnectionRequest { cr, .. } = event.data {
                 self.connection_requested(adapter, cr, now);
             }
@@ -80,7 +79,7 @@ impl Rds<'_> {
         now: Instant,
     ) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = next_event(adapter, self.objects.connect_evd) else { return count > 0 };
+            let Some(event) = adapter.evd_take(self.objects.connect_evd) else { return count > 0 };
             if let EventData::Connection { event, ep, .. } = event.data {
                 self.connection_changed(adapter, event, ep, now);
             }
@@ -98,7 +97,7 @@ impl Rds<'_> {
                 self.frames_arrived(adapter, arrivals.get(..taken).unwrap_or_default(), now);
                 continue;
             }
-            let Some(event) = next_event(adapter, self.objects.receive_evd) else { break };
+            let Some(event) = adapter.evd_take(self.objects.receive_evd) else { break };
             count += 1;
             let EventData::Dto(dto) = event.data else { continue };
             if dto.status == DtoStatus::Success {
@@ -151,7 +150,7 @@ impl Rds<'_> {
     /// How requests ended. A connection that one failed on goes later, so that those behind it are heard of, too.
     pub(crate) fn poll_requests<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> bool {
         for count in 0..EVENTS_PER_POLL {
-            let Some(event) = next_event(adapter, self.objects.request_evd) else { return count > 0 };
+            let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
             let Some(cookie) = self.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive) else {
                 continue;
@@ -196,10 +195,4 @@ impl Rds<'_> {
             }
         }
     }
-}
-
-/// The next event of a dispatcher. Where there is none the adapter is not polled for one: that is its owner's.
-#[inline]
-fn next_event<P: Platform>(adapter: &mut Adapter<'_, P>, evd: EvdHandle) -> Option<Event> {
-    if adapter.evd_is_quiet(evd) { None } else { adapter.evd_dequeue(evd).ok() }
 }

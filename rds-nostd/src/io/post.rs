@@ -19,7 +19,7 @@ impl Rds<'_> {
         loop {
             let mut flow = self.protocol.flow(id);
             match flow.dispatch() {
-                None => return,
+                None => return flow.settle(),
                 Some(Post::Fragment) => {
                     let Some(segment) = flow.fragment() else { return };
                     if let Err(error) = post_segment(adapter, &flow.connection.objects, &segment) {
@@ -168,9 +168,8 @@ fn post_segment<P: Platform>(
     flags.set(CompletionFlags::SUPPRESS, !segment.signal);
     flags.set(CompletionFlags::SOLICITED_WAIT, segment.solicit);
     flags.set(CompletionFlags::BARRIER_FENCE, segment.fence);
-    let triplet = LmrTriplet::new(objects.lmr_context, segment.address, u64::from(segment.len));
-    let ep = EpHandle::from_bits(objects.ep);
-    adapter.ep_post_send(ep, core::slice::from_ref(&triplet), segment.cookie, flags)
+    let (ep, what) = (EpHandle::from_bits(objects.ep), (segment.address, u64::from(segment.len)));
+    adapter.ep_post_send_segment(ep, objects.lmr_context, what, segment.cookie, flags)
 }
 
 #[cold]

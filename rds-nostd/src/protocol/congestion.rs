@@ -28,6 +28,10 @@ impl Map {
         self.0.get(usize::from(port / 64)).is_some_and(|word| word >> (port % 64) & 1 != 0)
     }
 
+    fn has_marks(&self) -> bool {
+        self.0.iter().any(|word| *word != 0)
+    }
+
     /// Takes words from `first` on as they arrived; gives the ports cleared by it, as [`port_mask`] folds them.
     fn replace(&mut self, first: usize, arrived: impl Iterator<Item = u64>) -> u64 {
         let mut cleared = 0;
@@ -83,6 +87,7 @@ impl Protocol<'_> {
             let connection = self.connections.at_mut(id);
             // A map that is half sent goes again when it is through.
             connection.map.changed = connection.state == State::Up;
+            connection.tx.plain_until = 0;
             connection.map.owed = true;
             if connection.map.changed || connection.wants_up() {
                 self.connections.make_due(id);
@@ -150,6 +155,7 @@ impl Protocol<'_> {
         let first = if second { FRAGMENT_WORDS } else { 0 };
         let arrived = (0..FRAGMENT_WORDS).map(|index| self.frames.payload_word(frame, index));
         let cleared = map.replace(first, arrived);
+        state.some_marked = map.has_marks();
         if second {
             state.wanted = false;
             self.counters.cong_update_received += 1;

@@ -39,7 +39,6 @@ impl Protocol<'_> {
         match owner {
             Some(id) => {
                 let rx = &mut connections.at_mut(id).rx;
-                rx.held -= count;
                 receiving.give(&mut rx.used, count);
             }
             None => receiving.give(&mut self.local_used, count),
@@ -62,7 +61,6 @@ impl Protocol<'_> {
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
         let rx = &mut connections.at_mut(read.connection).rx;
-        rx.held -= 1;
         receiving.give_one(&mut rx.used);
         Some((read, more))
     }

@@ -111,6 +111,18 @@ impl Flow<'_, '_> {
         acknowledges.then_some(Post::Acknowledgement)
     }
 
+    /// Nothing is left to be posted: notes how far messages may be posted straight from `sendmsg`.
+    #[inline(always)]
+    pub(crate) fn settle(&mut self) {
+        let (connection, limits) = (&mut *self.connection, self.limits);
+        connection.tx.plain_until = if connection.is_clear(limits.send_depth) {
+            let last = connection.tx.completed + u64::from(limits.send_depth) - 1;
+            connection.tx.plain_up_to(last, limits.signal_every, limits.unasked_frames)
+        } else {
+            0
+        };
+    }
+
     /// What comes next of the first unsent message, which has an operation.
     #[cold]
     pub(crate) fn operation(&mut self) -> Step {

@@ -2,7 +2,7 @@
 
 use dat_nostd::{Instant, Wake};
 
-use crate::connection::{PARTIAL_LIMIT, PROBE, State};
+use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT, PROBE, State};
 use crate::ids::ConnectionId;
 use crate::protocol::{MAP_FRAGMENTS, Protocol};
 use crate::reason::DownReason;
@@ -81,7 +81,8 @@ impl Protocol<'_> {
         connection.reconnect.busy_at = now;
         connection.map.to_send = MAP_FRAGMENTS;
         connection.map.changed = false;
-        connection.tx.begin();
+        let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
+        connection.tx.begin(Cookie { kind, connection: id, epoch, number: 0 }.encode());
         connection.foreign_gid = gid.unwrap_or(connection.foreign_gid);
         self.connections.make_due(id);
     }

@@ -27,7 +27,7 @@ pub(crate) use receives::BURST;
 pub(crate) use sequence::Remembered;
 pub(crate) use submit::{Outgoing, Outlet, is_unicast};
 
-use crate::connection::{Connection, Connections, State};
+use crate::connection::{Connection, Connections};
 use crate::counters::Counters;
 use crate::frames::{Frames, Shares};
 use crate::ids::{ConnectionId, FrameId};
@@ -139,7 +139,7 @@ impl<'s> Protocol<'s> {
         let connection = self.connections.at_mut(id);
         if connection.objects.ep != 0 {
             connection.reconnect.breaks(reason);
-            connection.state = State::Failed;
+            connection.fail();
             self.some_broken = true;
             self.connections.make_due(id);
         }

@@ -100,7 +100,6 @@ impl Protocol<'_> {
         }
         let rx = &mut connection.rx;
         rx.posted_count -= count as u16;
-        rx.held += count as u32;
         (rx.ack_value, rx.next_sequence) = (sequence, sequence.wrapping_add(1));
         rx.ack_wanted |= asked != 0;
         counters.recv_queued += count as u64;
@@ -222,7 +221,6 @@ impl Protocol<'_> {
                     return Err(DownReason::FragmentLength);
                 }
                 self.frames.append(message, frame);
-                self.connections.at_mut(id).rx.held += 1;
                 message
             }
         };
@@ -315,8 +313,7 @@ fn begin_message(
     (id, frame): (ConnectionId, FrameId),
     header: &Header,
 ) -> MessageId {
-    fill(frames.at_mut(frame).become_message(frame), id, header, connection.foreign);
-    connection.rx.held += 1;
+    fill(frames.at_mut(frame).become_message(), id, header, connection.foreign);
     MessageId::starting(frame)
 }
 

@@ -98,6 +98,7 @@ impl Protocol<'_> {
         let Self { connections, frames, sockets, sending, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
         let (mut next, mut releasing) = (tx.queue.head(), true);
+        let mut given = 0;
         while let Some(message) = next
             && next != tx.next
         {
@@ -114,18 +115,16 @@ impl Protocol<'_> {
             }
             if !descriptor.is(Marks::SETTLED) && (releasing || !silent) {
                 descriptor.marks |= Marks::SETTLED;
-                let (owner, len) = (descriptor.owner(), descriptor.len as usize);
-                if let Ok(socket) = sockets.open_mut(owner) {
-                    socket.send_bytes -= len;
-                    socket.send_messages -= 1;
-                }
+                sockets.sent(descriptor.owner(), descriptor.len as usize);
             }
             if releasing {
                 tx.pongs -= u8::from(descriptor.is(Marks::PONG));
-                frames.pop_front(&mut tx.queue);
-                let count = frames.give_message(message);
-                sending.give(&mut tx.frames, count);
+                tx.queue.drop_head(next);
+                given += frames.give_message(message);
             }
+        }
+        if given > 0 {
+            sending.give(&mut tx.frames, given);
         }
     }
 
@@ -137,10 +136,7 @@ impl Protocol<'_> {
         }
         descriptor.marks |= Marks::SETTLED;
         let (owner, len) = (descriptor.owner(), descriptor.len as usize);
-        if let Ok(socket) = self.sockets.open_mut(owner) {
-            socket.send_bytes -= len;
-            socket.send_messages -= 1;
-        }
+        self.sockets.sent(owner, len);
     }
 
     /// A message is over and out of its queue: its operation ends, its frames are free.

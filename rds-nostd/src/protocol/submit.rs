@@ -2,10 +2,11 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::connection::{Cookie, CookieKind, Objects, State};
+use crate::connection::{Connection, Cookie, Objects, State, Tx};
 use crate::error::RdsError;
-use crate::frames::{Marks, Sent, Use};
+use crate::frames::{Marks, Use};
 use crate::ids::{ConnectionId, MessageId};
+use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::protocol::{Protocol, Segment, port_mask};
 use crate::socket::{SocketHandle, is_v4, key};
@@ -79,54 +80,63 @@ impl Protocol<'_> {
         let (len, sport, dport) = (payload.len(), socket.port, to.port());
         let outstanding = socket.send_bytes + len;
         let connection = connections.at_mut(id);
-        let tx = &mut connection.tx;
-        let number = tx.posts + 1;
-        let clear = connection.state == State::Up && tx.next.is_none() && !connection.map.is_due();
-        if !clear
-            || tx.in_flight() + 1 >= u64::from(limits.send_depth)
-            || len > limits.longest_at_once
-            || outstanding >= socket.send_buffer
-            || !sending.has_one(tx.frames)
-            || maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
+        let number = connection.tx.posts + 1;
+        if len > limits.longest_at_once
+            || !sending.has_one(connection.tx.frames)
+            || connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
         {
             return false;
         }
-        let sequence = tx.next_sequence;
-        let asks = tx.asks(sequence, number, limits.unasked_frames)
-            || tx.hurries(outstanding, socket.send_buffer, len);
-        let signal = asks || number - tx.signalled >= u64::from(limits.signal_every);
-        let flags = if asks { Flags::ACK_REQUIRED } else { Flags::empty() };
-        let ack = connection.rx.ack_value;
-        let len = len as u32;
+        let plain = number <= connection.tx.plain_until && outstanding < socket.send_buffer / 2;
+        debug_assert!(!plain || connection.is_clear(limits.send_depth));
+        let asks = if plain {
+            Asks::empty()
+        } else {
+            match weigh(connection, limits, (outstanding, socket.send_buffer, len)) {
+                Some(asks) => asks,
+                None => return false,
+            }
+        };
+        let (tx, len) = (&mut connection.tx, len as u32);
+        let (sequence, ack, flags) = (tx.next_sequence, connection.rx.ack_value, asks.flags());
         let header = Header { sequence, ack, len, sport, dport, flags, credit: 0, extensions: [0; 16] };
-        let Some((message, address)) = frames.next_to_send(&header, payload) else { return false };
-        let (kind, epoch) = (CookieKind::Message, connection.objects.epoch);
-        let cookie = Cookie { kind, connection: id, epoch, number: number as u32 }.encode();
-        let segment =
-            Segment { address, len: HEADER_LEN as u32 + len, cookie, signal, solicit: true, fence: false };
-        if !outlet.post(&connection.objects, &segment) {
+        let Some((message, address)) = frames.push_to_send(&mut tx.queue, &header, payload, (from, number))
+        else {
             return false;
-        }
-        let (owner, flags) = (from, flags.bits());
-        let sent = Sent { connection: id, owner, sport, dport, flags, len, sequence, post: number };
-        frames.take_to_send(&mut tx.queue, message, sent);
+        };
         sending.take_one(&mut tx.frames);
         (tx.next_sequence, tx.posts) = (sequence + 1, number);
-        if signal {
-            tx.signalled = number;
-        }
-        if asks {
-            tx.note_asked(sequence, number);
-            counters.send_ack_required += 1;
-        }
         connection.rx.ack_wanted = false;
         socket.send_bytes = outstanding;
         socket.send_messages += 1;
         counters.send_queued += 1;
-        if connection.reconnect.probe_at.is_none() {
-            connections.make_due(id);
+        if !asks.is_empty() {
+            asked(tx, limits, (sequence, number), asks);
+            counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
+        }
+        let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
+        let signal = asks.contains(Asks::REPORT);
+        let segment = Segment { address, len, cookie, signal, solicit: true, fence: false };
+        let posted = outlet.post(&connection.objects, &segment);
+        if !posted || connection.reconnect.probe_at.is_none() {
+            self.sent_first(id, message, posted);
         }
         true
+    }
+
+    /// A message went out straight from `sendmsg`, the first for a while, or could not be posted after all: then it waits in the queue.
+    #[cold]
+    #[inline(never)]
+    fn sent_first(&mut self, id: ConnectionId, message: MessageId, posted: bool) {
+        if !posted {
+            let Connection { tx, rx, .. } = self.connections.at_mut(id);
+            tx.posts -= 1;
+            tx.signalled = tx.signalled.min(tx.posts);
+            (tx.next, tx.plain_until) = (Some(message), 0);
+            rx.ack_wanted = true;
+            self.frames.message_mut(message).posted = 0;
+        }
+        self.connections.make_due(id);
     }
 
     /// Checks everything, fills frames with a message, and queues it, unless something goes along with it (`alone` is false): then
@@ -219,6 +229,7 @@ impl Protocol<'_> {
         socket.send_messages += 1;
         frames.push_back(&mut tx.queue, message);
         tx.next = tx.next.or(Some(message));
+        tx.plain_until = 0;
         counters.send_queued += 1;
         connections.make_due(id);
     }
@@ -336,6 +347,7 @@ impl Protocol<'_> {
         tx.pongs += 1;
         frames.push_back(&mut tx.queue, message);
         tx.next = tx.next.or(Some(message));
+        tx.plain_until = 0;
         self.counters.send_pong += 1;
         self.connections.make_due(id);
     }
@@ -345,6 +357,61 @@ impl Protocol<'_> {
     pub(crate) fn is_up(&self, id: ConnectionId) -> bool {
         self.connections.at(id).state == State::Up
     }
+}
+
+bitflags::bitflags! {
+    /// What a post asks for.
+    #[derive(Clone, Copy)]
+    struct Asks: u8 {
+        /// An acknowledgement, by the flag that the header has for it.
+        const ACKNOWLEDGEMENT = Flags::ACK_REQUIRED.bits();
+        /// To be reported when it is done.
+        const REPORT = 0x80;
+    }
+}
+
+impl Asks {
+    /// As the header has it.
+    #[inline(always)]
+    const fn flags(self) -> Flags {
+        Flags::from_bits_retain(self.bits() & Flags::ACK_REQUIRED.bits())
+    }
+
+    const fn filter(self, wanted: bool) -> Self {
+        if wanted { self } else { Self::empty() }
+    }
+}
+
+/// A message of one frame may not be as plain as most: what it asks for. None if something is before it, or there is no room.
+#[cold]
+#[inline(never)]
+fn weigh(
+    connection: &Connection,
+    limits: &Limits,
+    (outstanding, buffer, len): (usize, usize, usize),
+) -> Option<Asks> {
+    if !connection.is_clear(limits.send_depth) || outstanding >= buffer {
+        return None;
+    }
+    let (tx, number) = (&connection.tx, connection.tx.posts + 1);
+    let asks =
+        tx.asks(tx.next_sequence, number, limits.unasked_frames) || tx.hurries(outstanding, buffer, len);
+    let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
+    Some(Asks::ACKNOWLEDGEMENT.filter(asks) | Asks::REPORT.filter(reports))
+}
+
+/// What the last post, of message `sequence`, asked for.
+#[cold]
+#[inline(never)]
+fn asked(tx: &mut Tx, limits: &Limits, (sequence, number): (u64, u64), asks: Asks) {
+    if asks.contains(Asks::REPORT) {
+        tx.signalled = number;
+    }
+    if asks.contains(Asks::ACKNOWLEDGEMENT) {
+        tx.note_asked(sequence, number);
+    }
+    let last = tx.completed + u64::from(limits.send_depth) - 1;
+    tx.plain_until = tx.plain_up_to(last, limits.signal_every, limits.unasked_frames);
 }
 
 pub(crate) fn is_unicast(address: IpAddr) -> bool {

@@ -6,13 +6,13 @@ use std::vec::Vec;
 
 use dat_nostd::{Instant, ReceivedDto};
 
-use crate::connection::{Connection, Connections};
+use crate::connection::{Connection, Connections, Objects};
 use crate::error::RdsError;
 use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::limits::Limits;
-use crate::protocol::{Map, Post, Protocol, Remembered, Tables};
+use crate::protocol::{Map, Outlet, Post, Protocol, Remembered, Segment, Tables};
 use crate::rdma::{Operation, Operations, Region, Regions};
 use crate::reason::DownReason;
 use crate::socket::{Socket, SocketHandle, Sockets, Transport, key};
@@ -23,6 +23,23 @@ use crate::wire::{HEADER_LEN, Header};
 pub(crate) struct Bench {
     pub(crate) protocol: Protocol<'static>,
     pub(crate) now: Instant,
+    /// Nothing can be posted straight from `sendmsg`.
+    pub(crate) queue_full: bool,
+    /// Connections and messages of what was posted so since the last flush.
+    straight: Vec<(ConnectionId, u64)>,
+}
+
+/// A send queue that takes everything, or nothing.
+struct SendQueue {
+    full: bool,
+    posts: usize,
+}
+
+impl Outlet for SendQueue {
+    fn post(&mut self, _: &Objects, _: &Segment) -> bool {
+        self.posts += usize::from(!self.full);
+        !self.full
+    }
 }
 
 fn table<T>(count: usize, make: impl Fn() -> T) -> &'static mut [T] {
@@ -50,7 +67,12 @@ impl Bench {
             remembered: table(connections, || Remembered::NOBODY),
         };
         let now = Instant::from_nanos(1);
-        Self { protocol: Protocol::new(tables, config, limits, key(ip(1)), now), now }
+        Self {
+            protocol: Protocol::new(tables, config, limits, key(ip(1)), now),
+            now,
+            queue_full: false,
+            straight: Vec::new(),
+        }
     }
 
     /// A socket with large buffers, bound to an address of this node.
@@ -75,6 +97,7 @@ impl Bench {
 
     /// The connection is lost.
     pub(crate) fn down(&mut self, id: ConnectionId, reason: DownReason) {
+        self.straight.retain(|(of, _)| *of != id);
         self.protocol.endpoint_gone(id);
         self.protocol.went_down(id, reason, self.now);
     }
@@ -108,16 +131,28 @@ impl Bench {
     /// Sends as `sendmsg` does.
     pub(crate) fn send(&mut self, from: SocketHandle, to: SocketAddr, len: usize) -> Result<(), RdsError> {
         let payload = std::vec![7; len];
-        self.protocol.compose(from, &to, &payload, true).map(|_| ())
+        let mut queue = SendQueue { full: self.queue_full, posts: 0 };
+        if !self.protocol.send(from, &to, &payload, &mut queue) {
+            return self.protocol.compose(from, &to, &payload, true).map(|_| ());
+        }
+        if queue.posts > 0 {
+            let id = self.protocol.sockets.open(from)?.route_to(&to).expect("it went that way");
+            self.straight.push((id, self.protocol.connection(id).tx.next_sequence - 1));
+        }
+        Ok(())
     }
 
     /// Posts everything that a connection has to send; the headers of messages among it.
     pub(crate) fn flush(&mut self, id: ConnectionId) -> Vec<u64> {
-        let mut sequences = Vec::new();
+        let mut sequences: Vec<u64> =
+            self.straight.extract_if(.., |(of, _)| *of == id).map(|(_, sequence)| sequence).collect();
         loop {
             let mut flow = self.protocol.flow(id);
             match flow.dispatch() {
-                None => return sequences,
+                None => {
+                    flow.settle();
+                    return sequences;
+                }
                 Some(Post::Map) => {
                     let signal = flow.map_fragment().signal;
                     flow.map_fragment_posted(signal);

@@ -267,7 +267,10 @@ proptest! {
         let mut first = None;
         for (action, number) in steps {
             match action {
-                0..3 => accepted += usize::from(bench.send(socket, SocketAddr::new(ip(2), 5000), number).is_ok()),
+                0..3 => {
+                    bench.queue_full = number % 5 == 0;
+                    accepted += usize::from(bench.send(socket, SocketAddr::new(ip(2), 5000), number).is_ok());
+                }
                 3 => {
                     let sent = bench.flush(id);
                     for sequence in sent {

@@ -50,8 +50,8 @@ impl Header {
         let [first, second] = halves(&self.extensions);
         let mut words =
             [self.sequence.to_be(), self.ack.to_be(), lengths.to_be(), flags.to_be(), first, second];
-        let checksum = u64::from(u16::from_be(!sum(&words)));
-        words[3] |= checksum.to_be();
+        let [first, second] = (!sum(&words)).to_ne_bytes();
+        words[3] |= u64::from_ne_bytes([0, 0, 0, 0, 0, 0, first, second]);
         words
     }
 
@@ -168,10 +168,9 @@ fn total(words: &[u64; HEADER_WORDS]) -> u64 {
 #[inline(always)]
 fn sum(words: &[u64; HEADER_WORDS]) -> u16 {
     let total = total(words);
-    let total = (total >> 32) + (total & 0xffff_ffff);
-    let total = (total >> 16) + (total & 0xffff);
-    let total = (total >> 16) + (total & 0xffff);
-    ((total >> 16) + (total & 0xffff)) as u16
+    // Both halves together, what they carry over included, are in the upper half of the sum with the halves exchanged.
+    let total = (total.wrapping_add(total.rotate_left(32)) >> 32) as u32;
+    (total.wrapping_add(total.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &rest), Ok(0));
     let refused = side.adapter.ep_post_receives(eps[1], context + 1, LEN as u32, &rest);
     assert!(refused.expect_err("no such LMR").is(ReturnType::PrivilegesViolation));
-    assert!(side.adapter.evd_is_quiet(side.receive_evd));
+    assert!(side.adapter.evd_take(side.receive_evd).is_none());
 
     // The straight way takes what is plain and stops before anything else: here, immediate data.
     const ODD: usize = 6;
@@ -58,14 +58,13 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     }
     pair.pass(10_000_000);
     let side = &mut pair.sides[1];
-    assert!(!side.adapter.evd_is_quiet(side.receive_evd));
     let mut taken = vec![];
     let mut out = [ReceivedDto::default(); 4];
     loop {
         let count = side.adapter.evd_dequeue_receives(side.receive_evd, &mut out);
         taken.extend_from_slice(&out[..count]);
         if count == 0 && taken.len() == ODD {
-            let event = side.adapter.evd_dequeue(side.receive_evd).expect("there");
+            let event = side.adapter.evd_take(side.receive_evd).expect("there");
             let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
             assert_eq!((dto.status, dto.received), (DtoStatus::Success, Received::Immediate(0xabcd)));
             taken.push(ReceivedDto { user_cookie: dto.user_cookie, length: dto.transferred_length as u32 });
@@ -73,7 +72,7 @@ fn receives_are_posted_and_taken_many_at_a_time() {
             break;
         }
     }
-    assert!(side.adapter.evd_is_quiet(side.receive_evd));
+    assert!(side.adapter.evd_take(side.receive_evd).is_none());
     assert_eq!(taken.len(), MESSAGES);
     for (n, arrival) in taken.iter().enumerate() {
         let expected = message(n);
