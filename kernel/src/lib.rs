@@ -41,6 +41,7 @@
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
+//! | [`log_ring`] | the console's text in memory that a reset leaves alone |
 //! | [`text_screen`] | the screen as BIOSes leave it |
 //! | [`exit`] | exit status values |
 //!
@@ -62,6 +63,7 @@ pub mod exit;
 pub mod information;
 pub mod iommu;
 pub mod line;
+pub mod log_ring;
 pub mod memory_map;
 pub mod multiboot2;
 pub mod options;
