@@ -23,6 +23,7 @@
 //! | `memory` | what applications take of memory |
 //! | `hca` | an HCA as `driver-mlx` wants it |
 //! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
+//! | `heap` | with the feature `alloc`: memory for `alloc` |
 //! | `console` | text out and in |
 //! | `device` | registers and interrupts of other devices |
 //! | `fault` | CPU exceptions on purpose |
@@ -88,6 +89,8 @@ pub mod console;
 #[cfg(target_os = "none")]
 #[allow(unsafe_code)]
 pub mod hca;
+#[cfg(all(target_os = "none", feature = "alloc"))]
+pub mod heap;
 #[cfg(target_os = "none")]
 pub mod machine;
 #[cfg(target_os = "none")]
