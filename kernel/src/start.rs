@@ -22,6 +22,7 @@ use crate::mem::registers::Registers;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::MemoryBar;
+use crate::pci::assign::Room;
 use crate::{acpi, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -53,6 +54,8 @@ pub fn start(boot: BootMemory) -> ! {
             &"boot: the image lies in memory that firmware keeps; nothing here can be relied on",
         );
     }
+    let windows = acpi.ecam.iter().map(acpi::Ecam::range);
+    let room = Room::new(boot.memory_map(&info), windows, mem::physical_address_bits());
     // Where the machine has memory at that place.
     let keep_log = !options.no_log && all.contains(RANGE) && RANGE.start >= layout::image().end;
     if keep_log {
@@ -101,6 +104,7 @@ pub fn start(boot: BootMemory) -> ! {
         free,
         config_space,
         functions,
+        room,
         identity,
         reference,
         steps,
