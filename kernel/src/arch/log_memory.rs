@@ -12,7 +12,9 @@ struct Window {
     base: usize,
 }
 
+// Not inlined: memory that is not cached is slow anyhow.
 impl Store for Window {
+    #[inline(never)]
     fn read(&self, at: usize) -> u8 {
         if at >= LEN {
             return 0;
@@ -21,6 +23,7 @@ impl Store for Window {
         unsafe { core::ptr::read_volatile((self.base as *const u8).add(at)) }
     }
 
+    #[inline(never)]
     fn write(&mut self, at: usize, byte: u8) {
         if at < LEN {
             // SAFETY: as above.
