@@ -78,6 +78,10 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
     println!("{stripped} bytes are loaded from the template's image");
     assert!(stripped <= 512 << 10, "{stripped} bytes");
 
+    let memory = memory_bytes(&template);
+    println!("{memory} bytes of memory without the DMA memory");
+    assert!(memory <= 2560 << 10, "{memory} bytes: the guide says 2.5 MiB");
+
     let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let options = |words: &str, node: usize| Options {
         hcas: vec![fabric.sockets[node].clone()],
@@ -112,11 +116,22 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
 
 /// The bytes of the image's segments that are loaded: what a stripped image has.
 pub fn loaded_bytes(image: &Path) -> u64 {
+    segments(image, 0x20)
+}
+
+/// The bytes of memory that they take, with what is zero at the start.
+fn memory_bytes(image: &Path) -> u64 {
+    segments(image, 0x28)
+}
+
+/// The sum of a field of all program headers of loaded segments.
+fn segments(image: &Path, field_at: usize) -> u64 {
     let bytes = std::fs::read(image).expect("the image");
     let field =
         |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0u64, |n, b| (n << 8) | u64::from(*b));
     let (headers, size, count) = (field(0x20, 8) as usize, field(0x36, 2) as usize, field(0x38, 2) as usize);
-    (0..count).map(|i| headers + i * size).filter(|at| field(*at, 4) == 1).map(|at| field(at + 0x20, 8)).sum()
+    let loaded = (0..count).map(|i| headers + i * size).filter(|at| field(*at, 4) == 1);
+    loaded.map(|at| field(at + field_at, 8)).sum()
 }
 
 /// Whether a heap's functions are among the image's symbols.
