@@ -117,3 +117,8 @@ pub use ia::listing::{AdapterId, VERSION_MAJOR, VERSION_MINOR};
 pub use ia::registry::{ProviderInfo, Registry, RegistryEntry};
 pub use mem::buffers::BufferKept;
 pub use mem::lmr::{LmrCookie, Region};
+
+/// The guide, whose code is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../EMBEDDING.md")]
+struct Embedding;

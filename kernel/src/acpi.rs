@@ -3,6 +3,7 @@
 
 use heapless::Vec;
 
+use crate::memory_map::Range;
 use crate::pvh::{u32_at, u64_at};
 
 /// Reads physical memory.
@@ -22,6 +23,16 @@ pub struct Ecam {
     pub first_bus: u8,
     /// Last bus decoded.
     pub last_bus: u8,
+}
+
+impl Ecam {
+    /// What it takes of memory's addresses.
+    #[must_use]
+    pub const fn range(&self) -> Range {
+        const BYTES_PER_BUS: u64 = 1 << 20;
+        let start = self.base.saturating_add(self.first_bus as u64 * BYTES_PER_BUS);
+        Range { start, end: self.base.saturating_add((self.last_bus as u64 + 1) * BYTES_PER_BUS) }
+    }
 }
 
 /// Most entries of MCFG and of DMAR that are kept.

@@ -3,11 +3,12 @@
 pub use crate::println;
 
 use crate::line::{LineError, LineReader};
+use crate::paging::MapError;
 use core::fmt::{self, Write};
 use spin::Mutex;
 use x86_64::instructions::interrupts::without_interrupts;
 
-use crate::arch::{screen, serial};
+use crate::arch::{log_memory, screen, serial};
 
 /// Prints one line on the console.
 #[macro_export]
@@ -22,19 +23,43 @@ struct Serial;
 impl Write for Serial {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            if byte == b'\n' {
-                serial::send(b'\r');
-            }
-            serial::send(byte);
-            screen::put(byte);
+            show(byte);
+            log_memory::put(byte);
         }
         Ok(())
     }
 }
 
+fn show(byte: u8) {
+    if byte == b'\n' {
+        serial::send(b'\r');
+    }
+    serial::send(byte);
+    screen::put(byte);
+}
+
 /// Prepares the port.
 pub(crate) fn init() {
     serial::init();
+}
+
+/// Shows the log that the boot before left in memory, and keeps from now on this one's. Each of its lines stands behind a bar.
+pub(crate) fn keep_log() -> Result<(), MapError> {
+    log_memory::open(|lost, bytes| {
+        println!("log of the previous boot ({lost} bytes of its beginning are lost):");
+        let mut begins = true;
+        for byte in bytes {
+            if begins {
+                "| ".bytes().for_each(show);
+            }
+            begins = byte == b'\n';
+            // Whatever was in that memory: text and line feeds only.
+            show(if byte == b'\n' || byte == b' ' || byte.is_ascii_graphic() { byte } else { b'?' });
+        }
+        if !begins {
+            show(b'\n');
+        }
+    })
 }
 
 /// Prints. Interrupts are held off meanwhile, so that a handler that prints cannot wait for the one that it

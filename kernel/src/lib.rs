@@ -23,6 +23,7 @@
 //! | `memory` | what applications take of memory |
 //! | `hca` | an HCA as `driver-mlx` wants it |
 //! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
+//! | `heap` | with the feature `alloc`: memory for `alloc` |
 //! | `console` | text out and in |
 //! | `device` | registers and interrupts of other devices |
 //! | `fault` | CPU exceptions on purpose |
@@ -41,6 +42,7 @@
 //! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
+//! | [`log_ring`] | the console's text in memory that a reset leaves alone |
 //! | [`text_screen`] | the screen as BIOSes leave it |
 //! | [`exit`] | exit status values |
 //!
@@ -62,6 +64,7 @@ pub mod exit;
 pub mod information;
 pub mod iommu;
 pub mod line;
+pub mod log_ring;
 pub mod memory_map;
 pub mod multiboot2;
 pub mod options;
@@ -86,6 +89,8 @@ pub mod console;
 #[cfg(target_os = "none")]
 #[allow(unsafe_code)]
 pub mod hca;
+#[cfg(all(target_os = "none", feature = "alloc"))]
+pub mod heap;
 #[cfg(target_os = "none")]
 pub mod machine;
 #[cfg(target_os = "none")]

@@ -18,6 +18,7 @@ use crate::mem;
 use crate::memory::{DmaMemory, NoMemory};
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{Error, Help, Key, Options};
+use crate::pci::assign::{Room, assign};
 use crate::pci::{Function, MAX_FUNCTIONS, open_bridges};
 use crate::seed::BootNumber;
 
@@ -28,6 +29,8 @@ pub struct Machine {
     free: MemoryMap,
     config_space: ConfigSpace,
     functions: Vec<Function, MAX_FUNCTIONS>,
+    /// Where BARs may be put that firmware gave no address.
+    room: Room,
     identity: Identity,
     reference: Reference,
     steps: Steps,
@@ -50,6 +53,7 @@ impl Machine {
         free: MemoryMap,
         config_space: ConfigSpace,
         functions: Vec<Function, MAX_FUNCTIONS>,
+        room: Room,
         identity: Identity,
         reference: Reference,
         steps: Steps,
@@ -61,6 +65,7 @@ impl Machine {
             free,
             config_space,
             functions,
+            room,
             identity,
             reference,
             steps,
@@ -147,11 +152,33 @@ impl Machine {
         if bit == 0 || self.opened & bit != 0 {
             return Err(hca::Error::InUse);
         }
+        self.assign_bars(&function).map_err(hca::Error::Pci)?;
         open_bridges(&self.config_space, &self.functions, &function);
         let hardware = Hardware::open(&self.config_space, function, self.next_vector, vectors)?;
         self.opened |= bit;
         self.next_vector += vectors as u8;
         Ok(hardware)
+    }
+
+    /// Gives those memory BARs of `function` an address that firmware left without one, and tells where. Machines' setups have an option for
+    /// what does not find room ("above 4G decoding").
+    ///
+    /// # Errors
+    /// [`pci::Error::NoRoom`](crate::pci::Error::NoRoom).
+    pub fn assign_bars(&self, function: &Function) -> Result<(), crate::pci::Error> {
+        for index in 0..6 {
+            if function.memory_bar(&self.config_space, index) != Err(crate::pci::Error::NotAssigned(index)) {
+                continue;
+            }
+            let bar = assign(&self.config_space, &self.functions, &self.room, function, index)?;
+            println!(
+                "pci {}: firmware gave BAR{index} no address: {} KiB at {:#x} are its own now",
+                function.address,
+                bar.len >> 10,
+                bar.address
+            );
+        }
+        Ok(())
     }
 
     /// Takes memory for devices out of what is free.

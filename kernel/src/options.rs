@@ -40,11 +40,19 @@ impl Key {
 }
 
 /// The keys that every image has: what the start takes from the command line.
-pub const BOOT_KEYS: [Key; 1] = [Key::new(
-    "clock",
-    "tsc or pm",
-    "what time is read from; default tsc, or the PM timer where the TSC does not keep its pace",
-)];
+pub const BOOT_KEYS: [Key; 3] = [
+    Key::new(
+        "clock",
+        "tsc or pm",
+        "what time is read from; default tsc, or the PM timer where the TSC does not keep its pace",
+    ),
+    Key::new(
+        "log",
+        "on or off",
+        "whether the console's text is kept in memory for the next boot; default on",
+    ),
+    Key::new("panic", "off or reset", "what follows the report of a panic or a fault; default off"),
+];
 
 /// What is wrong with a command line. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,18 +124,38 @@ pub fn text(bytes: &[u8]) -> Result<&str, Error<'_>> {
     core::str::from_utf8(bytes).map_err(|_| Error::NotText)
 }
 
-/// Whether the TSC is to be the clock, where the command line says; its other words are the application's to judge.
-///
-/// # Errors
-/// [`Error::BadValue`].
-pub fn clock_by_tsc(text: &str) -> Result<Option<bool>, Error<'_>> {
-    let [key] = &BOOT_KEYS;
-    let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
-    match words.find(|(name, _)| *name == key.name) {
-        None => Ok(None),
-        Some((_, "tsc")) => Ok(Some(true)),
-        Some((_, "pm")) => Ok(Some(false)),
-        Some((name, value)) => Err(Error::BadValue { key: name, value, expected: key.takes }),
+/// What the start takes from the command line; its other words are the application's to judge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// Whether the TSC is to be the clock, where that is said.
+    pub clock_by_tsc: Option<bool>,
+    /// The console's text is not kept for the next boot.
+    pub no_log: bool,
+    /// The machine is reset after the report of a panic or a fault.
+    pub reset_after_panic: bool,
+}
+
+impl Boot {
+    /// From the command line.
+    ///
+    /// # Errors
+    /// [`Error::BadValue`].
+    pub fn parse(text: &str) -> Result<Self, Error<'_>> {
+        let one_of = |key: &Key, [first, second]: [&str; 2]| {
+            let mut words = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+            match words.find(|(name, _)| *name == key.name) {
+                None => Ok(None),
+                Some((_, value)) if value == first => Ok(Some(true)),
+                Some((_, value)) if value == second => Ok(Some(false)),
+                Some((name, value)) => Err(Error::BadValue { key: name, value, expected: key.takes }),
+            }
+        };
+        let [clock, log, panic] = &BOOT_KEYS;
+        Ok(Self {
+            clock_by_tsc: one_of(clock, ["tsc", "pm"])?,
+            no_log: one_of(log, ["off", "on"])?.unwrap_or(false),
+            reset_after_panic: one_of(panic, ["reset", "off"])?.unwrap_or(false),
+        })
     }
 }
 
@@ -280,7 +308,10 @@ mod tests {
     fn each_mistake_is_one_line_that_names_it() {
         let parse = |text| Options::parse(text, &KEYS).unwrap_err().to_string();
         assert_eq!(parse("ip"), "command line: `ip` is not of the form key=value; `help` lists the keys");
-        assert_eq!(parse("colour=red"), "command line: unknown key `colour`; known: ip, count, room, clock");
+        assert_eq!(
+            parse("colour=red"),
+            "command line: unknown key `colour`; known: ip, count, room, clock, log, panic"
+        );
         assert_eq!(parse("ip=1.1.1.1 ip=1.1.1.1"), "command line: `ip` is given twice");
         let options = Options::parse("ip=10.0.0 count=4294967296 room=-1", &KEYS).unwrap();
         let line = |error: Error<'_>| error.to_string();
@@ -309,17 +340,23 @@ mod tests {
         assert!(options.wants_help() && options.get("ip").is_some());
         assert!(!Options::parse("ip=1.2.3.4", &KEYS).unwrap().wants_help());
         let table = Help(&KEYS).to_string();
-        assert_eq!(table.lines().count(), 5);
+        assert_eq!(table.lines().count(), 7);
         assert!(table.contains("\n  count  a number of at most 32 bits: how many; default 100"), "{table}");
     }
 
     #[test]
-    fn the_clock_is_every_image_s() {
-        assert_eq!(clock_by_tsc("ip=1.2.3.4 clock=pm"), Ok(Some(false)));
-        assert_eq!((clock_by_tsc("clock=tsc"), clock_by_tsc("nonsense")), (Ok(Some(true)), Ok(None)));
-        let line = clock_by_tsc("clock=sun").unwrap_err().to_string();
+    fn clock_log_and_panic_are_every_image_s() {
+        let by = |text| Boot::parse(text).map(|boot| boot.clock_by_tsc);
+        assert_eq!(by("ip=1.2.3.4 clock=pm"), Ok(Some(false)));
+        assert_eq!((by("clock=tsc"), by("nonsense")), (Ok(Some(true)), Ok(None)));
+        let line = by("clock=sun").unwrap_err().to_string();
         assert_eq!(line, "command line: clock=sun is not tsc or pm");
-        assert!(Options::parse("clock=pm ip=1.2.3.4", &KEYS).is_ok());
+        assert!(Options::parse("clock=pm panic=off log=on ip=1.2.3.4", &KEYS).is_ok());
+        assert_eq!(Boot::parse(""), Ok(Boot::default()));
+        let all = Boot { clock_by_tsc: None, no_log: true, reset_after_panic: true };
+        assert_eq!(Boot::parse("panic=reset log=off"), Ok(all));
+        let line = Boot::parse("log=no").unwrap_err().to_string();
+        assert_eq!(line, "command line: log=no is not on or off");
     }
 
     #[test]

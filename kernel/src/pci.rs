@@ -5,6 +5,8 @@
 //! unsafe to call; its addresses and command register are used here. Sections are those of the PCI Express
 //! Base Specification 5.0.
 
+pub mod assign;
+
 use core::fmt;
 use heapless::Vec;
 use pci_types::{CommandRegister, PciAddress};
@@ -170,6 +172,8 @@ pub enum Error {
     BadBar(u8),
     /// Firmware gave the BAR no address.
     NotAssigned(u8),
+    /// Nor is there a place for it.
+    NoRoom(u8),
     /// No such capability.
     NoCapability(&'static str),
     /// The MSI-X table does not lie inside its BAR.
@@ -185,9 +189,10 @@ impl fmt::Display for Error {
         match self {
             Error::NoMemoryBar(index) => write!(f, "PCI: BAR{index} is no memory BAR"),
             Error::BadBar(index) => write!(f, "PCI: BAR{index} has an impossible type or size"),
-            Error::NotAssigned(index) => write!(
+            Error::NotAssigned(index) => write!(f, "PCI: firmware gave BAR{index} no address"),
+            Error::NoRoom(index) => write!(
                 f,
-                "PCI: firmware gave BAR{index} no address: switch \"above 4G decoding\" on in its setup"
+                "PCI: firmware gave BAR{index} no address, and there is no room for it: switch \"above 4G decoding\" on in its setup"
             ),
             Error::NoCapability(name) => write!(f, "PCI: no {name} capability"),
             Error::BadMsixTable => write!(f, "PCI: the MSI-X table is outside its BAR"),
@@ -234,11 +239,25 @@ impl Function {
             && CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE)
     }
 
+    /// Calls `with` while the function decodes no addresses.
+    fn without_decoding(&self, access: &impl ConfigAccess, with: impl FnOnce()) {
+        let command = self.command(access);
+        self.set_command(access, command - CommandRegister::MEMORY_ENABLE - CommandRegister::IO_ENABLE);
+        with();
+        self.set_command(access, command);
+    }
+
     /// Address and size of memory BAR `index` (section 7.5.1.2.1). Decoding is off while the size mask is read.
     ///
     /// # Errors
     /// [`Error::NoMemoryBar`], [`Error::BadBar`], [`Error::NotAssigned`].
     pub fn memory_bar(&self, access: &impl ConfigAccess, index: u8) -> Result<MemoryBar, Error> {
+        let (bar, _) = self.sized_bar(access, index)?;
+        if bar.address == 0 { Err(Error::NotAssigned(index)) } else { Ok(bar) }
+    }
+
+    /// The same, with 0 for an address that was not assigned, and whether the BAR has 64 bits.
+    fn sized_bar(&self, access: &impl ConfigAccess, index: u8) -> Result<(MemoryBar, bool), Error> {
         let last = if self.secondary_bus.is_some() { 1 } else { 5 };
         if index > last {
             return Err(Error::NoMemoryBar(index));
@@ -262,17 +281,19 @@ impl Function {
         };
         let high = if wide { access.read(self.address, low_at + 4) } else { 0 };
 
-        let command = self.command(access);
-        self.set_command(access, command - CommandRegister::MEMORY_ENABLE - CommandRegister::IO_ENABLE);
         let mask_of = |at, value| {
             access.write(self.address, at, u32::MAX);
             let mask = access.read(self.address, at);
             access.write(self.address, at, value);
             mask
         };
-        let low_mask = mask_of(low_at, low) & !0xf;
-        let high_mask = if wide { mask_of(low_at + 4, high) } else { u32::MAX };
-        self.set_command(access, command);
+        let (mut low_mask, mut high_mask) = (0, u32::MAX);
+        self.without_decoding(access, || {
+            low_mask = mask_of(low_at, low) & !0xf;
+            if wide {
+                high_mask = mask_of(low_at + 4, high);
+            }
+        });
 
         if low_mask == 0 && (!wide || high_mask == 0) {
             return Err(Error::NoMemoryBar(index));
@@ -283,10 +304,7 @@ impl Function {
         if !len.is_power_of_two() || address & !mask != 0 || address.checked_add(len).is_none() {
             return Err(Error::BadBar(index));
         }
-        if address == 0 {
-            return Err(Error::NotAssigned(index));
-        }
-        Ok(MemoryBar { address, len, prefetchable: low & 0b1000 != 0 })
+        Ok((MemoryBar { address, len, prefetchable: low & 0b1000 != 0 }, wide))
     }
 
     /// Offset of the first capability with this ID (section 7.5.3).

@@ -10,6 +10,7 @@ use x86_64::instructions::interrupts as cpu_interrupts;
 use crate::arch::boot_memory::BootMemory;
 use crate::arch::config_space::ConfigSpace;
 use crate::arch::exit::{self, exit};
+use crate::arch::log_memory::RANGE;
 use crate::arch::{
     apic, application, clock, debug_log, emergency, entropy, exceptions, interrupts, layout, screen,
 };
@@ -21,6 +22,7 @@ use crate::mem::registers::Registers;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
 use crate::pci::MemoryBar;
+use crate::pci::assign::Room;
 use crate::{acpi, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -36,18 +38,28 @@ pub fn start(boot: BootMemory) -> ! {
     let bytes = COMMAND_LINE.call_once(|| boot.command_line(&info));
     let command_line = options::text(bytes).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
 
-    let by_tsc = options::clock_by_tsc(command_line).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
+    let options = options::Boot::parse(command_line).unwrap_or_else(|error| fail(ExitCode::Usage, &error));
+    if options.reset_after_panic {
+        exit::reset_after_panic();
+    }
 
     // ACPI is read through the boot page tables, which map all of what is below 4 GiB.
     let acpi = acpi::Tables::find(&boot, info.rsdp);
     exit::set_power(acpi.power);
-    let all = MemoryMap::from_entries(boot.memory_map(&info))
+    let mut all = MemoryMap::from_entries(boot.memory_map(&info))
         .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     if !all.contains(layout::image()) {
         fail(
             ExitCode::Machine,
             &"boot: the image lies in memory that firmware keeps; nothing here can be relied on",
         );
+    }
+    let windows = acpi.ecam.iter().map(acpi::Ecam::range);
+    let room = Room::new(boot.memory_map(&info), windows, mem::physical_address_bits());
+    // Where the machine has memory at that place.
+    let keep_log = !options.no_log && all.contains(RANGE) && RANGE.start >= layout::image().end;
+    if keep_log {
+        all.remove(RANGE).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
     let mut free = all.clone();
     for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
@@ -56,12 +68,16 @@ pub fn start(boot: BootMemory) -> ! {
     let text_screen = boot.text_screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     screen::init(text_screen).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    if keep_log {
+        console::keep_log().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    }
     steps.done("memory");
 
     interrupts::mask_pic();
     apic::init().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let reference = clock::calibrate(acpi.pm_timer_port, by_tsc.unwrap_or_else(clock::tsc_is_invariant))
-        .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let reference =
+        clock::calibrate(acpi.pm_timer_port, options.clock_by_tsc.unwrap_or_else(clock::tsc_is_invariant))
+            .unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     cpu_interrupts::enable();
     steps.done("clock");
     let identity = entropy::gather();
@@ -88,6 +104,7 @@ pub fn start(boot: BootMemory) -> ! {
         free,
         config_space,
         functions,
+        room,
         identity,
         reference,
         steps,

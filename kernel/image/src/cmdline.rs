@@ -29,7 +29,7 @@ const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// What the command line may have.
-pub const KEYS: [Key; 29] = [
+pub const KEYS: [Key; 30] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -82,6 +82,11 @@ pub const KEYS: [Key; 29] = [
     Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
     Key::new("hca", "a decimal number", "which HCA, of several; default 0"),
+    Key::new(
+        "bars",
+        "keep or clear",
+        "with app=hca: clear takes its BARs and the windows of the bridges above away first; default keep",
+    ),
     Key::new("kind", "a name", "with app=fault: which fault"),
 ];
 
@@ -209,6 +214,8 @@ pub struct Options<'a> {
     pub dma_bytes: u64,
     /// Which of the HCAs.
     pub hca: usize,
+    /// Whether `app=hca` takes its BARs away first.
+    pub clear_bars: bool,
     /// The fault that `app=fault` raises.
     pub kind: Option<&'a str>,
 }
@@ -253,6 +260,9 @@ impl<'a> Options<'a> {
             source_bytes: words.bytes("source")?.unwrap_or(DEFAULT_SOURCE_BYTES),
             sessions: value.at_least_1("sessions")?.unwrap_or(1),
             stall_seconds: value.at_least_1("stall")?.unwrap_or(30),
+            clear_bars: value
+                .judged("bars", |name| named(&[("clear", true), ("keep", false)], name))?
+                .unwrap_or(false),
             verify: value
                 .judged("verify", |name| named(&[("yes", true), ("no", false)], name))?
                 .unwrap_or(true),
@@ -363,6 +373,7 @@ mod tests {
                 sessions: 1,
                 stall_seconds: 30,
                 verify: true,
+                clear_bars: false,
                 dma_bytes: 3 << 20,
                 hca: 0,
                 kind: Some("stack"),

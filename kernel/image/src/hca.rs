@@ -11,6 +11,7 @@ use unikernel::Clock;
 use unikernel::Machine;
 use unikernel::hca::{self, BareMetal, Hardware};
 use unikernel::memory::NoMemory;
+use unikernel::pci::ConfigAccess as _;
 use unikernel::println;
 
 use crate::cmdline::Options;
@@ -28,6 +29,9 @@ const ASK_NANOS: u64 = 100_000_000;
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    if options.clear_bars {
+        clear_bars(machine, options.hca);
+    }
     let hardware = match machine.open_hca(options.hca, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {
@@ -82,6 +86,22 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
             println!("@done verified=false");
             code
         }
+    }
+}
+
+/// Takes the BARs of the `nth` HCA away, and the windows of all bridges, as firmware leaves them that gives none.
+fn clear_bars(machine: &Machine, nth: usize) {
+    const COMMAND: u16 = 0x04;
+    const BARS: [u16; 2] = [0x10, 0x14];
+    // Bases above limits, then the upper halves.
+    const CLOSED: [(u16, u32); 4] = [(0x20, 0x0000_fff0), (0x24, 0x0000_fff0), (0x28, 0), (0x2c, 0)];
+    let access = machine.config_space();
+    if let Some(hca) = machine.hcas().nth(nth) {
+        access.write(hca.address, COMMAND, 0);
+        BARS.iter().for_each(|bar| access.write(hca.address, *bar, 0));
+    }
+    for bridge in machine.pci().iter().filter(|function| function.secondary_bus.is_some()) {
+        CLOSED.iter().for_each(|(register, value)| access.write(bridge.address, *register, *value));
     }
 }
 

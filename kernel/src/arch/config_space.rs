@@ -72,7 +72,9 @@ impl ConfigSpace {
     }
 }
 
+// Not inlined: an access takes a microsecond, and there are many places that make one.
 impl ConfigAccess for ConfigSpace {
+    #[inline(never)]
     fn read(&self, address: PciAddress, offset: u16) -> u32 {
         if let Some(register) = self.register(address, offset) {
             // SAFETY: inside a window that `new` mapped, 4-byte aligned.
@@ -86,6 +88,7 @@ impl ConfigAccess for ConfigSpace {
         }
     }
 
+    #[inline(never)]
     fn write(&self, address: PciAddress, offset: u16, value: u32) {
         if let Some(register) = self.register(address, offset) {
             // SAFETY: as for reading.

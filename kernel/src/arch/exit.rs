@@ -1,5 +1,7 @@
 //! Ends the machine: by QEMU's exit device, by ACPI, by reset, by halting, whichever works first.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use spin::Once;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
@@ -20,6 +22,9 @@ const SCI_ENABLED: u16 = 1;
 /// Reads of a port, of some 1 us each, before the next way is tried.
 const PATIENCE: u32 = 500_000;
 
+/// The machine is reset after a panic or a fault.
+static RESET_AFTER_PANIC: AtomicBool = AtomicBool::new(false);
+
 static POWER: Once<Power> = Once::new();
 
 /// Keeps what ACPI says about the machine's end. Once.
@@ -27,13 +32,25 @@ pub fn set_power(power: Power) {
     POWER.call_once(|| power);
 }
 
-/// Ends the machine with `code`, which QEMU's process ends with where it has the exit device. Elsewhere the machine is switched off.
+/// From now on the machine is reset after a panic or a fault, in place of being switched off.
+pub fn reset_after_panic() {
+    RESET_AFTER_PANIC.store(true, Ordering::Relaxed);
+}
+
+/// Ends the machine with `code`, which QEMU's process ends with where it has the exit device. Elsewhere the machine is switched off, or
+/// reset where that was asked for.
 pub fn exit(code: ExitCode) -> ! {
     interrupts::disable();
-    // SAFETY: the port is the exit device's or nobody's.
-    unsafe { Port::<u32>::new(DEBUG_EXIT).write(code as u32) };
+    let failed = matches!(code, ExitCode::Panic | ExitCode::Fault);
+    let reset = failed && RESET_AFTER_PANIC.load(Ordering::Relaxed);
+    if !reset {
+        // SAFETY: the port is the exit device's or nobody's.
+        unsafe { Port::<u32>::new(DEBUG_EXIT).write(code as u32) };
+    }
     if let Some(power) = POWER.get() {
-        switch_off(power);
+        if !reset {
+            switch_off(power);
+        }
         if let Some((port, value)) = power.reset {
             write(port, value);
             wait();

@@ -13,6 +13,7 @@ pub mod exceptions;
 pub mod exit;
 pub mod interrupts;
 pub mod layout;
+pub mod log_memory;
 pub mod msix;
 pub mod screen;
 pub mod serial;

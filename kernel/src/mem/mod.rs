@@ -151,6 +151,13 @@ pub fn lend(range: Range) -> &'static mut [MaybeUninit<u8>] {
     unsafe { core::slice::from_raw_parts_mut(range.start as *mut MaybeUninit<u8>, range.len() as usize) }
 }
 
+/// Bits of a physical address that the CPU has (SDM volume 3, section 4.1.4).
+pub fn physical_address_bits() -> u8 {
+    const SIZES: u32 = 0x8000_0008;
+    let known = core::arch::x86_64::__cpuid(0x8000_0000).eax >= SIZES;
+    if known { core::arch::x86_64::__cpuid(SIZES).eax as u8 } else { 36 }
+}
+
 /// Page tables in use, and how many there are.
 pub fn table_usage() -> (usize, usize) {
     SPACE.lock().as_ref().map_or((0, TABLES), |space| space.tables.usage())

@@ -126,6 +126,27 @@ fn hcas_on_several_root_buses_behind_other_cards_are_found_and_used() {
 }
 
 #[test]
+fn bars_that_firmware_gave_no_address_get_one() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0)]);
+    let direct = vec![hca_argument(&fabric.sockets[0])];
+    let below = vec![
+        "pcie-root-port,id=port1,bus=pcie.0,chassis=1,slot=1".to_owned(),
+        "x3130-upstream,id=up,bus=port1".to_owned(),
+        "xio3130-downstream,id=port2,bus=up,chassis=2,slot=2".to_owned(),
+        hca_at(&fabric.sockets[0], 2),
+        "e1000e,romfile=".to_owned(),
+    ];
+    for devices in [direct, below] {
+        let options = Options { devices, ..Options::new("app=hca bars=clear") };
+        let text = succeeded(&boot(ground, &options));
+        assert!(text.contains(": firmware gave BAR0 no address: 32768 KiB at 0x"), "{text}");
+        assert!(text.contains("port Active: "), "{text}");
+    }
+    fabric.assert_empty();
+}
+
+#[test]
 fn interrupts_arrive_where_firmware_has_switched_the_x2apic_on() {
     let Some(ground) = ground() else { return skip() };
     // Firmware does so where APIC IDs need more than 8 bits.

@@ -3,6 +3,7 @@
 mod apps;
 mod demo;
 mod ground;
+mod log;
 mod machines;
 mod template;
 mod unikernel;

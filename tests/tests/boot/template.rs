@@ -14,8 +14,9 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
 }
 
-/// Copies the template to `folder`, with the paths of its dependencies leading back here, and builds it there.
-fn build_in(folder: &Path) -> PathBuf {
+/// Copies the template to `folder`, with the paths of its dependencies leading back here, and builds it there; as an application of that
+/// name, with `main` in place of its own source and other features of the unikernel, where those are given.
+fn build_in(folder: &Path, other: Option<(&str, &Path, &str)>) -> PathBuf {
     let project = project();
     let template = project.join("kernel/template");
     for name in ["src", ".cargo"] {
@@ -29,6 +30,14 @@ fn build_in(folder: &Path) -> PathBuf {
     let moved = manifest
         .replace("path = \"..\"", &format!("path = {kernel:?}"))
         .replace("path = \"../../rds-nostd\"", &format!("path = {rds:?}"));
+    let (name, moved) = match other {
+        None => ("rds-echo", moved),
+        Some((name, main, features)) => {
+            std::fs::copy(main, folder.join("src/main.rs")).expect("copied");
+            let moved = moved.replace("features = [\"dat\"]", &format!("features = {features}"));
+            (name, moved.replace("name = \"rds-echo\"", &format!("name = {name:?}")))
+        }
+    };
     assert!(!moved.contains("\"..") && moved.contains("[workspace]"), "every path is known here: {manifest}");
     std::fs::write(folder.join("Cargo.toml"), moved).expect("written");
     // The versions that the project knows.
@@ -41,7 +50,7 @@ fn build_in(folder: &Path) -> PathBuf {
         .output()
         .expect("cargo starts");
     assert!(built.status.success(), "it builds:\n{}", String::from_utf8_lossy(&built.stderr));
-    project.join("target/template").join(TARGET).join("release/rds-echo")
+    project.join("target/template").join(TARGET).join("release").join(name)
 }
 
 /// Lines until one begins with `prefix`.
@@ -61,12 +70,17 @@ fn expect(running: &mut Running, deadline: Instant, prefix: &str) -> String {
 fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
     let Some(ground) = ground() else { return skip() };
     let folder = Temporary::folder("template").expect("a folder");
-    let template = build_in(folder.path());
+    let template = build_in(folder.path(), None);
     let lines = std::fs::read_to_string(project().join("kernel/template/src/main.rs")).expect("the source");
     assert!(lines.lines().count() < 60, "a newcomer reads it at a glance");
+    assert!(!has_allocator(&template) && !has_allocator(&ground.image), "nobody asked for one");
     let stripped = loaded_bytes(&template);
     println!("{stripped} bytes are loaded from the template's image");
     assert!(stripped <= 512 << 10, "{stripped} bytes");
+
+    let memory = memory_bytes(&template);
+    println!("{memory} bytes of memory without the DMA memory");
+    assert!(memory <= 2560 << 10, "{memory} bytes: the guide says 2.5 MiB");
 
     let fabric: Fabric = serve(vec![Profile::node(0), Profile::node(1)]);
     let options = |words: &str, node: usize| Options {
@@ -102,9 +116,45 @@ fn a_copy_of_the_template_elsewhere_echoes_every_byte() {
 
 /// The bytes of the image's segments that are loaded: what a stripped image has.
 pub fn loaded_bytes(image: &Path) -> u64 {
+    segments(image, 0x20)
+}
+
+/// The bytes of memory that they take, with what is zero at the start.
+fn memory_bytes(image: &Path) -> u64 {
+    segments(image, 0x28)
+}
+
+/// The sum of a field of all program headers of loaded segments.
+fn segments(image: &Path, field_at: usize) -> u64 {
     let bytes = std::fs::read(image).expect("the image");
     let field =
         |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0u64, |n, b| (n << 8) | u64::from(*b));
     let (headers, size, count) = (field(0x20, 8) as usize, field(0x36, 2) as usize, field(0x38, 2) as usize);
-    (0..count).map(|i| headers + i * size).filter(|at| field(*at, 4) == 1).map(|at| field(at + 0x20, 8)).sum()
+    let loaded = (0..count).map(|i| headers + i * size).filter(|at| field(*at, 4) == 1);
+    loaded.map(|at| field(at + field_at, 8)).sum()
+}
+
+/// Whether a heap's functions are among the image's symbols.
+fn has_allocator(image: &Path) -> bool {
+    let bytes = std::fs::read(image).expect("the image");
+    bytes.windows(b"__rust_alloc".len()).any(|window| window == b"__rust_alloc")
+}
+
+#[test]
+fn an_application_that_wants_alloc_gets_a_heap_and_its_end_is_a_report() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("heap").expect("a folder");
+    let main = project().join("tests/images/heap.rs");
+    let image = build_in(folder.path(), Some(("heap", &main, "[\"alloc\"]")));
+    assert!(has_allocator(&image), "what is looked for elsewhere is here");
+    let ran = unikernel::boot(&ground.qemu, &image, &Options::new(""), LIMIT, |_| {}).expect("QEMU starts");
+    let text = ran.console.join("\n");
+    assert_eq!(ran.verdict, Some(Verdict::Panic), "{text}");
+    for line in
+        ["round 1: heap: it was given memory before", "@heap used=0 of=4194304 before=0", "3 blocks held"]
+    {
+        assert!(ran.console.iter().any(|found| found == line), "{line}: {text}");
+    }
+    let report = ran.console.iter().find(|line| line.starts_with("error: heap 0.1.0: panic at "));
+    assert!(report.is_some_and(|line| line.contains("memory allocation of 2097152 bytes failed")), "{text}");
 }

@@ -1,0 +1,227 @@
+//! Addresses for BARs that firmware left without one, and windows for the bridges above them (PCI Express Base Specification 5.0 sections
+//! 7.5.1.2.1 and 7.5.1.3).
+//!
+//! What a root bus decodes only AML says, which is not read here. Below 4 GiB chipsets pass to PCI whatever is neither memory nor theirs; above
+//! they do if firmware told them to. So a place below 4 GiB is looked for first, apart from all that is known to be taken.
+
+use heapless::Vec;
+
+use super::{ConfigAccess, Error, FIRST_BAR, Function, MemoryBar};
+use crate::memory_map::Range;
+use crate::pvh::{MemoryMapEntry, TYPE_RAM};
+
+/// The interrupt controllers' registers, firmware's ROM and what else chipsets have at fixed places below 4 GiB lie above.
+const LOW_END: u64 = 0xfec0_0000;
+
+/// Windows of bridges are of so many bytes or a multiple of it.
+const GRANULE: u64 = 1 << 20;
+const FOUR_GIB: u64 = 4 << 30;
+/// Most ranges that are taken on one bus.
+const MAX_TAKEN: usize = 1024;
+/// Base class and subclass of host bridges. Their BARs are none of ours, and some pass no memory accesses on while they are being sized.
+const HOST_BRIDGE: u16 = 0x0600;
+/// A tree is not deeper than its buses are many.
+const MAX_DEPTH: usize = 256;
+
+/// Most ranges in the loader's map that are heeded.
+const MAX_KNOWN: usize = 256;
+
+/// Addresses that PCI may have, as far as the loader's map of memory tells.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    /// From the end of memory below 4 GiB to the interrupt controllers.
+    low: Option<Range>,
+    /// From the end of all memory to the last address that the CPU has.
+    high: Option<Range>,
+    /// What belongs to somebody else.
+    taken: Vec<Range, MAX_KNOWN>,
+}
+
+impl Room {
+    /// From the loader's map, what is known to be taken beyond it, and the CPU's physical address bits. There is none where the map has
+    /// more entries than any machine's.
+    #[must_use]
+    pub fn new(
+        map: impl Iterator<Item = MemoryMapEntry>,
+        others: impl Iterator<Item = Range>,
+        address_bits: u8,
+    ) -> Self {
+        let mut room = Self::default();
+        let (mut low_start, mut high_start) = (GRANULE, FOUR_GIB);
+        for entry in map {
+            let range = Range { start: entry.address, end: entry.address.saturating_add(entry.len) };
+            if entry.kind == TYPE_RAM && range.start < FOUR_GIB {
+                low_start = low_start.max(range.end);
+            }
+            if entry.kind == TYPE_RAM {
+                high_start = high_start.max(range.end);
+            }
+            if room.taken.push(range).is_err() {
+                return Self::default();
+            }
+        }
+        for range in others {
+            if room.taken.push(range).is_err() {
+                return Self::default();
+            }
+        }
+        let high_end = 1u64.checked_shl(address_bits.into()).unwrap_or(0);
+        room.low = Some(Range { start: low_start, end: LOW_END }).filter(|range| !range.is_empty());
+        room.high = Some(Range { start: high_start, end: high_end }).filter(|range| !range.is_empty());
+        room
+    }
+}
+
+/// The windows of a bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Window {
+    /// Below 4 GiB.
+    Memory,
+    /// For prefetchable BARs, perhaps above 4 GiB.
+    Prefetchable,
+}
+
+impl Window {
+    const fn register(self) -> u16 {
+        match self {
+            Self::Memory => 0x20,
+            Self::Prefetchable => 0x24,
+        }
+    }
+
+    /// Where it is, if it is open. One at 0 is none.
+    fn range(self, access: &impl ConfigAccess, bridge: &Function) -> Option<Range> {
+        let low = access.read(bridge.address, self.register());
+        let (mut start, mut last) = (u64::from(low & 0xfff0) << 16, u64::from(low & 0xfff0_0000) | 0xf_ffff);
+        if self.is_wide(low) {
+            start |= u64::from(access.read(bridge.address, 0x28)) << 32;
+            last |= u64::from(access.read(bridge.address, 0x2c)) << 32;
+        }
+        (start != 0 && start <= last).then_some(Range { start, end: last.saturating_add(1) })
+    }
+
+    fn is_wide(self, low: u32) -> bool {
+        self == Self::Prefetchable && low & 0xf == 1
+    }
+
+    /// Opens it at whole granules. False if the bridge has no such window there.
+    fn open(self, access: &impl ConfigAccess, bridge: &Function, range: Range) -> bool {
+        let last = range.end - 1;
+        let low = (range.start >> 16) as u32 & 0xfff0 | last as u32 & 0xfff0_0000;
+        if self.is_wide(access.read(bridge.address, self.register())) {
+            access.write(bridge.address, 0x28, (range.start >> 32) as u32);
+            access.write(bridge.address, 0x2c, (last >> 32) as u32);
+        }
+        access.write(bridge.address, self.register(), low);
+        self.range(access, bridge) == Some(range)
+    }
+}
+
+/// A search for a place.
+struct Search<'a, A> {
+    access: &'a A,
+    functions: &'a [Function],
+    room: &'a Room,
+    window: Window,
+    /// The BAR, or the window above it, has 64 bits.
+    wide: bool,
+}
+
+/// Gives memory BAR `index` of `function` an address, and opens windows in the bridges above that have none. Memory decoding of the function
+/// is off meanwhile.
+///
+/// # Errors
+/// [`Error::NoRoom`], and those of a BAR that is none.
+pub fn assign(
+    access: &impl ConfigAccess,
+    functions: &[Function],
+    room: &Room,
+    function: &Function,
+    index: u8,
+) -> Result<MemoryBar, Error> {
+    let (bar, wide) = function.sized_bar(access, index)?;
+    let windows: &[Window] = match bar.prefetchable {
+        true => &[Window::Prefetchable, Window::Memory],
+        false => &[Window::Memory],
+    };
+    let place = windows.iter().find_map(|window| {
+        let search = Search { access, functions, room, window: *window, wide };
+        search.on_bus(function.address.segment(), function.address.bus(), bar.len, MAX_DEPTH)
+    });
+    let address = place.ok_or(Error::NoRoom(index))?;
+    function.without_decoding(access, || {
+        let at = FIRST_BAR + u16::from(index) * 4;
+        access.write(function.address, at, address as u32);
+        if wide {
+            access.write(function.address, at + 4, (address >> 32) as u32);
+        }
+    });
+    function
+        .memory_bar(access, index)
+        .ok()
+        .filter(|found| found.address == address)
+        .ok_or(Error::NoRoom(index))
+}
+
+impl<A: ConfigAccess> Search<'_, A> {
+    /// A place for `len` bytes, a power of two, on a bus.
+    fn on_bus(&self, segment: u16, bus: u8, len: u64, depth: usize) -> Option<u64> {
+        let above = self.functions.iter().find(|bridge| {
+            let address = bridge.address;
+            address.segment() == segment && bridge.secondary_bus == Some(bus) && address.bus() != bus
+        });
+        let Some(bridge) = above else { return self.on_root_bus(len, depth == MAX_DEPTH) };
+        if let Some(window) = self.window.range(self.access, bridge) {
+            let own =
+                |function: &&Function| function.address.segment() == segment && function.address.bus() == bus;
+            return gap(window, len, &self.taken(self.functions.iter().filter(own))?);
+        }
+        let len = len.max(GRANULE);
+        let start = self.on_bus(segment, bridge.address.bus(), len, depth.checked_sub(1)?)?;
+        let range = Range { start, end: start.checked_add(len)? };
+        self.window.open(self.access, bridge, range).then_some(start)
+    }
+
+    /// A place for a BAR on a root bus itself (`directly`), or for a bridge's window.
+    fn on_root_bus(&self, len: u64, directly: bool) -> Option<u64> {
+        let mut taken = self.taken(self.functions.iter())?;
+        taken.extend_from_slice(&self.room.taken).ok()?;
+        // A bridge's memory window is below 4 GiB.
+        let high = self.room.high.filter(|_| self.wide && (directly || self.window == Window::Prefetchable));
+        [self.room.low, high].into_iter().flatten().find_map(|room| gap(room, len, &taken))
+    }
+
+    /// What `functions` have: BARs, and windows.
+    fn taken<'f>(&self, functions: impl Iterator<Item = &'f Function>) -> Option<Vec<Range, MAX_TAKEN>> {
+        let mut taken = Vec::new();
+        for function in functions.filter(|function| function.class != HOST_BRIDGE) {
+            for index in 0..6 {
+                if let Ok(bar) = function.memory_bar(self.access, index) {
+                    taken.push(Range { start: bar.address, end: bar.address + bar.len }).ok()?;
+                }
+            }
+            if function.secondary_bus.is_some() {
+                for window in [Window::Memory, Window::Prefetchable] {
+                    if let Some(range) = window.range(self.access, function) {
+                        taken.push(range).ok()?;
+                    }
+                }
+            }
+        }
+        Some(taken)
+    }
+}
+
+/// The lowest place of `len` bytes, a power of two, at a multiple of it, in `room` and apart from what is `taken`.
+fn gap(room: Range, len: u64, taken: &[Range]) -> Option<u64> {
+    let mut start = room.start.max(len).checked_next_multiple_of(len)?;
+    // Each step goes beyond one of those that are taken.
+    for _ in 0..=taken.len() {
+        let end = start.checked_add(len).filter(|end| *end <= room.end)?;
+        let Some(met) = taken.iter().find(|range| range.start < end && start < range.end) else {
+            return Some(start);
+        };
+        start = met.end.checked_next_multiple_of(len)?;
+    }
+    None
+}
