@@ -405,10 +405,17 @@ pub(super) fn pkeys() -> [u8; 64] {
     table.to_bytes()
 }
 
+/// SM_Key: OpenSM's, which heeds no subnet manager that has another.
+const SM_KEY: u64 = 1;
+
 /// The subnet manager, as it shows itself: master, of the highest priority, so that no other takes its place.
 pub(super) fn sm_info(manager: &Manager) -> SmInfo {
     let mut info = SmInfo::zeroed();
-    info.set_guid(SWITCH_GUID).set_act_count(manager.activity()).set_priority(15).set_sm_state(3);
+    info.set_guid(SWITCH_GUID)
+        .set_sm_key(SM_KEY)
+        .set_act_count(manager.activity())
+        .set_priority(15)
+        .set_sm_state(3);
     info
 }
 
