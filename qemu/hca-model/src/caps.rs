@@ -287,6 +287,7 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_uctx, LOG_MAX_UCTX),
         (c::log_max_umem, LOG_MAX_UMEM),
         (c::umem_uid_0, 1),
+        (c::cqe_128_always, 1),
     ];
     for (field, value) in values {
         field.set(&mut block, *value);

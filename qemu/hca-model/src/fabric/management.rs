@@ -34,6 +34,7 @@ impl Fabric {
                 self.management_packet(from, &packet, now);
             }
         }
+        // Without a link, as it is told of where another manages, it asks nobody.
         while let Some((to, packet)) = self.manager.next_request(now) {
             self.send_from_manager(to, packet, now);
         }
@@ -97,6 +98,8 @@ impl Fabric {
             };
             let reply = if mad.mgmt_class() == class::PERF_MGMT && !mad.is_response() {
                 Some(self.switch.performance(&mad))
+            } else if self.switch.program.is_some() {
+                None
             } else {
                 let mut subnet = Subnet {
                     manager: &self.manager,
@@ -117,14 +120,14 @@ impl Fabric {
 
     /// Sends a MAD of QP1. It goes by the LID, as any packet does: a requester without one has asked in vain.
     fn send_general(&mut self, to: &Address, mad: &Mad, now: u64) {
-        let Some(Some(port)) = self.routes.get(usize::from(to.lid)).copied() else {
+        let Some(port) = self.port_of(to.lid) else {
             self.counters.no_route += 1;
             return;
         };
         let route = manager::Route {
             vl: to.vl,
             sl: to.sl,
-            slid: SM_LID,
+            slid: self.switch_lid(),
             dlid: to.lid,
             pkey: to.pkey,
             source_qpn: 1,
@@ -146,7 +149,7 @@ impl Fabric {
         let mut route = manager::Route {
             vl: VL_MANAGEMENT,
             sl: shape.lrh.sl,
-            slid: SM_LID,
+            slid: self.switch_lid(),
             dlid: shape.lrh.slid,
             pkey: DEFAULT_PKEY,
             source_qpn: 0,
@@ -171,7 +174,7 @@ impl Fabric {
                 // The rest of the way is by LID (IBTA 14.2.2.4).
                 Hop::Back if by_lid => {
                     let dlid = smp.dr_slid();
-                    let Some(Some(to)) = self.routes.get(usize::from(dlid)).copied() else {
+                    let Some(to) = self.port_of(dlid) else {
                         self.counters.no_route += 1;
                         return;
                     };
@@ -193,7 +196,7 @@ impl Fabric {
                 Hop::Here => {}
             }
         }
-        if smp.method() == method::TRAP {
+        if smp.method() == method::TRAP && self.switch.program.is_none() {
             let notice = notice_of(&smp);
             if self.manager.trap(from, &notice, now) {
                 let mut repress = smp;

@@ -27,6 +27,7 @@ mod management;
 mod manager;
 mod multicast;
 mod ports;
+mod programmed;
 pub mod random;
 mod switch;
 
@@ -61,6 +62,7 @@ use losses::Front;
 use manager::Manager;
 use multicast::Groups;
 use ports::MAX_PORTS;
+use programmed::Program;
 use random::Random;
 use switch::Switch;
 
@@ -73,11 +75,14 @@ pub struct FabricConfig {
     pub faults: Faults,
     /// Nanoseconds from any port to any other.
     pub latency: u64,
+    /// Whether the fabric has a subnet manager and administrator of its own. Without, a node's has to be one: until then no
+    /// port becomes Active.
+    pub subnet_manager: bool,
 }
 
 impl Default for FabricConfig {
     fn default() -> Self {
-        Self { seed: 1, faults: Faults::default(), latency: 0 }
+        Self { seed: 1, faults: Faults::default(), latency: 0, subnet_manager: true }
     }
 }
 
@@ -157,11 +162,10 @@ impl Fabric {
         Self {
             random: Random::new(config.seed),
             cutter: Cutter::new(config.faults.cuts, config.seed, 0),
-            config,
             ports: Vec::new(),
             routes: Vec::new(),
             groups: Groups::new(IPOIB_MTU),
-            switch: Switch::default(),
+            switch: Switch::new(!config.subnet_manager),
             manager: Manager::default(),
             administrator: Administrator::default(),
             management: VecDeque::new(),
@@ -172,6 +176,7 @@ impl Fabric {
             flying: 0,
             copied: 0,
             buffers: Vec::new(),
+            config,
         }
     }
 
@@ -239,7 +244,9 @@ impl Fabric {
             }
             self.groups.leave_all(index);
         }
-        self.manager.link_changed(index, up, now);
+        if self.switch.program.is_none() {
+            self.manager.link_changed(index, up, now);
+        }
     }
 
     /// Whether a port's link is up.
@@ -409,7 +416,11 @@ impl Fabric {
         if self.capture.is_some() || !self.config.faults.is_none() || self.config.latency != 0 {
             return None;
         }
-        let to = self.routes.get(usize::from(dlid)).copied().flatten()?;
+        let to = match &self.switch.program {
+            Some(program) if program.carries(from) => self.port_of(dlid).filter(|to| program.carries(*to))?,
+            Some(_) => return None,
+            None => self.port_of(dlid)?,
+        };
         (to != from && self.link_is_up(from) && self.link_is_up(to)).then_some(to)
     }
 
@@ -430,6 +441,36 @@ impl Fabric {
         }
     }
 
+    /// The port behind which `lid` is.
+    fn port_of(&self, lid: u16) -> Option<PortIndex> {
+        match &self.switch.program {
+            Some(program) => Some(PortIndex(u32::from(program.port_of(lid)?).checked_sub(1)?)),
+            None => self.routes.get(usize::from(lid)).copied().flatten(),
+        }
+    }
+
+    /// The LID of the switch's management port.
+    fn switch_lid(&self) -> u16 {
+        self.switch.program.as_ref().map_or(manager::SM_LID, |program| program.lid())
+    }
+
+    /// Where a packet goes by what a subnet manager of somebody else's programmed; `None` where nowhere.
+    fn programmed_route(&self, program: &Program, from: PortIndex, lrh: &Lrh) -> Option<Copies> {
+        // Subnet management goes through ports of any state, data through those that are Armed or Active.
+        let passes = |port: PortIndex| lrh.vl == VL_MANAGEMENT || program.carries(port);
+        if lrh.dlid == self.switch_lid() && lrh.dlid != 0 {
+            return Some(Copies::Manager);
+        }
+        if !passes(from) {
+            return None;
+        }
+        if lrh.dlid >= LID_MULTICAST {
+            let members = program.members(lrh.dlid, from);
+            return Some(Copies::Group(members.into_iter().filter(|port| passes(*port)).collect()));
+        }
+        self.port_of(lrh.dlid).filter(|port| passes(*port)).map(Copies::One)
+    }
+
     /// Where a packet goes.
     fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
         if !self.link_is_up(from) {
@@ -445,6 +486,10 @@ impl Fabric {
             // Only directed routes use it: the switch looks at each of their hops.
             if lrh.vl == VL_MANAGEMENT {
                 return (None, Copies::Manager);
+            }
+        } else if let Some(program) = &self.switch.program {
+            if let Some(copies) = self.programmed_route(program, from, &lrh) {
+                return (None, copies);
             }
         } else if lrh.dlid >= LID_MULTICAST {
             return match self.groups.members(lrh.dlid, from) {

@@ -14,6 +14,7 @@ use ib_types::Gid;
 use super::manager::{DEFAULT_PKEY, Manager, SM_LID};
 use super::multicast::Groups;
 use super::ports::{MAX_PORTS, PortIndex};
+use super::programmed::Program;
 use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
 use crate::port::{PortCounters, performance};
 
@@ -68,6 +69,8 @@ pub(super) enum Hop {
 pub(super) struct Switch {
     /// By number; 0 is the management port.
     ports: Vec<SwitchPort>,
+    /// What a subnet manager of somebody else's programmed; `None` where the fabric has its own.
+    pub(super) program: Option<Box<Program>>,
 }
 
 /// What the switch's agent tells about the subnet.
@@ -78,6 +81,12 @@ pub(super) struct Tables<'a> {
 }
 
 impl Switch {
+    /// A switch without cables, which may be `programmed` by a subnet manager of somebody else's.
+    pub(super) fn new(programmed: bool) -> Self {
+        let program = || Box::new(Program::new(LINEAR_CAP, MULTICAST_CAP));
+        Self { ports: Vec::new(), program: programmed.then(program) }
+    }
+
     /// Ports beside the management port.
     pub(super) fn port_count(&self) -> u8 {
         self.ports.len().saturating_sub(1).clamp(PORTS, MAX_PORTS) as u8
@@ -95,6 +104,9 @@ impl Switch {
         if let Some(port) = self.ports.get_mut(number(index)) {
             port.counters.link_downed += u64::from(port.up && !up);
             port.up = up;
+            if let Some(program) = &mut self.program {
+                program.link_changed(number(index));
+            }
         }
     }
 
@@ -157,6 +169,12 @@ impl Switch {
             _ => return Some(smp.to_response(status::METHOD_NOT_SUPPORTED)),
         };
         let modifier = smp.attr_mod();
+        if let Some(answer) = self.programmed(tables, smp, set, ingress) {
+            return Some(match answer {
+                Ok(data) => *smp.to_response(status::OK).set_data(&data),
+                Err(status) => smp.to_response(status),
+            });
+        }
         let data = match smp.attr_id() {
             attr::PORT_INFO if set => {
                 let port = (modifier & 0xff) as u8;
@@ -188,6 +206,43 @@ impl Switch {
             Some(data) => *smp.to_response(status::OK).set_data(&data),
             None => smp.to_response(status::INVALID_FIELD),
         })
+    }
+
+    /// Answers what a subnet manager of somebody else's asks or sets; `None` for what is the same whoever manages.
+    fn programmed(
+        &mut self,
+        tables: &Tables<'_>,
+        smp: &Smp,
+        set: bool,
+        ingress: u8,
+    ) -> Option<Result<[u8; 64], u16>> {
+        // Without a program there is nothing to be done here.
+        self.program.as_ref()?;
+        match smp.attr_id() {
+            attr::SM_INFO => Some(Err(status::ATTR_NOT_SUPPORTED)),
+            attr::PORT_INFO if set => {
+                let number = (smp.attr_mod() & 0xff) as u8;
+                let Some(now) = self.port_info(tables, number, ingress) else {
+                    return Some(Err(status::INVALID_FIELD));
+                };
+                let wanted = PortInfo::from_bytes(*smp.data());
+                self.set_port(number, &wanted);
+                let program = self.program.as_mut()?;
+                if !program.set_port(usize::from(number), &now, &wanted) {
+                    return Some(Err(status::INVALID_FIELD));
+                }
+                self.port_info(tables, number, ingress).map(|info| Ok(*info.as_bytes()))
+            }
+            attr::SWITCH_INFO if set => {
+                let mut bytes = [0; 20];
+                for (to, from) in bytes.iter_mut().zip(smp.data()) {
+                    *to = *from;
+                }
+                self.program.as_mut()?.set_switch(SwitchInfo::from_bytes(bytes));
+                Some(Ok(block(self.switch_info(tables).as_bytes())))
+            }
+            _ => self.program.as_mut()?.table(smp, set),
+        }
     }
 
     /// Answers a performance management packet.
@@ -239,7 +294,10 @@ impl Switch {
             // Enhanced port 0.
             .set_capability_bits(1)
             .set_multicast_fdb_top(multicast_top.unwrap_or(LID_MULTICAST - 1));
-        info
+        match &self.program {
+            Some(program) => program.switch_info(info),
+            None => info,
+        }
     }
 
     /// PortInfo of port `number`, as asked by way of port `ingress`.
@@ -276,7 +334,10 @@ impl Switch {
                 .set_subnet_timeout(super::manager::SUBNET_TIMEOUT)
                 .set_port_state(port_state::ACTIVE)
                 .set_port_phys_state(phys_state::LINK_UP);
-            return Some(info);
+            return Some(match &self.program {
+                Some(program) => program.port_info(0, info),
+                None => info,
+            });
         }
         let port = self.ports.get(usize::from(number)).copied().unwrap_or_default();
         let record = tables.manager.record(PortIndex(u32::from(number) - 1));
@@ -293,7 +354,10 @@ impl Switch {
         if let Some(peer) = record.and_then(|record| record.port_info).filter(|_| port.up) {
             info.set_neighbor_mtu(peer.neighbor_mtu().clamp(1, MTU));
         }
-        Some(info)
+        Some(match &self.program {
+            Some(program) => program.port_info(usize::from(number), info),
+            None => info,
+        })
     }
 
     /// What Set(PortInfo) changes: the physical state of an outer port. Its other settings are the subnet manager's, who
@@ -341,10 +405,17 @@ pub(super) fn pkeys() -> [u8; 64] {
     table.to_bytes()
 }
 
+/// SM_Key: OpenSM's, which heeds no subnet manager that has another.
+const SM_KEY: u64 = 1;
+
 /// The subnet manager, as it shows itself: master, of the highest priority, so that no other takes its place.
 pub(super) fn sm_info(manager: &Manager) -> SmInfo {
     let mut info = SmInfo::zeroed();
-    info.set_guid(SWITCH_GUID).set_act_count(manager.activity()).set_priority(15).set_sm_state(3);
+    info.set_guid(SWITCH_GUID)
+        .set_sm_key(SM_KEY)
+        .set_act_count(manager.activity())
+        .set_priority(15)
+        .set_sm_state(3);
     info
 }
 

@@ -33,6 +33,7 @@ pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a 
   --listen ADDRESS  other servers' HCAs have their cables here: unix:PATH or tcp:HOST:PORT, of this machine
   --listen-anywhere the address may be one that other machines reach: whoever reaches it is part of the fabric
   --uplink ADDRESS  the fabric is that of the server that listens there; GUIDs are chosen by it, unless --guid-base is given
+  --no-sm           no subnet manager in the fabric: a guest's, as OpenSM, gives LIDs and brings ports up
   --strict          refuse what the PRM calls reserved or illegal, for tests of drivers; otherwise it is taken with a warning
                     where firmware takes it
   --packets-only    RC requests between HCAs go as packets always; otherwise payload is copied from one client's memory to the
@@ -143,6 +144,10 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
                 options.file_io = true;
                 continue;
             }
+            "no-sm" => {
+                options.no_subnet_manager = true;
+                continue;
+            }
             "strict" => {
                 options.strict = true;
                 continue;
@@ -194,6 +199,7 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
             ("--listen", options.listen.is_some()),
             ("--faults", !options.faults.is_none()),
             ("--pcap", options.capture.is_some()),
+            ("--no-sm", options.no_subnet_manager),
         ];
         if let Some((option, _)) = fabric.iter().find(|(_, given)| *given) {
             return Err(Error::Usage(format!(
@@ -332,7 +338,8 @@ mod tests {
     #[test]
     fn every_option_is_in_the_help_and_taken() {
         let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
-                     --control d --report e --ready-fd 9 --log json --strict --warm --packets-only --file-io \
+                     --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
+                     --file-io \
                      --listen /x --listen-anywhere";
         let words: Vec<&str> = words.split_whitespace().collect();
         let (arguments, log) = parsed(&words).expect("right").expect("no help");
@@ -346,6 +353,7 @@ mod tests {
                 && options.strict
                 && options.warm
                 && options.packets_only
+                && options.no_subnet_manager
         );
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
         assert_eq!(options.faults.loss, 10_000);

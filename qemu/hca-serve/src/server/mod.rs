@@ -190,7 +190,12 @@ pub fn serve(mut options: Options) -> Result<Served> {
         Some(address) => Some(address.listen(options.listen_anywhere)?),
         None => None,
     };
-    let config = FabricConfig { seed: options.seed, faults: options.faults, ..FabricConfig::default() };
+    let config = FabricConfig {
+        seed: options.seed,
+        faults: options.faults,
+        subnet_manager: !options.no_subnet_manager,
+        ..FabricConfig::default()
+    };
     let mut world = World::new(config);
     world.set_packets_only(options.packets_only);
     if let Some(path) = &options.capture {

@@ -47,6 +47,8 @@ pub struct Options {
     /// Whatever the PRM calls reserved or illegal is refused, for tests of drivers. Otherwise what firmware is known to take is
     /// taken, with a warning. For profiles that are not given.
     pub strict: bool,
+    /// No subnet manager in the fabric: one of the guests has to run one.
+    pub no_subnet_manager: bool,
     /// Who is told what the devices log.
     pub log: LogSink,
     /// Who is told what happens to the server itself: cables of other servers, failures.
@@ -71,6 +73,7 @@ impl Options {
             warm: false,
             file_io: false,
             strict: false,
+            no_subnet_manager: false,
             log: to_stderr(),
             notices: notices_to_stderr(),
         }

@@ -40,6 +40,8 @@ pub struct Options {
     pub faults: Faults,
     /// The seed of what goes wrong.
     pub seed: u64,
+    /// The fabric has no subnet manager: a guest runs one.
+    pub no_subnet_manager: bool,
     /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
     pub strict: bool,
     /// Memory of each guest in MiB.
@@ -67,6 +69,7 @@ impl Options {
             faults: Faults::default(),
             seed: 1,
             strict: true,
+            no_subnet_manager: false,
             memory_mib: 1024,
             accelerator: "tcg".into(),
             boot_limit: Duration::from_secs(180),
@@ -112,6 +115,7 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             strict: options.strict,
+            no_subnet_manager: options.no_subnet_manager,
             log: collector(&complaints, options.show),
             ..hca_serve::Options::new(sockets.clone())
         })?;

@@ -149,7 +149,12 @@ fn bring_up(fabric: &mut Fabric, agents: &mut [Agent]) -> u64 {
 }
 
 fn fabric_of(count: u64, faults: &str, seed: u64) -> (Fabric, Vec<Agent>) {
-    let mut fabric = Fabric::new(FabricConfig { seed, faults: faults.parse().unwrap(), latency: 1_000 });
+    let mut fabric = Fabric::new(FabricConfig {
+        seed,
+        faults: faults.parse().unwrap(),
+        latency: 1_000,
+        ..FabricConfig::default()
+    });
     let agents = (0..count).map(|n| Agent::new(&mut fabric, n)).collect();
     (fabric, agents)
 }
