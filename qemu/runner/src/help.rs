@@ -102,6 +102,7 @@ const COMMANDS: &[Command] = &[
             ("WORD", "its command line (app=hello)"),
             ("--image ELF", "an application of yours, in place of the project's own"),
             ("--output FILE", "where it is written (unikernel.iso)"),
+            ("--network FOLDER", "for network cards (PXE), in place of an image: what a TFTP server serves"),
         ],
     },
     Command {

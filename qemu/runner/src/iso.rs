@@ -18,10 +18,28 @@ const NEEDED: [(&str, &str); 5] = [
 const MODULES: &str =
     "normal multiboot2 serial terminal iso9660 part_gpt part_msdos all_video video search search_fs_file";
 
+/// The same for what comes over a network.
+const NETWORK_MODULES: &str = "normal multiboot2 serial terminal tftp net configfile all_video video";
+
+/// The file that a network card loads by BIOS, as a DHCP server names it.
+pub const PXE_BIOS: &str = "boot/grub/i386-pc/core.0";
+/// The file that UEFI loads from a network.
+pub const PXE_UEFI: &str = "boot/grub/x86_64-efi/core.efi";
+
 /// The Debian packages that are missing to make images.
 #[must_use]
 pub fn missing_packages() -> Vec<&'static str> {
     NEEDED.iter().filter(|(path, _)| !Path::new(path).exists()).map(|(_, package)| *package).collect()
+}
+
+fn require_packages() -> Result<()> {
+    match missing_packages() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(Error::Missing {
+            what: "an image that boots needs GRUB and its helpers".into(),
+            remedy: format!("install these Debian packages: {}", missing.join(" ")),
+        }),
+    }
 }
 
 /// Makes `output`, which boots the unikernel in `image` with `words` as its command line.
@@ -29,39 +47,57 @@ pub fn missing_packages() -> Vec<&'static str> {
 /// # Errors
 /// Packages are missing, `words` cannot be written for GRUB, or GRUB's program fails.
 pub fn make(image: &Path, words: &str, output: &Path) -> Result<()> {
-    let missing = missing_packages();
-    if !missing.is_empty() {
-        return Err(Error::Missing {
-            what: "an image that boots needs GRUB and its helpers".into(),
-            remedy: format!("install these Debian packages: {}", missing.join(" ")),
-        });
-    }
-    let words = quoted(words)?;
+    require_packages()?;
     let folder = Temporary::folder("iso")?;
-    let grub = folder.path().join("boot/grub");
+    lay_out(image, words, folder.path())?;
+    let mut command = Command::new(NEEDED[0].0);
+    command.arg("-o").arg(output).arg(format!("--install-modules={MODULES}")).arg(folder.path());
+    call(command, output)
+}
+
+/// Fills `folder`, which a TFTP server may then serve: network cards boot the unikernel from it with `words` as its command line, by BIOS the
+/// file [`PXE_BIOS`] and by UEFI [`PXE_UEFI`].
+///
+/// # Errors
+/// As for [`make`].
+pub fn make_network(image: &Path, words: &str, folder: &Path) -> Result<()> {
+    require_packages()?;
+    lay_out(image, words, folder)?;
+    let mut command = Command::new("/usr/bin/grub-mknetdir");
+    let mut place = std::ffi::OsString::from("--net-directory=");
+    place.push(folder);
+    command.arg(place).arg("--subdir=boot/grub").arg(format!("--install-modules={NETWORK_MODULES}"));
+    call(command, &folder.join(PXE_UEFI))
+}
+
+/// The unikernel and GRUB's menu, which is left at once.
+fn lay_out(image: &Path, words: &str, folder: &Path) -> Result<()> {
+    let words = quoted(words)?;
+    let grub = folder.join("boot/grub");
     std::fs::create_dir_all(&grub).context("cannot create", &grub)?;
     let elf = std::fs::read(image).context("cannot read", image)?;
-    let kernel = folder.path().join("boot/unikernel");
+    let kernel = folder.join("boot/unikernel");
     std::fs::write(&kernel, stripped(&elf)?).context("cannot write", &kernel)?;
     let config = grub.join("grub.cfg");
     let text = format!(
         "serial --unit=0 --speed=115200\nterminal_output console serial\nset timeout=0\n\
          menuentry unikernel {{\n  multiboot2 /boot/unikernel{words}\n}}\n"
     );
-    std::fs::write(&config, text).context("cannot write", &config)?;
-    let made = Command::new(NEEDED[0].0)
-        .arg("-o")
-        .arg(output)
-        .arg(format!("--install-modules={MODULES}"))
+    std::fs::write(&config, text).context("cannot write", &config)
+}
+
+/// Calls one of GRUB's programs, which makes `output`.
+fn call(mut command: Command, output: &Path) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let made = command
         .args(["--fonts=", "--locales=", "--themes="])
-        .arg(folder.path())
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Error::Program(format!("cannot start grub-mkrescue: {error}")))?;
+        .map_err(|error| Error::Program(format!("cannot start {program}: {error}")))?;
     if !made.status.success() || !output.exists() {
         let said = String::from_utf8_lossy(&made.stderr);
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-        return Err(Error::Program(format!("grub-mkrescue fails: {last}")));
+        return Err(Error::Program(format!("{program} fails: {last}")));
     }
     Ok(())
 }

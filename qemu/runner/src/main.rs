@@ -129,10 +129,12 @@ fn serve_some(count: u32) -> Result<(process::Temporary, Option<hca_serve::Serve
 
 fn make_iso(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let (mut words, mut image, mut output) = (Vec::new(), None, PathBuf::from("unikernel.iso"));
+    let mut network: Option<PathBuf> = None;
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
             Long("image") => image = Some(PathBuf::from(arguments.value().map_err(usage)?)),
             Long("output") => output = arguments.value().map_err(usage)?.into(),
+            Long("network") => network = Some(arguments.value().map_err(usage)?.into()),
             Value(word) => words.push(word.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),
         }
@@ -145,6 +147,11 @@ fn make_iso(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         }
     };
     let words = if words.is_empty() { "app=hello".into() } else { words.join(" ") };
+    if let Some(folder) = network {
+        iso::make_network(&image, &words, &folder)?;
+        println!("BIOS: {}, UEFI: {}, in {}", iso::PXE_BIOS, iso::PXE_UEFI, folder.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     iso::make(&image, &words, &output)?;
     println!("{}", output.display());
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,7 @@
 //! QEMU: its argument line, its process, its console.
 
 use crate::error::{Error, IoContext, Result};
+use crate::iso::{PXE_BIOS, PXE_UEFI};
 use crate::process::Supervised;
 use crate::setup::Qemu;
 use hca_serve::product::qemu::{hca_argument, memory_arguments};
@@ -24,6 +25,8 @@ pub struct Machine {
     pub kernel: PathBuf,
     /// A disk with a loader of its own, which is booted in place of the kernel.
     pub disk: Option<PathBuf>,
+    /// A folder that [`crate::iso::make_network`] filled, which is booted from over a network in place of the kernel.
+    pub network: Option<PathBuf>,
     /// Firmware in place of QEMU's own choice.
     pub firmware: Option<PathBuf>,
     /// Serial ports before the one that is the console: COM1 is the console if there are none.
@@ -57,6 +60,7 @@ impl Machine {
             cpu: "max".into(),
             kernel: kernel.to_path_buf(),
             disk: None,
+            network: None,
             firmware: None,
             ports_before: 0,
             exit_device: true,
@@ -101,7 +105,23 @@ impl Machine {
         for word in &self.more {
             add(&[word]);
         }
-        if self.disk.is_none() {
+        if let Some(folder) = &self.network {
+            let file = if self.firmware.is_some() { PXE_UEFI } else { PXE_BIOS };
+            let folder = escape_commas(folder).to_string_lossy().into_owned();
+            let net = format!("user,id=boot,restrict=on,tftp={folder},bootfile={file}");
+            // UEFI wants randomness before it speaks to a network.
+            add(&[
+                "-boot",
+                "n",
+                "-netdev",
+                &net,
+                "-device",
+                "virtio-net-pci,netdev=boot",
+                "-device",
+                "virtio-rng-pci",
+            ]);
+        }
+        if self.disk.is_none() && self.network.is_none() {
             add(&["-append", &self.command_line]);
         }
         if let Some(firmware) = &self.firmware {
@@ -121,6 +141,9 @@ impl Machine {
             let mut value = OsString::from("if=virtio,format=raw,readonly=on,file=");
             value.push(escape_commas(disk));
             arguments.extend(["-drive".into(), value]);
+            return arguments;
+        }
+        if self.network.is_some() {
             return arguments;
         }
         arguments.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);

@@ -20,6 +20,8 @@ pub struct Options {
     pub devices: Vec<String>,
     /// A disk that loads it, made by [`crate::iso`], which has its command line too; without one QEMU loads the image.
     pub disk: Option<PathBuf>,
+    /// A folder that loads it over a network, made by [`crate::iso::make_network`], with its command line too.
+    pub network: Option<PathBuf>,
     /// Firmware in place of QEMU's own choice.
     pub firmware: Option<PathBuf>,
     /// Serial ports that are left out before the one that is the console.
@@ -42,6 +44,7 @@ impl Options {
             hcas: Vec::new(),
             devices: Vec::new(),
             disk: None,
+            network: None,
             firmware: None,
             ports_before: 0,
             exit_device: true,
@@ -145,6 +148,7 @@ pub fn start(qemu: &Qemu, image: &Path, options: &Options) -> Result<Running> {
     machine.devices.clone_from(&options.devices);
     machine.more.clone_from(&options.more);
     machine.disk.clone_from(&options.disk);
+    machine.network.clone_from(&options.network);
     machine.firmware.clone_from(&options.firmware);
     machine.exit_device = options.exit_device;
     machine.ports_before = options.ports_before;

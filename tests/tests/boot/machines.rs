@@ -86,6 +86,30 @@ fn the_demonstration_runs_from_an_image_that_boots_by_bios_and_uefi() {
     fabric.assert_empty();
 }
 
+#[test]
+fn network_cards_boot_it_by_bios_and_by_uefi() {
+    let Some(ground) = ground() else { return skip() };
+    let folder = Temporary::folder("pxe-test").expect("a folder");
+    let missing = iso::missing_packages();
+    if !missing.is_empty() {
+        assert!(!levels::required(), "these Debian packages are required here: {}", missing.join(" "));
+        return levels::skip("no GRUB on this machine");
+    }
+    iso::make_network(&ground.image, "app=hca", folder.path()).expect("the folder is filled");
+    let fabric = serve(vec![Profile::node(0), Profile::node(1)]);
+    std::thread::scope(|scope| {
+        for (firmware, socket) in [None, ovmf()].into_iter().zip(&fabric.sockets) {
+            let network = Some(folder.path().to_path_buf());
+            let options = Options { network, firmware, hcas: vec![socket.clone()], ..Options::new("") };
+            scope.spawn(move || {
+                let text = succeeded(&boot(ground, &options));
+                assert!(text.contains("port Active: "), "{text}");
+            });
+        }
+    });
+    fabric.assert_empty();
+}
+
 /// A root port on a root bus of its own, and what is behind it.
 fn behind(bus: u8, number: u8, device: &str) -> Vec<String> {
     vec![
