@@ -40,6 +40,8 @@ pub struct Hca {
     registers: Registers,
     config: ConfigSpace,
     pub(crate) restarts: Restarts,
+    /// It has, or had, habits that show as time goes on.
+    unusual: bool,
     inbox: VecDeque<Packet>,
     /// The device answers nothing any more, see [`kill`](Self::kill).
     killed: bool,
@@ -53,6 +55,7 @@ impl Hca {
             registers: Registers::new(&profile),
             config: ConfigSpace::new(profile.vectors),
             restarts: Restarts::default(),
+            unusual: profile.habits != Habits::default(),
             inbox: VecDeque::new(),
             killed: false,
             device: Device::new(profile),
@@ -69,6 +72,7 @@ impl Hca {
 
     /// Its habits, to be changed while it lives.
     pub const fn habits_mut(&mut self) -> &mut Habits {
+        self.unusual = true;
         &mut self.device.profile.habits
     }
 
@@ -340,7 +344,9 @@ impl Hca {
         }
         self.registers.tick(now);
         if !self.device.health.is_fatal() {
-            self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+            if self.unusual {
+                self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+            }
             self.device.cmd.wake(now);
         }
         let idle = self.is_idle(now);

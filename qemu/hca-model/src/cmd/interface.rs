@@ -81,7 +81,14 @@ impl Interface {
     }
 
     /// Commands whose time has come can be carried out.
+    #[inline]
     pub(crate) fn wake(&mut self, now: u64) {
+        if !self.slow.is_empty() {
+            self.wake_slow(now);
+        }
+    }
+
+    fn wake_slow(&mut self, now: u64) {
         if self.next_deadline().is_some_and(|due| due <= now) {
             let due = |command: &mut Command| command.due.is_some_and(|due| due <= now);
             self.ready.extend(self.slow.extract_if(.., due));
