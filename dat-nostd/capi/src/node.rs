@@ -20,6 +20,9 @@ const DMA_BYTES: usize = 256 << 20;
 /// How long the port may take to join IP's broadcast group.
 const IP_UP: Duration = Duration::from_secs(30);
 
+/// How long a program may connect before the other side listens, without being refused.
+const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What programs written for other providers make without a look at the limits.
 type Tables = adapter_storage! {
     bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 512, evds: 1024, lmrs: 4096, events: 16384, connections: 640, ias: 32,
@@ -100,7 +103,10 @@ impl Node {
         })?;
         let sleeper = platform.sleeper().map_err(|error| why(&error))?;
         let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
-        let config = AdapterConfig::new(NAMES[0], target.address, &[], seed(target));
+        let config = AdapterConfig {
+            service_patience: SERVICE_PATIENCE,
+            ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target))
+        };
         let failed = |error: &dyn std::fmt::Display| {
             complain(&format!("{}: {error}", target.device));
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)

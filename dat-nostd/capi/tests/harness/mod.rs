@@ -24,7 +24,7 @@ pub struct Compiler {
     arguments: &'static [&'static str],
 }
 
-const C99: &[&str] = &["-x", "c", "-std=c99", "-D_POSIX_C_SOURCE=200809L"];
+const C99: &[&str] = &["-x", "c", "-std=c99", "-D_DEFAULT_SOURCE"];
 const CPP: &[&str] = &["-x", "c++"];
 
 const COMPILERS: [Compiler; 4] = [
@@ -63,7 +63,8 @@ impl Compiler {
             .arg("-o")
             .arg(program)
             .args(["-x", "none"])
-            .args(library));
+            .args(library)
+            .arg("-lpthread"));
     }
 }
 
