@@ -11,7 +11,9 @@ use dat_nostd::{
     Adapter, AdapterConfig, DatResult, DatReturn, Instant, Platform, ProviderInfo, ProxyAgent, Ready,
     Registry, RegistryEntry, ReturnType, Subtype, adapter_storage,
 };
-use platform_linux::{Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open};
+use platform_linux::{
+    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) sleeper: Sleeper,
     /// This port's address.
     address: Box<SocketAddress>,
+    /// The HCA is a process of this machine.
+    emulated: bool,
 }
 
 /// What is known of an IA beside its adapter.
@@ -130,7 +134,12 @@ impl Node {
             asides: Asides::default(),
             parked: Parked::default(),
         };
-        Ok(Self { lock: Lock::new(inner), sleeper, address: Box::new(SocketAddress::new(target.address)) })
+        Ok(Self {
+            lock: Lock::new(inner),
+            sleeper,
+            address: Box::new(SocketAddress::new(target.address)),
+            emulated: matches!(target.device, DeviceName::Socket(_)),
+        })
     }
 
     #[inline]
@@ -142,10 +151,11 @@ impl Node {
         self.lock.lock_urgently()
     }
 
-    /// Lets threads go first that have waited for the lock; for calls that are made in a loop.
+    /// Lets threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor; for calls
+    /// that are made in a loop and have found nothing.
     #[inline]
     pub(crate) fn make_way(&self) {
-        if self.lock.is_wanted() {
+        if self.emulated || self.lock.is_wanted() {
             std::thread::yield_now();
         }
     }
