@@ -11,7 +11,9 @@ use dat_nostd::{
     Adapter, AdapterConfig, DatResult, DatReturn, Instant, Platform, ProviderInfo, ProxyAgent, Ready,
     Registry, RegistryEntry, ReturnType, Subtype, adapter_storage,
 };
-use platform_linux::{Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open};
+use platform_linux::{
+    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -19,6 +21,9 @@ use std::time::Duration;
 const DMA_BYTES: usize = 256 << 20;
 /// How long the port may take to join IP's broadcast group.
 const IP_UP: Duration = Duration::from_secs(30);
+
+/// How long a program may connect before the other side listens, without being refused.
+const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What programs written for other providers make without a look at the limits.
 type Tables = adapter_storage! {
@@ -35,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) sleeper: Sleeper,
     /// This port's address.
     address: Box<SocketAddress>,
+    /// The HCA is a process of this machine.
+    emulated: bool,
 }
 
 /// What is known of an IA beside its adapter.
@@ -100,7 +107,10 @@ impl Node {
         })?;
         let sleeper = platform.sleeper().map_err(|error| why(&error))?;
         let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
-        let config = AdapterConfig::new(NAMES[0], target.address, &[], seed(target));
+        let config = AdapterConfig {
+            service_patience: SERVICE_PATIENCE,
+            ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target))
+        };
         let failed = |error: &dyn std::fmt::Display| {
             complain(&format!("{}: {error}", target.device));
             DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
@@ -124,7 +134,12 @@ impl Node {
             asides: Asides::default(),
             parked: Parked::default(),
         };
-        Ok(Self { lock: Lock::new(inner), sleeper, address: Box::new(SocketAddress::new(target.address)) })
+        Ok(Self {
+            lock: Lock::new(inner),
+            sleeper,
+            address: Box::new(SocketAddress::new(target.address)),
+            emulated: matches!(target.device, DeviceName::Socket(_)),
+        })
     }
 
     #[inline]
@@ -136,10 +151,11 @@ impl Node {
         self.lock.lock_urgently()
     }
 
-    /// Lets threads go first that have waited for the lock; for calls that are made in a loop.
+    /// Lets threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor; for calls
+    /// that are made in a loop and have found nothing.
     #[inline]
     pub(crate) fn make_way(&self) {
-        if self.lock.is_wanted() {
+        if self.emulated || self.lock.is_wanted() {
             std::thread::yield_now();
         }
     }

@@ -67,6 +67,90 @@ fn the_static_library_links() {
     Running::start(&program, &[&fabric.name(0)]).line("ready");
 }
 
+#[test]
+fn threads_share_ias_and_evds() {
+    let folder = Folder::new("threads");
+    let program = folder.path("threads");
+    compilers()[0].compile(&["tests/c/threads.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let rounds = if runner::levels::long() { "5000" } else { "100" };
+    run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]).arg(rounds));
+}
+
+#[test]
+fn waits_end_by_signals_and_by_what_goes() {
+    each("interruptions", &["tests/c/interruptions.c"], |folder, program, _| {
+        let fabric = folder.hcas(1);
+        run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
+fn wrong_arguments_are_answered() {
+    let folder = Folder::new("misuse");
+    let program = folder.path("misuse");
+    compilers()[0].compile(&["tests/c/misuse.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(1);
+    for seed in ["1", "2"] {
+        run(Command::new(&program).args([&fabric.name(0), seed, "10000"]));
+    }
+}
+
+#[test]
+fn names_come_from_a_file() {
+    let folder = Folder::new("names");
+    let program = folder.path("calls");
+    compilers()[0].compile(&CALLS, &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let line = |name, index| {
+        let parameters = fabric.name(index).replace('@', " ");
+        format!("{name} u1.2 nonthreadsafe default libdat.so.1 mlx5.1.2 \"{parameters} framing=dat\" \"\"\n")
+    };
+    let file = folder.path("dat.conf");
+    std::fs::write(&file, line("ib0", 0) + &line("OpenIB-cma", 1)).expect("written");
+    let words = ["both", "ib0", "OpenIB-cma", &address(1)];
+    run(Command::new(program).args(words).env("DAT_OVERRIDE", file));
+}
+
+#[test]
+fn nothing_leaks() {
+    if !runner::levels::required() && Command::new("valgrind").arg("--version").output().is_err() {
+        return runner::levels::skip("valgrind is missing");
+    }
+    let folder = Folder::new("leaks");
+    let program = folder.path("calls");
+    compilers()[0].compile(&CALLS, &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    run(Command::new("valgrind")
+        .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect", "--error-exitcode=9"])
+        // What the HCA writes Valgrind does not see.
+        .args(["--undef-value-errors=no", &format!("--suppressions={HERE}/tests/c/valgrind.supp")])
+        .arg(program)
+        .args(["both", &fabric.name(0), &fabric.name(1), &address(1)]));
+}
+
+#[test]
+fn an_installation_is_whole() {
+    let folder = Folder::new("install");
+    let prefix = folder.path("prefix");
+    runner::install::install_built(&harness::archive(), Path::new(HERE), &prefix).expect("installed");
+    let page = |name: &String| !prefix.join("share/man/man3").join(format!("{name}.3")).is_file();
+    let missing: Vec<_> = declared().into_iter().filter(page).collect();
+    assert_eq!(missing, Vec::<String>::new());
+    let text = std::fs::read_to_string(prefix.join("lib/pkgconfig/dat.pc")).expect("readable");
+    assert!(text.contains(&format!("prefix={}\n", prefix.display())), "{text}");
+    let program = folder.path("ping");
+    let library = prefix.join("lib").display().to_string();
+    run(Command::new(compilers()[0].program)
+        .arg(Path::new(HERE).join(PING[0]))
+        .args(["-I", &prefix.join("include").display().to_string(), "-L", &library, "-ldat"])
+        .arg(format!("-Wl,-rpath,{library}"))
+        .arg("-o")
+        .arg(&program));
+    let fabric = folder.hcas(1);
+    Running::start(&program, &[&fabric.name(0)]).line("ready");
+}
+
 /// The functions that the headers declare.
 fn declared() -> BTreeSet<String> {
     let headers = ["dat.h", "udat.h", "dat_registry.h"];

@@ -32,6 +32,9 @@ pub struct AdapterConfig<'s> {
     /// Completions that the CQ of every EVD has room for at least, beside what its EPs reserve, so that few EPs make it grow: 64 bytes of
     /// DMA memory each.
     pub min_completions: u32,
+    /// How long an active side goes on asking for a service that nobody listens on, before it is NON_PEER_REJECTED: programs whose two
+    /// sides start together connect before the other listens. Zero: not at all.
+    pub service_patience: Duration,
     /// Questions to the subnet administrator.
     pub sa: ClientConfig,
 }
@@ -50,6 +53,7 @@ impl<'s> AdapterConfig<'s> {
             hca: Config::DEFAULT,
             activation_timeout: Duration::from_secs(30),
             min_completions: 512,
+            service_patience: Duration::ZERO,
             sa: ClientConfig::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use driver_mlx::{Hca, Instant, Platform};
+use driver_mlx::{Duration, Hca, Instant, Platform};
 use ib_port::Port;
 
 use crate::adapter::config::Neighbour;
@@ -30,6 +30,8 @@ pub(crate) struct Device<'s, P: Platform> {
     pub(crate) dead: bool,
     /// Completions that every CQ has room for at least.
     pub(crate) min_completions: u32,
+    /// How long nobody may listen where an EP connects to.
+    pub(crate) service_patience: Duration,
     /// The names that the adapter is registered under.
     pub(crate) listings: Listings,
 }

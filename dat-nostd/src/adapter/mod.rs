@@ -119,6 +119,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             flush_port: false,
             dead: false,
             min_completions: config.min_completions,
+            service_patience: config.service_patience,
             listings: Listings::default(),
         };
         let objects = Objects {

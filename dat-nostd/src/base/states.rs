@@ -363,6 +363,7 @@ pub const STAGES: [Stage; 5] = [Stage::Idle, Stage::Resolving, Stage::Requested,
 pub type Step = Option<(Stage, Option<EpEvent>)>;
 
 const ON: Step = Some((Stage::Requested, None));
+const AGAIN: Step = Some((Stage::Resolving, None));
 const fn gives(event: EpEvent) -> Step {
     Some((Stage::Idle, Some(event)))
 }
@@ -394,6 +395,8 @@ rows! {
     UnusableReply        [I,   I,        NO_ROOM,  I,       I],
     /// REJ by the remote consumer.
     RejectedByConsumer   [I,   I,        NO,       FAILED,  FAILED],
+    /// REJ because nobody listens, and there is patience left.
+    NoService            [I,   I,        AGAIN,    I,       I],
     /// REJ for any other reason.
     RejectedOtherwise    [I,   I,        NO_ROOM,  FAILED,  FAILED],
     /// All repetitions of the last message went without answer.

@@ -9,15 +9,30 @@ use crate::base::types::IaAddress;
 /// Bit of the CM's owner cookie: a service point's slot, else an EP's.
 pub(crate) const OWNER_PSP: u32 = 1 << 31;
 
+/// What an active side asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) address: IaAddress,
+    pub(crate) service_id: u64,
+    /// The consumer's.
+    pub(crate) deadline: Instant,
+    /// The data waits in the EP.
+    pub(crate) private_data_size: u8,
+    /// Till then it is asked again when nobody listens.
+    pub(crate) patience: Instant,
+    /// Nothing is asked before.
+    pub(crate) not_before: Instant,
+}
+
 /// How far an EP's connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// None is under way.
     None,
-    /// The port at the address, then the path to it, is being asked for; the private data waits in the EP.
-    Resolving { address: IaAddress, service_id: u64, deadline: Instant, private_data_size: u8 },
+    /// The port at the address, then the path to it, is being asked for.
+    Resolving(Request),
     /// Active: REQ sent.
-    Requested { conn: ConnId, deadline: Instant },
+    Requested { conn: ConnId, request: Request },
     /// Passive: REP sent.
     Accepted { conn: ConnId },
     /// Connected.
@@ -29,7 +44,7 @@ impl Attempt {
     pub(crate) fn stage(&self) -> Stage {
         match self {
             Attempt::None => Stage::Idle,
-            Attempt::Resolving { .. } => Stage::Resolving,
+            Attempt::Resolving(_) => Stage::Resolving,
             Attempt::Requested { .. } => Stage::Requested,
             Attempt::Accepted { .. } => Stage::Accepted,
             Attempt::Up { .. } => Stage::Up,
@@ -38,7 +53,7 @@ impl Attempt {
 
     pub(crate) fn conn(&self) -> Option<ConnId> {
         match *self {
-            Attempt::None | Attempt::Resolving { .. } => None,
+            Attempt::None | Attempt::Resolving(_) => None,
             Attempt::Requested { conn, .. } | Attempt::Accepted { conn } | Attempt::Up { conn } => Some(conn),
         }
     }
@@ -52,9 +67,8 @@ impl Attempt {
     ) -> Option<(Attempt, Option<EpEvent>)> {
         let (stage, event) = input.at(self.stage())?;
         let next = match (stage, self) {
-            (Stage::Requested, Attempt::Resolving { deadline, .. }) => {
-                Attempt::Requested { conn: sent?, deadline }
-            }
+            (Stage::Requested, Attempt::Resolving(request)) => Attempt::Requested { conn: sent?, request },
+            (Stage::Resolving, Attempt::Requested { request, .. }) => Attempt::Resolving(request),
             (Stage::Up, Attempt::Requested { conn, .. } | Attempt::Accepted { conn }) => Attempt::Up { conn },
             _ => Attempt::None,
         };
@@ -71,16 +85,18 @@ mod tests {
     #[test]
     fn attempts_follow_the_table() {
         let conn = ConnId::default();
-        let address = IaAddress::V4(core::net::Ipv4Addr::LOCALHOST);
+        let request = Request {
+            address: IaAddress::V4(core::net::Ipv4Addr::LOCALHOST),
+            service_id: 1,
+            deadline: Instant::from_nanos(2),
+            private_data_size: 3,
+            patience: Instant::from_nanos(1),
+            not_before: Instant::ORIGIN,
+        };
         let at = |stage| match stage {
             Stage::Idle => Attempt::None,
-            Stage::Resolving => Attempt::Resolving {
-                address,
-                service_id: 1,
-                deadline: Instant::from_nanos(2),
-                private_data_size: 3,
-            },
-            Stage::Requested => Attempt::Requested { conn, deadline: Instant::from_nanos(2) },
+            Stage::Resolving => Attempt::Resolving(request),
+            Stage::Requested => Attempt::Requested { conn, request },
             Stage::Accepted => Attempt::Accepted { conn },
             Stage::Up => Attempt::Up { conn },
         };

@@ -14,11 +14,14 @@ use crate::base::handle::{EpHandle, Typed};
 use crate::base::log::log;
 use crate::base::ret::{DatResult, DatReturn, ReturnType, Subtype};
 use crate::base::types::{ConnectFlags, EpState, IaAddress, Qos, deadline_of};
-use crate::conn::attempt::{Attempt, OWNER_PSP};
+use crate::conn::attempt::{Attempt, OWNER_PSP, Request};
 
 /// What a peer's connection manager and its owner are given for an answer; one that needs longer says so (MRA).
 /// RDMA-CM's 4.3 s make one lost datagram cost that much.
 const PROCESSING: Duration = Duration::from_secs(1);
+
+/// Between two requests for a service that nobody listens on.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Exponent of the time in which a CM message should be answered along a path: the way there and back, and the peer's own
 /// time (IBA volume 1, section 12.7.4).
@@ -114,7 +117,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
             *to = *from;
         }
         let private_data_size = private_data.len() as u8;
-        ep.attempt = Attempt::Resolving { address: *remote, service_id, deadline, private_data_size };
+        ep.attempt = Attempt::Resolving(Request {
+            address: *remote,
+            service_id,
+            deadline,
+            private_data_size,
+            patience: deadline.min(now + self.device.service_patience),
+            not_before: now,
+        });
         self.progress.resolving.push(&mut self.objects.eps, handle.any().slot());
         self.advance_resolving(handle.any().slot(), now);
         Ok(())
@@ -128,9 +138,10 @@ impl<'s, P: Platform> Adapter<'s, P> {
             self.progress.visits += 1;
             self.advance_resolving(slot, now);
             if let Some(ep) = self.objects.eps.at(slot)
-                && let Attempt::Resolving { deadline, .. } = ep.attempt
+                && let Attempt::Resolving(request) = ep.attempt
             {
-                wake = wake.earliest(Wake::by(deadline));
+                let paused = now < request.not_before;
+                wake = wake.earliest(Wake::by(if paused { request.not_before } else { request.deadline }));
             }
         }
         wake
@@ -138,20 +149,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
 
     fn advance_resolving(&mut self, slot: u16, now: Instant) {
         let Some(ep) = self.objects.eps.at(slot) else { return };
-        let Attempt::Resolving { address, service_id, deadline, private_data_size } = ep.attempt else {
+        let Attempt::Resolving(request) = ep.attempt else { return };
+        if now < request.not_before {
             return;
-        };
-        let resolution = match self.device.resolve_address(now, &address) {
+        }
+        let resolution = match self.device.resolve_address(now, &request.address) {
             AddressResolution::Known(gid) => self.device.port.resolve(now, gid),
             AddressResolution::Pending => Resolution::Pending,
             AddressResolution::Failed => Resolution::Failed(QueryError::Timeout),
         };
         let input = match resolution {
-            Resolution::Pending if now < deadline => return,
+            Resolution::Pending if now < request.deadline => return,
             Resolution::Pending => ConnectionInput::Deadline,
             Resolution::Failed(_) => ConnectionInput::PathFailed,
             Resolution::Known(path) => {
-                let sent = self.send_request(slot, now, &path, service_id, deadline, private_data_size);
+                let sent = self.send_request(slot, now, &path, &request);
                 // Without a connection the CM is full: a resource error.
                 let input = if sent.is_some() { ConnectionInput::PathKnown } else { ConnectionInput::NoRoom };
                 return self.connection_input(slot, input, sent);
@@ -168,6 +180,9 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let before = core::mem::replace(&mut ep.attempt, next);
         if before.stage() == Stage::Resolving {
             self.progress.resolving.remove(&mut self.objects.eps, slot);
+        }
+        if next.stage() == Stage::Resolving {
+            self.progress.resolving.push(&mut self.objects.eps, slot);
         }
         if next.stage() == Stage::Idle
             && let Some(conn) = before.conn()
@@ -196,13 +211,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         slot: u16,
         now: Instant,
         path: &PathRecord,
-        service_id: u64,
-        deadline: Instant,
-        private_data_size: u8,
+        request: &Request,
     ) -> Option<ConnId> {
         let ep = self.objects.eps.at(slot)?;
         let framing = self.objects.ias.get(ep.ia).ok()?.framing;
-        let data = ep.private_data.get(..usize::from(private_data_size))?;
+        let data = ep.private_data.get(..usize::from(request.private_data_size))?;
         let private_data =
             framing.request(self.device.address, ep.local_port as u16, ep.remote_address, data)?;
         let port_mtu = self.device.port.info().mtu.code();
@@ -211,13 +224,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Some(sl) = ep.attributes.sl {
             path.set_sl(ServiceLevel::new(sl));
         }
-        let mut params = ConnectParams::new(path, service_id, ep.qpn, ep.psn);
+        let mut params = ConnectParams::new(path, request.service_id, ep.qpn, ep.psn);
         params.responder_resources = ep.attributes.max_rdma_read_in as u8;
         params.initiator_depth = ep.attributes.max_rdma_read_out as u8;
         params.retry_count = ep.attributes.retry_count;
         params.rnr_retry_count = ep.attributes.rnr_retry;
         params.response_timeout = response_timeout(&path);
-        params.deadline = (deadline != Instant::MAX).then_some(deadline);
+        params.deadline = (request.deadline != Instant::MAX).then_some(request.deadline);
         self.device.port.cm().connect(now, &params, &private_data, u32::from(slot)).ok()
     }
 
@@ -233,7 +246,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
                         self.establish_passive(slot);
                     }
                 }
-                CmEvent::Rejected { id, owner, reason } => self.rejected(id, owner, reason),
+                CmEvent::Rejected { id, owner, reason } => self.rejected(now, id, owner, reason),
                 CmEvent::TimedOut { id, owner, stage } => self.timed_out(now, id, owner, stage),
                 CmEvent::Disconnected { id, owner, cause } => self.disconnected(id, owner, cause),
                 // Fresh QPs get fresh numbers and sequences, so nobody waits for this.
@@ -328,10 +341,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
         self.connection_input(slot, ConnectionInput::Confirmed, None);
     }
 
-    fn rejected(&mut self, id: ConnId, owner: u32, reason: RejReason) {
+    fn rejected(&mut self, now: Instant, id: ConnId, owner: u32, reason: RejReason) {
         let Some(slot) = self.ep_of(id, owner) else { return };
-        let Some(ep) = self.objects.eps.at(slot) else { return };
-        let input = if reason == RejReason::CONSUMER_DEFINED {
+        let Some(ep) = self.objects.eps.at_mut(slot) else { return };
+        let input = if let Attempt::Requested { request, .. } = &mut ep.attempt
+            && reason == RejReason::INVALID_SERVICE_ID
+            && now < request.patience
+        {
+            request.not_before = now + PAUSE;
+            ConnectionInput::NoService
+        } else if reason == RejReason::CONSUMER_DEFINED {
             if ep.state() == EpState::ActiveConnectionPending {
                 self.keep_private_data(slot, id);
             }
@@ -346,11 +365,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let Some(slot) = self.ep_of(id, owner) else { return };
         let Some(ep) = self.objects.eps.at(slot) else { return };
         let mut input = ConnectionInput::Unanswered;
-        if let (cm::Stage::Req, Attempt::Requested { deadline, .. }) = (stage, ep.attempt) {
+        if let (cm::Stage::Req, Attempt::Requested { request, .. }) = (stage, ep.attempt) {
             if let Some(info) = self.device.port.cm_ref().info(id) {
                 self.device.port.forget_path(info.path.dgid());
             }
-            if now >= deadline {
+            if now >= request.deadline {
                 input = ConnectionInput::Deadline;
             }
         }

@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use driver_mlx::Instant;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::LazyLock;
 
 /// One descriptor for each MSI-X vector, and others on which something may end the wait.
 #[derive(Debug)]
@@ -49,10 +49,12 @@ pub(crate) fn timeout(deadline: Instant) -> Timespec {
     Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 }
 }
 
-/// The monotonic clock.
+/// The monotonic clock, from this process's first look at it on. The standard library's, because the C library's way to it is also there
+/// where tools run the process (Valgrind).
 pub(crate) fn now() -> Instant {
-    let time = clock_gettime(ClockId::Monotonic);
-    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    static FIRST: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    // Not from 0: a moment that is none, or long past, is before it.
+    Instant::from_nanos(1_000_000_000) + FIRST.elapsed()
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "install",
         arguments: "--prefix DIR",
-        summary: "libdat: DAT 1.2 for C programs, its headers, libraries and pkg-config file",
+        summary: "libdat: DAT 1.2 for C programs, its headers, libraries, manual pages and pkg-config file",
         options: &[("--prefix DIR", "below which they go: include/dat, lib, share/man/man3")],
     },
     Command {

@@ -109,14 +109,14 @@ exported! {
         // SAFETY: the caller's.
         let given = (!attributes.is_null()).then(|| unsafe { attributes.read_unaligned() });
         let ep = control(ia_handle, |inner, ia: IaHandle| {
-            let given = given.map(|given| ep_attributes(&given, Subtype::InvalidArg6, false)).transpose();
+            let most = inner.adapter.ia_query(ia)?.1.max_dto_per_ep;
+            let given = given.map(|given| ep_attributes(&given, Subtype::InvalidArg6, false, most)).transpose();
             let evds = [recv_evd_handle, request_evd_handle, connect_evd_handle].map(EvdHandle::given);
             let pz = PzHandle::given(pz_handle);
             // Handles are looked at before attributes.
             let given = match given {
                 Ok(given) => given,
                 Err(error) => {
-                    inner.adapter.ia_query(ia)?;
                     pz.map_or(Ok(()), |pz| inner.adapter.pz_query(pz).map(drop))?;
                     return Err(error);
                 }
@@ -146,10 +146,10 @@ exported! {
             let evds = [recv_evd_handle, request_evd_handle, connect_evd_handle].map(EvdHandle::given);
             let (pz, srq) = (PzHandle::of(pz_handle), SrqHandle::of(srq_handle));
             // Handles are looked at before attributes.
-            inner.adapter.ia_query(ia)?;
+            let most = inner.adapter.ia_query(ia)?.1.max_dto_per_ep;
             inner.adapter.pz_query(pz)?;
             inner.adapter.srq_query(srq)?;
-            let given = ep_attributes(&given?, Subtype::InvalidArg7, true)?;
+            let given = ep_attributes(&given?, Subtype::InvalidArg7, true, most)?;
             inner.adapter.ep_create_with_srq(ia, pz, evds[0], evds[1], evds[2], srq, &given)
         })?;
         // SAFETY: the caller's.

@@ -9,11 +9,24 @@ use dat_nostd::{
 };
 use std::ptr;
 
+/// More transfers than any endpoint of any provider has.
+const ABSURD: u32 = 65535;
+
 /// An endpoint's attributes as a program gives them, in argument `argument`. What programs leave 0 because their providers had defaults
-/// for it has ours. Attributes by name are none of ours, and passed over.
-pub(crate) fn ep_attributes(given: &EpAttr, argument: Subtype, on_srq: bool) -> DatResult<EpAttributes> {
+/// for it has ours; counts of transfers above the device's (`most`) are cut to that, because programs ask for thousands that they never
+/// post. Attributes by name are none of ours, and passed over.
+pub(crate) fn ep_attributes(
+    given: &EpAttr,
+    argument: Subtype,
+    on_srq: bool,
+    most: u32,
+) -> DatResult<EpAttributes> {
     let wrong = bad(argument);
     let count = |value: i32| count(value, argument);
+    let transfers = |value: i32| match count(value) {
+        Ok(asked) if asked <= ABSURD => Ok(asked.min(most)),
+        _ => Err(wrong),
+    };
     let named_badly = |count: i32, list: *const u8| count < 0 || count > 0 && list.is_null();
     if given.service_type != 0
         || named_badly(given.ep_transport_specific_count, given.ep_transport_specific.cast::<u8>())
@@ -30,9 +43,9 @@ pub(crate) fn ep_attributes(given: &EpAttr, argument: Subtype, on_srq: bool) -> 
         request_completion_flags: flags(given.request_completion_flags)?,
         max_recv_dtos: match given.max_recv_dtos {
             -1 if on_srq => HW_DEFAULT,
-            dtos => count(dtos)?,
+            dtos => transfers(dtos)?,
         },
-        max_request_dtos: count(given.max_request_dtos)?,
+        max_request_dtos: transfers(given.max_request_dtos)?,
         max_recv_iov: count(given.max_recv_iov)?,
         max_request_iov: count(given.max_request_iov)?,
         max_rdma_read_in: count(given.max_rdma_read_in)?,

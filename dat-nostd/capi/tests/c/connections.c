@@ -2,6 +2,7 @@
 /* Connections and transfers between two sides. The steps are in one order; a process does those of the sides that it has. */
 #include "calls.h"
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #define PORT 7100
 #define BYTES 8192
@@ -433,6 +434,37 @@ static void of_shared_queues(DAT_PSP_HANDLE psp)
     }
 }
 
+/* Two sides that start together: one connects before the other listens. */
+static void of_patience(void)
+{
+    DAT_CR_PARAM param;
+    DAT_PSP_HANDLE late = DAT_HANDLE_NULL;
+
+    if (active)
+        connect_to(active->ep, PORT + 3);
+    if (passive) {
+        DAT_CR_HANDLE cr;
+
+        /* As long as a refusal takes, or longer: it goes well either way. */
+        usleep(100000);
+        OK(dat_psp_create(passive->ia, PORT + 3, passive->cr, DAT_PSP_CONSUMER_FLAG, &late));
+        cr = requested(passive, late, PORT + 3, &param);
+        OK(dat_cr_accept(cr, passive->ep, 0, NULL));
+        established(passive, passive->ep);
+    }
+    if (active) {
+        established(active, active->ep);
+        OK(dat_ep_disconnect(active->ep, DAT_CLOSE_ABRUPT_FLAG));
+        disconnected(active, active->ep);
+        reset(active, active->ep);
+    }
+    if (passive) {
+        disconnected(passive, passive->ep);
+        reset(passive, passive->ep);
+        OK(dat_psp_free(late));
+    }
+}
+
 void connections(const struct side *active_side, const struct side *passive_side, const char *address)
 {
     DAT_PSP_HANDLE psp = DAT_HANDLE_NULL, other = DAT_HANDLE_NULL, making = DAT_HANDLE_NULL;
@@ -465,6 +497,7 @@ void connections(const struct side *active_side, const struct side *passive_side
     of_made_endpoints(making);
     of_reserved_service_points(rsp);
     of_shared_queues(psp);
+    of_patience();
     if (active)
         tear_down(active);
     if (passive) {

@@ -24,7 +24,7 @@ pub struct Compiler {
     arguments: &'static [&'static str],
 }
 
-const C99: &[&str] = &["-x", "c", "-std=c99", "-D_POSIX_C_SOURCE=200809L"];
+const C99: &[&str] = &["-x", "c", "-std=c99", "-D_DEFAULT_SOURCE"];
 const CPP: &[&str] = &["-x", "c++"];
 
 const COMPILERS: [Compiler; 4] = [
@@ -63,7 +63,8 @@ impl Compiler {
             .arg("-o")
             .arg(program)
             .args(["-x", "none"])
-            .args(library));
+            .args(library)
+            .arg("-lpthread"));
     }
 }
 
@@ -102,10 +103,19 @@ impl Drop for Folder {
     }
 }
 
-/// The static library, which cargo builds with this package's tests.
+/// The static library, which cargo builds with this package's tests: beside them, under a name with a number.
 pub fn archive() -> PathBuf {
     let here = std::env::current_exe().expect("this program's path");
-    here.ancestors().nth(2).expect("target and profile").join("libdat.a")
+    let folder = here.parent().expect("a folder");
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number = name.strip_prefix("libdat-").and_then(|rest| rest.strip_suffix(".a"));
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let files = std::fs::read_dir(folder).expect("readable").map_while(Result::ok).map(|entry| entry.path());
+    // There may be older ones, from before a change.
+    let age = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).expect("a time");
+    files.filter(is_ours).max_by_key(age).expect("cargo test -p dat-capi builds it")
 }
 
 /// What links with the static library.
