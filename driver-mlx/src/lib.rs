@@ -112,7 +112,7 @@ pub use error::{CommandError, Error, FatalCause, HealthWarning, Rejected, Step};
 pub use event::AsyncEvent;
 pub use hca::{
     DeviceState, Hca, HealthBuffer, LinkState, MemoryRegion, MkeyState, PortCounters, PortState, QCounters,
-    ReservedLKey, SrqState, StepTime, Traffic,
+    ReservedLKey, SrqState, StepTime, Traffic, emergency_stop,
 };
 pub use host::HostRegion;
 pub use mmio::MmioBar;

@@ -98,6 +98,28 @@ pub const fn identify(vendor: u16, device: u16) -> Option<Identity> {
     Some(Identity { generation, virtual_function })
 }
 
+/// Whether a device number of Mellanox's is that of a card in flash recovery: firmware is broken or missing, and BAR0 speaks another
+/// protocol.
+#[must_use]
+pub const fn is_flash_recovery(device: u16) -> bool {
+    matches!(
+        device,
+        0x01ff
+            | 0x0209
+            | 0x020b
+            | 0x020d
+            | 0x020f
+            | 0x0211
+            | 0x0212
+            | 0x0214
+            | 0x0216
+            | 0x0218
+            | 0x021c
+            | 0x021e
+            | 0x0224
+    )
+}
+
 /// Why a function cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -352,6 +374,7 @@ mod tests {
         assert!(identify(0x15b3, 0x1018).is_some_and(|i| i.virtual_function));
         assert_eq!(identify(0x15b3, 0x1003), None, "ConnectX-3 is another programming model");
         assert_eq!(identify(0x8086, 0x1017), None);
+        assert!(is_flash_recovery(0x020d) && !is_flash_recovery(0x1017));
     }
 
     #[test]

@@ -103,3 +103,36 @@ pub trait Platform {
         let _ = (va, len);
     }
 }
+
+/// A platform that is lent, to one HCA after the other.
+impl<P: Platform> Platform for &P {
+    type Bar = P::Bar;
+
+    fn bar(&self) -> Self::Bar {
+        (**self).bar()
+    }
+    fn uar_write_combining(&self, offset: usize, len: usize) -> Option<Self::Bar> {
+        (**self).uar_write_combining(offset, len)
+    }
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+    fn idle(&self, deadline: Instant) {
+        (**self).idle(deadline);
+    }
+    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+        (**self).map(va, len)
+    }
+    fn unmap(&self, device_address: u64, len: usize) {
+        (**self).unmap(device_address, len);
+    }
+    fn dma_is_coherent(&self) -> bool {
+        (**self).dma_is_coherent()
+    }
+    fn sync_for_device(&self, va: usize, len: usize) {
+        (**self).sync_for_device(va, len);
+    }
+    fn sync_for_cpu(&self, va: usize, len: usize) {
+        (**self).sync_for_cpu(va, len);
+    }
+}

@@ -368,3 +368,30 @@ fn a_failed_bring_up_leaves_a_report() {
     }
     assert!(text.find("ENABLE_HCA op_mod").expect("there") < text.find("INIT_HCA op_mod").expect("there"));
 }
+
+#[test]
+fn an_emergency_stop_ends_dma_in_the_middle_of_everything() {
+    let world = World::new([Profile::node(0), Profile::node(1)], FabricConfig::default());
+    let (mut a, b) = node::connected(&world, |_| ());
+    let (raddr, rkey) = b.remote(0);
+    a.put(0, &[9; 4096]);
+    a.qp.post_send(SendOp::Write { raddr, rkey }, &[a.sge(0, 4096)], 1, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    // The stop comes behind the doorbell, and before the peer writes what arrives.
+    driver_mlx::emergency_stop(driver_mlx::Platform::bar(b.hca.platform()));
+    world.pass(SECOND);
+    assert_eq!(b.get(0, 4096), [0; 4096]);
+    world.model(1, |m| assert_eq!((m.life(), m.census().total()), (hca_model::device::Life::Disabled, 0)));
+    std::mem::forget(b.hca);
+    world.bring_up(1, &Config::DEFAULT).expect("can be had again");
+}
+
+#[test]
+fn an_ethernet_port_is_refused_early_and_in_one_line() {
+    let world = world(Habits { ethernet: true, ..Habits::default() });
+    let error = world.bring_up(0, &Config::DEFAULT).err();
+    assert_eq!(error, Some(Error::NotInfiniBand));
+    // Boot pages only, and those are back.
+    world.model(0, |m| assert_eq!((m.life(), m.pages().given()), (hca_model::device::Life::Disabled, 0)));
+    assert_eq!(world.complaints(0), [""; 0]);
+}

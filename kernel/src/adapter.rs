@@ -15,7 +15,7 @@ use driver_mlx::report::{History, Report};
 use driver_mlx::{Config, Error, Instant, MmioBar, Platform, Wake};
 use heapless::String;
 
-use crate::hca::{self, BareMetal};
+use crate::hca::{self, BareMetal, Hardware};
 use crate::memory::{DmaMemory, NoMemory};
 use crate::{Clock, ExitCode, Machine, options, println};
 
@@ -180,11 +180,11 @@ pub fn run(
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
-    match Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work) {
+    match Prepared::with(machine, node, &hardware)?.run(tables, &mut work) {
         Err(Failure::Open(OpenError::Hca(error))) if error.wants_reset() => {
             println!("hca: {error}: function-level reset");
             hardware.reset(machine.config_space()).map_err(Failure::Platform)?;
-            Prepared::with(machine, node, hardware.platform())?.run(tables, &mut work)
+            Prepared::with(machine, node, &hardware)?.run(tables, &mut work)
         }
         result => result,
     }
@@ -196,6 +196,7 @@ pub fn run(
 pub struct Prepared<'n> {
     node: Node<'n>,
     platform: BareMetal,
+    physical_function: bool,
     memory: DmaMemory,
     clock: Clock,
     seed: u128,
@@ -209,14 +210,23 @@ impl<'n> Prepared<'n> {
     /// There is no such HCA, or too little memory.
     pub fn new(machine: &mut Machine, node: &Node<'n>) -> Result<Self, Failure> {
         let hardware = machine.open_hca(node.hca, VECTORS).map_err(Failure::Platform)?;
-        Self::with(machine, node, hardware.platform())
+        Self::with(machine, node, &hardware)
     }
 
-    fn with(machine: &mut Machine, node: &Node<'n>, platform: BareMetal) -> Result<Self, Failure> {
+    fn with(machine: &mut Machine, node: &Node<'n>, hardware: &Hardware) -> Result<Self, Failure> {
+        let (platform, physical_function) = (hardware.platform(), hardware.is_physical());
         let (memory, clock) = (machine.dma(node.dma_bytes)?, machine.clock());
         // Nodes of one machine begin differently too.
         let seed = machine.seed().wrapping_add(node.hca as u128);
-        Ok(Self { node: *node, platform, memory, clock, seed, generation: machine.boot_generation() })
+        Ok(Self {
+            node: *node,
+            platform,
+            physical_function,
+            memory,
+            clock,
+            seed,
+            generation: machine.boot_generation(),
+        })
     }
 
     /// Opens the adapter, registers its IAs, and lets `work` use it; closes it.
@@ -241,12 +251,12 @@ impl<'n> Prepared<'n> {
         tables: AdapterParts<'_, MmioBar>,
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let Self { node, platform, memory, clock, seed, generation } = self;
+        let Self { node, platform, physical_function, memory, clock, seed, generation } = self;
         let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
         let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
         // Who is told where everybody is asks nobody.
         let ip = config.ip.is_some().then_some(node.ip_config);
-        let config = AdapterConfig { generation, hca: HCA, ip, ..config };
+        let config = AdapterConfig { generation, hca: Config { physical_function, ..HCA }, ip, ..config };
         let start = clock.now();
         let mut adapter = Adapter::open(platform, region, host, tables, &config).map_err(Failure::Open)?;
         let mut names = [RegistryEntry::EMPTY; 2];

@@ -95,6 +95,53 @@ pub(crate) fn is_hca(function: &Function) -> bool {
     driver_mlx::pci::identify(function.vendor, function.device).is_some()
 }
 
+/// A function of Mellanox's, and whether the driver is for it: a line for who wonders which is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    function: Function,
+    bar: Result<MemoryBar, pci::Error>,
+    express: Result<pci::Express, pci::Error>,
+}
+
+impl Candidate {
+    /// Looks at its configuration space.
+    #[must_use]
+    pub fn of(access: &ConfigSpace, function: &Function) -> Self {
+        Self { function: *function, bar: function.memory_bar(access, 0), express: function.express(access) }
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Function { address, vendor, device, class, revision, .. } = self.function;
+        write!(f, "pci {address}: {vendor:04x}:{device:04x} class {class:04x} revision {revision:#x}: ")?;
+        match driver_mlx::pci::identify(vendor, device) {
+            Some(identity) => write!(
+                f,
+                "{:?}, {} function",
+                identity.generation,
+                if identity.virtual_function { "virtual" } else { "physical" }
+            )?,
+            None if driver_mlx::pci::is_flash_recovery(device) => {
+                return f.write_str("not taken: it is in flash recovery, its firmware is broken or missing");
+            }
+            None => return f.write_str("not taken: no HCA of the mlx5 family"),
+        }
+        match self.bar {
+            Ok(bar) => write!(f, ", BAR0 {} MiB at {:#x}", bar.len >> 20, bar.address)?,
+            Err(error) => write!(f, ", not usable: {error}")?,
+        }
+        match self.express {
+            Ok(express) => write!(
+                f,
+                ", link speed {} width {}, function-level reset {}",
+                express.link_speed, express.link_width, express.function_level_reset
+            ),
+            Err(error) => write!(f, ", {error}"),
+        }
+    }
+}
+
 /// An HCA, switched on in PCI, with its interrupts.
 #[derive(Debug)]
 pub struct Hardware {
@@ -136,6 +183,14 @@ impl Hardware {
     #[must_use]
     pub const fn function(&self) -> &Function {
         &self.function
+    }
+
+    /// Whether it is a physical function, which owns its card's port settings; see
+    /// [`Config::physical_function`](driver_mlx::Config::physical_function).
+    #[must_use]
+    pub fn is_physical(&self) -> bool {
+        let identity = driver_mlx::pci::identify(self.function.vendor, self.function.device);
+        identity.is_none_or(|identity| !identity.virtual_function)
     }
 
     /// For the driver: registers, clock, waiting.

@@ -109,6 +109,18 @@ fn client(count: &'static str) -> [&'static str; 6] {
 }
 
 #[test]
+fn the_self_test_passes_without_a_partner() {
+    let fabric = Fabric::new("selftest", 1);
+    let (verified, output) = Example::start("selftest", &fabric.socket(0), &[]).finish();
+    assert!(verified, "{output}");
+    for level in ["found", "commands", "objects", "nop", "data"] {
+        assert!(output.contains(&format!("@level name={level} verdict=\"passed\"")), "{output}");
+    }
+    assert!(output.contains("@done verified=true"), "{output}");
+    fabric.settle();
+}
+
+#[test]
 fn the_examples_ping_each_other() {
     let fabric = Fabric::new("ping", 2);
     for (name, last) in [("dat_ping", "100 messages and answers"), ("rds_ping", "100 sent, 100 answered")] {

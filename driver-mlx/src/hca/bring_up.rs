@@ -240,9 +240,6 @@ impl<'s, P: Platform> Hca<'s, P> {
             self.terminator = LKey::new(later::TERMINATE_SCATTER_LIST_MKEY.get32(&out));
         }
         self.enter(Step::Port);
-        if !self.caps.infiniband {
-            return Err(Error::NotInfiniBand);
-        }
         if self.config.physical_function {
             self.port_up()?;
         }
@@ -288,6 +285,10 @@ impl<'s, P: Platform> Hca<'s, P> {
         let mut block = [0; query_hca_cap_out::SIZE];
         self.query_caps(false, &mut block)?;
         let max = Capabilities::parse(query_hca_cap_out::capability.of(&block));
+        // Said before anything is given for a port that cannot be used.
+        if !max.infiniband {
+            return Err(Error::NotInfiniBand);
+        }
         if let Some(name) = max.missing() {
             return Err(Error::MissingCapability(name));
         }

@@ -32,6 +32,7 @@ pub use memory::{MemoryRegion, MkeyState};
 pub use port::{LinkState, PortState};
 pub use reserved::ReservedLKey;
 pub use shared_queue::SrqState;
+pub use stop::emergency_stop;
 
 use crate::buddy::{self, BLOCK, Buddy};
 use crate::caps::Capabilities;

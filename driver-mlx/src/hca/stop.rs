@@ -116,6 +116,15 @@ impl<P: Platform> Hca<'_, P> {
     }
 }
 
+/// Ends an HCA's DMA at once, for a panic handler: whatever state its driver is in, one register is written, and nothing is waited for,
+/// allocated or locked. The device lets go within microseconds; its objects are gone then, and a driver can bring it up again. Where
+/// configuration space is at hand, switching bus mastering off is surer still, for a device that does not listen any more.
+pub fn emergency_stop(bar: impl Bar) {
+    let queue = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
+    let disabled = u32::from(NicInterface::DISABLED.0) << init_seg::NIC_INTERFACE_SHIFT;
+    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue | disabled);
+}
+
 /// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether it said so in time.
 pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Duration) -> bool {
     let bar = platform.bar();

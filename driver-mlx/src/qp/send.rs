@@ -374,7 +374,9 @@ impl SendQueue {
     /// Whether the service has this operation.
     fn check_connected(&self, op: SendOp) -> Result<(), PostError> {
         let reliable = op.is_answered() || matches!(op, SendOp::SendInval(_));
-        if !self.connected || self.size == 0 || reliable && !self.reliable {
+        // What sends no packet is every service's.
+        let connected = self.connected || op == SendOp::Nop;
+        if !connected || self.size == 0 || reliable && !self.reliable {
             return Err(PostError::WrongService);
         }
         Ok(())

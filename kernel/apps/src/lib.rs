@@ -6,6 +6,7 @@
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
 //! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server, messages of all sizes |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
+//! | [`selftest`] | `app=selftest`: the first hour with a card, without a partner |
 //! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
 //!
 //! [`connection`] is what the applications on DAT stand on.
@@ -19,6 +20,7 @@ pub mod connection;
 pub mod ip;
 pub mod rds;
 pub mod rping;
+pub mod selftest;
 pub mod verbs;
 
 /// Which side a node is.

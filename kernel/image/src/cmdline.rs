@@ -20,8 +20,7 @@ pub const MAX_PEER_WORDS: usize = 6;
 /// What the source service gives when `source=` is not given.
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
-const APP_EXPECTED: &str =
-    "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap";
+const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
 const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
@@ -126,6 +125,8 @@ pub enum App {
     Pair,
     /// Switches DMA remapping on and off again.
     Remap,
+    /// What the HCA can do without a partner, step by step.
+    Selftest,
 }
 
 /// What `app=rds` does.
@@ -146,7 +147,7 @@ pub enum RdsMode {
 }
 
 impl App {
-    const NAMES: [(&'static str, App); 15] = [
+    const NAMES: [(&'static str, App); 16] = [
         ("hello", App::Hello),
         ("fault", App::Fault),
         ("idle", App::Idle),
@@ -162,6 +163,7 @@ impl App {
         ("echo", App::Echo),
         ("pair", App::Pair),
         ("remap", App::Remap),
+        ("selftest", App::Selftest),
     ];
 }
 
@@ -438,7 +440,7 @@ mod tests {
             ("app=hello app=hello", "`app` is given twice"),
             (
                 "app=hullo",
-                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap",
+                "app=hullo is not one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest",
             ),
             ("app=hello ip=10.0.0", "ip=10.0.0 is not an IPv4 address"),
             ("app=ip ip=10.0.0.1/0", "ip=10.0.0.1/0 is not an IPv4 address, perhaps with /"),

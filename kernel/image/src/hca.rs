@@ -124,7 +124,8 @@ fn up_and_down(machine: &mut Machine, hardware: &Hardware, options: &Options<'_>
     let clock = machine.clock();
     let mut storage = STORAGE.lock();
     let start = clock.now();
-    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &CONFIG)?;
+    let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
+    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &config)?;
     let up = clock.now();
     for time in hca.steps() {
         println!("@step name={} us={}", time.step.name(), time.took.as_micros());

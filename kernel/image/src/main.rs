@@ -37,6 +37,8 @@ mod remap;
 #[cfg(target_os = "none")]
 mod rping;
 #[cfg(target_os = "none")]
+mod selftest;
+#[cfg(target_os = "none")]
 mod verbs;
 
 /// Which application runs.
@@ -45,7 +47,7 @@ mod choice {
     use unikernel::{ExitCode, Machine, println};
 
     use crate::cmdline::{App, KEYS, Options};
-    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, verbs};
+    use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest, verbs};
 
     unikernel::entry!(run);
 
@@ -74,6 +76,7 @@ mod choice {
             App::Echo => echo::run(machine, &options),
             App::Pair => pair::run(machine, &options),
             App::Remap => remap::run(machine),
+            App::Selftest => selftest::run(machine, &options),
         }
     }
 

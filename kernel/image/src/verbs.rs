@@ -142,7 +142,8 @@ fn node_life(machine: &mut Machine, hardware: &Hardware, node: &Node) -> Result<
     let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
     let clock = machine.clock();
     let mut storage = STORAGE.lock();
-    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &HCA)?;
+    let config = driver_mlx::Config { physical_function: hardware.is_physical(), ..HCA };
+    let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &config)?;
     let outcome = verbs(&mut hca, clock, node);
     let outcome = match hca.fatal() {
         Some(cause) => Err(Failure::Hca(Error::Fatal(cause))),

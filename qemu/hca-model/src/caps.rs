@@ -293,6 +293,7 @@ fn general(profile: &Profile) -> Vec<u8> {
         field.set(&mut block, *value);
     }
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
+    c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
         if let Some(dword) = offset.checked_add(4).and_then(|end| block.get_mut(offset..end)) {

@@ -169,6 +169,37 @@ fn the_hca_comes_up_and_goes_down_again_and_again() {
 }
 
 #[test]
+fn the_self_test_tells_what_a_card_can_do() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = serve(vec![Profile::node(0)]);
+    let options = Options { hcas: fabric.sockets.clone(), ..Options::new("app=selftest") };
+    let transcript = ground.boot(&options);
+    let text = text(&transcript);
+    assert_eq!(transcript.verdict, Some(Verdict::Success), "{text}");
+    for level in ["found", "commands", "objects", "nop", "data"] {
+        assert!(text.contains(&format!("@level name={level} verdict=\"passed\"")), "{level}: {text}");
+    }
+    assert!(text.contains("ConnectX5, physical function, BAR0 32 MiB") && text.contains("round=2"), "{text}");
+    // What stops it is told with the device's own words and the last commands.
+    let mut profile = Profile::node(0);
+    profile.habits.refused_commands = vec![mlx5_prm::opcode::Opcode::CREATE_CQ];
+    let fabric = serve(vec![profile]);
+    let options = Options { hcas: fabric.sockets.clone(), ..Options::new("app=selftest") };
+    let transcript = ground.boot(&options);
+    let text = transcript.console.join("\n");
+    assert_eq!(transcript.verdict, Some(Verdict::Failed), "{text}");
+    for words in [
+        "@level name=commands verdict=\"passed\"",
+        "@level name=objects verdict=\"FAILED\"",
+        "failed: CREATE_CQ",
+        "health: synd ",
+        "CREATE_CQ op_mod 0x0: status ",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
 fn firmware_that_wants_more_pages_than_there_are_is_refused_with_both_numbers() {
     let Some(ground) = ground() else { return skip() };
     let mut profile = Profile::node(0);

@@ -1,0 +1,123 @@
+//! Data through the card to itself: a reliable connection of a QP with itself, by the port's own LID.
+
+use super::report::{Out, step};
+use super::steps::{Stage, wait};
+use driver_mlx::{
+    Access, Base, Completion, Cq, Duration, Grh, Hca, InitParams, MemoryRegion, Path, Pd, Platform,
+    PortState, Psn, Qp, QpConfig, RtrParams, RtsParams, SendFlags, SendOp, Sge,
+};
+
+/// Bytes of each half of the memory: what is sent, and what arrives.
+const HALF: usize = 64 << 10;
+/// How long one operation may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Sends, writes, reads, and compares.
+pub(super) fn through_itself<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    pd: Pd,
+    cq: &mut Cq<P::Bar>,
+    port: &PortState,
+    out: Out<'_>,
+) -> Result<(), Stage> {
+    let began = hca.platform().now();
+    let memory = hca.alloc(2 * HALF, 4096)?;
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let key = hca.register(pd, &memory, rights, Base::Virtual)?;
+    let mut qp = hca.create_qp(&QpConfig::rc(pd, cq.number()))?;
+    connect(hca, &mut qp, port, rights)?;
+    step(
+        out,
+        "self_connection",
+        began,
+        hca.platform().now(),
+        format_args!("lid={} qpn={}", port.lid, qp.number()),
+    );
+    for (round, name) in ["send", "rdma_write", "rdma_read"].into_iter().enumerate() {
+        let began = hca.platform().now();
+        let pattern = |at: usize| (at as u8).wrapping_mul(31).wrapping_add(round as u8 + 1);
+        let mut bytes = [0u8; 256];
+        for start in (0..HALF).step_by(bytes.len()) {
+            bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(start + at));
+            memory.write(start, &bytes).map_err(|_| Stage::Wrong("memory"))?;
+        }
+        memory.fill(HALF, HALF, 0).map_err(|_| Stage::Wrong("memory"))?;
+        operate(hca, cq, &mut qp, &key, name)?;
+        for start in (0..HALF).step_by(bytes.len()) {
+            memory.read(HALF + start, &mut bytes).map_err(|_| Stage::Wrong("memory"))?;
+            if bytes.iter().enumerate().any(|(at, byte)| *byte != pattern(start + at)) {
+                return Err(Stage::Wrong("what arrived is not what was sent"));
+            }
+        }
+        step(out, name, began, hca.platform().now(), format_args!("bytes={HALF}"));
+    }
+    hca.destroy_qp(qp)?;
+    hca.deregister(key).map_err(driver_mlx::Error::from)?;
+    hca.free(memory).map_err(driver_mlx::Error::from)?;
+    Ok(())
+}
+
+fn connect<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    qp: &mut Qp<P::Bar>,
+    port: &PortState,
+    rights: Access,
+) -> Result<(), Stage> {
+    let grh = if port.grh_required {
+        let dgid = hca.gid(0)?;
+        Some(Grh { dgid, source_gid_index: 0, flow_label: 0, hop_limit: 1, traffic_class: 0 })
+    } else {
+        None
+    };
+    let path = Path::InfiniBand { dlid: port.lid, sl: port.sm_sl, src_path_bits: 0, static_rate: 0, grh };
+    hca.modify_to_init(qp, &InitParams { port: 1, pkey_index: 0, access: rights })?;
+    let rtr = RtrParams {
+        path,
+        mtu: port.mtu,
+        remote_qpn: qp.number(),
+        rq_psn: Psn::new(7),
+        responder_resources: 1,
+        min_rnr_timer: 12,
+    };
+    hca.modify_to_rtr(qp, &rtr)?;
+    let rts =
+        RtsParams { sq_psn: Psn::new(7), ack_timeout: 14, retry_count: 7, rnr_retry: 7, initiator_depth: 1 };
+    hca.modify_to_rts(qp, &rts)?;
+    Ok(())
+}
+
+/// Moves the first half of the memory to the second.
+fn operate<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    cq: &mut Cq<P::Bar>,
+    qp: &mut Qp<P::Bar>,
+    key: &MemoryRegion,
+    name: &str,
+) -> Result<(), Stage> {
+    let half =
+        |index: u64| Sge { address: key.address + index * HALF as u64, length: HALF as u32, lkey: key.lkey };
+    let (raddr, rkey) = (key.address, key.rkey);
+    let (op, local, wanted) = match name {
+        "send" => (SendOp::Send, half(0), 2),
+        "rdma_write" => (SendOp::Write { raddr: raddr + HALF as u64, rkey }, half(0), 1),
+        _ => (SendOp::Read { raddr, rkey }, half(1), 1),
+    };
+    let full = |_| Stage::Wrong("a queue takes no request");
+    if wanted == 2 {
+        qp.post_recv(&[half(1)], 1).map_err(full)?;
+    }
+    qp.post_send(op, &[local], 2, SendFlags::SIGNALED).map_err(full)?;
+    qp.ring();
+    let mut done = 0;
+    wait(hca, LIMIT, |hca| {
+        let _ = hca.poll(hca.platform().now());
+        while let Some(cqe) = cq.poll().map_err(|_| Stage::Wrong("a completion makes no sense"))? {
+            match qp.retire(&cqe) {
+                Some(Completion::Sent(_) | Completion::Received(_)) => done += 1,
+                _ => return Err(Stage::Wrong("a request to the own port failed")),
+            }
+        }
+        Ok((done == wanted).then_some(()))
+    })?
+    .ok_or(Stage::Wrong("a request to the own port did not complete in 5 s"))
+}

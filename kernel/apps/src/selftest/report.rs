@@ -1,0 +1,118 @@
+//! Levels, verdicts, and how they are told.
+
+use core::fmt;
+use driver_mlx::Instant;
+
+/// Takes lines.
+pub type Out<'o> = &'o mut dyn FnMut(fmt::Arguments<'_>);
+
+/// What is tried, each on top of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The device answers, and its firmware runs.
+    Found,
+    /// Firmware takes commands: bring-up, tear-down, bring-up again.
+    Commands,
+    /// Objects are made.
+    Objects,
+    /// Requests without a packet go through send queue, completion queue and event queue.
+    Nop,
+    /// Data go through the card to itself.
+    Data,
+}
+
+impl Level {
+    /// All, in their order.
+    pub const ALL: [Self; 5] = [Self::Found, Self::Commands, Self::Objects, Self::Nop, Self::Data];
+
+    /// A short name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::Commands => "commands",
+            Self::Objects => "objects",
+            Self::Nop => "nop",
+            Self::Data => "data",
+        }
+    }
+
+    /// What it needs.
+    #[must_use]
+    pub const fn needs(self) -> &'static str {
+        match self {
+            Self::Found => "a function of the mlx5 family with memory decoding on",
+            Self::Commands => "bus mastering, and DMA that reaches this memory at these addresses",
+            Self::Objects => "memory for firmware",
+            Self::Nop => "doorbells and event queues; no cable",
+            Self::Data => "an Active port: a cable and a subnet manager",
+        }
+    }
+}
+
+/// What came of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything was as it has to be.
+    Passed,
+    /// Something was not.
+    Failed,
+    /// What it needs was not there; that is no fault of the card.
+    OutOfReach,
+}
+
+/// All verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    verdicts: [Verdict; Level::ALL.len()],
+}
+
+impl Summary {
+    /// Nothing passed yet.
+    pub(super) const fn new() -> Self {
+        Self { verdicts: [Verdict::OutOfReach; Level::ALL.len()] }
+    }
+
+    pub(super) fn set(&mut self, level: Level, verdict: Verdict) {
+        if let Some(slot) = self.verdicts.get_mut(level as usize) {
+            *slot = verdict;
+        }
+    }
+
+    /// What came of `level`.
+    #[must_use]
+    pub fn verdict(&self, level: Level) -> Verdict {
+        self.verdicts.get(level as usize).copied().unwrap_or(Verdict::OutOfReach)
+    }
+
+    /// Whether the card does what it can do here: no level failed, and none but the last was out of reach.
+    #[must_use]
+    pub fn verified(&self) -> bool {
+        Level::ALL.into_iter().all(|level| match self.verdict(level) {
+            Verdict::Passed => true,
+            Verdict::OutOfReach => level == Level::Data,
+            Verdict::Failed => false,
+        })
+    }
+
+    /// Tells all verdicts, a line each.
+    pub fn tell(&self, out: Out<'_>) {
+        for level in Level::ALL {
+            let verdict = match self.verdict(level) {
+                Verdict::Passed => "passed",
+                Verdict::Failed => "FAILED",
+                Verdict::OutOfReach => "out of reach",
+            };
+            out(format_args!(
+                "@level name={} verdict=\"{verdict}\" needs=\"{}\"",
+                level.name(),
+                level.needs()
+            ));
+        }
+    }
+}
+
+/// Tells a step and how long it took.
+pub(super) fn step(out: Out<'_>, name: &str, began: Instant, ended: Instant, what: fmt::Arguments<'_>) {
+    out(format_args!("@check name={name} us={} {what}", (ended - began).as_micros()));
+}

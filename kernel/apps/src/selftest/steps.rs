@@ -1,0 +1,282 @@
+//! The steps, in their order.
+
+use super::data;
+use super::report::{Level, Out, Summary, Verdict, step};
+use core::fmt;
+use driver_mlx::report::Report;
+use driver_mlx::{
+    Config, CqConfig, DeviceState, DmaRegion, Duration, Error, Hca, HcaStorage, HostRegion, InitParams,
+    Instant, LinkState, Platform, PortState, Psn, QKey, QpConfig, SendFlags, SendOp,
+};
+
+/// Looks at the health counter, and their distance.
+const COUNTER_LOOKS: u32 = 10;
+const COUNTER_DISTANCE: Duration = Duration::from_millis(100);
+/// How long the port may take to become Active: a link that trains and a sweep of the subnet manager.
+const ACTIVE_LIMIT: Duration = Duration::from_secs(30);
+/// How often the port is asked meanwhile.
+const ACTIVE_POLL: Duration = Duration::from_millis(500);
+/// How long completions may take.
+const COMPLETION_LIMIT: Duration = Duration::from_secs(2);
+/// Requests without a packet.
+const NOPS: u64 = 255;
+const CQ_ENTRIES: u32 = 512;
+
+/// What a level's failure was.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage {
+    /// The driver's word.
+    Hca(Error),
+    /// What was not as it has to be.
+    Wrong(&'static str),
+    /// What is not there.
+    Missing(&'static str),
+}
+
+impl From<Error> for Stage {
+    fn from(error: Error) -> Self {
+        Self::Hca(error)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hca(error) => error.fmt(f),
+            Self::Wrong(what) | Self::Missing(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Tries one level after the other; a level that fails ends it. `memory` gives the regions, which are wanted twice, for the device is
+/// brought up a second time without a reset; that is left out where there is no more.
+pub fn run<P: Platform, const BLOCKS: usize>(
+    platform: &P,
+    mut memory: impl FnMut() -> Option<(DmaRegion, HostRegion)>,
+    storage: &mut HcaStorage<BLOCKS>,
+    config: &Config,
+    out: Out<'_>,
+) -> Summary {
+    let mut summary = Summary::new();
+    let mut level = Level::Found;
+    let mut ended = found(platform, out);
+    for round in 1..=2 {
+        if ended.is_err() {
+            break;
+        }
+        summary.set(level, Verdict::Passed);
+        level = if round == 1 { Level::Commands } else { level };
+        ended = match memory() {
+            Some((region, host)) => {
+                life(platform, region, host, storage, config, (round, &mut level, &mut summary), out)
+            }
+            None if round == 2 => {
+                out(format_args!("a second bring-up is not tried: there is no more memory for the device"));
+                Ok(())
+            }
+            None => Err(Stage::Wrong("there is no memory for the device")),
+        };
+    }
+    match ended {
+        Ok(()) => summary.set(level, Verdict::Passed),
+        Err(stage) => {
+            let missing = matches!(stage, Stage::Missing(_));
+            summary.set(level, if missing { Verdict::OutOfReach } else { Verdict::Failed });
+            out(format_args!("level {}: {stage}", level.name()));
+            if let Stage::Hca(error) = &stage {
+                out(format_args!("{}", Report::new(error, platform.bar(), storage.history())));
+            }
+        }
+    }
+    summary
+}
+
+fn found<P: Platform>(platform: &P, out: Out<'_>) -> Result<(), Stage> {
+    let began = platform.now();
+    let Some(state) = DeviceState::read(platform.bar()) else {
+        return Err(Stage::Wrong(
+            "registers read as all ones: memory decoding is off, the function sleeps (D3), or the bus is down",
+        ));
+    };
+    out(format_args!("{state}"));
+    out(format_args!("{}", state.health));
+    let mut moved = 0;
+    let mut last = state.health_counter;
+    for _ in 0..COUNTER_LOOKS {
+        let end = platform.now() + COUNTER_DISTANCE;
+        while platform.now() < end {
+            platform.idle(end);
+        }
+        let Some(state) = DeviceState::read(platform.bar()) else {
+            return Err(Stage::Wrong(
+                "registers read as all ones after they did not: the bus goes up and down",
+            ));
+        };
+        moved += u32::from(state.health_counter != last);
+        last = state.health_counter;
+    }
+    // A counter that stands still before bring-up is a fact to know, not a fault.
+    step(out, "health_counter", began, platform.now(), format_args!("moved={moved} looks={COUNTER_LOOKS}"));
+    Ok(())
+}
+
+/// One life of the HCA, from bring-up to tear-down. In the second, which shows that it can be had again, nothing more is tried.
+fn life<P: Platform, const BLOCKS: usize>(
+    platform: &P,
+    region: DmaRegion,
+    host: HostRegion,
+    storage: &mut HcaStorage<BLOCKS>,
+    config: &Config,
+    (round, level, summary): (u32, &mut Level, &mut Summary),
+    out: Out<'_>,
+) -> Result<(), Stage> {
+    let began = platform.now();
+    let mut hca = Hca::bring_up(platform, region, host, storage.parts(), config)?;
+    for time in hca.steps() {
+        out(format_args!("@step name={} us={}", time.step.name(), time.took.as_micros()));
+    }
+    let (major, minor, sub) = hca.firmware_version();
+    let psid = core::str::from_utf8(hca.psid()).unwrap_or("?").trim_end_matches('\0');
+    step(
+        out,
+        "bring_up",
+        began,
+        platform.now(),
+        format_args!(
+            "round={round} firmware={major}.{minor}.{sub} psid={psid} pages={} free_kib={}",
+            hca.firmware_pages(),
+            hca.free_bytes() >> 10
+        ),
+    );
+    let mut outcome = Ok(());
+    if round == 1 {
+        out(format_args!("{:?}", hca.caps()));
+        outcome = levels(&mut hca, level, summary, out);
+    }
+    let began = platform.now();
+    let pages = hca.firmware_pages();
+    // What failed before it is what is told.
+    let down = hca.tear_down();
+    step(out, "tear_down", began, platform.now(), format_args!("round={round} pages_back={pages}"));
+    outcome.and(down.map_err(|error| {
+        *level = Level::Commands;
+        error.into()
+    }))
+}
+
+fn levels<P: Platform>(
+    hca: &mut Hca<'_, P>,
+    level: &mut Level,
+    summary: &mut Summary,
+    out: Out<'_>,
+) -> Result<(), Stage> {
+    summary.set(*level, Verdict::Passed);
+    *level = Level::Objects;
+    let began = hca.platform().now();
+    let pd = hca.alloc_pd()?;
+    let mut cq = hca.create_cq(&CqConfig { entries: CQ_ENTRIES, eq: 0 })?;
+    let mut qp = hca.create_qp(&QpConfig {
+        max_send_wr: NOPS as u32 + 1,
+        ..QpConfig::ud(pd, cq.number(), QKey::new(1))
+    })?;
+    step(out, "objects", began, hca.platform().now(), format_args!("pd cq qp"));
+    summary.set(*level, Verdict::Passed);
+
+    *level = Level::Nop;
+    let began = hca.platform().now();
+    hca.modify_to_init(&mut qp, &InitParams { port: 1, pkey_index: 0, access: driver_mlx::Access::empty() })?;
+    hca.modify_to_rts_datagram(&mut qp, Psn::new(0))?;
+    cq.arm(false);
+    for id in 0..NOPS {
+        qp.post_send(SendOp::Nop, &[], id, SendFlags::SIGNALED)
+            .map_err(|_| Stage::Wrong("a send queue of this size takes no more"))?;
+        qp.ring();
+    }
+    let mut done = 0;
+    wait(hca, COMPLETION_LIMIT, |hca| {
+        while let Some(cqe) = cq.poll().map_err(|_| Stage::Wrong("a completion makes no sense"))? {
+            match qp.retire(&cqe) {
+                Some(driver_mlx::Completion::Sent(_)) => done += 1,
+                _ => return Err(Stage::Wrong("a request without a packet failed")),
+            }
+        }
+        let _ = hca.poll(hca.platform().now());
+        Ok((done == NOPS).then_some(()))
+    })?
+    .ok_or(Stage::Wrong("no completion in 2 s: doorbell record, byte order, UAR page or DMA"))?;
+    step(out, "nop", began, hca.platform().now(), format_args!("requests={NOPS}"));
+    let began = hca.platform().now();
+    wait(hca, COMPLETION_LIMIT, |hca| Ok((hca.poll_completions(|_| ()) > 0).then_some(())))?
+        .ok_or(Stage::Wrong("completions, but no event of them in 2 s: event queue or its arming"))?;
+    step(out, "completion_event", began, hca.platform().now(), format_args!("eq=0"));
+    hca.destroy_qp(qp)?;
+    summary.set(*level, Verdict::Passed);
+
+    *level = Level::Data;
+    let outcome = active(hca, out).and_then(|port| data::through_itself(hca, pd, &mut cq, &port, out));
+    hca.destroy_cq(cq)?;
+    hca.dealloc_pd(pd)?;
+    outcome
+}
+
+/// Waits until the port is Active.
+fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, Stage> {
+    let began = hca.platform().now();
+    let mut shown = None;
+    loop {
+        let port = hca.port()?;
+        let now = hca.platform().now();
+        if shown != Some(port.state) {
+            shown = Some(port.state);
+            step(
+                out,
+                "port",
+                began,
+                now,
+                format_args!(
+                    "state={:?} lid={} sm_lid={} mtu={} guid={:#018x} grh_required={}",
+                    port.state,
+                    port.lid,
+                    port.sm_lid,
+                    port.mtu.bytes(),
+                    port.port_guid.get(),
+                    port.grh_required
+                ),
+            );
+        }
+        if port.state == LinkState::Active {
+            return Ok(port);
+        }
+        if now - began >= ACTIVE_LIMIT {
+            return Err(Stage::Missing(match port.state {
+                LinkState::Down => "the port is Down after 30 s: no cable, or the other end is off",
+                _ => "the port has a link and is not Active after 30 s: no subnet manager",
+            }));
+        }
+        let _ = hca.poll(now);
+        hca.arm_events();
+        hca.platform().idle(now + ACTIVE_POLL);
+    }
+}
+
+/// Asks again and again, for as long as `limit`.
+pub(super) fn wait<P: Platform, T>(
+    hca: &mut Hca<'_, P>,
+    limit: Duration,
+    mut ask: impl FnMut(&mut Hca<'_, P>) -> Result<Option<T>, Stage>,
+) -> Result<Option<T>, Stage> {
+    let end = hca.platform().now() + limit;
+    loop {
+        if let Some(answer) = ask(hca)? {
+            return Ok(Some(answer));
+        }
+        let now: Instant = hca.platform().now();
+        if let Some(cause) = hca.fatal() {
+            return Err(Stage::Hca(Error::Fatal(cause)));
+        }
+        if now >= end {
+            return Ok(None);
+        }
+        hca.platform().idle(now + Duration::from_micros(50));
+    }
+}
