@@ -139,7 +139,7 @@ fn rings_wrap_under_unsignalled_batches_and_inline_data() {
 #[test]
 fn a_lossy_fabric_loses_nothing() {
     let faults: Faults = "loss=2%,dup=2%,reorder=2%".parse().expect("faults");
-    let world = world(FabricConfig { seed: 7, faults, latency: 1000 });
+    let world = world(FabricConfig { seed: 7, faults, latency: 1000, ..FabricConfig::default() });
     let (mut a, mut b) = connected(&world, |_| ());
     for message in 0..60u32 {
         let len = 1 + message as usize * 1777 % 40_000;

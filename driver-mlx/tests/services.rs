@@ -60,7 +60,7 @@ fn atomics_return_what_was_there_and_change_it() {
 #[test]
 fn atomics_survive_loss_exactly_once() {
     let faults: Faults = "loss=5%,dup=3%,reorder=3%".parse().expect("faults");
-    let world = world(FabricConfig { seed: 11, faults, latency: 1000 });
+    let world = world(FabricConfig { seed: 11, faults, latency: 1000, ..FabricConfig::default() });
     let (mut a, b) = connected(&world, |_| ());
     b.put(0, &[0; 8]);
     let (raddr, rkey) = b.remote(0);

@@ -46,7 +46,7 @@ fn unreliable_connections_send_and_write() {
 #[test]
 fn an_unreliable_connection_loses_whole_messages_and_nothing_else() {
     let faults: Faults = "loss=3%".parse().expect("faults");
-    let world = world(FabricConfig { seed: 5, faults, latency: 1000 });
+    let world = world(FabricConfig { seed: 5, faults, latency: 1000, ..FabricConfig::default() });
     let (mut a, mut b) = connected(&world, |config| config.service = Service::Uc);
     let (mut arrived, mut last) = (0, None);
     b.qp.post_recv(&[b.sge(0, 20_000)], 0).expect("room");
