@@ -110,7 +110,10 @@ const COMMANDS: &[Command] = &[
         summary: "Linux guests that run a shell script",
         options: &[
             ("SCRIPT", "the script (shows what the machine is); $GUEST is the guest's number"),
-            ("--kernel NAME", "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13)"),
+            (
+                "--kernel NAME",
+                "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13)",
+            ),
             ("--guests N", "so many, connected by Ethernet too: guest0, guest1, ..."),
             ("--hca", "with an emulated HCA; twice for two in each guest"),
             ("--unikernel 'WORDS'", "a unikernel with an HCA on the same fabric; may be given many times"),
