@@ -188,7 +188,7 @@ impl Socket {
 }
 
 /// Places of the cache of [`Sockets`]: a power of two.
-const PLACES: usize = 64;
+const PLACES: usize = 1024;
 /// As many sockets as a handle can tell apart.
 const MOST: usize = u16::MAX as usize;
 

