@@ -3,9 +3,9 @@
 use super::access::optional;
 use super::device_state::interface_state;
 use super::exec::input;
+use super::function::Function;
 use super::health::Health;
 use super::limits::Limits;
-use super::pages::Function;
 use super::stop::disable_interface;
 use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};

@@ -2,7 +2,7 @@
 
 use super::Hca;
 use super::device_state::{HealthBuffer, interface_state, is_away};
-use super::pages::Function;
+use super::function::Function;
 use crate::error::{FatalCause, HealthWarning};
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};

@@ -7,6 +7,7 @@ mod counters;
 mod device_state;
 mod event_room;
 mod exec;
+mod function;
 mod health;
 mod limits;
 mod memory;
@@ -73,7 +74,7 @@ pub struct Hca<'s, P: Platform> {
     limits: limits::Limits,
     firmware_pages: u32,
     /// The number by which firmware knows this function where pages are concerned.
-    own_pages: pages::Function,
+    own_pages: function::Function,
     /// This side is a BlueField's own processor.
     embedded_cpu: bool,
     /// The key that ends a scatter list.

@@ -3,6 +3,7 @@
 use super::Hca;
 use super::device_state::health_syndrome;
 use super::exec::input;
+use super::function::Function;
 use crate::buddy::{self, BLOCK};
 use crate::cmd::Tail;
 use crate::error::{Error, Step};
@@ -20,24 +21,6 @@ const LOG_MOST: u32 = 9;
 const MOST: usize = 1 << LOG_MOST;
 /// Distance of attempts to get pages back that firmware does not give yet.
 const RECLAIM_POLL: Duration = Duration::from_millis(1);
-
-/// On whose behalf pages move, as firmware names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Function {
-    pub(super) id: u16,
-    pub(super) embedded_cpu: bool,
-}
-
-impl Function {
-    /// What is kept of it for each page: function numbers are below 2^15.
-    const fn tag(self) -> u16 {
-        self.id & 0x7fff | (self.embedded_cpu as u16) << 15
-    }
-
-    const fn of_tag(tag: u16) -> Self {
-        Self { id: tag & 0x7fff, embedded_cpu: tag & 0x8000 != 0 }
-    }
-}
 
 impl<P: Platform> Hca<'_, P> {
     /// Asks how many pages firmware needs for a stage of bring-up, and gives them if there are as many.

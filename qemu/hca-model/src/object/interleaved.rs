@@ -1,8 +1,7 @@
 //! Interleaved layouts of indirect keys: some parts of other keys in turn, each a stride further in every round (PRM, UMR; the
 //! repeat block of a translation list).
 
-use super::translation::{Klm, KlmList};
-use super::umr::OCTOWORD;
+use super::translation::{Klm, KlmList, OCTOWORD};
 use mlx5_prm::Field;
 
 /// What stands in the place of a key in the block that begins the layout.

@@ -2,6 +2,9 @@
 
 use super::interleaved::Interleaved;
 
+/// Bytes of an octoword, the unit of translation lists.
+pub const OCTOWORD: usize = 16;
+
 /// How a key turns addresses into device addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translation {

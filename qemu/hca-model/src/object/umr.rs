@@ -4,14 +4,13 @@
 
 use super::interleaved::{Interleaved, is_interleaved};
 use super::mkey::{Klm, KlmList, Mkey, Mkeys, Translation};
+use super::translation::OCTOWORD;
 use crate::profile::Strictness;
 use mlx5_prm::Field;
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{MkeyMask, UmrFlags, klm};
 use mlx5_prm::value::AccessFlags;
 
-/// Bytes of an octoword, the unit of translation lists.
-pub const OCTOWORD: usize = 16;
 /// `mkc.qpn` of a key that belongs to no QP.
 const ANY_QP: u32 = 0x00ff_ffff;
 /// Mask bits of things that no key here has: signatures.

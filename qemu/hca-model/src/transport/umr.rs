@@ -13,7 +13,8 @@ use super::state::{Failure, Sge, Umr, UmrList};
 use super::wqe::{Bad, bad, take};
 use crate::log::Subject;
 use crate::object::qp::Qp;
-use crate::object::umr::{OCTOWORD, Registrar, UmrRequest};
+use crate::object::translation::OCTOWORD;
+use crate::object::umr::{Registrar, UmrRequest};
 use crate::profile::Strictness;
 
 /// Alignment of a translation list in memory.

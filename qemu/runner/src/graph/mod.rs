@@ -71,7 +71,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// The graph of the project's crates in [`FOLDERS`].
+    /// The graph of the project's crates.
     ///
     /// # Errors
     /// As [`Graph::of`]; cargo fails.
