@@ -1,7 +1,7 @@
 //! The QP data path: work queues, and the InfiniBand transport that carries them.
 //!
-//! The methods of [`Device`] in this file are the whole border between the rest of the device and the data path. A QP can be held
-//! while a CQE is pushed or a key translated: [`Context`] has the device's other parts.
+//! The methods of `Device` in this file are the whole border between the rest of the device and the data path. A QP can be held
+//! while a CQE is pushed or a key translated: `Context` has the device's other parts.
 //!
 //! | module | subject |
 //! |---|---|
