@@ -79,21 +79,28 @@ pub(super) struct Translation {
     count: usize,
 }
 
+/// Pages of a key above which they may reach beyond what is ours: a list that is longer takes thousands of mailboxes.
+const MANY_PAGES: usize = 1 << 14;
+
 /// The largest pages for `len` bytes at device address `device`, which the key calls `start`: an address and its device
-/// address must agree modulo the page, and whole pages must lie between `low` and `high`.
+/// address must agree modulo the page, and whole pages must lie between `low` and `high`. Where that makes many, the first and the
+/// last may reach beyond: the device looks at the key's start and length too.
 fn translate(device: u64, start: u64, len: u64, low: u64, high: u64) -> Option<Translation> {
     let agree = (device ^ start).trailing_zeros().min(LOG_LARGEST_PAGE);
-    (12..=agree).rev().find_map(|log_page| {
+    let pages = |log_page: u32| {
         let mask = (1u64 << log_page) - 1;
         let first = device & !mask;
         let end = device.checked_add(len)?.checked_add(mask)? & !mask;
-        let fits = log_page == 12 || (first >= low && end <= high);
-        fits.then_some(Translation {
-            log_page,
-            first,
-            count: usize::try_from((end - first) >> log_page).ok()?,
-        })
-    })
+        let count = usize::try_from((end - first) >> log_page).ok()?;
+        Some((Translation { log_page, first, count }, end))
+    };
+    let inside = (12..=agree).rev().filter_map(pages).find_map(|(translation, end)| {
+        let fits = translation.log_page == 12 || (translation.first >= low && end <= high);
+        fits.then_some(translation)
+    })?;
+    let few = |translation: &Translation| translation.count <= MANY_PAGES;
+    let beyond = || (12..=agree).filter_map(pages).map(|(translation, _)| translation).find(few);
+    Some(if few(&inside) { inside } else { beyond().unwrap_or(inside) })
 }
 
 impl<P: Platform> Hca<'_, P> {
@@ -413,6 +420,11 @@ mod tests {
         // Foreign memory, whose neighbours are not ours.
         let foreign = translate(0x12_3456, 0x55_3456, 0x1000, 0x12_3000, 0x12_5000);
         assert_eq!(foreign, Some(Translation { log_page: 12, first: 0x12_3000, count: 2 }));
+        // Much of it: 512 MiB that begin in the middle of everything.
+        let (low, len) = (0x7f12_3456_7000, 512 << 20);
+        let much = translate(low, low, len, low, low + len);
+        let first = low & !0xffff;
+        assert_eq!(much, Some(Translation { log_page: 16, first, count: 8193 }));
         assert_eq!(translate(0x12_3456, 0x55_3457, 1, 0, u64::MAX), None);
         assert_eq!(translate(u64::MAX - 5, u64::MAX - 5, 100, 0, u64::MAX), None);
     }
