@@ -263,8 +263,8 @@ static void exchange(void) {
     if (client) tell(DONE, 0);
     hear(DONE, 0);
     if (!client) tell(DONE, 0);
-    // The peer's last acknowledgement may have to be sent again.
-    if (client) usleep(300000);
+    // The acknowledgement of the peer's last message may have to be sent again, on either side.
+    usleep(700000);
 }
 
 // The value of `key=` among the words.

@@ -98,6 +98,7 @@ fn hand_over(kernel: Kernel) {
     assert_eq!(stopped, Found { life, objects: 0, pages: 0, bus_master: false, resets });
 
     lab.boot(0).expect("QEMU starts");
+    lab.wait_ready(0).expect("it comes up");
     let linux = ready::linux(&mut lab, 0).expect("its port becomes Active");
     let unikernel = ready::unikernel(&lab, &image, lab.first_spare()).expect("its port becomes Active");
     println!("power on to an Active port: {linux:?}, {unikernel:?}, 1/{:.0}", unikernel.times(&linux));

@@ -35,12 +35,11 @@ impl Ready {
     }
 }
 
-/// What guest `number` takes, which was just booted and has not loaded its driver.
+/// What guest `number` takes, which has just come up and has not loaded its driver.
 ///
 /// # Errors
-/// It does not come up, or its port does not become Active.
+/// Its port does not become Active.
 pub fn linux(lab: &mut Lab, number: usize) -> Result<Ready> {
-    lab.wait_ready(number)?;
     let answer = lab.run(number, SCRIPT, LIMIT)?;
     if !answer.success() {
         return Err(Error::Guest(format!("the Linux guest's port is not active: {}", answer.text())));
