@@ -120,17 +120,19 @@ impl<P: Platform> Hca<'_, P> {
 /// allocated or locked. The device lets go within microseconds; its objects are gone then, and a driver can bring it up again. Where
 /// configuration space is at hand, switching bus mastering off is surer still, for a device that does not listen any more.
 pub fn emergency_stop(bar: impl Bar) {
-    let queue = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
+    write_disabled(bar, bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET));
+}
+
+/// Tells firmware that nobody uses the function any more; `queue` is the lower half of the command queue's address.
+fn write_disabled(bar: impl Bar, queue: u32) {
     let disabled = u32::from(NicInterface::DISABLED.0) << init_seg::NIC_INTERFACE_SHIFT;
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue | disabled);
+    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue & CMDQ_ADDRESS_MASK | disabled);
 }
 
 /// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether it said so in time.
 pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Duration) -> bool {
     let bar = platform.bar();
-    let disabled = u32::from(NicInterface::DISABLED.0);
-    let word = queue as u32 & CMDQ_ADDRESS_MASK | disabled << init_seg::NIC_INTERFACE_SHIFT;
-    bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, word);
+    write_disabled(bar, queue as u32);
     let end = platform.now() + limit;
     loop {
         let now = platform.now();
