@@ -10,7 +10,7 @@
 //! | `io` | [`Rds::poll`] and everything else that touches the adapter |
 //! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
 //! | `rdma` | memory offered to peers, operations on theirs |
-//! | `calls`, `interface` | what a C layer needs: flags of calls, interfaces |
+//! | `message`, `interface` | what `sendmsg` takes and `recvmsg` gives, as the C calls have it; interfaces |
 //! | `reason` | why connections end |
 //! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
@@ -23,7 +23,7 @@
 //! use std::time::Duration;
 //!
 //! use dat_nostd::{Adapter, Platform};
-//! use rds_nostd::{Rds, Generation, RdsConfig, RdsError, RdsStorage};
+//! use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 //!
 //! fn echo<P: Platform>(
 //!     adapter: &mut Adapter<'_, P>,
@@ -39,11 +39,11 @@
 //!         let now = adapter.platform().now();
 //!         adapter.poll(now);
 //!         rds.poll(adapter, now);
-//!         match rds.recvmsg(adapter, socket, &mut buffer) {
-//!             Ok(message) => {
-//!                 rds.sendmsg(adapter, socket, message.from, &buffer[..message.len])?;
+//!         match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
+//!             Ok(Arrival::Message(message)) => {
+//!                 rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len]))?;
 //!             }
-//!             Err(RdsError::Again) => {}
+//!             Ok(_) | Err(RdsError::Again) => {}
 //!             Err(error) => return Err(error),
 //!         }
 //!     }
@@ -58,7 +58,6 @@
 #[cfg(test)]
 extern crate std;
 
-mod calls;
 mod connection;
 mod counters;
 mod error;
@@ -69,6 +68,7 @@ mod info;
 mod interface;
 mod io;
 mod limits;
+mod message;
 mod node;
 mod options;
 mod profile;
@@ -81,7 +81,6 @@ mod storage;
 pub mod wire;
 mod words;
 
-pub use calls::{MsgFlags, MsgReceived};
 pub use counters::{Counter, Counters};
 pub use error::RdsError;
 pub use generation::Generation;
@@ -94,6 +93,7 @@ pub use info::binary::{
 pub use info::table::{Table, TableKind};
 pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 pub use interface::{Interface, InterfaceFlags};
+pub use message::{Arrival, Msg, MsgFlags, Received};
 pub use node::Rds;
 pub use profile::Profile;
 pub use protocol::port_mask;
@@ -102,5 +102,5 @@ pub use rdma::{
     RdmaStatus,
 };
 pub use reason::DownReason;
-pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
+pub use socket::{PollMask, PollRule, SocketHandle, Transport};
 pub use storage::{RdsConfig, RdsParts, RdsStorage};

@@ -22,7 +22,7 @@ impl Rds<'_> {
         }
     }
 
-    /// Records where [`send`](Self::send) sends to; any number of times, before or after bind. Nothing goes to the peer.
+    /// Records where messages without an address go; any number of times, before or after bind. Nothing goes to the peer.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`] for unspecified, broadcast and multicast addresses; [`RdsError::BadSocket`].
@@ -45,20 +45,6 @@ impl Rds<'_> {
             0 => Err(RdsError::NotConnected),
             peer => Ok(SocketAddr::new(address(peer), socket.peer_port)),
         }
-    }
-
-    /// [`sendmsg`](Self::sendmsg) to where [`connect`](Self::connect) said.
-    ///
-    /// # Errors
-    /// [`RdsError::NotConnected`], and those of `sendmsg`.
-    pub fn send<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        payload: &[u8],
-    ) -> Result<usize, RdsError> {
-        let to = self.peer_address(handle)?;
-        self.sendmsg(adapter, handle, to, payload)
     }
 
     /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).

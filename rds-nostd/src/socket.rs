@@ -7,7 +7,6 @@ use crate::frames::{Frames, Queue};
 use crate::ids::{ConnectionId, MessageId, OperationId};
 use crate::limits::Limits;
 use crate::profile::Profile;
-use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
 
 /// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
@@ -296,30 +295,6 @@ impl<'s> Sockets<'s> {
         let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
         self.entries.iter().position(bound)
     }
-}
-
-/// A received message, or its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Who sent it: address and port.
-    pub from: core::net::SocketAddr,
-    /// Bytes written to the caller's buffer.
-    pub len: usize,
-    /// Bytes of the message; more than `len` if the buffer was too short, and then the rest is gone.
-    pub message_len: usize,
-    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
-    pub cookie: Option<RdmaCookie>,
-}
-
-/// What a socket receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// The end of an RDMA operation (`RDS_CMSG_RDMA_STATUS`).
-    RdmaStatus(RdmaNotify),
-    /// Ports of peers that have cleared, folded by 64 (`RDS_CMSG_CONG_UPDATE`).
-    CongestionUpdate(u64),
-    /// A message.
-    Message(Received),
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.

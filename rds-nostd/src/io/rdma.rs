@@ -223,7 +223,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
-    /// [`sendmsg_control`](Self::sendmsg_control).
+    /// [`sendmsg`](Self::sendmsg).
     fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
