@@ -58,6 +58,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod config;
 mod connection;
 mod counters;
 mod error;
@@ -81,9 +82,12 @@ mod storage;
 pub mod wire;
 mod words;
 
+pub use config::RdsConfig;
+pub use connection::port_mask;
 pub use counters::{Counter, Counters};
 pub use error::RdsError;
 pub use generation::Generation;
+pub use ids::SocketHandle;
 pub use info::binary::{
     InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS,
     RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
@@ -96,11 +100,10 @@ pub use interface::{Interface, InterfaceFlags};
 pub use message::{Arrival, Msg, MsgFlags, Received};
 pub use node::Rds;
 pub use profile::Profile;
-pub use protocol::port_mask;
 pub use rdma::{
     AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
     RdmaStatus,
 };
 pub use reason::DownReason;
-pub use socket::{PollMask, PollRule, SocketHandle, Transport};
-pub use storage::{RdsConfig, RdsParts, RdsStorage};
+pub use socket::{PollMask, PollRule, Transport};
+pub use storage::{RdsParts, RdsStorage};

@@ -4,17 +4,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
 use crate::frames::{Frames, Queue};
-use crate::ids::{ConnectionId, MessageId, OperationId};
+use crate::ids::{ConnectionId, MessageId, OperationId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::slot::Slot;
-
-/// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SocketHandle {
-    pub(crate) slot: u16,
-    pub(crate) generation: u32,
-}
 
 /// The table entry of a socket.
 #[derive(Debug)]
@@ -80,6 +73,15 @@ pub enum PollRule {
     Linux,
     /// As rds(3SOCKET): OUT always, IN when a message waits.
     Solaris,
+}
+
+impl From<Profile> for PollRule {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Linux => Self::Linux,
+            Profile::Solaris => Self::Solaris,
+        }
+    }
 }
 
 /// What carries messages (`SO_RDS_TRANSPORT`).
@@ -295,6 +297,12 @@ impl<'s> Sockets<'s> {
         let bound = |socket: &Socket| socket.port == port && socket.address == address && socket.open;
         self.entries.iter().position(bound)
     }
+}
+
+/// Whether messages can go to an address.
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || broadcast)
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.

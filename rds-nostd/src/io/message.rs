@@ -6,11 +6,12 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::ConnectionId;
+use crate::ids::SocketHandle;
 use crate::io::post::Wire;
 use crate::message::{Arrival, Msg, MsgFlags, Received};
 use crate::node::Rds;
 use crate::rdma::{Control, RdmaCookie};
-use crate::socket::{SocketHandle, address_of};
+use crate::socket::address_of;
 
 impl Rds<'_> {
     /// Sends a message. When this succeeds the message is kept until the peer's RDS has it, however often the connection has to be made

@@ -5,10 +5,11 @@ use core::net::SocketAddr;
 use crate::error::RdsError;
 use crate::frames::{Marks, ReadMessage};
 use crate::ids::MessageId;
+use crate::ids::SocketHandle;
 use crate::message::Received;
 use crate::protocol::Protocol;
 use crate::rdma::RdmaCookie;
-use crate::socket::{SocketHandle, address};
+use crate::socket::address;
 use crate::wire::{Extension, Extensions, Header};
 
 impl Protocol<'_> {
