@@ -17,8 +17,6 @@ bitflags::bitflags! {
         const OOB = 0x0001;
         /// Leave the message where it is.
         const PEEK = 0x0002;
-        /// Told: the control messages did not fit into their buffer.
-        const CTRUNC = 0x0008;
         /// Asked: give the message's whole length. Told: the buffer was too short for it.
         const TRUNC = 0x0020;
         /// Do not wait; nothing here waits in any case.

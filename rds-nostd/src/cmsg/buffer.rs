@@ -1,6 +1,5 @@
 //! Buffers of control messages: `msg_control` with its `cmsghdr`s.
 
-use crate::calls::MsgFlags;
 use crate::cmsg::abi::Abi;
 use crate::cmsg::error::CmsgError;
 use crate::cmsg::fields::{get_u32, get_u64, put_u32, put_u64};
@@ -14,6 +13,13 @@ pub struct ControlReader<'a> {
     at: usize,
 }
 
+/// A control message of any level.
+struct Raw<'a> {
+    level: i32,
+    kind: i32,
+    payload: &'a [u8],
+}
+
 impl<'a> ControlReader<'a> {
     /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
     #[must_use]
@@ -21,8 +27,8 @@ impl<'a> ControlReader<'a> {
         Self { abi, buffer, at: 0 }
     }
 
-    /// Level, type and payload of the next one; None when fewer bytes are left than a header has.
-    fn next_raw(&mut self) -> Option<Result<(i32, i32, &'a [u8]), CmsgError>> {
+    /// The next one; None when fewer bytes are left than a header has.
+    fn next_raw(&mut self) -> Option<Result<Raw<'a>, CmsgError>> {
         let abi = &self.abi;
         let rest = self.buffer.get(self.at..)?;
         if rest.len() < abi.header_len() {
@@ -37,7 +43,7 @@ impl<'a> ControlReader<'a> {
             return Some(Err(CmsgError::Length { at: self.at, cmsg_len, left: rest.len() }));
         };
         self.at = self.at.saturating_add(abi.step(cmsg_len));
-        Some(Ok((level.cast_signed(), kind.cast_signed(), payload)))
+        Some(Ok(Raw { level: level.cast_signed(), kind: kind.cast_signed(), payload }))
     }
 }
 
@@ -47,7 +53,7 @@ impl Iterator for ControlReader<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let message = loop {
             match self.next_raw()? {
-                Ok((level, kind, payload)) if level == self.abi.profile.sol_rds() => {
+                Ok(Raw { level, kind, payload }) if level == self.abi.profile.sol_rds() => {
                     break Cmsg::decode(&self.abi, kind, payload);
                 }
                 Ok(_) => {}
@@ -111,11 +117,9 @@ impl<'a> ControlWriter<'a> {
         whole
     }
 
-    /// `msg_controllen`, and the flag of `msg_flags` that says whether something was cut.
+    /// `msg_controllen`, and whether something was cut, which `MSG_CTRUNC` (8) in `msg_flags` says.
     #[must_use]
-    pub fn finish(self) -> (usize, MsgFlags) {
-        let mut flags = MsgFlags::empty();
-        flags.set(MsgFlags::CTRUNC, self.truncated);
-        (self.at, flags)
+    pub const fn finish(self) -> (usize, bool) {
+        (self.at, self.truncated)
     }
 }

@@ -56,18 +56,29 @@ impl fmt::Display for CmsgError {
                 "cmsg_len is {cmsg_len} at byte {at}, where {left} bytes are left: set it by CMSG_LEN, and msg_controllen to the bytes used"
             ),
             Self::Payload { kind, needed, found } => {
-                write!(f, "control message {kind} has {found} bytes and needs {needed}: set cmsg_len by CMSG_LEN({needed})")
+                write!(
+                    f,
+                    "control message {kind} has {found} bytes and needs {needed}: set cmsg_len by CMSG_LEN({needed})"
+                )
             }
-            Self::Type(kind) => write!(f, "control message {kind} is none of RDS: leave it out, or correct cmsg_level"),
+            Self::Type(kind) => {
+                write!(f, "control message {kind} is none of RDS: leave it out, or correct cmsg_level")
+            }
             Self::OnlyReceived(kind) => write!(f, "control message {kind} is received only: do not send it"),
-            Self::Twice(kind) => write!(f, "control message {kind} is the second of its sort: send one with each message"),
-            Self::OfferWithOperation => {
-                f.write_str("memory is offered (MAP, DEST) beside an operation (ARGS, ATOMIC): use two messages")
+            Self::Twice(kind) => {
+                write!(f, "control message {kind} is the second of its sort: send one with each message")
             }
+            Self::OfferWithOperation => f.write_str(
+                "memory is offered (MAP, DEST) beside an operation (ARGS, ATOMIC): use two messages",
+            ),
             Self::Status(status) => write!(f, "{status} is no status of an RDMA operation: 0 to 4 are"),
-            Self::Structure { needed, found } => write!(f, "a structure of {found} bytes where {needed} are needed"),
+            Self::Structure { needed, found } => {
+                write!(f, "a structure of {found} bytes where {needed} are needed")
+            }
             Self::Family(family) => write!(f, "address family {family} is not that of these sockets"),
-            Self::Position(position) => write!(f, "{position} is no position of a trace: 0, 1 and 2 are, three at most"),
+            Self::Position(position) => {
+                write!(f, "{position} is no position of a trace: 0, 1 and 2 are, three at most")
+            }
         }
     }
 }

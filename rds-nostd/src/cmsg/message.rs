@@ -1,9 +1,7 @@
 //! One control message: its type and its payload.
 
 use crate::cmsg::abi::Abi;
-use crate::cmsg::args::{
-    RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs, RxTrace, ZcopyCookies, put_token, token,
-};
+use crate::cmsg::args::{RdsAtomicArgs, RdsGetMrArgs, RdsRdmaArgs, RxTrace, ZcopyCookies, put_token, token};
 use crate::cmsg::error::CmsgError;
 use crate::cmsg::fields::{get_u32, get_u64, put, put_u32, put_u64};
 use crate::rdma::{RdmaCookie, RdmaNotify, RdmaStatus};

@@ -31,8 +31,8 @@ mod tests;
 pub use abi::Abi;
 pub use address::{SOCKADDR_LEN, decode_address, encode_address};
 pub use args::{
-    RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RdsIovec, RdsRdmaArgs, RxTrace, RxTraceOption,
-    ZcopyCookies,
+    RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RdsIovec, RdsRdmaArgs, RxTrace,
+    RxTraceOption, ZcopyCookies,
 };
 pub use buffer::{ControlReader, ControlWriter};
 pub use error::CmsgError;

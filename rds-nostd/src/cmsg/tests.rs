@@ -8,7 +8,6 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::calls::MsgFlags;
 use crate::profile::Profile;
 use crate::rdma::{AtomicOp, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::wire::testing::hex;
@@ -29,8 +28,8 @@ fn buffer(abi: Abi, messages: &[Cmsg]) -> Vec<u8> {
     let mut bytes = vec![0xee; 1024];
     let mut writer = ControlWriter::new(abi, &mut bytes);
     assert!(messages.iter().all(|message| writer.push(message)));
-    let (len, flags) = writer.finish();
-    assert_eq!(flags, MsgFlags::empty());
+    let (len, truncated) = writer.finish();
+    assert!(!truncated);
     bytes.truncate(len);
     bytes
 }
@@ -68,8 +67,7 @@ fn fields_are_where_they_belong() {
     assert_eq!(buffer(Abi::ILLUMOS, &[Cmsg::RdmaArgs(ARGS)]), solaris);
     assert_eq!(buffer(Abi::SOLARIS, &[Cmsg::RdmaArgs(ARGS)]), solaris);
 
-    let status =
-        Cmsg::RdmaStatus(RdmaNotify { user_token: 0x1_0000_0002, status: RdmaStatus::Dropped });
+    let status = Cmsg::RdmaStatus(RdmaNotify { user_token: 0x1_0000_0002, status: RdmaStatus::Dropped });
     assert_eq!(
         buffer(Abi::LINUX, &[status]),
         hex("2000000000000000 14010000 04000000 0200000001000000 0300000000000000")
@@ -84,12 +82,16 @@ fn fields_are_where_they_belong() {
     let cookies = [Cmsg::ZcopyCookie(7), Cmsg::RdmaDest(RdmaCookie(9))];
     assert_eq!(
         buffer(Abi::LINUX, &cookies),
-        hex("1400000000000000 14010000 0c000000 07000000 00000000 1800000000000000 14010000 02000000 0900000000000000")
+        hex(
+            "1400000000000000 14010000 0c000000 07000000 00000000 1800000000000000 14010000 02000000 0900000000000000"
+        )
     );
     let trace = RxTraceOption::decode(&[2, 2, 0, 0]).expect("positions");
     assert_eq!(
         buffer(Abi::LINUX, &[Cmsg::RxpathLatency(trace.trace([10, 11, 12]))]),
-        hex("3000000000000000 14010000 0b000000 02020000 00000000 0c00000000000000 0a00000000000000 0000000000000000")
+        hex(
+            "3000000000000000 14010000 0b000000 02020000 00000000 0c00000000000000 0a00000000000000 0000000000000000"
+        )
     );
 }
 
@@ -132,10 +134,17 @@ fn what_is_wrong_is_told() {
         assert_eq!(refused(&buffer(abi, messages)), error);
         assert_eq!(crate::RdsError::from(error), crate::RdsError::InvalidArgument);
     }
+    // A program of 32 bits ends its structure behind the token.
+    let args = buffer(Abi::SOLARIS, &[args]);
+    let ended = |len: u32| [&len.to_ne_bytes()[..], &args[4..len as usize]].concat();
+    assert_eq!(SendControl::parse(Abi::SOLARIS, &ended(64)).map(|control| control.rdma), Ok(Some(ARGS)));
+    let short = CmsgError::Payload { kind: 1, needed: 52, found: 51 };
+    assert_eq!(SendControl::parse(Abi::SOLARIS, &ended(63)), Err(short));
     // rds(3SOCKET) ends with congestion updates.
     let atomic = buffer(Abi::ILLUMOS, &[Cmsg::ZcopyCookie(1)]);
     assert_eq!(SendControl::parse(Abi::ILLUMOS, &atomic), Err(CmsgError::Type(12)));
-    let mut status = buffer(abi, &[Cmsg::RdmaStatus(RdmaNotify { user_token: 1, status: RdmaStatus::Success })]);
+    let mut status =
+        buffer(abi, &[Cmsg::RdmaStatus(RdmaNotify { user_token: 1, status: RdmaStatus::Success })]);
     status[24] = 5;
     assert_eq!(ControlReader::new(abi, &status).next(), Some(Err(CmsgError::Status(5))));
 }
@@ -159,10 +168,11 @@ fn what_does_not_fit_is_cut_and_told() {
     for room in 0..=64 {
         let mut bytes = [0xee; 64];
         let mut writer = ControlWriter::new(Abi::LINUX, &mut bytes[..room]);
-        let (first, second) = (writer.push(&Cmsg::RdmaDest(RdmaCookie(1))), writer.push(&Cmsg::CongUpdate(2)));
-        let (len, flags) = writer.finish();
+        let (first, second) =
+            (writer.push(&Cmsg::RdmaDest(RdmaCookie(1))), writer.push(&Cmsg::CongUpdate(2)));
+        let (len, truncated) = writer.finish();
         assert_eq!((first, second), (room >= 24, room >= 48), "{room}");
-        assert_eq!(flags == MsgFlags::CTRUNC, room < 48, "{room}");
+        assert_eq!(truncated, room < 48, "{room}");
         let expected = match room {
             0..16 => 0,
             24..40 => 24,
@@ -180,7 +190,8 @@ fn what_does_not_fit_is_cut_and_told() {
 
 #[test]
 fn structures_of_options() {
-    let map = RdsGetMrArgs { vec: RdsIovec { addr: 1, bytes: 2 }, cookie_addr: 3, flags: RdmaFlags::USE_ONCE };
+    let map =
+        RdsGetMrArgs { vec: RdsIovec { addr: 1, bytes: 2 }, cookie_addr: 3, flags: RdmaFlags::USE_ONCE };
     let dest = RdsGetMrForDestArgs { dest: core::array::from_fn(|at| at as u8), args: map };
     let bytes = dest.encode();
     assert_eq!(bytes[RdsGetMrForDestArgs::DEST_LEN..], map.encode());
@@ -222,12 +233,13 @@ fn addresses_of_both_systems() {
 }
 
 fn any_message() -> impl Strategy<Value = Cmsg> {
-    let atomic = (any::<[u64; 4]>(), 0..4).prop_map(|([compare, swap, compare_mask, swap_mask], kind)| match kind {
-        0 => AtomicOp::FetchAdd { add: compare },
-        1 => AtomicOp::CompareSwap { compare, swap },
-        2 => AtomicOp::MaskedFetchAdd { add: compare, nocarry_mask: swap },
-        _ => AtomicOp::MaskedCompareSwap { compare, swap, compare_mask, swap_mask },
-    });
+    let atomic =
+        (any::<[u64; 4]>(), 0..4).prop_map(|([compare, swap, compare_mask, swap_mask], kind)| match kind {
+            0 => AtomicOp::FetchAdd { add: compare },
+            1 => AtomicOp::CompareSwap { compare, swap },
+            2 => AtomicOp::MaskedFetchAdd { add: compare, nocarry_mask: swap },
+            _ => AtomicOp::MaskedCompareSwap { compare, swap, compare_mask, swap_mask },
+        });
     let flags = |bits| RdmaFlags::from_bits_retain(bits);
     prop_oneof![
         any::<([u64; 6], u32)>().prop_map(move |([cookie, addr, bytes, local, nr_local, bits], token)| {
@@ -266,7 +278,8 @@ fn any_message() -> impl Strategy<Value = Cmsg> {
             Cmsg::RxpathLatency(RxTrace { option, nanoseconds })
         }),
         any::<u32>().prop_map(Cmsg::ZcopyCookie),
-        any::<(u32, [u32; 8])>().prop_map(|(num, cookies)| Cmsg::ZcopyCompletion(ZcopyCookies { num, cookies })),
+        any::<(u32, [u32; 8])>()
+            .prop_map(|(num, cookies)| Cmsg::ZcopyCompletion(ZcopyCookies { num, cookies })),
     ]
 }
 

@@ -2,8 +2,8 @@
 //! illumos declare, byte for byte.
 
 use rds_nostd::cmsg::{
-    Abi, Cmsg, ControlWriter, RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RdsIovec, RdsRdmaArgs,
-    RxTraceOption, SendControl, ZcopyCookies, decode_address, encode_address,
+    Abi, Cmsg, ControlWriter, RdsAtomicArgs, RdsFreeMrArgs, RdsGetMrArgs, RdsGetMrForDestArgs, RdsIovec,
+    RdsRdmaArgs, RxTraceOption, SendControl, ZcopyCookies, decode_address, encode_address,
 };
 use rds_nostd::{AtomicOp, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
 use std::collections::BTreeMap;
