@@ -45,7 +45,7 @@
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
 //! | [`log_ring`] | the console's text in memory that a reset leaves alone |
-//! | [`text_screen`] | the screen as BIOSes leave it |
+//! | [`text_screen`], [`framebuffer`] | the screen as BIOSes leave it, and as UEFI does |
 //! | [`exit`] | exit status values |
 //!
 //! What it does not do: more than one CPU, user mode, paging to disk, legacy interrupts.
@@ -63,6 +63,7 @@ mod application;
 pub mod boot;
 pub mod clock;
 pub mod exit;
+pub mod framebuffer;
 pub mod information;
 pub mod iommu;
 pub mod line;
