@@ -89,6 +89,10 @@ const COMMANDS: &[Command] = &[
             ("WORD", "its command line, as in app=hello"),
             ("--image ELF", "an application of yours, in place of the project's own"),
             ("--hca", "with an emulated HCA; may be given many times"),
+            (
+                "--vfio ADDRESS",
+                "with an HCA of this machine, as in 3b:00.0: taken from its driver, given back at the end",
+            ),
             ("--limit SECONDS", "at most (600)"),
             ("--memory MIB", "guest memory (256)"),
             ACCEL,
