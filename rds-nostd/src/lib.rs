@@ -11,6 +11,7 @@
 //! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
 //! | `rdma` | memory offered to peers, operations on theirs |
 //! | `message`, `interface` | what `sendmsg` takes and `recvmsg` gives, as the C calls have it; interfaces |
+//! | [`cmsg`] | control messages, structures and addresses as C has them |
 //! | `reason` | why connections end |
 //! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
@@ -58,6 +59,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod cmsg;
 mod config;
 mod connection;
 mod counters;

@@ -31,26 +31,44 @@ impl Rds<'_> {
     /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
     /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: no operation is left. Those of
     /// [`get_mr`](Self::get_mr) for memory to map. [`RdsError::BadSocket`].
-    #[inline]
+    // Whoever writes out what a message is gets only the way that such a message goes.
+    #[inline(always)]
     pub fn sendmsg<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
         message: Msg<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        let Msg { to, payload, control, flags } = message;
-        if !MsgFlags::DONTWAIT.contains(flags) {
+        if !MsgFlags::DONTWAIT.contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let to = match to {
+        let connected;
+        let to = match &message.to {
             Some(to) => to,
-            None => self.peer_address(from)?,
+            None => {
+                connected = self.peer_address(from)?;
+                &connected
+            }
         };
-        match control {
-            Some(control) if !control.is_empty() => self.send_along(adapter, from, &to, payload, control),
-            _ if self.protocol.send(from, &to, payload, &mut Wire(adapter)) => Ok(None),
-            _ => self.queue(adapter, from, &to, payload),
+        match message.control {
+            None => self.send(adapter, from, to, message.payload),
+            Some(control) => self.send_along(adapter, from, to, message.payload, control),
         }
+    }
+
+    /// A message, and nothing beside it.
+    #[inline(always)]
+    fn send<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        if self.protocol.send(from, to, payload, &mut Wire(adapter)) {
+            return Ok(None);
+        }
+        self.queue(adapter, from, to, payload)
     }
 
     /// The message does not leave at once.
@@ -78,6 +96,9 @@ impl Rds<'_> {
         payload: &[u8],
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
+        if control.is_empty() {
+            return self.queue(adapter, from, to, payload);
+        }
         let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
