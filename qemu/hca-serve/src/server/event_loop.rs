@@ -7,8 +7,8 @@
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Work};
 use super::state::HcaState;
+use super::token;
 use super::uplink::Uplink;
-use super::waiting::{WAKE, listener_token};
 use super::{Message, Summary};
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
@@ -83,9 +83,9 @@ impl EventLoop {
         clock: Clock,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        epoll::add(&epoll, &*wake, EventData::new_u64(token::WAKE), EventFlags::IN)?;
         for (index, seat) in seats.iter().enumerate() {
-            let token = EventData::new_u64(listener_token(index));
+            let token = EventData::new_u64(token::listener(index));
             epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
         }
         let busy = vec![true; seats.len()];

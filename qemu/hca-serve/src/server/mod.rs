@@ -8,6 +8,7 @@ pub mod options;
 mod seat;
 mod state;
 mod stepped;
+mod token;
 mod uplink;
 mod waiting;
 

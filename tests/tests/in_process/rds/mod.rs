@@ -13,4 +13,5 @@ mod layouts;
 mod load;
 mod messages;
 mod rdma;
+mod scale;
 mod socket;
