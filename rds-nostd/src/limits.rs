@@ -68,7 +68,7 @@ impl Limits {
         // The congestion map is sent from frames of its own.
         let sendable = send_frames.saturating_sub(usize::from(MAP_FRAGMENTS));
         let sending = divide(sendable, connections, 1, 2);
-        let unasked = (sending.share() - sending.share().div_ceil(4)).clamp(1, MOST_UNASKED);
+        let unasked = (sending.share() / 2).clamp(1, MOST_UNASKED);
         let longest = (sending.share() + sending.common()).saturating_sub(unasked) as usize;
         let reserve = most.min(receive_frames / 2);
         // Messages of this node to itself have a share, too.

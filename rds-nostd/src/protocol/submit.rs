@@ -82,18 +82,17 @@ impl Protocol<'_> {
         let outstanding = socket.send_bytes + len;
         let connection = connections.at_mut(id);
         let number = connection.tx.posts + 1;
-        if len > limits.longest_at_once
-            || !sending.has_one(connection.tx.frames)
-            || connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
-        {
+        if len > limits.longest_at_once || !sending.has_one(connection.tx.frames) {
             return false;
         }
         let plain = number <= connection.tx.plain_until
             && outstanding < socket.send_buffer / 2
-            && limits.is_plenty(sending.beyond());
+            && (sending.has_two(connection.tx.frames) || limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         let asks = if plain {
             Asks::empty()
+        } else if connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport)) {
+            return false;
         } else {
             let unasked = limits.unasked(sending.beyond());
             match weigh(connection, limits, unasked, (outstanding, socket.send_buffer, len)) {
@@ -116,6 +115,9 @@ impl Protocol<'_> {
         counters.send_queued += 1;
         if !asks.is_empty() {
             asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
+            if connection.map.some_marked {
+                tx.plain_until = 0;
+            }
             counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
         }
         let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
