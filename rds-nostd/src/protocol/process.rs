@@ -41,7 +41,7 @@ impl Protocol<'_> {
         if connection.rx.partial.is_some() {
             return 0;
         }
-        let (mut taken, mut asked, mut more) = (0, 0, None);
+        let (mut taken, mut asked, mut sequence, mut ack, mut crowded) = (0, 0, 0, 0, None);
         for arrival in arrivals {
             let oldest = connection.rx.posted.head();
             // They end in the order in which they were posted.
@@ -57,23 +57,27 @@ impl Protocol<'_> {
             let descriptor = frames.take_arrived(&mut connection.rx.posted, frame);
             fill(descriptor, id, &header, connection.foreign);
             let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
-            let rx = &mut connection.rx;
-            (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
+            (sequence, ack) = (header.sequence, header.ack);
             // No other flag is among them.
             asked += usize::from(header.flags.bits());
             taken += 1;
-            let crowded = full || receiving.beyond() > limits.congested_common;
-            if crowded || header.ack > connection.tx.highest_ack {
-                more = Some((header.ack, crowded.then_some(slot)));
+            if full {
+                crowded = Some(slot);
                 break;
             }
         }
+        if taken == 0 {
+            return 0;
+        }
         let rx = &mut connection.rx;
+        (rx.ack_value, rx.next_sequence) = (sequence, sequence.wrapping_add(1));
         rx.posted_count -= taken as u16;
         rx.ack_wanted |= asked != 0;
         counters.recv_queued += taken as u64;
         counters.recv_ack_required += (asked / usize::from(Flags::ACK_REQUIRED.bits())) as u64;
-        if let Some((ack, crowded)) = more {
+        let short = receiving.beyond() > limits.congested_common;
+        if short || crowded.is_some() || ack > connection.tx.highest_ack {
+            self.pool_short |= short;
             self.took_more(id, ack, crowded);
         }
         taken

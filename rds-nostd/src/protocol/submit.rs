@@ -82,12 +82,13 @@ impl Protocol<'_> {
         let outstanding = socket.send_bytes + len;
         let connection = connections.at_mut(id);
         let number = connection.tx.posts + 1;
-        if len > limits.longest_at_once || !sending.has_one(connection.tx.frames) {
+        let within = sending.has_two(connection.tx.frames);
+        if len > limits.longest_at_once || !(within || sending.has_one(connection.tx.frames)) {
             return false;
         }
         let plain = number <= connection.tx.plain_until
             && outstanding < socket.send_buffer / 2
-            && (sending.has_two(connection.tx.frames) || limits.is_plenty(sending.beyond()));
+            && (within || limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         let asks = if plain {
             Asks::empty()
