@@ -25,7 +25,7 @@ fn unassigned() -> Device {
 fn bridge(secondary: u8, memory: u32, prefetchable: [u32; 3]) -> Device {
     let mut device = Device::new(0x000c_1b36, 0x0604_0000);
     device.space[3] = 0x0001_0000;
-    device.space[6] = 0x00ff_0000 | 0x0000_0100 * u32::from(secondary);
+    device.space[6] = 0x00ff_0000 | u32::from(secondary) << 8;
     // The words of its windows, which the fake takes for BARs 4 and 5.
     device.bar_masks[2] = u32::MAX;
     device.bar_masks[4] = 0xfff0_fff0;
