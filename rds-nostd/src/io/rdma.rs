@@ -50,7 +50,11 @@ impl Rds<'_> {
     ) -> Result<RdmaCookie, RdsError> {
         let connection = if self.protocol.reachable(handle, to)? && self.protocol.config.isolate_peers {
             let tos = self.protocol.sockets.open(handle)?.tos;
-            Some(self.protocol.connection_for(key(to.ip()), tos).ok_or(RdsError::NoBufferSpace)?)
+            let mut found = self.protocol.connection_for(key(to.ip()), tos);
+            if found.is_none() && self.make_room_to(adapter, handle, &to) {
+                found = self.protocol.connection_for(key(to.ip()), tos);
+            }
+            Some(found.ok_or(RdsError::NoBufferSpace)?)
         } else {
             None
         };

@@ -2,8 +2,9 @@
 //! affair.
 
 use dat_nostd::{
-    CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DtoOperation, DtoStatus, EpAttributes, EpHandle, EpState,
-    EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos, RmrTriplet,
+    CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DtoOperation, DtoStatus, EpAttributes,
+    EpHandle, EpState, EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags,
+    PzHandle, Qos, RmrTriplet,
 };
 use driver_mlx::DmaBuffer;
 use harness::dat::{ModelAdapter, address};
@@ -82,7 +83,8 @@ impl Raw {
     /// An endpoint without receives: its peer waits until there is one.
     pub fn endpoint(&mut self) -> Option<EpHandle> {
         let depth = DEPTH as u32;
-        let attributes = EpAttributes { max_recv_dtos: depth, max_request_dtos: depth, ..EpAttributes::DEFAULT };
+        let attributes =
+            EpAttributes { max_recv_dtos: depth, max_request_dtos: depth, ..EpAttributes::DEFAULT };
         let evds = (Some(self.dto), Some(self.dto), Some(self.connect));
         self.adapter.ep_create(self.ia, Some(self.pz), evds.0, evds.1, evds.2, Some(&attributes)).ok()
     }

@@ -3,7 +3,9 @@
 use crate::rds::raw::{DEPTH, Heard, Raw};
 use dat_nostd::{ConnectionEvent, CrHandle, EpHandle};
 use harness::dat::{ModelAdapter, address};
-use rds_nostd::wire::{ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION, fragment_len};
+use rds_nostd::wire::{
+    ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION, fragment_len,
+};
 use std::collections::BTreeMap;
 
 /// What a bad peer does.
@@ -155,8 +157,13 @@ impl Bad {
         for (number, ep) in eps.into_iter().enumerate() {
             let all = if number == 0 { self.longest / FRAGMENT_LEN - 1 } else { 1 };
             let mut speech = self.up[&ep];
-            let header =
-                Header { sequence: 1, len: self.longest as u32, sport: 7, dport: 4000, ..Header::acknowledgement(0) };
+            let header = Header {
+                sequence: 1,
+                len: self.longest as u32,
+                sport: 7,
+                dport: 4000,
+                ..Header::acknowledgement(0)
+            };
             while speech.sent < all && self.say(ep, &header, FRAGMENT_LEN) {
                 speech.sent += 1;
             }

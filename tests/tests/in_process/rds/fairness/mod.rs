@@ -12,7 +12,7 @@ use dat_nostd::{DmaBuffer, Instant, Wake};
 use harness::dat;
 use harness::rds::at;
 use harness::{World, WorldConfig};
-use rds_nostd::{RdmaFlags, RdsError, SocketHandle};
+use rds_nostd::{Msg, RdmaFlags, RdsError, SocketHandle};
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
@@ -102,7 +102,7 @@ impl Ground {
     fn send_to_bad(&mut self) {
         let Honest { adapter, rds, .. } = &mut self.nodes[VICTIM];
         loop {
-            match rds.sendmsg(adapter, self.other, at(HONEST, PORT), &[7; 64]) {
+            match rds.sendmsg(adapter, self.other, Msg::to(at(HONEST, PORT), &[7; 64])) {
                 Ok(_) => {}
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => return,
                 Err(error) => panic!("{error}"),
@@ -169,8 +169,11 @@ impl Ground {
         self.until("honest messages arrive", Self::settled);
         self.until("nobody looks whether anybody is there", |ground| ground.is_idle);
         for node in &self.nodes {
-            let posted: usize =
-                node.rds.ib_connections_info(&node.adapter).map(|connection| connection.cache_allocs as usize).sum();
+            let posted: usize = node
+                .rds
+                .ib_connections_info(&node.adapter)
+                .map(|connection| connection.cache_allocs as usize)
+                .sum();
             assert_eq!(node.rds.free_frames() + posted, node.free_frames, "node {}", node.index);
         }
         let after = self.nodes[VICTIM].rds.counters();
@@ -180,7 +183,7 @@ impl Ground {
         let Honest { adapter, rds, .. } = &mut self.nodes[VICTIM];
         let socket = rds.bind(at(VICTIM, OTHER_PORT)).expect("free");
         for other in 0..ENTRIES - (HONEST - 1) {
-            rds.sendmsg(adapter, socket, at(200 + other, PORT), &[]).expect("an entry");
+            rds.sendmsg(adapter, socket, Msg::to(at(200 + other, PORT), &[])).expect("an entry");
         }
         rds.close(adapter, socket).expect("open");
         let mut memory = Some(self.memory);
@@ -228,7 +231,10 @@ fn is_fair(seed: u64, misdeed: Misdeed, least_connections: u64, least_frames: u6
     let offered = (DURATION / PERIOD) as usize;
     assert!(without.iter().all(|delivered| *delivered > offered * 9 / 10), "{without:?} of {offered}");
     let (with, connections, frames) = exchanged(seed, misdeed);
-    assert!(connections >= least_connections && frames >= least_frames, "{connections}, {frames}: did it do anything?");
+    assert!(
+        connections >= least_connections && frames >= least_frames,
+        "{connections}, {frames}: did it do anything?"
+    );
     for ((pair, with), without) in pairs().zip(with).zip(without) {
         assert!(with * 100 >= without * 80, "{pair:?}: {with} instead of {without}");
     }
