@@ -13,6 +13,7 @@ mod isolation;
 mod layouts;
 mod load;
 mod messages;
+mod page;
 mod raw;
 mod rdma;
 mod socket;

@@ -12,7 +12,7 @@ use dat_nostd::{DmaBuffer, Instant, Wake};
 use harness::dat;
 use harness::rds::at;
 use harness::{World, WorldConfig};
-use rds_nostd::{Msg, RdmaFlags, RdsError, SocketHandle};
+use rds_nostd::{DownReason, Msg, RdmaFlags, RdsError, SocketHandle};
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
@@ -144,6 +144,15 @@ impl Ground {
         pairs().all(|(from, to)| self.nodes[from].sent[to] == self.nodes[to].received[from])
     }
 
+    /// The bad peer is there and does not go on: what it began is given up.
+    fn wait_for_deadlines(&mut self) {
+        let end = self.world.now() + 10_000 * MS;
+        while self.nodes[VICTIM].rds.counters().downs[DownReason::Stalled as usize] < 4 {
+            assert!(self.world.now() < end, "what was begun stays");
+            self.step(end);
+        }
+    }
+
     /// Whether an honest node has messages for another one that are not acknowledged.
     fn waits(&self, (from, to): (usize, usize)) -> bool {
         self.nodes[from].rds.retransmit_queue_info().any(|message| message.foreign == at(to, PORT))
@@ -220,6 +229,9 @@ fn exchanged(seed: u64, misdeed: Misdeed) -> (Vec<usize>, u64, u64) {
     ground.run(ground.world.now() + DURATION);
     let delivered = ground.delivered().iter().zip(before).map(|(after, before)| after - before).collect();
     let done = (ground.bad.established, ground.bad.frames);
+    if misdeed == Misdeed::Stall {
+        ground.wait_for_deadlines();
+    }
     println!("{misdeed:?}: {delivered:?}, {} refused, {done:?} connections and frames", ground.refused);
     ground.end();
     (delivered, done.0, done.1)
