@@ -1,5 +1,6 @@
 //! Peers that keep to no share of theirs.
 
+use crate::rds::fairness::FORGED;
 use crate::rds::raw::{DEPTH, Heard, Raw};
 use dat_nostd::{ConnectionEvent, CrHandle, EpHandle};
 use harness::dat::{ModelAdapter, address};
@@ -131,8 +132,9 @@ impl Bad {
             Misdeed::Forge => {
                 while self.asked.len() < ASKING {
                     self.asks += 1;
-                    // Honest nodes' names, its own, and more than there are entries.
-                    self.ask(victim, self.asks as usize % 100, (self.asks / 100 % 4) as u8);
+                    // In the name of an honest node, as its own packets have it, too; in others', and with types of service.
+                    let source = if self.asks % 2 == 0 { FORGED } else { self.asks as usize % 100 };
+                    self.ask(victim, source, (self.asks / 2 % 4) as u8);
                 }
             }
             _ => {
