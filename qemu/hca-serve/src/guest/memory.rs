@@ -5,12 +5,12 @@
 //! reach as soon as [`GuestMap::unmap`] has returned.
 
 use super::mapping::Mapping;
+use super::range::{Backing, Range, all_read, all_written};
 use crate::wire::channel::{Channel, Unanswered};
 use crate::wire::protocol::{MAX_TRANSFER, command};
 use hca_model::{BarPort, DmaFault, GuestMemory};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,45 +18,6 @@ use vm_memory::{Bytes, VolatileSlice};
 
 /// How long one poll of a device may wait for its client's answers in all: longer than a busy machine leaves a process without a turn.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Where the bytes of a range are.
-#[derive(Debug)]
-enum Backing {
-    Mapped(Mapping),
-    /// In a file, from this offset on.
-    File(OwnedFd, u64),
-    /// With the client.
-    Client,
-}
-
-/// A range of guest memory.
-#[derive(Debug)]
-pub struct Range {
-    size: u64,
-    writable: bool,
-    backing: Backing,
-}
-
-impl Range {
-    /// `size` bytes of `file` from `offset` on, mapped.
-    ///
-    /// # Errors
-    /// As [`Mapping::new`].
-    pub fn mapped(file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
-        let mapping = Mapping::new(file, offset, size, writable)?;
-        Ok(Self { size, writable, backing: Backing::Mapped(mapping) })
-    }
-
-    /// `size` bytes of `file` from `offset` on, read and written by system calls.
-    pub fn file(file: OwnedFd, offset: u64, size: u64, writable: bool) -> Self {
-        Self { size, writable, backing: Backing::File(file, offset) }
-    }
-
-    /// `size` bytes that the client reads and writes on request.
-    pub fn client(size: u64, writable: bool) -> Self {
-        Self { size, writable, backing: Backing::Client }
-    }
-}
 
 /// Why the device cannot go on with this memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,36 +269,6 @@ impl GuestMap {
         let fits = rest >= len as u64 && address.is_multiple_of(len as u64);
         if fits { Ok((range, offset)) } else { Err(fault) }
     }
-}
-
-fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
-    while !buf.is_empty() {
-        match pread(file, &mut *buf, at) {
-            Ok(0) => return false,
-            Ok(n) => {
-                buf = buf.get_mut(n..).unwrap_or_default();
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
-    while !data.is_empty() {
-        match pwrite(file, data, at) {
-            Ok(0) => return false,
-            Ok(n) => {
-                data = data.get(n..).unwrap_or_default();
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
 }
 
 impl GuestMemory for GuestMap {

@@ -3,5 +3,6 @@
 pub mod interrupts;
 mod mapping;
 pub mod memory;
+pub mod range;
 pub mod registers;
 pub mod watchdog;

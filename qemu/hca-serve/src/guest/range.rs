@@ -1,0 +1,76 @@
+//! A range of guest memory, and where its bytes are.
+
+use super::mapping::Mapping;
+use rustix::io::{Errno, pread, pwrite};
+use std::os::fd::OwnedFd;
+
+/// Where the bytes of a range are.
+#[derive(Debug)]
+pub(super) enum Backing {
+    Mapped(Mapping),
+    /// In a file, from this offset on.
+    File(OwnedFd, u64),
+    /// With the client.
+    Client,
+}
+
+/// A range of guest memory.
+#[derive(Debug)]
+pub struct Range {
+    pub(super) size: u64,
+    pub(super) writable: bool,
+    pub(super) backing: Backing,
+}
+
+impl Range {
+    /// `size` bytes of `file` from `offset` on, mapped.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub fn mapped(file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
+        let mapping = Mapping::new(file, offset, size, writable)?;
+        Ok(Self { size, writable, backing: Backing::Mapped(mapping) })
+    }
+
+    /// `size` bytes of `file` from `offset` on, read and written by system calls.
+    pub fn file(file: OwnedFd, offset: u64, size: u64, writable: bool) -> Self {
+        Self { size, writable, backing: Backing::File(file, offset) }
+    }
+
+    /// `size` bytes that the client reads and writes on request.
+    pub fn client(size: u64, writable: bool) -> Self {
+        Self { size, writable, backing: Backing::Client }
+    }
+}
+
+/// Reads all of `buf` from a file; whether that went well.
+pub(super) fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
+    while !buf.is_empty() {
+        match pread(file, &mut *buf, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                buf = buf.get_mut(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Writes all of `data` to a file; whether that went well.
+pub(super) fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
+    while !data.is_empty() {
+        match pwrite(file, data, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                data = data.get(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
