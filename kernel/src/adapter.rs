@@ -3,7 +3,6 @@
 //! [`run`] opens an HCA and calls the application's work with the adapter; [`drive`] polls until the work is done, and sleeps
 //! whenever there is nothing to do; [`conclude`] says how it went.
 
-use core::fmt::{self, Display, Write};
 use core::net::{IpAddr, Ipv4Addr};
 use core::ops::ControlFlow;
 
@@ -13,11 +12,12 @@ use dat_nostd::{
 };
 use driver_mlx::report::{History, Report};
 use driver_mlx::{Config, Error, Instant, MmioBar, Platform, Wake};
-use heapless::String;
 
+pub use crate::failure::{Failure, conclude};
 use crate::hca::{self, BareMetal, Hardware};
-use crate::memory::{DmaMemory, NoMemory};
-use crate::{Clock, ExitCode, Machine, options, println};
+use crate::memory::DmaMemory;
+use crate::verbs::{CONFIG, VECTORS, with_one_reset};
+use crate::{Clock, Machine, println};
 
 /// An adapter on this machine.
 pub type Adapter<'s> = dat_nostd::Adapter<'s, BareMetal>;
@@ -35,9 +35,6 @@ pub const NAME: &str = "ib0";
 /// That of the IA with our own framing.
 const NAME_DAT: &str = "ib0-dat";
 
-/// MSI-X vector 0 for asynchronous events, 1 for completions.
-const HCA: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
-const VECTORS: u16 = 2;
 /// How long the port may take to join the broadcast group.
 const IP_UP_NANOS: u64 = 30_000_000_000;
 
@@ -61,83 +58,6 @@ impl Node<'_> {
     #[must_use]
     pub const fn new(ip: Ipv4Addr) -> Self {
         Self { ip, ip_config: IpConfig::DEFAULT, neighbours: &[], hca: 0, dma_bytes: 64 << 20 }
-    }
-}
-
-/// Why an application ended without success.
-#[derive(Clone, Debug)]
-pub enum Failure {
-    /// The command line.
-    Usage(options::Error<'static>),
-    /// Memory.
-    Memory(NoMemory),
-    /// The HCA as a PCI function.
-    Platform(hca::Error),
-    /// The adapter did not open.
-    Open(OpenError),
-    /// A driver call.
-    Hca(Error),
-    /// The HCA failed while in use.
-    DeviceLost(Error),
-    /// What the application has to say.
-    App(String<320>),
-}
-
-impl Failure {
-    /// With the application's own words; those beyond the room are lost.
-    pub fn app(error: impl Display) -> Self {
-        let mut text = String::new();
-        let _ = write!(Cut(&mut text), "{error}");
-        Self::App(text)
-    }
-
-    const fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Usage(_) => ExitCode::Usage,
-            Self::Memory(_) => ExitCode::Machine,
-            Self::Platform(_) => ExitCode::NoDevice,
-            Self::Open(_) | Self::Hca(_) | Self::App(_) => ExitCode::Failed,
-            Self::DeviceLost(_) => ExitCode::DeviceLost,
-        }
-    }
-}
-
-impl Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(error) => error.fmt(f),
-            Self::Memory(error) => error.fmt(f),
-            Self::Platform(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
-            Self::Hca(error) | Self::DeviceLost(error) => error.fmt(f),
-            Self::App(text) => f.write_str(text),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}
-
-impl From<options::Error<'static>> for Failure {
-    fn from(error: options::Error<'static>) -> Self {
-        Self::Usage(error)
-    }
-}
-
-impl From<NoMemory> for Failure {
-    fn from(error: NoMemory) -> Self {
-        Self::Memory(error)
-    }
-}
-
-/// Takes what fits.
-struct Cut<'a>(&'a mut String<320>);
-
-impl Write for Cut<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.0.push(c).map_err(|_| fmt::Error)?;
-        }
-        Ok(())
     }
 }
 
@@ -176,18 +96,13 @@ pub fn run(
     tables: &mut impl Tables,
     mut work: impl FnMut(&mut Adapter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let hardware = machine.open_hca(node.hca, VECTORS).map_err(Failure::Platform)?;
+    let hardware = machine.open_hca(node.hca, VECTORS)?;
     for (name, micros) in machine.steps() {
         println!("@step name=boot_{name} us={micros}");
     }
-    match Prepared::with(machine, node, &hardware)?.run(tables, &mut work) {
-        Err(Failure::Open(OpenError::Hca(error))) if error.wants_reset() => {
-            println!("hca: {error}: function-level reset");
-            hardware.reset(machine.config_space()).map_err(Failure::Platform)?;
-            Prepared::with(machine, node, &hardware)?.run(tables, &mut work)
-        }
-        result => result,
-    }
+    with_one_reset(machine, &hardware, |machine| {
+        Prepared::with(machine, node, &hardware)?.run(tables, &mut work)
+    })
 }
 
 /// A node that is ready to open its adapter and wants nothing more of the machine: for applications that have several at once, one
@@ -209,7 +124,7 @@ impl<'n> Prepared<'n> {
     /// # Errors
     /// There is no such HCA, or too little memory.
     pub fn new(machine: &mut Machine, node: &Node<'n>) -> Result<Self, Failure> {
-        let hardware = machine.open_hca(node.hca, VECTORS).map_err(Failure::Platform)?;
+        let hardware = machine.open_hca(node.hca, VECTORS)?;
         Self::with(machine, node, &hardware)
     }
 
@@ -240,7 +155,7 @@ impl<'n> Prepared<'n> {
     ) -> Result<(), Failure> {
         let platform = self.platform;
         let result = self.run_in(tables.parts(), work);
-        if let Err(Failure::Open(OpenError::Hca(error)) | Failure::DeviceLost(error)) = &result {
+        if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {
             println!("{}", Report::new(error, platform.bar(), tables.history()));
         }
         result
@@ -252,13 +167,17 @@ impl<'n> Prepared<'n> {
         work: impl FnOnce(&mut Adapter<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Self { node, platform, physical_function, memory, clock, seed, generation } = self;
-        let (region, host) = hca::regions(memory).map_err(Failure::Platform)?;
+        let (region, host) = hca::regions(memory)?;
         let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
         // Who is told where everybody is asks nobody.
         let ip = config.ip.is_some().then_some(node.ip_config);
-        let config = AdapterConfig { generation, hca: Config { physical_function, ..HCA }, ip, ..config };
+        let config = AdapterConfig { generation, hca: Config { physical_function, ..CONFIG }, ip, ..config };
         let start = clock.now();
-        let mut adapter = Adapter::open(platform, region, host, tables, &config).map_err(Failure::Open)?;
+        let mut adapter =
+            Adapter::open(platform, region, host, tables, &config).map_err(|error| match error {
+                OpenError::Hca(error) => Failure::BringUp(error),
+                error => Failure::Open(error),
+            })?;
         let mut names = [RegistryEntry::EMPTY; 2];
         let mut registry = Registry::new(&mut names);
         for name in [NAME, NAME_DAT] {
@@ -331,19 +250,4 @@ pub fn wait_ip_up(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure
         }
         Ok(ControlFlow::Continue(Wake::At(Instant::from_nanos(end))))
     })
-}
-
-/// Says how it went, and gives the code to end with.
-pub fn conclude(result: Result<(), Failure>) -> ExitCode {
-    let code = match result {
-        Ok(()) => ExitCode::Success,
-        Err(failure) => {
-            println!("error: {failure}");
-            failure.exit_code()
-        }
-    };
-    if code != ExitCode::Usage {
-        println!("@done verified={}", code == ExitCode::Success);
-    }
-    code
 }

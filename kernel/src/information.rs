@@ -1,5 +1,16 @@
 //! Where the parts of a loader's information are, whatever its protocol.
 
+use crate::framebuffer::Framebuffer;
+
+/// Where text can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// Cells of 80 by 25 characters, at this physical address.
+    Text(u64),
+    /// Pixels.
+    Pixels(Framebuffer),
+}
+
 /// Where the parts of a loader's information are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Information {
@@ -13,6 +24,6 @@ pub struct Information {
     pub memory_map_stride: u32,
     /// Entries of the memory map.
     pub memory_map_entries: u32,
-    /// Physical address of a text screen of 80 by 25 characters; 0 when there is none.
-    pub text_screen: u64,
+    /// The screen, if there is one that text can be shown on.
+    pub screen: Option<Screen>,
 }

@@ -22,6 +22,8 @@
 //! | `machine` | [`Machine`]: command line, memory, PCI, HCAs, clock, seed; what an application finds |
 //! | `memory` | what applications take of memory |
 //! | `hca` | an HCA as `driver-mlx` wants it |
+//! | `verbs` | from the machine to a running HCA, for applications on the driver alone |
+//! | `failure` | why an application ended: its line and its exit code |
 //! | `adapter` | with the feature `dat`: from the machine to an open adapter, its loop, and why it ended |
 //! | `heap` | with the feature `alloc`: memory for `alloc` |
 //! | `console` | text out and in |
@@ -43,7 +45,7 @@
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
 //! | [`log_ring`] | the console's text in memory that a reset leaves alone |
-//! | [`text_screen`] | the screen as BIOSes leave it |
+//! | [`text_screen`], [`framebuffer`] | the screen as BIOSes leave it, and as UEFI does |
 //! | [`exit`] | exit status values |
 //!
 //! What it does not do: more than one CPU, user mode, paging to disk, legacy interrupts.
@@ -61,6 +63,7 @@ mod application;
 pub mod boot;
 pub mod clock;
 pub mod exit;
+pub mod framebuffer;
 pub mod information;
 pub mod iommu;
 pub mod line;
@@ -87,6 +90,13 @@ mod arch;
 #[cfg(target_os = "none")]
 pub mod console;
 #[cfg(target_os = "none")]
+#[allow(
+    clippy::result_large_err,
+    clippy::large_enum_variant,
+    reason = "an error carries its words, once in a run, and there is no heap"
+)]
+pub mod failure;
+#[cfg(target_os = "none")]
 #[allow(unsafe_code)]
 pub mod hca;
 #[cfg(all(target_os = "none", feature = "alloc"))]
@@ -100,6 +110,9 @@ mod mem;
 pub mod memory;
 #[cfg(target_os = "none")]
 mod start;
+#[cfg(target_os = "none")]
+#[allow(clippy::result_large_err, reason = "as for failures")]
+pub mod verbs;
 
 #[cfg(target_os = "none")]
 pub use arch::exceptions::raise as fault;

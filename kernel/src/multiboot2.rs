@@ -1,6 +1,7 @@
 //! Multiboot2's boot information (specification 2.0, section 3.6): a list of tags in memory.
 
-use crate::information::Information;
+use crate::framebuffer::Framebuffer;
+use crate::information::{Information, Screen};
 use core::fmt;
 
 use crate::acpi::PhysicalMemory;
@@ -37,6 +38,8 @@ const MEMORY_MAP: u32 = 6;
 const FRAMEBUFFER: u32 = 8;
 const ACPI_OLD: u32 = 14;
 const ACPI_NEW: u32 = 15;
+/// `framebuffer_type` of pixels with their colours in them.
+const DIRECT: u8 = 1;
 /// `framebuffer_type` of EGA text.
 const TEXT: u8 = 2;
 
@@ -75,10 +78,7 @@ pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Information, 
                 tags.memory_map_stride = stride;
                 tags.memory_map_entries = (size - 16) / stride;
             }
-            FRAMEBUFFER if size >= 30 && tag[29] == TEXT => {
-                let full = u32_at(&tag, 16) == 160 && u32_at(&tag, 20) == 80 && u32_at(&tag, 24) == 25;
-                tags.text_screen = if full { u64_at(&tag, 8) } else { 0 };
-            }
+            FRAMEBUFFER if size >= 30 => tags.screen = screen(&tag),
             // Under EFI there are both.
             ACPI_OLD if tags.rsdp == 0 && size >= 28 => tags.rsdp = at + 8,
             ACPI_NEW if size >= 44 => tags.rsdp = at + 8,
@@ -91,6 +91,18 @@ pub fn parse(memory: &impl PhysicalMemory, address: u64) -> Result<Information, 
         }
     }
     if tags.memory_map_entries == 0 { Err(Error::NoMemoryMap) } else { Ok(tags) }
+}
+
+/// The framebuffer's tag (section 3.6.12), if text can be shown on what it describes.
+fn screen(tag: &[u8; 32]) -> Option<Screen> {
+    let (address, pitch) = (u64_at(tag, 8), u32_at(tag, 16));
+    let (width, height) = (u32_at(tag, 20), u32_at(tag, 24));
+    let [.., bits, kind, _, _] = *tag;
+    match kind {
+        TEXT if address != 0 && (pitch, width, height) == (160, 80, 25) => Some(Screen::Text(address)),
+        DIRECT => Framebuffer::new(address, pitch, (width, height), bits).map(Screen::Pixels),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -152,25 +164,26 @@ mod tests {
         assert_eq!((tags.memory_map_stride, tags.memory_map_entries), (24, 3));
         // The newer copy, behind 8 + 24 + 24 + 16 + 32 bytes and its own head.
         assert_eq!(tags.rsdp, BASE + 8 + 24 + 24 + 16 + 32 + 8);
-        assert_eq!(tags.text_screen, 0);
+        assert_eq!(tags.screen, None);
     }
 
     #[test]
-    fn a_text_screen_is_one_of_80_by_25() {
+    fn a_screen_is_one_of_80_by_25_or_of_pixels() {
         let map = map(24, 1);
-        let mut screen = [0; 24];
-        screen[0..8].copy_from_slice(&0xb8000u64.to_le_bytes());
-        screen[8..12].copy_from_slice(&160u32.to_le_bytes());
-        screen[12..16].copy_from_slice(&80u32.to_le_bytes());
-        screen[16..20].copy_from_slice(&25u32.to_le_bytes());
-        (screen[20], screen[21]) = (16, TEXT);
-        let parse =
-            |screen: &[u8]| parse(&list(&[(6, &map), (8, screen), (0, &[])]), BASE).unwrap().text_screen;
-        assert_eq!(parse(&screen), 0xb8000);
-        screen[21] = 1;
-        assert_eq!(parse(&screen), 0);
-        (screen[21], screen[12]) = (TEXT, 132);
-        assert_eq!(parse(&screen), 0);
+        let parse = |address: u64, [pitch, width, height]: [u32; 3], bits: u8, kind: u8| {
+            let mut screen = address.to_le_bytes().to_vec();
+            [pitch, width, height].iter().for_each(|word| screen.extend(word.to_le_bytes()));
+            screen.extend([bits, kind, 0, 0, 16, 8, 8, 8, 0, 8]);
+            parse(&list(&[(6, &map), (8, &screen), (0, &[])]), BASE).unwrap().screen
+        };
+        assert_eq!(parse(0xb8000, [160, 80, 25], 16, TEXT), Some(Screen::Text(0xb8000)));
+        assert_eq!(parse(0xb8000, [160, 132, 25], 16, TEXT), None);
+        assert_eq!(parse(0, [160, 80, 25], 16, TEXT), None);
+        let pixels = Framebuffer::new(0x8000_0000, 3200, (800, 600), 32).map(Screen::Pixels);
+        assert!(pixels.is_some());
+        assert_eq!(parse(0x8000_0000, [3200, 800, 600], 32, DIRECT), pixels);
+        assert_eq!(parse(0x8000_0000, [3200, 800, 600], 32, 0), None, "colours of a palette");
+        assert_eq!(parse(0x8000_0000, [0, u32::MAX, u32::MAX], 32, DIRECT), None);
     }
 
     #[test]

@@ -65,9 +65,11 @@ pub fn start(boot: BootMemory) -> ! {
     for taken in [layout::image(), Range { start: mem::MAPPED_RAM_END, end: u64::MAX }] {
         free.remove(taken).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }
-    let text_screen = boot.text_screen(&info);
+    let screen_found = boot.screen(&info);
     mem::init(&all).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    screen::init(text_screen).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    if let Err(error) = screen::init(screen_found, &all) {
+        println!("screen: not used: {error}");
+    }
     if keep_log {
         console::keep_log().unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     }

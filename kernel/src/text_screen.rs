@@ -1,4 +1,5 @@
-//! A text screen as BIOSes leave it: 80 by 25 cells of a character and an attribute, here white on black.
+//! A text screen as BIOSes leave it: 80 by 25 cells of a character and an attribute, here white on black. On a screen of pixels the cells are
+//! drawn ([`framebuffer`](crate::framebuffer)).
 
 /// Characters in a row.
 pub const COLUMNS: usize = 80;
@@ -65,11 +66,17 @@ impl<C: Cells> TextScreen<C> {
             self.row += 1;
             return;
         }
-        self.shown.rotate_left(1);
-        if let Some(last) = self.shown.last_mut() {
-            *last = [BLANK; COLUMNS];
+        // What stays as it is is not written again: screens are slow.
+        for row in 0..ROWS {
+            let below = self.shown.get(row + 1).copied().unwrap_or([BLANK; COLUMNS]);
+            let Some(shown) = self.shown.get_mut(row) else { return };
+            for (column, (cell, character)) in shown.iter_mut().zip(below).enumerate() {
+                if *cell != character {
+                    *cell = character;
+                    self.cells.write(row * COLUMNS + column, ATTRIBUTE | u16::from(character));
+                }
+            }
         }
-        self.show_all();
     }
 }
 

@@ -3,15 +3,13 @@
 use apps::selftest::{self, Summary};
 use driver_mlx::{Config, HcaStorage};
 use unikernel::hca;
+use unikernel::verbs::{CONFIG, VECTORS};
 use unikernel::{ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
 
 /// Blocks of 4 KiB that the driver can manage: a DMA region of up to 512 MiB, as the newest cards may want.
 const BLOCKS: usize = 131_072;
-/// MSI-X vector 0 for asynchronous events, 1 for completions.
-const CONFIG: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
-const VECTORS: u16 = 2;
 
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 

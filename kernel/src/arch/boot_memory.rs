@@ -3,6 +3,7 @@
 use heapless::Vec;
 
 use crate::boot::{Error, Information};
+use crate::information::Screen;
 use crate::multiboot2;
 use crate::options::MAX_LEN_BYTES;
 use crate::pvh::{MEMORY_MAP_ENTRY_LEN, MemoryMapEntry, START_INFO_LEN, StartInfo};
@@ -43,14 +44,15 @@ impl BootMemory {
         }
     }
 
-    /// The text screen that a BIOS says it has set up (its data area: mode 3, 80 columns), where the loader names none; 0 without.
-    pub fn text_screen(&self, info: &Information) -> u64 {
+    /// The screen that the loader names; where it names none, the text screen that a BIOS says it has set up (its data area: mode 3, 80
+    /// columns).
+    pub fn screen(&self, info: &Information) -> Option<Screen> {
         const VIDEO_MODE: u64 = 0x449;
         const TEXT_80: [u8; 3] = [3, 80, 0];
         let mut mode = [0; 3];
         // Other loaders than a BIOS's say what screen there is, and that area need not be what it looks like.
         let by_bios = self.protocol == Protocol::Pvh && self.copy(VIDEO_MODE, &mut mode) && mode == TEXT_80;
-        if by_bios { 0xb8000 } else { info.text_screen }
+        if by_bios { Some(Screen::Text(0xb8000)) } else { info.screen }
     }
 
     /// The memory map's entries, which are alike in both protocols.

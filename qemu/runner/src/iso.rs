@@ -70,7 +70,7 @@ pub fn make_network(image: &Path, words: &str, folder: &Path) -> Result<()> {
     call(command, &folder.join(PXE_UEFI))
 }
 
-/// The unikernel and GRUB's menu, which is left at once.
+/// The unikernel and GRUB's menu, which is left at once. EFI's screen is told to the unikernel only if its drivers are loaded.
 fn lay_out(image: &Path, words: &str, folder: &Path) -> Result<()> {
     let words = quoted(words)?;
     let grub = folder.join("boot/grub");
@@ -80,7 +80,7 @@ fn lay_out(image: &Path, words: &str, folder: &Path) -> Result<()> {
     std::fs::write(&kernel, stripped(&elf)?).context("cannot write", &kernel)?;
     let config = grub.join("grub.cfg");
     let text = format!(
-        "serial --unit=0 --speed=115200\nterminal_output console serial\nset timeout=0\n\
+        "serial --unit=0 --speed=115200\nterminal_output console serial\ninsmod all_video\nset timeout=0\n\
          menuentry unikernel {{\n  multiboot2 /boot/unikernel{words}\n}}\n"
     );
     std::fs::write(&config, text).context("cannot write", &config)

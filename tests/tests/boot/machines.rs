@@ -7,13 +7,8 @@ use hca_serve::product::qemu::hca_argument;
 use runner::iso;
 use runner::levels;
 use runner::process::Temporary;
-use runner::qemu::Output;
-
 use runner::unikernel::{self, Options, Transcript, Verdict};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 fn boot(ground: &Ground, options: &Options) -> Transcript {
     unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
@@ -30,7 +25,7 @@ fn succeeded(transcript: &Transcript) -> String {
 }
 
 /// An image that GRUB boots; `None` where GRUB is not installed and need not be.
-fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
+pub fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
     let missing = iso::missing_packages();
     if !missing.is_empty() {
         assert!(!levels::required(), "these Debian packages are required here: {}", missing.join(" "));
@@ -43,7 +38,7 @@ fn disk(ground: &Ground, folder: &Path, words: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn ovmf() -> Option<PathBuf> {
+pub fn ovmf() -> Option<PathBuf> {
     let found = iso::ovmf();
     assert!(found.is_some() || !levels::required(), "the Debian package ovmf is required here");
     found
@@ -213,68 +208,4 @@ fn the_console_is_the_first_serial_port_that_is_there() {
         let transcript = boot(ground, &Options { ports_before, ..Options::new("app=hello") });
         assert!(succeeded(&transcript).contains("clock: by "), "{}", text(&transcript));
     }
-}
-
-/// What the text screen of a machine that has switched itself off shows.
-fn screen(ground: &Ground, words: &str) -> Vec<String> {
-    let folder = Temporary::folder("screen").expect("a folder");
-    let (monitor, memory) = (folder.path().join("monitor"), folder.path().join("memory"));
-    // QEMU stays when the machine is switched off.
-    let more =
-        ["-action", "shutdown=pause", "-monitor", &format!("unix:{},server=on,wait=off", monitor.display())];
-    let options = Options {
-        exit_device: false,
-        devices: vec!["VGA".into()],
-        more: more.map(str::to_owned).to_vec(),
-        ..Options::new(words)
-    };
-    let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        match running.next_line(deadline).expect("a line in time") {
-            Some(Output::Console(line)) if line.starts_with("@step name=pci") => break,
-            Some(_) => {}
-            None => panic!("it ended"),
-        }
-    }
-    let mut monitor = UnixStream::connect(monitor).expect("the monitor");
-    let ask = |monitor: &mut UnixStream, words: &str| {
-        monitor.write_all(words.as_bytes()).expect("it takes commands")
-    };
-    let mut answers = BufReader::new(monitor.try_clone().expect("the same socket"));
-    // Whole when the machine is off.
-    loop {
-        ask(&mut monitor, "info status\n");
-        let mut line = String::new();
-        while !line.contains("VM status: ") {
-            line.clear();
-            assert_ne!(answers.read_line(&mut line).expect("an answer"), 0, "QEMU stays");
-        }
-        if line.contains("paused") {
-            break;
-        }
-    }
-    ask(&mut monitor, &format!("pmemsave 0xb8000 4000 \"{}\"\nquit\n", memory.display()));
-    while running.next_line(deadline).expect("QEMU ends").is_some() {}
-    let cells = std::fs::read(memory).expect("the screen's memory");
-    cells
-        .chunks(160)
-        .map(|row| {
-            row.iter().step_by(2).map(|byte| char::from(*byte)).collect::<String>().trim_end().to_owned()
-        })
-        .collect()
-}
-
-#[test]
-fn the_text_screen_shows_what_the_serial_port_says() {
-    let Some(ground) = ground() else { return skip() };
-    let rows = screen(ground, "app=hello");
-    assert!(rows.iter().any(|row| row.starts_with("pci 0000:00:00.0: 8086:29c0 class 0600")), "{rows:#?}");
-    assert!(
-        rows.iter()
-            .rev()
-            .find(|row| !row.is_empty())
-            .is_some_and(|row| row.starts_with("@step name=pci us=")),
-        "{rows:#?}"
-    );
 }

@@ -5,5 +5,6 @@ mod demo;
 mod ground;
 mod log;
 mod machines;
+mod screens;
 mod template;
 mod unikernel;

@@ -169,6 +169,22 @@ fn the_hca_comes_up_and_goes_down_again_and_again() {
 }
 
 #[test]
+fn an_hca_that_does_not_come_up_is_reset_once() {
+    let Some(ground) = ground() else { return skip() };
+    let mut profile = Profile::node(0);
+    profile.habits.refused_commands = vec![mlx5_prm::opcode::Opcode::ENABLE_HCA];
+    let fabric = serve(vec![profile]);
+    for words in ["app=hca", "app=verbs role=server", "app=ping ip=10.0.0.1/24 peer=10.0.0.2"] {
+        let transcript = ground.boot(&Options { hcas: fabric.sockets.clone(), ..Options::new(words) });
+        let text = text(&transcript);
+        assert_eq!(transcript.verdict, Some(Verdict::Failed), "{words}: {text}");
+        assert!(error_line(&transcript).contains("HCA: ENABLE_HCA"), "{words}: {text}");
+        assert_eq!(text.matches(": function-level reset").count(), 1, "{words}: {text}");
+        assert_eq!(transcript.console.last().map(String::as_str), Some("@done verified=false"));
+    }
+}
+
+#[test]
 fn the_self_test_tells_what_a_card_can_do() {
     let Some(ground) = ground() else { return skip() };
     let fabric = serve(vec![Profile::node(0)]);

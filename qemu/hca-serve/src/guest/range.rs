@@ -3,15 +3,24 @@
 use super::mapping::Mapping;
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 /// Where the bytes of a range are.
 #[derive(Debug)]
 pub(super) enum Backing {
-    Mapped(Mapping),
+    /// In a file that is mapped, from this offset of the mapping on.
+    Mapped(Rc<Mapping>, u64),
     /// In a file, from this offset on.
-    File(OwnedFd, u64),
+    File(Held, u64),
     /// With the client.
     Client,
+}
+
+/// A file that stays open, which is counted.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) file: OwnedFd,
+    pub(super) _counted: Rc<()>,
 }
 
 /// A range of guest memory.
@@ -23,20 +32,6 @@ pub struct Range {
 }
 
 impl Range {
-    /// `size` bytes of `file` from `offset` on, mapped.
-    ///
-    /// # Errors
-    /// As [`Mapping::new`].
-    pub fn mapped(file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
-        let mapping = Mapping::new(file, offset, size, writable)?;
-        Ok(Self { size, writable, backing: Backing::Mapped(mapping) })
-    }
-
-    /// `size` bytes of `file` from `offset` on, read and written by system calls.
-    pub fn file(file: OwnedFd, offset: u64, size: u64, writable: bool) -> Self {
-        Self { size, writable, backing: Backing::File(file, offset) }
-    }
-
     /// `size` bytes that the client reads and writes on request.
     pub fn client(size: u64, writable: bool) -> Self {
         Self { size, writable, backing: Backing::Client }

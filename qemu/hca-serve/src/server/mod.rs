@@ -52,8 +52,8 @@ use uplink::Uplink;
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a request may take.
 const TASK_LIMIT: Duration = Duration::from_secs(5);
-/// Ranges of guest memory in all, which are mappings of this process: the system's limit is about twice that.
-const RANGES: usize = 1 << 15;
+/// Mappings of guests' files in all: the system's limit for a process is about twice that.
+const MAPPINGS: usize = 1 << 15;
 
 /// Something to be done by the thread that runs everything.
 type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
@@ -241,9 +241,9 @@ impl Prepared {
     fn event_loop(self, clock: Clock) -> io::Result<EventLoop> {
         let Self { options, world, bound, wake, cables, hub } = self;
         let watchdog = Rc::new(Watchdog::start()?);
-        let ranges = (RANGES / bound.len().max(1)).clamp(128, RANGES / 2);
+        let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
         let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
-            Seat::new(listener, file, node.hca.profile(), ranges, Rc::clone(&watchdog))
+            Seat::new(listener, file, node.hca.profile(), mappings, Rc::clone(&watchdog))
         });
         let seats = seats.collect();
         let mut event_loop =

@@ -124,10 +124,11 @@ impl Seat {
         listener: UnixListener,
         file: SocketFile,
         profile: &Profile,
-        ranges: usize,
+        mappings: usize,
         watchdog: Rc<Watchdog>,
     ) -> Self {
-        let guest = Guest { memory: GuestMap::new(ranges), vectors: Vectors::new(profile.vectors, watchdog) };
+        let guest =
+            Guest { memory: GuestMap::new(mappings), vectors: Vectors::new(profile.vectors, watchdog) };
         Self {
             listener,
             _file: file,

@@ -1,0 +1,113 @@
+//! From the machine to a running HCA: what an application on the driver's verbs begins with, and [`adapter`](crate::adapter) too.
+
+use driver_mlx::report::Report;
+use driver_mlx::{
+    AsyncEvent, Config, Duration, Error, Hca, HcaStorage, Instant, LinkState, Platform, PortState, Wake,
+};
+
+use crate::failure::Failure;
+use crate::hca::{self, BareMetal, Hardware};
+use crate::{Clock, Machine, println};
+
+/// MSI-X vector 0 for asynchronous events, 1 for completions.
+pub const CONFIG: Config = Config { async_vector: 0, completion_vector: 1, ..Config::DEFAULT };
+/// The vectors of [`CONFIG`].
+pub const VECTORS: u16 = 2;
+
+/// How long the subnet manager may take to bring the port to Active.
+const ACTIVE_LIMIT: Duration = Duration::from_secs(30);
+/// How often the port is asked, should its event be missed.
+const ASK: Duration = Duration::from_millis(100);
+
+/// Lets `attempt` bring the HCA up and use it. One that somebody left in a state that it cannot be brought up from
+/// ([`Failure::BringUp`]) is reset, and `attempt` has a second go.
+pub(crate) fn with_one_reset(
+    machine: &mut Machine,
+    hardware: &Hardware,
+    mut attempt: impl FnMut(&mut Machine) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match attempt(machine) {
+        Err(Failure::BringUp(error)) if error.wants_reset() => {
+            println!("hca at {}: {error}: function-level reset", hardware.function().address);
+            hardware.reset(machine.config_space())?;
+            attempt(machine)
+        }
+        result => result,
+    }
+}
+
+/// Brings the `nth` of [`Machine::hcas`] up with `dma_bytes` of memory, at most a page for each of `BLOCKS`, lets `work` use it, and takes
+/// it down. An HCA that somebody left in a state that it cannot be brought up from is reset once.
+///
+/// # Errors
+/// [`Failure`]: there is no such HCA, too little memory, it does not come up or go down, or `work`'s own. What the device did last is
+/// printed where the failure is the device's.
+pub fn run<const BLOCKS: usize>(
+    machine: &mut Machine,
+    nth: usize,
+    dma_bytes: u64,
+    storage: &mut HcaStorage<BLOCKS>,
+    mut work: impl FnMut(&mut Hca<'_, BareMetal>, Clock) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let hardware = machine.open_hca(nth, VECTORS)?;
+    let function = hardware.function();
+    println!("hca at {}: {:04x}:{:04x}", function.address, function.vendor, function.device);
+    let result = with_one_reset(machine, &hardware, |machine| {
+        let (region, host) = hca::regions(machine.dma(dma_bytes)?)?;
+        let clock = machine.clock();
+        let config = Config { physical_function: hardware.is_physical(), ..CONFIG };
+        let start = clock.now();
+        let mut hca = Hca::bring_up(hardware.platform(), region, host, storage.parts(), &config)
+            .map_err(Failure::BringUp)?;
+        for time in hca.steps() {
+            println!("@step name={} us={}", time.step.name(), time.took.as_micros());
+        }
+        println!("@step name=bring_up us={}", (clock.now() - start) / 1000);
+        let outcome = match (work(&mut hca, clock), hca.fatal()) {
+            (_, Some(cause)) => Err(Failure::DeviceLost(Error::Fatal(cause))),
+            (outcome, None) => outcome,
+        };
+        let down = clock.now();
+        let closed = hca.tear_down().map_err(Failure::Hca);
+        println!("@step name=tear_down us={}", (clock.now() - down) / 1000);
+        outcome.and(closed)
+    });
+    if let Some(error) = result.as_ref().err().and_then(Failure::of_device) {
+        println!("{}", Report::new(error, hardware.platform().bar(), storage.history()));
+    }
+    result
+}
+
+/// Waits until the subnet manager has brought the port to Active, and answers what it is then; `told` sees what happens meanwhile.
+///
+/// # Errors
+/// It is not Active in 30 s; a driver call fails.
+pub fn wait_active(
+    hca: &mut Hca<'_, BareMetal>,
+    clock: Clock,
+    mut told: impl FnMut(AsyncEvent),
+) -> Result<PortState, Failure> {
+    let now = || Instant::from_nanos(clock.now());
+    let limit = now() + ACTIVE_LIMIT;
+    loop {
+        let port = hca.port()?;
+        if port.state == LinkState::Active {
+            return Ok(port);
+        }
+        let began = now();
+        if began > limit {
+            return Err(Failure::app(format_args!(
+                "HCA: the port is {:?}, not Active, after {} s: is there a subnet manager?",
+                port.state,
+                ACTIVE_LIMIT.as_secs()
+            )));
+        }
+        hca.arm_events();
+        let wake = hca.poll(began).earliest(Wake::At(began + ASK));
+        clock.idle(wake.deadline(began).unwrap_or(began).as_nanos());
+        let _ = hca.poll(now());
+        while let Some(event) = hca.next_event() {
+            told(event);
+        }
+    }
+}
