@@ -10,15 +10,15 @@ use runner::process::Temporary;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::path::{Path, PathBuf};
 
-fn boot(ground: &Ground, options: &Options) -> Transcript {
+pub fn boot(ground: &Ground, options: &Options) -> Transcript {
     unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
 }
 
-fn text(transcript: &Transcript) -> String {
+pub fn text(transcript: &Transcript) -> String {
     transcript.console.join("\n")
 }
 
-fn succeeded(transcript: &Transcript) -> String {
+pub fn succeeded(transcript: &Transcript) -> String {
     let text = text(transcript);
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{text}\n{:?}", transcript.qemu);
     text
@@ -115,7 +115,7 @@ fn behind(bus: u8, number: u8, device: &str) -> Vec<String> {
 }
 
 /// An HCA at a root port.
-fn hca_at(socket: &Path, port: u8) -> String {
+pub fn hca_at(socket: &Path, port: u8) -> String {
     hca_argument(socket).replacen('{', &format!("{{\"bus\":\"port{port}\","), 1)
 }
 
