@@ -24,7 +24,7 @@ use crate::link::address::Listener;
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::link::stream::Stream;
-use crate::product::output::Blocks;
+use crate::product::output::{Blocks, Fifo};
 use clock::Clock;
 use event_loop::{EventLoop, Message, tell_log};
 use hca_model::Census;
@@ -297,14 +297,11 @@ fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
     let epoch = u64::try_from(epoch).unwrap_or(0);
     let made: io::Result<Box<dyn Capture + Send>> = if path == Path::new("-") {
         PcapNg::new(Blocks::new(io::stdout()), epoch).map(|pcap| Box::new(pcap) as _)
+    } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+        PcapNg::new(Blocks::new(Fifo::new(path)), epoch).map(|pcap| Box::new(pcap) as _)
     } else {
-        let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
         let file = File::create(path).context("cannot write the capture", path)?;
-        if is_pipe {
-            PcapNg::new(Blocks::new(file), epoch).map(|pcap| Box::new(pcap) as _)
-        } else {
-            PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
-        }
+        PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
     };
     made.context("cannot write the capture", path)
 }
