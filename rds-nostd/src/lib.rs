@@ -10,7 +10,8 @@
 //! | `io` | [`Rds::poll`] and everything else that touches the adapter |
 //! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
 //! | `rdma` | memory offered to peers, operations on theirs |
-//! | `calls`, `interface` | what a C layer needs: flags of calls, interfaces |
+//! | [`cmsg`] | control messages, structures and addresses as C has them |
+//! | `calls`, `interface` | what a C layer needs beside: flags of calls, interfaces |
 //! | `reason` | why connections end |
 //! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
@@ -59,6 +60,7 @@
 extern crate std;
 
 mod calls;
+pub mod cmsg;
 mod connection;
 mod counters;
 mod error;

@@ -47,6 +47,15 @@ impl Profile {
         }
     }
 
+    /// `sin6_family` of IPv6 addresses: `AF_INET6`. rds(3SOCKET) has IPv4 style addresses only.
+    #[must_use]
+    pub const fn sin6_family(self) -> Option<u16> {
+        match self {
+            Self::Linux => Some(10),
+            Self::Solaris => None,
+        }
+    }
+
     /// `SOL_RDS`.
     #[must_use]
     pub const fn sol_rds(self) -> i32 {

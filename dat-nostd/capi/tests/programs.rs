@@ -77,6 +77,24 @@ fn threads_share_ias_and_evds() {
     run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]).arg(rounds));
 }
 
+/// A minute on two processors, or ten.
+#[test]
+fn helgrind_finds_no_race() {
+    if !has_valgrind() {
+        return;
+    }
+    let folder = Folder::new("races");
+    let program = folder.path("threads");
+    compilers()[0].compile(&["tests/c/threads.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let rounds = if runner::levels::long() { "1000" } else { "100" };
+    run(Command::new("valgrind")
+        .args(["-q", "--tool=helgrind", "--error-exitcode=9"])
+        .arg(format!("--suppressions={HERE}/tests/c/helgrind.supp"))
+        .arg(program)
+        .args([&fabric.name(0), &fabric.name(1), &address(1), rounds]));
+}
+
 #[test]
 fn waits_end_by_signals_and_by_what_goes() {
     each("interruptions", &["tests/c/interruptions.c"], |folder, program, _| {
@@ -112,10 +130,19 @@ fn names_come_from_a_file() {
     run(Command::new(program).args(words).env("DAT_OVERRIDE", file));
 }
 
+/// Whether Valgrind is there, which it has to be where nothing may be skipped.
+fn has_valgrind() -> bool {
+    let there = runner::levels::required() || Command::new("valgrind").arg("--version").output().is_ok();
+    if !there {
+        runner::levels::skip("valgrind is missing");
+    }
+    there
+}
+
 #[test]
 fn nothing_leaks() {
-    if !runner::levels::required() && Command::new("valgrind").arg("--version").output().is_err() {
-        return runner::levels::skip("valgrind is missing");
+    if !has_valgrind() {
+        return;
     }
     let folder = Folder::new("leaks");
     let program = folder.path("calls");
@@ -124,7 +151,7 @@ fn nothing_leaks() {
     run(Command::new("valgrind")
         .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect", "--error-exitcode=9"])
         // What the HCA writes Valgrind does not see.
-        .args(["--undef-value-errors=no", &format!("--suppressions={HERE}/tests/c/valgrind.supp")])
+        .arg("--undef-value-errors=no")
         .arg(program)
         .args(["both", &fabric.name(0), &fabric.name(1), &address(1)]));
 }
@@ -179,11 +206,12 @@ fn the_library_exports_what_the_headers_declare() {
 
 #[test]
 fn the_tests_call_every_function() {
-    let files = CALLS.iter().chain(&["tests/c/check.h"]);
-    let read = |file: &&str| std::fs::read_to_string(Path::new(HERE).join(file)).expect("readable");
-    let text: String = files.map(read).collect();
-    // A call whose answer is checked; an open is a macro for openv.
-    let is_called = |name: &String| text.contains(&format!("{name}("));
-    let missing: Vec<_> = declared().into_iter().filter(|name| !is_called(name)).collect();
-    assert_eq!(missing, Vec::<String>::new());
+    let calls: Vec<&str> = CALLS.into_iter().chain(["tests/c/check.h"]).collect();
+    for files in [&calls[..], &["tests/c/misuse.c"]] {
+        let read = |file: &&str| std::fs::read_to_string(Path::new(HERE).join(file)).expect("readable");
+        let text: String = files.iter().map(read).collect();
+        let is_called = |name: &String| text.contains(&format!("{name}("));
+        let missing: Vec<_> = declared().into_iter().filter(|name| !is_called(name)).collect();
+        assert_eq!(missing, Vec::<String>::new(), "{files:?}");
+    }
 }

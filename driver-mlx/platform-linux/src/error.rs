@@ -1,6 +1,5 @@
 //! Why a device cannot be used, and what to do about it.
 
-use crate::name::PciAddress;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,10 +10,10 @@ pub enum Error {
     /// Neither a PCI address nor the path of a socket.
     #[error("{0:?} is neither a PCI address like 0000:3b:00.0 nor the path of a socket (with a slash)")]
     Name(String),
-    /// There is no such function.
-    #[error("there is no PCI function {0}: `lspci -D -d 15b3:` lists the HCAs of this machine")]
-    NoDevice(PciAddress),
-    /// Another vendor's.
+    /// The function is not there, is no HCA, or is not in the hands of VFIO.
+    #[error(transparent)]
+    Function(#[from] vfio_functions::Error),
+    /// Another vendor's device.
     #[error("the device is {vendor:04x}:{device:04x}, which is no Mellanox HCA (vendor 15b3)")]
     NotAnHca {
         /// PCI vendor.
@@ -22,24 +21,6 @@ pub enum Error {
         /// PCI device.
         device: u16,
     },
-    /// It belongs to a driver of the kernel.
-    #[error(
-        "{address} belongs to the driver {driver}: bind it to vfio-pci (echo vfio-pci > {sysfs}/driver_override; \
-         echo {address} > {sysfs}/driver/unbind; echo {address} > /sys/bus/pci/drivers_probe)"
-    )]
-    WrongDriver {
-        /// The function.
-        address: PciAddress,
-        /// Whose it is; "none" if nobody's.
-        driver: String,
-        /// Its directory.
-        sysfs: String,
-    },
-    /// No IOMMU stands between the function and memory.
-    #[error(
-        "{0} has no IOMMU group: enable the IOMMU in the firmware, and boot with intel_iommu=on where it is not the default"
-    )]
-    NoIommu(PciAddress),
     /// Others of its group belong to drivers.
     #[error("the IOMMU group {0} has functions that belong to other drivers: bind all of them to vfio-pci")]
     GroupInUse(u32),

@@ -42,8 +42,9 @@ mod vfio;
 
 pub use bar::LinuxBar;
 pub use error::{Error, Result};
-pub use name::{DeviceName, PciAddress};
+pub use name::DeviceName;
 pub use open::{Opened, open};
 pub use options::{Iommu, Options};
 pub use platform::LinuxPlatform;
 pub use sleeper::Sleeper;
+pub use vfio_functions::PciAddress;

@@ -1,6 +1,6 @@
 //! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
 
-use crate::object::mkey::MAX_INDIRECTION;
+use crate::object::walk::MAX_INDIRECTION;
 use crate::profile::{Profile, Strictness};
 use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
 use mlx5_prm::later;

@@ -21,5 +21,6 @@ mod wire;
 
 pub use error::{Error, Result};
 pub use server::{
-    Activity, Handle, HcaState, LogSink, NoticeSink, Options, Served, Summary, Work, serve, to_stderr,
+    Activity, Handle, HcaState, LogSink, NoticeSink, Options, Served, Stepped, Summary, Work, serve,
+    to_stderr,
 };

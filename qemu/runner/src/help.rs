@@ -89,6 +89,10 @@ const COMMANDS: &[Command] = &[
             ("WORD", "its command line, as in app=hello"),
             ("--image ELF", "an application of yours, in place of the project's own"),
             ("--hca", "with an emulated HCA; may be given many times"),
+            (
+                "--vfio ADDRESS",
+                "with an HCA of this machine, as in 3b:00.0: taken from its driver, given back at the end",
+            ),
             ("--limit SECONDS", "at most (600)"),
             ("--memory MIB", "guest memory (256)"),
             ACCEL,
@@ -113,7 +117,7 @@ const COMMANDS: &[Command] = &[
             ("SCRIPT", "the script (shows what the machine is); $GUEST is the guest's number"),
             (
                 "--kernel NAME",
-                "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13)",
+                "6.1 (Debian 12's), 6.12 (Debian 13's), 6.12-qemu (with QEMU) or backports (the latest for Debian 13)",
             ),
             ("--guests N", "so many, connected by Ethernet too: guest0, guest1, ..."),
             ("--hca", "with an emulated HCA; twice for two in each guest"),

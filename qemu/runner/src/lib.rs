@@ -10,6 +10,7 @@
 //! | [`qemu`] | QEMU's argument line, process and console |
 //! | [`unikernel`], [`kernel_image`], [`defmt_log`], [`console`] | the unikernel: build, boot, log, reports |
 //! | [`linux`] | unmodified Linux guests |
+//! | [`passthrough`] | HCAs of this machine in the hands of a unikernel |
 //! | [`serve`] | emulated HCAs over vfio-user, by `hca-serve` |
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
@@ -33,6 +34,7 @@ pub mod iso;
 pub mod kernel_image;
 pub mod levels;
 pub mod linux;
+pub mod passthrough;
 pub mod process;
 pub mod progress;
 pub mod qemu;

@@ -3,6 +3,7 @@
 use lexopt::prelude::*;
 use runner::levels::{self, Level};
 use runner::linux;
+use runner::passthrough::HandedOn;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
 use runner::{Error, Result, demo, help, install, iso, kernel_image, process, serve, setup};
@@ -160,9 +161,17 @@ fn make_iso(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let (mut words, mut hcas, mut image, mut limit) = (Vec::new(), 0, None, 600);
     let mut options = unikernel::Options::new("");
+    let mut functions = Vec::new();
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
             Long("hca") => hcas += 1,
+            Long("vfio") => {
+                let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
+                let address = text.parse().map_err(|error| Error::Usage(format!("--vfio: {error}")))?;
+                if !functions.contains(&address) {
+                    functions.push(address);
+                }
+            }
             Long("image") => image = Some(PathBuf::from(arguments.value().map_err(usage)?)),
             Long("limit") => limit = arguments.value().and_then(|v| v.parse()).map_err(usage)?,
             Long("memory") => {
@@ -176,8 +185,21 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         }
     }
     options.words = if words.is_empty() && image.is_none() { "app=hello".into() } else { words.join(" ") };
-    let qemu = setup::all()?;
-    let image = image.map_or_else(kernel_image::build, Ok)?;
+    // What is in the way of a passthrough is told before minutes of setting up.
+    let handed_on = match functions.as_slice() {
+        [] => None,
+        functions => Some(HandedOn::take(functions, options.memory_mib)?),
+    };
+    options.devices.extend(handed_on.iter().flat_map(HandedOn::devices));
+    let device = if hcas == 0 && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
+    let qemu = setup::qemu_with(device)?;
+    let image = match image {
+        Some(image) => image,
+        None => {
+            setup::rust_targets()?;
+            kernel_image::build()?
+        }
+    };
     let (_folder, _served, sockets) = serve_some(hcas)?;
     options.hcas = sockets;
     let transcript =

@@ -120,21 +120,29 @@ pub fn program(program: &str, package: &str) -> Result<()> {
     })
 }
 
-/// A QEMU that has `vfio-user-pci`: the one that the variable `QEMU` names, the system's, or one unpacked into
-/// the cache.
+/// A QEMU that has `vfio-user-pci`.
+///
+/// # Errors
+/// As [`qemu_with`].
+pub fn qemu() -> Result<Qemu> {
+    qemu_with("vfio-user-pci")
+}
+
+/// A QEMU that has the device `device`: the one that the variable `QEMU` names, the system's, or one unpacked into the cache, which has
+/// all that we ask for.
 ///
 /// # Errors
 /// [`Error::Missing`] says what to install.
-pub fn qemu() -> Result<Qemu> {
+pub fn qemu_with(device: &str) -> Result<Qemu> {
     if let Some(named) = std::env::var_os("QEMU") {
         let named = PathBuf::from(named);
-        return probe(named.clone(), Vec::new()).map_err(|reason| Error::Missing {
+        return probe(named.clone(), Vec::new(), device).map_err(|reason| Error::Missing {
             what: format!("{} (from the variable QEMU): {reason}", named.display()),
             remedy: QEMU_REMEDY.into(),
         });
     }
     if let Some(program) = debian::find_program("qemu-system-x86_64")
-        && let Ok(qemu) = probe(program, Vec::new())
+        && let Ok(qemu) = probe(program, Vec::new(), device)
     {
         return Ok(qemu);
     }
@@ -150,14 +158,18 @@ pub fn qemu() -> Result<Qemu> {
         leading.push("-L".into());
         leading.push(tree.join(data).into_os_string());
     }
-    probe(PathBuf::from(command.get_program()), leading).map_err(|reason| Error::Missing {
+    probe(PathBuf::from(command.get_program()), leading, device).map_err(|reason| Error::Missing {
         what: format!("the QEMU unpacked in {} does not serve: {reason}", tree.display()),
         remedy: format!("remove that folder, or {QEMU_REMEDY}"),
     })
 }
 
 /// Asks a QEMU for its version and the device.
-fn probe(program: PathBuf, leading: Vec<std::ffi::OsString>) -> std::result::Result<Qemu, String> {
+fn probe(
+    program: PathBuf,
+    leading: Vec<std::ffi::OsString>,
+    device: &str,
+) -> std::result::Result<Qemu, String> {
     let ask = |arguments: &[&str]| {
         let output = Command::new(&program)
             .args(&leading)
@@ -172,8 +184,8 @@ fn probe(program: PathBuf, leading: Vec<std::ffi::OsString>) -> std::result::Res
             Err(text.lines().next().unwrap_or("it does not start").to_owned())
         }
     };
-    if !ask(&["-device", "help"])?.contains("\"vfio-user-pci\"") {
-        return Err("it has no device vfio-user-pci".into());
+    if !ask(&["-device", "help"])?.contains(&format!("\"{device}\"")) {
+        return Err(format!("it has no device {device}"));
     }
     let version = ask(&["-version"])?.lines().next().unwrap_or_default().to_owned();
     Ok(Qemu { program, leading, version })

@@ -78,6 +78,21 @@ pub enum RdmaStatus {
     OtherError = 4,
 }
 
+impl RdmaStatus {
+    /// The status with this number.
+    #[must_use]
+    pub const fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Success,
+            1 => Self::RemoteError,
+            2 => Self::Canceled,
+            3 => Self::Dropped,
+            4 => Self::OtherError,
+            _ => return None,
+        })
+    }
+}
+
 /// `struct rds_rdma_notify`: the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaNotify {

@@ -1,9 +1,12 @@
-//! HCAs that a guest hands on, through an IOMMU: to a process of its own.
+//! HCAs that a guest hands on, through an IOMMU: to a process of its own, to a guest of its own.
 
 use crate::guests::{remove_drivers, run};
-use runner::linux::{Lab, Options, judge, program};
+use runner::kernel_image;
+use runner::linux::{Kernel, Lab, Options, judge, program};
+use runner::unikernel::{self, Running};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Binds the HCA to `vfio-pci`; leaves its address in `$B`.
 const HAND_OVER: &str = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\n\
@@ -79,4 +82,61 @@ fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
         remove_drivers(&mut lab);
         lab.stop().expect("it powers off");
     }
+}
+
+/// The unikernel in a QEMU in the guest, on the guest's HCA; `words` are its command line.
+fn nested(lab: &mut Lab, words: &str) -> Vec<String> {
+    let script = format!(
+        "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nxtask boot --vfio $B --image /usr/bin/kernel --limit 400 {words} 2>&1"
+    );
+    let answer = lab.run(0, &script, NESTED).expect("the script ends");
+    assert!(answer.success(), "{words} ended with {}:\n{}", answer.status, answer.text());
+    answer.lines
+}
+
+/// The longest that an emulated machine within an emulated machine may take.
+const NESTED: Duration = Duration::from_secs(500);
+
+/// The unikernel's end, killed when it does not come.
+fn finish(mut running: Running) -> Vec<String> {
+    let (deadline, mut lines) = (Instant::now() + NESTED, Vec::new());
+    while let Some(line) = running.next_line(deadline).expect("it ends") {
+        lines.push(format!("{line:?}"));
+    }
+    let verdict = running.finish(None).expect("it ends").verdict;
+    assert_eq!(verdict, unikernel::Verdict::Success, "{}", lines.join("\n"));
+    lines
+}
+
+#[test]
+fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
+    let image = kernel_image::build().expect("it compiles");
+    let xtask = program::binary("runner", "xtask").expect("it compiles");
+    let options = Options {
+        spare: 1,
+        iommu: true,
+        memory_mib: 3072,
+        binaries: vec![xtask, image.clone()],
+        ..Options::new(Kernel::V6_12Qemu, 1)
+    };
+    let Some(mut lab) = judge::lab_or_skip(options) else { return };
+    println!("Linux {}", lab.version());
+    run(&mut lab, 0, "hcas-up && dmesg -c > /dev/null");
+    let lines = nested(&mut lab, "app=selftest");
+    println!("{}", lines.join("\n"));
+    for wanted in ["driver mlx5_core", "@done verified=true", "is given back to mlx5_core"] {
+        assert!(lines.iter().any(|line| line.contains(wanted)), "no `{wanted}`:\n{}", lines.join("\n"));
+    }
+    run(&mut lab, 0, "hcas-up");
+    let demo = |role, own, peer| {
+        format!("app=demo role={role} ip=10.0.0.{own} peer=10.0.0.{peer} divide=400 seed=5")
+    };
+    let mut other = unikernel::Options::new(&demo("server", 1, 2));
+    other.hcas = vec![lab.socket(lab.first_spare()).expect("a socket").to_path_buf()];
+    let other = unikernel::start(lab.qemu(), &image, &other).expect("QEMU starts");
+    println!("{}", nested(&mut lab, &demo("client", 2, 1)).join("\n"));
+    println!("{}", finish(other).join("\n"));
+    run(&mut lab, 0, "hcas-up && dmesg");
+    remove_drivers(&mut lab);
+    lab.stop().expect("it powers off");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Eight threads on one IA, each with a connection of its own to another IA; half of them share an EVD.
+/* Eight threads on one IA, each with a connection of its own to another IA; half of them share an EVD for their completions, and all of them
+ * one for events of their own, with an agent that the library calls. Objects come and go meanwhile.
  *
  *     threads ACTIVE-IA PASSIVE-IA ADDRESS ROUNDS
  *
@@ -7,6 +8,7 @@
 #include "check.h"
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <sched.h>
 
 #define THREADS 8
 #define PORT 8000
@@ -29,6 +31,10 @@ static DAT_IA_HANDLE ias[2];
 /* The completions of the first four threads' active ends, by whoever takes them. */
 static DAT_EVD_HANDLE shared_dto;
 static int completions[THREADS];
+/* Events of the program's, by whoever takes them, and the agent that hears of them. */
+static DAT_EVD_HANDLE software;
+static DAT_CNO_HANDLE cno;
+static int upcalls;
 static struct sockaddr_in peer;
 static int rounds;
 
@@ -81,6 +87,45 @@ static void completed(struct end *end, int thread, int count)
     __sync_fetch_and_sub(&completions[thread], count);
 }
 
+/* Called by the library's thread, once each time it is given. */
+static void hear(DAT_PVOID instance, DAT_EVD_HANDLE evd)
+{
+    DAT_OS_WAIT_PROXY_AGENT again;
+
+    (void)evd;
+    __sync_fetch_and_add((int *)instance, 1);
+    again.instance_data = instance;
+    again.proxy_agent_func = hear;
+    /* At the end the CNO may be gone. */
+    dat_cno_modify_agent(cno, again);
+}
+
+/* Objects of one thread's on the IA that all have, and an event for anybody. */
+static void come_and_go(struct end *end)
+{
+    DAT_EVENT event;
+    DAT_IA_ATTR attributes;
+    DAT_EP_PARAM param;
+    DAT_PZ_HANDLE pz;
+    DAT_EVD_HANDLE evd;
+    DAT_LMR_HANDLE lmr;
+    DAT_RMR_TRIPLET remote;
+
+    OK(dat_pz_create(end->ia, &pz));
+    OK(dat_evd_create(end->ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+    REGION(end->ia, pz, end->memory, BYTES, &lmr, &remote);
+    OK(dat_ia_query(end->ia, NULL, DAT_IA_FIELD_ALL, &attributes, 0, NULL));
+    OK(dat_ep_query(end->ep, DAT_EP_FIELD_ALL, &param));
+    memset(&event, 0, sizeof event);
+    event.event_number = DAT_SOFTWARE_EVENT;
+    OK(dat_evd_post_se(software, &event));
+    OK(dat_evd_dequeue(software, &event));
+    HOLDS(event.event_number == DAT_SOFTWARE_EVENT);
+    OK(dat_lmr_free(lmr));
+    OK(dat_evd_free(evd));
+    OK(dat_pz_free(pz));
+}
+
 static void *work(void *argument)
 {
     int thread = (int)(intptr_t)argument, round, i;
@@ -97,6 +142,7 @@ static void *work(void *argument)
     for (round = 0; round < rounds; round++) {
         DAT_LMR_TRIPLET half = passive.local;
 
+        come_and_go(&active);
         half.segment_length = BYTES;
         OK(dat_ep_connect(active.ep, (DAT_IA_ADDRESS_PTR)&peer, (DAT_CONN_QUAL)(PORT + thread), PATIENCE, 0, NULL,
                           DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
@@ -139,6 +185,7 @@ static void *work(void *argument)
 int main(int count, char **arguments)
 {
     DAT_EVD_HANDLE async_evds[2] = { DAT_HANDLE_NULL, DAT_HANDLE_NULL };
+    DAT_OS_WAIT_PROXY_AGENT agent;
     pthread_t threads[THREADS];
     int i;
 
@@ -151,10 +198,18 @@ int main(int count, char **arguments)
     HOLDS(inet_pton(AF_INET, arguments[3], &peer.sin_addr) == 1);
     rounds = atoi(arguments[4]);
     OK(dat_evd_create(ias[0], 256, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &shared_dto));
+    agent.instance_data = &upcalls;
+    agent.proxy_agent_func = hear;
+    OK(dat_cno_create(ias[0], agent, &cno));
+    OK(dat_evd_create(ias[0], 2 * THREADS, cno, DAT_EVD_SOFTWARE_FLAG, &software));
     for (i = 0; i < THREADS; i++)
         HOLDS(pthread_create(&threads[i], NULL, work, (void *)(intptr_t)i) == 0);
     for (i = 0; i < THREADS; i++)
         HOLDS(pthread_join(threads[i], NULL) == 0);
+    while (__sync_fetch_and_add(&upcalls, 0) == 0)
+        sched_yield();
+    OK(dat_evd_free(software));
+    OK(dat_cno_free(cno));
     OK(dat_evd_free(shared_dto));
     for (i = 0; i < 2; i++)
         OK(dat_ia_close(ias[i], DAT_CLOSE_GRACEFUL_FLAG));

@@ -3,12 +3,12 @@
 use super::ioctl::{self, DeviceFd, GroupStatus, IommuInfo, MapDma, SetContainer, Simple, UnmapDma};
 use super::{Translation, call};
 use crate::error::{Error, Result};
-use crate::name::PciAddress;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use vfio_functions::PciAddress;
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1_V2: u32 = 3;

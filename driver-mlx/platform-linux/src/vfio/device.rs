@@ -3,19 +3,18 @@
 use super::container::{Container, group_path};
 use super::ioctl::{self, DeviceInfo, IrqInfo, RegionInfo, SetIrqs, Simple};
 use super::iommufd::AddressSpace;
-use super::{Translation, call, map_error, map_hint, sysfs};
+use super::{Translation, call, map_error, map_hint};
 use crate::bar::{LinuxBar, Registers as BarRegisters};
 use crate::error::{Error, Result};
 use crate::interrupts::Interrupts;
 use crate::iova::Iovas;
 use crate::memory::{Registers, Shared};
-use crate::name::PciAddress;
 use crate::options::{Iommu, Options};
 use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError, MmioBar};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use vfio_functions::{Function, PciAddress, Sysfs};
 
 const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
@@ -28,7 +27,7 @@ const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
 #[derive(Debug)]
 pub(crate) struct Device {
     _registers: Registers,
-    function: Function,
+    function: Handle,
     state: Mutex<State>,
 }
 
@@ -40,12 +39,12 @@ struct State {
 
 /// The function's descriptor, with where its configuration space begins.
 #[derive(Debug)]
-struct Function {
+struct Handle {
     file: OwnedFd,
     config: u64,
 }
 
-impl ConfigSpace for Function {
+impl ConfigSpace for Handle {
     fn read16(&self, offset: u64) -> Result<u16> {
         let mut bytes = [0; 2];
         let read = rustix::io::pread(&self.file, &mut bytes, self.config + offset);
@@ -66,14 +65,16 @@ pub(crate) fn open(
     address: PciAddress,
     options: &Options,
 ) -> Result<(LinuxBar, Interrupts, Device, DmaRegion)> {
-    let found = sysfs::function(Path::new("/sys"), address)?;
+    let sysfs = Sysfs::default();
+    let found = Function::look(&sysfs, address)?;
+    let group = found.usable(&sysfs)?;
     let by_group = match (options.iommu, &found.character_device) {
         (Iommu::Group, _) | (Iommu::Any, None) => true,
-        (Iommu::Any, Some(_)) => group_path(found.group).exists(),
+        (Iommu::Any, Some(_)) => group_path(group).exists(),
         (Iommu::Iommufd, _) => false,
     };
     let (translation, file): (Box<dyn Translation>, _) = if by_group {
-        let (container, file) = Container::open(address, found.group)?;
+        let (container, file) = Container::open(address, group)?;
         (Box::new(container), file)
     } else {
         let device = found.character_device.as_deref();
@@ -96,7 +97,7 @@ pub(crate) fn open(
 }
 
 /// Finds configuration space and maps BAR0.
-fn look_at(file: OwnedFd) -> Result<(Function, MmioBar, Registers)> {
+fn look_at(file: OwnedFd) -> Result<(Handle, MmioBar, Registers)> {
     let mut info = DeviceInfo { argsz: DeviceInfo::SIZE, ..DeviceInfo::default() };
     ioctl::call(file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_INFO"))?;
     if info.num_regions <= CONFIG {
@@ -114,11 +115,11 @@ fn look_at(file: OwnedFd) -> Result<(Function, MmioBar, Registers)> {
     let len = len.ok_or_else(|| Error::Unusable("BAR0 is missing".into()))?;
     // Registers are mapped before memory decoding is sure to be on; nobody reads them until then.
     let (bar, registers) = Registers::map(&file, bar0.offset, len)?;
-    Ok((Function { file, config: config.offset }, bar, registers))
+    Ok((Handle { file, config: config.offset }, bar, registers))
 }
 
 /// Connects at most `wanted` vectors, all at once: later growth would take all away for a moment.
-fn connect_interrupts(function: &Function, wanted: u16) -> Result<Interrupts> {
+fn connect_interrupts(function: &Handle, wanted: u16) -> Result<Interrupts> {
     let mut info = IrqInfo { argsz: IrqInfo::SIZE, index: MSIX, ..IrqInfo::default() };
     ioctl::call(function.file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_IRQ_INFO"))?;
     let count = info.count.min(wanted.into());

@@ -6,7 +6,6 @@ mod container;
 mod device;
 mod ioctl;
 mod iommufd;
-mod sysfs;
 
 pub(crate) use device::{Device, open};
 

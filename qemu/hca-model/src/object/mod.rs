@@ -16,6 +16,7 @@ pub mod translation;
 pub mod uar;
 pub mod umem;
 pub mod umr;
+pub mod walk;
 
 /// The 24-bit difference `a - b` of wrapping counters.
 #[must_use]

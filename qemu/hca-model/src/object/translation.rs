@@ -5,6 +5,11 @@ use super::interleaved::Interleaved;
 /// Bytes of an octoword, the unit of translation lists.
 pub const OCTOWORD: usize = 16;
 
+/// The low `log` bits.
+pub(super) const fn mask(log: u32) -> u64 {
+    (1 << log) - 1
+}
+
 /// How a key turns addresses into device addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translation {

@@ -5,7 +5,7 @@ mod budget;
 mod delivery;
 mod devx;
 mod foreign;
-mod guest;
+pub(crate) mod guest;
 mod hostile;
 mod objects;
 mod port;

@@ -78,6 +78,16 @@ impl Mapping {
         Ok(Self { base, len, mapped, lost: Cell::new(false) })
     }
 
+    /// Bytes of it.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Whether its memory is gone.
+    pub fn is_lost(&self) -> bool {
+        self.lost.get()
+    }
+
     /// Calls `access` with the mapping's bytes.
     ///
     /// # Errors

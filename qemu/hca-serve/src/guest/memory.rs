@@ -4,13 +4,16 @@
 //! request. No pointer leaves this folder and none is kept between accesses, so that an unmapped range is out of
 //! reach as soon as [`GuestMap::unmap`] has returned.
 
+use super::files::Files;
 use super::mapping::Mapping;
+use super::ranges::Ranges;
 use crate::wire::channel::{Channel, Unanswered};
 use crate::wire::protocol::{MAX_TRANSFER, command};
 use hca_model::{BarPort, DmaFault, GuestMemory};
 use rustix::io::{Errno, pread, pwrite};
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,14 +22,26 @@ use vm_memory::{Bytes, VolatileSlice};
 /// How long one poll of a device may wait for its client's answers in all: longer than a busy machine leaves a process without a turn.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Ranges that a client may announce, as many as Linux's VFIO takes (`dma_entry_limit` of `vfio_iommu_type1`): with an IOMMU, a
+/// machine of 256 MiB that is handed on has one for each page.
+const RANGES: usize = 65535;
+
 /// Where the bytes of a range are.
 #[derive(Debug)]
 enum Backing {
-    Mapped(Mapping),
+    /// In a file that is mapped, from this offset of the mapping on.
+    Mapped(Rc<Mapping>, u64),
     /// In a file, from this offset on.
-    File(OwnedFd, u64),
+    File(Held, u64),
     /// With the client.
     Client,
+}
+
+/// A file that stays open, which is counted.
+#[derive(Debug)]
+struct Held {
+    file: OwnedFd,
+    _counted: Rc<()>,
 }
 
 /// A range of guest memory.
@@ -38,20 +53,6 @@ pub struct Range {
 }
 
 impl Range {
-    /// `size` bytes of `file` from `offset` on, mapped.
-    ///
-    /// # Errors
-    /// As [`Mapping::new`].
-    pub fn mapped(file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Self, Errno> {
-        let mapping = Mapping::new(file, offset, size, writable)?;
-        Ok(Self { size, writable, backing: Backing::Mapped(mapping) })
-    }
-
-    /// `size` bytes of `file` from `offset` on, read and written by system calls.
-    pub fn file(file: OwnedFd, offset: u64, size: u64, writable: bool) -> Self {
-        Self { size, writable, backing: Backing::File(file, offset) }
-    }
-
     /// `size` bytes that the client reads and writes on request.
     pub fn client(size: u64, writable: bool) -> Self {
         Self { size, writable, backing: Backing::Client }
@@ -70,10 +71,12 @@ pub enum Trouble {
 /// All ranges of one guest, in order of the device's addresses, and the connection to who announced them.
 #[derive(Debug)]
 pub struct GuestMap {
-    ranges: Vec<(u64, Range)>,
+    ranges: Ranges<Range>,
+    /// Those of the client's files that are mapped.
+    files: Files,
+    /// Held by each [`Held`], and by this.
+    descriptors: Rc<()>,
     limit: usize,
-    /// The range of the last access: the next is often there too.
-    last: Cell<usize>,
     /// The client.
     pub channel: RefCell<Option<Channel>>,
     /// The most that the client takes in one message.
@@ -85,12 +88,13 @@ pub struct GuestMap {
 }
 
 impl GuestMap {
-    /// No memory, and room for `limit` ranges.
+    /// No memory, and room for `limit` mappings and as many descriptors.
     pub fn new(limit: usize) -> Self {
         Self {
-            ranges: Vec::new(),
+            ranges: Ranges::new(RANGES),
+            files: Files::new(limit),
+            descriptors: Rc::new(()),
             limit,
-            last: Cell::new(0),
             channel: RefCell::new(None),
             max_transfer: MAX_TRANSFER,
             registers: None,
@@ -99,29 +103,39 @@ impl GuestMap {
         }
     }
 
+    /// A range of `size` bytes of `file` from `offset` on, mapped.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings.
+    pub fn mapped(&mut self, file: &OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Range, Errno> {
+        let (mapping, at) = self.files.map(file, offset, size, writable)?;
+        Ok(Range { size, writable, backing: Backing::Mapped(mapping, at) })
+    }
+
+    /// A range of `size` bytes of `file` from `offset` on, read and written by system calls.
+    ///
+    /// # Errors
+    /// `EOVERFLOW`: it passes the largest offset; `ENOSPC`: there are too many descriptors.
+    pub fn file(&mut self, file: OwnedFd, offset: u64, size: u64, writable: bool) -> Result<Range, Errno> {
+        offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
+        if Rc::strong_count(&self.descriptors) > self.limit {
+            return Err(Errno::NOSPC);
+        }
+        let held = Held { file, _counted: Rc::clone(&self.descriptors) };
+        Ok(Range { size, writable, backing: Backing::File(held, offset) })
+    }
+
     /// Adds a range at the device address `address`.
     ///
     /// # Errors
-    /// `EINVAL`: it is empty or passes the end of the address space; `EEXIST`: it overlaps one that is there; `ENOSPC`: there
-    /// are too many.
+    /// As [`Ranges::insert`].
     pub fn map(&mut self, address: u64, range: Range) -> Result<(), Errno> {
-        let end = address.checked_add(range.size).filter(|&end| end > address).ok_or(Errno::INVAL)?;
-        if self.ranges.len() >= self.limit {
-            return Err(Errno::NOSPC);
-        }
-        let place = self.ranges.partition_point(|(start, _)| *start < end);
-        let before = place.checked_sub(1).and_then(|before| self.ranges.get(before));
-        if before.is_some_and(|(start, before)| start.saturating_add(before.size) > address) {
-            return Err(Errno::EXIST);
-        }
-        self.ranges.insert(place, (address, range));
-        Ok(())
+        self.ranges.insert(address, range.size, range)
     }
 
     /// Takes out every range that lies within the given one; what it cuts through stays, as VFIO has it.
     pub fn unmap(&mut self, address: u64, size: u64) {
-        let end = address.saturating_add(size);
-        self.ranges.retain(|(start, range)| *start < address || start.saturating_add(range.size) > end);
+        self.ranges.remove(address, size);
     }
 
     /// Takes out everything.
@@ -142,16 +156,7 @@ impl GuestMap {
 
     /// The range that holds `address`, the offset in it and how many bytes follow there.
     fn find(&self, address: u64, write: bool) -> Option<(&Range, u64, u64)> {
-        let holds = |&(start, ref range): &(u64, Range)| address.wrapping_sub(start) < range.size;
-        let mut place = self.last.get();
-        if !self.ranges.get(place).is_some_and(holds) {
-            place = self.ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
-        }
-        let entry = self.ranges.get(place).filter(|entry| holds(entry))?;
-        self.last.set(place);
-        let (start, range) = entry;
-        let offset = address - start;
-        (range.writable || !write).then_some((range, offset, range.size - offset))
+        self.ranges.find(address).filter(|(range, _, _)| range.writable || !write)
     }
 
     /// Calls `each` for every piece of `len` bytes from `address` on: its range, its offset there and in the transfer.
@@ -250,20 +255,20 @@ impl GuestMap {
     /// Reads without look-up: `address` is where `offset` in `range` is.
     fn read_range(&self, range: &Range, address: u64, offset: u64, buf: &mut [u8]) -> bool {
         match &range.backing {
-            Backing::Mapped(mapping) => self.volatile(mapping, |slice| {
-                slice.read_slice(buf, usize::try_from(offset).unwrap_or(usize::MAX)).is_ok()
+            Backing::Mapped(mapping, begin) => self.volatile(mapping, |slice| {
+                slice.read_slice(buf, usize::try_from(begin + offset).unwrap_or(usize::MAX)).is_ok()
             }),
-            Backing::File(file, begin) => all_read(file, begin + offset, buf),
+            Backing::File(held, begin) => all_read(&held.file, begin + offset, buf),
             Backing::Client => self.read_client(address, buf),
         }
     }
 
     fn write_range(&self, range: &Range, address: u64, offset: u64, data: &[u8]) -> bool {
         match &range.backing {
-            Backing::Mapped(mapping) => self.volatile(mapping, |slice| {
-                slice.write_slice(data, usize::try_from(offset).unwrap_or(usize::MAX)).is_ok()
+            Backing::Mapped(mapping, begin) => self.volatile(mapping, |slice| {
+                slice.write_slice(data, usize::try_from(begin + offset).unwrap_or(usize::MAX)).is_ok()
             }),
-            Backing::File(file, begin) => all_written(file, begin + offset, data),
+            Backing::File(held, begin) => all_written(&held.file, begin + offset, data),
             Backing::Client => self.write_client(address, data),
         }
     }
@@ -277,9 +282,10 @@ impl GuestMap {
         let fault = DmaFault { address, len: N };
         let (range, offset) = self.place(address, N, false)?;
         let mut bytes = [0; N];
-        let done = match (&range.backing, usize::try_from(offset)) {
-            (Backing::Mapped(mapping), Ok(offset)) => {
-                self.volatile(mapping, |slice| atomic(slice, offset).map(|read| bytes = read).is_some())
+        let done = match &range.backing {
+            Backing::Mapped(mapping, begin) => {
+                let at = usize::try_from(begin + offset).unwrap_or(usize::MAX);
+                self.volatile(mapping, |slice| atomic(slice, at).map(|read| bytes = read).is_some())
             }
             _ => self.read_range(range, address, offset, &mut bytes),
         };
@@ -294,8 +300,11 @@ impl GuestMap {
         atomic: impl FnOnce(VolatileSlice<'_>, usize) -> bool,
     ) -> Result<(), DmaFault> {
         let (range, offset) = self.place(address, N, true)?;
-        let done = match (&range.backing, usize::try_from(offset)) {
-            (Backing::Mapped(mapping), Ok(offset)) => self.volatile(mapping, |slice| atomic(slice, offset)),
+        let done = match &range.backing {
+            Backing::Mapped(mapping, begin) => {
+                let at = usize::try_from(begin + offset).unwrap_or(usize::MAX);
+                self.volatile(mapping, |slice| atomic(slice, at))
+            }
             _ => self.write_range(range, address, offset, &bytes),
         };
         if done { Ok(()) } else { Err(DmaFault { address, len: N }) }
@@ -393,17 +402,19 @@ mod tests {
         file
     }
 
-    fn range(file: &File, offset: u64, pages: u64, writable: bool) -> Range {
+    /// Maps pages of a file from a page of it on.
+    fn lend(map: &mut GuestMap, address: u64, (file, offset): (&File, u64), pages: u64, writable: bool) {
         let file = file.try_clone().expect("descriptor").into();
-        Range::mapped(&file, offset, pages * PAGE, writable).expect("mapped")
+        let range = map.mapped(&file, offset, pages * PAGE, writable).expect("mapped");
+        map.map(address, range).expect("map");
     }
 
     #[test]
     fn transfers_cross_adjacent_ranges_and_land_in_the_files() {
         let (mut low, mut high) = (file(1), file(2));
         let mut map = GuestMap::new(16);
-        map.map(0x10_0000, range(&low, 0, 1, true)).expect("map");
-        map.map(0x10_1000, range(&high, PAGE, 1, true)).expect("map");
+        lend(&mut map, 0x10_0000, (&low, 0), 1, true);
+        lend(&mut map, 0x10_1000, (&high, PAGE), 1, true);
         let data: Vec<u8> = (0..100).collect();
         map.write(0x10_1000 - 40, &data).expect("write");
         let mut seen = vec![0; 100];
@@ -422,7 +433,7 @@ mod tests {
         let mut backing = file(1);
         backing.write_all(&[1, 2, 3, 4, 5, 6, 7, 8]).expect("write");
         let mut map = GuestMap::new(16);
-        map.map(0, range(&backing, 0, 1, true)).expect("map");
+        lend(&mut map, 0, (&backing, 0), 1, true);
         assert_eq!(map.load32(4), Ok(0x0506_0708));
         assert_eq!(map.load64(0), Ok(0x0102_0304_0506_0708));
         map.store64(8, 0x1122_3344_5566_7788).expect("store");
@@ -438,8 +449,8 @@ mod tests {
     fn read_only_and_absent_ranges_and_clients_that_left_fault_and_nothing_is_half_written() {
         let backing = file(3);
         let mut map = GuestMap::new(16);
-        map.map(0, range(&backing, 0, 1, true)).expect("map");
-        map.map(PAGE, range(&backing, PAGE, 1, false)).expect("map");
+        lend(&mut map, 0, (&backing, 0), 1, true);
+        lend(&mut map, PAGE, (&backing, PAGE), 1, false);
         map.map(2 * PAGE, Range::client(PAGE, true)).expect("map");
         assert!(map.write(PAGE - 4, &[0xff; 8]).is_err(), "runs into the read-only range");
         assert_eq!(map.load32(PAGE - 4), Ok(0), "and changed nothing before it");
@@ -451,22 +462,37 @@ mod tests {
     }
 
     #[test]
-    fn maps_do_not_overlap_and_unmaps_take_whole_ranges() {
-        let backing = file(4);
-        let mut map = GuestMap::new(16);
-        map.map(PAGE, range(&backing, 0, 2, true)).expect("map");
-        let taken = |map: &mut GuestMap, at, pages| map.map(at, range(&backing, 0, pages, true)).is_err();
-        assert!(taken(&mut map, 0, 2), "overlaps its start");
-        assert!(taken(&mut map, 2 * PAGE, 1), "lies within");
-        assert!(taken(&mut map, u64::MAX - PAGE + 1, 2), "passes the end of the address space");
-        map.unmap(PAGE, PAGE);
-        assert_eq!(map.ranges.len(), 1, "half a range is not unmapped");
-        map.unmap(0, 4 * PAGE);
-        assert!(map.ranges.is_empty());
-        for page in 0..16 {
-            map.map(page << 20, range(&backing, 0, 1, true)).expect("map");
+    fn memory_may_come_page_by_page_from_one_mapping() {
+        let backing = file(16);
+        let descriptor = OwnedFd::from(backing.try_clone().expect("descriptor"));
+        let mut map = GuestMap::new(1);
+        // Downwards: the order is the client's affair.
+        for page in (0..16).rev() {
+            let range = map.mapped(&descriptor, page * PAGE, PAGE, true).expect("mapped");
+            map.map(0x10_0000 + page * PAGE, range).expect("map");
         }
-        assert_eq!(map.map(99 << 20, range(&backing, 0, 1, true)), Err(Errno::NOSPC));
+        let data: Vec<u8> = (0..3 * PAGE).map(|at| (at % 251) as u8).collect();
+        map.write(0x10_0000 + 5 * PAGE + 100, &data).expect("write");
+        let mut seen = vec![0; data.len()];
+        rustix::io::pread(&descriptor, &mut *seen, 5 * PAGE + 100).expect("read");
+        assert!(seen == data);
+        map.unmap(0x10_0000 + 6 * PAGE, PAGE);
+        assert!(map.read(0x10_0000 + 6 * PAGE, &mut [0; 8]).is_err());
+        assert!(map.read(0x10_0000 + 7 * PAGE, &mut [0; 8]).is_ok());
+    }
+
+    #[test]
+    fn descriptors_are_counted() {
+        let mut map = GuestMap::new(2);
+        let add = |map: &mut GuestMap, address| {
+            let range = map.file(file(1).into(), 0, PAGE, true)?;
+            map.map(address, range)
+        };
+        assert_eq!([add(&mut map, 0), add(&mut map, PAGE)], [Ok(()); 2]);
+        assert_eq!(add(&mut map, 2 * PAGE), Err(Errno::NOSPC));
+        map.unmap(0, PAGE);
+        assert_eq!(add(&mut map, 2 * PAGE), Ok(()));
+        assert_eq!(map.file(file(1).into(), u64::MAX, PAGE, true).err(), Some(Errno::OVERFLOW));
     }
 
     #[test]
@@ -478,8 +504,10 @@ mod tests {
         let mut own = vec![3u8; 32];
         let place = own.as_mut_ptr() as u64;
         let base = place & !0xfff;
-        map.map(0x5000, Range::file(process.into(), base, PAGE, true)).expect("map");
-        map.map(0x4000, Range::file(backing.into(), 0, PAGE, true)).expect("map");
+        let range = map.file(process.into(), base, PAGE, true).expect("room");
+        map.map(0x5000, range).expect("map");
+        let range = map.file(backing.into(), 0, PAGE, true).expect("room");
+        map.map(0x4000, range).expect("map");
         let mut seen = [0; 8];
         let at = 0x5000 + (place - base);
         map.read(at, &mut seen).expect("read");
@@ -494,7 +522,7 @@ mod tests {
     fn memory_that_is_lost_is_trouble_once() {
         let backing = file(2);
         let mut map = GuestMap::new(4);
-        map.map(0, range(&backing, 0, 2, true)).expect("map");
+        lend(&mut map, 0, (&backing, 0), 2, true);
         assert_eq!((map.load32(0x1000), map.take_trouble()), (Ok(0), None));
         backing.set_len(PAGE).expect("truncated");
         assert!(map.load32(0x1000).is_err());

@@ -1,7 +1,9 @@
 //! What a client lends its device: memory and interrupts. None of it is trusted to stay what it was.
 
+mod files;
 pub mod interrupts;
 mod mapping;
 pub mod memory;
+mod ranges;
 pub mod registers;
 pub mod watchdog;

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How often the guarded thread is looked at while it makes calls. One that is in the same call at two looks is freed.
 const PERIOD: Duration = Duration::from_millis(25);
+/// The longest that a call lasts before its thread is freed.
+pub const HELD_UP: Duration = Duration::from_millis(2 * PERIOD.as_millis() as u64);
 
 #[derive(Debug, Default)]
 struct Shared {

@@ -164,17 +164,20 @@ impl Device<'_> {
                 return Err(Errno::PERM);
             }
             (Some(file), None) if flags & DmaMap::FILE_IO != 0 => {
-                offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
-                Range::file(file, offset, size, writable)
+                self.guest.memory.file(file, offset, size, writable)?
             }
-            (Some(file), None) => Range::mapped(&file, offset, size, writable).inspect_err(|error| {
-                let why = match *error {
-                    Errno::OVERFLOW => "its file is shorter",
-                    Errno::MEDIUMTYPE => "its file is not on a local file system",
-                    _ => "its file cannot be mapped",
-                };
-                (self.remark)(Remark::Refused { address, size, why });
-            })?,
+            (Some(file), None) => {
+                let range = self.guest.memory.mapped(&file, offset, size, writable);
+                range.inspect_err(|error| {
+                    let why = match *error {
+                        Errno::OVERFLOW => "its file is shorter",
+                        Errno::MEDIUMTYPE => "its file is not on a local file system",
+                        Errno::NOSPC => "too many files",
+                        _ => "its file cannot be mapped",
+                    };
+                    (self.remark)(Remark::Refused { address, size, why });
+                })?
+            }
             (None, None) => {
                 // ROMs come without a file; so does RAM that is not shared.
                 if writable {

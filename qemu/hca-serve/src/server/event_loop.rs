@@ -4,38 +4,29 @@
 //! costs one wake-up: message, device, fabric and interrupt follow on each other without another thread. When idle it
 //! never polls. Nothing here waits for a client without a limit, and each device gets its share of the thread's time.
 
+use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Work};
 use super::state::HcaState;
 use super::uplink::Uplink;
+use super::waiting::{WAKE, listener_token};
 use super::{Message, Summary};
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::server::options::{LogSink, NoticeSink};
-use crate::wire::channel::{Channel, Ended};
+use crate::wire::channel::Ended;
 use hca_model::Hca;
 use hca_model::log::Subject;
 use hca_model::world::World;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// What wakes the thread for a message of another thread.
-const WAKE: u64 = 0;
-/// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The sleep while a device waits for its peers to take what is on its way.
-const STALL: Duration = Duration::from_micros(200);
 /// How far a device's use of time may be ahead of the one that used least, in nanoseconds.
 const AHEAD: u64 = 200_000;
-/// Socket events taken at once.
-const EVENTS: usize = 64;
-
 /// What the thread did so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
@@ -56,28 +47,25 @@ pub struct EventLoop {
     pub log: LogSink,
     pub notices: NoticeSink,
     pub file_io: bool,
+    pub clock: Clock,
     started: Instant,
-    wakeups: u64,
+    pub(super) wakeups: u64,
     turns: u64,
+    /// The least time used by any device that had something to do in the last turn.
+    least: u64,
     /// A device could do more at once.
-    busy: Vec<bool>,
+    pub(super) busy: Vec<bool>,
     /// A device could do more as soon as its peers take what is on its way.
-    stalled: bool,
+    pub(super) stalled: bool,
     panics: u64,
+    /// Steps of devices that others took the place of.
+    past_steps: u64,
     /// Cables of other servers' HCAs.
     pub hub: Option<Hub>,
     /// With the fabric elsewhere: each HCA's cable, in order of the seats.
     pub spokes: Vec<Spoke>,
     /// Who mends cables.
     pub uplink: Option<Uplink>,
-}
-
-fn listener_token(index: usize) -> u64 {
-    1 + 2 * index as u64
-}
-
-fn client_token(index: usize) -> u64 {
-    2 + 2 * index as u64
 }
 
 impl EventLoop {
@@ -92,6 +80,7 @@ impl EventLoop {
         log: LogSink,
         notices: NoticeSink,
         file_io: bool,
+        clock: Clock,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
@@ -100,8 +89,8 @@ impl EventLoop {
             epoll::add(&epoll, &seat.listener, token, EventFlags::empty())?;
         }
         let busy = vec![true; seats.len()];
-        let started = Instant::now();
-        let (wakeups, turns, panics) = (0, 0, 0);
+        let started = clock.now();
+        let (wakeups, turns, panics, past_steps, least) = (0, 0, 0, 0, u64::MAX);
         let (hub, spokes, uplink, stalled) = (None, Vec::new(), None, false);
         Ok(Self {
             world,
@@ -111,12 +100,15 @@ impl EventLoop {
             log,
             notices,
             file_io,
+            clock,
             started,
             wakeups,
             turns,
+            least,
             busy,
             stalled,
             panics,
+            past_steps,
             hub,
             spokes,
             uplink,
@@ -125,7 +117,8 @@ impl EventLoop {
 
     /// Nanoseconds since the beginning: the model's time.
     pub fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let passed = self.clock.now().saturating_duration_since(self.started);
+        u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Serves until it is told to stop.
@@ -156,12 +149,42 @@ impl EventLoop {
         }
     }
 
+    /// What [`run`](Self::run) does between two sleeps, without the sleep: where nothing is to be done, counted time jumps.
+    pub fn step(&mut self) {
+        self.wait(Duration::ZERO);
+        self.follow_work();
+        let more = self.turn();
+        self.follow_interests();
+        if !more {
+            let sleep = self.sleep();
+            self.clock.pass(sleep);
+        }
+    }
+
+    /// A counted clock goes on with what was done.
+    #[inline]
+    pub(super) fn follow_work(&mut self) {
+        let Self { clock, world, seats, past_steps, .. } = self;
+        clock.follow(|| {
+            let mut done = Done { steps: *past_steps, ..Done::default() };
+            for node in &world.nodes {
+                done.steps += node.hca.meter().steps();
+                done.refusals += node.hca.log().refusals();
+            }
+            for seat in seats {
+                seat.count(&mut done);
+            }
+            done
+        });
+    }
+
     /// Messages, devices, fabric: a bounded amount of work. Answers whether there is more.
     fn turn(&mut self) -> bool {
         self.turns += 1;
         let now = self.now();
-        let mut instant = Instant::now();
-        let least = self.least_used(instant);
+        let mut instant = self.clock.now();
+        self.least = self.least_used(instant);
+        let least = self.least;
         let active = self.seats.iter().filter(|seat| seat.is_active(instant)).count();
         let mut more = self.guarded_fabric(now);
         self.stalled = false;
@@ -185,13 +208,19 @@ impl EventLoop {
             // Whoever has others beside it takes small steps, so that none of them waits long.
             seat.contended = active > usize::from(seat.is_active(instant));
             more |= self.serve_seat(index, now, instant);
-            let end = Instant::now();
+            self.follow_work();
+            let end = self.clock.now();
             if let Some(seat) = self.seats.get_mut(index) {
                 seat.charge(end - instant);
             }
             instant = end;
         }
         more | self.guarded_fabric(now)
+    }
+
+    /// Whether a device used so much more time than one that has something to do that it has to wait.
+    pub(super) fn is_ahead(&self, seat: &Seat) -> bool {
+        seat.used > self.least.saturating_add(AHEAD)
     }
 
     /// The least time used by any device that has something to do and may do it.
@@ -256,7 +285,7 @@ impl EventLoop {
             Err(_) => (false, Some(Failure::Panic)),
         };
         let Some(seat) = self.seats.get_mut(index) else { return false };
-        let failure = failure.or_else(|| seat.trouble(Instant::now()));
+        let failure = failure.or_else(|| seat.trouble(self.clock.now()));
         if let Some(failure) = failure {
             self.fail(index, failure);
             more = true;
@@ -298,142 +327,20 @@ impl EventLoop {
             // Nobody knows what state it is in: a new one takes its place.
             let profile = node.hca.profile().clone();
             let (cable, warm) = (node.hca.port().cable, node.hca.is_warm());
+            self.past_steps += node.hca.meter().steps();
             node.hca = Hca::new(profile);
             node.hca.port_mut().set_cable(cable);
             node.hca.set_warm(warm);
             tell_log(&mut node.hca, index, &self.log);
         }
-        seat.fail(failure, &mut node.hca, Instant::now());
+        seat.fail(failure, &mut node.hca, self.clock.now());
         self.tell(index, format!("failed: {failure}"));
     }
 
     /// Tells the user about the client of `index`: by its device's log, whose rate is limited.
-    fn tell(&mut self, index: usize, text: String) {
+    pub(super) fn tell(&mut self, index: usize, text: String) {
         if let Some(node) = self.world.nodes.get_mut(index) {
             node.hca.log_mut().warn(Subject::Device, "", text);
-        }
-    }
-
-    /// How long nothing has to be done unless something comes.
-    fn sleep(&self) -> Duration {
-        let mut sleep = LONGEST_SLEEP;
-        if let Some(deadline) = self.world.next_deadline() {
-            sleep = sleep.min(Duration::from_nanos(deadline.saturating_sub(self.now())));
-        }
-        if self.stalled {
-            sleep = sleep.min(STALL);
-        }
-        let now = Instant::now();
-        let cables = self.spokes.iter().filter_map(Spoke::deadline);
-        let cables = cables.chain(self.hub.as_ref().and_then(Hub::deadline)).min();
-        if let Some(deadline) = cables {
-            sleep = sleep.min(deadline.saturating_duration_since(now));
-        }
-        for seat in &self.seats {
-            for until in [seat.resting_until, seat.closed_until].into_iter().flatten() {
-                sleep = sleep.min(until.saturating_duration_since(now));
-            }
-        }
-        sleep
-    }
-
-    /// Waits for sockets for at most `sleep`, reads those that have something and takes new clients.
-    fn wait(&mut self, sleep: Duration) {
-        let limit = Timespec {
-            tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: sleep.subsec_nanos().into(),
-        };
-        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&limit)) else { return };
-        if !sleep.is_zero() {
-            self.wakeups += 1;
-        }
-        for event in events {
-            let token = event.data.u64();
-            if token == WAKE {
-                // The messages are looked at in any case; the count is of no interest.
-                let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
-                continue;
-            }
-            if Hub::owns(token) {
-                if let Some(hub) = &mut self.hub {
-                    hub.event(token, &self.epoll, Instant::now());
-                }
-                continue;
-            }
-            if let Some(index) = Spoke::index(token) {
-                if let Some(spoke) = self.spokes.get_mut(index) {
-                    spoke.event();
-                }
-                if let Some(busy) = self.busy.get_mut(index) {
-                    *busy = true;
-                }
-                continue;
-            }
-            let index = ((token - 1) / 2) as usize;
-            if token == listener_token(index) {
-                self.accept(index);
-            } else if let Some(seat) = self.seats.get_mut(index) {
-                seat.read();
-                seat.active_at = Some(Instant::now());
-            }
-            if let Some(busy) = self.busy.get_mut(index) {
-                *busy = true;
-            }
-        }
-    }
-
-    fn accept(&mut self, index: usize) {
-        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
-            return;
-        };
-        let accepted = seat.listener.accept().and_then(|(stream, _)| Channel::new(stream));
-        match accepted {
-            Ok(channel) => {
-                let token = EventData::new_u64(client_token(index));
-                if let Err(error) = epoll::add(&self.epoll, channel.socket(), token, EventFlags::empty()) {
-                    let error = std::io::Error::from(error);
-                    self.tell(index, format!("cannot serve a connection: {error}"));
-                    return;
-                }
-                seat.connect(channel, &mut node.hca);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => {
-                seat.closed_until = Some(Instant::now() + Duration::from_millis(200));
-                self.tell(index, format!("cannot accept a connection: {error}"));
-            }
-        }
-    }
-
-    /// Tells the system what is waited for, where that changed.
-    fn follow_interests(&mut self) {
-        let now = Instant::now();
-        if let Some(hub) = &mut self.hub {
-            hub.follow_interests(&self.epoll, now);
-        }
-        for (index, spoke) in self.spokes.iter_mut().enumerate() {
-            spoke.follow_interests(index, &self.epoll);
-        }
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            if seat.closed_until.is_some_and(|until| until <= now) {
-                seat.closed_until = None;
-            }
-            let listening = !seat.is_connected() && seat.closed_until.is_none();
-            if listening != seat.listening {
-                let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
-                let token = EventData::new_u64(listener_token(index));
-                if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
-                    seat.listening = listening;
-                }
-            }
-            let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { continue };
-            let token = EventData::new_u64(client_token(index));
-            let modified =
-                seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
-            if let Some(Ok(())) = modified {
-                seat.interest = wanted;
-            }
         }
     }
 
@@ -458,7 +365,7 @@ impl EventLoop {
             retransmitted: hcas.iter().map(|hca| hca.retransmitted).sum(),
             refusals: hcas.iter().map(|hca| hca.refusals).collect(),
             hcas,
-            seconds: self.started.elapsed().as_secs_f64(),
+            seconds: self.clock.now().saturating_duration_since(self.started).as_secs_f64(),
             losses: self.world.fabric.losses().clone(),
             capture_error: self.world.fabric.finish_capture().err().map(|error| error.to_string()),
         }
@@ -476,6 +383,7 @@ mod tests {
     use super::*;
     use crate::guest::watchdog::Watchdog;
     use crate::server::listener::listen;
+    use crate::wire::channel::Channel;
     use crate::wire::protocol::{Header, command};
     use hca_model::Profile;
     use hca_model::fabric::FabricConfig;
@@ -504,7 +412,8 @@ mod tests {
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("eventfd"));
         let quiet: NoticeSink = Arc::new(|_| {});
         let mut event_loop =
-            EventLoop::new(world, seats, wake, Arc::new(|_, _| {}), quiet, false).expect("a loop");
+            EventLoop::new(world, seats, wake, Arc::new(|_, _| {}), quiet, false, Clock::System)
+                .expect("a loop");
         let clients = [0, 1].map(|index| {
             let (client, server) = UnixStream::pair().expect("pair");
             let channel = Channel::new(server).expect("channel");

@@ -1,17 +1,21 @@
 //! Emulated HCAs on one fabric, served over vfio-user: who takes part, and what may be asked of them while they run.
 
+mod clock;
 mod device;
 mod event_loop;
 pub mod listener;
 pub mod options;
 mod seat;
 mod state;
+mod stepped;
 mod uplink;
+mod waiting;
 
 pub use event_loop::Activity;
 pub use options::{LogSink, NoticeSink, Options, to_stderr};
 pub use seat::Work;
 pub use state::HcaState;
+pub use stepped::Stepped;
 
 use crate::error::{Error, IoContext, Result};
 use crate::guest::watchdog::Watchdog;
@@ -21,6 +25,7 @@ use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::link::stream::Stream;
 use crate::product::output::Blocks;
+use clock::Clock;
 use event_loop::{EventLoop, tell_log};
 use hca_model::Census;
 use hca_model::Profile;
@@ -47,8 +52,8 @@ use uplink::Uplink;
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a request may take.
 const TASK_LIMIT: Duration = Duration::from_secs(5);
-/// Ranges of guest memory in all, which are mappings of this process: the system's limit is about twice that.
-const RANGES: usize = 1 << 15;
+/// Mappings of guests' files in all: the system's limit for a process is about twice that.
+const MAPPINGS: usize = 1 << 15;
 
 /// Something to be done by the thread that runs everything.
 type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
@@ -170,119 +175,138 @@ pub struct Served {
     sockets: Vec<PathBuf>,
 }
 
-/// Serves HCAs until the answer is dropped.
-///
-/// # Errors
-/// A socket is in use, or the capture cannot be written; nothing is served then.
-pub fn serve(mut options: Options) -> Result<Served> {
-    // Cables first: the other server may choose the GUIDs.
-    let count = options.sockets.len();
-    let mut cables = Vec::new();
-    if let Some(address) = &options.uplink {
-        let chosen = options.guid_base.is_some() || !options.profiles.is_empty();
-        let guid = |index| if chosen { options.profile(index).port_guid } else { 0 };
-        cables = uplink::connect(address, &(0..count).map(guid).collect::<Vec<_>>())?;
-        let profiles = cables.iter().enumerate();
-        let profiles = profiles.map(|(index, (_, guid))| with_guid(options.profile(index), *guid));
-        options.profiles = profiles.collect();
-    }
-    let hub = match &options.listen {
-        Some(address) => Some(address.listen(options.listen_anywhere)?),
-        None => None,
-    };
-    let config = FabricConfig {
-        seed: options.seed,
-        faults: options.faults,
-        subnet_manager: !options.no_subnet_manager,
-        ..FabricConfig::default()
-    };
-    let mut world = World::new(config);
-    world.set_packets_only(options.packets_only);
-    if let Some(path) = &options.capture {
-        world.fabric.set_capture(capture(path)?);
-    }
-    let mut bound = Vec::with_capacity(options.sockets.len());
-    for path in &options.sockets {
-        let (listener, file) = listener::listen(path)?;
-        listener.set_nonblocking(true).context("cannot use the socket", path)?;
-        bound.push((listener, file));
-    }
-    for index in 0..bound.len() {
-        let place = world
-            .add(options.profile(index), &format!("hca {index}"))
-            .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
-        if let Some(node) = world.nodes.get_mut(place) {
-            node.hca.set_warm(options.warm);
-            tell_log(&mut node.hca, index, &options.log);
-        }
-    }
-    let cannot = |error: io::Error| Error::Serve(format!("cannot start to serve: {error}"));
-    let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-    let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot(error.into()))?);
-    let (messages, receiver) = mpsc::channel();
-    let fabric = options.uplink.as_ref().map(|address| address.to_string().into());
-    let handle = Handle { messages, wake, fabric };
-    let sockets = options.sockets.clone();
-    let (started, outcome) = mpsc::sync_channel(1);
-    let wake = Arc::clone(&handle.wake);
-    let thread = std::thread::Builder::new()
-        .name("hca-serve".into())
-        .spawn({
-            let handle = handle.clone();
-            move || {
-                let parts = Parts { world, bound, wake, options, cables, hub, handle };
-                run(parts, &receiver, &started);
-            }
-        })
-        .map_err(cannot)?;
-    match outcome.recv() {
-        Ok(Ok(())) => Ok(Served { handle, thread, sockets }),
-        Ok(Err(error)) => Err(cannot(error)),
-        Err(_) => Err(Error::Serve("cannot start to serve: the thread ended".into())),
-    }
-}
-
-/// What the thread is made of.
-struct Parts {
+/// What is opened before anything is served.
+struct Prepared {
+    options: Options,
     world: World,
     bound: Vec<(UnixListener, SocketFile)>,
     wake: Arc<OwnedFd>,
-    options: Options,
-    cables: Vec<(Stream, u64)>,
+    /// Where the fabric is another server's: each HCA's cable.
+    cables: Vec<Stream>,
     hub: Option<Listener>,
-    handle: Handle,
 }
 
-/// The thread: makes what must not leave it, says whether that went well, and serves.
-fn run(parts: Parts, messages: &Receiver<Message>, started: &SyncSender<io::Result<()>>) {
-    let Parts { world, bound, wake, options, cables, hub, handle } = parts;
-    let made = Watchdog::start().and_then(|watchdog| {
-        let watchdog = Rc::new(watchdog);
-        let ranges = (RANGES / bound.len().max(1)).clamp(128, RANGES / 2);
+impl Prepared {
+    fn new(mut options: Options) -> Result<Self> {
+        // Cables first: the other server may choose the GUIDs.
+        let count = options.sockets.len();
+        let mut cables = Vec::new();
+        if let Some(address) = &options.uplink {
+            let chosen = options.guid_base.is_some() || !options.profiles.is_empty();
+            let guid = |index| if chosen { options.profile(index).port_guid } else { 0 };
+            let connected = uplink::connect(address, &(0..count).map(guid).collect::<Vec<_>>())?;
+            let mut profiles = Vec::with_capacity(count);
+            for (index, (stream, guid)) in connected.into_iter().enumerate() {
+                profiles.push(with_guid(options.profile(index), guid));
+                cables.push(stream);
+            }
+            options.profiles = profiles;
+        }
+        let hub = match &options.listen {
+            Some(address) => Some(address.listen(options.listen_anywhere)?),
+            None => None,
+        };
+        let config = FabricConfig {
+            seed: options.seed,
+            faults: options.faults,
+            subnet_manager: !options.no_subnet_manager,
+            ..FabricConfig::default()
+        };
+        let mut world = World::new(config);
+        world.set_packets_only(options.packets_only);
+        if let Some(path) = &options.capture {
+            world.fabric.set_capture(capture(path)?);
+        }
+        let mut bound = Vec::with_capacity(count);
+        for path in &options.sockets {
+            let (listener, file) = listener::listen(path)?;
+            listener.set_nonblocking(true).context("cannot use the socket", path)?;
+            bound.push((listener, file));
+        }
+        for index in 0..bound.len() {
+            let place = world
+                .add(options.profile(index), &format!("hca {index}"))
+                .map_err(|error| Error::Serve(format!("{error}: give fewer sockets")))?;
+            if let Some(node) = world.nodes.get_mut(place) {
+                node.hca.set_warm(options.warm);
+                tell_log(&mut node.hca, index, &options.log);
+            }
+        }
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let wake = Arc::new(eventfd(0, flags).map_err(|error| cannot_start(&error.into()))?);
+        Ok(Self { options, world, bound, wake, cables, hub })
+    }
+
+    /// What the calling thread runs: it must not leave that thread.
+    fn event_loop(self, clock: Clock) -> io::Result<EventLoop> {
+        let Self { options, world, bound, wake, cables, hub } = self;
+        let watchdog = Rc::new(Watchdog::start()?);
+        let mappings = (MAPPINGS / bound.len().max(1)).clamp(128, MAPPINGS / 2);
         let seats = bound.into_iter().zip(&world.nodes).map(|((listener, file), node)| {
-            Seat::new(listener, file, node.hca.profile(), ranges, Rc::clone(&watchdog))
+            Seat::new(listener, file, node.hca.profile(), mappings, Rc::clone(&watchdog))
         });
         let seats = seats.collect();
-        let log = Arc::clone(&options.log);
         let mut event_loop =
-            EventLoop::new(world, seats, wake, log, Arc::clone(&options.notices), options.file_io)?;
+            EventLoop::new(world, seats, wake, options.log, options.notices, options.file_io, clock)?;
         let nodes = &event_loop.world.nodes;
         if let Some(listener) = hub {
             let guids = nodes.iter().map(|node| (node.hca.profile().port_guid, node.port));
             let base = options.guid_base.unwrap_or(Profile::GUID_BASE);
             event_loop.hub = Some(Hub::new(listener, guids, base, &event_loop.epoll)?);
         }
-        if let Some(address) = options.uplink {
-            let guids = nodes.iter().map(|node| node.hca.profile().port_guid).collect();
-            let plug = move |index, stream| handle.plug(index, stream);
-            event_loop.uplink = Some(Uplink::new(address, guids, Arc::new(plug)));
-            for (index, (stream, _)) in cables.into_iter().enumerate() {
-                let mut spoke = Spoke::new();
-                spoke.plug(index, stream, &event_loop.epoll, Instant::now())?;
-                event_loop.spokes.push(spoke);
-            }
+        for (index, stream) in cables.into_iter().enumerate() {
+            let mut spoke = Spoke::new();
+            spoke.plug(index, stream, &event_loop.epoll, Instant::now())?;
+            event_loop.spokes.push(spoke);
         }
         Ok(event_loop)
+    }
+}
+
+fn cannot_start(error: &io::Error) -> Error {
+    Error::Serve(format!("cannot start to serve: {error}"))
+}
+
+/// Serves HCAs until the answer is dropped.
+///
+/// # Errors
+/// A socket is in use, or the capture cannot be written; nothing is served then.
+pub fn serve(options: Options) -> Result<Served> {
+    let prepared = Prepared::new(options)?;
+    let (messages, receiver) = mpsc::channel();
+    let fabric = prepared.options.uplink.as_ref().map(|address| address.to_string().into());
+    let handle = Handle { messages, wake: Arc::clone(&prepared.wake), fabric };
+    let sockets = prepared.options.sockets.clone();
+    let (started, outcome) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("hca-serve".into())
+        .spawn({
+            let handle = handle.clone();
+            move || run(prepared, handle, &receiver, &started)
+        })
+        .map_err(|error| cannot_start(&error))?;
+    match outcome.recv() {
+        Ok(Ok(())) => Ok(Served { handle, thread, sockets }),
+        Ok(Err(error)) => Err(cannot_start(&error)),
+        Err(_) => Err(Error::Serve("cannot start to serve: the thread ended".into())),
+    }
+}
+
+/// The thread: makes what must not leave it, says whether that went well, and serves.
+fn run(
+    prepared: Prepared,
+    handle: Handle,
+    messages: &Receiver<Message>,
+    started: &SyncSender<io::Result<()>>,
+) {
+    let uplink = prepared.options.uplink.clone();
+    let made = prepared.event_loop(Clock::System).map(|mut event_loop| {
+        if let Some(address) = uplink {
+            let guids = event_loop.world.nodes.iter().map(|node| node.hca.profile().port_guid).collect();
+            let plug = move |index, stream| handle.plug(index, stream);
+            event_loop.uplink = Some(Uplink::new(address, guids, Arc::new(plug)));
+        }
+        event_loop
     });
     // Whoever started this waits for the answer.
     match made {

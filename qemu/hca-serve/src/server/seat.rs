@@ -1,11 +1,12 @@
 //! One HCA's place on the server: its socket, its client, its share of the server's time.
 
+use super::clock::Done;
 use super::device::{Device, Guest, Remark, waits_for_writes};
 use super::listener::SocketFile;
 use crate::guest::interrupts::Vectors;
 use crate::guest::memory::{GuestMap, Trouble};
 use crate::guest::registers::BACKLOG;
-use crate::guest::watchdog::Watchdog;
+use crate::guest::watchdog::{HELD_UP, Watchdog};
 use crate::wire::channel::{Channel, Ended};
 use hca_model::world::NodePort;
 use hca_model::{GuestMemory, Hca, Interrupts, Profile};
@@ -63,6 +64,10 @@ pub struct Work {
     pub interrupts: u64,
     /// Nanoseconds of the server's time.
     pub nanoseconds: u64,
+    /// Clients that came.
+    pub connections: u64,
+    /// Failures of the device that were its clients' doing.
+    pub failures: u64,
 }
 
 /// An HCA's place on the server.
@@ -93,6 +98,8 @@ pub struct Seat {
     /// Others are active too.
     pub contended: bool,
     work: Work,
+    /// Calls that its clients held up.
+    held_up: u32,
     /// The user was told that memory is not shared.
     warned: bool,
 }
@@ -117,10 +124,11 @@ impl Seat {
         listener: UnixListener,
         file: SocketFile,
         profile: &Profile,
-        ranges: usize,
+        mappings: usize,
         watchdog: Rc<Watchdog>,
     ) -> Self {
-        let guest = Guest { memory: GuestMap::new(ranges), vectors: Vectors::new(profile.vectors, watchdog) };
+        let guest =
+            Guest { memory: GuestMap::new(mappings), vectors: Vectors::new(profile.vectors, watchdog) };
         Self {
             listener,
             _file: file,
@@ -137,6 +145,7 @@ impl Seat {
             active_at: None,
             contended: false,
             work: Work::default(),
+            held_up: 0,
             warned: false,
         }
     }
@@ -152,6 +161,17 @@ impl Seat {
         let reads = self.work.reads + channel.as_ref().map_or(0, Channel::reads);
         let messages = self.work.messages + channel.as_ref().map_or(0, Channel::messages);
         Work { reads, messages, interrupts: self.guest.vectors.raised(), ..self.work }
+    }
+
+    /// Adds what was done for this seat's clients.
+    pub fn count(&self, done: &mut Done) {
+        let work = self.work();
+        done.messages += work.messages;
+        done.reads += work.reads;
+        done.interrupts += work.interrupts;
+        done.connections += work.connections;
+        done.failures += work.failures;
+        done.held_up += HELD_UP * self.held_up;
     }
 
     /// The device spent `time` of the server's.
@@ -172,6 +192,7 @@ impl Seat {
             hca.revive();
         }
         hca.machine_found();
+        self.work.connections += 1;
         *self.guest.memory.channel.get_mut() = Some(channel);
         self.guest.memory.registers = Some(hca.bar());
         (self.agreed, self.warned) = (false, false);
@@ -197,6 +218,8 @@ impl Seat {
         self.guest.memory.clear();
         self.guest.vectors.disconnect();
         self.failed = Some(failure);
+        self.work.failures += 1;
+        self.held_up += u32::from(failure == Failure::Blocked);
         if matches!(failure, Failure::Unanswered | Failure::Blocked) {
             self.closed_until = Some(now + PENALTY);
             self.disconnect(hca);

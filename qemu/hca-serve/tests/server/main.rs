@@ -7,6 +7,7 @@ mod joined;
 mod private;
 mod program;
 mod protocol;
+mod shares;
 mod stock;
 mod support;
 mod wakeups;

@@ -25,9 +25,21 @@ const REMEDY: &str =
 /// # Errors
 /// [`Error::Program`] with the compiler's messages.
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
+    build(&["--release", "--package", package, "--example", name])
+}
+
+/// Builds the program `name` of the package `package` in the same way, as tests are built: what it is made of is there already.
+///
+/// # Errors
+/// As [`example`].
+pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
+    build(&["--package", package, "--bin", name])
+}
+
+fn build(what: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["rustc", "--quiet", "--release", "--package", package, "--example", name]);
+    command.args(["rustc", "--quiet"]).args(what);
     command.args(["--message-format=json-render-diagnostics", "--", "-Ctarget-feature=+crt-static"]);
     command.current_dir(crate::cache::root()).stdin(Stdio::null()).stderr(Stdio::inherit());
     let result = command.output().map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
@@ -39,7 +51,7 @@ pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     });
     match built {
         Some(path) if result.status.success() => Ok(path),
-        _ => Err(Error::Program(format!("the example {name} of {package} does not compile"))),
+        _ => Err(Error::Program(format!("`cargo rustc {}` fails", what.join(" ")))),
     }
 }
 

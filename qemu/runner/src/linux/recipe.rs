@@ -31,11 +31,13 @@ pub enum Kernel {
     /// The latest that Debian has for its stable release, in trixie-backports; with it the programs of others that judge more
     /// than a kernel does: rdma-core's own tests, OpenSM.
     Backports,
+    /// Debian 13's with QEMU, so that a guest can hand its HCA to a guest of its own.
+    V6_12Qemu,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Backports];
+    pub const ALL: [Self; 4] = [Self::V6_1, Self::V6_12, Self::Backports, Self::V6_12Qemu];
     /// Those of Debian's releases, with the same programs in both.
     pub const RELEASES: [Self; 2] = [Self::V6_1, Self::V6_12];
 
@@ -52,6 +54,13 @@ impl Kernel {
                 folders: &PYTHON,
                 ..common
             },
+            Self::V6_12Qemu => Recipe {
+                name: "linux-trixie-qemu-1",
+                suites: &["trixie"],
+                packages: &HOSTS,
+                folders: &QEMU,
+                ..common
+            },
         }
     }
 }
@@ -62,6 +71,7 @@ impl fmt::Display for Kernel {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::Backports => "backports",
+            Self::V6_12Qemu => "6.12-qemu",
         })
     }
 }
@@ -103,6 +113,10 @@ macro_rules! packages {
 const PACKAGES: [&str; 14] = packages!();
 /// What judges more than a kernel does.
 const JUDGES: [&str; 18] = packages!("qperf", "opensm", "python3-pyverbs", "python3-scapy");
+/// What hands its devices to guests.
+const HOSTS: [&str; 16] = packages!("qemu-system-x86", "seabios");
+/// Firmware, and the parts that QEMU loads when it needs them.
+const QEMU: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/x86_64-linux-gnu/qemu"];
 /// Python, its packages, and rdma-core's tests.
 const PYTHON: [&str; 3] = ["usr/lib/python3", "usr/lib/python3.*", "usr/share/doc/rdma-core/tests"];
 
@@ -140,6 +154,6 @@ mod tests {
             assert_eq!(kernel.to_string().parse::<Kernel>().ok(), Some(kernel));
         }
         let refused = "5.10".parse::<Kernel>().expect_err("unknown").to_string();
-        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12, backports");
+        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12, backports, 6.12-qemu");
     }
 }

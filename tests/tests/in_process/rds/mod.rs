@@ -9,6 +9,7 @@ mod fuzz;
 mod hostile;
 mod info;
 mod isolation;
+mod layouts;
 mod load;
 mod messages;
 mod rdma;

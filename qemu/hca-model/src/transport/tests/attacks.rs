@@ -3,13 +3,19 @@
 
 use ib_mgmt::mad::{attr, method};
 use ib_mgmt::sa::SaMad;
+use mlx5_prm::commands::create_mkey_in;
+use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{EXTENDED_UD_AV, FmCeSe, SendOpcode, av};
-use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::CmdStatus;
+use mlx5_prm::value::{AccessFlags, AccessMode, QpState, ServiceType};
 
 use super::bed::{Bed, Handle, Options, PD, Request, pattern};
 use crate::meter::STEPS_PER_CALL;
 use crate::object::mkey::{Klm, KlmList, Mkey, Translation};
 use crate::packet::QKEY_GSI;
+use crate::profile::Profile;
+use crate::tests::guest::{Failed, Guest as Driver, Input, Unplugged};
 
 /// Bytes that the bystanders move in all, and in one message.
 const TOTAL: usize = 16 << 20;
@@ -76,11 +82,16 @@ impl Scene {
     fn stands(&mut self, what: &str, attack: impl FnMut(&mut Bed)) {
         let (alone, nobody) = self.run(|_| {});
         let (own, attacker) = self.run(attack);
-        println!("{what}: {alone} steps alone; {own} and {attacker} of the attacker");
-        assert!(nobody < alone / 4, "{what}: {nobody} steps of an idle device");
-        assert!(attacker > alone / 4, "{what}: {attacker} steps are no attack");
-        assert!(own + attacker <= 2 * alone, "{what}: {own} and {attacker} steps where {alone} were enough");
+        judge(what, alone, nobody, own, attacker);
     }
+}
+
+/// Steps: of the bystanders alone, of an idle device beside them, of the bystanders and of the attacker beside each other.
+fn judge(what: &str, alone: u64, nobody: u64, own: u64, attacker: u64) {
+    println!("{what}: {alone} steps alone; {own} and {attacker} of the attacker");
+    assert!(nobody < alone / 4, "{what}: {nobody} steps of an idle device");
+    assert!(attacker > alone / 4, "{what}: {attacker} steps are no attack");
+    assert!(own + attacker <= 2 * alone, "{what}: {own} and {attacker} steps where {alone} were enough");
 }
 
 fn klm(byte_count: u32, key: u32, address: u64) -> Klm {
@@ -232,6 +243,51 @@ fn windows_of_many_entries_that_come_and_go() {
         }
         bed.ring(&a);
     });
+}
+
+#[test]
+fn memory_without_end() {
+    // Keys that have room for 1024 entries, 48 KB each, until there is no memory, and on.
+    let mut scene = Scene::new();
+    let mut driver = Driver::up(Profile { memory: 3 << 20, ..Profile::node(2) });
+    let mut input = Input::new(Opcode::CREATE_MKEY);
+    let context = create_mkey_in::memory_key_mkey_entry.of_mut(&mut input.0);
+    mkc::pd.set(context, driver.pd);
+    mkc::qpn.set(context, 0xff_ffffu32);
+    mkc::umr_en.set(context, 1u8);
+    mkc::free.set(context, 1u8);
+    mkc::access_mode_1_0.set(context, AccessMode::KLMS.0);
+    mkc::translations_octword_size.set(context, 1024u32);
+    let rest = driver.page();
+    let mut posted: Vec<(u8, [u8; 64])> = Vec::new();
+    let (mut steps, mut made, mut refused) = (0, 0, 0);
+    let (alone, nobody) = scene.run(|_| {});
+    let (own, _) = scene.run(|_| {
+        posted.retain(|(slot, entry)| {
+            match driver.answer(*slot, entry) {
+                Err(Failed::Pending) => return true,
+                Err(Failed::Status(status)) => {
+                    assert_eq!(status, CmdStatus::NO_RES);
+                    refused += 1;
+                }
+                Err(Failed::Delivery(status)) => panic!("{status}"),
+                Ok(_) => made += 1,
+            }
+            false
+        });
+        if posted.is_empty() {
+            driver.rewind(rest);
+            posted.extend((0..16).map(|slot| (slot, driver.post(slot, &input.0, 16))));
+        }
+        let before = driver.hca.device.meter.steps();
+        driver.now += 100;
+        driver.hca.poll(driver.now, &driver.memory, &mut driver.vectors, &mut Unplugged);
+        steps += driver.hca.device.meter.steps() - before;
+    });
+    judge("keys of 48 KB", alone, nobody, own, steps);
+    let budget = driver.hca.device.budget;
+    assert!(budget.most() <= budget.limit());
+    assert!(made >= 20 && refused > 100, "{made} keys, {refused} refused");
 }
 
 #[test]

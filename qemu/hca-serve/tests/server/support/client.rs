@@ -1,6 +1,9 @@
 //! A vfio-user client that can say anything.
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use hca_serve::Stepped;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -8,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +19,8 @@ use std::time::Duration;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a client says at first.
+pub const HELLO: &[u8] = b"\0\0\0\0{\"capabilities\":{\"max_msg_fds\":16,\"write_multiple\":true}}\0";
 pub const VERSION: u16 = 1;
 pub const DMA_MAP: u16 = 2;
 pub const DMA_UNMAP: u16 = 3;
@@ -51,6 +57,8 @@ pub struct Client {
     next: u16,
     /// Who reads the connection in place of this, because the server has to ask for memory.
     lender: Option<Lender>,
+    /// The server moves only when it is told to.
+    server: Option<Rc<RefCell<Stepped>>>,
 }
 
 /// Memory that the server does not get and has to ask for. A thread of its own answers at any time, as QEMU does: the one that
@@ -114,6 +122,12 @@ fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
     Ok(Reply { id: half(0), command: half(2), flags: word(8), error: word(12), payload })
 }
 
+/// Whether something came, or the end.
+fn readable(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    recv(stream, &mut [0; 1][..], flags) != Err(Errno::AGAIN)
+}
+
 /// A message's bytes.
 pub fn message(id: u16, command: u16, flags: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16 + payload.len());
@@ -153,10 +167,13 @@ impl Client {
     /// Connects and agrees on the version.
     pub fn new(path: &Path) -> Self {
         let mut client = Self::silent(path);
-        let payload = b"\0\0\0\0{\"capabilities\":{\"max_msg_fds\":16,\"write_multiple\":true}}\0";
-        let reply = client.ask(VERSION, payload);
-        assert!(!reply.is_error(), "{reply:?}");
+        client.agree();
         client
+    }
+
+    fn agree(&mut self) {
+        let reply = self.ask(VERSION, HELLO);
+        assert!(!reply.is_error(), "{reply:?}");
     }
 
     /// Connects and says nothing.
@@ -166,9 +183,25 @@ impl Client {
         Self::of(stream)
     }
 
+    /// To a server that is moved on while this waits for it.
+    pub fn stepping(server: &Rc<RefCell<Stepped>>, index: usize) -> Self {
+        let path = server.borrow().sockets()[index].clone();
+        let server = Some(Rc::clone(server));
+        let mut client = Self { server, ..Self::silent(&path) };
+        client.agree();
+        client
+    }
+
+    /// Moves the server on, if it does not move by itself. Answers its clock.
+    pub fn step(&self) -> Option<Duration> {
+        let mut server = self.server.as_ref()?.borrow_mut();
+        server.step();
+        Some(server.time())
+    }
+
     /// Over a connection that is there.
     pub fn of(stream: UnixStream) -> Self {
-        Self { stream, next: 0, lender: None }
+        Self { stream, next: 0, lender: None, server: None }
     }
 
     pub fn post(&mut self, command: u16, flags: u32, payload: &[u8], descriptors: &[BorrowedFd<'_>]) -> u16 {
@@ -204,6 +237,10 @@ impl Client {
 
     /// The next message from the server, but for those that a lender answers.
     pub fn receive(&mut self) -> io::Result<Reply> {
+        // Its length is there with the first byte: messages are sent whole.
+        while self.server.is_some() && !readable(&self.stream) {
+            self.step();
+        }
         match &self.lender {
             None => receive(&self.stream),
             Some(lender) => lender.replies.recv_timeout(PATIENCE).map_err(io::Error::other),

@@ -6,10 +6,12 @@ use driver_mlx::{
     Instant, Lid, LinkState, MapError, MemoryRegion, Mtu, Path, Platform, Psn, Qp, QpConfig, QpNumber,
     RtrParams, RtsParams, SendFlags, SendOp, ServiceLevel, Sge,
 };
+use hca_serve::Stepped;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::path::Path as FilePath;
-use std::time::Instant as Clock;
+use std::rc::Rc;
+use std::time::{Duration, Instant as Clock};
 
 /// Where the device sees a guest's memory.
 pub const DEVICE_BASE: u64 = 0x1_0000_0000;
@@ -23,6 +25,8 @@ pub const MESSAGE: usize = 16 << 10;
 struct Connection {
     client: RefCell<Client>,
     began: Clock,
+    /// The clock of a server that counts its time.
+    counted: Cell<Option<Duration>>,
     /// The server is gone, or the device.
     failed: Cell<bool>,
 }
@@ -87,12 +91,18 @@ impl Platform for Remote {
     }
 
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.bar.connection.began.elapsed().as_nanos() as u64)
+        let connection = self.bar.connection;
+        let time = connection.counted.get().unwrap_or_else(|| connection.began.elapsed());
+        Instant::from_nanos(time.as_nanos() as u64)
     }
 
     fn idle(&self, _deadline: Instant) {
-        // The device has a thread of its own; a processor may have to be shared with it.
-        std::thread::yield_now();
+        let connection = self.bar.connection;
+        connection.counted.set(connection.client.borrow().step());
+        if connection.counted.get().is_none() {
+            // The device has a thread of its own; a processor may have to be shared with it.
+            std::thread::yield_now();
+        }
     }
 
     fn map(&self, _va: usize, _len: usize) -> Result<u64, MapError> {
@@ -108,6 +118,7 @@ struct End {
     cq: Cq<RemoteBar>,
     memory: DmaBuffer,
     key: MemoryRegion,
+    pd: driver_mlx::Pd,
 }
 
 /// A driver on a served HCA.
@@ -128,6 +139,15 @@ impl Guest {
         Self::with(client, file)
     }
 
+    /// The same at a server that is moved step by step.
+    pub fn bring_up_stepping(server: &Rc<RefCell<Stepped>>, index: usize) -> Self {
+        let file = super::memory(MEMORY as u64);
+        let mut client = Client::stepping(server, index);
+        let reply = client.map(&file, 0, DEVICE_BASE, MEMORY as u64);
+        assert!(!reply.is_error(), "{reply:?}");
+        Self::with(client, file)
+    }
+
     /// As [`bring_up`](Self::bring_up), with memory that the server does not get.
     pub fn bring_up_private(socket: &FilePath) -> Self {
         let file = super::memory(MEMORY as u64);
@@ -143,6 +163,7 @@ impl Guest {
         let connection = Box::leak(Box::new(Connection {
             client: RefCell::new(client),
             began: Clock::now(),
+            counted: Cell::new(None),
             failed: Cell::new(false),
         }));
         let bar = RemoteBar { connection, start: 0, len: 32 << 20 };
@@ -169,7 +190,7 @@ impl Guest {
 
     /// Waits until the port is Active.
     pub fn wait_active(&mut self) -> Lid {
-        let deadline = Clock::now() + std::time::Duration::from_secs(30);
+        let deadline = Clock::now() + Duration::from_secs(30);
         loop {
             let port = self.hca.port().expect("port");
             if port.state == LinkState::Active {
@@ -179,7 +200,9 @@ impl Guest {
             let now = self.hca.platform().now();
             let _ = self.hca.poll(now);
             self.hca.platform().idle(now);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            if self.hca.platform().bar.connection.counted.get().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
@@ -196,7 +219,7 @@ impl Guest {
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
         hca.modify_to_init(&mut qp, &InitParams { port: 1, pkey_index: 0, access }).expect("INIT");
         let number = qp.number();
-        self.end = Some(End { qp, cq, memory, key });
+        self.end = Some(End { qp, cq, memory, key, pd });
         number
     }
 
@@ -236,26 +259,65 @@ impl Guest {
     }
 
     /// Fills its own memory with `byte` and writes it to the peer's; waits for the completion.
-    pub fn write(&mut self, byte: u8, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
-        let end = self.end.as_mut().expect("open");
+    pub fn write(&mut self, byte: u8, target: (u64, driver_mlx::RKey)) -> Result<(), String> {
+        let end = self.end.as_ref().expect("open");
         end.memory.as_slice().write(0, &[byte; MESSAGE]).expect("inside");
-        let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
-        let op = SendOp::Write { raddr: address + MESSAGE as u64, rkey };
-        end.qp.post_send(op, &[sge], u64::from(byte), SendFlags::SIGNALED).map_err(|e| format!("{e:?}"))?;
-        end.qp.ring();
-        let deadline = Clock::now() + std::time::Duration::from_secs(30);
+        self.post(target)?;
+        let deadline = Clock::now() + Duration::from_secs(30);
         loop {
-            match end.cq.poll() {
-                Ok(Some(cqe)) => {
-                    end.qp.retire(&cqe);
-                    return cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}")));
-                }
-                Ok(None) if Clock::now() > deadline => return Err("no completion in 30 s".into()),
-                Ok(None) => self.hca.platform().idle(Instant::ORIGIN),
-                Err(error) => return Err(error.to_string()),
+            if let Some(done) = self.completed() {
+                return done;
             }
+            if Clock::now() > deadline {
+                return Err("no completion in 30 s".into());
+            }
+            self.hca.platform().idle(Instant::ORIGIN);
             let now = self.hca.platform().now();
             let _ = self.hca.poll(now);
+        }
+    }
+
+    /// Posts a write of its memory to the peer's and rings the doorbell.
+    pub fn post(&mut self, (address, rkey): (u64, driver_mlx::RKey)) -> Result<(), String> {
+        let end = self.end.as_ref().expect("open");
+        let sge = Sge { address: end.key.address, length: MESSAGE as u32, lkey: end.key.lkey };
+        self.post_from(sge, address + MESSAGE as u64, rkey)
+    }
+
+    /// Posts a write of any memory to any other, and rings the doorbell.
+    pub fn post_from(&mut self, from: Sge, raddr: u64, rkey: driver_mlx::RKey) -> Result<(), String> {
+        let end = self.end.as_mut().expect("open");
+        let op = SendOp::Write { raddr, rkey };
+        end.qp.post_send(op, &[from], 0, SendFlags::SIGNALED).map_err(|e| format!("{e:?}"))?;
+        end.qp.ring();
+        Ok(())
+    }
+
+    /// The driver.
+    pub fn hca(&mut self) -> &mut Hca<'static, Remote> {
+        &mut self.hca
+    }
+
+    /// The key of its memory.
+    pub fn key(&self) -> &MemoryRegion {
+        &self.end.as_ref().expect("open").key
+    }
+
+    /// The protection domain of its queue pair.
+    pub fn pd(&self) -> driver_mlx::Pd {
+        self.end.as_ref().expect("open").pd
+    }
+
+    /// The next completion, if one is there.
+    pub fn completed(&mut self) -> Option<Result<(), String>> {
+        let end = self.end.as_mut().expect("open");
+        match end.cq.poll() {
+            Ok(Some(cqe)) => {
+                end.qp.retire(&cqe);
+                Some(cqe.error().map_or(Ok(()), |error| Err(format!("{error:?}"))))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error.to_string())),
         }
     }
 

@@ -50,11 +50,16 @@ pub fn serve(count: usize) -> (Folder, Served, Vec<PathBuf>) {
 /// `count` HCAs, served as `change` has it.
 pub fn serve_with(count: usize, change: impl FnOnce(Options) -> Options) -> (Folder, Served, Vec<PathBuf>) {
     let folder = Folder::new();
-    let sockets: Vec<PathBuf> = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
-    let quiet =
-        Options { log: Arc::new(|_, _| {}), notices: Arc::new(|_| {}), ..Options::new(sockets.clone()) };
-    let served = hca_serve::serve(change(quiet)).expect("served");
+    let options = quiet(&folder, count);
+    let sockets = options.sockets.clone();
+    let served = hca_serve::serve(change(options)).expect("served");
     (folder, served, sockets)
+}
+
+/// `count` HCAs that nobody hears of.
+pub fn quiet(folder: &Folder, count: usize) -> Options {
+    let sockets = (0..count).map(|index| folder.path().join(format!("hca{index}"))).collect();
+    Options { log: Arc::new(|_, _| {}), notices: Arc::new(|_| {}), ..Options::new(sockets) }
 }
 
 /// `len` bytes of memory in a file.

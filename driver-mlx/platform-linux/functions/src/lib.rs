@@ -1,0 +1,21 @@
+//! PCI functions that a Linux machine can hand to a process or to a virtual machine by VFIO: what there is, what is in the way and
+//! what to do about it, and the change of hands from the kernel's driver to `vfio-pci` and back.
+//!
+//! Everything is read from and written to sysfs (Linux, `Documentation/ABI/testing/sysfs-bus-pci`), below a root that tests choose.
+#![forbid(unsafe_code)]
+
+mod address;
+mod binding;
+mod error;
+mod function;
+mod limits;
+mod sysfs;
+#[cfg(test)]
+mod testing;
+
+pub use address::PciAddress;
+pub use binding::Binding;
+pub use error::{Error, Result};
+pub use function::{Function, MELLANOX};
+pub use limits::check_locked_memory;
+pub use sysfs::Sysfs;

@@ -1,0 +1,127 @@
+//! A client's files in this process' memory. Each is mapped once, however many ranges lie in it: a machine with an IOMMU announces its
+//! memory page by page, and the system has room for some ten thousand mappings in a process.
+
+use super::mapping::Mapping;
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// Larger files are mapped range by range: their holes would fill the address space.
+const WHOLE: u64 = 1 << 40;
+
+/// A file that is mapped, as far as it is of use to others.
+#[derive(Debug)]
+struct Known {
+    device: u64,
+    inode: u64,
+    writable: bool,
+    mapping: Weak<Mapping>,
+}
+
+/// A client's files.
+#[derive(Debug)]
+pub struct Files {
+    known: Vec<Known>,
+    limit: usize,
+}
+
+impl Files {
+    /// At most `limit` mappings at a time.
+    pub fn new(limit: usize) -> Self {
+        Self { known: Vec::new(), limit }
+    }
+
+    /// A mapping that holds `size` bytes of `file` from `offset` on, and where in it they are.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings.
+    pub fn map(
+        &mut self,
+        file: &OwnedFd,
+        offset: u64,
+        size: u64,
+        writable: bool,
+    ) -> Result<(Rc<Mapping>, u64), Errno> {
+        let status = fstat(file)?;
+        let end = offset.checked_add(size).ok_or(Errno::OVERFLOW)?;
+        if !offset.is_multiple_of(PAGE) {
+            return Err(Errno::INVAL);
+        }
+        let (device, inode) = (status.st_dev, status.st_ino);
+        let is_same =
+            |known: &&Known| known.device == device && known.inode == inode && known.writable == writable;
+        let shared = self.known.iter().filter(is_same).find_map(|known| {
+            known.mapping.upgrade().filter(|mapping| mapping.len() >= end && !mapping.is_lost())
+        });
+        if let Some(mapping) = shared {
+            return Ok((mapping, offset));
+        }
+        // Those that nobody uses any more are gone already; this forgets their names.
+        self.known.retain(|known| known.mapping.strong_count() > 0);
+        if self.known.len() >= self.limit {
+            return Err(Errno::NOSPC);
+        }
+        let length = u64::try_from(status.st_size).unwrap_or(0);
+        let whole = end <= length && length <= WHOLE;
+        let (start, len) = if whole { (0, length) } else { (offset, size) };
+        let mapping = Rc::new(Mapping::new(file, start, len, writable)?);
+        // Parts of files are counted, but serve nobody else.
+        let inode = if whole { inode } else { 0 };
+        self.known.push(Known { device, inode, writable, mapping: Rc::downgrade(&mapping) });
+        Ok((mapping, offset - start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    fn file(pages: u64) -> OwnedFd {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memfd");
+        ftruncate(&file, pages * PAGE).expect("length");
+        file
+    }
+
+    #[test]
+    fn a_file_is_mapped_once_while_it_is_used() {
+        let file_a = file(4);
+        let mut files = Files::new(2);
+        let (first, at) = files.map(&file_a, PAGE, PAGE, true).expect("mapped");
+        assert_eq!(at, PAGE);
+        let other = file_a.try_clone().expect("descriptor");
+        let (second, at) = files.map(&other, 3 * PAGE, PAGE, true).expect("mapped");
+        assert_eq!(at, 3 * PAGE);
+        assert!(Rc::ptr_eq(&first, &second));
+        let (read_only, _) = files.map(&file_a, 0, PAGE, false).expect("mapped");
+        assert!(!Rc::ptr_eq(&first, &read_only), "what is read-only stays so");
+        assert_eq!(files.map(&file(1), 0, PAGE, true).err(), Some(Errno::NOSPC));
+        drop(read_only);
+        files.map(&file(1), 0, PAGE, true).expect("room again");
+    }
+
+    #[test]
+    fn a_file_that_grew_is_mapped_anew() {
+        let growing = file(1);
+        let mut files = Files::new(4);
+        let (short, _) = files.map(&growing, 0, PAGE, true).expect("mapped");
+        assert_eq!(files.map(&growing, PAGE, PAGE, true).err(), Some(Errno::OVERFLOW));
+        ftruncate(&growing, 2 * PAGE).expect("length");
+        let (long, _) = files.map(&growing, PAGE, PAGE, true).expect("mapped");
+        assert_eq!((short.len(), long.len()), (PAGE, 2 * PAGE));
+    }
+
+    #[test]
+    fn huge_files_are_mapped_in_parts() {
+        let huge = file((WHOLE >> 12) + 1);
+        let mut files = Files::new(4);
+        let (part, at) = files.map(&huge, 16 * PAGE, PAGE, true).expect("mapped");
+        assert_eq!((part.len(), at), (PAGE, 0));
+        let (other, _) = files.map(&huge, 16 * PAGE, PAGE, true).expect("mapped");
+        assert!(!Rc::ptr_eq(&part, &other));
+        assert_eq!(files.map(&huge, 1, PAGE, true).err(), Some(Errno::INVAL));
+    }
+}

@@ -1,0 +1,161 @@
+//! Ranges of device addresses that do not overlap, in a client's order: each look-up, addition and removal takes the same few steps
+//! however many there are, whatever the order they come in.
+
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// Something with a place and a length, at a device address.
+#[derive(Debug)]
+struct Entry<T> {
+    start: u64,
+    size: u64,
+    value: T,
+}
+
+/// Values by the range of addresses that they stand for.
+#[derive(Debug)]
+pub struct Ranges<T> {
+    /// Where each begins, and its slot.
+    order: BTreeMap<u64, usize>,
+    slots: Vec<Option<Entry<T>>>,
+    free: Vec<usize>,
+    limit: usize,
+    /// The slot of the last look-up: the next is often there too.
+    last: Cell<usize>,
+}
+
+impl<T> Ranges<T> {
+    /// Room for `limit` ranges, which is taken as they come.
+    pub fn new(limit: usize) -> Self {
+        Self { order: BTreeMap::new(), slots: Vec::new(), free: Vec::new(), limit, last: Cell::new(0) }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Adds `size` addresses from `start` on.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is empty or passes the end of the address space; `EEXIST`: it overlaps one that is there; `ENOSPC`: there are too
+    /// many.
+    pub fn insert(&mut self, start: u64, size: u64, value: T) -> Result<(), Errno> {
+        let end = start.checked_add(size).filter(|&end| end > start).ok_or(Errno::INVAL)?;
+        if self.len() >= self.limit {
+            return Err(Errno::NOSPC);
+        }
+        let before = self.order.range(..end).next_back().and_then(|(_, slot)| self.entry(*slot));
+        if before.is_some_and(|before| before.start.saturating_add(before.size) > start) {
+            return Err(Errno::EXIST);
+        }
+        let entry = Some(Entry { start, size, value });
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = entry;
+        }
+        self.order.insert(start, slot);
+        Ok(())
+    }
+
+    /// Takes out every range that lies within the given one; what it cuts through stays.
+    pub fn remove(&mut self, start: u64, size: u64) {
+        let end = start.saturating_add(size);
+        let within: Vec<(u64, usize)> = self.order.range(start..end).map(|(at, slot)| (*at, *slot)).collect();
+        for (at, slot) in within {
+            let Some(place) = self.slots.get_mut(slot) else { continue };
+            if place.as_ref().is_some_and(|entry| at.saturating_add(entry.size) <= end) {
+                *place = None;
+                self.order.remove(&at);
+                self.free.push(slot);
+            }
+        }
+    }
+
+    /// Takes out everything.
+    pub fn clear(&mut self) {
+        self.order.clear();
+        self.slots.clear();
+        self.free.clear();
+    }
+
+    fn entry(&self, slot: usize) -> Option<&Entry<T>> {
+        self.slots.get(slot)?.as_ref()
+    }
+
+    /// The value whose range holds `address`, the offset in it and how many addresses follow there.
+    pub fn find(&self, address: u64) -> Option<(&T, u64, u64)> {
+        let holds = |entry: &&Entry<T>| address.wrapping_sub(entry.start) < entry.size;
+        let entry = match self.entry(self.last.get()).filter(holds) {
+            Some(entry) => entry,
+            None => {
+                let slot = *self.order.range(..=address).next_back()?.1;
+                let entry = self.entry(slot).filter(holds)?;
+                self.last.set(slot);
+                entry
+            }
+        };
+        let offset = address - entry.start;
+        Some((&entry.value, offset, entry.size - offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    #[test]
+    fn ranges_do_not_overlap_and_whole_ones_are_removed() {
+        let mut ranges = Ranges::new(16);
+        ranges.insert(PAGE, 2 * PAGE, 'a').expect("room");
+        assert_eq!(ranges.insert(0, 2 * PAGE, 'b'), Err(Errno::EXIST), "overlaps its start");
+        assert_eq!(ranges.insert(2 * PAGE, PAGE, 'b'), Err(Errno::EXIST), "lies within");
+        assert_eq!(ranges.insert(0, 9 * PAGE, 'b'), Err(Errno::EXIST), "lies around it");
+        assert_eq!(ranges.insert(u64::MAX - PAGE + 1, 2 * PAGE, 'b'), Err(Errno::INVAL), "passes the end");
+        assert_eq!(ranges.insert(9 * PAGE, 0, 'b'), Err(Errno::INVAL), "empty");
+        ranges.remove(PAGE, PAGE);
+        ranges.remove(2 * PAGE, 9 * PAGE);
+        assert_eq!(ranges.len(), 1, "half a range is not removed");
+        ranges.remove(0, 4 * PAGE);
+        assert_eq!(ranges.len(), 0);
+        for page in 0..16 {
+            ranges.insert(page << 20, PAGE, 'c').expect("room");
+        }
+        assert_eq!(ranges.insert(99 << 20, PAGE, 'c'), Err(Errno::NOSPC));
+        ranges.clear();
+        assert!(ranges.find(0).is_none());
+    }
+
+    #[test]
+    fn what_is_removed_is_not_found_and_its_slot_serves_again() {
+        let mut ranges = Ranges::new(4);
+        ranges.insert(0, PAGE, 'a').expect("room");
+        ranges.insert(PAGE, PAGE, 'b').expect("room");
+        assert_eq!(ranges.find(PAGE + 5), Some((&'b', 5, PAGE - 5)));
+        ranges.remove(PAGE, PAGE);
+        assert_eq!(ranges.find(PAGE + 5), None, "not by the last look-up either");
+        ranges.insert(7 * PAGE, PAGE, 'c').expect("room");
+        assert_eq!(ranges.slots.len(), 2);
+        assert_eq!((ranges.find(7 * PAGE), ranges.find(8 * PAGE)), (Some((&'c', 0, PAGE)), None));
+        assert_eq!(ranges.find(0), Some((&'a', 0, PAGE)));
+    }
+
+    #[test]
+    fn the_last_address_belongs_to_a_range_that_ends_there() {
+        let mut ranges = Ranges::new(4);
+        ranges.insert(u64::MAX - PAGE, PAGE, 'a').expect("room");
+        assert_eq!(ranges.find(u64::MAX - 1), Some((&'a', PAGE - 1, 1)));
+        assert_eq!(ranges.find(u64::MAX), None);
+        ranges.remove(0, u64::MAX);
+        assert_eq!(ranges.len(), 0);
+    }
+}

@@ -1,0 +1,164 @@
+//! What the thread waits for between two turns: sockets, and how long.
+
+use super::event_loop::EventLoop;
+use crate::link::hub::Hub;
+use crate::link::spoke::Spoke;
+use crate::wire::channel::Channel;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// What wakes the thread for a message of another thread.
+pub const WAKE: u64 = 0;
+/// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The sleep while a device waits for its peers to take what is on its way.
+const STALL: Duration = Duration::from_micros(200);
+/// Socket events taken at once.
+const EVENTS: usize = 64;
+
+pub fn listener_token(index: usize) -> u64 {
+    1 + 2 * index as u64
+}
+
+fn client_token(index: usize) -> u64 {
+    2 + 2 * index as u64
+}
+
+impl EventLoop {
+    /// How long nothing has to be done unless something comes.
+    pub fn sleep(&self) -> Duration {
+        let mut sleep = LONGEST_SLEEP;
+        if let Some(deadline) = self.world.next_deadline() {
+            sleep = sleep.min(Duration::from_nanos(deadline.saturating_sub(self.now())));
+        }
+        if self.stalled {
+            sleep = sleep.min(STALL);
+        }
+        let now = self.clock.now();
+        let cables = self.spokes.iter().filter_map(Spoke::deadline);
+        let cables = cables.chain(self.hub.as_ref().and_then(Hub::deadline)).min();
+        if let Some(deadline) = cables {
+            sleep = sleep.min(deadline.saturating_duration_since(now));
+        }
+        for seat in &self.seats {
+            for until in [seat.resting_until, seat.closed_until].into_iter().flatten() {
+                sleep = sleep.min(until.saturating_duration_since(now));
+            }
+        }
+        sleep
+    }
+
+    /// Waits for sockets for at most `sleep`, reads those that have something and takes new clients.
+    pub fn wait(&mut self, sleep: Duration) {
+        let limit = Timespec {
+            tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: sleep.subsec_nanos().into(),
+        };
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; EVENTS];
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&limit)) else { return };
+        if !sleep.is_zero() {
+            self.wakeups += 1;
+        }
+        let mut now = self.clock.now();
+        for event in events {
+            let token = event.data.u64();
+            if token == WAKE {
+                // The messages are looked at in any case; the count is of no interest.
+                let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+                continue;
+            }
+            if Hub::owns(token) {
+                if let Some(hub) = &mut self.hub {
+                    hub.event(token, &self.epoll, now);
+                }
+                continue;
+            }
+            if let Some(index) = Spoke::index(token) {
+                if let Some(spoke) = self.spokes.get_mut(index) {
+                    spoke.event();
+                }
+                if let Some(busy) = self.busy.get_mut(index) {
+                    *busy = true;
+                }
+                continue;
+            }
+            let index = ((token - 1) / 2) as usize;
+            if self.seats.get(index).is_some_and(|seat| self.is_ahead(seat)) {
+                // The others first: it is still there at the next look.
+                continue;
+            }
+            if token == listener_token(index) {
+                self.accept(index);
+            } else if let Some(seat) = self.seats.get_mut(index) {
+                seat.read();
+                seat.active_at = Some(now);
+            }
+            self.follow_work();
+            let end = self.clock.now();
+            if let Some(seat) = self.seats.get_mut(index) {
+                seat.charge(end - now);
+            }
+            now = end;
+            if let Some(busy) = self.busy.get_mut(index) {
+                *busy = true;
+            }
+        }
+    }
+
+    fn accept(&mut self, index: usize) {
+        let (Some(seat), Some(node)) = (self.seats.get_mut(index), self.world.nodes.get_mut(index)) else {
+            return;
+        };
+        let accepted = seat.listener.accept().and_then(|(stream, _)| Channel::new(stream));
+        match accepted {
+            Ok(channel) => {
+                let token = EventData::new_u64(client_token(index));
+                if let Err(error) = epoll::add(&self.epoll, channel.socket(), token, EventFlags::empty()) {
+                    let error = std::io::Error::from(error);
+                    self.tell(index, format!("cannot serve a connection: {error}"));
+                    return;
+                }
+                seat.connect(channel, &mut node.hca);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                seat.closed_until = Some(self.clock.now() + Duration::from_millis(200));
+                self.tell(index, format!("cannot accept a connection: {error}"));
+            }
+        }
+    }
+
+    /// Tells the system what is waited for, where that changed.
+    pub fn follow_interests(&mut self) {
+        let now = self.clock.now();
+        if let Some(hub) = &mut self.hub {
+            hub.follow_interests(&self.epoll, now);
+        }
+        for (index, spoke) in self.spokes.iter_mut().enumerate() {
+            spoke.follow_interests(index, &self.epoll);
+        }
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            if seat.closed_until.is_some_and(|until| until <= now) {
+                seat.closed_until = None;
+            }
+            let listening = !seat.is_connected() && seat.closed_until.is_none();
+            if listening != seat.listening {
+                let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
+                let token = EventData::new_u64(listener_token(index));
+                if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
+                    seat.listening = listening;
+                }
+            }
+            let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { continue };
+            let token = EventData::new_u64(client_token(index));
+            let modified =
+                seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
+            if let Some(Ok(())) = modified {
+                seat.interest = wanted;
+            }
+        }
+    }
+}

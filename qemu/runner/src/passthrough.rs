@@ -1,0 +1,121 @@
+//! HCAs of this machine in the hands of a unikernel: checked, bound to `vfio-pci`, given back at the end.
+
+use crate::error::{Error, Result};
+use crate::process;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use vfio_functions::{Binding, Error as Obstacle, Function, PciAddress, Sysfs, check_locked_memory};
+
+/// What QEMU locks beside the guest's memory: its firmware, its registers.
+const BESIDE_GUEST: u64 = 64 << 20;
+
+/// HCAs that belong to `vfio-pci`, until this is dropped or the tool ends.
+#[derive(Debug)]
+pub struct HandedOn {
+    addresses: Vec<PciAddress>,
+    /// Shared with the way out of the tool.
+    bindings: Arc<Mutex<Vec<Binding>>>,
+}
+
+impl HandedOn {
+    /// Checks the functions, and gives them to `vfio-pci` where they are not there yet; says what it does.
+    ///
+    /// # Errors
+    /// What is in the way and what to do about it: nothing has changed hands then.
+    pub fn take(addresses: &[PciAddress], guest_mib: u32) -> Result<Self> {
+        let sysfs = Sysfs::default();
+        check_locked_memory((u64::from(guest_mib) << 20) + BESIDE_GUEST).map_err(refused)?;
+        for address in addresses {
+            let function = Function::look(&sysfs, *address).map_err(|error| with_list(&sysfs, error))?;
+            let group = function.iommu_group().map_err(refused)?;
+            eprintln!(
+                "vfio: {address} is {:04x}:{:04x}, IOMMU group {group}, driver {}",
+                function.vendor,
+                function.device,
+                function.driver_name()
+            );
+        }
+        let bindings = match Binding::take(&sysfs, addresses) {
+            Err(Obstacle::NoVfio) if load_module() => Binding::take(&sysfs, addresses),
+            other => other,
+        };
+        let handed_on = Self {
+            addresses: addresses.to_vec(),
+            bindings: Arc::new(Mutex::new(bindings.map_err(refused)?)),
+        };
+        let at_exit = Arc::clone(&handed_on.bindings);
+        process::before_exit(move || give_back(&at_exit));
+        for address in addresses {
+            check_access(&sysfs, *address)?;
+        }
+        Ok(handed_on)
+    }
+
+    /// The values of QEMU's `-device`.
+    pub fn devices(&self) -> impl Iterator<Item = String> + '_ {
+        self.addresses.iter().map(|address| format!("vfio-pci,host={address}"))
+    }
+}
+
+impl Drop for HandedOn {
+    fn drop(&mut self) {
+        give_back(&self.bindings);
+    }
+}
+
+/// Says what cannot be given back: nobody but the user can help then.
+fn give_back(bindings: &Mutex<Vec<Binding>>) {
+    for binding in bindings.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let (address, owner) = (binding.address(), binding.owner().map(str::to_owned));
+        match (binding.give_back(), owner) {
+            (Ok(()), Some(owner)) => eprintln!("vfio: {address} is given back to {owner}"),
+            (Ok(()), None) => {}
+            (Err(error), _) => eprintln!("vfio: {error}"),
+        }
+    }
+}
+
+/// Whether the kernel has `vfio-pci` now.
+fn load_module() -> bool {
+    let mut command = Command::new("modprobe");
+    command.arg("vfio-pci").stdin(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// QEMU runs as this user.
+fn check_access(sysfs: &Sysfs, address: PciAddress) -> Result<()> {
+    let group =
+        Function::look(sysfs, address).and_then(|function| function.usable(sysfs)).map_err(refused)?;
+    for path in [PathBuf::from("/dev/vfio/vfio"), format!("/dev/vfio/{group}").into()] {
+        if let Err(error) = std::fs::File::options().read(true).write(true).open(&path) {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "give this user access (chown, or a udev rule for SUBSYSTEM==\"vfio\")"
+                }
+                io::ErrorKind::ResourceBusy => "another process has the device open: end that",
+                _ => "load the modules vfio-pci and vfio_iommu_type1",
+            };
+            return Err(Error::Missing {
+                what: format!("cannot open {}: {error}", path.display()),
+                remedy: remedy.into(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn refused(error: Obstacle) -> Error {
+    Error::Program(error.to_string())
+}
+
+/// For whoever mistook the address: what there is.
+fn with_list(sysfs: &Sysfs, error: Obstacle) -> Error {
+    let mut text = error.to_string();
+    for hca in Function::hcas(sysfs) {
+        let Function { address, vendor, device, .. } = hca;
+        text += &format!("\n  {address} {vendor:04x}:{device:04x} driver {}", hca.driver_name());
+    }
+    Error::Program(text)
+}

@@ -1,0 +1,125 @@
+//! Buffers of control messages: `msg_control` with its `cmsghdr`s.
+
+use crate::cmsg::abi::Abi;
+use crate::cmsg::error::CmsgError;
+use crate::cmsg::fields::{get_u32, get_u64, put_u32, put_u64};
+use crate::cmsg::message::Cmsg;
+
+/// Walks the control messages of RDS in a buffer; those of other levels are passed over. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct ControlReader<'a> {
+    abi: Abi,
+    buffer: &'a [u8],
+    at: usize,
+}
+
+/// A control message of any level.
+struct Raw<'a> {
+    level: i32,
+    kind: i32,
+    payload: &'a [u8],
+}
+
+impl<'a> ControlReader<'a> {
+    /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
+    #[must_use]
+    pub const fn new(abi: Abi, buffer: &'a [u8]) -> Self {
+        Self { abi, buffer, at: 0 }
+    }
+
+    /// The next one; None when fewer bytes are left than a header has.
+    fn next_raw(&mut self) -> Option<Result<Raw<'a>, CmsgError>> {
+        let abi = &self.abi;
+        let rest = self.buffer.get(self.at..)?;
+        if rest.len() < abi.header_len() {
+            return None;
+        }
+        let cmsg_len = match abi.len_bytes {
+            4 => get_u32(rest, 0) as usize,
+            _ => usize::try_from(get_u64(rest, 0)).unwrap_or(usize::MAX),
+        };
+        let (level, kind) = (get_u32(rest, abi.level_at), get_u32(rest, abi.level_at + 4));
+        let Some(payload) = rest.get(abi.header_len()..cmsg_len) else {
+            return Some(Err(CmsgError::Length { at: self.at, cmsg_len, left: rest.len() }));
+        };
+        self.at = self.at.saturating_add(abi.step(cmsg_len));
+        Some(Ok(Raw { level: level.cast_signed(), kind: kind.cast_signed(), payload }))
+    }
+}
+
+impl Iterator for ControlReader<'_> {
+    type Item = Result<Cmsg, CmsgError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let message = loop {
+            match self.next_raw()? {
+                Ok(Raw { level, kind, payload }) if level == self.abi.profile.sol_rds() => {
+                    break Cmsg::decode(&self.abi, kind, payload);
+                }
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if message.is_err() {
+            self.at = usize::MAX;
+        }
+        Some(message)
+    }
+}
+
+/// Fills a buffer with control messages, as `put_cmsg` of Linux does: what there is no room for is cut, and `MSG_CTRUNC` says so.
+#[derive(Debug)]
+pub struct ControlWriter<'a> {
+    abi: Abi,
+    buffer: &'a mut [u8],
+    at: usize,
+    truncated: bool,
+}
+
+impl<'a> ControlWriter<'a> {
+    /// `buffer`: `msg_control`, `msg_controllen` bytes of it.
+    #[must_use]
+    pub const fn new(abi: Abi, buffer: &'a mut [u8]) -> Self {
+        Self { abi, buffer, at: 0, truncated: false }
+    }
+
+    /// Notifications that there is room for, at least one: of one that does not fit a part is given, and `MSG_CTRUNC`.
+    #[must_use]
+    pub fn room_for_statuses(&self) -> usize {
+        let space = self.abi.cmsg_space(self.abi.notify_len());
+        (self.buffer.len().saturating_sub(self.at) / space).max(1)
+    }
+
+    /// Adds a message. False if it was cut or left out.
+    pub fn push(&mut self, message: &Cmsg) -> bool {
+        let (payload, len) = message.encode(&self.abi);
+        let header_len = self.abi.header_len();
+        let Some(rest) = self.buffer.get_mut(self.at..).filter(|rest| rest.len() >= header_len) else {
+            self.truncated = true;
+            return false;
+        };
+        let cmsg_len = self.abi.cmsg_len(len).min(rest.len());
+        let whole = cmsg_len == self.abi.cmsg_len(len);
+        let space = self.abi.cmsg_space(len).min(rest.len());
+        let (message_bytes, _) = rest.split_at_mut(space);
+        message_bytes.fill(0);
+        match self.abi.len_bytes {
+            4 => put_u32(message_bytes, 0, cmsg_len as u32),
+            _ => put_u64(message_bytes, 0, cmsg_len as u64),
+        }
+        put_u32(message_bytes, self.abi.level_at, self.abi.profile.sol_rds().cast_unsigned());
+        put_u32(message_bytes, self.abi.level_at + 4, message.kind().cast_unsigned());
+        for (to, from) in message_bytes.iter_mut().skip(header_len).zip(payload.iter().take(len)) {
+            *to = *from;
+        }
+        self.at += space;
+        self.truncated |= !whole;
+        whole
+    }
+
+    /// `msg_controllen`, and whether something was cut, which `MSG_CTRUNC` (8) in `msg_flags` says.
+    #[must_use]
+    pub const fn finish(self) -> (usize, bool) {
+        (self.at, self.truncated)
+    }
+}
