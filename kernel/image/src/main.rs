@@ -75,7 +75,7 @@ mod choice {
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
             App::Pair => pair::run(machine, &options),
-            App::Remap => remap::run(machine),
+            App::Remap => remap::run(machine, &options),
             App::Selftest => selftest::run(machine, &options),
         }
     }
