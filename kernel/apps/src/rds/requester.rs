@@ -8,8 +8,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, DmaBuffer, Platform};
 use rds_nostd::{
-    Arrival, AtomicArgs, AtomicOp, Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError,
-    SocketHandle,
+    Arrival, AtomicArgs, AtomicOp, Control, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds,
+    RdsError, SocketHandle,
 };
 
 use super::cases::{Aim, Case, ROUND};
@@ -153,14 +153,14 @@ impl Requester {
             self.moved += 1;
             return Ok(Move::Again);
         }
-        match rds.receive(adapter, self.socket, buffer) {
+        match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
             Ok(Arrival::RdmaStatus(notify)) => {
                 if notify.user_token != self.index as u64 {
                     return self.fault(RdmaFault::Told);
                 }
                 self.told(notify.status)?;
             }
-            Ok(Arrival::CongestionUpdate(_)) => {}
+            Ok(Arrival::CongestionUpdate(_) | Arrival::Nothing) => {}
             Ok(Arrival::Message(received)) => {
                 let answer = buffer.get(..received.message_len).and_then(Message::decode);
                 let Some(answer) = answer.filter(|answer| answer.number == self.number()) else {
@@ -194,7 +194,7 @@ impl Requester {
             Stage::Done => (Kind::Done, [0; 4]),
         };
         let message = Message::new(kind, self.number(), values);
-        rds.sendmsg(adapter, self.socket, self.server, &message.encode()).map(|_| ())
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, &message.encode())).map(|_| ())
     }
 
     /// What the server should find in its memory after the first operation: what was written, and that it is to overwrite it.
@@ -293,7 +293,7 @@ impl Requester {
             user_token: self.index as u64,
         };
         let control = Control { rdma: Some(args), ..Control::default() };
-        rds.sendmsg_control(adapter, self.socket, self.server, payload, &control)?;
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, payload).with(&control))?;
         self.under_way();
         Ok(())
     }
@@ -333,7 +333,7 @@ impl Requester {
             user_token: self.index as u64,
         };
         let control = Control { atomic: Some(exchange), ..Control::default() };
-        rds.sendmsg_control(adapter, self.socket, self.server, payload, &control)?;
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, payload).with(&control))?;
         self.under_way();
         Ok(())
     }
