@@ -14,8 +14,8 @@ use rds_nostd::{
 
 use super::cases::{Aim, Case, ROUND};
 use super::exchange::{ARENA, FIRST_OFFSET, Kind, Message, Writer, Wrong, byte, fill, wrong};
-use super::run::Move;
-use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
+use super::work::Move;
+use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN, RdmaFault};
 
 /// Where the local memory of operations begins: odd, unlike the server's.
 const LOCAL: usize = 4096 + 5;
@@ -43,45 +43,6 @@ pub struct RdmaReport {
     pub atomics: u64,
     /// Operations that ended with their connection, so that nobody knows what became of them: they were tried again.
     pub dropped: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdmaFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server's errno is another one.
-    Errno {
-        /// The one that was due.
-        expected: u64,
-        /// The one that came.
-        found: u64,
-    },
-    /// The answer has no cookie.
-    NoCookie,
-    /// The operation ended otherwise.
-    Status {
-        /// As it should.
-        expected: RdmaStatus,
-        /// As it did.
-        found: RdmaStatus,
-    },
-    /// An end was told that nobody asked for.
-    Told,
-    /// Bytes of the server's memory are wrong.
-    Remote {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
-    /// Bytes of the client's memory are wrong.
-    Local {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
 }
 
 /// Where a case is.
