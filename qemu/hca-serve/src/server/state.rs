@@ -2,9 +2,29 @@
 
 use super::seat::{Seat, Work};
 use hca_model::Census;
+use hca_model::fabric::{FabricCounters, LossTable};
 use hca_model::port::PortCounters;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+
+/// What was seen until the end.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// What happened to packets.
+    pub fabric: FabricCounters,
+    /// Packets that the HCAs sent again.
+    pub retransmitted: u64,
+    /// How many times each HCA refused something.
+    pub refusals: Vec<u64>,
+    /// The HCAs at the end.
+    pub hcas: Vec<HcaState>,
+    /// How long they were served.
+    pub seconds: f64,
+    /// What was lost, by flow.
+    pub losses: LossTable,
+    /// Why the capture is not complete, if it is not.
+    pub capture_error: Option<String>,
+}
 
 /// One HCA.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,13 @@ impl Drop for Server {
 impl Server {
     /// With two HCAs, `a` and `b`, and the `options`; `FOLDER` in them is its folder. Returns when clients can connect.
     fn start(options: &str) -> Self {
+        Self::start_in(options, |_| {})
+    }
+
+    /// The same, after something was done in its folder.
+    fn start_in(options: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = Folder::new();
+        prepare(folder.path());
         let path = folder.path().to_str().expect("text");
         let options = options.replace("FOLDER", path);
         let (ready, told) = std::os::unix::net::UnixStream::pair().expect("pair");
@@ -276,6 +282,27 @@ fn a_capture_to_standard_output_holds_nobody_up() {
 }
 
 #[test]
+fn a_capture_to_a_pipe_waits_for_its_reader_and_the_server_does_not() {
+    for read in [true, false] {
+        let mut server = Server::start_in("--pcap FOLDER/pipe", |folder| {
+            let (at, kind, mode) = (rustix::fs::CWD, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(at, folder.join("pipe"), kind, mode, 0).expect("a pipe");
+        });
+        let mut client = Client::new(&server.path("a"));
+        assert_eq!(client.ids(), IDS);
+        let path = server.path("pipe");
+        let reader = read.then(|| std::thread::spawn(move || std::fs::read(path)));
+        let (status, _, err) = server.end(Signal::TERM);
+        // Without a reader the capture was asked for in vain, and that is said.
+        assert_eq!((status, err.contains("nobody reads")), (Some(i32::from(!read)), !read), "{err}");
+        if let Some(reader) = reader {
+            let capture = reader.join().expect("a reader").expect("capture");
+            assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
+        }
+    }
+}
+
+#[test]
 fn a_standard_error_that_nobody_reads_holds_nobody_up() {
     let server = Server::start("");
     let mut client = Client::new(&server.path("a"));
@@ -315,4 +342,19 @@ fn copies_can_be_turned_off_and_on() {
     assert!(copied(&mut control) > 0);
     control.ask(&json!({ "do": "copies", "on": false }));
     assert_eq!(copied(&mut control), 0);
+    // Nor are there copies where packets take time, or could be lost.
+    control.ask(&json!({ "do": "copies", "on": true }));
+    control.ask(&json!({ "do": "latency", "microseconds": 1 }));
+    assert_eq!(copied(&mut control), 0);
+    control.ask(&json!({ "do": "latency", "microseconds": 0 }));
+    control.ask(&json!({ "do": "faults", "spec": "dup=100%", "seed": 3 }));
+    let duplicated = |control: &mut Control| {
+        let counters = control.ask(&json!({ "do": "counters" }));
+        counters["fabric"]["duplicated"].as_u64().expect("a number")
+    };
+    let before = duplicated(&mut control);
+    assert_eq!(copied(&mut control), 0);
+    assert!(duplicated(&mut control) > before);
+    control.ask(&json!({ "do": "faults", "spec": "none" }));
+    assert!(copied(&mut control) > 0);
 }
