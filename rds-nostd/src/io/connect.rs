@@ -16,7 +16,7 @@ use crate::node::Rds;
 use crate::protocol::{Admission, Request};
 use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
-use crate::wire::{ConnectData, REJECT_DATA, SERVICE_PORT, VERSION};
+use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
 
 /// How long a connection attempt may take, microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
@@ -34,7 +34,7 @@ impl Rds<'_> {
             adapter.ep_connect(
                 ep,
                 &foreign,
-                u64::from(SERVICE_PORT),
+                u64::from(service_port(foreign)),
                 CONNECT_TIMEOUT_US,
                 &data[..len],
                 Qos::BestEffort,

@@ -12,6 +12,7 @@ mod info;
 mod isolation;
 mod layouts;
 mod load;
+mod local;
 mod messages;
 mod page;
 mod raw;
