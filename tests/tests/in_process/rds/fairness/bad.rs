@@ -133,7 +133,7 @@ impl Bad {
                 while self.asked.len() < ASKING {
                     self.asks += 1;
                     // In the name of an honest node, as its own packets have it, too; in others', and with types of service.
-                    let source = if self.asks % 2 == 0 { FORGED } else { self.asks as usize % 100 };
+                    let source = if self.asks.is_multiple_of(2) { FORGED } else { self.asks as usize % 100 };
                     self.ask(victim, source, (self.asks / 2 % 4) as u8);
                 }
             }
