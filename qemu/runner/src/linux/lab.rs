@@ -117,6 +117,8 @@ impl Lab {
             strict: options.strict,
             no_subnet_manager: options.no_subnet_manager,
             log: collector(&complaints, options.show),
+            // Whoever has a spare HCA may be a program with memory of its own.
+            file_io: options.spare > 0,
             ..hca_serve::Options::new(sockets.clone())
         })?;
         let hub = if options.guests > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
