@@ -62,6 +62,14 @@ fn the_example_pings() {
 }
 
 #[test]
+fn a_program_with_the_names_of_dat_2() {
+    each("dat2", &["tests/c/dat2.c"], |folder, program, _| {
+        let fabric = folder.hcas(1);
+        run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
 fn the_static_library_links() {
     let folder = Folder::new(&DAT, "static");
     let program = folder.path("ping");
