@@ -5,12 +5,12 @@ use core::net::{IpAddr, SocketAddr};
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
+use crate::Role;
 use crate::error::{DemoError, InCall};
 use crate::parts::Plan;
 use crate::pattern::Stream;
 use crate::report::{Operation, Tally};
 use crate::sizes::Sizes;
-use crate::{Buffers, Role};
 
 /// The longest datagram.
 pub(crate) const MAX_DATAGRAM: usize = 256 << 10;
@@ -22,6 +22,12 @@ const ROUND_TRIPS: u64 = 500;
 const ROUND_TRIP_LEN: usize = 64;
 /// Datagrams sent before what arrived is looked at again.
 const BURST: usize = 8;
+
+/// Buffers of this part.
+pub(crate) struct Buffers {
+    pub(crate) outgoing: [u8; MAX_DATAGRAM],
+    pub(crate) incoming: [u8; MAX_DATAGRAM],
+}
 
 /// The sockets of the RDS part. They are there from the beginning: the peer may begin with its datagrams before this side
 /// knows that the part before is over, and what arrives for nobody is gone.

@@ -1,10 +1,12 @@
 //! Unmodified Linux guests on emulated HCAs.
 
+mod c_programs;
 mod diags;
 mod faults;
 mod guests;
 mod handover;
 mod ip;
+mod joined;
 mod objects;
 mod passthrough;
 mod probe;

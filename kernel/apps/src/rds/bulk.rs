@@ -12,8 +12,8 @@ use rds_nostd::{
 };
 
 use super::exchange::{Kind, Message, Writer, fill, send_last, wrong};
-use super::run::Move;
-use super::{AppError, BULK_PORT, InCall, MAX_LEN};
+use super::work::Move;
+use super::{AppError, BULK_PORT, BulkFault, InCall, MAX_LEN};
 
 /// Blocks under way, and bytes of one: the longest RDMA operation.
 const SLOTS: usize = 4;
@@ -30,27 +30,6 @@ pub struct BulkReport {
     pub bytes: u64,
     /// From the first to the last, nanoseconds.
     pub ns: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BulkFault {
-    /// A message that was not due, or none at all.
-    Message,
-    /// A write ended otherwise than with success.
-    Status(RdmaStatus),
-    /// Bytes of a block are not as they were written.
-    Bytes {
-        /// How many.
-        count: usize,
-        /// The first.
-        first: usize,
-    },
-    /// The server has seen another number of bytes.
-    Missing {
-        /// So many.
-        seen: u64,
-    },
 }
 
 /// Times of the first and the last block.

@@ -7,8 +7,8 @@ use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle, port_mask};
 
 use super::exchange::{Kind, Message, Writer, byte};
-use super::run::Move;
-use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
+use super::work::Move;
+use super::{AppError, CongestionFault, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
 
 /// The port that is filled, and the one beside it that stays open.
 const FULL: u16 = EXCHANGE_PORT + 10;
@@ -34,37 +34,6 @@ pub struct CongestionReport {
     pub refused: u64,
     /// Congestion updates that came.
     pub updates: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CongestionFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server could not do what it was asked.
-    Refused {
-        /// Its errno.
-        errno: u64,
-    },
-    /// Messages at the server that are wrong, missing or too many.
-    Messages {
-        /// Which are wrong.
-        wrong: u64,
-        /// There are more than were sent.
-        more: bool,
-    },
-    /// The port took a message while it should take none.
-    NotBlocked,
-    /// The port closed before its receive buffer was full.
-    TooEarly {
-        /// Messages that it had taken.
-        messages: u64,
-    },
-    /// A congestion update came that was not due.
-    Update {
-        /// What it told.
-        ports: u64,
-    },
 }
 
 /// What is being done.

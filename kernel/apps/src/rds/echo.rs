@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
 
 /// How it went.

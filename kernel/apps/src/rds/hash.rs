@@ -11,7 +11,7 @@ use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
 use super::pattern::{MAX_LEN, Pattern, Sum};
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, InCall, RECEIVER_PORT, SENDER_PORT, SOCKETS};
 
 /// Send buffer of a sender's socket: some of the longest messages.

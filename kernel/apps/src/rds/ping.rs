@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, InCall, SOCKETS};
 
 /// How it went.

@@ -9,7 +9,7 @@ use rds_nostd::{Arrival, Control, Msg, MsgFlags, RdmaCookie, RdmaFlags, Rds, Rds
 use super::exchange::{
     AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, Writer, Wrong, fill, send_last, wrong, wrong_bytes,
 };
-use super::run::Move;
+use super::work::Move;
 use super::{AppError, EXCHANGE_PORT, InCall, MAX_LEN};
 
 /// Sockets that are not read.

@@ -1,7 +1,6 @@
 //! What the thread waits for between two turns: sockets, and how long.
 
 use super::event_loop::EventLoop;
-use super::token;
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::wire::channel::Channel;
@@ -11,12 +10,22 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+/// What wakes the thread for a message of another thread.
+pub const WAKE: u64 = 0;
 /// The longest sleep. Nothing depends on waking earlier than a deadline; this only bounds a forgotten one.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The sleep while a device waits for its peers to take what is on its way.
 const STALL: Duration = Duration::from_micros(200);
 /// Socket events taken at once.
 const EVENTS: usize = 64;
+
+pub fn listener_token(index: usize) -> u64 {
+    1 + 2 * index as u64
+}
+
+fn client_token(index: usize) -> u64 {
+    2 + 2 * index as u64
+}
 
 impl EventLoop {
     /// How long nothing has to be done unless something comes.
@@ -56,7 +65,7 @@ impl EventLoop {
         let mut now = self.clock.now();
         for event in events {
             let token = event.data.u64();
-            if token == token::WAKE {
+            if token == WAKE {
                 // The messages are looked at in any case; the count is of no interest.
                 let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                 continue;
@@ -81,7 +90,7 @@ impl EventLoop {
                 // The others first: it is still there at the next look.
                 continue;
             }
-            if token == token::listener(index) {
+            if token == listener_token(index) {
                 self.accept(index);
             } else if let Some(seat) = self.seats.get_mut(index) {
                 seat.read();
@@ -106,7 +115,7 @@ impl EventLoop {
         let accepted = seat.listener.accept().and_then(|(stream, _)| Channel::new(stream));
         match accepted {
             Ok(channel) => {
-                let token = EventData::new_u64(token::client(index));
+                let token = EventData::new_u64(client_token(index));
                 if let Err(error) = epoll::add(&self.epoll, channel.socket(), token, EventFlags::empty()) {
                     let error = std::io::Error::from(error);
                     self.tell(index, format!("cannot serve a connection: {error}"));
@@ -138,13 +147,13 @@ impl EventLoop {
             let listening = !seat.is_connected() && seat.closed_until.is_none();
             if listening != seat.listening {
                 let flags = if listening { EventFlags::IN } else { EventFlags::empty() };
-                let token = EventData::new_u64(token::listener(index));
+                let token = EventData::new_u64(listener_token(index));
                 if epoll::modify(&self.epoll, &seat.listener, token, flags).is_ok() {
                     seat.listening = listening;
                 }
             }
             let Some(wanted) = seat.wanted().filter(|wanted| *wanted != seat.interest) else { continue };
-            let token = EventData::new_u64(token::client(index));
+            let token = EventData::new_u64(client_token(index));
             let modified =
                 seat.with_socket(|socket| epoll::modify(&self.epoll, socket.as_fd(), token, wanted));
             if let Some(Ok(())) = modified {

@@ -1,0 +1,97 @@
+//! Threads that sleep until something is ready.
+
+use dat_nostd::{DatResult, DatReturn, Instant, ReturnType, Subtype, Wake};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+const NO_DESCRIPTOR: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
+
+/// Who waits for what.
+pub struct Parked<K> {
+    waiting: Vec<(K, Arc<OwnedFd>)>,
+    spare: Vec<Arc<OwnedFd>>,
+}
+
+impl<K> Default for Parked<K> {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<K: Copy + PartialEq> Parked<K> {
+    /// A thread is about to sleep for something.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES: no descriptor is left.
+    pub fn enter(&mut self, what: K) -> DatResult<Arc<OwnedFd>> {
+        let make = || {
+            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            made.map(Arc::new).map_err(|_| NO_DESCRIPTOR)
+        };
+        let fd = self.spare.pop().map_or_else(make, Ok)?;
+        self.waiting.push((what, Arc::clone(&fd)));
+        Ok(fd)
+    }
+
+    /// It sleeps no more.
+    pub fn leave(&mut self, fd: Arc<OwnedFd>) {
+        self.waiting.retain(|(_, other)| !Arc::ptr_eq(other, &fd));
+        // A wake-up that came too late is not for the next one.
+        let _ = rustix::io::read(&*fd, &mut [0; 8]);
+        self.spare.push(fd);
+    }
+
+    /// Wakes those who wait for this.
+    pub fn wake(&self, what: K) {
+        self.waiting.iter().filter(|(wanted, _)| *wanted == what).for_each(|(_, fd)| ring(fd));
+    }
+
+    /// Wakes everybody: an object may have gone.
+    pub fn wake_all(&self) {
+        self.waiting.iter().for_each(|(_, fd)| ring(fd));
+    }
+}
+
+fn ring(fd: &OwnedFd) {
+    let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+}
+
+/// Sleeps until the descriptor is rung or `wake` is due. Whether a signal handler ran.
+pub fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> bool {
+    let left = wake.deadline(now).map(|deadline| deadline.as_nanos().saturating_sub(now.as_nanos()));
+    let timeout = left.map(|left| Timespec {
+        tv_sec: (left / 1_000_000_000) as i64,
+        tv_nsec: (left % 1_000_000_000) as i64,
+    });
+    let slept = poll(&mut [PollFd::new(fd, PollFlags::IN)], timeout.as_ref());
+    let _ = rustix::io::read(fd, &mut [0; 8]);
+    slept == Err(Errno::INTR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_woken() {
+        let mut parked = Parked::default();
+        let (first, second) = (parked.enter(1).unwrap(), parked.enter(2).unwrap());
+        let now = Instant::from_nanos(0);
+        let soon = Wake::At(Instant::from_nanos(1));
+        let is_rung = |fd: &OwnedFd| rustix::io::read(fd, &mut [0; 8]).is_ok();
+        parked.wake(2);
+        assert!(!is_rung(&first) && is_rung(&second));
+        parked.wake_all();
+        // Would not come back in this test's life.
+        assert!(!sleep(&first, Wake::Idle, now) && !sleep(&second, Wake::Idle, now));
+        assert!(!sleep(&first, soon, now));
+        parked.wake(1);
+        parked.leave(first);
+        parked.leave(second);
+        assert!(parked.waiting.is_empty());
+        let again = parked.enter(3).unwrap();
+        assert!(!is_rung(&again) && parked.spare.len() == 1);
+    }
+}
