@@ -16,6 +16,10 @@ use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 
 /// Every so many posts one is reported by the HCA, which reports the ones before it too.
 const SIGNAL_EVERY: u16 = 16;
+/// Receives posted at once, if there may be twice as many.
+pub(crate) const REFILL: usize = 16;
+/// Frames that a connection may send without asking, however small its share, while frames are plenty.
+const UNASKED: u32 = 8;
 /// Frames after which a message asks for an acknowledgement in any case: Linux's 16 MiB.
 const MOST_UNASKED: u32 = 4096;
 
@@ -29,12 +33,17 @@ pub(crate) struct Limits {
     pub(crate) reserve: u32,
     /// Receives kept posted for each connection.
     pub(crate) receive_depth: u16,
+    /// With no more than so many posted there are new ones: several at once, so that the HCA is told seldom.
+    pub(crate) refill_at: u16,
     /// Sends in flight for each connection.
     pub(crate) send_depth: u16,
     /// Posts of which one is reported.
     pub(crate) signal_every: u16,
-    /// Frames that a connection sends without asking for an acknowledgement.
-    pub(crate) unasked_frames: u32,
+    /// Frames that a connection sends without asking for an acknowledgement: those of its share, but for some to ask with.
+    unasked_frames: u32,
+    /// Frames in use beyond all shares up to which it may send more: with them in use the longest message still finds room. No limit
+    /// if the share is large enough.
+    unasked_beyond: u32,
     /// Frames of unread messages with which a socket counts as congested, and frames used of the common part with which those do that
     /// are not read from.
     pub(crate) congested_frames: usize,
@@ -80,9 +89,15 @@ impl Limits {
             receiving,
             reserve: reserve as u32,
             receive_depth,
+            refill_at: receive_depth - (receive_depth / 2).min(REFILL as u16),
             send_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
             unasked_frames: unasked,
+            unasked_beyond: if unasked < UNASKED {
+                longest.saturating_sub(most + 2 * UNASKED as usize) as u32
+            } else {
+                u32::MAX
+            },
             congested_frames: ((receive_frames - reserve) / 4).max(1),
             congested_common: receiving.common() / 2,
             // Not more than is taken, so that nodes with little memory do not send what their like refuse.
@@ -91,6 +106,20 @@ impl Limits {
             longest_local: local.min(most) * FRAGMENT_LEN,
             longest_received: reserve * FRAGMENT_LEN,
         })
+    }
+}
+
+impl Limits {
+    /// Frames that a connection sends without asking for an acknowledgement, with so many in use beyond all shares.
+    #[inline(always)]
+    pub(crate) fn unasked(&self, beyond: u32) -> u32 {
+        if self.is_plenty(beyond) { self.unasked_frames.max(UNASKED) } else { self.unasked_frames }
+    }
+
+    /// Whether that is as many as ever.
+    #[inline(always)]
+    pub(crate) const fn is_plenty(&self, beyond: u32) -> bool {
+        beyond < self.unasked_beyond
     }
 }
 
@@ -148,6 +177,10 @@ mod tests {
             prop_assert!(limits.longest_local <= received * FRAGMENT_LEN);
             let idle = limits.unasked_frames.min(limits.sending.share());
             prop_assert!(fragments(limits.longest_sent) <= limits.sending.fair_room(idle) as usize);
+            // With all that others may have sent without asking, and as much of its own.
+            let (mut shares, beyond) = (limits.sending, limits.unasked_beyond);
+            shares.take(&mut 0, shares.share() + if beyond == u32::MAX { 0 } else { beyond });
+            prop_assert!(fragments(limits.longest_sent) <= shares.fair_room(limits.unasked(0)) as usize);
             prop_assert!(limits.signal_every >= 2 && limits.signal_every < limits.send_depth);
         }
     }

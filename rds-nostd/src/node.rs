@@ -100,12 +100,7 @@ impl Rds<'_> {
             }
             port => port,
         };
-        let socket = self.protocol.sockets.open_mut(handle)?;
-        socket.address = wanted;
-        socket.port = port;
-        socket.peers_port = if transport == Transport::InfiniBand { port } else { 0 };
-        socket.transport.set(transport);
-        Ok(())
+        self.protocol.sockets.bind(handle, (wanted, port), transport)
     }
 
     /// A new socket that is bound at once.

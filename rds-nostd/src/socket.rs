@@ -273,6 +273,26 @@ impl<'s> Sockets<'s> {
         }
     }
 
+    /// Binds a socket to an address and port, which peers send to or not.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub(crate) fn bind(
+        &mut self,
+        handle: SocketHandle,
+        (address, port): (u128, u16),
+        transport: Transport,
+    ) -> Result<(), RdsError> {
+        let socket = self.open_mut(handle)?;
+        (socket.address, socket.port) = (address, port);
+        socket.transport.set(transport);
+        if transport == Transport::InfiniBand {
+            socket.peers_port = port;
+            self.ports[usize::from(port) % PLACES] = handle.slot;
+        }
+        Ok(())
+    }
+
     /// The socket that messages of peers to `port` go to.
     #[inline(always)]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {

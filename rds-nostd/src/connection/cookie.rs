@@ -37,6 +37,18 @@ impl Cookie {
         base | (number & NUMBER as u64)
     }
 
+    /// What the cookies of a kind, connection and endpoint have in common.
+    #[inline(always)]
+    pub(crate) const fn without_number(cookie: u64) -> u64 {
+        cookie & !(NUMBER as u64)
+    }
+
+    /// Whether two cookies are of the same kind, connection and endpoint.
+    #[inline(always)]
+    pub(crate) const fn is_among(cookie: u64, other: u64) -> bool {
+        (cookie ^ other) >> 24 == 0
+    }
+
     #[inline(always)]
     pub(crate) const fn decode(bits: u64) -> Option<Self> {
         let kind = match (bits >> 24) as u8 {

@@ -112,6 +112,12 @@ impl Connection {
         self.tx.plain_until = 0;
     }
 
+    /// Whether there is something to send, or an acknowledgement to be given.
+    #[inline(always)]
+    pub(crate) const fn has_to_send(&self) -> bool {
+        self.rx.ack_wanted || self.tx.next.is_some() || self.map.is_due()
+    }
+
     /// Whether a message of one frame may be posted straight from `sendmsg`: nothing is before it, and one post is left for an
     /// acknowledgement.
     pub(crate) fn is_clear(&self, depth: u16) -> bool {

@@ -28,7 +28,7 @@ pub(crate) struct Tx {
     /// Number of the last post that will be reported.
     pub(crate) signalled: u64,
     /// Up to this number a post may be a message of one frame with nothing to it, straight from `sendmsg`: nothing is before it, there is
-    /// room, and neither a report nor an acknowledgement is asked for. 0 whenever that is not certain.
+    /// room, the peer takes messages on all ports, and neither a report nor an acknowledgement is asked for. 0 whenever that is not certain.
     pub(crate) plain_until: u64,
     /// The cookie of a message's post, but for its number.
     pub(crate) cookies: u64,

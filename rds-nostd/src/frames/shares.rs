@@ -46,6 +46,12 @@ impl Shares {
         used < self.share || used - self.share + self.beyond < self.common
     }
 
+    /// Whether the share alone has room for one more, and for another one after that.
+    #[inline(always)]
+    pub(crate) const fn has_two(&self, used: u32) -> bool {
+        used + 1 < self.share
+    }
+
     #[inline(always)]
     pub(crate) const fn take(&mut self, used: &mut u32, count: u32) {
         let before = used.saturating_sub(self.share);

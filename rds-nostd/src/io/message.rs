@@ -42,13 +42,9 @@ impl Rds<'_> {
         if !MsgFlags::DONTWAIT.contains(message.flags) {
             return Err(RdsError::NotSupported);
         }
-        let connected;
-        let to = match &message.to {
+        let to = match message.to {
             Some(to) => to,
-            None => {
-                connected = self.peer_address(from)?;
-                &connected
-            }
+            None => self.peer_address(from)?,
         };
         match message.control {
             None => self.send(adapter, from, to, message.payload),
@@ -62,10 +58,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: &SocketAddr,
+        to: SocketAddr,
         payload: &[u8],
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if self.protocol.send(from, to, payload, &mut Wire(adapter)) {
+        if self.protocol.send(from, &to, payload, &mut Wire(adapter)) {
             return Ok(None);
         }
         self.queue(adapter, from, to, payload)
@@ -93,10 +89,10 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: &SocketAddr,
+        to: SocketAddr,
         payload: &[u8],
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if let Some(outgoing) = self.compose(adapter, from, (to, payload), true)? {
+        if let Some(outgoing) = self.compose(adapter, from, (&to, payload), true)? {
             self.transmit(adapter, outgoing.connection);
         }
         Ok(None)
@@ -108,7 +104,7 @@ impl Rds<'_> {
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: &SocketAddr,
+        to: SocketAddr,
         payload: &[u8],
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
@@ -119,7 +115,7 @@ impl Rds<'_> {
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
-        let Some(outgoing) = self.compose(adapter, from, (to, payload), false)? else { return Ok(None) };
+        let Some(outgoing) = self.compose(adapter, from, (&to, payload), false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);

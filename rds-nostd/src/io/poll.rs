@@ -5,7 +5,7 @@ use dat_nostd::{Adapter, DtoStatus, EpHandle, EventData, Instant, Platform, Rece
 use crate::connection::{Broken, Cookie, CookieKind};
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, Due};
+use crate::protocol::{BURST, Due, Verdict};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
 
@@ -122,21 +122,47 @@ impl Rds<'_> {
         let mut rest = arrivals;
         while let Some((first, others)) = rest.split_first() {
             // The frames of an endpoint that is gone were taken back when it went.
-            let Some(cookie) = self.current(first.user_cookie) else {
+            let Some(Cookie { connection: id, .. }) = self.current(first.user_cookie) else {
                 rest = others;
                 continue;
             };
-            let id = cookie.connection;
-            let (taken, broken) = self.protocol.process_run(id, rest, now);
-            rest = rest.get(taken..).unwrap_or_default();
-            if let Some(reason) = broken {
-                self.connection_down(adapter, id, reason, now);
-                continue;
+            self.protocol.connections.at_mut(id).reconnect.busy_at = now;
+            let broken = loop {
+                let taken = self.protocol.take_whole(id, rest);
+                rest = rest.get(taken..).unwrap_or_default();
+                let next = rest.split_first();
+                let Some((next, others)) =
+                    next.filter(|(next, _)| Cookie::is_among(next.user_cookie, first.user_cookie))
+                else {
+                    break None;
+                };
+                if taken == 0 {
+                    rest = others;
+                    if let Verdict::Violation(reason) = self.protocol.process(id, next, now) {
+                        break Some(reason);
+                    }
+                }
+            };
+            match broken {
+                Some(reason) => self.connection_down(adapter, id, reason, now),
+                None => self.run_ended(adapter, id),
             }
-            self.free_spent_regions(adapter);
-            self.refill(adapter, id);
-            self.flush(adapter, id);
         }
+    }
+
+    /// Frames of a connection arrived: it may want receives, and have something to send.
+    #[inline(always)]
+    fn run_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        self.free_spent_regions(adapter);
+        self.refill(adapter, id);
+        if self.protocol.connection(id).has_to_send() {
+            self.flush_arrived(adapter, id);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_arrived<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        self.flush(adapter, id);
     }
 
     /// A cookie, if it is of a connection's present endpoint.

@@ -7,7 +7,7 @@ use dat_nostd::{
 use crate::connection::Objects;
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, Outlet, Post, Segment, Step};
+use crate::protocol::{Outlet, Post, Segment, Step};
 use crate::rdma::{Kind, Transfer};
 use crate::reason::DownReason;
 use crate::wire::FRAME_LEN;
@@ -95,28 +95,14 @@ impl Rds<'_> {
         self.protocol.connections.make_due(id);
     }
 
-    /// Posts receives until the connection has as many as it may, or frames are short. In the latter case the HCA tells
-    /// the peer to wait, and nothing is lost.
+    /// Posts receives if a connection wants them.
     #[inline(always)]
     pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        if self.protocol.connection(id).objects.ep == 0 {
-            return;
-        }
-        let mut receives = [(0, 0); BURST];
-        loop {
-            let taken = self.protocol.take_receives(id, &mut receives);
-            if taken == 0 {
-                return;
-            }
-            let objects = &self.protocol.connection(id).objects;
-            let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
-            let taken_receives = receives.get(..taken).unwrap_or_default();
-            let posted =
-                adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, taken_receives).unwrap_or(0);
-            self.protocol.receives_posted(id, taken, posted);
-            if posted < taken {
-                return;
-            }
+        if self.protocol.wants_receives(id) && self.protocol.connection(id).objects.ep != 0 {
+            self.protocol.refill(id, |objects, receives| {
+                let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
+                adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, receives).unwrap_or(0)
+            });
         }
     }
 

@@ -4,7 +4,7 @@
 //! node's map; every peer gets the map whenever it changes, and sends nothing more to a marked port. A port is cleared when
 //! half of that has been read. The limit is soft: what a peer had sent before it knew is still taken.
 
-use crate::connection::{FRAGMENT_WORDS, Map, State, port_mask};
+use crate::connection::{Connection, FRAGMENT_WORDS, Map, State, port_mask};
 use crate::frames::Use;
 use crate::ids::{ConnectionId, FrameId};
 use crate::protocol::Protocol;
@@ -110,13 +110,15 @@ impl Protocol<'_> {
     /// A fragment of a peer's map, in `frame`.
     pub(crate) fn map_arrived(&mut self, id: ConnectionId, frame: FrameId) {
         let Some(map) = self.maps.get_mut(id.index()) else { return };
-        let state = &mut self.connections.at_mut(id).map;
+        let Connection { map: state, tx, .. } = self.connections.at_mut(id);
         let second = state.begun;
         state.begun = !second;
         let first = if second { FRAGMENT_WORDS } else { 0 };
         let arrived = (0..FRAGMENT_WORDS).map(|index| self.frames.payload_word(frame, index));
         let cleared = map.replace(first, arrived);
         state.some_marked = map.has_marks();
+        // From here on messages look at the map.
+        tx.plain_until = 0;
         if second {
             state.wanted = false;
             self.counters.cong_update_received += 1;

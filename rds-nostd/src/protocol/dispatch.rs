@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, Cookie, CookieKind, State};
 use crate::counters::Counters;
-use crate::frames::{Frames, Marks};
+use crate::frames::{Frames, Marks, Shares};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
 use crate::protocol::Protocol;
@@ -53,6 +53,7 @@ pub(crate) struct Flow<'f, 's> {
     frames: &'f mut Frames<'s>,
     operations: &'f mut Operations<'s>,
     own_map: &'f [Option<FrameId>; MAP_FRAGMENTS as usize],
+    sending: &'f Shares,
     limits: &'f Limits,
     counters: &'f mut Counters,
 }
@@ -66,6 +67,7 @@ impl<'s> Protocol<'s> {
             frames: &mut self.frames,
             operations: &mut self.operations,
             own_map: &self.own_map,
+            sending: &self.sending,
             limits: &self.limits,
             counters: &mut self.counters,
         }
@@ -115,9 +117,10 @@ impl Flow<'_, '_> {
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
         let (connection, limits) = (&mut *self.connection, self.limits);
-        connection.tx.plain_until = if connection.is_clear(limits.send_depth) {
+        connection.tx.plain_until = if connection.is_clear(limits.send_depth) && !connection.map.some_marked {
             let last = connection.tx.completed + u64::from(limits.send_depth) - 1;
-            connection.tx.plain_up_to(last, limits.signal_every, limits.unasked_frames)
+            let unasked = limits.unasked(self.sending.beyond());
+            connection.tx.plain_up_to(last, limits.signal_every, unasked)
         } else {
             0
         };
@@ -155,7 +158,8 @@ impl Flow<'_, '_> {
         let number = tx.posts + 1;
         let descriptor = self.frames.message_mut(message);
         let (count, posted) = (u64::from(descriptor.frames), u64::from(descriptor.posted));
-        let asks = tx.asks(descriptor.sequence, tx.posts + count, self.limits.unasked_frames);
+        let unasked = self.limits.unasked(self.sending.beyond());
+        let asks = tx.asks(descriptor.sequence, tx.posts + count, unasked);
         if posted == 0 && asks {
             descriptor.flags |= Flags::ACK_REQUIRED.bits();
         }

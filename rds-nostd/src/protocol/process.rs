@@ -5,7 +5,7 @@
 
 use dat_nostd::{Instant, ReceivedDto};
 
-use crate::connection::{Connection, Cookie, CookieKind, PARTIAL_LIMIT};
+use crate::connection::{Connection, Cookie, PARTIAL_LIMIT};
 use crate::counters::Counters;
 use crate::frames::{Frame, Frames, Marks};
 use crate::ids::{ConnectionId, FrameId, MessageId};
@@ -28,126 +28,87 @@ pub(crate) enum Verdict {
 }
 
 impl Protocol<'_> {
-    /// Frames that arrived one after the other: takes the first so many, all of one connection, whose present endpoint the first is of.
-    /// Gives how many, and why the connection is to end if it is.
-    #[inline]
-    pub(crate) fn process_run(
-        &mut self,
-        id: ConnectionId,
-        arrivals: &[ReceivedDto],
-        now: Instant,
-    ) -> (usize, Option<DownReason>) {
-        let connection = self.connections.at_mut(id);
-        connection.reconnect.busy_at = now;
-        let epoch = connection.objects.epoch;
-        let run = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
-        let mut count = 0;
-        loop {
-            let rest = arrivals.get(count..).unwrap_or_default();
-            count += self.take_plain(id, rest, run);
-            match arrivals.get(count) {
-                Some(arrival) if (arrival.user_cookie ^ run) >> 24 == 0 => {
-                    count += 1;
-                    if let Verdict::Violation(reason) = self.process(id, arrival, now) {
-                        return (count, Some(reason));
-                    }
-                }
-                // The first was of this run.
-                _ => return (count.max(1), None),
-            }
-        }
-    }
-
-    /// Takes messages that fit into their frames, are not sent again, and go to a socket, with nothing beside them: the first so many.
-    /// Everything else is for [`process`](Self::process).
+    /// Frames that arrived one after the other: queues the first so many that are whole messages for sockets, of one connection, whose
+    /// present endpoint the first is of, with nothing beside them, which is what nearly every frame is. Gives how many. 0: the first is for
+    /// [`process`](Self::process).
     #[inline(always)]
-    fn take_plain(&mut self, id: ConnectionId, arrivals: &[ReceivedDto], run: u64) -> usize {
+    pub(crate) fn take_whole(&mut self, id: ConnectionId, arrivals: &[ReceivedDto]) -> usize {
         let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
         let connection = connections.at_mut(id);
+        let Some(run) = arrivals.first().map(|first| Cookie::without_number(first.user_cookie)) else {
+            return 0;
+        };
         if connection.rx.partial.is_some() {
             return 0;
         }
-        let foreign = connection.foreign;
-        let (mut count, mut ack, mut sequence, mut asked, mut crowded) = (0, 0, 0, 0, None);
+        let (mut taken, mut asked, mut sequence, mut ack, mut crowded) = (0, 0, 0, 0, None);
         for arrival in arrivals {
-            let number = arrival.user_cookie ^ run;
-            let Some(frame) = connection.rx.posted.head().filter(|frame| u64::from(frame.bits()) == number)
+            let oldest = connection.rx.posted.head();
+            // They end in the order in which they were posted.
+            let Some(frame) = oldest.filter(|frame| run | u64::from(frame.bits()) == arrival.user_cookie)
             else {
                 break;
             };
             let Ok(header) = frames.header(frame) else { break };
-            let plain = header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0
-                && arrival.length == header.len.wrapping_add(HEADER_LEN as u32)
-                && arrival.length <= FRAME_LEN as u32
-                && header.dport != 0
-                && header.extensions == [0; 16];
-            let Some((slot, socket)) = (if plain { sockets.of_peers(header.dport) } else { None }) else {
+            if !is_whole(&header, arrival.length) {
                 break;
-            };
+            }
+            let Some((slot, socket)) = sockets.of_peers(header.dport) else { break };
             let descriptor = frames.take_arrived(&mut connection.rx.posted, frame);
-            fill(descriptor, id, &header, foreign);
+            fill(descriptor, id, &header, connection.foreign);
             let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
-            count += 1;
-            asked += u64::from(header.flags.bits());
-            (ack, sequence) = (ack.max(header.ack), header.sequence);
+            (sequence, ack) = (header.sequence, header.ack);
+            // No other flag is among them.
+            asked += usize::from(header.flags.bits());
+            taken += 1;
             if full {
                 crowded = Some(slot);
                 break;
             }
         }
-        if count == 0 {
+        if taken == 0 {
             return 0;
         }
         let rx = &mut connection.rx;
-        rx.posted_count -= count as u16;
         (rx.ack_value, rx.next_sequence) = (sequence, sequence.wrapping_add(1));
+        rx.posted_count -= taken as u16;
         rx.ack_wanted |= asked != 0;
-        counters.recv_queued += count as u64;
-        // No other flag is among them.
-        counters.recv_ack_required += asked / u64::from(Flags::ACK_REQUIRED.bits());
-        let newly = ack > connection.tx.highest_ack;
-        if newly || crowded.is_some() || receiving.beyond() > limits.congested_common {
+        counters.recv_queued += taken as u64;
+        counters.recv_ack_required += (asked / usize::from(Flags::ACK_REQUIRED.bits())) as u64;
+        let short = receiving.beyond() > limits.congested_common;
+        if short || crowded.is_some() || ack > connection.tx.highest_ack {
+            self.pool_short |= short;
             self.took_more(id, ack, crowded);
         }
-        count
+        taken
     }
 
-    /// Messages that arrived acknowledge others, or are too many.
+    /// A message that arrived acknowledges others, or its socket has too many.
     #[inline(never)]
     fn took_more(&mut self, id: ConnectionId, ack: u64, crowded: Option<usize>) {
         self.acknowledged(id, ack);
-        match crowded {
-            Some(slot) => self.crowded(slot),
-            None if self.receiving.beyond() > self.limits.congested_common => self.pool_short = true,
-            None => {}
+        if let Some(slot) = crowded {
+            self.crowded(slot);
         }
     }
 
-    /// A receive of a connection's present endpoint ended well. They end in the order in which they were posted.
+    /// A receive of a connection's present endpoint ended well.
     #[inline(never)]
     pub(crate) fn process(&mut self, id: ConnectionId, arrival: &ReceivedDto, now: Instant) -> Verdict {
         let Self { connections, frames, .. } = self;
-        let connection = connections.at_mut(id);
-        let length = arrival.length;
-        let frame = match frames.pop_chain(&mut connection.rx.posted) {
-            Some(frame) if frame.bits() == arrival.user_cookie as u16 => frame,
-            other => return self.out_of_order(id, other),
+        let rx = &mut connections.at_mut(id).rx;
+        let Some(frame) = frames.pop_chain(&mut rx.posted) else {
+            return Verdict::Violation(DownReason::ReceiveFailed);
         };
-        connection.rx.posted_count -= 1;
-        if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&length) {
+        rx.posted_count -= 1;
+        if frame.bits() != arrival.user_cookie as u16 {
+            self.consumed(id, frame);
+            return Verdict::Violation(DownReason::ReceiveFailed);
+        }
+        if !(HEADER_LEN as u32..=FRAME_LEN as u32).contains(&arrival.length) {
             return self.violated(id, frame, DownReason::FrameLength);
         }
-        self.process_frame(id, frame, length, now)
-    }
-
-    /// The device reports another receive than the oldest.
-    #[cold]
-    fn out_of_order(&mut self, id: ConnectionId, oldest: Option<FrameId>) -> Verdict {
-        if let Some(frame) = oldest {
-            self.connections.at_mut(id).rx.posted_count -= 1;
-            self.consumed(id, frame);
-        }
-        Verdict::Violation(DownReason::ReceiveFailed)
+        self.process_frame(id, frame, arrival.length, now)
     }
 
     fn process_frame(&mut self, id: ConnectionId, frame: FrameId, length: u32, now: Instant) -> Verdict {
@@ -304,6 +265,16 @@ impl Protocol<'_> {
         self.counters.recv_protocol_errors += 1;
         Verdict::Violation(reason)
     }
+}
+
+/// Whether a frame of so many bytes is a message of its own, for a socket, not sent again and with nothing beside it.
+#[inline(always)]
+fn is_whole(header: &Header, length: u32) -> bool {
+    header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0
+        && length == header.len.wrapping_add(HEADER_LEN as u32)
+        && length <= FRAME_LEN as u32
+        && header.dport != 0
+        && header.extensions == [0; 16]
 }
 
 /// Makes a frame the first one of a message, held until it is read.

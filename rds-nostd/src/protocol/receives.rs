@@ -4,51 +4,68 @@
 //! read, and a reserve that one unfinished message at a time is completed with: connections that each hold a part of a long message do
 //! not block each other. Where frames are short the HCA tells the peer to wait, and nothing is lost.
 
-use crate::connection::{Cookie, CookieKind};
+use crate::connection::{Cookie, CookieKind, Objects};
 use crate::ids::ConnectionId;
+use crate::limits::REFILL;
 use crate::protocol::Protocol;
 use crate::wire::fragments;
 
-/// Receives posted at once, and completions of receives taken at once, at most.
+/// Completions of receives taken at once, at most.
 pub(crate) const BURST: usize = 32;
 
 impl Protocol<'_> {
-    /// Takes frames for receives that a connection is to post, as many as it may have and `out` has room for: puts down address and cookie
-    /// of each. [`receives_posted`](Self::receives_posted) says what became of them.
+    /// Whether a connection has so few receives posted that more are worth it.
     #[inline(always)]
-    pub(crate) fn take_receives(&mut self, id: ConnectionId, out: &mut [(u64, u64)]) -> usize {
-        let connection = self.connections.at(id);
-        let missing = self.limits.receive_depth.saturating_sub(connection.rx.posted_count);
-        if missing == 0 {
-            return 0;
-        }
-        let mut room = self.receiving.room(connection.rx.used).min(u32::from(missing));
-        if room == 0 {
-            if !self.may_use_reserve(id) {
-                self.counters.rx_ring_starved += 1;
-                self.starve(id);
-                return 0;
-            }
-            room = 1;
-        }
-        let Self { connections, frames, receiving, .. } = self;
-        let connection = connections.at_mut(id);
-        let epoch = connection.objects.epoch;
-        let cookie = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
-        let (out, _) = out.split_at_mut(out.len().min(room as usize));
-        let rx = &mut connection.rx;
-        let taken = frames.take_receives(&mut rx.posted, cookie, out);
-        rx.posted_count += taken as u16;
-        receiving.take(&mut rx.used, taken as u32);
-        taken
+    pub(crate) fn wants_receives(&self, id: ConnectionId) -> bool {
+        self.connections.at(id).rx.posted_count <= self.limits.refill_at
     }
 
-    /// Of the receives taken last, the HCA got `posted`.
+    /// Posts receives until a connection has as many as it may have, or frames are short. In the latter case the HCA tells the peer to
+    /// wait, and nothing is lost. `post` posts them, by address and cookie, and gives how many of them the HCA got.
+    #[inline(never)]
+    pub(crate) fn refill(
+        &mut self,
+        id: ConnectionId,
+        mut post: impl FnMut(&Objects, &[(u64, u64)]) -> usize,
+    ) {
+        loop {
+            let room = self.room_for_receives(id);
+            if room == 0 {
+                return;
+            }
+            let Self { connections, frames, receiving, .. } = self;
+            let connection = connections.at_mut(id);
+            let epoch = connection.objects.epoch;
+            let cookie = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
+            let mut receives = [(0, 0); REFILL];
+            let (receives, _) = receives.split_at_mut((room as usize).min(REFILL));
+            let rx = &mut connection.rx;
+            let taken = frames.take_receives(&mut rx.posted, cookie, receives);
+            rx.posted_count += taken as u16;
+            receiving.take(&mut rx.used, taken as u32);
+            let posted = post(&connection.objects, receives.get(..taken).unwrap_or_default());
+            if posted < taken || taken == 0 {
+                self.take_back(id, taken - posted);
+                self.starve(id);
+                return;
+            }
+        }
+    }
+
+    /// How many receives a connection may post now.
     #[inline(always)]
-    pub(crate) fn receives_posted(&mut self, id: ConnectionId, taken: usize, posted: usize) {
-        if posted < taken {
-            self.take_back(id, taken - posted);
-            self.starve(id);
+    fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
+        let rx = &self.connections.at(id).rx;
+        let missing = self.limits.receive_depth.saturating_sub(rx.posted_count);
+        match self.receiving.room(rx.used).min(u32::from(missing)) {
+            0 if !self.wants_receives(id) => 0,
+            0 if self.may_use_reserve(id) => 1,
+            0 => {
+                self.counters.rx_ring_starved += 1;
+                self.starve(id);
+                0
+            }
+            room => room,
         }
     }
 

@@ -82,18 +82,21 @@ impl Protocol<'_> {
         let outstanding = socket.send_bytes + len;
         let connection = connections.at_mut(id);
         let number = connection.tx.posts + 1;
-        if len > limits.longest_at_once
-            || !sending.has_one(connection.tx.frames)
-            || connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport))
-        {
+        let within = sending.has_two(connection.tx.frames);
+        if len > limits.longest_at_once || !(within || sending.has_one(connection.tx.frames)) {
             return false;
         }
-        let plain = number <= connection.tx.plain_until && outstanding < socket.send_buffer / 2;
+        let plain = number <= connection.tx.plain_until
+            && outstanding < socket.send_buffer / 2
+            && (within || limits.is_plenty(sending.beyond()));
         debug_assert!(!plain || connection.is_clear(limits.send_depth));
         let asks = if plain {
             Asks::empty()
+        } else if connection.map.some_marked && maps.get(id.index()).is_none_or(|map| map.is_marked(dport)) {
+            return false;
         } else {
-            match weigh(connection, limits, (outstanding, socket.send_buffer, len)) {
+            let unasked = limits.unasked(sending.beyond());
+            match weigh(connection, limits, unasked, (outstanding, socket.send_buffer, len)) {
                 Some(asks) => asks,
                 None => return false,
             }
@@ -112,7 +115,10 @@ impl Protocol<'_> {
         socket.send_messages += 1;
         counters.send_queued += 1;
         if !asks.is_empty() {
-            asked(tx, limits, (sequence, number), asks);
+            asked(tx, limits, limits.unasked(sending.beyond()), (sequence, number), asks);
+            if connection.map.some_marked {
+                tx.plain_until = 0;
+            }
             counters.send_ack_required += u64::from(asks.contains(Asks::ACKNOWLEDGEMENT));
         }
         let (cookie, len) = (Cookie::numbered(tx.cookies, number), HEADER_LEN as u32 + len);
@@ -389,14 +395,14 @@ impl Asks {
 fn weigh(
     connection: &Connection,
     limits: &Limits,
+    unasked: u32,
     (outstanding, buffer, len): (usize, usize, usize),
 ) -> Option<Asks> {
     if !connection.is_clear(limits.send_depth) || outstanding >= buffer {
         return None;
     }
     let (tx, number) = (&connection.tx, connection.tx.posts + 1);
-    let asks =
-        tx.asks(tx.next_sequence, number, limits.unasked_frames) || tx.hurries(outstanding, buffer, len);
+    let asks = tx.asks(tx.next_sequence, number, unasked) || tx.hurries(outstanding, buffer, len);
     let reports = asks || number - tx.signalled >= u64::from(limits.signal_every);
     Some(Asks::ACKNOWLEDGEMENT.filter(asks) | Asks::REPORT.filter(reports))
 }
@@ -404,7 +410,7 @@ fn weigh(
 /// What the last post, of message `sequence`, asked for.
 #[cold]
 #[inline(never)]
-fn asked(tx: &mut Tx, limits: &Limits, (sequence, number): (u64, u64), asks: Asks) {
+fn asked(tx: &mut Tx, limits: &Limits, unasked: u32, (sequence, number): (u64, u64), asks: Asks) {
     if asks.contains(Asks::REPORT) {
         tx.signalled = number;
     }
@@ -412,5 +418,5 @@ fn asked(tx: &mut Tx, limits: &Limits, (sequence, number): (u64, u64), asks: Ask
         tx.note_asked(sequence, number);
     }
     let last = tx.completed + u64::from(limits.send_depth) - 1;
-    tx.plain_until = tx.plain_up_to(last, limits.signal_every, limits.unasked_frames);
+    tx.plain_until = tx.plain_up_to(last, limits.signal_every, unasked);
 }

@@ -14,7 +14,7 @@ use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::ids::SocketHandle;
 use crate::limits::Limits;
-use crate::protocol::{Outlet, Post, Protocol, Segment, Tables};
+use crate::protocol::{Outlet, Post, Protocol, Segment, Tables, Verdict};
 use crate::rdma::{Operation, Operations, Region, Regions};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -105,8 +105,7 @@ impl Bench {
 
     /// Posts as many receives as a connection may have; how many are posted then.
     pub(crate) fn refill(&mut self, id: ConnectionId) -> u16 {
-        let mut out = [(0, 0); 32];
-        while self.protocol.take_receives(id, &mut out) > 0 {}
+        self.protocol.refill(id, |_, receives| receives.len());
         self.protocol.connection(id).rx.posted_count
     }
 
@@ -124,9 +123,13 @@ impl Bench {
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
         let arrival = ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 };
-        let (taken, reason) = self.protocol.process_run(id, &[arrival], self.now);
-        assert_eq!(taken, 1);
-        Some(reason)
+        if self.protocol.take_whole(id, &[arrival]) == 1 {
+            return Some(None);
+        }
+        match self.protocol.process(id, &arrival, self.now) {
+            Verdict::Violation(reason) => Some(Some(reason)),
+            Verdict::Consumed | Verdict::Kept => Some(None),
+        }
     }
 
     /// Sends as `sendmsg` does.

@@ -63,7 +63,7 @@ impl Node {
     /// A socket for each connection, each with the connection's type of service.
     fn new(mut adapter: BenchAdapter, node: usize, sockets: usize) -> Self {
         let config = RdsConfig {
-            receive_depth: 4,
+            receive_depth: 8,
             send_depth: 8,
             send_frames: 5000,
             connections_per_peer: u8::MAX,

@@ -221,7 +221,8 @@ fn broken_connections_lose_and_double_nothing() {
             let posted: Vec<u32> =
                 node.rds.ib_connections_info(&node.adapter).map(|info| info.cache_allocs).collect();
             assert_eq!(posted.len(), 2, "one connection to each peer, whatever the sockets");
-            assert!(posted.iter().all(|&posted| posted == 0 || posted == u32::from(DEPTH)), "{posted:?}");
+            let depth = u32::from(DEPTH / 2)..=u32::from(DEPTH);
+            assert!(posted.iter().all(|posted| *posted == 0 || depth.contains(posted)), "{posted:?}");
             let posted: u32 = posted.iter().sum();
             assert_eq!(node.rds.free_frames(), free - posted as usize, "seed {seed}");
         }
@@ -389,7 +390,8 @@ fn closing_with_messages_under_way() {
     world.run(&mut tasks, LIMIT).expect("ends");
     drop(tasks);
     assert!(seen.get() < accepted, "{accepted} were accepted, and those not sent are gone: {}", seen.get());
-    assert_eq!(nodes[0].rds.free_frames(), free - usize::from(DEPTH));
+    let posted = nodes[0].rds.ib_connections_info(&nodes[0].adapter).map(|info| info.cache_allocs as usize);
+    assert_eq!(nodes[0].rds.free_frames() + posted.sum::<usize>(), free);
     close(&world, nodes);
 }
 

@@ -17,4 +17,5 @@ mod messages;
 mod page;
 mod raw;
 mod rdma;
+mod scale;
 mod socket;

@@ -94,8 +94,7 @@ pub fn run(seed: u64) -> Tally {
     let (sent, received) = shared.model.borrow().counts();
     (tally.sent, tally.received) = (sent as u64, received as u64);
     (tally.operations, tally.failed_operations) = shared.ledger.borrow().counts();
-    let posted: Vec<usize> = nodes.iter_mut().map(Node::receives_posted).collect();
-    assert!(posted.iter().all(|each| *each == posted[0]), "frames are missing somewhere: {posted:?}");
+    nodes.iter_mut().for_each(Node::assert_all_is_free);
     for node in &mut nodes {
         tally.boots += node.boots;
         tally.deaths += node.boots - 1;

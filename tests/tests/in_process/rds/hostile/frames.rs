@@ -136,14 +136,14 @@ fn a_message_that_is_never_finished() {
     let mut hostile = Hostile::new(17);
     let ep = hostile.connect();
     hostile.pass(1);
-    let free = hostile.rds.free_frames();
+    let free = hostile.unused_frames();
     hostile.send(ep, &[frame(data(1, 60_000), 4096), frame(data(1, 60_000), 4096)]);
     hostile.pass(100);
-    assert_eq!(hostile.rds.free_frames(), free - 2, "what came, and no more");
+    assert_eq!(hostile.unused_frames(), free - 2, "what came, and no more");
     hostile.forget(ep);
     hostile.until("the connection goes", |counters| counters.conn_reset > 0);
     let ep = hostile.connect();
     hostile.say(ep, data(2, 10));
     assert_eq!(hostile.received(), [10]);
-    assert_eq!(hostile.rds.free_frames(), free);
+    assert_eq!(hostile.unused_frames(), free);
 }

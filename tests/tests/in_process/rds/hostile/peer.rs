@@ -261,6 +261,12 @@ impl Hostile {
         self.wait("the operation ends", |hostile| hostile.ends.pop_front())
     }
 
+    /// The victim's frames that are free or posted as receives.
+    pub fn unused_frames(&self) -> usize {
+        let posted = self.rds.ib_connections_info(&self.adapters[0]).map(|info| info.cache_allocs as usize);
+        self.rds.free_frames() + posted.sum::<usize>()
+    }
+
     /// Lengths of the messages that the victim's socket has.
     pub fn received(&mut self) -> Vec<usize> {
         let mut buffer = [0; 1 << 16];

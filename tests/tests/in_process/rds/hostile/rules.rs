@@ -347,10 +347,10 @@ fn a_port_that_nobody_is_bound_to() {
     let mut hostile = Hostile::new(45);
     let ep = hostile.connect();
     hostile.pass(1);
-    let free = hostile.rds.free_frames();
+    let free = hostile.unused_frames();
     hostile.say(ep, flagged(Header { dport: 9, ..data(1, 100) }, ACK));
     assert_eq!(hostile.frame("an acknowledgement", Header::is_acknowledgement).0.ack, 1);
-    assert_eq!((hostile.rds.counters().recv_drop_no_sock, hostile.rds.free_frames()), (1, free));
+    assert_eq!((hostile.rds.counters().recv_drop_no_sock, hostile.unused_frames()), (1, free));
     assert_stands(&hostile);
 }
 
