@@ -51,14 +51,17 @@ impl Hca {
     /// A device at power-on, its cable unplugged.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
+        let vectors = profile.vectors;
+        let unusual = profile.habits != Habits::default();
+        let device = Device::new(profile);
         let mut hca = Self {
-            registers: Registers::new(&profile),
-            config: ConfigSpace::new(profile.vectors),
+            registers: Registers::new(&device.profile, Arc::clone(device.objects.memic.memory())),
+            config: ConfigSpace::new(vectors),
             restarts: Restarts::default(),
-            unusual: profile.habits != Habits::default(),
+            unusual,
             inbox: VecDeque::new(),
             killed: false,
-            device: Device::new(profile),
+            device,
         };
         hca.power_on();
         hca

@@ -4,6 +4,7 @@ use crate::bar::{BAR0_SIZE, BarPort, BarWrite, INIT_SEG_SIZE};
 use crate::cmd::LOG_STRIDE;
 use crate::device::device_clock;
 use crate::habits::Habits;
+use crate::object::memic::DeviceMemory;
 use crate::profile::Profile;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::later;
@@ -76,9 +77,9 @@ pub(crate) struct Registers {
 
 impl Registers {
     /// Registers before [`power_on`](Self::power_on).
-    pub(crate) fn new(profile: &Profile) -> Self {
+    pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
         Self {
-            bar: Arc::new(BarPort::default()),
+            bar: Arc::new(BarPort::with_memory(memory)),
             booting: None,
             resetting: None,
             cmdq_high: 0,
