@@ -41,6 +41,8 @@ pub const LOG_MAX_EQ_SZ: u32 = 22;
 pub const LOG_MAX_RA: u32 = 4;
 /// log2 of the longest message.
 pub const LOG_MAX_MSG: u32 = 30;
+/// log2 of the most bytes of a copy that a send queue orders.
+pub const LOG_MAX_COPY: u32 = 15;
 /// Device clock in kHz: 156.25 MHz.
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
@@ -299,7 +301,7 @@ fn general(profile: &Profile) -> Vec<u8> {
     }
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
     later::CAP_DMA_MMO_SQ.set(&mut block, 1u8);
-    later::CAP_LOG_DMA_MMO_MAX_SIZE.set(&mut block, crate::transport::LOG_MAX_COPY);
+    later::CAP_LOG_DMA_MMO_MAX_SIZE.set(&mut block, LOG_MAX_COPY);
     c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {

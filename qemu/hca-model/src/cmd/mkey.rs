@@ -118,8 +118,8 @@ impl Device {
 
     /// What is behind a key of device memory, which must have been allocated.
     fn device_memory(&mut self, key: &KeyShape) -> Result<Translation, Refusal> {
-        if key.length64 || key.len == 0 {
-            return Err(Refusal::param("mkc.len", "a key of device memory has a length"));
+        if key.length64 {
+            return Err(Refusal::param("mkc.length64", "a key of device memory has a length"));
         }
         match self.objects.memic.place(key.start_addr, key.len) {
             Some(start) => Ok(Translation::Device { start, len: key.len }),

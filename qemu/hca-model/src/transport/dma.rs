@@ -10,11 +10,11 @@ use super::copy::RUN_BYTES;
 use super::memory::user;
 use super::state::{Failure, Sge};
 use super::wqe::{Bad, bad, take, too_long};
+use crate::caps::LOG_MAX_COPY;
 use crate::log::Subject;
 use crate::object::qp::Qp;
 
-/// log2 of the most bytes of one copy (`cmd_hca_cap.log_dma_mmo_max_size`).
-pub(crate) const LOG_MAX_COPY: u32 = RUN_BYTES.ilog2();
+const _: () = assert!(1 << LOG_MAX_COPY <= RUN_BYTES);
 
 /// What follows the control segment: metadata, of which a copy needs none, then source and destination.
 pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {

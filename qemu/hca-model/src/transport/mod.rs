@@ -65,7 +65,6 @@ use crate::seams::{Io, Packet};
 use ib_types::Psn;
 use state::WINDOW;
 
-pub(crate) use dma::LOG_MAX_COPY;
 pub use state::{DeviceTransport, QpTransport, TransportCounters};
 
 /// What one QP may do before the next has its turn: packets and WQEs.

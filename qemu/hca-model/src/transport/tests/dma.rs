@@ -8,7 +8,7 @@ use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
 use super::bed::{Bed, Completion, Handle, Options, pattern};
 use super::requests::{Request, Seg};
-use crate::transport::LOG_MAX_COPY;
+use crate::caps::LOG_MAX_COPY;
 
 /// Posts a copy and waits for its completion.
 fn copy(bed: &mut Bed, qp: &mut Handle, opmod: u8, ends: &[Seg]) -> Completion {
