@@ -106,9 +106,11 @@ pub(super) fn number(
         }
     }
     Register::of(access, &bridge).with_all(bridge.address.bus(), bus).put(access, &bridge);
-    let taken = Register::of(access, &bridge).secondary() == bus;
+    if Register::of(access, &bridge).secondary() != bus {
+        return None;
+    }
     functions.get_mut(index)?.secondary_bus = Some(bus);
-    taken.then_some(bus)
+    Some(bus)
 }
 
 fn lowest_free(access: &impl ConfigAccess, functions: &[Function], index: usize, last: u8) -> Option<u8> {

@@ -10,7 +10,7 @@
 //! | `echo` | `mode=echo`: sends back whatever comes |
 //! | `hash` | `mode=hash`: messages of all sizes from 8 sockets to 8 sockets, each checked where it arrives, one sum over all |
 //! | `pattern` | what those messages hold |
-//! | `requester`, `server`, `cases` | `mode=rdma`: operations on memory that the server offers, with every switch |
+//! | `requester`, `local`, `server`, `cases` | `mode=rdma`: operations on memory that the server offers, with every switch |
 //! | `congestion`, `server` | `mode=congestion`: a port that is not read |
 //! | `bulk` | `mode=bulk`: many bytes into memory that the server offers again and again |
 //! | `exchange` | what these say to each other |
@@ -23,6 +23,7 @@ mod echo;
 mod error;
 mod exchange;
 mod hash;
+mod local;
 mod pattern;
 mod ping;
 mod report;

@@ -47,6 +47,8 @@ pub struct HcaState {
     pub active: bool,
     /// Its LID; 0 for none.
     pub lid: u16,
+    /// Its P_Keys, without empty entries of the table.
+    pub pkeys: Vec<u16>,
     /// Its port's GUID.
     pub port_guid: u64,
     /// What it refused so far.
@@ -74,6 +76,7 @@ impl HcaState {
             link_up: !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP,
             active: !hca.is_killed() && hca.port().state == PortState::ACTIVE,
             lid: hca.port().lid,
+            pkeys: hca.port().pkeys.iter().copied().filter(|pkey| *pkey != 0).collect(),
             port_guid: hca.port().port_guid,
             refusals: hca.log().refusals(),
             retransmitted: hca.counters().retransmitted,

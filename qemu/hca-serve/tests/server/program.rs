@@ -194,18 +194,18 @@ fn the_control_socket_changes_the_world_while_it_runs() {
         answer["hcas"][1][member].clone()
     };
     assert_eq!(state(&mut control, "connected"), true);
-    let until = |control: &mut Control, member: &str, wanted: bool| {
+    let until = |control: &mut Control, member: &str, wanted: Value| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while state(control, member) != wanted {
             assert!(Instant::now() < deadline, "{member} is never {wanted}");
             std::thread::sleep(Duration::from_millis(2));
         }
     };
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
     control.ask(&json!({ "do": "cable", "hca": 1, "plugged": false }));
-    until(&mut control, "link_up", false);
+    until(&mut control, "link_up", false.into());
     control.ask(&json!({ "do": "cable", "hca": 1, "plugged": true }));
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
 
     control.ask(&json!({ "do": "kill", "hca": 1 }));
     assert_eq!(client.ids(), [0xff; 4], "off the bus, and the socket is open");
@@ -213,10 +213,10 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     drop(client);
     let mut client = Client::new(&server.path("b"));
     assert_eq!(client.ids(), [0xff; 4], "for the next client too");
-    until(&mut control, "link_up", false);
+    until(&mut control, "link_up", false.into());
     control.ask(&json!({ "do": "revive", "hca": 1 }));
     assert_eq!(client.ids(), IDS);
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
 
     // What one client leaves the next one finds, but only where that is wanted.
     let mut left = Vec::new();
@@ -237,6 +237,7 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     control.ask(&json!({ "do": "latency", "microseconds": 50 }));
     control.ask(&json!({ "do": "ipoib_mtu", "bytes": 4096 }));
     control.ask(&json!({ "do": "partitions", "hca": 1, "pkeys": ["0xffff", "0x8001"] }));
+    until(&mut control, "pkeys", json!(["0xffff", "0x8001"]));
     assert!(control.ask(&json!({ "do": "counters" }))["fabric"]["sent"].as_u64() > Some(0));
     assert!(control.ask(&json!({ "do": "losses" }))["losses"].is_array());
 
