@@ -170,6 +170,13 @@ impl Hca {
         self.registers.bar()
     }
 
+    /// Shows the free-running timer as it is at `now`. Between two [`poll`](Self::poll)s it stands still; whoever lets a guest read
+    /// registers then calls this first.
+    #[inline]
+    pub fn show_timer(&self, now: u64) {
+        self.registers.show_timer(now);
+    }
+
     /// Reads configuration space.
     pub fn config_read(&self, offset: usize, buf: &mut [u8]) {
         if self.killed {

@@ -207,14 +207,19 @@ impl Registers {
         self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, low | u32::from(state.0) << reg::NIC_INTERFACE_SHIFT);
     }
 
+    /// The free-running timer.
+    #[inline]
+    pub(crate) fn show_timer(&self, now: u64) {
+        let clock = device_clock(now);
+        self.bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
+        self.bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+    }
+
     /// What moves with time.
     #[inline]
     pub(crate) fn tick(&mut self, now: u64) {
         self.now = now;
-        let bar = &self.bar;
-        let clock = device_clock(now);
-        bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
-        bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+        self.show_timer(now);
         if now >= self.shown_until {
             self.show_slow_counters(now);
         }
