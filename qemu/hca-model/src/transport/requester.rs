@@ -367,9 +367,10 @@ impl Context<'_, '_> {
     }
 }
 
-/// Index and ends of the copy that the WQE at `at` of those under way orders.
+/// Index and ends of the copy that the WQE at `at` of those under way orders, and that was not made before: what comes before it may
+/// have to be sent again.
 fn copy_of(qp: &Qp, at: usize) -> Option<(u16, [Sge; 2])> {
-    let wqe = qp.transport.requester.wqes.get(at).filter(|wqe| wqe.work == Work::Copy)?;
+    let wqe = qp.transport.requester.wqes.get(at).filter(|wqe| wqe.work == Work::Copy && !wqe.issued)?;
     let Payload::Gather(ends) = &wqe.payload else { return None };
     Some((wqe.index, *ends.first_chunk()?))
 }

@@ -10,8 +10,8 @@ use super::bed::{Bed, Completion, Handle, Options, pattern};
 use super::requests::{Request, Seg};
 use crate::caps::LOG_MAX_COPY;
 
-/// Posts a copy and waits for its completion.
-fn copy(bed: &mut Bed, qp: &mut Handle, opmod: u8, ends: &[Seg]) -> Completion {
+/// Posts a copy.
+fn post_copy(bed: &mut Bed, qp: &mut Handle, opmod: u8, ends: &[Seg]) {
     let mut wqe = vec![0; 32];
     wqe[CTRL_FM_CE_SE] = FmCeSe::CQ_UPDATE.bits();
     for (address, len, lkey) in ends {
@@ -26,6 +26,11 @@ fn copy(bed: &mut Bed, qp: &mut Handle, opmod: u8, ends: &[Seg]) -> Completion {
     wqe[4..8].copy_from_slice(&ctrl_qpn_ds(qp.qpn, ds).to_be_bytes());
     bed.post_raw(qp, &wqe);
     bed.ring(qp);
+}
+
+/// Posts one and waits for its completion.
+fn copy(bed: &mut Bed, qp: &mut Handle, opmod: u8, ends: &[Seg]) -> Completion {
+    post_copy(bed, qp, opmod, ends);
     bed.wait(qp)
 }
 
@@ -48,6 +53,23 @@ fn memory_is_copied_in_the_order_of_the_queue() {
     bed.send(&mut a, &Request::new(SendOpcode::SEND, &[(at, 72, key)]));
     assert_eq!(bed.wait(&b).bytes, 72);
     assert_eq!(bed.guests[1].read(there, 72), [&data[..8], &data[..64]].concat());
+}
+
+#[test]
+fn a_copy_is_done_once_whatever_is_sent_again() {
+    let mut bed = Bed::new(2);
+    let (mut a, _) = bed.pair(&Options::default());
+    let (at, key) = bed.buffer(0, 0x1000);
+    let (there, rkey) = bed.buffer(1, 0x1000);
+    let data = pattern(4, 1, 64);
+    bed.guests[0].write(at, &data);
+    bed.faults("loss=100%", 1);
+    bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(at + 0x800, 8, key)]).to(there, rkey));
+    post_copy(&mut bed, &mut a, 1, &[(at, 64, key), (at + 8, 64, key)]);
+    bed.run_until("it is sent again", |bed| bed.counters(0).retransmitted > 0);
+    bed.faults("", 1);
+    assert_eq!((bed.wait(&a).counter, bed.wait(&a).counter), (0, 1));
+    assert_eq!(bed.guests[0].read(at, 72), [&data[..8], &data[..]].concat());
 }
 
 #[test]
