@@ -12,6 +12,7 @@ const LISTS: &[&[&Layout]] = &[
     commands::devx::LAYOUTS,
     commands::eq::LAYOUTS,
     commands::mad::LAYOUTS,
+    commands::memic::LAYOUTS,
     commands::mkey::LAYOUTS,
     commands::port::LAYOUTS,
     commands::qp::LAYOUTS,

@@ -81,6 +81,20 @@ crate::layout! {
         0x44: sw_vhca_id_valid [30], sw_vhca_id [29:16];
         0x48: ts_cqe_metadata_size2wqe_counter [20:16];
     }
+    /// Device memory (capability type 0xf).
+    device_mem_cap (256) {
+        0x00: memic [31];
+        0x04: log_min_memic_alloc_size [20:16], log_max_memic_addr_alignment [7:0];
+        0x08: memic_bar_start_addr (quad);
+        0x10: memic_bar_size [31:0];
+        0x14: max_memic_size [31:0];
+        0x18: steering_sw_icm_start_address (quad);
+        0x20: log_header_modify_sw_icm_size [23:16], log_sw_icm_alloc_granularity [13:8], log_steering_sw_icm_size [7:0];
+        0x24: log_header_modify_pattern_sw_icm_size [7:0];
+        0x28: header_modify_sw_icm_start_address (quad);
+        0x38: header_modify_pattern_sw_icm_start_address (quad);
+        0x40: memic_operations [31:0];
+    }
     /// On-demand paging capabilities (capability type 2).
     odp_cap (256) {
         0x08: sig [31];

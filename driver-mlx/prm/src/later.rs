@@ -7,6 +7,15 @@ pub const CAP_TERMINATE_SCATTER_LIST_MKEY: Field = Field::bits(0x1c, 9, 9);
 /// `query_special_contexts_out.terminate_scatter_list_mkey`.
 pub const TERMINATE_SCATTER_LIST_MKEY: Field = Field::bits(0x14, 31, 0);
 
+/// `cmd_hca_cap.dma_mmo_sq`: the send queue of a QP copies memory ([`crate::datapath::SendOpcode::MMO`]).
+pub const CAP_DMA_MMO_SQ: Field = Field::bits(0x28, 12, 12);
+/// `cmd_hca_cap.log_dma_mmo_max_size`: log2 of the most bytes of one such copy.
+pub const CAP_LOG_DMA_MMO_MAX_SIZE: Field = Field::bits(0x0c, 20, 16);
+/// `device_mem_cap`: sizes in bytes, one bit each, of a write that increments device memory.
+pub const MEMIC_INCREMENT_SIZES: Field = Field::bits(0x04, 31, 24);
+/// `device_mem_cap`: sizes of a read that sets it.
+pub const MEMIC_TEST_AND_SET_SIZES: Field = Field::bits(0x04, 15, 8);
+
 /// `health_buffer.assert_var[0]` in BAR0, the first of [`ASSERT_VARS`] dwords: arguments of a failed assertion, for the vendor.
 pub const ASSERT_VAR_OFFSET: usize = 0x0200;
 /// How many.

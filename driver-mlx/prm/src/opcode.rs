@@ -68,9 +68,9 @@ opcodes! {
     DESTROY_MKEY = 0x202, destroy_mkey_in, destroy_mkey_out;
     QUERY_SPECIAL_CONTEXTS = 0x203, query_special_contexts_in, query_special_contexts_out;
     PAGE_FAULT_RESUME = 0x204, page_fault_resume_in, page_fault_resume_out;
-    ALLOC_MEMIC = 0x205;
-    DEALLOC_MEMIC = 0x206;
-    MODIFY_MEMIC = 0x207;
+    ALLOC_MEMIC = 0x205, alloc_memic_in, alloc_memic_out;
+    DEALLOC_MEMIC = 0x206, dealloc_memic_in, dealloc_memic_out;
+    MODIFY_MEMIC = 0x207, modify_memic_in, modify_memic_out;
     CREATE_EQ = 0x301, create_eq_in, create_eq_out;
     DESTROY_EQ = 0x302, destroy_eq_in, destroy_eq_out;
     QUERY_EQ = 0x303, query_eq_in, query_eq_out;

@@ -1,17 +1,19 @@
 //! The thread-safe front of BAR0.
 //!
 //! Writes latch into a queue that the model drains in its own time, and into a register file so that a write shows in its
-//! own read-back at once. Reads come from the register file alone; neither ever runs the model.
+//! own read-back at once. Reads come from the register file alone; neither ever runs the model. Device memory is no register: it is
+//! read and written at once.
 
+use crate::object::memic::DeviceMemory;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Size of BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5).
 pub const BAR0_SIZE: usize = 32 << 20;
 
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
-/// Everything behind it is write-only and reads as zero.
+/// Everything behind it but device memory is write-only and reads as zero.
 pub const INIT_SEG_SIZE: usize = 0x4010;
 
 /// Writes that may wait for the model. More are dropped and counted: only a guest that floods its own device while the
@@ -47,31 +49,43 @@ pub struct BarPort {
     dropped: AtomicU64,
     /// Non-zero while the device answers nothing (a dead PCI link): reads give all ones.
     dead: AtomicU32,
+    /// The part that is memory and not registers.
+    memory: Arc<DeviceMemory>,
 }
 
 impl Default for BarPort {
     fn default() -> Self {
+        Self::with_memory(Arc::default())
+    }
+}
+
+impl BarPort {
+    /// A front with all registers zero.
+    pub(crate) fn with_memory(memory: Arc<DeviceMemory>) -> Self {
         Self {
             registers: (0..INIT_SEG_SIZE / 4).map(|_| AtomicU32::new(0)).collect(),
             queue: Mutex::new(VecDeque::new()),
             pending: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             dead: AtomicU32::new(0),
+            memory,
         }
     }
-}
 
-impl BarPort {
     fn lock(&self) -> MutexGuard<'_, VecDeque<BarWrite>> {
         // A poisoned lock only says that another thread panicked between two pushes; the queue itself is whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guest's read of any size at any offset. Beyond BAR0 and in write-only registers it gives zero.
+    /// A guest's read of any size at any offset. Beyond BAR0 and in write-only registers it gives zero; device memory is read at
+    /// once.
     pub fn read(&self, offset: usize, buf: &mut [u8]) {
         if self.dead.load(Ordering::Acquire) != 0 {
             buf.fill(0xff);
             return;
+        }
+        if let Some(at) = DeviceMemory::place(offset) {
+            return self.memory.window_read(at, buf);
         }
         let known = INIT_SEG_SIZE.saturating_sub(offset).min(buf.len());
         let (registers, write_only) = buf.split_at_mut(known);
@@ -83,8 +97,15 @@ impl BarPort {
         }
     }
 
-    /// A guest's write of any size at any offset. It never runs the model; it is queued in parts of at most 8 bytes.
+    /// A guest's write of any size at any offset. It never runs the model; it is queued in parts of at most 8 bytes, but device
+    /// memory is written at once.
     pub fn write(&self, offset: usize, data: &[u8]) {
+        if let Some(at) = DeviceMemory::place(offset) {
+            if self.dead.load(Ordering::Acquire) == 0 {
+                self.memory.window_write(at, data);
+            }
+            return;
+        }
         let mut queue = self.lock();
         // A register of 64 bits is what is written most.
         if let Ok(register) = <[u8; 8]>::try_from(data) {

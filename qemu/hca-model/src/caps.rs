@@ -1,8 +1,9 @@
 //! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
 
+use crate::object::memic;
 use crate::object::walk::MAX_INDIRECTION;
 use crate::profile::{Profile, Strictness};
-use mlx5_prm::caps::{atomic_caps, cmd_hca_cap};
+use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, device_mem_cap};
 use mlx5_prm::later;
 use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
@@ -40,6 +41,8 @@ pub const LOG_MAX_EQ_SZ: u32 = 22;
 pub const LOG_MAX_RA: u32 = 4;
 /// log2 of the longest message.
 pub const LOG_MAX_MSG: u32 = 30;
+/// log2 of the most bytes of a copy that a send queue orders.
+pub const LOG_MAX_COPY: u32 = 15;
 /// Device clock in kHz: 156.25 MHz.
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
@@ -58,6 +61,7 @@ pub struct Caps {
     general_max: Vec<u8>,
     general_current: Vec<u8>,
     atomic: Vec<u8>,
+    device_memory: Vec<u8>,
 }
 
 /// Why SET_HCA_CAP was refused: the field and what is wrong.
@@ -86,7 +90,9 @@ impl Caps {
         atomic_caps::atomic_operations.set(&mut atomic, operations);
         atomic_caps::atomic_size_qp.set(&mut atomic, sizes);
         atomic_caps::atomic_size_dc.set(&mut atomic, 0u8);
-        Self { general_max, general_current, atomic }
+        let device_memory =
+            if cmd_hca_cap::device_memory.is_set(&general_max) { device_memory() } else { Vec::new() };
+        Self { general_max, general_current, atomic, device_memory }
     }
 
     /// The block that QUERY_HCA_CAP answers for `kind`, `None` for a type that firmware does not know.
@@ -96,6 +102,7 @@ impl Caps {
             CapType::GENERAL if current => Some(&self.general_current),
             CapType::GENERAL => Some(&self.general_max),
             CapType::ATOMIC => Some(&self.atomic),
+            CapType::DEV_MEM => Some(&self.device_memory),
             // Known types of which nothing is modelled: all zero.
             CapType::ETHERNET_OFFLOADS
             | CapType::ODP
@@ -105,8 +112,7 @@ impl Caps {
             | CapType::ESWITCH
             | CapType::VECTOR_CALC
             | CapType::QOS
-            | CapType::DEBUG
-            | CapType::DEV_MEM => Some(&[]),
+            | CapType::DEBUG => Some(&[]),
             _ => None,
         }
     }
@@ -288,11 +294,14 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_umem, LOG_MAX_UMEM),
         (c::umem_uid_0, 1),
         (c::cqe_128_always, 1),
+        (c::device_memory, 1),
     ];
     for (field, value) in values {
         field.set(&mut block, *value);
     }
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
+    later::CAP_DMA_MMO_SQ.set(&mut block, 1u8);
+    later::CAP_LOG_DMA_MMO_MAX_SIZE.set(&mut block, LOG_MAX_COPY);
     c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {
@@ -302,6 +311,22 @@ fn general(profile: &Profile) -> Vec<u8> {
             }
         }
     }
+    block
+}
+
+fn device_memory() -> Vec<u8> {
+    use device_mem_cap as d;
+    let mut block = vec![0; d::SIZE];
+    d::memic.set(&mut block, 1u8);
+    d::log_min_memic_alloc_size.set(&mut block, memic::LOG_UNIT);
+    d::log_max_memic_addr_alignment.set(&mut block, memic::LOG_MAX_ALIGNMENT);
+    d::memic_bar_start_addr.set(&mut block, memic::BAR_OFFSET as u64);
+    d::memic_bar_size.set(&mut block, memic::SIZE as u32);
+    d::max_memic_size.set(&mut block, memic::SIZE as u32);
+    d::memic_operations.set(&mut block, memic::Operation::ALL);
+    // One byte.
+    later::MEMIC_INCREMENT_SIZES.set(&mut block, 1u8);
+    later::MEMIC_TEST_AND_SET_SIZES.set(&mut block, 1u8);
     block
 }
 

@@ -51,14 +51,17 @@ impl Hca {
     /// A device at power-on, its cable unplugged.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
+        let vectors = profile.vectors;
+        let unusual = profile.habits != Habits::default();
+        let device = Device::new(profile);
         let mut hca = Self {
-            registers: Registers::new(&profile),
-            config: ConfigSpace::new(profile.vectors),
+            registers: Registers::new(&device.profile, Arc::clone(device.objects.memic.memory())),
+            config: ConfigSpace::new(vectors),
             restarts: Restarts::default(),
-            unusual: profile.habits != Habits::default(),
+            unusual,
             inbox: VecDeque::new(),
             killed: false,
-            device: Device::new(profile),
+            device,
         };
         hca.power_on();
         hca
@@ -165,6 +168,13 @@ impl Hca {
     #[must_use]
     pub fn registers(&self) -> &BarPort {
         self.registers.bar()
+    }
+
+    /// Shows the free-running timer as it is at `now`. Between two [`poll`](Self::poll)s it stands still; whoever lets a guest read
+    /// registers then calls this first.
+    #[inline]
+    pub fn show_timer(&self, now: u64) {
+        self.registers.show_timer(now);
     }
 
     /// Reads configuration space.

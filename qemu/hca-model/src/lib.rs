@@ -12,7 +12,7 @@
 //! | [`device`] | the device's parts and life cycle |
 //! | `cmd` | command interface and command handlers, methods of the parts that they are about |
 //! | [`meter`] | what a guest may make its HCA cost: work per call, and host memory |
-//! | `object` | UAR, EQ, CQ, memory keys, QP, shared receive queues, counters |
+//! | `object` | UAR, EQ, CQ, memory keys, device memory, QP, shared receive queues, counters |
 //! | [`port`] | the InfiniBand port: management agent, tables, counters |
 //! | [`packet`] | packets as they are on the wire: headers, opcodes, checksums |
 //! | [`transport`] | QP data path in the IBTA's packet format |

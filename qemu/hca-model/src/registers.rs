@@ -4,6 +4,7 @@ use crate::bar::{BAR0_SIZE, BarPort, BarWrite, INIT_SEG_SIZE};
 use crate::cmd::LOG_STRIDE;
 use crate::device::device_clock;
 use crate::habits::Habits;
+use crate::object::memic::DeviceMemory;
 use crate::profile::Profile;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::later;
@@ -76,9 +77,9 @@ pub(crate) struct Registers {
 
 impl Registers {
     /// Registers before [`power_on`](Self::power_on).
-    pub(crate) fn new(profile: &Profile) -> Self {
+    pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
         Self {
-            bar: Arc::new(BarPort::default()),
+            bar: Arc::new(BarPort::with_memory(memory)),
             booting: None,
             resetting: None,
             cmdq_high: 0,
@@ -206,14 +207,19 @@ impl Registers {
         self.bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, low | u32::from(state.0) << reg::NIC_INTERFACE_SHIFT);
     }
 
+    /// The free-running timer.
+    #[inline]
+    pub(crate) fn show_timer(&self, now: u64) {
+        let clock = device_clock(now);
+        self.bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
+        self.bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+    }
+
     /// What moves with time.
     #[inline]
     pub(crate) fn tick(&mut self, now: u64) {
         self.now = now;
-        let bar = &self.bar;
-        let clock = device_clock(now);
-        bar.set32(reg::INTERNAL_TIMER_H_OFFSET, (clock >> 32) as u32);
-        bar.set32(reg::INTERNAL_TIMER_L_OFFSET, clock as u32);
+        self.show_timer(now);
         if now >= self.shown_until {
             self.show_slow_counters(now);
         }

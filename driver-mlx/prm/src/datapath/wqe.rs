@@ -104,6 +104,7 @@ crate::code::codes! {
         RCHECK_PSV = 0x27 "RCHECK_PSV";
         ENHANCED_MPSW = 0x29 "enhanced multi-packet send";
         ACCESS_ASO = 0x2d "access to an advanced steering object";
+        MMO = 0x2f "memory-to-memory operation";
     }
 }
 

@@ -128,6 +128,7 @@ impl Device {
             Opcode::QUERY_VPORT_STATE => return self.port.query_vport_state(op_mod, input, output),
             Opcode::MODIFY_VPORT_STATE => return self.port.modify_vport_state(op_mod, input),
             Opcode::CONFIG_INT_MODERATION => return self.config_int_moderation(op_mod, input, output),
+            Opcode::MODIFY_MEMIC => return self.modify_memic(op_mod, input, output),
             _ if op_mod != 0 => return Err(Refusal::op_mod(op_mod)),
             _ => {}
         }
@@ -163,6 +164,8 @@ impl Device {
             Opcode::CREATE_CQ => self.create_cq(io, input, output),
             Opcode::DESTROY_CQ => self.destroy_cq(input),
             Opcode::QUERY_CQ => self.query_cq(io, input, output),
+            Opcode::ALLOC_MEMIC => self.alloc_memic(input, output),
+            Opcode::DEALLOC_MEMIC => self.dealloc_memic(input),
             Opcode::CREATE_MKEY => self.create_mkey(input, output),
             Opcode::DESTROY_MKEY => self.destroy_mkey(input),
             Opcode::QUERY_MKEY => self.query_mkey(input, output),

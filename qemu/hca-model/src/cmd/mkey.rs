@@ -65,7 +65,9 @@ impl Device {
             free,
             strict: self.profile.strictness == Strictness::Strict,
         };
-        let translation = translation(&key, context, input)?;
+        let device_memory = mode_of(context) == AccessMode::MEMIC;
+        let translation =
+            if device_memory { self.device_memory(&key)? } else { translation(&key, context, input)? };
         let octowords = mkc::translations_octword_size.get32(context);
         let indirect = matches!(translation, Translation::Klm(_) | Translation::Ksm { .. });
         let longest = 1 << self.caps.current(mlx5_prm::caps::cmd_hca_cap::log_max_klm_list_size);
@@ -87,7 +89,8 @@ impl Device {
             access,
             free,
             remote_invalidate: mkc::en_rinval.is_set(context),
-            start_addr: key.start_addr,
+            // Addresses in device memory count from the key's own first byte.
+            start_addr: if device_memory { 0 } else { key.start_addr },
             len: key.len,
             length64: key.length64,
             translation,
@@ -103,9 +106,28 @@ impl Device {
             let text = format!("2^{LOG_MAX_MKEY} exist");
             return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
         };
+        if let Some(Translation::Device { start, .. }) =
+            self.objects.mkeys.table.get(index).map(|mkey| &mkey.translation)
+        {
+            self.objects.memic.count_key(*start, true);
+        }
         self.objects.mkeys.octowords = together;
         create_mkey_out::mkey_index.set(output, index);
         Ok(())
+    }
+
+    /// What is behind a key of device memory, which must have been allocated.
+    fn device_memory(&mut self, key: &KeyShape) -> Result<Translation, Refusal> {
+        if key.length64 {
+            return Err(Refusal::param("mkc.length64", "a key of device memory has a length"));
+        }
+        match self.objects.memic.place(key.start_addr, key.len) {
+            Some(start) => Ok(Translation::Device { start, len: key.len }),
+            None => {
+                let text = format!("{} bytes at {:#x} are not in one allocation", key.len, key.start_addr);
+                Err(Refusal::param("mkc.start_addr", text))
+            }
+        }
     }
 
     pub(super) fn destroy_mkey(&mut self, input: &[u8]) -> Outcome {
@@ -118,6 +140,9 @@ impl Device {
         }
         match self.objects.mkeys.remove(index) {
             Some(mkey) => {
+                if let Translation::Device { start, .. } = mkey.translation {
+                    self.objects.memic.count_key(start, false);
+                }
                 self.budget.release(mkey.memory());
                 self.meter.charge(u64::from(mkey.octowords));
                 self.objects.mkeys.octowords =
@@ -139,7 +164,9 @@ impl Device {
         mkc::mkey_7_0.set(context, mkey.key & 0xff);
         mkc::pd.set(context, mkey.pd);
         mkc::qpn.set(context, mkey.qpn.unwrap_or(0x00ff_ffff));
-        mkc::start_addr.set(context, mkey.start_addr);
+        if !matches!(mkey.translation, Translation::Device { .. }) {
+            mkc::start_addr.set(context, mkey.start_addr);
+        }
         mkc::len.set(context, mkey.len);
         mkc::length64.set(context, mkey.length64);
         mkc::en_rinval.set(context, mkey.remote_invalidate);

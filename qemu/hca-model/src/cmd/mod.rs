@@ -19,6 +19,7 @@ mod dispatch;
 mod eq;
 mod habits;
 mod interface;
+mod memic;
 mod mkey;
 mod multicast;
 mod port;

@@ -31,6 +31,8 @@ pub struct Census {
     pub uctxs: usize,
     /// User memories.
     pub umems: usize,
+    /// Allocations of device memory.
+    pub memics: usize,
 }
 
 impl Census {
@@ -50,6 +52,7 @@ impl Census {
             + self.multicast
             + self.uctxs
             + self.umems
+            + self.memics
     }
 }
 
@@ -69,6 +72,7 @@ impl fmt::Display for Census {
             (self.multicast, "multicast attachment"),
             (self.uctxs, "user context"),
             (self.umems, "user memory"),
+            (self.memics, "allocation of device memory"),
         ];
         let mut first = true;
         for (count, name) in counts {

@@ -5,6 +5,7 @@ pub mod counters;
 pub mod cq;
 pub mod eq;
 pub mod interleaved;
+pub mod memic;
 pub mod mkey;
 pub mod objects;
 pub mod pages;

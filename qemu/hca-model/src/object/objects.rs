@@ -2,6 +2,7 @@
 
 use super::census::Census;
 use super::counters::QCounters;
+use super::memic::{DeviceMemory, Memic};
 use super::mkey::Mkeys;
 use super::qp::Qps;
 use super::queues::Queues;
@@ -10,6 +11,7 @@ use super::table::Table;
 use super::uar::{FIRST_UAR, Uar};
 use super::umem::Umem;
 use crate::caps;
+use std::sync::Arc;
 
 /// The reserved L_Key.
 const RESERVED_LKEY: u32 = 0x0000_0500;
@@ -39,6 +41,8 @@ pub struct Objects {
     pub(crate) srqs: Table<Srq>,
     /// Q counter sets.
     pub(crate) q_counters: QCounters,
+    /// Device memory.
+    pub(crate) memic: Memic,
 }
 
 impl Objects {
@@ -56,6 +60,7 @@ impl Objects {
             umems: Table::new(1, 1 << caps::LOG_MAX_UMEM),
             srqs: Table::new(1, 1 << caps::LOG_MAX_SRQ),
             q_counters: QCounters::new(caps::MAX_QP_CNT),
+            memic: Memic::new(Arc::new(DeviceMemory::default())),
         }
     }
 
@@ -72,6 +77,7 @@ impl Objects {
         self.umems.clear();
         self.srqs.clear();
         self.q_counters.sets.clear();
+        self.memic.clear();
     }
 
     /// How many objects of each kind exist.
@@ -91,6 +97,7 @@ impl Objects {
             multicast: self.qps.multicast.len(),
             uctxs: self.uctxs.len(),
             umems: self.umems.len(),
+            memics: self.memic.len(),
         }
     }
 

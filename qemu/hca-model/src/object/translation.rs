@@ -15,6 +15,13 @@ pub(super) const fn mask(log: u32) -> u64 {
 pub enum Translation {
     /// The address is the device address.
     Physical,
+    /// The device's own memory; addresses count from its first byte.
+    Device {
+        /// Where in the device's memory.
+        start: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// A list of pages of `1 << log_page_size` bytes.
     Mtt {
         /// Device address of each page; the low bits carry the page's own access rights.
@@ -44,7 +51,7 @@ impl Translation {
             Self::Klm(list) => (list.entries(), &[]),
             Self::Interleaved(layout) => (layout.parts(), &[]),
             Self::Ksm { entries, .. } => (&[], entries),
-            Self::Physical | Self::Mtt { .. } => (&[], &[]),
+            Self::Physical | Self::Device { .. } | Self::Mtt { .. } => (&[], &[]),
         };
         klms.iter().filter(|klm| klm.byte_count != 0).chain(ksms).map(|klm| klm.key)
     }
@@ -128,19 +135,21 @@ pub struct Klm {
     pub(crate) address: u64,
 }
 
-/// A range of device memory.
+/// A range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Device address.
+    /// Device address, or the place in the device's own memory.
     pub(crate) address: u64,
     /// Bytes.
     pub(crate) len: u64,
+    /// The device's own memory.
+    pub(crate) own: bool,
 }
 
 /// What a translation found, and what it cost.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
-    /// The device memory, in order.
+    /// The memory, in order.
     pub(crate) list: Vec<Segment>,
     /// Keys and list entries that were looked at.
     pub(crate) steps: u64,
@@ -153,16 +162,27 @@ impl Segments {
         std::mem::take(&mut self.steps)
     }
 
-    /// Adds a range, joined to the last one where they touch.
+    /// Adds a range of the host's memory, joined to the last one where they touch.
     pub(super) fn push(&mut self, address: u64, len: u64) {
+        self.add(Segment { address, len, own: false });
+    }
+
+    /// Adds a range of the device's own.
+    pub(super) fn push_own(&mut self, address: u64, len: u64) {
+        self.add(Segment { address, len, own: true });
+    }
+
+    fn add(&mut self, segment: Segment) {
+        let Segment { address, len, own } = segment;
         if let Some(last) = self.list.last_mut()
+            && last.own == own
             && last.address.wrapping_add(last.len) == address
         {
             last.len += len;
             return;
         }
         if len > 0 {
-            self.list.push(Segment { address, len });
+            self.list.push(segment);
         }
     }
 

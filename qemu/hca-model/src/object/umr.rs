@@ -124,10 +124,16 @@ impl Mkeys {
         let start =
             if mask.contains(MkeyMask::START_ADDR) { mkc::start_addr.get(context) } else { mkey.start_addr };
         match &mkey.translation {
-            Translation::Physical if octowords != 0 => {
-                refuse("mkc.access_mode_1_0", "a physical key has no translations")
+            Translation::Physical | Translation::Device { .. } if octowords != 0 => {
+                refuse("mkc.access_mode_1_0", "a key that has no translations")
             }
             Translation::Physical => Ok(()),
+            Translation::Device { len: there, .. } => {
+                if !free && (length64 || len > *there) {
+                    return refuse("mkc.len", format!("{len} bytes over {there} of device memory"));
+                }
+                Ok(())
+            }
             Translation::Mtt { log_page_size, .. } => {
                 if octowords != 0 && who.pd.is_some() && !who.fast_registration {
                     return refuse("qpc.fre", "physical addresses from a QP without fast registration");
@@ -303,7 +309,7 @@ fn apply(mkey: &mut Mkey, request: &UmrRequest<'_>, mask: MkeyMask) {
     let context = request.context;
     let first = usize::try_from(request.offset).unwrap_or(usize::MAX);
     match &mut mkey.translation {
-        Translation::Physical => {}
+        Translation::Physical | Translation::Device { .. } => {}
         Translation::Mtt { entries, log_page_size, .. } => {
             *log_page_size = page_size_after(*log_page_size, mask, context);
             let list = request.list.chunks_exact(8).map(|entry| Field::quad(0).get(entry));

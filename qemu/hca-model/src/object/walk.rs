@@ -8,7 +8,7 @@ use mlx5_prm::value::AccessFlags;
 pub const MAX_INDIRECTION: u32 = 4;
 
 impl Mkeys {
-    /// Appends to `out` the device memory behind `len` bytes at `va` of `key`. `need` is one right, or several
+    /// Appends to `out` the memory behind `len` bytes at `va` of `key`. `need` is one right, or several
     /// (`LOCAL_READ`, `LOCAL_WRITE`, `REMOTE_READ`, `REMOTE_WRITE`, `ATOMIC`). A zero `len` checks key, PD and rights only.
     ///
     /// # Errors
@@ -75,6 +75,13 @@ impl Walk<'_> {
         match &mkey.translation {
             Translation::Physical => {
                 self.out.push(va, len);
+                Ok(())
+            }
+            Translation::Device { start, len: there } => {
+                if offset.checked_add(len).is_none_or(|end| end > *there) {
+                    return Err(MkeyError::Bounds);
+                }
+                self.out.push_own(start + offset, len);
                 Ok(())
             }
             Translation::Mtt { entries, log_page_size, page_access } => {
@@ -211,7 +218,10 @@ mod tests {
         assert_eq!(keys.translate(lkey, USER, 0x10_0c00, 0x1800, AccessFlags::LOCAL_WRITE, &mut out), Ok(()));
         assert_eq!(
             out.list,
-            [Segment { address: 0x8c00, len: 0x1400 }, Segment { address: 0x20_0000, len: 0x400 }],
+            [
+                Segment { address: 0x8c00, len: 0x1400, own: false },
+                Segment { address: 0x20_0000, len: 0x400, own: false }
+            ],
             "neighbouring pages are one range"
         );
         let check = |k, user, va, len, need| keys.translate(k, user, va, len, need, &mut Segments::default());
@@ -237,7 +247,13 @@ mod tests {
                 | 0x5a;
         let mut out = Segments::default();
         assert_eq!(keys.translate(b, USER, 0x1008, 16, AccessFlags::REMOTE_READ, &mut out), Ok(()));
-        assert_eq!(out.list, [Segment { address: 0x8108, len: 8 }, Segment { address: 0x8800, len: 8 }]);
+        assert_eq!(
+            out.list,
+            [
+                Segment { address: 0x8108, len: 8, own: false },
+                Segment { address: 0x8800, len: 8, own: false }
+            ]
+        );
         let own = [Klm { byte_count: 16, key: 0, address: 0 }];
         let c = keys.insert(|n| key(n, Translation::Klm(KlmList::new(own.to_vec())), 0, 16)).unwrap_or(0)
             << 8
@@ -256,7 +272,7 @@ mod tests {
         let allowed = User { reserved_lkey: true, ..USER };
         let mut out = Segments::default();
         assert_eq!(keys.translate(0x700, allowed, 0x1234, 8, AccessFlags::LOCAL_WRITE, &mut out), Ok(()));
-        assert_eq!(out.list, [Segment { address: 0x1234, len: 8 }]);
+        assert_eq!(out.list, [Segment { address: 0x1234, len: 8, own: false }]);
         assert_eq!(
             keys.translate(0x700, USER, 0, 8, AccessFlags::LOCAL_READ, &mut out),
             Err(MkeyError::Missing)
@@ -282,7 +298,11 @@ mod tests {
                     let mut out = Segments::default();
                     let right = keys.translate(lkey, USER, va, len, read, &mut out).map(|()| out.list);
                     if let Some(address) = keys.recent(lkey, USER, va, len, read) {
-                        assert_eq!(right, Ok(vec![Segment { address, len }]), "{len} bytes at {va:#x}");
+                        assert_eq!(
+                            right,
+                            Ok(vec![Segment { address, len, own: false }]),
+                            "{len} bytes at {va:#x}"
+                        );
                     }
                 }
             }

@@ -7,6 +7,7 @@ mod devx;
 mod foreign;
 pub(crate) mod guest;
 mod hostile;
+mod memic;
 mod objects;
 mod port;
 mod queues;

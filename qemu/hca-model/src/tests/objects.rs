@@ -228,7 +228,7 @@ fn memory_keys_hold_what_they_cover() {
             mkc::translations_octword_size.set(c, 1u8)
         }),
         ("mkc.log_page_size", CmdStatus::BAD_PARAM, 2, |c| mkc::log_page_size.set(c, 11u8)),
-        ("mkc.access_mode", CmdStatus::BAD_PARAM, 2, |c| mkc::access_mode_4_2.set(c, 1u8)),
+        ("mkc.access_mode", CmdStatus::BAD_PARAM, 2, |c| mkc::access_mode_4_2.set(c, 7u8)),
         ("mkc.pd", CmdStatus::BAD_RES, 2, |c| mkc::pd.set(c, 0x999u32)),
     ];
     for (field, status, octwords, change) in cases {

@@ -211,7 +211,7 @@ impl Context<'_, '_> {
         Next::Gone
     }
 
-    fn take_buffer(&mut self) -> Vec<u8> {
+    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
         let mut buffer = core::mem::take(&mut self.device.buffer);
         if buffer.len() < RUN_BYTES {
             buffer.resize(RUN_BYTES, 0);

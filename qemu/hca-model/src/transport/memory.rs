@@ -68,7 +68,11 @@ impl Context<'_, '_> {
             for segment in &segments.list {
                 let len = (segment.len as usize).min(rest.len());
                 let (part, tail) = rest.split_at_mut(len);
-                self.io.memory.read(segment.address, part)?;
+                if segment.own {
+                    self.memic.read(segment.address, part).ok_or(MkeyError::Bounds)?;
+                } else {
+                    self.io.memory.read(segment.address, part)?;
+                }
                 rest = tail;
             }
             Ok(())
@@ -102,7 +106,11 @@ impl Context<'_, '_> {
             let mut rest = data;
             for segment in &segments.list {
                 let (part, tail) = rest.split_at(rest.len().min(segment.len as usize));
-                self.io.memory.write(segment.address, part)?;
+                if segment.own {
+                    self.memic.write(segment.address, part).ok_or(MkeyError::Bounds)?;
+                } else {
+                    self.io.memory.write(segment.address, part)?;
+                }
                 rest = tail;
             }
             self.device.counters.bytes_placed += data.len() as u64;

@@ -9,6 +9,7 @@
 //! | `wqe`, `segments`, `receive` | fetching send and receive WQEs |
 //! | `memory` | payload through memory keys |
 //! | `umr` | changing memory keys |
+//! | `dma` | copies within memory |
 //! | `incoming` | from a packet to its QP |
 //! | `packet` | building and sending packets |
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
@@ -25,6 +26,7 @@ mod completion;
 mod copy;
 mod credit;
 mod datagram;
+mod dma;
 mod execute;
 mod incoming;
 mod management;
@@ -51,6 +53,7 @@ use crate::device::Device;
 use crate::log::Log;
 use crate::meter::{Meter, price};
 use crate::object::counters::QCounters;
+use crate::object::memic::DeviceMemory;
 use crate::object::mkey::Mkeys;
 use crate::object::qp::{Qp, Qps};
 use crate::object::queues::Queues;
@@ -74,6 +77,7 @@ struct Context<'a, 'io> {
     io: &'a mut Io<'io>,
     queues: &'a mut Queues,
     mkeys: &'a mut Mkeys,
+    memic: &'a DeviceMemory,
     srqs: &'a mut Table<Srq>,
     q_counters: &'a mut QCounters,
     port: &'a mut Port,
@@ -91,6 +95,7 @@ impl Device {
             io,
             queues: &mut self.objects.queues,
             mkeys: &mut self.objects.mkeys,
+            memic: self.objects.memic.memory(),
             srqs: &mut self.objects.srqs,
             q_counters: &mut self.objects.q_counters,
             port: &mut self.port,

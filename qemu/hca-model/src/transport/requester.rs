@@ -11,7 +11,7 @@ use super::completion::vendor;
 use super::copy::Next;
 use super::memory::{Fault, user};
 use super::packet::{Envelope, Head};
-use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, WINDOW, WQE_LIMIT, Work, Wqe};
+use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, Sge, WINDOW, WQE_LIMIT, Work, Wqe};
 use crate::log::Subject;
 use crate::object::qp::Qp;
 use ib_types::Psn;
@@ -118,6 +118,14 @@ impl Context<'_, '_> {
                         continue;
                     }
                 }
+                if let Some((index, ends)) = copy_of(qp, at)
+                    && let Err(failure) = self.execute_copy(qp, index, ends)
+                {
+                    if let Some(wqe) = qp.transport.requester.wqes.get_mut(at) {
+                        wqe.failure = Some(failure);
+                    }
+                    continue;
+                }
                 let requester = &mut qp.transport.requester;
                 requester.at += 1;
                 if let Some(wqe) = requester.wqes.get_mut(at) {
@@ -176,7 +184,7 @@ impl Context<'_, '_> {
         wqe.first = requester.assigned;
         wqe.psns = match wqe.work {
             _ if wqe.failure.is_some() => 0,
-            Work::Nop | Work::Umr => 0,
+            Work::Nop | Work::Umr | Work::Copy => 0,
             Work::CompareSwap | Work::FetchAdd => 1,
             _ => (wqe.len as u32).div_ceil(mtu).max(1),
         };
@@ -357,6 +365,14 @@ impl Context<'_, '_> {
         self.restart_ack_timer(qp);
         self.schedule(qp);
     }
+}
+
+/// Index and ends of the copy that the WQE at `at` of those under way orders, and that was not made before: what comes before it may
+/// have to be sent again.
+fn copy_of(qp: &Qp, at: usize) -> Option<(u16, [Sge; 2])> {
+    let wqe = qp.transport.requester.wqes.get(at).filter(|wqe| wqe.work == Work::Copy && !wqe.issued)?;
+    let Payload::Gather(ends) = &wqe.payload else { return None };
+    Some((wqe.index, *ends.first_chunk()?))
 }
 
 /// Opcode and extended headers of a SEND or WRITE packet.

@@ -153,6 +153,8 @@ pub(super) enum Work {
     CompareSwap,
     FetchAdd,
     Umr,
+    /// From one place in memory to another.
+    Copy,
 }
 
 /// Where the translations of a UMR are.

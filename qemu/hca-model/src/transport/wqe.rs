@@ -8,6 +8,7 @@ use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
 use super::Context;
+use super::dma::parse_copy;
 use super::segments::Segment;
 use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
 use crate::log::Subject;
@@ -28,8 +29,16 @@ pub(super) struct Bad(&'static str, String, CqeSyndrome);
 /// A vendor syndrome that hardware gives with a bad WQE, as seen in users' logs.
 const VENDOR_BAD_WQE: u8 = 0x68;
 
+/// `opmod` of a memory-to-memory operation that is a plain copy.
+const MMO_DMA: u32 = 1;
+
 pub(super) fn bad(field: &'static str, text: impl Into<String>) -> Bad {
     Bad(field, text.into(), CqeSyndrome::LOCAL_QP_OP_ERR)
+}
+
+/// A WQE whose lengths are wrong.
+pub(super) fn too_long(field: &'static str, text: String) -> Bad {
+    Bad(field, text, CqeSyndrome::LOCAL_LENGTH_ERR)
 }
 
 /// A datagram's destination, from the AV segment.
@@ -215,8 +224,10 @@ impl Context<'_, '_> {
         if counter != wqe.index {
             return Err(bad("wqe_ctrl_seg.wqe_index", format!("{counter:#x}")));
         }
-        if wqe_ctrl_seg::opmod.get32(ctrl) != 0 {
-            return Err(bad("wqe_ctrl_seg.opmod", "not zero"));
+        let expected = if wqe.opcode == SendOpcode::MMO { MMO_DMA } else { 0 };
+        let opmod = wqe_ctrl_seg::opmod.get32(ctrl);
+        if opmod != expected {
+            return Err(bad("wqe_ctrl_seg.opmod", format!("{opmod}, not {expected}")));
         }
         wqe.signalled = wqe_ctrl_seg::ce.get32(ctrl) & 2 != 0;
         wqe.solicited = wqe_ctrl_seg::se.is_set(ctrl);
@@ -243,6 +254,7 @@ impl Context<'_, '_> {
             SendOpcode::ATOMIC_CS if reliable => Work::CompareSwap,
             SendOpcode::ATOMIC_FA if reliable => Work::FetchAdd,
             SendOpcode::UMR if connected || !sends => Work::Umr,
+            SendOpcode::MMO if qp.service == ServiceType::RC => Work::Copy,
             other => {
                 return Err(bad("wqe_ctrl_seg.opcode", format!("{other} on a QP of type {}", qp.service)));
             }
@@ -257,6 +269,12 @@ impl Context<'_, '_> {
         }
         if wqe.work == Work::Umr {
             wqe.umr = Some(Box::new(self.parse_umr(wqe.immediate, rest)?));
+            return Ok(None);
+        }
+        if wqe.work == Work::Copy {
+            let ends = parse_copy(rest)?;
+            wqe.len = ends[0].len;
+            wqe.payload = Payload::Gather(ends.to_vec());
             return Ok(None);
         }
         let address = if connected { None } else { Some(self.parse_address(&mut rest)?) };
@@ -343,7 +361,7 @@ impl Context<'_, '_> {
             Some(data) => Payload::Inline(data),
             None => Payload::Gather(list),
         };
-        let short = |field, text: String| Err(Bad(field, text, CqeSyndrome::LOCAL_LENGTH_ERR));
+        let short = |field, text| Err(too_long(field, text));
         if wqe.work == Work::Read && wqe_len > MAX_READ_WQE {
             return short("wqe_ctrl_seg.ds", format!("a READ of {wqe_len} bytes of WQE"));
         }

@@ -263,8 +263,10 @@ impl EventLoop {
         let mut cut = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let hca = world.nodes.get_mut(index).map(|node| &mut node.hca);
-            let turn =
-                seats.get_mut(index).zip(hca).map(|(seat, hca)| seat.take_messages(hca, file_io, instant));
+            let turn = seats.get_mut(index).zip(hca).map(|(seat, hca)| {
+                hca.show_timer(now);
+                seat.take_messages(hca, file_io, instant)
+            });
             let more = match (spoke, world.nodes.get_mut(index), seats.get_mut(index)) {
                 (Some(spoke), Some(node), Some(seat)) => {
                     let (more, broken) = spoke.turn(&mut node.hca, &mut seat.guest, now, instant);

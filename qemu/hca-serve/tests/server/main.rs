@@ -10,5 +10,6 @@ mod protocol;
 mod shares;
 mod stock;
 mod support;
+mod timer;
 mod wakeups;
 mod whole;

@@ -1,0 +1,63 @@
+//! Copies within the memory of one HCA's user, which a send queue orders (PRM, "Memory to Memory Operations").
+
+use mlx5_prm::datapath::{DS_SIZE, wqe_data_seg};
+use mlx5_prm::status::CqeSyndrome;
+use mlx5_prm::value::AccessFlags;
+
+use super::Context;
+use super::completion::vendor;
+use super::copy::RUN_BYTES;
+use super::memory::user;
+use super::state::{Failure, Sge};
+use super::wqe::{Bad, bad, take, too_long};
+use crate::caps::LOG_MAX_COPY;
+use crate::log::Subject;
+use crate::object::qp::Qp;
+
+const _: () = assert!(1 << LOG_MAX_COPY <= RUN_BYTES);
+
+/// What follows the control segment: metadata, of which a copy needs none, then source and destination.
+pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
+    take(&mut rest, DS_SIZE)?;
+    let mut end = || {
+        let segment = take(&mut rest, DS_SIZE)?;
+        // Zero stands for 2 GiB in a send WQE.
+        let len = match wqe_data_seg::byte_count.get(segment) {
+            0 => 1 << 31,
+            len => len,
+        };
+        Ok(Sge { address: wqe_data_seg::addr.get(segment), len, lkey: wqe_data_seg::lkey.get32(segment) })
+    };
+    let (source, destination) = (end()?, end()?);
+    if !rest.is_empty() {
+        return Err(bad("wqe_ctrl_seg.ds", "a copy has one source and one destination"));
+    }
+    if source.len != destination.len {
+        let text = format!("{} bytes to {} bytes", source.len, destination.len);
+        return Err(too_long("wqe_data_seg.byte_count", text));
+    }
+    if source.len > 1 << LOG_MAX_COPY {
+        let text = format!("a copy of {} bytes, at most {}", source.len, 1 << LOG_MAX_COPY);
+        return Err(too_long("wqe_data_seg.byte_count", text));
+    }
+    Ok([source, destination])
+}
+
+impl Context<'_, '_> {
+    /// Copies. A refusal is logged and comes back as what the WQE's completion says; nothing is written then.
+    pub(super) fn execute_copy(&mut self, qp: &Qp, index: u16, [from, to]: [Sge; 2]) -> Result<(), Failure> {
+        let mut buffer = self.take_buffer();
+        let bytes = buffer.get_mut(..from.len as usize).unwrap_or_default();
+        let user = user(qp);
+        let copied = self
+            .read_key(user, from.lkey, from.address, AccessFlags::LOCAL_READ, bytes)
+            .and_then(|()| self.write_key(user, to.lkey, to.address, AccessFlags::LOCAL_WRITE, bytes));
+        self.device.buffer = buffer;
+        copied.map_err(|fault| {
+            let (field, text) = fault.describe("wqe_data_seg.lkey");
+            let text = format!("WQE {index:#x}: copy: {text}");
+            self.log.refuse(Subject::WorkQueue { qpn: qp.qpn }, field, text);
+            Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION }
+        })
+    }
+}

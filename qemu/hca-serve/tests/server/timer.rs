@@ -1,0 +1,27 @@
+//! The device's free-running timer, read by a client whose device has nothing to do.
+
+use crate::support::client::{BAR0, Client};
+use crate::support::{Folder, quiet};
+use hca_model::device::device_clock;
+use hca_serve::Stepped;
+use mlx5_prm::init_seg::INTERNAL_TIMER_H_OFFSET;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+#[test]
+fn the_timer_runs_while_nothing_else_does() {
+    let folder = Folder::new();
+    let server = Rc::new(RefCell::new(Stepped::new(quiet(&folder, 1)).expect("served")));
+    let mut client = Client::stepping(&server, 0);
+    let clock = |client: &Client| device_clock(client.time().expect("counted").as_nanos() as u64);
+    let begin = clock(&client);
+    for _ in 0..20 {
+        // With nothing to do, time jumps to what comes next.
+        client.step();
+        let before = clock(&client);
+        let bytes = client.read(BAR0, INTERNAL_TIMER_H_OFFSET as u64, 8);
+        let ticks = u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+        assert!((before..=clock(&client)).contains(&ticks), "{ticks}, and {before} before it was read");
+    }
+    assert!(clock(&client) > begin);
+}
