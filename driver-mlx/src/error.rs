@@ -101,6 +101,8 @@ pub enum FatalCause {
     },
     /// No command was answered in time, until no slot was left.
     CommandsLost,
+    /// Somebody has reset the function: it does not know this driver's command queue any more.
+    Forgotten,
     /// The health counter stands still, and a command was not answered in time.
     Hung,
     /// An attempt at recovery failed.
@@ -116,6 +118,7 @@ impl fmt::Display for FatalCause {
             Self::Interface(state) => write!(f, "nic_interface is {state}"),
             Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
             Self::CommandsLost => f.write_str("it answers no command any more"),
+            Self::Forgotten => f.write_str("somebody has reset it"),
             Self::Hung => f.write_str("its health counter stands still and it answers no command"),
             Self::NotRecovered => f.write_str("it did not recover"),
             Self::InternalError => f.write_str("it reported an internal error"),

@@ -179,6 +179,16 @@ fn a_reset_by_a_neighbour_is_noticed_and_used() {
 }
 
 #[test]
+fn a_function_level_reset_by_somebody_else_is_noticed() {
+    let world = world();
+    let mut hca = up(&world);
+    world.model(0, hca_model::Hca::reset);
+    assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Forgotten);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+}
+
+#[test]
 fn a_link_that_was_away_is_made_to_let_go_first() {
     let world = world();
     let mut hca = up(&world);

@@ -231,7 +231,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             self.enable()?;
         }
         self.enabled = true;
-        self.health.next = self.platform.now() + self.limits.health_interval;
+        self.begin_health_poll();
         let interface = interface_state(self.platform.bar());
         if interface != NicInterface::FULL_DRIVER.0 {
             return Err(Error::NicInterface(interface));

@@ -28,6 +28,8 @@ pub(super) struct Health {
     equal: u32,
     /// A command that asks whether firmware still runs though its counter stands.
     probe: Option<Ticket>,
+    /// Whether the register of the command queue's address reads as it was written.
+    names_owner: bool,
     /// The syndrome that was reported last.
     syndrome: Option<HealthSyndrome>,
     /// When to look next.
@@ -212,8 +214,17 @@ impl<P: Platform> Hca<'_, P> {
         }
         let HealthBuffer { reset_wanted, syndrome, ext_syndrome, .. } = HealthBuffer::read(bar);
         if reset_wanted && syndrome != HealthSyndrome::HEALTHY {
-            self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
+            return self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
         }
+        if self.health.names_owner && !self.is_owner() {
+            self.set_fatal(now, FatalCause::Forgotten);
+        }
+    }
+
+    /// From now on the device is this driver's; if its registers say so, they tell of a function-level reset too.
+    pub(super) fn begin_health_poll(&mut self) {
+        self.health.next = self.platform.now() + self.limits.health_interval;
+        self.health.names_owner = self.is_owner();
     }
 
     /// What is told and not acted upon: a syndrome without a wish for a reset, which may be a neighbour's, and a counter that stands.
