@@ -41,7 +41,7 @@
 //! | [`paging`] | page tables in a fixed pool |
 //! | [`acpi`] | the ACPI tables that matter: PM timer, ECAM, power, DMA remapping |
 //! | [`iommu`] | DMA remapping that firmware left on |
-//! | [`pci`] | enumeration, BAR sizes, capabilities, function-level reset |
+//! | [`pci`] | enumeration, bus numbers, slots, BARs, capabilities, function-level reset |
 //! | [`clock`] | tick and calendar arithmetic |
 //! | [`seed`] | the boot's seed from what randomness there is |
 //! | [`log_ring`] | the console's text in memory that a reset leaves alone |

@@ -40,7 +40,12 @@ impl Key {
 }
 
 /// The keys that every image has: what the start takes from the command line.
-pub const BOOT_KEYS: [Key; 3] = [
+pub const BOOT_KEYS: [Key; 4] = [
+    Key::new(
+        "buses",
+        "keep or assign",
+        "whether the bus numbers that firmware gave to bridges stay; default keep",
+    ),
     Key::new(
         "clock",
         "tsc or pm",
@@ -127,6 +132,8 @@ pub fn text(bytes: &[u8]) -> Result<&str, Error<'_>> {
 /// What the start takes from the command line; its other words are the application's to judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
+    /// All bridges get new bus numbers.
+    pub assign_buses: bool,
     /// Whether the TSC is to be the clock, where that is said.
     pub clock_by_tsc: Option<bool>,
     /// The console's text is not kept for the next boot.
@@ -150,8 +157,9 @@ impl Boot {
                 Some((name, value)) => Err(Error::BadValue { key: name, value, expected: key.takes }),
             }
         };
-        let [clock, log, panic] = &BOOT_KEYS;
+        let [buses, clock, log, panic] = &BOOT_KEYS;
         Ok(Self {
+            assign_buses: one_of(buses, ["assign", "keep"])?.unwrap_or(false),
             clock_by_tsc: one_of(clock, ["tsc", "pm"])?,
             no_log: one_of(log, ["off", "on"])?.unwrap_or(false),
             reset_after_panic: one_of(panic, ["reset", "off"])?.unwrap_or(false),
@@ -310,7 +318,7 @@ mod tests {
         assert_eq!(parse("ip"), "command line: `ip` is not of the form key=value; `help` lists the keys");
         assert_eq!(
             parse("colour=red"),
-            "command line: unknown key `colour`; known: ip, count, room, clock, log, panic"
+            "command line: unknown key `colour`; known: ip, count, room, buses, clock, log, panic"
         );
         assert_eq!(parse("ip=1.1.1.1 ip=1.1.1.1"), "command line: `ip` is given twice");
         let options = Options::parse("ip=10.0.0 count=4294967296 room=-1", &KEYS).unwrap();
@@ -340,7 +348,7 @@ mod tests {
         assert!(options.wants_help() && options.get("ip").is_some());
         assert!(!Options::parse("ip=1.2.3.4", &KEYS).unwrap().wants_help());
         let table = Help(&KEYS).to_string();
-        assert_eq!(table.lines().count(), 7);
+        assert_eq!(table.lines().count(), 8);
         assert!(table.contains("\n  count  a number of at most 32 bits: how many; default 100"), "{table}");
     }
 
@@ -353,8 +361,8 @@ mod tests {
         assert_eq!(line, "command line: clock=sun is not tsc or pm");
         assert!(Options::parse("clock=pm panic=off log=on ip=1.2.3.4", &KEYS).is_ok());
         assert_eq!(Boot::parse(""), Ok(Boot::default()));
-        let all = Boot { clock_by_tsc: None, no_log: true, reset_after_panic: true };
-        assert_eq!(Boot::parse("panic=reset log=off"), Ok(all));
+        let all = Boot { assign_buses: true, clock_by_tsc: None, no_log: true, reset_after_panic: true };
+        assert_eq!(Boot::parse("panic=reset log=off buses=assign"), Ok(all));
         let line = Boot::parse("log=no").unwrap_err().to_string();
         assert_eq!(line, "command line: log=no is not on or off");
     }

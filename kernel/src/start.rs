@@ -21,8 +21,8 @@ use crate::machine::{Machine, Steps};
 use crate::mem::registers::Registers;
 use crate::memory_map::{MemoryMap, Range};
 use crate::options::{self, MAX_LEN_BYTES};
-use crate::pci::MemoryBar;
 use crate::pci::assign::Room;
+use crate::pci::{MemoryBar, Numbers};
 use crate::{acpi, mem, pci, println};
 
 static COMMAND_LINE: Once<heapless::Vec<u8, { MAX_LEN_BYTES + 1 }>> = Once::new();
@@ -86,7 +86,13 @@ pub fn start(boot: BootMemory) -> ! {
     steps.done("seed");
 
     let config_space = ConfigSpace::new(&acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
-    let functions = pci::functions(&config_space, config_space.buses(), interrupts::wait);
+    let functions = pci::functions(
+        &config_space,
+        config_space.buses(),
+        if options.assign_buses { Numbers::Assign } else { Numbers::Keep },
+        interrupts::wait,
+        |done| println!("{done}"),
+    );
     emergency::watch(&config_space, &functions);
     // Nobody drives what firmware used: it does not write into memory any more.
     emergency::stop_dma();

@@ -105,3 +105,35 @@ impl From<DatReturn> for RdsError {
 }
 
 impl core::error::Error for RdsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn errors_have_each_systems_numbers() {
+        let numbers = |error: RdsError| (error.errno(), error.errno_for(Profile::Solaris));
+        let expected = [
+            (RdsError::Congested, (105, 11)),
+            (RdsError::Again, (11, 11)),
+            (RdsError::NotConnected, (107, 134)),
+            (RdsError::AddressInUse, (98, 125)),
+            (RdsError::AddressNotAvailable, (99, 126)),
+            (RdsError::MessageSize, (90, 97)),
+            (RdsError::NotSupported, (95, 122)),
+            (RdsError::NoTransport, (92, 99)),
+            (RdsError::AddressFamily, (97, 124)),
+            (RdsError::SocketType, (94, 98)),
+            (RdsError::NoDevice, (19, 19)),
+        ];
+        for (error, both) in expected {
+            assert_eq!(numbers(error), both, "{error}");
+        }
+        for error in RdsError::ALL {
+            assert!(
+                !error.to_string().is_empty() && error.errno() > 0 && error.errno_for(Profile::Solaris) > 0
+            );
+        }
+    }
+}

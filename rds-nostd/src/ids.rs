@@ -83,6 +83,13 @@ impl MessageId {
     }
 }
 
+/// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SocketHandle {
+    pub(crate) slot: u16,
+    pub(crate) generation: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,8 +10,8 @@
 //! | `io` | [`Rds::poll`] and everything else that touches the adapter |
 //! | `node`, `options`, `profile` | [`Rds`]: sockets, their addresses, options and readiness; as Linux or rds(3SOCKET) has them |
 //! | `rdma` | memory offered to peers, operations on theirs |
+//! | `message`, `interface` | what `sendmsg` takes and `recvmsg` gives, as the C calls have it; interfaces |
 //! | [`cmsg`] | control messages, structures and addresses as C has them |
-//! | `calls`, `interface` | what a C layer needs beside: flags of calls, interfaces |
 //! | `reason` | why connections end |
 //! | `counters`, `info` | what a node says of itself: records, `rds-info`'s elements, tables |
 //!
@@ -24,7 +24,7 @@
 //! use std::time::Duration;
 //!
 //! use dat_nostd::{Adapter, Platform};
-//! use rds_nostd::{Rds, Generation, RdsConfig, RdsError, RdsStorage};
+//! use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 //!
 //! fn echo<P: Platform>(
 //!     adapter: &mut Adapter<'_, P>,
@@ -40,11 +40,11 @@
 //!         let now = adapter.platform().now();
 //!         adapter.poll(now);
 //!         rds.poll(adapter, now);
-//!         match rds.recvmsg(adapter, socket, &mut buffer) {
-//!             Ok(message) => {
-//!                 rds.sendmsg(adapter, socket, message.from, &buffer[..message.len])?;
+//!         match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
+//!             Ok(Arrival::Message(message)) => {
+//!                 rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len]))?;
 //!             }
-//!             Err(RdsError::Again) => {}
+//!             Ok(_) | Err(RdsError::Again) => {}
 //!             Err(error) => return Err(error),
 //!         }
 //!     }
@@ -59,8 +59,8 @@
 #[cfg(test)]
 extern crate std;
 
-mod calls;
 pub mod cmsg;
+mod config;
 mod connection;
 mod counters;
 mod error;
@@ -71,6 +71,7 @@ mod info;
 mod interface;
 mod io;
 mod limits;
+mod message;
 mod node;
 mod options;
 mod profile;
@@ -83,10 +84,12 @@ mod storage;
 pub mod wire;
 mod words;
 
-pub use calls::{MsgFlags, MsgReceived};
+pub use config::RdsConfig;
+pub use connection::port_mask;
 pub use counters::{Counter, Counters};
 pub use error::RdsError;
 pub use generation::Generation;
+pub use ids::SocketHandle;
 pub use info::binary::{
     InfoError, InfoWritten, RDS_INFO_CONNECTIONS, RDS_INFO_COUNTERS, RDS_INFO_IB_CONNECTIONS,
     RDS_INFO_RECV_MESSAGES, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, RDS_INFO_SOCKETS,
@@ -96,13 +99,13 @@ pub use info::binary::{
 pub use info::table::{Table, TableKind};
 pub use info::{ConnectionFlags, ConnectionInfo, IbConnectionInfo, MessageInfo, SocketInfo};
 pub use interface::{Interface, InterfaceFlags};
+pub use message::{Arrival, Msg, MsgFlags, Received};
 pub use node::Rds;
 pub use profile::Profile;
-pub use protocol::port_mask;
 pub use rdma::{
     AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
     RdmaStatus,
 };
 pub use reason::DownReason;
-pub use socket::{Arrival, PollMask, PollRule, Received, SocketHandle, Transport};
-pub use storage::{RdsConfig, RdsParts, RdsStorage};
+pub use socket::{PollMask, PollRule, Transport};
+pub use storage::{RdsParts, RdsStorage};

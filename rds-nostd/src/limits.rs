@@ -9,11 +9,10 @@
 //!   common. A reserve is for one connection at a time, to go on with a message that has begun to arrive: connections that each
 //!   hold a part of a long message do not block each other.
 
+use crate::config::RdsConfig;
 use crate::error::RdsError;
 use crate::frames::Shares;
-use crate::protocol::MAP_FRAGMENTS;
-use crate::storage::RdsConfig;
-use crate::wire::{FRAGMENT_LEN, MAX_MESSAGE_LEN, fragments};
+use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 
 /// Every so many posts one is reported by the HCA, which reports the ones before it too.
 const SIGNAL_EVERY: u16 = 16;

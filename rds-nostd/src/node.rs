@@ -7,10 +7,12 @@ use dat_nostd::{Adapter, Platform};
 use crate::connection::State;
 use crate::counters::Counters;
 use crate::error::RdsError;
+use crate::ids::SocketHandle;
 use crate::io::{Held, Objects};
-use crate::protocol::{Protocol, is_unicast};
+use crate::profile::Profile;
+use crate::protocol::Protocol;
 use crate::rdma::RdmaNotify;
-use crate::socket::{Socket, SocketHandle, Transport, key};
+use crate::socket::{Socket, Transport, is_unicast, key};
 
 /// Reliable Datagram Sockets on one adapter.
 ///
@@ -39,6 +41,36 @@ impl Rds<'_> {
             poll_rule: config.profile.into(),
             ..Socket::EMPTY
         })
+    }
+
+    /// `socket(family, kind, protocol)`: a new socket of a profile.
+    ///
+    /// # Errors
+    /// [`RdsError::AddressFamily`], [`RdsError::SocketType`], [`RdsError::Protocol`]: not the ones of RDS.
+    /// [`RdsError::NoDevice`]: the adapter has failed. [`RdsError::TooManySockets`].
+    pub fn socket_of<P: Platform>(
+        &mut self,
+        adapter: &Adapter<'_, P>,
+        profile: Profile,
+        family: i32,
+        kind: i32,
+        protocol: i32,
+    ) -> Result<SocketHandle, RdsError> {
+        if family != profile.address_family() {
+            return Err(RdsError::AddressFamily);
+        }
+        if kind != profile.socket_type() {
+            return Err(RdsError::SocketType);
+        }
+        if protocol != 0 {
+            return Err(RdsError::Protocol);
+        }
+        if adapter.is_dead() {
+            return Err(RdsError::NoDevice);
+        }
+        let handle = self.socket()?;
+        self.set_profile(handle, profile)?;
+        Ok(handle)
     }
 
     /// Binds a socket, once: to this node's address or to a loopback address, and to a port; port 0 picks a free one.

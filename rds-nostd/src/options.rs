@@ -5,9 +5,10 @@ use core::net::SocketAddr;
 use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
+use crate::ids::SocketHandle;
 use crate::node::Rds;
-use crate::protocol::is_unicast;
-use crate::socket::{PollMask, PollRule, SocketHandle, Transport, address, is_v4, key};
+use crate::profile::{MIN_RCVBUF, MIN_SNDBUF, Profile, reported, usable};
+use crate::socket::{PollMask, PollRule, Transport, address, is_unicast, is_v4, key};
 
 impl Rds<'_> {
     /// Where a socket is bound (`getsockname`, `TI_GETMYNAME`).
@@ -22,7 +23,7 @@ impl Rds<'_> {
         }
     }
 
-    /// Records where [`send`](Self::send) sends to; any number of times, before or after bind. Nothing goes to the peer.
+    /// Records where messages without an address go; any number of times, before or after bind. Nothing goes to the peer.
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`] for unspecified, broadcast and multicast addresses; [`RdsError::BadSocket`].
@@ -47,18 +48,67 @@ impl Rds<'_> {
         }
     }
 
-    /// [`sendmsg`](Self::sendmsg) to where [`connect`](Self::connect) said.
+    /// Chooses what the program of a socket expects, and with it the rules of [`poll_mask`](Self::poll_mask). A new socket has the
+    /// profile of the node's configuration.
     ///
     /// # Errors
-    /// [`RdsError::NotConnected`], and those of `sendmsg`.
-    pub fn send<P: Platform>(
+    /// [`RdsError::BadSocket`].
+    pub fn set_profile(&mut self, handle: SocketHandle, profile: Profile) -> Result<(), RdsError> {
+        let socket = self.protocol.sockets.open_mut(handle)?;
+        socket.profile = profile;
+        socket.poll_rule = profile.into();
+        Ok(())
+    }
+
+    /// What the program of a socket expects.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn profile(&self, handle: SocketHandle) -> Result<Profile, RdsError> {
+        Ok(self.protocol.sockets.open(handle)?.profile)
+    }
+
+    /// `setsockopt(SO_SNDBUF)`. Linux: so many bytes can be used, at most
+    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 2304. Solaris: as given.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_sndbuf(&mut self, handle: SocketHandle, bytes: u32) -> Result<(), RdsError> {
+        let most = self.protocol.config.buffer_max;
+        let profile = self.profile(handle)?;
+        self.set_send_buffer(handle, usable(profile, bytes, most, MIN_SNDBUF))
+    }
+
+    /// `getsockopt(SO_SNDBUF)`. Linux: twice what can be used. Solaris: what can be used.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn sndbuf(&self, handle: SocketHandle) -> Result<u32, RdsError> {
+        Ok(reported(self.profile(handle)?, self.send_buffer(handle)?))
+    }
+
+    /// `setsockopt(SO_RCVBUF)`. Linux: so many bytes can be used, at most
+    /// [`RdsConfig::buffer_max`](crate::RdsConfig::buffer_max) and at least 1152. Solaris: as given.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn set_rcvbuf<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
-        payload: &[u8],
-    ) -> Result<usize, RdsError> {
-        let to = self.peer_address(handle)?;
-        self.sendmsg(adapter, handle, to, payload)
+        bytes: u32,
+    ) -> Result<(), RdsError> {
+        let most = self.protocol.config.buffer_max;
+        let profile = self.profile(handle)?;
+        self.set_receive_buffer(adapter, handle, usable(profile, bytes, most, MIN_RCVBUF))
+    }
+
+    /// `getsockopt(SO_RCVBUF)`. Linux: twice what can be used. Solaris: what can be used.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub fn rcvbuf(&self, handle: SocketHandle) -> Result<u32, RdsError> {
+        Ok(reported(self.profile(handle)?, self.receive_buffer(handle)?))
     }
 
     /// Sets the bytes that may wait for acknowledgement; a longer message is refused (`SO_SNDBUF`).

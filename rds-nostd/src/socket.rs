@@ -4,18 +4,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::error::RdsError;
 use crate::frames::{Frames, Queue};
-use crate::ids::{ConnectionId, MessageId, OperationId};
+use crate::ids::{ConnectionId, MessageId, OperationId, SocketHandle};
 use crate::limits::Limits;
 use crate::profile::Profile;
-use crate::rdma::{RdmaCookie, RdmaNotify};
 use crate::slot::Slot;
-
-/// Names an open socket. A handle of a closed one names nothing, even when its slot is used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SocketHandle {
-    pub(crate) slot: u16,
-    pub(crate) generation: u32,
-}
 
 /// The table entry of a socket.
 #[derive(Debug)]
@@ -81,6 +73,15 @@ pub enum PollRule {
     Linux,
     /// As rds(3SOCKET): OUT always, IN when a message waits.
     Solaris,
+}
+
+impl From<Profile> for PollRule {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Linux => Self::Linux,
+            Profile::Solaris => Self::Solaris,
+        }
+    }
 }
 
 /// What carries messages (`SO_RDS_TRANSPORT`).
@@ -298,28 +299,10 @@ impl<'s> Sockets<'s> {
     }
 }
 
-/// A received message, or its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Who sent it: address and port.
-    pub from: core::net::SocketAddr,
-    /// Bytes written to the caller's buffer.
-    pub len: usize,
-    /// Bytes of the message; more than `len` if the buffer was too short, and then the rest is gone.
-    pub message_len: usize,
-    /// Memory that the sender offers with it (`RDS_CMSG_RDMA_DEST`).
-    pub cookie: Option<RdmaCookie>,
-}
-
-/// What a socket receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// The end of an RDMA operation (`RDS_CMSG_RDMA_STATUS`).
-    RdmaStatus(RdmaNotify),
-    /// Ports of peers that have cleared, folded by 64 (`RDS_CMSG_CONG_UPDATE`).
-    CongestionUpdate(u64),
-    /// A message.
-    Message(Received),
+/// Whether messages can go to an address.
+pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || broadcast)
 }
 
 /// Addresses are compared and stored in one form: IPv6, IPv4 mapped into it.

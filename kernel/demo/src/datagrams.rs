@@ -3,14 +3,14 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, RdsError, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
+use crate::Role;
 use crate::error::{DemoError, InCall};
 use crate::parts::Plan;
 use crate::pattern::Stream;
 use crate::report::{Operation, Tally};
 use crate::sizes::Sizes;
-use crate::{Buffers, Role};
 
 /// The longest datagram.
 pub(crate) const MAX_DATAGRAM: usize = 256 << 10;
@@ -22,6 +22,12 @@ const ROUND_TRIPS: u64 = 500;
 const ROUND_TRIP_LEN: usize = 64;
 /// Datagrams sent before what arrived is looked at again.
 const BURST: usize = 8;
+
+/// Buffers of this part.
+pub(crate) struct Buffers {
+    pub(crate) outgoing: [u8; MAX_DATAGRAM],
+    pub(crate) incoming: [u8; MAX_DATAGRAM],
+}
 
 /// The sockets of the RDS part. They are there from the beginning: the peer may begin with its datagrams before this side
 /// knows that the part before is over, and what arrives for nobody is gone.
@@ -129,7 +135,7 @@ impl Datagrams {
                 self.own.fill(self.sent, 0, payload);
                 self.made = true;
             }
-            match rds.sendmsg(adapter, self.socket, self.peer, payload) {
+            match rds.sendmsg(adapter, self.socket, Msg::to(self.peer, payload)) {
                 Ok(_) => {
                     self.made = false;
                     self.sent += 1;
@@ -151,9 +157,9 @@ impl Datagrams {
         tally: &mut Tally,
     ) -> Result<(), DemoError> {
         loop {
-            let message = match rds.recvmsg(adapter, self.socket, &mut buffers.incoming) {
-                Ok(message) => message,
-                Err(RdsError::Again) => return Ok(()),
+            let message = match rds.recvmsg(adapter, self.socket, &mut buffers.incoming, MsgFlags::empty()) {
+                Ok(Arrival::Message(message)) => message,
+                Ok(_) | Err(RdsError::Again) => return Ok(()),
                 Err(error) => return Err(DemoError::Rds { call: "recvmsg", error }),
             };
             let wrong = |position| DemoError::Mismatch {
@@ -185,15 +191,15 @@ impl Datagrams {
         }
         if self.reply.is_none() {
             let mut buffer = [0; ROUND_TRIP_LEN];
-            match rds.recvmsg(adapter, self.echo, &mut buffer) {
-                Ok(message) => self.reply = Some((message.from, buffer, message.len)),
-                Err(RdsError::Again) => return Ok(()),
+            match rds.recvmsg(adapter, self.echo, &mut buffer, MsgFlags::empty()) {
+                Ok(Arrival::Message(message)) => self.reply = Some((message.from, buffer, message.len)),
+                Ok(_) | Err(RdsError::Again) => return Ok(()),
                 Err(error) => return Err(DemoError::Rds { call: "recvmsg", error }),
             }
         }
         if let Some((to, buffer, len)) = &self.reply {
             let payload = buffer.get(..*len).unwrap_or_default();
-            match rds.sendmsg(adapter, self.echo, *to, payload) {
+            match rds.sendmsg(adapter, self.echo, Msg::to(*to, payload)) {
                 Ok(_) => {
                     self.trips += 1;
                     self.reply = None;
@@ -216,7 +222,7 @@ impl Datagrams {
         let Some(began) = self.trip_began else {
             self.own.fill(sequence, 0, &mut buffer);
             let now = adapter.platform().now().as_nanos();
-            return match rds.sendmsg(adapter, self.echo, self.echo_peer, &buffer) {
+            return match rds.sendmsg(adapter, self.echo, Msg::to(self.echo_peer, &buffer)) {
                 Ok(_) => {
                     self.trip_began = Some(now);
                     Ok(())
@@ -225,8 +231,8 @@ impl Datagrams {
                 Err(error) => Err(DemoError::Rds { call: "sendmsg", error }),
             };
         };
-        match rds.recvmsg(adapter, self.echo, &mut buffer) {
-            Ok(message) => {
+        match rds.recvmsg(adapter, self.echo, &mut buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => {
                 let mismatch = self.own.mismatch(sequence, 0, &buffer);
                 let foreign = message.from != self.echo_peer;
                 if mismatch.is_some() || foreign || message.message_len != ROUND_TRIP_LEN {
@@ -238,7 +244,7 @@ impl Datagrams {
                 self.trip_began = None;
                 Ok(())
             }
-            Err(RdsError::Again) => Ok(()),
+            Ok(_) | Err(RdsError::Again) => Ok(()),
             Err(error) => Err(DemoError::Rds { call: "recvmsg", error }),
         }
     }

@@ -4,6 +4,7 @@ use apps::connection::LinkState;
 use dat_nostd::{Adapter, ConnectionEvent, Instant, Platform};
 use rds_nostd::{Rds, RdsConfig};
 
+use crate::datagrams::Buffers;
 use crate::datagrams::{Datagrams, MAX_DATAGRAM, Sockets};
 use crate::error::{DemoError, InCall};
 use crate::link::{Control, Done, Link, MAX_MESSAGE, MAX_RDMA};
@@ -12,7 +13,7 @@ use crate::parts::{Part, Plan, transfers};
 use crate::pattern::Stream;
 use crate::report::{Operation, Reporter, Tally};
 use crate::sizes::Sizes;
-use crate::{Buffers, Config, Role, Status, Storage};
+use crate::{Config, Role, Status, Storage};
 
 /// Completions taken in one poll.
 const COMPLETIONS_PER_POLL: usize = 32;

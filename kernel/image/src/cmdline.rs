@@ -8,6 +8,8 @@ use heapless::Vec;
 use unikernel::Key;
 use unikernel::options::{self, Error};
 
+use crate::names::{APP_EXPECTED, App, MODE_EXPECTED, MODES, RdsMode};
+
 /// The DMA memory's size when `dma=` is not given.
 pub const DEFAULT_DMA_BYTES: u64 = 64 << 20;
 
@@ -20,8 +22,6 @@ pub const MAX_PEER_WORDS: usize = 6;
 /// What the source service gives when `source=` is not given.
 pub const DEFAULT_SOURCE_BYTES: u64 = 16 << 20;
 
-const APP_EXPECTED: &str = "one of hello, fault, idle, msix, hca, demo, verbs, ip, ping, tcp, rping, rds, echo, pair, remap, selftest";
-const MODE_EXPECTED: &str = "ping, echo, hash, rdma, congestion or bulk";
 const U32: &str = "a number from 1 to 4294967295";
 const SIZE: &str = "a number of bytes, as in 16M";
 const SECONDS: &str = "a decimal number of 1 or more";
@@ -91,81 +91,6 @@ pub const KEYS: [Key; 30] = [
 
 /// An address and the port GID of whoever has it.
 pub type Neighbour = (Ipv4Addr, Ipv6Addr);
-
-/// The applications in the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum App {
-    /// Prints what the machine is and ends.
-    Hello,
-    /// Raises the fault named by `kind=`.
-    Fault,
-    /// Waits on the timer a number of times and checks when it woke.
-    Idle,
-    /// Has a network card raise an MSI-X interrupt by software and waits for it.
-    Msix,
-    /// Brings the HCA up until its port is Active, and down again.
-    Hca,
-    /// One node of the demonstration: moves data to and from its peer by DAT and RDS, and checks it.
-    Demo,
-    /// A reliable connection on the driver alone, its numbers exchanged by hand; all operations both ways.
-    Verbs,
-    /// An IP host: answers pings and offers TCP and UDP services.
-    Ip,
-    /// Pings another IP host.
-    Ping,
-    /// A TCP client: sends a number of bytes and takes what comes back.
-    Tcp,
-    /// A side of rdmacm-utils' `rping`.
-    Rping,
-    /// Reliable Datagram Sockets: pings, an echo server, messages of all sizes.
-    Rds,
-    /// Sends messages to whoever sends them back, and compares.
-    Echo,
-    /// Two nodes in one machine that exchange messages.
-    Pair,
-    /// Switches DMA remapping on and off again.
-    Remap,
-    /// What the HCA can do without a partner, step by step.
-    Selftest,
-}
-
-/// What `app=rds` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdsMode {
-    /// Pings the peer.
-    Ping,
-    /// Sends back whatever comes, until `@quit` comes on the console.
-    Echo,
-    /// Messages of all sizes from the client to the server, each checked.
-    Hash,
-    /// The client's operations on the server's memory.
-    Rdma,
-    /// The client fills a port that the server does not read.
-    Congestion,
-    /// The client writes many bytes into memory that the server offers.
-    Bulk,
-}
-
-impl App {
-    const NAMES: [(&'static str, App); 16] = [
-        ("hello", App::Hello),
-        ("fault", App::Fault),
-        ("idle", App::Idle),
-        ("msix", App::Msix),
-        ("hca", App::Hca),
-        ("demo", App::Demo),
-        ("verbs", App::Verbs),
-        ("ip", App::Ip),
-        ("ping", App::Ping),
-        ("tcp", App::Tcp),
-        ("rping", App::Rping),
-        ("rds", App::Rds),
-        ("echo", App::Echo),
-        ("pair", App::Pair),
-        ("remap", App::Remap),
-        ("selftest", App::Selftest),
-    ];
-}
 
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,15 +201,6 @@ impl<'a> Options<'a> {
 }
 
 const ROLES: [(&str, Role); 2] = [("server", Role::Server), ("client", Role::Client)];
-
-const MODES: [(&str, RdsMode); 6] = [
-    ("ping", RdsMode::Ping),
-    ("echo", RdsMode::Echo),
-    ("hash", RdsMode::Hash),
-    ("rdma", RdsMode::Rdma),
-    ("congestion", RdsMode::Congestion),
-    ("bulk", RdsMode::Bulk),
-];
 
 fn named<T: Copy>(names: &[(&str, T)], wanted: &str) -> Option<T> {
     names.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use apps::Status;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 use unikernel::adapter::Adapter;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
@@ -45,15 +45,15 @@ fn work(
         // One at a time: the answer is compared with what was sent last.
         if sent == answered && sent < count {
             let message = fill(&mut buffer, sent);
-            match rds.sendmsg(adapter, socket, to, message) {
+            match rds.sendmsg(adapter, socket, Msg::to(to, message)) {
                 Ok(_) => sent += 1,
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => return Err(Failure::app(error)),
             }
         }
         let mut answer = [0; MAX_LEN];
-        match rds.recvmsg(adapter, socket, &mut answer) {
-            Ok(message) => {
+        match rds.recvmsg(adapter, socket, &mut answer, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => {
                 let right = fill(&mut buffer, answered) == answer.get(..message.len).unwrap_or_default();
                 if !right || message.from != to {
                     return Err(Failure::app(format_args!("answer {answered} is not what was sent")));
@@ -62,8 +62,8 @@ fn work(
                 bytes += message.len;
                 give_up = now.saturating_add(stall);
             }
-            Err(RdsError::Again) if now < give_up => {}
-            Err(RdsError::Again) => {
+            Ok(_) | Err(RdsError::Again) if now < give_up => {}
+            Ok(_) | Err(RdsError::Again) => {
                 return Err(Failure::app(format_args!("no answer to message {answered} in time")));
             }
             Err(error) => return Err(Failure::app(error)),

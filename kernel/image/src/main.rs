@@ -26,6 +26,7 @@ mod idle;
 mod ip;
 #[cfg(target_os = "none")]
 mod msix;
+mod names;
 #[cfg(target_os = "none")]
 mod node;
 #[cfg(target_os = "none")]
@@ -46,7 +47,8 @@ mod verbs;
 mod choice {
     use unikernel::{ExitCode, Machine, println};
 
-    use crate::cmdline::{App, KEYS, Options};
+    use crate::cmdline::{KEYS, Options};
+    use crate::names::App;
     use crate::{demo, echo, fault, hca, hello, idle, ip, msix, pair, rds, remap, rping, selftest, verbs};
 
     unikernel::entry!(run);
@@ -75,7 +77,7 @@ mod choice {
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
             App::Pair => pair::run(machine, &options),
-            App::Remap => remap::run(machine),
+            App::Remap => remap::run(machine, &options),
             App::Selftest => selftest::run(machine, &options),
         }
     }

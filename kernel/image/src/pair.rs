@@ -4,7 +4,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 
 use driver_mlx::{Instant, Wake};
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use unikernel::adapter::{self, Adapter, Prepared, Storage};
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
@@ -53,9 +53,9 @@ impl Side<'_, '_> {
     /// A message, if one has come.
     #[inline(never)]
     fn take(&mut self, buffer: &mut [u8]) -> Result<Option<(SocketAddr, usize)>, Failure> {
-        match self.rds.recvmsg(self.adapter, self.socket, buffer) {
-            Ok(message) => Ok(Some((message.from, message.len))),
-            Err(RdsError::Again) => Ok(None),
+        match self.rds.recvmsg(self.adapter, self.socket, buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => Ok(Some((message.from, message.len))),
+            Ok(_) | Err(RdsError::Again) => Ok(None),
             Err(error) => Err(Failure::app(error)),
         }
     }
@@ -63,7 +63,7 @@ impl Side<'_, '_> {
     /// Whether the message was taken to be sent.
     #[inline(never)]
     fn give(&mut self, to: SocketAddr, message: &[u8]) -> Result<bool, Failure> {
-        match self.rds.sendmsg(self.adapter, self.socket, to, message) {
+        match self.rds.sendmsg(self.adapter, self.socket, Msg::to(to, message)) {
             Ok(_) => Ok(true),
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => Ok(false),
             Err(error) => Err(Failure::app(error)),

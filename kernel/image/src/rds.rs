@@ -13,7 +13,8 @@ use unikernel::options;
 use unikernel::Clock;
 use unikernel::adapter::Adapter;
 
-use crate::cmdline::{Options, RdsMode};
+use crate::cmdline::Options;
+use crate::names::RdsMode;
 use crate::node::{self, Failure, QuitLine, SECOND};
 use unikernel::Machine;
 use unikernel::println;

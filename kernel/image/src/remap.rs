@@ -1,9 +1,13 @@
-//! `app=remap`: switches VT-d's translation on, as firmware may have left it, and then off by the unikernel's own means. For tests.
+//! `app=remap`: switches VT-d's translation on, as firmware may have left it, and then off by the unikernel's own means; then
+//! an HCA is used, if there is one. For tests.
 
 use unikernel::device::Registers;
 use unikernel::iommu::{self, Registers as _};
 use unikernel::pci::MemoryBar;
 use unikernel::{ExitCode, Machine, println};
+
+use crate::cmdline::Options;
+use crate::hca;
 
 /// Where q35 has the unit.
 const UNIT: MemoryBar = MemoryBar { address: 0xfed9_0000, len: 4096, prefetchable: false };
@@ -15,7 +19,7 @@ const ROOT_TABLE: u32 = 0x20;
 const SET_ROOT_TABLE: u32 = 1 << 30;
 const TRANSLATION: u32 = 1 << 31;
 
-pub fn run(machine: &mut Machine) -> ExitCode {
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     // A root table without entries: no device reaches anything.
     let Ok(table) = machine.memory(4096) else { return ExitCode::Machine };
     table.fill(core::mem::MaybeUninit::new(0));
@@ -29,5 +33,9 @@ pub fn run(machine: &mut Machine) -> ExitCode {
     let found = iommu::turn_off(&unit);
     let off = unit.read(GLOBAL_STATUS);
     println!("remap: on {on:#x}, then {found:?}, {off:#x}, then {:?}", iommu::turn_off(&unit));
-    if on & TRANSLATION != 0 && off & TRANSLATION == 0 { ExitCode::Success } else { ExitCode::Failed }
+    if on & TRANSLATION == 0 || off & TRANSLATION != 0 {
+        return ExitCode::Failed;
+    }
+    // What it reads and writes now is memory as it is.
+    if machine.hcas().next().is_some() { hca::run(machine, options) } else { ExitCode::Success }
 }

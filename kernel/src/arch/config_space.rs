@@ -47,7 +47,7 @@ impl ConfigSpace {
     }
 
     /// The buses that can be looked at.
-    pub fn buses(&self) -> impl Iterator<Item = Buses> + '_ {
+    pub fn buses(&self) -> impl Iterator<Item = Buses> + Clone + '_ {
         let ports = self.windows.is_empty().then_some(BY_PORTS);
         self.windows.iter().map(|window| window.buses).chain(ports)
     }

@@ -6,7 +6,11 @@
 
 use heapless::Vec;
 
-use super::{ConfigAccess, Error, FIRST_BAR, Function, MemoryBar};
+use pci_types::PciAddress;
+
+use super::bar::MemoryBar;
+use super::bridges;
+use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
 use crate::memory_map::Range;
 use crate::pvh::{MemoryMapEntry, TYPE_RAM};
 
@@ -166,15 +170,19 @@ pub fn assign(
 impl<A: ConfigAccess> Search<'_, A> {
     /// A place for `len` bytes, a power of two, on a bus.
     fn on_bus(&self, segment: u16, bus: u8, len: u64, depth: usize) -> Option<u64> {
-        let above = self.functions.iter().find(|bridge| {
-            let address = bridge.address;
-            address.segment() == segment && bridge.secondary_bus == Some(bus) && address.bus() != bus
-        });
-        let Some(bridge) = above else { return self.on_root_bus(len, depth == MAX_DEPTH) };
+        let above = bridges::above(self.functions, PciAddress::new(segment, bus, 0, 0));
+        let Some(bridge) = above.and_then(|index| self.functions.get(index)) else {
+            return self.on_root_bus(len, depth == MAX_DEPTH);
+        };
         if let Some(window) = self.window.range(self.access, bridge) {
             let own =
                 |function: &&Function| function.address.segment() == segment && function.address.bus() == bus;
-            return gap(window, len, &self.taken(self.functions.iter().filter(own))?);
+            let taken = self.taken(self.functions.iter().filter(own))?;
+            let found = gap(window, len, &taken);
+            // One that nobody has anything in, as firmware gives to slots that are empty, may become a larger one.
+            if found.is_some() || !taken.is_empty() {
+                return found;
+            }
         }
         let len = len.max(GRANULE);
         let start = self.on_bus(segment, bridge.address.bus(), len, depth.checked_sub(1)?)?;

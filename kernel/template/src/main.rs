@@ -5,7 +5,7 @@
 use core::net::Ipv4Addr;
 use core::ops::ControlFlow;
 
-use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 use unikernel::adapter::{self, Failure, Node, Storage};
 use unikernel::{ExitCode, Key, Machine, Mutex, println};
 
@@ -42,15 +42,15 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
             let wake = ControlFlow::Continue(rds.poll(adapter, now));
             loop {
                 if let Some((to, len)) = waiting {
-                    match rds.sendmsg(adapter, socket, to, &buffer[..len]) {
+                    match rds.sendmsg(adapter, socket, Msg::to(to, &buffer[..len])) {
                         Ok(_) => waiting = None,
                         Err(RdsError::Again | RdsError::Congested) => return Ok(wake),
                         Err(error) => return Err(Failure::app(error)),
                     }
                 }
-                match rds.recvmsg(adapter, socket, &mut buffer) {
-                    Ok(message) => waiting = Some((message.from, message.len)),
-                    Err(RdsError::Again) => return Ok(wake),
+                match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
+                    Ok(Arrival::Message(message)) => waiting = Some((message.from, message.len)),
+                    Ok(_) | Err(RdsError::Again) => return Ok(wake),
                     Err(error) => return Err(Failure::app(error)),
                 }
             }

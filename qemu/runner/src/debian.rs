@@ -1,8 +1,8 @@
 //! Trees of files unpacked from Debian packages by name, without installing them on the machine.
 
 use crate::cache;
-use crate::error::{Error, Result};
-use crate::process::Supervised;
+use crate::error::{Error, IoContext, Result};
+use crate::process::{Supervised, Temporary};
 use crate::progress::Progress;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -42,16 +42,20 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
     if !is_debian() {
         return Err(missing("this machine does not run Debian".into()));
     }
-    if !rustix::process::geteuid().is_root() {
-        return Err(missing("unpacking Debian packages needs root".into()));
-    }
+    // Who is not root cannot make the files others': they come as an archive, and are unpacked as one's own.
+    let archive =
+        (!rustix::process::geteuid().is_root()).then(|| PathBuf::from(format!("{}.tar", into.display())));
     ensure_installed("mmdebstrap", "mmdebstrap")
         .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
     let mirror = mirror().ok_or_else(|| {
         missing("no Debian mirror in this machine's apt sources (/etc/apt/sources.list*)".into())
     })?;
     let mut command = Command::new("mmdebstrap");
-    command.args(["--variant=extract", "--format=directory"]);
+    command.arg("--variant=extract");
+    match archive {
+        None => command.arg("--format=directory"),
+        Some(_) => command.args(["--mode=chrootless", "--format=tar"]),
+    };
     command.arg(format!("--include={}", packages.names.join(",")));
     if let Some(release) = packages.release {
         command.arg(format!("--aptopt=APT::Default-Release \"{release}\""));
@@ -59,12 +63,24 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
     for option in host_apt_options() {
         command.arg(format!("--aptopt={option}"));
     }
-    command.arg("").arg(into);
+    let output = archive.as_deref().unwrap_or(into);
+    command.arg("").arg(output);
     for suite in packages.suites {
         command.arg(format!("deb {mirror} {suite} main"));
     }
-    run_with_progress(command, &format!("unpacking {}", packages.names.join(" ")), into)
-        .map_err(|error| missing(error.to_string()))
+    let what = format!("unpacking {}", packages.names.join(" "));
+    let archive = archive.clone().map(Temporary::adopt);
+    run_with_progress(command, &what, output).map_err(|error| missing(error.to_string()))?;
+    archive.map_or(Ok(()), |archive| extract(archive.path(), into))
+}
+
+/// Unpacks an archive of packages into the new folder `into`, as the files of whoever does it, and without devices.
+fn extract(archive: &Path, into: &Path) -> Result<()> {
+    std::fs::create_dir_all(into).context("cannot create", into)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--no-same-owner", "--exclude=./dev/*", "--file"]);
+    tar.arg(archive).arg("--directory").arg(into);
+    run_with_progress(tar, "unpacking the archive", into)
 }
 
 /// Installs the package when `program` is not there; the caller says what that means for the user.
@@ -328,5 +344,22 @@ mod tests {
                        Types: deb\nURIs: http://mirror.example/debian/\nSuites: trixie trixie-updates\nComponents: main\n";
         assert_eq!(mirror_in_deb822(sources).as_deref(), Some("http://mirror.example/debian/"));
         assert_eq!(mirror_in_list("deb http://other.example/apt nodistro main\n"), None);
+    }
+
+    #[test]
+    fn archives_are_unpacked_without_devices() {
+        let folder = Temporary::folder("debian").expect("a folder");
+        let [from, into] = ["from", "into"].map(|name| folder.path().join(name));
+        for (place, text) in [("usr/bin/program", "runs"), ("dev/null", "")] {
+            let path = from.join(place);
+            std::fs::create_dir_all(path.parent().expect("inside")).expect("a folder");
+            std::fs::write(path, text).expect("a file");
+        }
+        let archive = folder.path().join("archive.tar");
+        let packed = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&from).arg(".").status();
+        assert!(packed.expect("tar").success());
+        extract(&archive, &into).expect("unpacked");
+        assert_eq!(std::fs::read_to_string(into.join("usr/bin/program")).expect("a file"), "runs");
+        assert!(!into.join("dev/null").exists(), "only root can make devices");
     }
 }

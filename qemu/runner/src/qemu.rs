@@ -204,8 +204,9 @@ pub struct Guest {
     output: Receiver<Output>,
 }
 
-/// What QEMU always prints for this device and does not mean anything is wrong.
-const HARMLESS: [&str; 1] = ["Could not enable error recovery for the device"];
+/// What QEMU prints for these devices and does not mean anything is wrong.
+const HARMLESS: [&str; 2] =
+    ["Could not enable error recovery for the device", "iommu map to non memory area"];
 
 impl Guest {
     /// Starts `machine`.

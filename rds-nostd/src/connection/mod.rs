@@ -3,13 +3,16 @@
 mod cookie;
 mod map;
 mod reconnect;
+mod remembered;
 mod rx;
 mod table;
 mod tx;
 
 pub(crate) use cookie::{Cookie, CookieKind};
-pub(crate) use map::MapState;
+pub use map::port_mask;
+pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};
 pub(crate) use reconnect::{ACCEPT_APART, Broken, PROBE, Reconnect, STANDS};
+pub(crate) use remembered::{Remembered, RememberedPeers};
 pub(crate) use rx::{PARTIAL_LIMIT, Rx};
 pub(crate) use table::{Connections, Links};
 pub(crate) use tx::Tx;

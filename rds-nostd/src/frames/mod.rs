@@ -10,8 +10,8 @@ mod shares;
 
 use driver_mlx::{DmaBuffer, DmaSlice, DmaWord};
 
+use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, FrameId, MessageId, OperationId};
-use crate::socket::SocketHandle;
 use crate::wire::{BadChecksum, FRAGMENT_LEN, HEADER_WORDS, Header};
 use crate::words;
 

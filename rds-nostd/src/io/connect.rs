@@ -4,17 +4,18 @@ use core::net::IpAddr;
 
 use dat_nostd::{
     Adapter, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, EpAttributes, EpHandle,
-    Instant, Platform, Qos,
+    Instant, Platform, Qos, Wake,
 };
 
 use crate::connection::State;
 use crate::ids::ConnectionId;
-use crate::io::held::{Identity, identify};
+use crate::io::held::APART;
+use crate::io::identity::{Identity, identify};
 use crate::io::poll::EVENTS_PER_POLL;
 use crate::node::Rds;
-use crate::protocol::{Admission, Request, is_unicast};
+use crate::protocol::{Admission, Request};
 use crate::reason::DownReason;
-use crate::socket::{address, key};
+use crate::socket::{address, is_unicast, key};
 use crate::wire::{ConnectData, REJECT_DATA, SERVICE_PORT, VERSION};
 
 /// How long a connection attempt may take, microseconds.
@@ -135,6 +136,39 @@ impl Rds<'_> {
         }
     }
 
+    /// A request waits until its sender's address is known.
+    fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: Instant) {
+        if !self.held.add(cr, now) {
+            self.refuse_request(adapter, cr);
+        }
+    }
+
+    /// Looks whether the addresses of those that wait are known now. Answers when to look again.
+    #[inline]
+    pub(crate) fn look_up_held<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
+        if self.held.is_empty() { Wake::Idle } else { self.look_up(adapter, now) }
+    }
+
+    #[cold]
+    fn look_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
+        for place in self.held.places() {
+            let Some((cr, until)) = self.held.get(place) else { continue };
+            let asked = adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
+            let identity = asked.map(|(address, gid)| identify(adapter, address, gid));
+            if identity == Ok(Identity::Unknown) && now < until {
+                continue;
+            }
+            self.held.remove(place);
+            match identity {
+                Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
+                Ok(_) => self.refuse_request(adapter, cr),
+                // The request is gone, and whoever sent it with it.
+                Err(_) => refuse(adapter, cr),
+            }
+        }
+        if self.held.is_empty() { Wake::Idle } else { Wake::At(now + APART) }
+    }
+
     /// If no entry is left for a new peer, a connection that has been idle for a while goes.
     fn make_room<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, request: &Request, now: Instant) {
         if self.protocol.is_full_for(request)
@@ -144,7 +178,7 @@ impl Rds<'_> {
         }
     }
 
-    pub(crate) fn refuse_request<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle) {
+    fn refuse_request<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle) {
         self.protocol.counters.connect_refused += 1;
         refuse(adapter, cr);
     }
@@ -271,7 +305,7 @@ impl Rds<'_> {
     }
 }
 
-pub(crate) fn refuse<P: Platform>(adapter: &mut Adapter<'_, P>, cr: CrHandle) {
+fn refuse<P: Platform>(adapter: &mut Adapter<'_, P>, cr: CrHandle) {
     // If the request is gone by now there is nobody left to answer.
     let _ = adapter.cr_reject_with(cr, &REJECT_DATA);
 }

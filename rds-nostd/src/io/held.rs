@@ -1,18 +1,13 @@
 //! Requests of peers whose addresses are not known to be theirs: they wait until ARP says whose they are.
 
-use core::net::IpAddr;
-
-use dat_nostd::{Adapter, AddressResolution, CrHandle, Duration, Instant, Platform, Wake};
-
-use crate::io::connect::refuse;
-use crate::node::Rds;
+use dat_nostd::{CrHandle, Duration, Instant};
 
 /// So many wait at once; further ones are refused, and come again.
 const PLACES: usize = 32;
 /// How long one waits for an answer.
 const LIMIT: Duration = Duration::from_secs(3);
 /// How long from one look to the next.
-const APART: Duration = Duration::from_millis(5);
+pub(crate) const APART: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -31,81 +26,36 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) const EMPTY: Self =
         Self { requests: [Request { cr_bits: 0, until: Instant::ORIGIN }; PLACES], count: 0 };
-}
 
-/// Whether somebody is who he says he is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Identity {
-    /// The address is that of the port that the request came from, or nobody can tell.
-    Right,
-    /// It is another port's, or nobody's.
-    Wrong,
-    /// It is being looked up.
-    Unknown,
-}
-
-/// Whether the port `gid` has an address, as far as that is known now.
-pub(crate) fn identify<P: Platform>(
-    adapter: &mut Adapter<'_, P>,
-    address: IpAddr,
-    gid: [u8; 16],
-) -> Identity {
-    let known = match (adapter.known_gid(&address), address) {
-        (Some(known), _) => known,
-        (None, IpAddr::V4(address)) => match adapter.ip().map(|mut ip| ip.resolve(address)) {
-            Some(AddressResolution::Known(known)) => known.0,
-            Some(AddressResolution::Pending) => return Identity::Unknown,
-            Some(AddressResolution::Failed) => return Identity::Wrong,
-            // Without IP over InfiniBand nobody can be asked: then a port's share of connections is all that bounds it.
-            None => return Identity::Right,
-        },
-        (None, IpAddr::V6(_)) => return Identity::Right,
-    };
-    if known == gid { Identity::Right } else { Identity::Wrong }
-}
-
-impl Rds<'_> {
-    /// A request waits until its sender's address is known.
-    pub(crate) fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: Instant) {
-        match self.held.requests.iter_mut().find(|request| request.cr_bits == 0) {
-            Some(free) => {
-                *free = Request { cr_bits: cr.bits(), until: now + LIMIT };
-                self.held.count += 1;
-            }
-            None => self.refuse_request(adapter, cr),
-        }
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    /// Looks whether the addresses of those that wait are known now. Answers when to look again.
-    #[inline]
-    pub(crate) fn look_up_held<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
-        if self.held.count == 0 { Wake::Idle } else { self.look_up(adapter, now) }
+    /// A request waits from now on; false if there is no place.
+    pub(crate) fn add(&mut self, cr: CrHandle, now: Instant) -> bool {
+        let free = self.requests.iter_mut().find(|request| request.cr_bits == 0);
+        let Some(free) = free else { return false };
+        *free = Request { cr_bits: cr.bits(), until: now + LIMIT };
+        self.count += 1;
+        true
     }
 
-    #[cold]
-    fn look_up<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> Wake {
-        for place in 0..PLACES {
-            let Some(request) = self.held.requests.get(place).copied().filter(|request| request.cr_bits != 0)
-            else {
-                continue;
-            };
-            let cr = CrHandle::from_bits(request.cr_bits);
-            let asked = adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
-            let identity = asked.map(|(address, gid)| identify(adapter, address, gid));
-            if identity == Ok(Identity::Unknown) && now < request.until {
-                continue;
-            }
-            if let Some(entry) = self.held.requests.get_mut(place) {
-                entry.cr_bits = 0;
-                self.held.count -= 1;
-            }
-            match identity {
-                Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
-                Ok(_) => self.refuse_request(adapter, cr),
-                // The request is gone, and whoever sent it with it.
-                Err(_) => refuse(adapter, cr),
-            }
+    /// The places of those that wait.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> + use<> {
+        0..PLACES
+    }
+
+    /// The request in a place, and until when it waits.
+    pub(crate) fn get(&self, place: usize) -> Option<(CrHandle, Instant)> {
+        let request = self.requests.get(place).filter(|request| request.cr_bits != 0)?;
+        Some((CrHandle::from_bits(request.cr_bits), request.until))
+    }
+
+    /// The request in a place waits no more.
+    pub(crate) fn remove(&mut self, place: usize) {
+        if let Some(request) = self.requests.get_mut(place).filter(|request| request.cr_bits != 0) {
+            request.cr_bits = 0;
+            self.count -= 1;
         }
-        if self.held.count == 0 { Wake::Idle } else { Wake::At(now + APART) }
     }
 }

@@ -6,38 +6,72 @@ use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
 use crate::ids::ConnectionId;
+use crate::ids::SocketHandle;
 use crate::io::post::Wire;
+use crate::message::{Arrival, Msg, MsgFlags, Received};
 use crate::node::Rds;
 use crate::rdma::{Control, RdmaCookie};
-use crate::socket::{Arrival, Received, SocketHandle, address_of};
+use crate::socket::address_of;
 
 impl Rds<'_> {
-    /// Sends a message and gives its length. When this succeeds the message is kept until the peer's RDS has it, however
-    /// often the connection has to be made anew; a peer that cannot be reached is tried without end. A message to port 0 is a
-    /// ping: an empty message from port 0 answers it.
+    /// Sends a message. When this succeeds the message is kept until the peer's RDS has it, however often the connection has to be made
+    /// anew; a peer that cannot be reached is tried without end. A message to port 0 is a ping: an empty message from port 0 answers it.
+    ///
+    /// Gives the cookie of memory that was mapped for it ([`Control::map`]). An RDMA operation that goes along is done before the message,
+    /// and its end can be asked for; if it fails, or the connection breaks before its end, the message does not arrive.
     ///
     /// # Errors
-    /// [`RdsError::Again`]: the socket's send buffer is full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, or the
-    /// node's connections, are in use. Either may pass with [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when.
-    /// [`RdsError::MessageSize`]: longer than the send buffer or than
-    /// [`longest_message`](Self::longest_message). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
-    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not
-    /// reach. [`RdsError::NotSupported`]: one of another family. [`RdsError::NotConnected`]: not bound. [`RdsError::BadSocket`].
-    #[inline]
+    /// [`RdsError::NotSupported`]: flags other than DONTWAIT; a destination of another family; something that goes along with a message to
+    /// this node itself. [`RdsError::NotConnected`]: nowhere to send to, or not bound. [`RdsError::Again`]: the socket's send buffer is
+    /// full. [`RdsError::NoBufferSpace`]: the frames that this peer may have, or the node's connections, are in use. Either may pass with
+    /// [`poll`](Self::poll), and [`poll_mask`](Self::poll_mask) tells when. [`RdsError::MessageSize`]: longer than the send buffer or than
+    /// [`longest_message`](Self::longest_message); an operation of more than [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or
+    /// [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::Congested`]: the destination's port takes no more until it is read from.
+    /// [`RdsError::InvalidArgument`]: a destination that is no unicast address, or a loopback address that this socket does not reach;
+    /// a cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local memory, with
+    /// empty parts or with more bytes than the peer's part. [`RdsError::NoMemory`]: no operation is left. Those of
+    /// [`get_mr`](Self::get_mr) for memory to map. [`RdsError::BadSocket`].
+    // Whoever writes out what a message is gets only the way that such a message goes.
+    #[inline(always)]
     pub fn sendmsg<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: SocketAddr,
-        payload: &[u8],
-    ) -> Result<usize, RdsError> {
-        if self.protocol.send(from, &to, payload, &mut Wire(adapter)) {
-            return Ok(payload.len());
+        message: Msg<'_>,
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        if !MsgFlags::DONTWAIT.contains(message.flags) {
+            return Err(RdsError::NotSupported);
         }
-        self.queue(adapter, from, &to, payload)
+        let connected;
+        let to = match &message.to {
+            Some(to) => to,
+            None => {
+                connected = self.peer_address(from)?;
+                &connected
+            }
+        };
+        match message.control {
+            None => self.send(adapter, from, to, message.payload),
+            Some(control) => self.send_along(adapter, from, to, message.payload, control),
+        }
     }
 
-    /// The same where the message does not leave at once.
+    /// A message, and nothing beside it.
+    #[inline(always)]
+    fn send<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        to: &SocketAddr,
+        payload: &[u8],
+    ) -> Result<Option<RdmaCookie>, RdsError> {
+        if self.protocol.send(from, to, payload, &mut Wire(adapter)) {
+            return Ok(None);
+        }
+        self.queue(adapter, from, to, payload)
+    }
+
+    /// The message does not leave at once.
     #[inline(never)]
     fn queue<P: Platform>(
         &mut self,
@@ -45,40 +79,31 @@ impl Rds<'_> {
         from: SocketHandle,
         to: &SocketAddr,
         payload: &[u8],
-    ) -> Result<usize, RdsError> {
+    ) -> Result<Option<RdmaCookie>, RdsError> {
         if let Some(outgoing) = self.protocol.compose(from, to, payload, true)? {
             self.transmit(adapter, outgoing.connection);
         }
-        Ok(payload.len())
+        Ok(None)
     }
 
-    /// Sends a message with something beside it. Gives the cookie of memory that was mapped for it.
-    ///
-    /// An RDMA operation is done before the message, and its end can be asked for; if it fails, or the connection breaks before
-    /// its end, the message does not arrive.
-    ///
-    /// # Errors
-    /// As [`sendmsg`](Self::sendmsg); those of [`get_mr`](Self::get_mr) for memory to map. [`RdsError::InvalidArgument`]: a
-    /// cookie that is not the socket's; memory offered together with an operation, or twice; an operation with no local
-    /// memory, with empty parts or with more bytes than the peer's part. [`RdsError::MessageSize`]: an operation of more than
-    /// [`MAX_RDMA_LEN`](crate::MAX_RDMA_LEN) or [`MAX_PIECES`](crate::MAX_PIECES). [`RdsError::NotSupported`]: to this node
-    /// itself. [`RdsError::NoMemory`]: no operation is left.
-    pub fn sendmsg_control<P: Platform>(
+    /// The message has something beside it.
+    #[inline(never)]
+    fn send_along<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         from: SocketHandle,
-        to: SocketAddr,
+        to: &SocketAddr,
         payload: &[u8],
         control: &Control<'_>,
     ) -> Result<Option<RdmaCookie>, RdsError> {
         if control.is_empty() {
-            return self.sendmsg(adapter, from, to, payload).map(|_| None);
+            return self.queue(adapter, from, to, payload);
         }
         let offers = usize::from(control.map.is_some()) + usize::from(control.dest.is_some());
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
-        let Some(outgoing) = self.protocol.compose(from, &to, payload, false)? else { return Ok(None) };
+        let Some(outgoing) = self.protocol.compose(from, to, payload, false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);
@@ -108,7 +133,11 @@ impl Rds<'_> {
         self.serve(adapter, id, now);
     }
 
-    /// Takes the oldest message of a socket. What does not fit into `buffer` is gone.
+    /// The next of what a socket has for its application, in Linux's order: ends of RDMA operations, congestion updates, messages. Of a
+    /// message, what does not fit into `buffer` is gone.
+    ///
+    /// PEEK leaves a message where it is, but neither of the others; with OOB there is [`Arrival::Nothing`]. TRUNC only changes what the C
+    /// call returns ([`Arrival::value`]).
     ///
     /// # Errors
     /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
@@ -118,28 +147,62 @@ impl Rds<'_> {
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         buffer: &mut [u8],
-    ) -> Result<Received, RdsError> {
+        flags: MsgFlags,
+    ) -> Result<Arrival, RdsError> {
+        if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK)) {
+            return self.look(handle, buffer, flags);
+        }
         let Some((read, more)) = self.protocol.take_front(handle, buffer) else {
-            return self.receive_message(adapter, handle, buffer);
+            return self.receive(adapter, handle, buffer);
         };
         if more {
             self.frames_are_free(adapter, handle);
         }
         let from = SocketAddr::new(address_of(read.source), read.sport);
-        Ok(Received { from, len: read.len, message_len: read.message_len, cookie: None })
+        Ok(Arrival::Message(Received { from, len: read.len, message_len: read.message_len, cookie: None }))
     }
 
-    /// The same for any message.
+    /// Takes whatever is there.
     #[inline(never)]
-    fn receive_message<P: Platform>(
+    fn receive<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         handle: SocketHandle,
         buffer: &mut [u8],
-    ) -> Result<Received, RdsError> {
+    ) -> Result<Arrival, RdsError> {
+        if let Some(told) = self.take_told(handle)? {
+            return Ok(told);
+        }
         let received = self.protocol.take_message(handle, buffer)?;
         self.frames_are_free(adapter, handle);
-        Ok(received)
+        Ok(Arrival::Message(received))
+    }
+
+    /// Leaves a message where it is.
+    #[cold]
+    fn look(
+        &mut self,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+        flags: MsgFlags,
+    ) -> Result<Arrival, RdsError> {
+        if flags.contains(MsgFlags::OOB) {
+            self.protocol.sockets.open(handle)?;
+            return Ok(Arrival::Nothing);
+        }
+        match self.take_told(handle)? {
+            Some(told) => Ok(told),
+            None => Ok(Arrival::Message(self.protocol.peek_message(handle, buffer)?)),
+        }
+    }
+
+    /// What comes before messages.
+    fn take_told(&mut self, handle: SocketHandle) -> Result<Option<Arrival>, RdsError> {
+        if let Some(notify) = self.take_notification(handle)? {
+            return Ok(Some(Arrival::RdmaStatus(notify)));
+        }
+        let ports = self.take_congestion_update(handle)?;
+        Ok((ports != 0).then_some(Arrival::CongestionUpdate(ports)))
     }
 
     /// A message was read: a port may be free again, and a connection may get receives.
@@ -149,34 +212,6 @@ impl Rds<'_> {
         self.send_changed_maps(adapter);
         if self.protocol.starved {
             self.frames_came_free(adapter);
-        }
-    }
-
-    /// Copies the oldest message of a socket and leaves it there (`MSG_PEEK`).
-    ///
-    /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
-    pub fn peekmsg(&self, handle: SocketHandle, buffer: &mut [u8]) -> Result<Received, RdsError> {
-        self.protocol.peek_message(handle, buffer)
-    }
-
-    /// Whatever a socket has for its application, in the order of Linux's `recvmsg`: ends of RDMA operations, congestion
-    /// updates, messages. [`recvmsg`](Self::recvmsg) leaves the former where they are.
-    ///
-    /// # Errors
-    /// [`RdsError::Again`]: nothing there. [`RdsError::BadSocket`].
-    pub fn receive<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        handle: SocketHandle,
-        buffer: &mut [u8],
-    ) -> Result<Arrival, RdsError> {
-        if let Some(notify) = self.take_notification(handle)? {
-            return Ok(Arrival::RdmaStatus(notify));
-        }
-        match self.take_congestion_update(handle)? {
-            0 => Ok(Arrival::Message(self.recvmsg(adapter, handle, buffer)?)),
-            ports => Ok(Arrival::CongestionUpdate(ports)),
         }
     }
 }

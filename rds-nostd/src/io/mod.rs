@@ -2,11 +2,13 @@
 
 mod connect;
 mod held;
+mod identity;
 mod message;
 mod objects;
 mod poll;
 mod post;
 mod rdma;
+mod start;
 mod zone;
 
 pub(crate) use connect::service_level;

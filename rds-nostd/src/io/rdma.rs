@@ -6,6 +6,7 @@ use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform};
 
 use crate::error::RdsError;
 use crate::frames::Marks;
+use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, OperationId};
 use crate::node::Rds;
 use crate::protocol::{Outgoing, Protocol};
@@ -14,7 +15,7 @@ use crate::rdma::{
     RdmaCookie, RdmaFlags, Region,
 };
 use crate::reason::DownReason;
-use crate::socket::{SocketHandle, key};
+use crate::socket::key;
 use crate::wire::Extension;
 
 impl Rds<'_> {
@@ -223,7 +224,7 @@ impl Rds<'_> {
     ///
     /// # Errors
     /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
-    /// [`sendmsg_control`](Self::sendmsg_control).
+    /// [`sendmsg`](Self::sendmsg).
     fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,

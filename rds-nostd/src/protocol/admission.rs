@@ -44,7 +44,8 @@ impl Protocol<'_> {
             Some(id) => id,
             None => {
                 let id = self.longest_idle()?;
-                self.remember(id);
+                let left = self.connections.at(id);
+                self.remembered.keep(left.foreign, left.tos, left.rx.next_sequence);
                 self.connections.remove(id);
                 id
             }
@@ -58,7 +59,7 @@ impl Protocol<'_> {
         }
         let mut connection = Connection { state: State::Down, foreign, tos, objects, ..Connection::EMPTY };
         connection.tx.next_sequence = self.first_sequence();
-        connection.rx.next_sequence = self.recall(foreign, tos);
+        connection.rx.next_sequence = self.remembered.recall(foreign, tos);
         connection.reconnect.busy_at = self.now;
         self.connections.insert(id, connection);
         Some(id)

@@ -5,9 +5,11 @@ use core::net::SocketAddr;
 use crate::error::RdsError;
 use crate::frames::{Marks, ReadMessage};
 use crate::ids::MessageId;
+use crate::ids::SocketHandle;
+use crate::message::Received;
 use crate::protocol::Protocol;
 use crate::rdma::RdmaCookie;
-use crate::socket::{Received, SocketHandle, address};
+use crate::socket::address;
 use crate::wire::{Extension, Extensions, Header};
 
 impl Protocol<'_> {
@@ -45,8 +47,8 @@ impl Protocol<'_> {
         }
     }
 
-    /// Takes the oldest message of a socket, if it is of one frame, from a peer, and nothing came along with it. What does not fit into
-    /// `buffer` is gone. The second answer: something else is to be done now, because frames came free.
+    /// Takes the oldest message of a socket, if nothing is to be told before it, it is of one frame, from a peer, and nothing came along
+    /// with it. What does not fit into `buffer` is gone. The second answer: something else is to be done now, because frames came free.
     #[inline(always)]
     pub(crate) fn take_front(
         &mut self,
@@ -55,6 +57,9 @@ impl Protocol<'_> {
     ) -> Option<(ReadMessage, bool)> {
         let Self { sockets, frames, counters, connections, receiving, .. } = self;
         let socket = sockets.open_mut(handle).ok()?;
+        if socket.notifications.is_some() || socket.cleared != 0 {
+            return None;
+        }
         let read = frames.read_front(&mut socket.received, buffer)?;
         socket.receive_bytes -= read.message_len;
         socket.receive_frames -= 1;

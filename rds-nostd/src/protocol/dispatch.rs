@@ -5,9 +5,9 @@ use crate::counters::Counters;
 use crate::frames::{Frames, Marks};
 use crate::ids::{ConnectionId, FrameId, OperationId};
 use crate::limits::Limits;
-use crate::protocol::{MAP_FRAGMENTS, Protocol};
+use crate::protocol::Protocol;
 use crate::rdma::{Operations, RdmaStatus, Transfer};
-use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragment_len};
+use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, MAP_FRAGMENTS, fragment_len};
 
 /// What is to be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

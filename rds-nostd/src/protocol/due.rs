@@ -4,8 +4,9 @@ use dat_nostd::{Instant, Wake};
 
 use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT, PROBE, State};
 use crate::ids::ConnectionId;
-use crate::protocol::{MAP_FRAGMENTS, Protocol};
+use crate::protocol::Protocol;
 use crate::reason::DownReason;
+use crate::wire::MAP_FRAGMENTS;
 
 /// What is due on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

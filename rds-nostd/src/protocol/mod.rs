@@ -8,7 +8,6 @@ mod dispatch;
 mod due;
 mod process;
 mod receives;
-mod sequence;
 mod settle;
 mod submit;
 #[cfg(test)]
@@ -19,15 +18,13 @@ mod tests;
 use dat_nostd::Instant;
 
 pub(crate) use admission::{Admission, Request};
-pub use congestion::port_mask;
-pub(crate) use congestion::{MAP_FRAGMENTS, Map};
 pub(crate) use dispatch::{Post, Segment, Step};
 pub(crate) use due::Due;
 pub(crate) use receives::BURST;
-pub(crate) use sequence::Remembered;
-pub(crate) use submit::{Outgoing, Outlet, is_unicast};
+pub(crate) use submit::{Outgoing, Outlet};
 
-use crate::connection::{Connection, Connections};
+use crate::config::RdsConfig;
+use crate::connection::{Connection, Connections, Map, RememberedPeers};
 use crate::counters::Counters;
 use crate::frames::{Frames, Shares};
 use crate::ids::{ConnectionId, FrameId};
@@ -35,7 +32,7 @@ use crate::limits::Limits;
 use crate::rdma::{Operations, Regions};
 use crate::reason::DownReason;
 use crate::socket::Sockets;
-use crate::storage::RdsConfig;
+use crate::wire::MAP_FRAGMENTS;
 
 /// All that a node keeps, and what becomes of it.
 pub(crate) struct Protocol<'s> {
@@ -46,8 +43,7 @@ pub(crate) struct Protocol<'s> {
     pub(crate) regions: Regions<'s>,
     /// What each connection's peer told of its congestion.
     pub(crate) maps: &'s mut [Map],
-    /// Numbers of peers whose entries others have now.
-    pub(crate) remembered: &'s mut [Remembered],
+    pub(crate) remembered: RememberedPeers<'s>,
     pub(crate) config: RdsConfig,
     pub(crate) limits: Limits,
     /// This node, IPv4 mapped.
@@ -85,7 +81,7 @@ pub(crate) struct Tables<'s> {
     pub(crate) operations: Operations<'s>,
     pub(crate) regions: Regions<'s>,
     pub(crate) maps: &'s mut [Map],
-    pub(crate) remembered: &'s mut [Remembered],
+    pub(crate) remembered: RememberedPeers<'s>,
 }
 
 impl<'s> Protocol<'s> {
@@ -98,7 +94,6 @@ impl<'s> Protocol<'s> {
     ) -> Self {
         let Tables { sockets, connections, frames, operations, regions, maps, remembered } = tables;
         maps.fill_with(|| Map::EMPTY);
-        remembered.fill(Remembered::NOBODY);
         let mut protocol = Self {
             sockets,
             connections,
@@ -143,6 +138,13 @@ impl<'s> Protocol<'s> {
             self.some_broken = true;
             self.connections.make_due(id);
         }
+    }
+
+    /// The number of the first message to a peer that has no entry: larger than that of any message before, in this boot and in others,
+    /// because no node sends a message each nanosecond.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        let elapsed = self.now.saturating_duration_since(self.started).as_nanos() as u64;
+        self.config.generation.first_sequence().saturating_add(elapsed)
     }
 
     /// xorshift64*.

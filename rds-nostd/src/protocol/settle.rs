@@ -2,10 +2,10 @@
 
 use crate::connection::{Cookie, CookieKind};
 use crate::frames::{Marks, Queue};
+use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
 use crate::protocol::Protocol;
 use crate::rdma::{Ending, RdmaStatus};
-use crate::socket::SocketHandle;
 use crate::wire::Flags;
 
 impl Protocol<'_> {

@@ -1,15 +1,16 @@
 //! Messages on their way in from sockets: where they go, whether there is room, and their place in the queue.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
-use crate::connection::{Connection, Cookie, Objects, State, Tx};
+use crate::connection::{Connection, Cookie, Objects, State, Tx, port_mask};
 use crate::error::RdsError;
 use crate::frames::{Marks, Use};
+use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, MessageId};
 use crate::limits::Limits;
 use crate::profile::Profile;
-use crate::protocol::{Protocol, Segment, port_mask};
-use crate::socket::{SocketHandle, is_v4, key};
+use crate::protocol::{Protocol, Segment};
+use crate::socket::{is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
 /// Answers to pings that a peer may have outstanding; further pings are not answered.
@@ -412,9 +413,4 @@ fn asked(tx: &mut Tx, limits: &Limits, (sequence, number): (u64, u64), asks: Ask
     }
     let last = tx.completed + u64::from(limits.send_depth) - 1;
     tx.plain_until = tx.plain_up_to(last, limits.signal_every, limits.unasked_frames);
-}
-
-pub(crate) fn is_unicast(address: IpAddr) -> bool {
-    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !(address.is_unspecified() || address.is_multicast() || broadcast)
 }

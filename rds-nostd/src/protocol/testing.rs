@@ -6,17 +6,18 @@ use std::vec::Vec;
 
 use dat_nostd::{Instant, ReceivedDto};
 
-use crate::connection::{Connection, Connections, Objects};
+use crate::config::RdsConfig;
+use crate::connection::{Connection, Connections, Map, Objects, Remembered, RememberedPeers};
 use crate::error::RdsError;
 use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
 use crate::ids::ConnectionId;
+use crate::ids::SocketHandle;
 use crate::limits::Limits;
-use crate::protocol::{Map, Outlet, Post, Protocol, Remembered, Segment, Tables};
+use crate::protocol::{Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Operation, Operations, Region, Regions};
 use crate::reason::DownReason;
-use crate::socket::{Socket, SocketHandle, Sockets, Transport, key};
-use crate::storage::RdsConfig;
+use crate::socket::{Socket, Sockets, Transport, key};
 use crate::wire::{HEADER_LEN, Header};
 
 /// A node at 10.0.0.1.
@@ -64,7 +65,7 @@ impl Bench {
             operations: Operations::new(table(4, || Operation::EMPTY)),
             regions: Regions::new(table(4, || Region::EMPTY)),
             maps: table(connections, || Map::EMPTY),
-            remembered: table(connections, || Remembered::NOBODY),
+            remembered: RememberedPeers::new(table(connections, || Remembered::NOBODY)),
         };
         let now = Instant::from_nanos(1);
         Self {

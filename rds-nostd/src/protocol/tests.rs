@@ -6,6 +6,7 @@ use std::vec::Vec;
 use dat_nostd::{Duration, Instant};
 use proptest::prelude::*;
 
+use crate::config::RdsConfig;
 use crate::connection::{PARTIAL_LIMIT, State};
 use crate::error::RdsError;
 use crate::generation::Generation;
@@ -14,7 +15,6 @@ use crate::protocol::testing::{Bench, CONFIG, ip};
 use crate::protocol::{Admission, Due, Request};
 use crate::reason::DownReason;
 use crate::socket::key;
-use crate::storage::RdsConfig;
 use crate::wire::{FRAGMENT_LEN, Flags, Header};
 
 fn data(sequence: u64, len: u32) -> Header {

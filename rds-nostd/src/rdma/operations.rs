@@ -5,9 +5,10 @@
 //! begun is dropped together with its message.
 
 use crate::ids::OperationId;
+use crate::ids::SocketHandle;
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
-use crate::socket::{SocketHandle, Sockets};
+use crate::socket::Sockets;
 
 /// Parts of local memory that one operation may have; each is a transfer of its own.
 pub const MAX_PIECES: usize = 16;

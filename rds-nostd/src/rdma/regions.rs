@@ -1,8 +1,8 @@
 //! The table of memory offered to peers.
 
 use crate::counters::Counters;
+use crate::ids::SocketHandle;
 use crate::rdma::RdmaCookie;
-use crate::socket::SocketHandle;
 use crate::wire::{Extension, Extensions, Header};
 
 /// Regions up to this are counted with those of 8 KiB, bytes.

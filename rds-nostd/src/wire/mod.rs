@@ -20,6 +20,8 @@ pub const FRAGMENT_LEN: usize = 4096;
 pub const FRAME_LEN: usize = HEADER_LEN + FRAGMENT_LEN;
 /// Bytes of a congestion map: one bit for each port.
 pub const CONGESTION_MAP_LEN: usize = 8192;
+/// Fragments of a congestion map.
+pub(crate) const MAP_FRAGMENTS: u8 = (CONGESTION_MAP_LEN / FRAGMENT_LEN) as u8;
 /// The longest message.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
 /// Port of the connection manager's service (RDMA-CM port space TCP).

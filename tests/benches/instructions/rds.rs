@@ -6,7 +6,9 @@ use dat_nostd::Platform;
 use driver_mlx::{Duration, Instant, Wake};
 use harness::dat::address;
 use harness::rds::GENERATION;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use rds_nostd::{
+    Arrival, Msg, MsgFlags, RdmaCookie, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle,
+};
 use std::net::SocketAddr;
 
 const LEN: usize = 64;
@@ -18,8 +20,8 @@ fn measured_rds_sendmsg(
     socket: SocketHandle,
     to: SocketAddr,
     bytes: &[u8],
-) -> Result<usize, RdsError> {
-    rds.sendmsg(adapter, socket, to, bytes)
+) -> Result<Option<RdmaCookie>, RdsError> {
+    rds.sendmsg(adapter, socket, Msg::to(to, bytes))
 }
 
 #[inline(never)]
@@ -39,8 +41,8 @@ fn measured_rds_recvmsg(
     adapter: &mut BenchAdapter,
     socket: SocketHandle,
     buffer: &mut [u8],
-) -> Result<Received, RdsError> {
-    rds.recvmsg(adapter, socket, buffer)
+) -> Result<Arrival, RdsError> {
+    rds.recvmsg(adapter, socket, buffer, MsgFlags::empty())
 }
 
 fn payload(operation: usize) -> [u8; LEN] {
@@ -71,10 +73,10 @@ pub fn run() {
     // The connection is made by the first message, outside the count.
     let first = payload(0);
     nodes[0]
-        .sendmsg(&mut adapters[0], sockets[0][0], SocketAddr::new(address(1), port(0)), &first)
+        .sendmsg(&mut adapters[0], sockets[0][0], Msg::to(SocketAddr::new(address(1), port(0)), &first))
         .expect("sends");
     let mut buffer = [0; 2 * LEN];
-    while nodes[1].recvmsg(&mut adapters[1], sockets[1][0], &mut buffer).is_err() {
+    while nodes[1].recvmsg(&mut adapters[1], sockets[1][0], &mut buffer, MsgFlags::empty()).is_err() {
         round(&mut adapters, &mut nodes);
     }
 
@@ -85,7 +87,7 @@ pub fn run() {
             let bytes = payload(done + handle);
             let to = SocketAddr::new(address(1), port(handle));
             let sent = measured_rds_sendmsg(&mut nodes[0], &mut adapters[0], socket, to, &bytes);
-            assert_eq!(sent, Ok(LEN));
+            assert_eq!(sent, Ok(None));
             adapters[0].platform().ring();
         }
         adapters[0].platform().settle();
@@ -94,7 +96,8 @@ pub fn run() {
         for (handle, &socket) in sockets[1].iter().enumerate().take(batch) {
             let received = measured_rds_recvmsg(&mut nodes[1], &mut adapters[1], socket, &mut buffer);
             let from = SocketAddr::new(address(0), port(handle));
-            assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN, cookie: None }));
+            let whole = Received { from, len: LEN, message_len: LEN, cookie: None };
+            assert_eq!(received, Ok(Arrival::Message(whole)));
             assert_eq!(buffer[..LEN], payload(done + handle));
         }
         // The sender hears of the acknowledgements. The receiver does all that it does inside the count.

@@ -6,7 +6,7 @@ use dat_nostd::Platform;
 use driver_mlx::{Instant, Wake};
 use harness::dat::address;
 use harness::rds::GENERATION;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, RdmaCookie, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
 
 /// Bytes of a long message.
@@ -19,8 +19,8 @@ fn measured_rds_long_sendmsg(
     socket: &SocketHandle,
     to: &SocketAddr,
     bytes: &[u8],
-) -> Result<usize, RdsError> {
-    rds.sendmsg(adapter, *socket, *to, bytes)
+) -> Result<Option<RdmaCookie>, RdsError> {
+    rds.sendmsg(adapter, *socket, Msg::to(*to, bytes))
 }
 
 // Not word for word as those for short messages, or the compiler makes one function of both.
@@ -35,8 +35,8 @@ fn measured_rds_long_recvmsg(
     adapter: &mut BenchAdapter,
     socket: &SocketHandle,
     buffer: &mut [u8],
-) -> Result<Received, RdsError> {
-    rds.recvmsg(adapter, *socket, buffer)
+) -> Result<Arrival, RdsError> {
+    rds.recvmsg(adapter, *socket, buffer, MsgFlags::empty())
 }
 
 /// Ten long messages, from one node to another: all that both do for them.
@@ -61,8 +61,8 @@ pub fn run() {
     let to = SocketAddr::new(address(1), 4000);
     let mut buffer = vec![0; LONG];
     // The connection is made by the first message, outside the count.
-    nodes[0].sendmsg(&mut adapters[0], sockets[0], to, &[7; 64]).expect("sends");
-    while nodes[1].recvmsg(&mut adapters[1], sockets[1], &mut buffer).is_err() {
+    nodes[0].sendmsg(&mut adapters[0], sockets[0], Msg::to(to, &[7; 64])).expect("sends");
+    while nodes[1].recvmsg(&mut adapters[1], sockets[1], &mut buffer, MsgFlags::empty()).is_err() {
         step(&mut adapters);
         let now = adapters[0].platform().now();
         for (rds, adapter) in nodes.iter_mut().zip(&mut adapters) {
@@ -72,7 +72,7 @@ pub fn run() {
     for message in 0..OPERATIONS / (LONG >> 10) {
         let bytes: Vec<u8> = (0..LONG).map(|i| (i * 31 + i / 251 + message) as u8).collect();
         let sent = measured_rds_long_sendmsg(&mut nodes[0], &mut adapters[0], &sockets[0], &to, &bytes);
-        assert_eq!(sent, Ok(LONG));
+        assert_eq!(sent, Ok(None));
         let mut rounds = 0;
         while !nodes[1].is_readable(sockets[1]).expect("open") {
             rounds += 1;
@@ -85,7 +85,7 @@ pub fn run() {
             }
         }
         let received = measured_rds_long_recvmsg(&mut nodes[1], &mut adapters[1], &sockets[1], &mut buffer);
-        assert_eq!(received.map(|received| received.len), Ok(LONG));
+        assert_eq!(received.map(|received| received.value(MsgFlags::empty())), Ok(LONG));
         assert!(buffer == bytes);
         for _ in 0..3 {
             step(&mut adapters);

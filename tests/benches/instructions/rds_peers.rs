@@ -8,7 +8,9 @@ use harness::dat::{address, register};
 use harness::rds::GENERATION;
 use harness::{World, WorldConfig};
 use hca_model::Profile;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use rds_nostd::{
+    Arrival, Msg, MsgFlags, RdmaCookie, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle,
+};
 use std::net::SocketAddr;
 
 const LEN: usize = 64;
@@ -31,8 +33,8 @@ fn measured_rds_peers_send(
     socket: SocketHandle,
     to: SocketAddr,
     bytes: &[u8; LEN],
-) -> Result<usize, RdsError> {
-    rds.sendmsg(adapter, socket, to, bytes)
+) -> Result<Option<RdmaCookie>, RdsError> {
+    rds.sendmsg(adapter, socket, Msg::to(to, bytes))
 }
 
 #[inline(never)]
@@ -46,8 +48,8 @@ fn measured_rds_peers_recvmsg(
     adapter: &mut BenchAdapter,
     socket: SocketHandle,
     buffer: &mut [u8; 2 * LEN],
-) -> Result<Received, RdsError> {
-    rds.recvmsg(adapter, socket, buffer)
+) -> Result<Arrival, RdsError> {
+    rds.recvmsg(adapter, socket, buffer, MsgFlags::empty())
 }
 
 /// A node with its sockets.
@@ -147,7 +149,7 @@ pub fn run(connections: usize) {
         let (node, socket) = other(index);
         let to = SocketAddr::new(address(node), port(socket));
         let hub = &mut all[0];
-        hub.rds.sendmsg(&mut hub.adapter, hub.sockets[index], to, &payload(index)).expect("sends");
+        hub.rds.sendmsg(&mut hub.adapter, hub.sockets[index], Msg::to(to, &payload(index))).expect("sends");
         let mut rounds = 0;
         while (index % 25 == 24 || index + 1 == connections)
             && all[0].rds.connections_up()
@@ -172,16 +174,18 @@ pub fn run(connections: usize) {
             let bytes = payload(done + index);
             let sent =
                 measured_rds_peers_send(&mut hub.rds, &mut hub.adapter, hub.sockets[index], to, &bytes);
-            assert_eq!(sent, Ok(LEN));
+            assert_eq!(sent, Ok(None));
         }
         settle(&mut all);
         for index in 0..batch {
             let (node, socket) = other(index);
             let Node { adapter, rds, sockets } = &mut all[node];
-            let received = rds.recvmsg(adapter, sockets[socket], &mut buffer).expect("there");
+            let received =
+                rds.recvmsg(adapter, sockets[socket], &mut buffer, MsgFlags::empty()).expect("there");
+            let received = received.message().expect("a message");
             assert_eq!((received.len, &buffer[..LEN]), (LEN, &payload(done + index)[..]));
             let to = SocketAddr::new(address(0), port(index));
-            rds.sendmsg(adapter, sockets[socket], to, &payload(done + index + 1)).expect("sends");
+            rds.sendmsg(adapter, sockets[socket], Msg::to(to, &payload(done + index + 1))).expect("sends");
         }
         // The peers hear of what was acknowledged; the node that is counted takes what they sent.
         all[0].adapter.platform().settle();
@@ -200,7 +204,8 @@ pub fn run(connections: usize) {
             let received = measured_rds_peers_recvmsg(rds, &mut hub.adapter, socket, &mut buffer);
             let (node, socket) = other(index);
             let from = SocketAddr::new(address(node), port(socket));
-            assert_eq!(received, Ok(Received { from, len: LEN, message_len: LEN, cookie: None }));
+            let whole = Received { from, len: LEN, message_len: LEN, cookie: None };
+            assert_eq!(received, Ok(Arrival::Message(whole)));
             assert_eq!(buffer[..LEN], payload(done + index + 1));
         }
         settle(&mut all);
@@ -215,7 +220,7 @@ fn drain(all: &mut [Node], connections: usize, buffer: &mut [u8; 2 * LEN]) {
         let mut rounds = 0;
         loop {
             let Node { adapter, rds, sockets } = &mut all[node];
-            if rds.recvmsg(adapter, sockets[socket], buffer).is_ok() {
+            if rds.recvmsg(adapter, sockets[socket], buffer, MsgFlags::empty()).is_ok() {
                 break;
             }
             rounds += 1;

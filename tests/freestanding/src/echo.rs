@@ -8,7 +8,7 @@ use dat_nostd::{
     Platform, ProviderInfo, PspFlags, Registry, RegistryEntry, adapter_storage,
 };
 use driver_mlx::MmioBar;
-use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage};
 
 const RDS_PORT: u16 = 4000;
 const DAT_PORT: u64 = 4001;
@@ -88,12 +88,12 @@ pub fn serve(board: Board) -> Result<(), Error> {
         let now = adapter.platform().now();
         let _ = adapter.poll(now);
         let _ = rds.poll(&mut adapter, now);
-        match rds.recvmsg(&mut adapter, socket, &mut datagram) {
-            Ok(message) => {
+        match rds.recvmsg(&mut adapter, socket, &mut datagram, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => {
                 let bytes = datagram.get(..message.len).unwrap_or_default();
-                rds.sendmsg(&mut adapter, socket, message.from, bytes)?;
+                rds.sendmsg(&mut adapter, socket, Msg::to(message.from, bytes))?;
             }
-            Err(RdsError::Again) => {}
+            Ok(_) | Err(RdsError::Again) => {}
             Err(error) => return Err(error.into()),
         }
         if let Ok(event) = adapter.evd_dequeue(requests)

@@ -3,7 +3,9 @@
 use crate::dat::{self, ModelAdapter, address};
 use crate::world::{World, WorldConfig};
 use driver_mlx::{DmaBuffer, Duration, Instant, Wake};
-use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle};
+use rds_nostd::{
+    Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, Received, SocketHandle,
+};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -67,7 +69,7 @@ impl Nodes {
         self.rds[node].bind(SocketAddr::new(address(node), port)).expect("binds")
     }
 
-    /// `sendmsg` of a node.
+    /// `sendmsg` of a node; gives the message's length.
     ///
     /// # Errors
     /// Its own.
@@ -78,7 +80,8 @@ impl Nodes {
         to: SocketAddr,
         bytes: &[u8],
     ) -> Result<usize, RdsError> {
-        self.rds[node].sendmsg(&mut self.adapters[node], socket, to, bytes)
+        let sent = self.rds[node].sendmsg(&mut self.adapters[node], socket, Msg::to(to, bytes));
+        sent.map(|_| bytes.len())
     }
 
     /// Runs all nodes once, or the devices until somebody has something to do.
@@ -103,9 +106,9 @@ impl Nodes {
     pub fn receive(&mut self, node: usize, socket: SocketHandle, buffer: &mut [u8]) -> Received {
         let end = self.world.now() + LIMIT;
         loop {
-            match self.rds[node].recvmsg(&mut self.adapters[node], socket, buffer) {
-                Ok(message) => return message,
-                Err(RdsError::Again) => assert!(self.world.now() < end, "nothing arrived"),
+            match self.rds[node].recvmsg(&mut self.adapters[node], socket, buffer, MsgFlags::empty()) {
+                Ok(Arrival::Message(message)) => return message,
+                Ok(_) | Err(RdsError::Again) => assert!(self.world.now() < end, "nothing arrived"),
                 Err(error) => panic!("{error}"),
             }
             self.step();

@@ -10,15 +10,15 @@ use runner::process::Temporary;
 use runner::unikernel::{self, Options, Transcript, Verdict};
 use std::path::{Path, PathBuf};
 
-fn boot(ground: &Ground, options: &Options) -> Transcript {
+pub fn boot(ground: &Ground, options: &Options) -> Transcript {
     unikernel::boot(&ground.qemu, &ground.image, options, LIMIT, |_| {}).expect("QEMU starts")
 }
 
-fn text(transcript: &Transcript) -> String {
+pub fn text(transcript: &Transcript) -> String {
     transcript.console.join("\n")
 }
 
-fn succeeded(transcript: &Transcript) -> String {
+pub fn succeeded(transcript: &Transcript) -> String {
     let text = text(transcript);
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{text}\n{:?}", transcript.qemu);
     text
@@ -115,7 +115,7 @@ fn behind(bus: u8, number: u8, device: &str) -> Vec<String> {
 }
 
 /// An HCA at a root port.
-fn hca_at(socket: &Path, port: u8) -> String {
+pub fn hca_at(socket: &Path, port: u8) -> String {
     hca_argument(socket).replacen('{', &format!("{{\"bus\":\"port{port}\","), 1)
 }
 
@@ -175,14 +175,25 @@ fn interrupts_arrive_where_firmware_has_switched_the_x2apic_on() {
         let options = Options { more: more.clone(), devices: devices.clone(), ..Options::new(words) };
         succeeded(&boot(ground, &options));
     }
+    let fabric = serve(vec![Profile::node(0)]);
+    // Its interrupts and its port with them; QEMU wants to hear of every mapping where it passes a device on.
+    let mut devices = vec!["intel-iommu,intremap=on,eim=on,caching-mode=on".to_owned()];
+    devices.push(hca_argument(&fabric.sockets[0]));
+    let text = succeeded(&boot(ground, &Options { more, devices, ..Options::new("app=hca") }));
+    assert!(text.contains("port Active: "), "{text}");
+    fabric.assert_empty();
 }
 
 #[test]
 fn dma_remapping_that_was_left_on_is_switched_off() {
     let Some(ground) = ground() else { return skip() };
-    let options = Options { devices: vec!["intel-iommu".to_owned()], ..Options::new("app=remap") };
-    let text = succeeded(&boot(ground, &options));
+    let fabric = serve(vec![Profile::node(0)]);
+    let devices = vec!["intel-iommu,caching-mode=on".to_owned(), hca_argument(&fabric.sockets[0])];
+    let text = succeeded(&boot(ground, &Options { devices, ..Options::new("app=remap") }));
     assert!(text.contains("remap: on 0xc0000000, then TurnedOff, 0x40000000, then Off"), "{text}");
+    // The HCA reaches memory again.
+    assert!(text.contains("port Active: "), "{text}");
+    fabric.assert_empty();
 }
 
 #[test]

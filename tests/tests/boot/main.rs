@@ -6,5 +6,6 @@ mod ground;
 mod log;
 mod machines;
 mod screens;
+mod slots;
 mod template;
 mod unikernel;

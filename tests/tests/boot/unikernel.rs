@@ -128,6 +128,10 @@ fn without_a_tsc_that_keeps_its_pace_the_pm_timer_is_the_clock() {
     let Some(ground) = ground() else { return skip() };
     let transcript = ground.run("app=hello clock=pm");
     assert!(text(&transcript).contains("clock: by PM timer, tsc "), "{}", text(&transcript));
+    // A processor that does not say that its TSC is invariant, and no hypervisor, whose TSC is taken to be.
+    let more = ["-cpu", "max,-invtsc,-hypervisor"].map(str::to_owned).to_vec();
+    let transcript = ground.boot(&Options { more, ..Options::new("app=hello") });
+    assert!(text(&transcript).contains("clock: by PM timer, tsc "), "{}", text(&transcript));
     let transcript = ground.run("app=idle clock=pm");
     assert_eq!(transcript.verdict, Some(Verdict::Success), "{}", text(&transcript));
     let fabric = serve(vec![Profile::node(0)]);

@@ -28,7 +28,7 @@ const SOURCE_PORT: u16 = 19;
 const SINK_PORT: u16 = 5001;
 
 /// IPoIB and RDMA-CM in every guest.
-fn ip_up(lab: &mut Lab) {
+pub fn ip_up(lab: &mut Lab) {
     run_everywhere(
         lab,
         "dmesg -c > /dev/null; hcas-up && modprobe ib_ipoib && modprobe rdma_ucm || exit 1\n\

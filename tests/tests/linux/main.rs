@@ -5,6 +5,7 @@ mod faults;
 mod guests;
 mod handover;
 mod ip;
+mod joined;
 mod objects;
 mod passthrough;
 mod probe;

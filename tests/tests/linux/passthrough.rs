@@ -56,6 +56,9 @@ impl Drop for Process {
 fn exchange(lab: &mut Lab, demo: &Path) {
     run(lab, 0, "dmesg -c > /dev/null");
     println!("{}", run(lab, 0, HAND_OVER).text());
+    let script = "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nselftest --vfio $B --iommu group";
+    let own = run(lab, 0, script).text();
+    assert_eq!(own.lines().last(), Some("@done verified=true"), "{own}");
     let socket = lab.socket(lab.first_spare()).expect("a socket").to_path_buf();
     let other = Process::start(demo, &socket);
     // By the group: Debian's kernels have no iommufd.
@@ -74,8 +77,9 @@ fn exchange(lab: &mut Lab, demo: &Path) {
 fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
     for kernel in judge::kernels() {
         let demo = program::example("platform-linux", "demo").expect("it compiles");
-        let options =
-            Options { spare: 1, iommu: true, binaries: vec![demo.clone()], ..Options::new(*kernel, 1) };
+        let selftest = program::example("platform-linux", "selftest").expect("it compiles");
+        let binaries = vec![demo.clone(), selftest];
+        let options = Options { spare: 1, iommu: true, binaries, ..Options::new(*kernel, 1) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         println!("Linux {}", lab.version());
         exchange(&mut lab, &demo);

@@ -10,7 +10,7 @@ use runner::linux::{Kernel, Lab, Options, judge};
 const PORT: u16 = 18515;
 
 /// Runs `program` with `arguments` for messages of `size` bytes, and checks that all of them arrived.
-fn pingpong(lab: &mut Lab, program: &str, arguments: &str, size: u64) {
+pub fn pingpong(lab: &mut Lab, program: &str, arguments: &str, size: u64) {
     let iterations = if size > 65_536 { 20 } else { 100 };
     let line = format!("{program} {arguments} -s {size} -n {iterations}");
     let [server, client] = pair(lab, At::Tcp(PORT), &line, &format!("{line} guest0"));

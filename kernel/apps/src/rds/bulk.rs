@@ -7,11 +7,13 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, DmaBuffer, DmaSlice, Platform};
-use rds_nostd::{Arrival, Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError, SocketHandle};
+use rds_nostd::{
+    Arrival, Control, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError, SocketHandle,
+};
 
 use super::exchange::{Kind, Message, Writer, fill, send_last, wrong};
-use super::run::Move;
-use super::{AppError, BULK_PORT, InCall, MAX_LEN};
+use super::work::Move;
+use super::{AppError, BULK_PORT, BulkFault, InCall, MAX_LEN};
 
 /// Blocks under way, and bytes of one: the longest RDMA operation.
 const SLOTS: usize = 4;
@@ -28,27 +30,6 @@ pub struct BulkReport {
     pub bytes: u64,
     /// From the first to the last, nanoseconds.
     pub ns: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BulkFault {
-    /// A message that was not due, or none at all.
-    Message,
-    /// A write ended otherwise than with success.
-    Status(RdmaStatus),
-    /// Bytes of a block are not as they were written.
-    Bytes {
-        /// How many.
-        count: usize,
-        /// The first.
-        first: usize,
-    },
-    /// The server has seen another number of bytes.
-    Missing {
-        /// So many.
-        seen: u64,
-    },
 }
 
 /// Times of the first and the last block.
@@ -156,9 +137,9 @@ impl BulkServer {
             return Ok(if heard || now >= until { Move::Done } else { Move::Wait(until) });
         }
         let mut result = self.offer(adapter, rds)?;
-        let received = match rds.recvmsg(adapter, self.common.socket, buffer) {
-            Ok(received) => received,
-            Err(RdsError::Again) => {
+        let received = match rds.recvmsg(adapter, self.common.socket, buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(received)) => received,
+            Ok(_) | Err(RdsError::Again) => {
                 if self.over && self.tell(adapter, rds)? {
                     self.told_at = Some(now);
                     result = Move::Again;
@@ -212,7 +193,7 @@ impl BulkServer {
             let offer = Message::new(Kind::Slot, index as u32, [SLOT as u64, 0, 0, 0]).encode();
             let flags = RdmaFlags::USE_ONCE | RdmaFlags::INVALIDATE;
             let control = Control { map: Some((memory, flags)), ..Control::default() };
-            match rds.sendmsg_control(adapter, self.common.socket, client, &offer, &control) {
+            match rds.sendmsg(adapter, self.common.socket, Msg::to(client, &offer).with(&control)) {
                 Ok(_) => {
                     *free = false;
                     result = Move::Again;
@@ -300,7 +281,7 @@ impl BulkClient {
     ) -> Result<Move, AppError> {
         if !self.asked {
             let begin = Message::new(Kind::Offer, 0, [SLOTS as u64, SLOT as u64, 0, 0]).encode();
-            match rds.sendmsg(adapter, self.common.socket, self.server, &begin) {
+            match rds.sendmsg(adapter, self.common.socket, Msg::to(self.server, &begin)) {
                 Ok(_) => self.asked = true,
                 Err(error) if waits(error) => return Ok(Move::Wait(u64::MAX)),
                 Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
@@ -308,7 +289,7 @@ impl BulkClient {
             return Ok(Move::Again);
         }
         let mut result = self.write(adapter, rds, now)?;
-        match rds.receive(adapter, self.common.socket, buffer) {
+        match rds.recvmsg(adapter, self.common.socket, buffer, MsgFlags::empty()) {
             Ok(Arrival::RdmaStatus(notify)) => {
                 if notify.status != RdmaStatus::Success {
                     return self.common.fault(BulkFault::Status(notify.status));
@@ -335,7 +316,7 @@ impl BulkClient {
                 }
                 result = Move::Again;
             }
-            Ok(Arrival::CongestionUpdate(_)) => {}
+            Ok(Arrival::CongestionUpdate(_) | Arrival::Nothing) => {}
             Err(RdsError::Again) => {}
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         }
@@ -379,7 +360,7 @@ impl BulkClient {
             let control = Control { rdma: Some(args), ..Control::default() };
             let last = u64::from(self.left == len as u64);
             let behind = Message::new(Kind::Slot, index as u32, [self.sent, len as u64, last, 0]).encode();
-            match rds.sendmsg_control(adapter, self.common.socket, self.server, &behind, &control) {
+            match rds.sendmsg(adapter, self.common.socket, Msg::to(self.server, &behind).with(&control)) {
                 Ok(_) => {
                     (*offer, *busy) = (None, true);
                     self.left -= len as u64;

@@ -4,11 +4,11 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Arrival, Rds, RdsError, SocketHandle, port_mask};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle, port_mask};
 
 use super::exchange::{Kind, Message, Writer, byte};
-use super::run::Move;
-use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
+use super::work::Move;
+use super::{AppError, CongestionFault, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
 
 /// The port that is filled, and the one beside it that stays open.
 const FULL: u16 = EXCHANGE_PORT + 10;
@@ -34,37 +34,6 @@ pub struct CongestionReport {
     pub refused: u64,
     /// Congestion updates that came.
     pub updates: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CongestionFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server could not do what it was asked.
-    Refused {
-        /// Its errno.
-        errno: u64,
-    },
-    /// Messages at the server that are wrong, missing or too many.
-    Messages {
-        /// Which are wrong.
-        wrong: u64,
-        /// There are more than were sent.
-        more: bool,
-    },
-    /// The port took a message while it should take none.
-    NotBlocked,
-    /// The port closed before its receive buffer was full.
-    TooEarly {
-        /// Messages that it had taken.
-        messages: u64,
-    },
-    /// A congestion update came that was not due.
-    Update {
-        /// What it told.
-        ports: u64,
-    },
 }
 
 /// What is being done.
@@ -174,7 +143,7 @@ impl Congestion {
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
     ) -> Result<Move, AppError> {
-        match rds.receive(adapter, self.sockets[0], buffer) {
+        match rds.recvmsg(adapter, self.sockets[0], buffer, MsgFlags::empty()) {
             Ok(Arrival::Message(received)) => {
                 let answer = buffer.get(..received.message_len).and_then(Message::decode);
                 return self.answered(answer);
@@ -191,7 +160,7 @@ impl Congestion {
                 self.report.updates += 1;
                 return Ok(Move::Again);
             }
-            Ok(Arrival::RdmaStatus(_)) => return self.fault(CongestionFault::Answer),
+            Ok(Arrival::RdmaStatus(_) | Arrival::Nothing) => return self.fault(CongestionFault::Answer),
             Err(RdsError::Again) => {}
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         }
@@ -264,7 +233,7 @@ impl Congestion {
         let mut bytes = [0; LEN];
         bytes.iter_mut().enumerate().for_each(|(at, to)| *to = byte(Writer::Client, number as u32, at));
         let Some(socket) = self.sockets.get(socket) else { return Ok(Sent::Full) };
-        match rds.sendmsg(adapter, *socket, SocketAddr::new(self.server, port), &bytes) {
+        match rds.sendmsg(adapter, *socket, Msg::to(SocketAddr::new(self.server, port), &bytes)) {
             Ok(_) => {
                 self.report.messages += 1;
                 if port == FULL {
@@ -300,7 +269,7 @@ impl Congestion {
         };
         let message = Message::new(kind, self.report.times as u32, values);
         let to = SocketAddr::new(self.server, EXCHANGE_PORT);
-        rds.sendmsg(adapter, self.sockets[0], to, &message.encode()).map(|_| ())
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(to, &message.encode())).map(|_| ())
     }
 
     fn answered(&mut self, answer: Option<Message>) -> Result<Move, AppError> {

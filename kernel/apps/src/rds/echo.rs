@@ -3,9 +3,9 @@
 use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, RdsError, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
 
 /// How it went.
@@ -53,18 +53,22 @@ impl Echo {
             if self.waiting.is_none() {
                 let index = (self.turn + step) % SOCKETS;
                 let Some(socket) = self.sockets.get(index) else { continue };
-                match rds.recvmsg(adapter, *socket, buffer) {
-                    Ok(message) if message.message_len > message.len => self.report.too_long += 1,
+                match rds.recvmsg(adapter, *socket, buffer, MsgFlags::empty()) {
+                    Ok(Arrival::Message(message)) if message.message_len > message.len => {
+                        self.report.too_long += 1
+                    }
                     // What comes from port 0 is nobody's message.
-                    Ok(message) if message.from.port() == 0 => {}
-                    Ok(message) => self.waiting = Some((*socket, message.from, message.len)),
-                    Err(RdsError::Again) => continue,
+                    Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
+                    Ok(Arrival::Message(message)) => {
+                        self.waiting = Some((*socket, message.from, message.len))
+                    }
+                    Ok(_) | Err(RdsError::Again) => continue,
                     Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
                 }
                 result = Move::Again;
             }
             let Some((socket, to, len)) = self.waiting else { continue };
-            match rds.sendmsg(adapter, socket, to, buffer.get(..len).unwrap_or_default()) {
+            match rds.sendmsg(adapter, socket, Msg::to(to, buffer.get(..len).unwrap_or_default())) {
                 Ok(_) => {
                     self.waiting = None;
                     self.report.messages += 1;

@@ -19,7 +19,7 @@
 use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, DmaSlice, Platform};
-use rds_nostd::{Rds, RdsError, SocketHandle};
+use rds_nostd::{Msg, Rds, RdsError, SocketHandle};
 
 /// Bytes of a message.
 pub(super) const LEN: usize = 40;
@@ -205,7 +205,7 @@ pub(super) fn send_last<P: Platform>(
     // What is too little for what waits already is half of the next.
     for doubled in 0..16 {
         rds.set_send_buffer(socket, LEN << doubled)?;
-        match rds.sendmsg(adapter, socket, to, &message.encode()) {
+        match rds.sendmsg(adapter, socket, Msg::to(to, &message.encode())) {
             Err(RdsError::Again) => {}
             result => return result.map(|_| ()),
         }

@@ -8,10 +8,10 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, RdsError, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
 use super::pattern::{MAX_LEN, Pattern, Sum};
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, InCall, RECEIVER_PORT, SENDER_PORT, SOCKETS};
 
 /// Send buffer of a sender's socket: some of the longest messages.
@@ -156,7 +156,7 @@ impl Sender {
             None => {
                 rds.set_send_buffer(first, LAST_SEND_BUFFER).in_call("set_send_buffer")?;
                 let to = SocketAddr::new(self.common.peer, RECEIVER_PORT);
-                match rds.sendmsg(adapter, first, to, &[0; LAST_LEN]) {
+                match rds.sendmsg(adapter, first, Msg::to(to, &[0; LAST_LEN])) {
                     Ok(_) => self.last_sent = Some(now),
                     Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
                         return Ok(Move::Wait(u64::MAX));
@@ -195,7 +195,7 @@ impl Sender {
         let Some(payload) = buffer.get_mut(..pattern.len) else { return Ok(false) };
         pattern.fill(payload);
         let to = SocketAddr::new(*peer, RECEIVER_PORT + receiver as u16);
-        match rds.sendmsg(adapter, *socket, to, payload) {
+        match rds.sendmsg(adapter, *socket, Msg::to(to, payload)) {
             Ok(_) => {}
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => return Ok(false),
             Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
@@ -215,9 +215,9 @@ impl Sender {
     ) -> Result<bool, AppError> {
         let Some(first) = self.common.sockets.first() else { return Ok(false) };
         let mut bytes = [0; 8];
-        let message = match rds.recvmsg(adapter, *first, &mut bytes) {
-            Ok(message) => message,
-            Err(RdsError::Again) => return Ok(false),
+        let message = match rds.recvmsg(adapter, *first, &mut bytes, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => message,
+            Ok(_) | Err(RdsError::Again) => return Ok(false),
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         };
         let own = Sum::of_all(&self.common.sums);
@@ -297,7 +297,8 @@ impl Receiver {
         if self.common.moved == self.common.count && !self.told {
             let Some(first) = self.common.sockets.first() else { return Ok(Move::Done) };
             let sum = Sum::of_all(&self.common.sums).value.to_le_bytes();
-            match rds.sendmsg(adapter, *first, SocketAddr::new(self.common.peer, SENDER_PORT), &sum) {
+            match rds.sendmsg(adapter, *first, Msg::to(SocketAddr::new(self.common.peer, SENDER_PORT), &sum))
+            {
                 Ok(_) => self.told = true,
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
@@ -318,9 +319,9 @@ impl Receiver {
     ) -> Result<bool, AppError> {
         let Common { sockets, peer, count, seed, sums, moved, times, .. } = &mut self.common;
         let Some(socket) = sockets.get(receiver) else { return Ok(false) };
-        let message = match rds.recvmsg(adapter, *socket, buffer) {
-            Ok(message) => message,
-            Err(RdsError::Again) => return Ok(false),
+        let message = match rds.recvmsg(adapter, *socket, buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(message)) => message,
+            Ok(_) | Err(RdsError::Again) => return Ok(false),
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         };
         let unexpected = AppError::Unexpected { receiver };

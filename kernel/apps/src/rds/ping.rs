@@ -3,9 +3,9 @@
 use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, RdsError, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
-use super::run::{Move, bind_all};
+use super::work::{Move, bind_all};
 use super::{AppError, InCall, SOCKETS};
 
 /// How it went.
@@ -84,7 +84,7 @@ impl Ping {
         if now < self.next_at {
             return Ok(Move::Wait(self.next_at));
         }
-        match rds.sendmsg(adapter, *socket, self.peer, &[]) {
+        match rds.sendmsg(adapter, *socket, Msg::to(self.peer, &[])) {
             Ok(_) => {}
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
                 return Ok(Move::Wait(u64::MAX));
@@ -104,9 +104,9 @@ impl Ping {
         now: u64,
     ) -> Result<(), AppError> {
         for (index, (socket, asked_at)) in self.sockets.iter().zip(&mut self.asked_at).enumerate() {
-            let answer = match rds.recvmsg(adapter, *socket, &mut []) {
-                Ok(answer) => answer,
-                Err(RdsError::Again) => continue,
+            let answer = match rds.recvmsg(adapter, *socket, &mut [], MsgFlags::empty()) {
+                Ok(Arrival::Message(answer)) => answer,
+                Ok(_) | Err(RdsError::Again) => continue,
                 Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
             };
             let Some(asked_at) = asked_at.take() else {

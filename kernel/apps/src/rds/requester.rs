@@ -6,23 +6,18 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dat_nostd::{Adapter, DmaBuffer, Platform};
+use dat_nostd::{Adapter, Platform};
 use rds_nostd::{
-    Arrival, AtomicArgs, AtomicOp, Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds, RdsError,
-    SocketHandle,
+    Arrival, AtomicArgs, AtomicOp, Control, Msg, MsgFlags, RdmaArgs, RdmaCookie, RdmaFlags, RdmaStatus, Rds,
+    RdsError, SocketHandle,
 };
 
 use super::cases::{Aim, Case, ROUND};
-use super::exchange::{ARENA, FIRST_OFFSET, Kind, Message, Writer, Wrong, byte, fill, wrong};
-use super::run::Move;
-use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN};
+use super::exchange::{FIRST_OFFSET, Kind, Message, Writer, byte};
+use super::local::{Local, WORD};
+use super::work::Move;
+use super::{AppError, EXCHANGE_CLIENT_PORT, EXCHANGE_PORT, InCall, MAX_LEN, RdmaFault};
 
-/// Where the local memory of operations begins: odd, unlike the server's.
-const LOCAL: usize = 4096 + 5;
-/// Bytes before and after it that have to stay.
-const GUARD: usize = 64;
-/// Bytes of an atomic operation.
-const WORD: usize = 8;
 /// See `exchange`.
 const PATIENCE_MS: u64 = 500;
 /// A region longer than any may be.
@@ -43,45 +38,6 @@ pub struct RdmaReport {
     pub atomics: u64,
     /// Operations that ended with their connection, so that nobody knows what became of them: they were tried again.
     pub dropped: u64,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdmaFault {
-    /// An answer that was not asked for, or no message at all.
-    Answer,
-    /// The server's errno is another one.
-    Errno {
-        /// The one that was due.
-        expected: u64,
-        /// The one that came.
-        found: u64,
-    },
-    /// The answer has no cookie.
-    NoCookie,
-    /// The operation ended otherwise.
-    Status {
-        /// As it should.
-        expected: RdmaStatus,
-        /// As it did.
-        found: RdmaStatus,
-    },
-    /// An end was told that nobody asked for.
-    Told,
-    /// Bytes of the server's memory are wrong.
-    Remote {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
-    /// Bytes of the client's memory are wrong.
-    Local {
-        /// How many.
-        count: u64,
-        /// The first.
-        first: u64,
-    },
 }
 
 /// Where a case is.
@@ -115,7 +71,7 @@ enum Stage {
 pub(super) struct Requester {
     socket: SocketHandle,
     server: SocketAddr,
-    memory: DmaBuffer,
+    memory: Local,
     cases: usize,
     index: usize,
     case: Case,
@@ -141,7 +97,7 @@ impl Requester {
         let socket = rds.bind(SocketAddr::new(adapter.address(), EXCHANGE_CLIENT_PORT)).in_call("bind")?;
         // So that what was dropped is told whether or not its end was asked for.
         rds.set_receive_errors(socket, true).in_call("setsockopt")?;
-        let memory = adapter.dma_alloc(ARENA, 4096).map_err(RdsError::Dat).in_call("dma_alloc")?;
+        let memory = Local::alloc(adapter)?;
         Ok(Self {
             socket,
             server: SocketAddr::new(peer, EXCHANGE_PORT),
@@ -192,14 +148,14 @@ impl Requester {
             self.moved += 1;
             return Ok(Move::Again);
         }
-        match rds.receive(adapter, self.socket, buffer) {
+        match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
             Ok(Arrival::RdmaStatus(notify)) => {
                 if notify.user_token != self.index as u64 {
                     return self.fault(RdmaFault::Told);
                 }
                 self.told(notify.status)?;
             }
-            Ok(Arrival::CongestionUpdate(_)) => {}
+            Ok(Arrival::CongestionUpdate(_) | Arrival::Nothing) => {}
             Ok(Arrival::Message(received)) => {
                 let answer = buffer.get(..received.message_len).and_then(Message::decode);
                 let Some(answer) = answer.filter(|answer| answer.number == self.number()) else {
@@ -233,7 +189,7 @@ impl Requester {
             Stage::Done => (Kind::Done, [0; 4]),
         };
         let message = Message::new(kind, self.number(), values);
-        rds.sendmsg(adapter, self.socket, self.server, &message.encode()).map(|_| ())
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, &message.encode())).map(|_| ())
     }
 
     /// What the server should find in its memory after the first operation: what was written, and that it is to overwrite it.
@@ -292,12 +248,8 @@ impl Requester {
     ) -> Result<(), RdsError> {
         let case = self.case;
         let number = self.number();
-        fill(self.memory.as_slice(), LOCAL - GUARD, case.bytes + 2 * GUARD, Writer::Overwritten, number, 0);
-        if case.is_write() {
-            // Something else the second time, so that it would show.
-            let stale = u32::from(matches!(self.stage, Stage::Stale { .. }));
-            fill(self.memory.as_slice(), LOCAL, case.bytes, Writer::Client, number + stale, 0);
-        }
+        // Something else the second time, so that it would show.
+        self.memory.prepare(&case, number, matches!(self.stage, Stage::Stale { .. }));
         let check = Message::new(Kind::Check, number, self.written()).encode();
         let payload = if case.is_silent() { &[][..] } else { &check[..] };
         let (mut cookie, mut skip) = (self.cookie, case.skip);
@@ -308,21 +260,7 @@ impl Requester {
             Aim::Atomic => return self.atomic(adapter, rds, payload),
             _ => {}
         }
-        // In pieces of any length, where it is long enough. Each is a transfer of its own: of one that is to fail there is only one.
-        let cuts = [0, case.bytes / 7, case.bytes / 7 + case.bytes / 2, case.bytes];
-        let mut pieces = [self.memory.as_slice(); 3];
-        let mut count = 0;
-        let cuts = if case.aim == Aim::Offered { &cuts[..] } else { &[0, case.bytes][..] };
-        for cut in cuts.windows(2) {
-            let &[from, to] = cut else { continue };
-            if from < to
-                && let (Some(piece), Some(slice)) =
-                    (pieces.get_mut(count), self.memory.slice(LOCAL + from, to - from))
-            {
-                *piece = slice;
-                count += 1;
-            }
-        }
+        let (pieces, count) = self.memory.pieces(&case);
         let args = RdmaArgs {
             cookie,
             remote_offset: skip as u64,
@@ -332,7 +270,7 @@ impl Requester {
             user_token: self.index as u64,
         };
         let control = Control { rdma: Some(args), ..Control::default() };
-        rds.sendmsg_control(adapter, self.socket, self.server, payload, &control)?;
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, payload).with(&control))?;
         self.under_way();
         Ok(())
     }
@@ -361,7 +299,7 @@ impl Requester {
         rds: &mut Rds<'_>,
         payload: &[u8],
     ) -> Result<(), RdsError> {
-        let local = self.memory.slice(0, WORD).ok_or(RdsError::InvalidArgument)?;
+        let local = self.memory.word().ok_or(RdsError::InvalidArgument)?;
         let [compare, swap] = self.words();
         let exchange = AtomicArgs {
             cookie: self.cookie,
@@ -372,7 +310,7 @@ impl Requester {
             user_token: self.index as u64,
         };
         let control = Control { atomic: Some(exchange), ..Control::default() };
-        rds.sendmsg_control(adapter, self.socket, self.server, payload, &control)?;
+        rds.sendmsg(adapter, self.socket, Msg::to(self.server, payload).with(&control))?;
         self.under_way();
         Ok(())
     }
@@ -443,14 +381,12 @@ impl Requester {
     fn succeeded(&mut self) -> Result<(), AppError> {
         let case = self.case;
         if case.aim == Aim::Atomic {
-            let mut found = [0; WORD];
-            let read = self.memory.read(0, &mut found);
-            if read.is_err() || u64::from_ne_bytes(found) != self.words()[0] {
+            if self.memory.read_word() != Some(self.words()[0]) {
                 return self.fault(RdmaFault::Local { count: WORD as u64, first: 0 });
             }
             self.report.atomics += 1;
         } else {
-            let found = self.local_wrong();
+            let found = self.memory.wrong(&self.case, self.number());
             if found.count > 0 {
                 return self.fault(RdmaFault::Local { count: found.count as u64, first: found.first as u64 });
             }
@@ -459,21 +395,6 @@ impl Requester {
         }
         self.enter(Stage::Free);
         Ok(())
-    }
-
-    /// What is wrong in the memory that was written from or read into, and around it.
-    fn local_wrong(&self) -> Wrong {
-        let case = self.case;
-        let number = self.number();
-        let within = if case.is_write() {
-            wrong(self.memory.as_slice(), LOCAL, case.bytes, Writer::Client, number, 0)
-        } else {
-            wrong(self.memory.as_slice(), LOCAL, case.bytes, Writer::Server, number, case.offset + case.skip)
-        };
-        let guard =
-            |at: usize, first| wrong(self.memory.as_slice(), at, GUARD, Writer::Overwritten, number, first);
-        let before = guard(LOCAL - GUARD, 0);
-        within.and(before).and(guard(LOCAL + case.bytes, GUARD + case.bytes))
     }
 
     /// An answer came; true if it was the last.
@@ -555,6 +476,6 @@ impl Requester {
         rds: &mut Rds<'_>,
     ) -> Result<(), AppError> {
         rds.close(adapter, self.socket).in_call("close")?;
-        adapter.dma_free(self.memory).map_err(|kept| RdsError::Dat(kept.reason)).in_call("dma_free")
+        self.memory.free(adapter)
     }
 }

@@ -1,10 +1,9 @@
 //! A node: RDS, and what its mode says.
 
-use core::net::{IpAddr, SocketAddr};
 use driver_mlx::Instant;
 
 use dat_nostd::{Adapter, Platform};
-use rds_nostd::{Rds, RdsConfig, SocketHandle};
+use rds_nostd::{Rds, RdsConfig};
 
 use super::bulk::{BulkClient, BulkServer};
 use super::congestion::Congestion;
@@ -13,19 +12,9 @@ use super::hash::{Receiver, Sender};
 use super::ping::Ping;
 use super::requester::Requester;
 use super::server::Server;
-use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, SOCKETS, Storage};
+use super::work::Move;
+use super::{AppError, Config, InCall, MAX_LEN, Mode, Outcome, Report, Storage};
 use crate::{Role, Status};
-
-/// What a work says after each poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    /// Something moved: more may.
-    Again,
-    /// Nothing to do until something arrives or this time (nanoseconds) comes.
-    Wait(u64),
-    /// Everything was done.
-    Done,
-}
 
 enum Work {
     Ping(Ping),
@@ -37,23 +26,6 @@ enum Work {
     Congestion(Congestion),
     BulkServer(BulkServer),
     BulkClient(BulkClient),
-}
-
-/// 8 sockets: at the ports from `first` on, or at any.
-pub(super) fn bind_all(
-    rds: &mut Rds<'_>,
-    address: IpAddr,
-    first: Option<u16>,
-) -> Result<[SocketHandle; SOCKETS], AppError> {
-    let mut bind = |index: usize| {
-        let port = first.map_or(0, |first| first + index as u16);
-        rds.bind(SocketAddr::new(address, port)).in_call("bind")
-    };
-    let mut sockets = [bind(0)?; SOCKETS];
-    for (index, socket) in sockets.iter_mut().enumerate().skip(1) {
-        *socket = bind(index)?;
-    }
-    Ok(sockets)
 }
 
 /// A node in the middle of its work.

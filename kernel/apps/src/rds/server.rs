@@ -4,12 +4,12 @@
 use core::net::SocketAddr;
 
 use dat_nostd::{Adapter, DmaBuffer, Platform};
-use rds_nostd::{Control, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
+use rds_nostd::{Arrival, Control, Msg, MsgFlags, RdmaCookie, RdmaFlags, Rds, RdsError, SocketHandle};
 
 use super::exchange::{
     AFTER, ARENA, BEFORE, FIRST_OFFSET, Kind, Message, Writer, Wrong, fill, send_last, wrong, wrong_bytes,
 };
-use super::run::Move;
+use super::work::Move;
 use super::{AppError, EXCHANGE_PORT, InCall, MAX_LEN};
 
 /// Sockets that are not read.
@@ -126,9 +126,9 @@ impl Server {
         if self.releasing.is_some() {
             return self.release(adapter, rds, buffer);
         }
-        let received = match rds.recvmsg(adapter, self.socket, buffer) {
-            Ok(received) => received,
-            Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
+        let received = match rds.recvmsg(adapter, self.socket, buffer, MsgFlags::empty()) {
+            Ok(Arrival::Message(received)) => received,
+            Ok(_) | Err(RdsError::Again) => return Ok(Move::Wait(u64::MAX)),
             Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
         };
         let Some(request) = buffer.get(..received.message_len).and_then(Message::decode) else {
@@ -248,9 +248,9 @@ impl Server {
         let Some(mut releasing) = self.releasing else { return Ok(Move::Again) };
         let request = releasing.request;
         while releasing.left > 0 {
-            let received = match rds.recvmsg(adapter, releasing.socket, buffer) {
-                Ok(received) => received,
-                Err(RdsError::Again) => {
+            let received = match rds.recvmsg(adapter, releasing.socket, buffer, MsgFlags::empty()) {
+                Ok(Arrival::Message(received)) => received,
+                Ok(_) | Err(RdsError::Again) => {
                     self.releasing = Some(releasing);
                     return Ok(Move::Wait(u64::MAX));
                 }
@@ -297,7 +297,8 @@ impl Server {
             let sent = if message.kind == Kind::Done {
                 send_last(adapter, rds, self.socket, client, &message)
             } else {
-                let sent = rds.sendmsg_control(adapter, self.socket, client, &message.encode(), &control);
+                let sent =
+                    rds.sendmsg(adapter, self.socket, Msg::to(client, &message.encode()).with(&control));
                 sent.map(|_| ())
             };
             match sent {

@@ -8,7 +8,7 @@ use dat_nostd::{
 };
 
 use super::party::{NONE, Party, take};
-use super::{Feature, Scene};
+use super::scene::{Feature, Scene};
 use crate::error::{DemoError, InCall};
 
 /// Rounds of messages, and after them of writes.

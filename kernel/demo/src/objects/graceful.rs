@@ -6,7 +6,7 @@ use dat_nostd::{
 };
 
 use super::party::{NONE, Party};
-use super::{Feature, Scene};
+use super::scene::{Feature, Scene};
 use crate::error::{DemoError, InCall};
 
 /// Messages posted before the disconnect.

@@ -7,73 +7,24 @@
 mod completions;
 mod graceful;
 mod party;
+mod scene;
 mod services;
 mod shared;
 mod watermarks;
 mod windows;
 
-use dat_nostd::{Adapter, EventData, Platform};
+use dat_nostd::{Adapter, Platform};
 
 use crate::error::DemoError;
-use crate::link::{Control, Link};
+use crate::link::Link;
 use crate::parts::Plan;
 use crate::report::{Operation, Tally};
 use crate::{Config, Role};
 use party::Party;
+use scene::{Feature, Scene};
 
 /// Events taken in one poll.
 const EVENTS_PER_POLL: usize = 64;
-
-/// What a side works with.
-pub(crate) struct Scene<'a, 's, P: Platform> {
-    adapter: &'a mut Adapter<'s, P>,
-    link: &'a mut Link,
-    plan: &'a Plan,
-    tally: &'a mut Tally,
-    now: u64,
-    /// Tokens that have come.
-    told: u64,
-    /// Tokens that have gone.
-    tokens: &'a mut u64,
-}
-
-impl<P: Platform> Scene<'_, '_, P> {
-    /// Sends a token.
-    fn tell(&mut self) -> Result<(), DemoError> {
-        let control = Control::Ready(*self.tokens);
-        *self.tokens += 1;
-        self.link.send_control(self.adapter, control)
-    }
-
-    /// Something tried turned out as it should: counted here on one side only, as a message and as one that was verified.
-    fn counts(&mut self) {
-        self.tally.messages += 1;
-        self.tally.verified += 1;
-    }
-
-    fn unexpected(&self, what: &'static str) -> DemoError {
-        DemoError::Unexpected { during: self.plan.operation, what }
-    }
-
-    /// An error unless it is so.
-    fn expect(&self, is_so: bool, what: &'static str) -> Result<(), DemoError> {
-        if is_so { Ok(()) } else { Err(self.unexpected(what)) }
-    }
-}
-
-/// One side of a step.
-trait Feature<P: Platform> {
-    /// Takes an event of the side's IA.
-    fn event(
-        &mut self,
-        scene: &mut Scene<'_, '_, P>,
-        party: &Party,
-        event: EventData,
-    ) -> Result<(), DemoError>;
-
-    /// Begins whatever may begin now; whether this side is done.
-    fn advance(&mut self, scene: &mut Scene<'_, '_, P>, party: &Party) -> Result<bool, DemoError>;
-}
 
 #[allow(clippy::large_enum_variant)] // There is no heap to put the large ones on, and only one at a time.
 enum Side {

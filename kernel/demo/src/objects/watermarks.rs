@@ -6,7 +6,7 @@ use dat_nostd::{
 };
 
 use super::party::{NONE, Party, take};
-use super::{Feature, Scene};
+use super::scene::{Feature, Scene};
 use crate::error::{DemoError, InCall};
 
 /// Buffers of the queue.

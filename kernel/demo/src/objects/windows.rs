@@ -7,7 +7,7 @@ use dat_nostd::{
 };
 
 use super::party::{NONE, Party};
-use super::{Feature, Scene};
+use super::scene::{Feature, Scene};
 use crate::error::{DemoError, InCall};
 
 /// What the last access of a round is refused for.

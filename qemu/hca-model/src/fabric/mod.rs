@@ -11,16 +11,21 @@
 //! | [`losses`] | what was lost, by flow |
 //! | `ports` | the switch's ports by number |
 //! | `link` | a link's queue |
-//! | `switch` | the switch's agents, directed routes |
+//! | `buffers` | buffers of packets |
+//! | `forwarding` | the way of a packet |
+//! | `switch`, `attributes` | the switch's agents, directed routes |
 //! | `manager` | subnet manager |
 //! | `administrator` | subnet administrator |
 //! | `multicast` | groups |
 //! | `management` | what reaches LID 1 |
 
 mod administrator;
+mod attributes;
+mod buffers;
 pub mod capture;
 pub mod cuts;
 pub mod faults;
+mod forwarding;
 mod link;
 pub mod losses;
 mod management;
@@ -38,8 +43,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-use crate::meter::{STEPS_PER_CALL, price};
-use crate::packet::Lrh;
+use crate::meter::STEPS_PER_CALL;
 use ib_mgmt::mad::Mad;
 use ib_types::Gid;
 
@@ -53,16 +57,15 @@ pub(crate) use manager::{Route as MadRoute, mad_packet};
 pub use ports::PortIndex;
 pub use switch::SWITCH_GUID;
 
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Shape, Traffic, VL_MANAGEMENT};
+use crate::packet::Shape;
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
+use buffers::Buffers;
 use cuts::Cutter;
-use link::{Egress, Fate};
-use losses::Front;
+use link::Egress;
 use manager::Manager;
 use multicast::Groups;
 use ports::MAX_PORTS;
-use programmed::Program;
 use random::Random;
 use switch::Switch;
 
@@ -90,8 +93,6 @@ impl Default for FabricConfig {
 const MANAGER: u32 = u32::MAX;
 /// Packets of one port that may be on their way before [`Fabric::ready`] says no.
 const CREDITS: usize = 1_024;
-/// Packet buffers kept for reuse.
-const BUFFERS: usize = 1_024;
 /// MTU code of IP over InfiniBand's broadcast group: 2048, as OpenSM gives it.
 const IPOIB_MTU: u8 = 4;
 
@@ -126,8 +127,7 @@ pub struct Fabric {
     flying: u64,
     /// Packets of requests that went without.
     copied: u64,
-    /// Buffers of packets that have arrived, for the next ones: senders take them, receivers give them back.
-    buffers: Vec<Vec<u8>>,
+    buffers: Buffers,
 }
 
 impl fmt::Debug for Fabric {
@@ -175,7 +175,7 @@ impl Fabric {
             quiet: None,
             flying: 0,
             copied: 0,
-            buffers: Vec::new(),
+            buffers: Buffers::default(),
             config,
         }
     }
@@ -343,43 +343,7 @@ impl Fabric {
         self.ports.get(index.0 as usize).is_some_and(|port| port.in_flight < CREDITS)
     }
 
-    /// Puts a packet on the wire at a port.
-    pub fn send(&mut self, from: PortIndex, mut packet: Packet, now: u64) {
-        self.counters.sent += 1;
-        if self.cutter.sent(from, self.counters.sent, now) {
-            self.counters.cuts += 1;
-            self.quiet = None;
-            self.set_link(from, false, now);
-        }
-        let (remark, copies) = self.route(from, &packet);
-        if let Some(counters) = self.switch.counters(Some(from)) {
-            counters.received(&packet.bytes);
-        }
-        if let Some(capture) = &mut self.capture {
-            capture.packet(from.0, now, packet.sealed_bytes(), remark);
-        }
-        // Copied only where a capture or a group needs the packet as it was.
-        match copies {
-            Copies::None => {}
-            Copies::Manager => {
-                self.quiet = None;
-                if self.management.len() < MANAGEMENT_LIMIT {
-                    self.management.push_back((from, packet));
-                } else {
-                    self.counters.overflow += 1;
-                }
-            }
-            Copies::One(to) => self.transmit(from.0, to, packet, now),
-            Copies::Group(members) => {
-                self.owe(from, price::PACKET * members.len() as u64);
-                for to in members {
-                    self.transmit(from.0, to, packet.clone(), now);
-                }
-            }
-        }
-    }
-
-    fn owe(&mut self, index: PortIndex, steps: u64) {
+    pub(super) fn owe(&mut self, index: PortIndex, steps: u64) {
         if let Some(port) = self.ports.get_mut(index.0 as usize) {
             port.owed = port.owed.saturating_add(steps);
         }
@@ -395,171 +359,18 @@ impl Fabric {
 
     /// A buffer for a packet, with whatever is in it.
     pub fn take_buffer(&mut self) -> Vec<u8> {
-        self.buffers.pop().unwrap_or_default()
+        self.buffers.take()
     }
 
     /// Keeps the buffer of a packet that has arrived.
     pub fn give_buffer(&mut self, buffer: Vec<u8>) {
-        if self.buffers.len() < BUFFERS {
-            self.buffers.push(buffer);
-        }
+        self.buffers.give(buffer);
     }
 
     /// RC requests that were carried out without packets count as the packets that would have gone; how many those were.
     #[must_use]
     pub const fn copied(&self) -> u64 {
         self.copied
-    }
-
-    /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
-    pub(crate) fn unwatched(&self, from: PortIndex, dlid: u16) -> Option<PortIndex> {
-        if self.capture.is_some() || !self.config.faults.is_none() || self.config.latency != 0 {
-            return None;
-        }
-        let to = match &self.switch.program {
-            Some(program) if program.carries(from) => self.port_of(dlid).filter(|to| program.carries(*to))?,
-            Some(_) => return None,
-            None => self.port_of(dlid)?,
-        };
-        (to != from && self.link_is_up(from) && self.link_is_up(to)).then_some(to)
-    }
-
-    /// Counts packets that would have gone from one port to another and back.
-    pub(crate) fn count_copied(&mut self, from: PortIndex, to: PortIndex, traffic: &Traffic) {
-        let packets = traffic.requests + traffic.responses;
-        self.copied += packets;
-        self.counters.sent += packets;
-        self.counters.delivered += packets;
-        self.counters.delivered_bytes += traffic.request_bytes + traffic.response_bytes;
-        if let Some(counters) = self.switch.counters(Some(from)) {
-            counters.add_received(traffic.requests, traffic.request_bytes);
-            counters.add_sent(traffic.responses, traffic.response_bytes);
-        }
-        if let Some(counters) = self.switch.counters(Some(to)) {
-            counters.add_sent(traffic.requests, traffic.request_bytes);
-            counters.add_received(traffic.responses, traffic.response_bytes);
-        }
-    }
-
-    /// The port behind which `lid` is.
-    fn port_of(&self, lid: u16) -> Option<PortIndex> {
-        match &self.switch.program {
-            Some(program) => Some(PortIndex(u32::from(program.port_of(lid)?).checked_sub(1)?)),
-            None => self.routes.get(usize::from(lid)).copied().flatten(),
-        }
-    }
-
-    /// The LID of the switch's management port.
-    fn switch_lid(&self) -> u16 {
-        self.switch.program.as_ref().map_or(manager::SM_LID, |program| program.lid())
-    }
-
-    /// Where a packet goes by what a subnet manager of somebody else's programmed; `None` where nowhere.
-    fn programmed_route(&self, program: &Program, from: PortIndex, lrh: &Lrh) -> Option<Copies> {
-        // Subnet management goes through ports of any state, data through those that are Armed or Active.
-        let passes = |port: PortIndex| lrh.vl == VL_MANAGEMENT || program.carries(port);
-        if lrh.dlid == self.switch_lid() && lrh.dlid != 0 {
-            return Some(Copies::Manager);
-        }
-        if !passes(from) {
-            return None;
-        }
-        if lrh.dlid >= LID_MULTICAST {
-            let members = program.members(lrh.dlid, from);
-            return Some(Copies::Group(members.into_iter().filter(|port| passes(*port)).collect()));
-        }
-        self.port_of(lrh.dlid).filter(|port| passes(*port)).map(Copies::One)
-    }
-
-    /// Where a packet goes.
-    fn route(&mut self, from: PortIndex, packet: &Packet) -> (Option<&'static str>, Copies) {
-        if !self.link_is_up(from) {
-            self.counters.link_down += 1;
-            self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
-            return (Some("dropped: link down"), Copies::None);
-        }
-        let Ok(lrh) = Lrh::parse(&packet.bytes) else {
-            self.counters.malformed += 1;
-            return (Some("dropped: malformed"), Copies::None);
-        };
-        if lrh.dlid == LID_PERMISSIVE {
-            // Only directed routes use it: the switch looks at each of their hops.
-            if lrh.vl == VL_MANAGEMENT {
-                return (None, Copies::Manager);
-            }
-        } else if let Some(program) = &self.switch.program {
-            if let Some(copies) = self.programmed_route(program, from, &lrh) {
-                return (None, copies);
-            }
-        } else if lrh.dlid >= LID_MULTICAST {
-            return match self.groups.members(lrh.dlid, from) {
-                members if members.is_empty() => (None, Copies::None),
-                members => (None, Copies::Group(members)),
-            };
-        } else if lrh.dlid == manager::SM_LID {
-            return (None, Copies::Manager);
-        } else if let Some(Some(to)) = self.routes.get(usize::from(lrh.dlid)) {
-            return (None, Copies::One(*to));
-        }
-        self.counters.no_route += 1;
-        self.losses.entry(Flow::of(&packet.bytes)).no_route += 1;
-        if let Some(counters) = self.switch.counters(Some(from)) {
-            counters.rcv_relay_errors += 1;
-        }
-        (Some("dropped: no route"), Copies::None)
-    }
-
-    fn transmit(&mut self, source: u32, to: PortIndex, packet: Packet, now: u64) {
-        let Some(port) = self.ports.get_mut(to.0 as usize) else { return };
-        let Some(counters) = self.switch.counters(Some(to)) else { return };
-        if !port.up {
-            self.counters.link_down += 1;
-            self.losses.entry(Flow::of(&packet.bytes)).link_down += 1;
-            counters.xmit_discards += 1;
-            return;
-        }
-        counters.sent(&packet.bytes);
-        let front = Front::of(&packet.bytes);
-        let arrival = now.saturating_add(self.config.latency);
-        let outcome = port.egress.send(
-            source,
-            packet,
-            arrival,
-            &self.config.faults,
-            &mut self.random,
-            &mut self.counters,
-        );
-        if let Some(fate) = outcome.fate {
-            let losses = self.losses.entry(front.flow());
-            match fate {
-                Fate::Lost => losses.dropped += 1,
-                Fate::Corrupted => losses.corrupted += 1,
-                Fate::Duplicated => losses.duplicated += 1,
-                Fate::HeldBack => losses.held += 1,
-                Fate::QueueFull => losses.overflow += 1,
-            }
-        }
-        self.flying += u64::from(outcome.copies);
-        if let Some(port) = self.ports.get_mut(source as usize) {
-            port.in_flight += outcome.copies as usize;
-        }
-    }
-
-    fn give_back(&mut self, source: u32) {
-        if let Some(port) = self.ports.get_mut(source as usize) {
-            port.in_flight = port.in_flight.saturating_sub(1);
-        }
-    }
-
-    /// The next packet that has arrived at a port.
-    pub fn receive(&mut self, at: PortIndex, now: u64) -> Option<Packet> {
-        let port = self.ports.get_mut(at.0 as usize)?;
-        let (source, packet) = port.egress.receive(now, &mut self.counters)?;
-        self.flying -= 1;
-        self.counters.delivered += 1;
-        self.counters.delivered_bytes += packet.bytes.len() as u64;
-        self.give_back(source);
-        Some(packet)
     }
 
     /// The GID that the subnet manager gave to a port, once it knows the port.
@@ -586,13 +397,6 @@ impl Link for Wire<'_> {
     fn send(&mut self, packet: Packet) {
         self.fabric.send(self.port, packet, self.now);
     }
-}
-
-enum Copies {
-    None,
-    Manager,
-    One(PortIndex),
-    Group(Vec<PortIndex>),
 }
 
 /// The datagram header and the MAD of a UD packet that holds one.

@@ -5,13 +5,11 @@
 //! [`PortIndex`] *n* − 1.
 
 use ib_mgmt::mad::{Mad, attr, class, method, status};
-use ib_mgmt::smp::{
-    GuidInfo, NodeDescription, NodeInfo, PKeyTable, PortInfo, SmInfo, Smp, SwitchInfo, node_type, phys_state,
-    port_state,
-};
+use ib_mgmt::smp::{NodeDescription, NodeInfo, PortInfo, Smp, SwitchInfo, node_type, phys_state, port_state};
 use ib_types::Gid;
 
-use super::manager::{DEFAULT_PKEY, Manager, SM_LID};
+use super::attributes::{block, guids, linear_block, multicast_block, pkeys, sm_info};
+use super::manager::{Manager, SM_LID};
 use super::multicast::Groups;
 use super::ports::{MAX_PORTS, PortIndex};
 use super::programmed::Program;
@@ -27,13 +25,10 @@ const DEVICE_ID: u16 = 0xd2f0;
 /// What the switch calls itself.
 const DESCRIPTION: &str = "emulated InfiniBand switch";
 /// Entries of the forwarding tables.
-const LINEAR_CAP: u16 = 0xbfff;
-const MULTICAST_CAP: u16 = 0x3fff;
-/// LIDs of one block of the linear table, and of the multicast table.
-const LINEAR_BLOCK: usize = 64;
-const MULTICAST_BLOCK: usize = 32;
+pub(super) const LINEAR_CAP: u16 = 0xbfff;
+pub(super) const MULTICAST_CAP: u16 = 0x3fff;
 /// A LID without a port.
-const NO_PORT: u8 = 255;
+pub(super) const NO_PORT: u8 = 255;
 /// MTU code of every port.
 const MTU: u8 = 5;
 
@@ -384,77 +379,6 @@ fn forward(path: &[u8; 64], hop: u8) -> Hop {
         Some(&port) if port != 0 => Hop::Forward(port),
         _ => Hop::Lost,
     }
-}
-
-/// Attribute data: `content`, zero behind it.
-fn block(content: &[u8]) -> [u8; 64] {
-    let mut data = [0; 64];
-    for (to, from) in data.iter_mut().zip(content) {
-        *to = *from;
-    }
-    data
-}
-
-pub(super) fn guids() -> [u8; 64] {
-    GuidInfo([SWITCH_GUID, 0, 0, 0, 0, 0, 0, 0]).to_bytes()
-}
-
-pub(super) fn pkeys() -> [u8; 64] {
-    let mut table = PKeyTable::default();
-    table.0[0] = DEFAULT_PKEY;
-    table.to_bytes()
-}
-
-/// SM_Key: OpenSM's, which heeds no subnet manager that has another.
-const SM_KEY: u64 = 1;
-
-/// The subnet manager, as it shows itself: master, of the highest priority, so that no other takes its place.
-pub(super) fn sm_info(manager: &Manager) -> SmInfo {
-    let mut info = SmInfo::zeroed();
-    info.set_guid(SWITCH_GUID)
-        .set_sm_key(SM_KEY)
-        .set_act_count(manager.activity())
-        .set_priority(15)
-        .set_sm_state(3);
-    info
-}
-
-/// Block `number` of the linear forwarding table; `None` beyond its end.
-pub(super) fn linear_block(tables: &Tables<'_>, number: usize) -> Option<[u8; 64]> {
-    if number > usize::from(LINEAR_CAP) / LINEAR_BLOCK {
-        return None;
-    }
-    let mut data = [NO_PORT; 64];
-    for (lid, port) in (number * LINEAR_BLOCK..).zip(&mut data) {
-        *port = match tables.routes.get(lid) {
-            _ if lid == usize::from(SM_LID) => 0,
-            Some(Some(index)) => index.0 as u8 + 1,
-            _ => NO_PORT,
-        };
-    }
-    Some(data)
-}
-
-/// A block of the multicast forwarding table: 32 groups, for 16 ports; `None` beyond its end.
-fn multicast_block(tables: &Tables<'_>, modifier: u32) -> Option<[u8; 64]> {
-    let (number, position) = ((modifier & 0x1ff) as usize, modifier >> 28);
-    if number > usize::from(MULTICAST_CAP) / MULTICAST_BLOCK {
-        return None;
-    }
-    let first = usize::from(LID_MULTICAST) + number * MULTICAST_BLOCK;
-    let mut data = [0; 64];
-    for (mlid, mask) in (first..).zip(data.as_chunks_mut::<2>().0) {
-        let group = tables.groups.iter().find(|group| usize::from(group.mlid) == mlid);
-        let mut ports = 0u16;
-        for receiver in group.into_iter().flat_map(super::multicast::Group::receivers) {
-            let port = receiver.0 + 1;
-            if port / 16 == position {
-                ports |= 1 << (port % 16);
-            }
-        }
-        *mask = ports.to_be_bytes();
-    }
-    Some(data)
 }
 
 /// Whether an SMP is of a class that the switch's agent knows.

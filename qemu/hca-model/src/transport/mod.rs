@@ -14,7 +14,7 @@
 //! | `requester`, `acknowledge` | RC: sending, and what comes back |
 //! | `copy` | RC: requests to a neighbour without packets |
 //! | `credit` | RC: flow control |
-//! | `responder`, `respond` | RC and XRC: taking requests, and answering them |
+//! | `responder`, `execute`, `respond` | RC and XRC: taking requests, carrying them out, and answering them |
 //! | `unreliable` | UC: taking requests |
 //! | `datagram` | UD and the management QPs |
 //! | `management` | what the device answers itself |
@@ -25,6 +25,7 @@ mod completion;
 mod copy;
 mod credit;
 mod datagram;
+mod execute;
 mod incoming;
 mod management;
 mod memory;

@@ -1,25 +1,19 @@
-//! The responder half of a reliable connection: taking requests (IBTA 9.7.4, 9.7.5.2, 9.9.3).
+//! The responder half of a reliable connection: the order of requests, refusals, repetitions (IBTA 9.7.4, 9.7.5.1).
 
-use crate::packet::{AethSyndrome, AtomicEth, Ieth, ImmDt, Operation, Reth, XrcEth};
+use crate::packet::{AethSyndrome, Operation, Reth, XrcEth};
 use mlx5_prm::commands::query_q_counter_out as q;
-use mlx5_prm::datapath::CqeOpcode;
 use mlx5_prm::event::EventType;
-use mlx5_prm::status::CqeSyndrome;
-use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
+use mlx5_prm::value::{QpState, ServiceType};
 
 use super::Context;
-use super::completion::{Received, inline_limit, vendor};
 use super::memory::{Fault, user};
-use super::receive::NoReceive;
 use super::requester::mtu;
-use super::state::{
-    ACK_LIMIT, Answer, Current, Failure, Job, Nak, REPEATED_JOBS, ReceiveWqe, Responder, Target,
-};
+use super::state::{ACK_LIMIT, Answer, Job, Nak, REPEATED_JOBS, Responder, Target};
 use crate::log::Subject;
 use crate::object::mkey::User;
 use crate::object::qp::Qp;
 use crate::object::srq::SrqKind;
-use crate::packet::{Run, Shape};
+use crate::packet::Shape;
 use ib_types::Psn;
 
 /// Why a request is not carried out.
@@ -30,14 +24,11 @@ pub(super) enum Refusal {
     Nak(AethSyndrome, Option<EventType>, Option<(&'static str, String)>),
 }
 
-const LOCAL_PROTECTION: Failure =
-    Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION };
-
-fn invalid(text: impl Into<String>) -> Refusal {
+pub(super) fn invalid(text: impl Into<String>) -> Refusal {
     Refusal::Nak(AethSyndrome::InvalidRequest, Some(EventType::WQ_INVAL_REQ_ERROR), Some(("", text.into())))
 }
 
-fn access(fault: Fault) -> Refusal {
+pub(super) fn access(fault: Fault) -> Refusal {
     match fault {
         // The key allows it, memory does not answer: not the requester's mistake.
         Fault::Dma(_) => operational(fault),
@@ -49,32 +40,18 @@ fn access(fault: Fault) -> Refusal {
     }
 }
 
-fn operational(fault: Fault) -> Refusal {
+pub(super) fn operational(fault: Fault) -> Refusal {
     Refusal::Nak(AethSyndrome::RemoteOperational, None, Some(fault.describe("wqe_data_seg.lkey")))
-}
-
-/// Why SENDs and WRITEs are not carried out, and the receive WQE that was taken: to be completed with the failure, or kept for the next
-/// message.
-pub(super) struct Refused {
-    pub(super) refusal: Refusal,
-    pub(super) receive: Option<ReceiveWqe>,
-    pub(super) failure: Option<Failure>,
-}
-
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, receive: None, failure: None }
-    }
 }
 
 impl Responder {
     /// The next request begins `psns` later.
-    fn advance(&mut self, psns: u32) {
+    pub(super) fn advance(&mut self, psns: u32) {
         self.expected = self.expected.add(psns);
     }
 
     /// A message ends with `psns` packets.
-    fn finish_message(&mut self, psns: u32) {
+    pub(super) fn finish_message(&mut self, psns: u32) {
         self.advance(psns);
         self.msn = (self.msn + 1) & 0x00ff_ffff;
     }
@@ -235,377 +212,20 @@ impl Context<'_, '_> {
             _ => responder.ack_due = true,
         }
     }
-
-    /// Carries out the expected request.
-    pub(super) fn execute(
-        &mut self,
-        qp: &mut Qp,
-        operation: Operation,
-        shape: &Shape,
-        packet: &[u8],
-    ) -> Result<(), Refusal> {
-        let content = content(qp, shape, packet);
-        let within = match (&qp.transport.responder.current, operation) {
-            (None, op) => op.is_first() || is_only(op),
-            (Some(Current::Send { .. }), op) => op.is_send() && !op.starts_send(),
-            (Some(Current::Write { .. }), op) => op.is_write() && !op.has_reth(),
-        };
-        if !within {
-            return Err(invalid(format!("{operation:?} in the wrong order")));
-        }
-        match operation {
-            Operation::ReadRequest => self.take_read(qp, content),
-            Operation::CompareSwap | Operation::FetchAdd => self.take_atomic(qp, operation, content),
-            op => {
-                let run = run_of(op, shape, content)?;
-                self.take_run(qp, &run, shape.lrh.slid, shape.lrh.sl).map_err(|refused| {
-                    match (refused.receive, refused.failure) {
-                        (Some(receive), Some(failure)) => self.complete_receive_error(qp, &receive, failure),
-                        (Some(receive), None) => qp.transport.responder.spare = Some(receive),
-                        (None, _) => {}
-                    }
-                    refused.refusal
-                })
-            }
-        }
-    }
-
-    /// Carries out SENDs and WRITEs. A refusal says what has to become of the receive WQE; nothing else has happened then but to memory.
-    pub(super) fn take_run(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
-        check_len(qp, run)?;
-        if run.write { self.take_write(qp, run, slid, sl) } else { self.take_send(qp, run, slid, sl) }
-    }
-
-    fn take_send(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
-        let (receive, received) = match qp.transport.responder.current.take() {
-            Some(Current::Send { receive, received }) => (receive, received),
-            _ => (self.receive_wqe(qp)?, 0),
-        };
-        let data = run.data;
-        let total = received + data.len() as u64;
-        if total > receive.capacity {
-            let text = format!("{total} bytes for {} bytes of buffer", receive.capacity);
-            if qp.service == ServiceType::UC {
-                return Err(Refused { refusal: invalid(text), receive: Some(receive), failure: None });
-            }
-            let failure = Failure { syndrome: CqeSyndrome::LOCAL_LENGTH_ERR, vendor: vendor::LOCAL_LENGTH };
-            let text = Some(("wqe_data_seg.byte_count", text));
-            let refusal = Refusal::Nak(AethSyndrome::InvalidRequest, None, text);
-            return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
-        }
-        // Little data of one packet may come in the completion itself; software puts it in place then.
-        let inline = run.first
-            && run.last
-            && (1..=inline_limit(qp.cs_res)).contains(&data.len())
-            && self.inline_fits(qp, &receive, qp.cs_res);
-        if !inline && let Err(fault) = self.scatter(actor(qp), &receive.sges, received, data) {
-            let refusal = operational(fault);
-            return Err(Refused { refusal, receive: Some(receive), failure: Some(LOCAL_PROTECTION) });
-        }
-        if !run.last {
-            qp.transport.responder.current = Some(Current::Send { receive, received: total });
-            qp.transport.responder.advance(run.psns);
-            return Ok(());
-        }
-        let (opcode, immediate) = match (run.immediate, run.invalidate) {
-            (Some(immediate), _) => (CqeOpcode::RESP_SEND_IMM, immediate),
-            (_, Some(rkey)) => {
-                if let Err(refusal) = self.invalidate(qp, rkey) {
-                    let failure =
-                        Failure { syndrome: CqeSyndrome::LOCAL_QP_OP_ERR, vendor: vendor::REMOTE_ACCESS };
-                    return Err(Refused { refusal, receive: Some(receive), failure: Some(failure) });
-                }
-                (CqeOpcode::RESP_SEND_INV, rkey)
-            }
-            _ => (CqeOpcode::RESP_SEND, 0),
-        };
-        let received = Received {
-            byte_count: total as u32,
-            immediate,
-            solicited: run.solicited,
-            ..describe(qp, opcode, slid, sl)
-        };
-        qp.transport.responder.finish_message(run.psns);
-        self.complete_receive(qp, &receive, &received, if inline { data } else { &[] });
-        Ok(())
-    }
-
-    fn take_write(&mut self, qp: &mut Qp, run: &Run<'_>, slid: u16, sl: u8) -> Result<(), Refused> {
-        let (va, rkey, left, total) = match (run.reth, &qp.transport.responder.current) {
-            (Some(reth), _) => {
-                let len = u64::from(reth.dma_len);
-                if !qp.rwe {
-                    return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)).into());
-                }
-                if len > 1 << qp.log_msg_max.min(31) {
-                    return Err(invalid(format!("a WRITE of {len} bytes")).into());
-                }
-                // A WRITE of nothing does not look at its key (IBTA 9.7.4.1.4).
-                if len != 0 {
-                    let user = actor(qp);
-                    self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_WRITE)
-                        .map_err(|error| access(Fault::Key(error)))?;
-                }
-                (reth.va, reth.rkey, len, len)
-            }
-            (None, Some(Current::Write { va, rkey, left, total })) => (*va, *rkey, *left, *total),
-            _ => return Err(invalid("a WRITE that never began").into()),
-        };
-        let len = run.data.len() as u64;
-        if if run.last { len != left } else { len >= left } {
-            return Err(invalid(format!("{len} bytes of a WRITE where {left} are left")).into());
-        }
-        // The receive comes first: without one nothing of the packet may happen.
-        let receive = if run.immediate.is_some() { Some(self.receive_wqe(qp)?) } else { None };
-        if len != 0
-            && let Err(fault) = self.write_key(actor(qp), rkey, va, AccessFlags::REMOTE_WRITE, run.data)
-        {
-            let failure =
-                Failure { syndrome: CqeSyndrome::LOCAL_ACCESS_ERR, vendor: vendor::LOCAL_PROTECTION };
-            return Err(Refused { refusal: access(fault), receive, failure: Some(failure) });
-        }
-        if run.first {
-            self.count(qp, q::rx_write_requests);
-        }
-        if !run.last {
-            let va = va.wrapping_add(len);
-            qp.transport.responder.current = Some(Current::Write { va, rkey, left: left - len, total });
-            qp.transport.responder.advance(run.psns);
-            return Ok(());
-        }
-        qp.transport.responder.current = None;
-        qp.transport.responder.finish_message(run.psns);
-        if let Some(receive) = receive {
-            let received = Received {
-                byte_count: total as u32,
-                immediate: run.immediate.unwrap_or(0),
-                solicited: run.solicited,
-                ..describe(qp, CqeOpcode::RESP_WR_IMM, slid, sl)
-            };
-            self.complete_receive(qp, &receive, &received, &[]);
-        }
-        Ok(())
-    }
-
-    fn take_read(&mut self, qp: &mut Qp, content: &[u8]) -> Result<(), Refusal> {
-        let reth = Reth::parse(content).map_err(|_| invalid("a READ without RETH"))?;
-        if content.len() != Reth::LEN {
-            return Err(invalid("a READ with payload"));
-        }
-        self.check_read(qp, &reth)?;
-        let psn = qp.transport.responder.expected;
-        let psns = reth.dma_len.div_ceil(mtu(qp)).max(1);
-        let left = u64::from(reth.dma_len);
-        let kind = Answer::Read { va: reth.va, rkey: reth.rkey, left, user: actor(qp) };
-        self.begin_read(qp, psns);
-        let responder = &mut qp.transport.responder;
-        let (msn, end) = (responder.msn, psn.add(psns));
-        responder.jobs.push_back(Job { psn, end, msn, new: true, started: false, kind });
-        Ok(())
-    }
-
-    /// A READ that was checked: the next request begins after its answer.
-    pub(super) fn begin_read(&mut self, qp: &mut Qp, psns: u32) {
-        self.count(qp, q::rx_read_requests);
-        qp.transport.responder.finish_message(psns);
-    }
-
-    /// Whether a READ may be answered.
-    pub(super) fn check_read(&mut self, qp: &mut Qp, reth: &Reth) -> Result<(), Refusal> {
-        if !qp.rre {
-            return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
-        }
-        let len = u64::from(reth.dma_len);
-        if len > 1 << qp.log_msg_max.min(31) {
-            return Err(invalid(format!("a READ of {len} bytes")));
-        }
-        if len != 0 {
-            let user = actor(qp);
-            self.check_key(user, reth.rkey, reth.va, len, AccessFlags::REMOTE_READ)
-                .map_err(|error| access(Fault::Key(error)))?;
-        }
-        self.resource(qp)
-    }
-
-    fn take_atomic(&mut self, qp: &mut Qp, operation: Operation, content: &[u8]) -> Result<(), Refusal> {
-        let atomic = AtomicEth::parse(content).map_err(|_| invalid("an atomic without its header"))?;
-        if content.len() != AtomicEth::LEN {
-            return Err(invalid("an atomic with payload"));
-        }
-        if !atomic.va.is_multiple_of(8) {
-            return Err(invalid(format!("an atomic at {:#x}", atomic.va)));
-        }
-        if !qp.rae {
-            return Err(access(Fault::Key(crate::object::mkey::MkeyError::Access)));
-        }
-        self.resource(qp)?;
-        let user = actor(qp);
-        let mut old = [0; 8];
-        self.read_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &mut old).map_err(access)?;
-        let original = self.atomic_number(old);
-        let new = match operation {
-            Operation::CompareSwap if original == atomic.compare => Some(atomic.swap_or_add),
-            Operation::CompareSwap => None,
-            _ => Some(original.wrapping_add(atomic.swap_or_add)),
-        };
-        if let Some(new) = new {
-            let new = self.atomic_bytes(new);
-            self.write_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &new).map_err(access)?;
-        }
-        self.count(qp, q::rx_atomic_requests);
-        let kept = 1usize << qp.log_rra_max.min(7);
-        let responder = &mut qp.transport.responder;
-        let psn = responder.expected;
-        responder.finish_message(1);
-        responder.results.push_back((psn, original));
-        while responder.results.len() > kept {
-            responder.results.pop_front();
-        }
-        let kind = Answer::Atomic { original };
-        let msn = responder.msn;
-        responder.jobs.push_back(Job { psn, end: psn.next(), msn, new: true, started: false, kind });
-        Ok(())
-    }
-
-    /// Whether one more READ or atomic may be outstanding.
-    fn resource(&self, qp: &Qp) -> Result<(), Refusal> {
-        let limit = 1usize << qp.log_rra_max.min(7);
-        let busy = qp.transport.responder.jobs.iter().filter(|job| job.new).count();
-        if busy < limit {
-            Ok(())
-        } else {
-            Err(invalid(format!("more than {limit} READs and atomics at once (qpc.log_rra_max)")))
-        }
-    }
-
-    fn receive_wqe(&mut self, qp: &mut Qp) -> Result<ReceiveWqe, Refusal> {
-        if let Some(spare) = qp.transport.responder.spare.take() {
-            return Ok(spare);
-        }
-        match self.take_receive(qp) {
-            Ok(wqe) => Ok(wqe),
-            Err(NoReceive::Empty) => Err(Refusal::NotReady),
-            Err(NoReceive::Broken) => {
-                Err(Refusal::Nak(AethSyndrome::RemoteOperational, Some(EventType::WQ_CATAS_ERROR), None))
-            }
-        }
-    }
-
-    /// The sender invalidates one of our keys (IBTA 9.4.1.1.3).
-    fn invalidate(&mut self, qp: &Qp, rkey: u32) -> Result<(), Refusal> {
-        use crate::object::mkey::MkeyError;
-        let user = actor(qp);
-        let allowed = match self.mkeys.get(rkey) {
-            None => Err(MkeyError::Missing),
-            Some(mkey) if mkey.pd != user.pd => Err(MkeyError::Pd),
-            Some(mkey) if mkey.qpn.is_some_and(|qpn| qpn != qp.qpn) => Err(MkeyError::Qp),
-            Some(mkey) if !mkey.remote_invalidate => Err(MkeyError::Access),
-            Some(mkey) if mkey.free => Err(MkeyError::Free),
-            Some(_) => Ok(()),
-        };
-        allowed.map_err(|error| access(Fault::Key(error)))?;
-        if let Some(((), entries)) = self.mkeys.change(rkey >> 8, |mkey| mkey.free = true) {
-            self.meter.charge(entries);
-        }
-        Ok(())
-    }
 }
 
 /// What follows a request's BTH, and its XRCETH.
-fn content<'a>(qp: &Qp, shape: &Shape, packet: &'a [u8]) -> &'a [u8] {
+pub(super) fn content<'a>(qp: &Qp, shape: &Shape, packet: &'a [u8]) -> &'a [u8] {
     let content = shape.content(packet);
     if qp.service == ServiceType::XRC { content.get(XrcEth::LEN..).unwrap_or_default() } else { content }
 }
 
 /// On whose behalf a request is carried out: the QP's, or with XRC the shared receive queue's.
-fn actor(qp: &Qp) -> User {
+pub(super) fn actor(qp: &Qp) -> User {
     qp.transport.responder.target.map_or_else(|| user(qp), |target| target.user)
-}
-
-/// A request of one packet: an "only", a READ request, an atomic.
-pub(super) fn is_only(operation: Operation) -> bool {
-    operation.ends_message()
-        && matches!(
-            operation,
-            Operation::SendOnly
-                | Operation::SendOnlyImm
-                | Operation::SendOnlyInvalidate
-                | Operation::WriteOnly
-                | Operation::WriteOnlyImm
-                | Operation::ReadRequest
-                | Operation::CompareSwap
-                | Operation::FetchAdd
-        )
 }
 
 /// A request that data comes back for.
 fn has_answer(operation: Operation) -> bool {
     matches!(operation, Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
-}
-
-/// Immediate data or the rkey to invalidate, as the number on the wire, and what follows.
-fn immediate(operation: Operation, content: &[u8]) -> Result<(u32, &[u8]), Refusal> {
-    let missing = |_| invalid("a packet without its immediate data");
-    if operation.has_imm() {
-        let value = ImmDt::parse(content).map_err(missing)?;
-        Ok((u32::from_be_bytes(value.to_bytes()), content.get(ImmDt::LEN..).unwrap_or_default()))
-    } else if operation.has_ieth() {
-        let value = Ieth::parse(content).map_err(missing)?;
-        Ok((value.rkey, content.get(Ieth::LEN..).unwrap_or_default()))
-    } else {
-        Ok((0, content))
-    }
-}
-
-/// What a completion says of a message from the peer, but for its length and immediate.
-fn describe(qp: &Qp, opcode: CqeOpcode, slid: u16, sl: u8) -> Received {
-    Received {
-        opcode,
-        byte_count: 0,
-        immediate: 0,
-        solicited: false,
-        slid,
-        sl,
-        path_bits: 0,
-        grh: 0,
-        source_qpn: qp.remote_qpn,
-    }
-}
-
-/// A packet as a run of one.
-fn run_of<'a>(operation: Operation, shape: &Shape, content: &'a [u8]) -> Result<Run<'a>, Refusal> {
-    let mut data = content;
-    let reth = if operation.has_reth() {
-        data = content.get(Reth::LEN..).unwrap_or_default();
-        Some(Reth::parse(content).map_err(|_| invalid("a WRITE without RETH"))?)
-    } else {
-        None
-    };
-    let (number, data) = immediate(operation, data)?;
-    Ok(Run {
-        write: operation.is_write(),
-        first: operation.is_first() || is_only(operation),
-        last: operation.ends_message(),
-        psn: shape.bth.psn,
-        psns: 1,
-        ack_requests: u32::from(shape.bth.ack_req),
-        reth,
-        immediate: operation.has_imm().then_some(number),
-        invalidate: operation.has_ieth().then_some(number),
-        solicited: shape.bth.solicited,
-        data,
-    })
-}
-
-/// Whether the payload has a length that its place in the message allows.
-fn check_len(qp: &Qp, run: &Run<'_>) -> Result<(), Refusal> {
-    let mtu = mtu(qp) as usize;
-    let (len, most) = (run.data.len(), run.psns as usize * mtu);
-    let nothing = run.first && run.psns == 1 && len == 0;
-    let fits = if run.last { len <= most && (len + mtu > most || nothing) } else { len == most };
-    if fits {
-        Ok(())
-    } else {
-        Err(invalid(format!("{} packets with {len} bytes at an MTU of {mtu}", run.psns)))
-    }
 }

@@ -7,7 +7,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::value::QpState;
 
 use super::Context;
-use super::responder::{Refusal, is_only};
+use super::execute::is_only;
+use super::responder::Refusal;
 use super::state::Current;
 use crate::log::{Level, Subject};
 use crate::object::qp::Qp;

@@ -6,11 +6,12 @@
 
 use super::files::Files;
 use super::mapping::Mapping;
+use super::range::{Backing, Held, Range, all_read, all_written};
 use super::ranges::Ranges;
 use crate::wire::channel::{Channel, Unanswered};
 use crate::wire::protocol::{MAX_TRANSFER, command};
 use hca_model::{BarPort, DmaFault, GuestMemory};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -25,39 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Ranges that a client may announce, as many as Linux's VFIO takes (`dma_entry_limit` of `vfio_iommu_type1`): with an IOMMU, a
 /// machine of 256 MiB that is handed on has one for each page.
 const RANGES: usize = 65535;
-
-/// Where the bytes of a range are.
-#[derive(Debug)]
-enum Backing {
-    /// In a file that is mapped, from this offset of the mapping on.
-    Mapped(Rc<Mapping>, u64),
-    /// In a file, from this offset on.
-    File(Held, u64),
-    /// With the client.
-    Client,
-}
-
-/// A file that stays open, which is counted.
-#[derive(Debug)]
-struct Held {
-    file: OwnedFd,
-    _counted: Rc<()>,
-}
-
-/// A range of guest memory.
-#[derive(Debug)]
-pub struct Range {
-    size: u64,
-    writable: bool,
-    backing: Backing,
-}
-
-impl Range {
-    /// `size` bytes that the client reads and writes on request.
-    pub fn client(size: u64, writable: bool) -> Self {
-        Self { size, writable, backing: Backing::Client }
-    }
-}
 
 /// Why the device cannot go on with this memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,36 +285,6 @@ impl GuestMap {
         let fits = rest >= len as u64 && address.is_multiple_of(len as u64);
         if fits { Ok((range, offset)) } else { Err(fault) }
     }
-}
-
-fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
-    while !buf.is_empty() {
-        match pread(file, &mut *buf, at) {
-            Ok(0) => return false,
-            Ok(n) => {
-                buf = buf.get_mut(n..).unwrap_or_default();
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
-fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
-    while !data.is_empty() {
-        match pwrite(file, data, at) {
-            Ok(0) => return false,
-            Ok(n) => {
-                data = data.get(n..).unwrap_or_default();
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
 }
 
 impl GuestMemory for GuestMap {

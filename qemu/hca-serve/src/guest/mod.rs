@@ -4,6 +4,7 @@ mod files;
 pub mod interrupts;
 mod mapping;
 pub mod memory;
+pub mod range;
 mod ranges;
 pub mod registers;
 pub mod watchdog;

@@ -28,7 +28,7 @@ const PKEYS: usize = 32;
 /// The commands, for who asks.
 pub const HELP: [&str; 13] = [
     r#"{"do":"help"}"#,
-    r#"{"do":"state"}                                 each HCA: client, link, LID, GUID, objects, counters, failure; cables of other servers"#,
+    r#"{"do":"state"}                                 each HCA: client, link, LID, P_Keys, GUID, objects, counters, failure; cables of other servers"#,
     r#"{"do":"counters"}                              what happened to packets"#,
     r#"{"do":"losses"}                                what was lost, by flow"#,
     r#"{"do":"cable","hca":0,"plugged":false}         pulls a cable, or plugs it in"#,

@@ -1,6 +1,8 @@
 //! Output that never holds up who makes it: a thread of its own writes, and what does not fit in its queue is counted.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
@@ -12,6 +14,38 @@ const LINES_LIMIT: usize = 1 << 20;
 const BLOCKS_LIMIT: usize = 64 << 20;
 /// How long the end of the output is waited for.
 const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// A pipe of the file system: opened by who writes to it, which waits until somebody reads.
+#[derive(Debug)]
+pub struct Fifo {
+    path: PathBuf,
+    open: Option<File>,
+}
+
+impl Fifo {
+    /// The pipe at `path`.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), open: None }
+    }
+
+    fn open(&mut self) -> io::Result<&mut File> {
+        match &mut self.open {
+            Some(file) => Ok(file),
+            none => Ok(none.insert(File::options().write(true).open(&self.path)?)),
+        }
+    }
+}
+
+impl Write for Fifo {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.open()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 enum Item {
     Bytes(Vec<u8>),

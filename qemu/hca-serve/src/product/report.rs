@@ -75,6 +75,7 @@ pub fn hca(state: &HcaState) -> Value {
         "link_up": state.link_up,
         "active": state.active,
         "lid": state.lid,
+        "pkeys": state.pkeys.iter().map(|pkey| format!("{pkey:#06x}")).collect::<Vec<_>>(),
         "port_guid": format!("{:#018x}", state.port_guid),
         "refusals": state.refusals,
         "retransmitted": state.retransmitted,

@@ -4,7 +4,9 @@
 //! model has taken the writes before it, so that everything happens in the order in which the client meant it.
 
 use crate::guest::interrupts::Vectors;
-use crate::guest::memory::{GuestMap, Range};
+use crate::guest::memory::GuestMap;
+use crate::guest::range::Range;
+
 use crate::guest::registers::{self, BAR0, CONFIG, REGIONS};
 use crate::wire::channel::{Channel, Message};
 use crate::wire::protocol::{

@@ -6,10 +6,9 @@
 
 use super::clock::{Clock, Done};
 use super::seat::{Failure, Seat, Work};
-use super::state::HcaState;
+use super::state::{HcaState, Summary};
 use super::uplink::Uplink;
 use super::waiting::{WAKE, listener_token};
-use super::{Message, Summary};
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::server::options::{LogSink, NoticeSink};
@@ -22,8 +21,18 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
+
+/// Something to be done by the thread that runs everything.
+type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
+
+/// What that thread is asked for.
+pub enum Message {
+    Task(Task),
+    /// To end, and to say what was seen.
+    Stop(SyncSender<Summary>),
+}
 
 /// How far a device's use of time may be ahead of the one that used least, in nanoseconds.
 const AHEAD: u64 = 200_000;

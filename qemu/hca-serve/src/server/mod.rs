@@ -14,7 +14,7 @@ mod waiting;
 pub use event_loop::Activity;
 pub use options::{LogSink, NoticeSink, Options, to_stderr};
 pub use seat::Work;
-pub use state::HcaState;
+pub use state::{HcaState, Summary};
 pub use stepped::Stepped;
 
 use crate::error::{Error, IoContext, Result};
@@ -24,9 +24,9 @@ use crate::link::address::Listener;
 use crate::link::hub::Hub;
 use crate::link::spoke::Spoke;
 use crate::link::stream::Stream;
-use crate::product::output::Blocks;
+use crate::product::output::{Blocks, Fifo};
 use clock::Clock;
-use event_loop::{EventLoop, tell_log};
+use event_loop::{EventLoop, Message, tell_log};
 use hca_model::Census;
 use hca_model::Profile;
 use hca_model::fabric::{Capture, FabricConfig, FabricCounters, Faults, LossTable, PcapNg};
@@ -54,33 +54,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const TASK_LIMIT: Duration = Duration::from_secs(5);
 /// Mappings of guests' files in all: the system's limit for a process is about twice that.
 const MAPPINGS: usize = 1 << 15;
-
-/// Something to be done by the thread that runs everything.
-type Task = Box<dyn FnOnce(&mut EventLoop) + Send>;
-
-enum Message {
-    Task(Task),
-    Stop(SyncSender<Summary>),
-}
-
-/// What was seen until the end.
-#[derive(Debug, Clone)]
-pub struct Summary {
-    /// What happened to packets.
-    pub fabric: FabricCounters,
-    /// Packets that the HCAs sent again.
-    pub retransmitted: u64,
-    /// How many times each HCA refused something.
-    pub refusals: Vec<u64>,
-    /// The HCAs at the end.
-    pub hcas: Vec<HcaState>,
-    /// How long they were served.
-    pub seconds: f64,
-    /// What was lost, by flow.
-    pub losses: LossTable,
-    /// Why the capture is not complete, if it is not.
-    pub capture_error: Option<String>,
-}
 
 /// The way to the thread that runs everything.
 #[derive(Debug, Clone)]
@@ -324,14 +297,11 @@ fn capture(path: &Path) -> Result<Box<dyn Capture + Send>> {
     let epoch = u64::try_from(epoch).unwrap_or(0);
     let made: io::Result<Box<dyn Capture + Send>> = if path == Path::new("-") {
         PcapNg::new(Blocks::new(io::stdout()), epoch).map(|pcap| Box::new(pcap) as _)
+    } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+        PcapNg::new(Blocks::new(Fifo::new(path)), epoch).map(|pcap| Box::new(pcap) as _)
     } else {
-        let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
         let file = File::create(path).context("cannot write the capture", path)?;
-        if is_pipe {
-            PcapNg::new(Blocks::new(file), epoch).map(|pcap| Box::new(pcap) as _)
-        } else {
-            PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
-        }
+        PcapNg::new(BufWriter::new(file), epoch).map(|pcap| Box::new(pcap) as _)
     };
     made.context("cannot write the capture", path)
 }

@@ -2,9 +2,29 @@
 
 use super::seat::{Seat, Work};
 use hca_model::Census;
+use hca_model::fabric::{FabricCounters, LossTable};
 use hca_model::port::PortCounters;
 use hca_model::world::Node;
 use mlx5_prm::value::{PortPhysicalState, PortState};
+
+/// What was seen until the end.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// What happened to packets.
+    pub fabric: FabricCounters,
+    /// Packets that the HCAs sent again.
+    pub retransmitted: u64,
+    /// How many times each HCA refused something.
+    pub refusals: Vec<u64>,
+    /// The HCAs at the end.
+    pub hcas: Vec<HcaState>,
+    /// How long they were served.
+    pub seconds: f64,
+    /// What was lost, by flow.
+    pub losses: LossTable,
+    /// Why the capture is not complete, if it is not.
+    pub capture_error: Option<String>,
+}
 
 /// One HCA.
 #[derive(Clone, Debug)]
@@ -27,6 +47,8 @@ pub struct HcaState {
     pub active: bool,
     /// Its LID; 0 for none.
     pub lid: u16,
+    /// Its P_Keys, without empty entries of the table.
+    pub pkeys: Vec<u16>,
     /// Its port's GUID.
     pub port_guid: u64,
     /// What it refused so far.
@@ -54,6 +76,7 @@ impl HcaState {
             link_up: !hca.is_killed() && hca.port().physical_state == PortPhysicalState::LINK_UP,
             active: !hca.is_killed() && hca.port().state == PortState::ACTIVE,
             lid: hca.port().lid,
+            pkeys: hca.port().pkeys.iter().copied().filter(|pkey| *pkey != 0).collect(),
             port_guid: hca.port().port_guid,
             refusals: hca.log().refusals(),
             retransmitted: hca.counters().retransmitted,

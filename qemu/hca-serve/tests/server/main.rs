@@ -11,3 +11,4 @@ mod shares;
 mod stock;
 mod support;
 mod wakeups;
+mod whole;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,13 @@ impl Drop for Server {
 impl Server {
     /// With two HCAs, `a` and `b`, and the `options`; `FOLDER` in them is its folder. Returns when clients can connect.
     fn start(options: &str) -> Self {
+        Self::start_in(options, |_| {})
+    }
+
+    /// The same, after something was done in its folder.
+    fn start_in(options: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = Folder::new();
+        prepare(folder.path());
         let path = folder.path().to_str().expect("text");
         let options = options.replace("FOLDER", path);
         let (ready, told) = std::os::unix::net::UnixStream::pair().expect("pair");
@@ -188,18 +194,18 @@ fn the_control_socket_changes_the_world_while_it_runs() {
         answer["hcas"][1][member].clone()
     };
     assert_eq!(state(&mut control, "connected"), true);
-    let until = |control: &mut Control, member: &str, wanted: bool| {
+    let until = |control: &mut Control, member: &str, wanted: Value| {
         let deadline = Instant::now() + Duration::from_secs(20);
         while state(control, member) != wanted {
             assert!(Instant::now() < deadline, "{member} is never {wanted}");
             std::thread::sleep(Duration::from_millis(2));
         }
     };
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
     control.ask(&json!({ "do": "cable", "hca": 1, "plugged": false }));
-    until(&mut control, "link_up", false);
+    until(&mut control, "link_up", false.into());
     control.ask(&json!({ "do": "cable", "hca": 1, "plugged": true }));
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
 
     control.ask(&json!({ "do": "kill", "hca": 1 }));
     assert_eq!(client.ids(), [0xff; 4], "off the bus, and the socket is open");
@@ -207,10 +213,10 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     drop(client);
     let mut client = Client::new(&server.path("b"));
     assert_eq!(client.ids(), [0xff; 4], "for the next client too");
-    until(&mut control, "link_up", false);
+    until(&mut control, "link_up", false.into());
     control.ask(&json!({ "do": "revive", "hca": 1 }));
     assert_eq!(client.ids(), IDS);
-    until(&mut control, "active", true);
+    until(&mut control, "active", true.into());
 
     // What one client leaves the next one finds, but only where that is wanted.
     let mut left = Vec::new();
@@ -231,6 +237,7 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     control.ask(&json!({ "do": "latency", "microseconds": 50 }));
     control.ask(&json!({ "do": "ipoib_mtu", "bytes": 4096 }));
     control.ask(&json!({ "do": "partitions", "hca": 1, "pkeys": ["0xffff", "0x8001"] }));
+    until(&mut control, "pkeys", json!(["0xffff", "0x8001"]));
     assert!(control.ask(&json!({ "do": "counters" }))["fabric"]["sent"].as_u64() > Some(0));
     assert!(control.ask(&json!({ "do": "losses" }))["losses"].is_array());
 
@@ -276,6 +283,27 @@ fn a_capture_to_standard_output_holds_nobody_up() {
 }
 
 #[test]
+fn a_capture_to_a_pipe_waits_for_its_reader_and_the_server_does_not() {
+    for read in [true, false] {
+        let mut server = Server::start_in("--pcap FOLDER/pipe", |folder| {
+            let (at, kind, mode) = (rustix::fs::CWD, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+            rustix::fs::mknodat(at, folder.join("pipe"), kind, mode, 0).expect("a pipe");
+        });
+        let mut client = Client::new(&server.path("a"));
+        assert_eq!(client.ids(), IDS);
+        let path = server.path("pipe");
+        let reader = read.then(|| std::thread::spawn(move || std::fs::read(path)));
+        let (status, _, err) = server.end(Signal::TERM);
+        // Without a reader the capture was asked for in vain, and that is said.
+        assert_eq!((status, err.contains("nobody reads")), (Some(i32::from(!read)), !read), "{err}");
+        if let Some(reader) = reader {
+            let capture = reader.join().expect("a reader").expect("capture");
+            assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
+        }
+    }
+}
+
+#[test]
 fn a_standard_error_that_nobody_reads_holds_nobody_up() {
     let server = Server::start("");
     let mut client = Client::new(&server.path("a"));
@@ -315,4 +343,19 @@ fn copies_can_be_turned_off_and_on() {
     assert!(copied(&mut control) > 0);
     control.ask(&json!({ "do": "copies", "on": false }));
     assert_eq!(copied(&mut control), 0);
+    // Nor are there copies where packets take time, or could be lost.
+    control.ask(&json!({ "do": "copies", "on": true }));
+    control.ask(&json!({ "do": "latency", "microseconds": 1 }));
+    assert_eq!(copied(&mut control), 0);
+    control.ask(&json!({ "do": "latency", "microseconds": 0 }));
+    control.ask(&json!({ "do": "faults", "spec": "dup=100%", "seed": 3 }));
+    let duplicated = |control: &mut Control| {
+        let counters = control.ask(&json!({ "do": "counters" }));
+        counters["fabric"]["duplicated"].as_u64().expect("a number")
+    };
+    let before = duplicated(&mut control);
+    assert_eq!(copied(&mut control), 0);
+    assert!(duplicated(&mut control) > before);
+    control.ask(&json!({ "do": "faults", "spec": "none" }));
+    assert!(copied(&mut control) > 0);
 }

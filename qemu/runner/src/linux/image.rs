@@ -35,8 +35,7 @@ pub fn image(recipe: &Recipe<'_>) -> Result<Image> {
 }
 
 /// What to do where a Linux guest cannot be made.
-const REMEDY: &str =
-    "tests against Linux guests need Debian on x86-64, root and the network (package mmdebstrap)";
+const REMEDY: &str = "tests against Linux guests need Debian on x86-64, the network and mmdebstrap (which root gets by itself)";
 
 fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {

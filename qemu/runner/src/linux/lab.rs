@@ -12,6 +12,7 @@ use crate::serve::serve;
 use crate::setup::Qemu;
 use hca_model::fabric::Faults;
 use hca_model::log::Level;
+use hca_serve::link::Address;
 use hca_serve::{LogSink, Served, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +43,8 @@ pub struct Options {
     pub seed: u64,
     /// The fabric has no subnet manager: a guest runs one.
     pub no_subnet_manager: bool,
+    /// The last guest's HCAs are another server's, which joins the fabric of the first.
+    pub joined: Option<Cable>,
     /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
     pub strict: bool,
     /// Memory of each guest in MiB.
@@ -70,12 +73,22 @@ impl Options {
             seed: 1,
             strict: true,
             no_subnet_manager: false,
+            joined: None,
             memory_mib: 1024,
             accelerator: "tcg".into(),
             boot_limit: Duration::from_secs(180),
             show: false,
         }
     }
+}
+
+/// Between two servers.
+#[derive(Debug, Clone)]
+pub struct Cable {
+    /// Where the first listens.
+    pub listen: Address,
+    /// Where the second looks for it: at the same place, or at what stands between them.
+    pub uplink: Address,
 }
 
 /// Guests on one fabric. Dropped, nothing of it runs any more.
@@ -85,6 +98,8 @@ pub struct Lab {
     guests: Vec<Option<Guest>>,
     hub: Option<Hub>,
     served: Served,
+    /// The server that joined the first.
+    far: Option<Served>,
     sockets: Vec<PathBuf>,
     qemu: Qemu,
     image: Image,
@@ -110,21 +125,35 @@ impl Lab {
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
         let complaints: Arc<Mutex<Vec<String>>> = Arc::default();
+        let served_by = |sockets: &[PathBuf]| hca_serve::Options {
+            strict: options.strict,
+            log: collector(&complaints, options.show),
+            ..hca_serve::Options::new(sockets.to_vec())
+        };
+        let (near, far) = match &options.joined {
+            Some(cable) => {
+                let (near, far) = sockets.split_at(options.guests.saturating_sub(1) * options.hcas);
+                let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), ..served_by(far) };
+                (near, Some(far))
+            }
+            None => (&sockets[..], None),
+        };
         let served = serve(hca_serve::Options {
             capture: options.capture.clone(),
             faults: options.faults,
             seed: options.seed,
-            strict: options.strict,
             no_subnet_manager: options.no_subnet_manager,
-            log: collector(&complaints, options.show),
-            ..hca_serve::Options::new(sockets.clone())
+            listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
+            ..served_by(near)
         })?;
+        let far = far.map(serve).transpose()?;
         let hub = if options.guests > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
         let guests = (0..options.guests).map(|_| None).collect();
         let mut lab = Self {
             guests,
             hub,
             served,
+            far,
             sockets,
             qemu: qemu.clone(),
             image,
@@ -217,6 +246,11 @@ impl Lab {
     /// The emulated HCAs and their fabric.
     pub fn served(&self) -> &Served {
         &self.served
+    }
+
+    /// The last guest's emulated HCAs, where another server has them.
+    pub fn far(&self) -> Option<&Served> {
+        self.far.as_ref()
     }
 
     /// The socket of node `node`: the guests' HCAs come first, then the spare ones.

@@ -28,7 +28,7 @@ mod run;
 pub use demo::Demo;
 pub use guest::{Answer, Guest, KernelMessage, Options as GuestOptions};
 pub use image::{Image, image};
-pub use lab::{Lab, Options};
+pub use lab::{Cable, Lab, Options};
 pub use network::Hub;
 pub use overlay::Settings;
 pub use program::compile;

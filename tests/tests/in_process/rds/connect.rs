@@ -15,7 +15,7 @@ use hca_model::Profile;
 use rds_nostd::wire::{
     ConnectData, Extension, FRAME_LEN, Flags, HEADER_LEN, Header, REJECT_DATA, SERVICE_PORT, VERSION,
 };
-use rds_nostd::{DownReason, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{DownReason, Msg, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -108,7 +108,7 @@ impl Pair {
 
     fn send(&mut self) {
         let to = SocketAddr::new(address(self.peer), 5000);
-        self.rds.sendmsg(&mut self.adapters[self.own], self.socket, to, b"hello").expect("accepted");
+        self.rds.sendmsg(&mut self.adapters[self.own], self.socket, Msg::to(to, b"hello")).expect("accepted");
     }
 
     fn good(&self) -> ConnectData {

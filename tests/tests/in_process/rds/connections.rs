@@ -6,7 +6,7 @@ use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
 use harness::rds::{GENERATION, boot};
 use harness::{Next, Task, World, WorldConfig};
-use rds_nostd::{Counters, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{Arrival, Counters, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -89,8 +89,8 @@ impl Node {
         while let Some(job) = self.jobs.get(self.sent) {
             let socket = self.sockets[job.socket];
             let from = rds.local_address(socket).expect("open");
-            match rds.sendmsg(adapter, socket, job.to, &message(from, job.to, job.number, job.len)) {
-                Ok(len) => assert_eq!(len, job.len),
+            match rds.sendmsg(adapter, socket, Msg::to(job.to, &message(from, job.to, job.number, job.len))) {
+                Ok(_) => {}
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{error}"),
             }
@@ -102,7 +102,9 @@ impl Node {
         } else {
             for &socket in &self.sockets {
                 let here = rds.local_address(socket).expect("open");
-                while let Ok(received) = rds.recvmsg(adapter, socket, buffer) {
+                while let Ok(Arrival::Message(received)) =
+                    rds.recvmsg(adapter, socket, buffer, MsgFlags::empty())
+                {
                     let (next, lengths) =
                         self.expected.get_mut(&(received.from, here)).expect("from somebody who sends");
                     assert_eq!(lengths.get(*next), Some(&received.message_len), "{here}: number {next}");
@@ -331,11 +333,11 @@ fn closing_with_messages_under_way() {
     let to = at(1, 4000);
     let Node { adapter, rds, sockets, .. } = &mut nodes[0];
     let (old, mut accepted) = (sockets[0], 0);
-    while rds.sendmsg(adapter, old, to, &message(at(0, 4000), to, 20 + accepted, 30_000)).is_ok() {
+    while rds.sendmsg(adapter, old, Msg::to(to, &message(at(0, 4000), to, 20 + accepted, 30_000))).is_ok() {
         accepted += 1;
     }
     rds.close(adapter, old).expect("closes");
-    assert_eq!(rds.sendmsg(adapter, old, to, b"x"), Err(RdsError::BadSocket));
+    assert_eq!(rds.sendmsg(adapter, old, Msg::to(to, b"x")), Err(RdsError::BadSocket));
     assert_eq!(rds.close(adapter, old), Err(RdsError::BadSocket));
     let new = rds.bind(at(0, 4001)).expect("binds");
     assert_ne!(old, new);
@@ -362,7 +364,8 @@ fn closing_with_messages_under_way() {
         let Node { adapter, rds, sockets, expected, .. } = &mut *receiver;
         let deadlines =
             [due(adapter.poll(Instant::from_nanos(now))), due(rds.poll(adapter, Instant::from_nanos(now)))];
-        let Ok(received) = rds.recvmsg(adapter, sockets[0], &mut buffer) else {
+        let Ok(Arrival::Message(received)) = rds.recvmsg(adapter, sockets[0], &mut buffer, MsgFlags::empty())
+        else {
             let quiet = left.get() == 0 && now > LIMIT / 2;
             return if quiet {
                 Next::Done
@@ -425,7 +428,7 @@ fn pings_are_answered() {
     nodes[1].bind(at(1, 4000));
     for node in [1, 0] {
         let Node { adapter, rds, sockets, .. } = &mut nodes[0];
-        rds.sendmsg(adapter, sockets[0], at(node, 0), &[]).expect("a ping");
+        rds.sendmsg(adapter, sockets[0], Msg::to(at(node, 0), &[])).expect("a ping");
         let answer = SocketAddr::new(address(node), 0);
         nodes[0].expected.insert((answer, at(0, 4000)), (0, vec![0]));
         let left = Cell::new(1);
@@ -476,7 +479,7 @@ fn refusals() {
     assert_eq!(bind(&mut rds, "10.0.0.1:0"), Err(RdsError::TooManySockets));
 
     let mut send = |rds: &mut Rds<'_>, to: &str, len: usize| {
-        rds.sendmsg(adapter, socket, to.parse().expect("an address"), &vec![0; len])
+        rds.sendmsg(adapter, socket, Msg::to(to.parse().expect("an address"), &vec![0; len]))
     };
     for wrong in ["0.0.0.0:7", "224.0.0.1:7", "127.0.0.1:7"] {
         assert_eq!(send(&mut rds, wrong, 1), Err(RdsError::InvalidArgument), "{wrong}");
@@ -486,7 +489,7 @@ fn refusals() {
     assert_eq!(send(&mut rds, "10.0.0.2:7", longest + 1), Err(RdsError::MessageSize), "never fits");
     rds.set_send_buffer(socket, 0).expect("open");
     assert_eq!(send(&mut rds, "10.0.0.1:7", 1), Err(RdsError::MessageSize));
-    assert_eq!(send(&mut rds, "10.0.0.1:7", 0), Ok(0), "an empty message needs no buffer");
+    assert_eq!(send(&mut rds, "10.0.0.1:7", 0), Ok(None), "an empty message needs no buffer");
     rds.stop(adapter).expect("stops");
     assert_eq!(world.census(0), before);
 }

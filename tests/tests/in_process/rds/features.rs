@@ -2,8 +2,8 @@
 
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
-    Arrival, AtomicArgs, AtomicOp, Control, PollMask, PollRule, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
-    RdmaStatus, RdsConfig, RdsError, SocketHandle, Transport, port_mask,
+    Arrival, AtomicArgs, AtomicOp, Control, Msg, MsgFlags, PollMask, PollRule, RdmaArgs, RdmaCookie,
+    RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError, SocketHandle, Transport, port_mask,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ fn a_full_receiver_blocks_its_own_port_alone_and_recovers() {
     nodes.until("the sender hears of it", |nodes| {
         nodes.rds[0].poll_mask(sender).expect("open").contains(PollMask::IN | PollMask::WRBAND)
     });
-    let update = nodes.rds[0].receive(&mut nodes.adapters[0], sender, &mut buffer);
+    let update = nodes.rds[0].recvmsg(&mut nodes.adapters[0], sender, &mut buffer, MsgFlags::empty());
     assert_eq!(update, Ok(Arrival::CongestionUpdate(port_mask(5000))));
     nodes.send(0, sender, at(1, 5000), b"again").expect("open again");
     assert_eq!(nodes.receive(1, full, &mut buffer).len, 5);
@@ -78,7 +78,7 @@ fn options_read_back_what_was_set() {
     let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
     let socket = rds.socket().expect("a free one");
     assert_eq!(rds.local_address(socket), Err(RdsError::NotConnected));
-    assert_eq!(rds.sendmsg(adapter, socket, at(1, 5000), b"x"), Err(RdsError::NotConnected));
+    assert_eq!(rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x")), Err(RdsError::NotConnected));
     assert_eq!(rds.transport(socket), Ok(None));
     assert_eq!(rds.poll_mask(socket), Ok(PollMask::empty()), "not bound: nothing can be sent");
     rds.bind_socket(socket, at(0, 4000)).expect("free");
@@ -88,7 +88,7 @@ fn options_read_back_what_was_set() {
     assert_eq!(rds.poll_mask(socket), Ok(PollMask::OUT | PollMask::WRNORM));
 
     assert_eq!(rds.peer_address(socket), Err(RdsError::NotConnected));
-    assert_eq!(rds.send(adapter, socket, b"x"), Err(RdsError::NotConnected));
+    assert_eq!(rds.sendmsg(adapter, socket, Msg::new(b"x")), Err(RdsError::NotConnected));
     rds.connect(socket, at(1, 5000)).expect("any unicast address");
     assert_eq!(rds.peer_address(socket), Ok(at(1, 5000)));
     let multicast = "224.0.0.1:5000".parse().expect("an address");
@@ -123,12 +123,13 @@ fn loopback_addresses_reach_each_other_alone() {
     let b = rds.bind(at(0, 4000)).expect("free");
     let c = rds.bind(here(0)).expect("free");
     let to = rds.local_address(c).expect("bound");
-    rds.sendmsg(adapter, a, to, b"round").expect("goes");
+    rds.sendmsg(adapter, a, Msg::to(to, b"round")).expect("goes");
     let mut buffer = [0; 16];
-    let message = rds.recvmsg(adapter, c, &mut buffer).expect("there at once");
+    let message = rds.recvmsg(adapter, c, &mut buffer, MsgFlags::empty()).expect("there at once");
+    let message = message.message().expect("a message");
     assert_eq!((message.from, message.len), (here(4000), 5));
-    assert_eq!(rds.sendmsg(adapter, a, at(0, 4000), b"x"), Err(RdsError::InvalidArgument));
-    assert_eq!(rds.sendmsg(adapter, b, to, b"x"), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, a, Msg::to(at(0, 4000), b"x")), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, b, Msg::to(to, b"x")), Err(RdsError::InvalidArgument));
     nodes.close();
 }
 
@@ -187,7 +188,7 @@ impl Ground {
         let region = self.memory[1].slice(offset, len).expect("inside");
         let control = Control { map: Some((region, flags)), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
-        let sent = rds.sendmsg_control(adapter, self.sockets[1], at(0, 4000), b"use this", &control);
+        let sent = rds.sendmsg(adapter, self.sockets[1], Msg::to(at(0, 4000), b"use this").with(&control));
         let cookie = sent.expect("accepted").expect("mapped");
         let mut buffer = [0; 16];
         let message = self.nodes.receive(0, self.sockets[0], &mut buffer);
@@ -199,7 +200,8 @@ impl Ground {
     fn operate(&mut self, args: &RdmaArgs<'_>, payload: &[u8]) {
         let control = Control { rdma: Some(*args), ..Control::default() };
         let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
-        rds.sendmsg_control(adapter, self.sockets[0], at(1, 5000), payload, &control).expect("accepted");
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 5000), payload).with(&control))
+            .expect("accepted");
     }
 
     fn notification(&mut self) -> RdmaNotify {
@@ -417,11 +419,11 @@ fn misuse_is_refused_and_leaves_nothing() {
     ];
     let free = rds.free_frames();
     for (control, error) in cases {
-        let refused = rds.sendmsg_control(adapter, socket, at(1, 5000), b"x", &control);
+        let refused = rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x").with(&control));
         assert_eq!(refused, Err(error), "{control:?}");
     }
     let to_self = Control { dest: Some(own), ..none };
-    let refused = rds.sendmsg_control(adapter, socket, at(0, 4000), b"x", &to_self);
+    let refused = rds.sendmsg(adapter, socket, Msg::to(at(0, 4000), b"x").with(&to_self));
     assert_eq!(refused, Err(RdsError::NotSupported));
     assert_eq!(rds.unacknowledged(socket), Ok(0));
     assert!(rds.free_frames() + 1 >= free, "but for the acknowledgement frame of the connection");
@@ -469,7 +471,8 @@ fn atomics_by_cookie() {
         let args = AtomicArgs { cookie, remote_offset: 8, local, op, flags, user_token: number };
         let control = Control { atomic: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-        rds.sendmsg_control(adapter, ground.sockets[0], at(1, 5000), b"counted", &control).expect("accepted");
+        rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"counted").with(&control))
+            .expect("accepted");
         let done = RdmaNotify { user_token: number, status: RdmaStatus::Success };
         assert_eq!(ground.notification(), done);
         ground.nodes.receive(1, ground.sockets[1], &mut buffer);
@@ -493,7 +496,7 @@ fn atomics_by_cookie() {
     };
     let control = Control { atomic: Some(odd), ..Control::default() };
     let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
-    let refused = rds.sendmsg_control(adapter, ground.sockets[0], at(1, 5000), b"x", &control);
+    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"x").with(&control));
     assert_eq!(refused, Err(RdsError::InvalidArgument));
     ground.close();
 }

@@ -1,7 +1,7 @@
 //! RDS under load: how many acknowledgements travel on their own.
 
 use harness::rds::{GENERATION, LIMIT, Nodes, at, message};
-use rds_nostd::{RdsConfig, RdsError, Received};
+use rds_nostd::{Arrival, MsgFlags, RdsConfig, RdsError, Received};
 
 /// Messages of `len` bytes from `senders` sockets of one node, as fast as they are taken, to one of the other. Gives the frames that only
 /// acknowledged, of both.
@@ -24,7 +24,9 @@ fn stream(seed: u64, len: usize, senders: u16, messages: usize) -> u64 {
             }
         }
         nodes.step();
-        while let Ok(received) = nodes.rds[1].recvmsg(&mut nodes.adapters[1], to, &mut buffer) {
+        while let Ok(Arrival::Message(received)) =
+            nodes.rds[1].recvmsg(&mut nodes.adapters[1], to, &mut buffer, MsgFlags::empty())
+        {
             let sender = usize::from(received.from.port() - 5000);
             let whole = Received { from: at(0, 5000 + sender as u16), len, message_len: len, cookie: None };
             assert_eq!(received, whole);

@@ -1,7 +1,7 @@
 //! RDS between two nodes in one process.
 
 use harness::rds::{LIMIT, Nodes, at, message};
-use rds_nostd::{RdsError, Received};
+use rds_nostd::{MsgFlags, RdsError, Received};
 
 #[test]
 fn datagrams_arrive_once_in_order_and_whole() {
@@ -55,10 +55,10 @@ fn loopback_truncation_and_addresses() {
     assert_eq!(nodes.rds[0].bind(at(0, 5000)), Err(RdsError::AddressInUse));
     assert_eq!(nodes.rds[0].bind(at(1, 5000)), Err(RdsError::AddressNotAvailable));
     let mut buffer = [0; 8];
-    let nothing = nodes.rds[0].recvmsg(&mut nodes.adapters[0], a, &mut buffer);
+    let nothing = nodes.rds[0].recvmsg(&mut nodes.adapters[0], a, &mut buffer, MsgFlags::empty());
     assert_eq!(nothing, Err(RdsError::Again));
     nodes.rds[0].close(&mut nodes.adapters[0], b).expect("closes");
-    let closed = nodes.rds[0].recvmsg(&mut nodes.adapters[0], b, &mut buffer);
+    let closed = nodes.rds[0].recvmsg(&mut nodes.adapters[0], b, &mut buffer, MsgFlags::empty());
     assert_eq!(closed, Err(RdsError::BadSocket));
     nodes.close();
 }

@@ -2,8 +2,8 @@
 
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
-    Arrival, AtomicArgs, AtomicOp, Control, Interface, InterfaceFlags, MsgFlags, PollMask, Profile, RdmaArgs,
-    RdmaFlags, RdmaStatus, RdsConfig, RdsError,
+    Arrival, AtomicArgs, AtomicOp, Control, Interface, InterfaceFlags, Msg, MsgFlags, PollMask, Profile,
+    RdmaArgs, RdmaFlags, RdmaStatus, RdsConfig, RdsError,
 };
 
 #[test]
@@ -90,31 +90,25 @@ fn flags_of_calls() {
         MsgFlags::from_bits_retain(0x4000),
         MsgFlags::from_bits_retain(0x8000),
     ] {
-        let refused = rds.sendmsg_with(adapter, sender, Some(at(1, 5000)), b"x", None, flag);
+        let refused = rds.sendmsg(adapter, sender, Msg::to(at(1, 5000), b"x").flags(flag));
         assert_eq!(refused, Err(RdsError::NotSupported), "{flag:?}");
     }
-    assert_eq!(rds.sendmsg_with(adapter, sender, None, b"x", None, none), Err(RdsError::NotConnected));
+    assert_eq!(rds.sendmsg(adapter, sender, Msg::new(b"x")), Err(RdsError::NotConnected));
     let unbound = rds.socket().expect("a free one");
     let nowhere = "0.0.0.0:1".parse().expect("an address");
-    assert_eq!(
-        rds.sendmsg_with(adapter, unbound, Some(nowhere), b"x", None, none),
-        Err(RdsError::InvalidArgument)
-    );
-    assert_eq!(
-        rds.sendmsg_with(adapter, unbound, Some(at(1, 5000)), b"x", None, none),
-        Err(RdsError::NotConnected)
-    );
+    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(nowhere, b"x")), Err(RdsError::InvalidArgument));
+    assert_eq!(rds.sendmsg(adapter, unbound, Msg::to(at(1, 5000), b"x")), Err(RdsError::NotConnected));
     rds.connect(sender, at(1, 5000)).expect("unicast");
-    assert_eq!(rds.sendmsg_with(adapter, sender, None, &sent, None, MsgFlags::DONTWAIT), Ok((5000, None)));
-    assert_eq!(rds.sendmsg_with(adapter, sender, None, b"", None, none), Ok((0, None)));
+    assert_eq!(rds.sendmsg(adapter, sender, Msg::new(&sent).flags(MsgFlags::DONTWAIT)), Ok(None));
+    assert_eq!(rds.sendmsg(adapter, sender, Msg::new(b"")), Ok(None));
 
     nodes.until("both arrived", |nodes| nodes.rds[1].counters().recv_queued == 2);
     let (rds, adapter) = (&mut nodes.rds[1], &mut nodes.adapters[1]);
     let mut buffer = vec![0; 8000];
     let mut receive = |len: usize, flags: MsgFlags| {
         buffer.fill(0xee);
-        let got = rds.recvmsg_with(adapter, receiver, &mut buffer[..len], flags)?;
-        if let Some(Arrival::Message(message)) = got.arrival {
+        let got = rds.recvmsg(adapter, receiver, &mut buffer[..len], flags)?;
+        if let Arrival::Message(message) = got {
             assert_eq!(message.from, at(0, 4000));
             let whole: &[u8] = if message.message_len == 0 { &[] } else { &sent };
             assert!(
@@ -122,7 +116,7 @@ fn flags_of_calls() {
                     && buffer[message.len..].iter().all(|&b| b == 0xee)
             );
         }
-        Ok::<_, RdsError>((got.value, got.flags, got.arrival.is_some()))
+        Ok::<_, RdsError>((got.value(flags), got.flags(), got != Arrival::Nothing))
     };
     let trunc = MsgFlags::TRUNC;
     assert_eq!(receive(8000, MsgFlags::OOB), Ok((0, none, false)));
@@ -191,7 +185,7 @@ fn masked_atomics_are_plain_or_refused() {
         let control = Control { atomic: Some(args), ..Control::default() };
         let before = word(1, 8);
         let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-        let sent = rds.sendmsg_control(adapter, requester, at(1, 5000), b"x", &control);
+        let sent = rds.sendmsg(adapter, requester, Msg::to(at(1, 5000), b"x").with(&control));
         let Some((old, new)) = expected else {
             assert_eq!(sent, Err(RdsError::NotSupported), "{op:?}");
             assert_eq!((rds.unacknowledged(requester), word(1, 8)), (Ok(0), before), "{op:?}");
@@ -225,7 +219,7 @@ fn silence_and_errors_of_operations() {
         let args = RdmaArgs { cookie, remote_offset, remote_bytes: 64, local: &local, flags, user_token };
         let control = Control { rdma: Some(args), ..Control::default() };
         let (rds, adapter) = (&mut nodes.rds[0], &mut nodes.adapters[0]);
-        rds.sendmsg_control(adapter, requester, at(1, 5000), payload, &control).expect("accepted");
+        rds.sendmsg(adapter, requester, Msg::to(at(1, 5000), payload).with(&control)).expect("accepted");
     };
     operate(&mut nodes, 0, b"", 1);
     operate(&mut nodes, 0, b"heard", 2);

@@ -7,8 +7,8 @@ use ib_mgmt::smp::{GuidInfo, NodeDescription, PKeyTable};
 
 use super::query::{Components, Query};
 use super::subnet::Subnet;
+use crate::fabric::attributes;
 use crate::fabric::manager::{PortRecord, SM_LID};
-use crate::fabric::switch;
 
 /// The records of a list that the query means.
 fn meant(query: &Query<'_>, components: Components, records: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
@@ -62,7 +62,7 @@ pub(super) fn switch_infos(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8
 
 pub(super) fn sm_infos(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {
     let mut record = SmInfoRecord::zeroed();
-    record.set_lid(SM_LID).set_info(&switch::sm_info(subnet.manager));
+    record.set_lid(SM_LID).set_info(&attributes::sm_info(subnet.manager));
     meant(query, super::query::SM_INFO, std::iter::once(record.as_bytes().to_vec()))
 }
 
@@ -85,7 +85,7 @@ pub(super) fn linear_forwarding(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<V
         record
             .set_lid(SM_LID)
             .set_block_num(number as u16)
-            .set_block(&switch::linear_block(&tables, number)?);
+            .set_block(&attributes::linear_block(&tables, number)?);
         Some(record.as_bytes().to_vec())
     });
     meant(query, super::query::LINEAR_FORWARDING, records)
@@ -93,7 +93,7 @@ pub(super) fn linear_forwarding(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<V
 
 pub(super) fn pkey_tables(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>> {
     let mut switch = BlockRecord::zeroed();
-    switch.set_lid(SM_LID).set_block(&switch::pkeys());
+    switch.set_lid(SM_LID).set_block(&attributes::pkeys());
     let ports = ports(subnet).map(|(_, port)| {
         let mut table = PKeyTable::default();
         for (to, from) in table.0.iter_mut().zip(&port.pkeys) {
@@ -120,6 +120,6 @@ pub(super) fn guid_infos(subnet: &Subnet<'_>, query: &Query<'_>) -> Vec<Vec<u8>>
         let guid = port.node_info?.port_guid();
         Some(block(port.lid, GuidInfo([guid, 0, 0, 0, 0, 0, 0, 0]).to_bytes()))
     });
-    let records = std::iter::once(block(SM_LID, switch::guids())).chain(ports);
+    let records = std::iter::once(block(SM_LID, attributes::guids())).chain(ports);
     meant(query, super::query::GUID_INFO, records)
 }

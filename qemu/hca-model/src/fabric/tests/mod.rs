@@ -7,7 +7,7 @@ use crate::packet::{QKEY_GSI, append_icrc, icrc_is_right};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use crate::packet::{Bth, LNH_BTH, Lrh, Opcode};
+use crate::packet::{Bth, LID_PERMISSIVE, LNH_BTH, Lrh, Opcode};
 use ib_mgmt::mad::{Mad, attr, class, method, status};
 use ib_mgmt::smp::{NodeInfo, PortInfo, Smp, port_state};
 use proptest::prelude::*;

@@ -10,7 +10,8 @@ use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{AccessFlags, AccessMode, QpState, ServiceType};
 
-use super::bed::{Bed, Handle, Options, PD, Request, pattern};
+use super::bed::{Bed, Handle, Options, PD, pattern};
+use super::requests::Request;
 use crate::meter::STEPS_PER_CALL;
 use crate::object::mkey::{Klm, KlmList, Mkey, Translation};
 use crate::packet::QKEY_GSI;

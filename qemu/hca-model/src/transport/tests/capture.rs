@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use crate::packet::{Packet, vcrc};
 use mlx5_prm::datapath::SendOpcode;
 
-use super::bed::{Bed, Options, Request, pattern};
+use super::bed::{Bed, Options, pattern};
+use super::requests::Request;
 use crate::fabric::PcapNg;
 
 #[derive(Clone, Default)]

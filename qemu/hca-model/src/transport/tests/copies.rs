@@ -10,7 +10,8 @@
 use mlx5_prm::datapath::{FmCeSe, SendOpcode};
 use mlx5_prm::value::QpState;
 
-use super::bed::{Bed, Completion, Handle, Options, Request, pattern};
+use super::bed::{Bed, Completion, Handle, Options, pattern};
+use super::requests::Request;
 use crate::fabric::FabricCounters;
 use crate::fabric::random::Random;
 use crate::object::table::Table;

@@ -6,7 +6,8 @@ use mlx5_prm::datapath::SendOpcode;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::ServiceType;
 
-use super::bed::{Bed, Handle, Options, Request};
+use super::bed::{Bed, Handle, Options};
+use super::requests::Request;
 
 /// Gives each QP a counter set of its own.
 fn counted(bed: &mut Bed, qps: &[&Handle]) {

@@ -4,7 +4,8 @@ use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, ServiceType};
 
-use super::bed::{Bed, Handle, Options, Request, pattern};
+use super::bed::{Bed, Handle, Options, pattern};
+use super::requests::Request;
 use crate::packet::QKEY_GSI;
 
 fn ready(bed: &mut Bed, node: usize, service: ServiceType) -> Handle {

@@ -5,7 +5,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
-use super::bed::{Bed, Completion, Handle, Options, Request, pattern};
+use super::bed::{Bed, Completion, Handle, Options, pattern};
+use super::requests::Request;
 use crate::log::Level;
 
 /// The next completion is the error `syndrome` of the WQE `counter`, the following `flushed` ones are flushes in order, then

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use mlx5_prm::datapath::{CqeOpcode, SendOpcode};
 
-use super::bed::{Bed, Options, Request, pattern};
+use super::bed::{Bed, Options, pattern};
+use super::requests::Request;
 use crate::fabric::random::Random;
 
 const FAULTS: &str = "loss=1%,dup=1%,reorder=1%";

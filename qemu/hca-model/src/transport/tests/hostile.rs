@@ -4,7 +4,8 @@ use crate::packet::{Bth, LNH_BTH, LNH_GRH, Lrh, Opcode};
 use mlx5_prm::value::{AccessFlags, ServiceType};
 use proptest::prelude::*;
 
-use super::bed::{Bed, Options, Request};
+use super::bed::{Bed, Options};
+use super::requests::Request;
 use crate::fabric::PortIndex;
 use crate::packet::append_icrc;
 use crate::seams::Packet;

@@ -3,7 +3,8 @@
 use mlx5_prm::datapath::{CqeFormat, CqeOpcode, SendOpcode};
 use mlx5_prm::status::CqeSyndrome;
 
-use super::bed::{Bed, Options, Request, pattern};
+use super::bed::{Bed, Options, pattern};
+use super::requests::Request;
 
 #[test]
 fn a_short_receive_is_in_its_completion() {

@@ -7,7 +7,8 @@ use ib_mgmt::smp::{NodeInfo, PortInfo, Smp, node_type, phys_state};
 use mlx5_prm::datapath::{CqeOpcode, EXTENDED_UD_AV, SendOpcode, av};
 use mlx5_prm::value::{PortState, QpState, ServiceType};
 
-use super::bed::{Bed, Handle, Options, Request};
+use super::bed::{Bed, Handle, Options};
+use super::requests::Request;
 use crate::fabric::{PortIndex, SWITCH_GUID};
 use crate::packet::QKEY_GSI;
 

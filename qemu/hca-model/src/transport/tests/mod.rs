@@ -15,6 +15,7 @@ mod inline;
 mod management;
 mod neighbours;
 mod reliable;
+mod requests;
 mod shared;
 mod throughput;
 mod umr;

@@ -2,7 +2,8 @@
 
 use mlx5_prm::datapath::SendOpcode;
 
-use super::bed::{Bed, Handle, Options, Request};
+use super::bed::{Bed, Handle, Options};
+use super::requests::Request;
 
 /// Connections between the two, each used in both directions.
 const PAIRS: usize = 16;

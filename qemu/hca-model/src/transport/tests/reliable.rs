@@ -4,7 +4,8 @@ use mlx5_prm::datapath::{CqeOpcode, FmCeSe, SendOpcode};
 use mlx5_prm::event::EventType;
 use mlx5_prm::value::{AccessFlags, QpState};
 
-use super::bed::{Bed, Options, Request, pattern};
+use super::bed::{Bed, Options, pattern};
+use super::requests::Request;
 
 /// Sizes around the MTU, and some that are not.
 fn sizes(mtu: usize) -> Vec<usize> {

@@ -5,7 +5,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{QpState, RqType, ServiceType};
 
-use super::bed::{Bed, Options, PD, Request, pattern};
+use super::bed::{Bed, Options, PD, pattern};
+use super::requests::Request;
 use crate::object::pages::PageList;
 use crate::object::srq::{Srq, SrqKind};
 

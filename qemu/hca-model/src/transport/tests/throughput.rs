@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use mlx5_prm::datapath::{FmCeSe, SendOpcode};
 
-use super::bed::{Bed, Options, Request, pattern};
+use super::bed::{Bed, Options, pattern};
+use super::requests::Request;
 
 /// Moves `total` bytes in messages of `len` with up to 16 outstanding. Answers with bytes per second of this processor.
 fn measure(opcode: SendOpcode, len: usize, total: usize) -> f64 {

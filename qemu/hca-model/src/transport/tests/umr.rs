@@ -9,7 +9,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
-use super::bed::{Bed, Completion, Handle, Options, PD, Request, pattern};
+use super::bed::{Bed, Completion, Handle, Options, PD, pattern};
+use super::requests::Request;
 use crate::object::mkey::{KlmList, Mkey, Segments, Translation};
 
 const ALL: AccessFlags =

@@ -5,7 +5,8 @@ use mlx5_prm::event::EventType;
 use mlx5_prm::status::CqeSyndrome;
 use mlx5_prm::value::{AccessFlags, QpState, ServiceType};
 
-use super::bed::{Bed, Handle, Options, Request, pattern};
+use super::bed::{Bed, Handle, Options, pattern};
+use super::requests::Request;
 
 fn pair(bed: &mut Bed) -> (Handle, Handle) {
     bed.pair_of(ServiceType::UC, 0, 1, &Options { mtu: 3, ..Options::default() })

@@ -194,9 +194,13 @@ impl Client {
 
     /// Moves the server on, if it does not move by itself. Answers its clock.
     pub fn step(&self) -> Option<Duration> {
-        let mut server = self.server.as_ref()?.borrow_mut();
-        server.step();
-        Some(server.time())
+        self.server.as_ref()?.borrow_mut().step();
+        self.time()
+    }
+
+    /// The clock of a server that counts its time.
+    pub fn time(&self) -> Option<Duration> {
+        self.server.as_ref().map(|server| server.borrow().time())
     }
 
     /// Over a connection that is there.

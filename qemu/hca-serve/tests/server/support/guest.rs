@@ -112,6 +112,20 @@ impl Platform for Remote {
     fn unmap(&self, _device_address: u64, _len: usize) {}
 }
 
+/// Maps a guest's memory for the rest of the process, aligned as the device has it: the sizes of pages that the driver registers depend
+/// on that, and with them the device's work.
+fn mapped(file: &File) -> *mut std::ffi::c_void {
+    use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice, which nobody accesses.
+    let room = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * MEMORY, ProtFlags::empty(), flags) };
+    let room = room.expect("room");
+    let aligned = room.wrapping_byte_add(room.align_offset(MEMORY));
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    // SAFETY: the place lies in the room, which belongs to nobody else.
+    unsafe { mmap(aligned, MEMORY, access, flags, file, 0) }.expect("mapped")
+}
+
 /// One side of a connection of queue pairs.
 struct End {
     qp: Qp<RemoteBar>,
@@ -160,25 +174,15 @@ impl Guest {
 
     fn with(mut client: Client, file: File) -> Self {
         client.write(CONFIG, 4, &6u16.to_le_bytes());
+        let counted = Cell::new(client.time());
         let connection = Box::leak(Box::new(Connection {
             client: RefCell::new(client),
             began: Clock::now(),
-            counted: Cell::new(None),
+            counted,
             failed: Cell::new(false),
         }));
         let bar = RemoteBar { connection, start: 0, len: 32 << 20 };
-        // SAFETY: a new mapping at a place of the kernel's choice, which stays for the rest of the process.
-        let va = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                MEMORY,
-                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-                rustix::mm::MapFlags::SHARED,
-                &file,
-                0,
-            )
-        }
-        .expect("mapped");
+        let va = mapped(&file);
         // SAFETY: the mapping stays; only the driver and the device, which shares it, reach it.
         let region = unsafe { DmaRegion::new(va.cast(), DEVICE_BASE, MEMORY) }.expect("a region");
         let words = Box::leak(vec![0; 4 << 20 >> 3].into_boxed_slice());

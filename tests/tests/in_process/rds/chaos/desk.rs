@@ -10,7 +10,8 @@ use harness::dat::ModelAdapter;
 use harness::rds::at;
 use harness::seeds::Random;
 use rds_nostd::{
-    AtomicArgs, AtomicOp, Control, RdmaArgs, RdmaFlags, RdmaStatus, Rds, RdsError, Received, SocketHandle,
+    AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaFlags, RdmaNotify, RdmaStatus, Rds, RdsError, Received,
+    SocketHandle,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -113,7 +114,7 @@ impl Desk {
                 dest: own,
                 ..Control::default()
             };
-            let sent = hand.rds.sendmsg_control(hand.adapter, self.socket, to, &payload, &control);
+            let sent = hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &payload).with(&control));
             let cookie = match (sent, own) {
                 (Ok(mapped), own) => own.or(mapped).expect("one of both"),
                 (Err(error), own) => {
@@ -247,7 +248,7 @@ impl Desk {
             let len_of_message = if silent { 0 } else { 1 + random.below(6000) as usize };
             let len_of_message = len_of_message.min(hand.shared.settings.send_buffer);
             let payload = content(from, to, model.next_number(from, to), len_of_message);
-            match hand.rds.sendmsg_control(hand.adapter, self.socket, to, &payload, &control) {
+            match hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &payload).with(&control)) {
                 Ok(None) => {}
                 Ok(Some(cookie)) => panic!("{cookie:?} of what is no offer"),
                 Err(error) => {
@@ -273,46 +274,51 @@ impl Desk {
         let mut moved = false;
         while let Some(notify) = hand.rds.take_notification(self.socket).expect("open") {
             moved = true;
-            let number = notify.user_token as usize;
-            hand.shared.trace.note(hand.time, Event::Ended { number, status: notify.status });
-            let slot = self.used.iter().position(|used| *used == Some(number));
-            let slot = slot
-                .unwrap_or_else(|| panic!("operation {number} ended twice, or is not of this incarnation"));
-            self.used[slot] = None;
-            let mut ledger = hand.shared.ledger.borrow_mut();
-            ledger.operations[number].status = Some(notify.status);
-            let Operation { offer, offset, len, .. } = ledger.operations[number];
-            let Offer { server, incarnation, kind, withheld, revoked, used, .. } = ledger.offers[offer];
-            let stands = !revoked && !used && hand.shared.incarnations.borrow()[server] == incarnation;
-            match notify.status {
-                RdmaStatus::Success => {
-                    assert!(
-                        !withheld || ledger.key_comes_again(offer),
-                        "operation {number} succeeded on memory that was not offered any more"
-                    );
-                    let mut found = vec![0; len];
-                    self.slice(SLOTS + slot, 0, len).read(0, &mut found).expect("inside");
-                    let expected = |i: usize| match kind {
-                        Kind::Write => pattern(false, number, i),
-                        Kind::Read | Kind::Add => pattern(true, offer, offset + i),
-                    };
-                    assert!(
-                        !stands || ledger.is_disturbed(offer) || (0..len).all(|i| found[i] == expected(i)),
-                        "operation {number}, {kind:?} of offer {offer}: the memory differs"
-                    );
-                }
-                RdmaStatus::RemoteError => {
-                    let refusals = hand.shared.world.refusals(server);
-                    assert!(
-                        !stands,
-                        "operation {number}, {len} bytes at {offset} of offer {offer}, which stands, was denied: {refusals:?}"
-                    );
-                }
-                RdmaStatus::Dropped | RdmaStatus::OtherError => {}
-                RdmaStatus::Canceled => panic!("nobody cancelled operation {number}"),
-            }
+            self.ended(hand, notify);
         }
         moved
+    }
+
+    /// An operation ended.
+    pub fn ended(&mut self, hand: &mut Hand<'_>, notify: RdmaNotify) {
+        let number = notify.user_token as usize;
+        hand.shared.trace.note(hand.time, Event::Ended { number, status: notify.status });
+        let slot = self.used.iter().position(|used| *used == Some(number));
+        let slot =
+            slot.unwrap_or_else(|| panic!("operation {number} ended twice, or is not of this incarnation"));
+        self.used[slot] = None;
+        let mut ledger = hand.shared.ledger.borrow_mut();
+        ledger.operations[number].status = Some(notify.status);
+        let Operation { offer, offset, len, .. } = ledger.operations[number];
+        let Offer { server, incarnation, kind, withheld, revoked, used, .. } = ledger.offers[offer];
+        let stands = !revoked && !used && hand.shared.incarnations.borrow()[server] == incarnation;
+        match notify.status {
+            RdmaStatus::Success => {
+                assert!(
+                    !withheld || ledger.key_comes_again(offer),
+                    "operation {number} succeeded on memory that was not offered any more"
+                );
+                let mut found = vec![0; len];
+                self.slice(SLOTS + slot, 0, len).read(0, &mut found).expect("inside");
+                let expected = |i: usize| match kind {
+                    Kind::Write => pattern(false, number, i),
+                    Kind::Read | Kind::Add => pattern(true, offer, offset + i),
+                };
+                assert!(
+                    !stands || ledger.is_disturbed(offer) || (0..len).all(|i| found[i] == expected(i)),
+                    "operation {number}, {kind:?} of offer {offer}: the memory differs"
+                );
+            }
+            RdmaStatus::RemoteError => {
+                let refusals = hand.shared.world.refusals(server);
+                assert!(
+                    !stands,
+                    "operation {number}, {len} bytes at {offset} of offer {offer}, which stands, was denied: {refusals:?}"
+                );
+            }
+            RdmaStatus::Dropped | RdmaStatus::OtherError => {}
+            RdmaStatus::Canceled => panic!("nobody cancelled operation {number}"),
+        }
     }
 }
 

@@ -10,7 +10,9 @@ use harness::dat::due;
 use harness::dat::{self, ModelAdapter};
 use harness::rds::at;
 use harness::{ModelPlatform, Next, World};
-use rds_nostd::{Counters, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{
+    Arrival, Counters, Msg, MsgFlags, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -248,9 +250,8 @@ impl Node {
                 known.drain(..known.len() - unacknowledged);
                 let bytes: usize = known.iter().sum();
                 let limit = self.shared.settings.send_buffer;
-                match rds.sendmsg(adapter, socket, to, &content(from, to, number, len)) {
-                    Ok(taken) => {
-                        assert_eq!(taken, len);
+                match rds.sendmsg(adapter, socket, Msg::to(to, &content(from, to, number, len))) {
+                    Ok(_) => {
                         assert!(
                             !sender.pinned || bytes < limit,
                             "{from}: {bytes} bytes outstanding, and one more accepted"
@@ -296,7 +297,7 @@ impl Node {
         while let Some(&to) = jobs.front() {
             let mut model = self.shared.model.borrow_mut();
             let number = model.next_number(from, to);
-            match rds.sendmsg(adapter, *last, to, &content(from, to, number, len)) {
+            match rds.sendmsg(adapter, *last, Msg::to(to, &content(from, to, number, len))) {
                 Ok(_) => drop(model.accepted(from, to, self.incarnation, len, false)),
                 Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
                 Err(error) => panic!("{from} to {to}: {error}"),
@@ -325,8 +326,19 @@ impl Node {
         for socket in sockets.iter().copied().chain([*last, desk.socket]) {
             let to = rds.local_address(socket).expect("open");
             let mut unread = 0;
-            while let Ok(received) = rds.recvmsg(adapter, socket, &mut self.buffer) {
+            while let Ok(arrival) = rds.recvmsg(adapter, socket, &mut self.buffer, MsgFlags::empty()) {
                 moved = true;
+                let received = match arrival {
+                    Arrival::Message(received) => received,
+                    Arrival::RdmaStatus(notify) => {
+                        if !dead {
+                            let mut hand = Hand { shared, index, incarnation, time, adapter, rds };
+                            desk.ended(&mut hand, notify);
+                        }
+                        continue;
+                    }
+                    other => panic!("{to}: {other:?}"),
+                };
                 let (from, len) = (received.from, received.len);
                 assert_eq!(len, received.message_len, "the buffer is long enough");
                 unread += len;

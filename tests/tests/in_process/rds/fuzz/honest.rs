@@ -3,7 +3,7 @@
 use harness::dat::ModelAdapter;
 use harness::rds::{GENERATION, at, message};
 use harness::seeds::Random;
-use rds_nostd::{Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
 
 /// The port that honest nodes talk to each other by.
@@ -55,7 +55,7 @@ impl Honest {
     pub fn send(&mut self, to: usize) {
         let number = self.sent[to];
         let bytes = message(self.index, number, len(self.index, to, number));
-        match self.rds.sendmsg(&mut self.adapter, self.socket, at(to, PORT), &bytes) {
+        match self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(at(to, PORT), &bytes)) {
             Ok(_) => self.sent[to] += 1,
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
             Err(error) => panic!("{} to {to}: {error}", self.index),
@@ -77,7 +77,9 @@ impl Honest {
 
     /// Reads all that there is. `hostile` is the address of the one node from which anything may come.
     pub fn read(&mut self, hostile: SocketAddr) {
-        while let Ok(received) = self.rds.recvmsg(&mut self.adapter, self.socket, &mut self.buffer) {
+        while let Ok(Arrival::Message(received)) =
+            self.rds.recvmsg(&mut self.adapter, self.socket, &mut self.buffer, MsgFlags::empty())
+        {
             if received.from.ip() == hostile.ip() {
                 continue;
             }

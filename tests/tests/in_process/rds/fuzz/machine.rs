@@ -9,7 +9,7 @@ use harness::rds::at;
 use harness::seeds::{Random, in_processes, long, only_seed, with_seed};
 use harness::{World, WorldConfig};
 use rds_nostd::wire::fragments;
-use rds_nostd::{DownReason, RdmaFlags, RdsError, SocketHandle};
+use rds_nostd::{Arrival, DownReason, Msg, MsgFlags, RdmaFlags, RdsError, SocketHandle};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -68,7 +68,9 @@ impl Ground {
         }
         let victim = &mut self.nodes[VICTIM];
         let mut buffer = [0; 64];
-        while let Ok(received) = victim.rds.recvmsg(&mut victim.adapter, self.other, &mut buffer) {
+        while let Ok(Arrival::Message(received)) =
+            victim.rds.recvmsg(&mut victim.adapter, self.other, &mut buffer, MsgFlags::empty())
+        {
             assert_eq!(received.from.ip(), at(HONEST, 0).ip(), "nobody else sends there");
         }
         self.world.idle(next.max(now + 1).min(now + 10 * MS));
@@ -123,7 +125,7 @@ fn run(seed: u64) -> Tally {
             let Ground { nodes, other, .. } = &mut ground;
             let Honest { adapter, rds, .. } = &mut nodes[VICTIM];
             let payload = vec![7; random.below(9000) as usize];
-            match rds.sendmsg(adapter, *other, at(HONEST, random.pick(&[0, 5000])), &payload) {
+            match rds.sendmsg(adapter, *other, Msg::to(at(HONEST, random.pick(&[0, 5000])), &payload)) {
                 Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -4,7 +4,7 @@ use crate::rds::hostile::peer::{Frame, Hostile, data, frame};
 use dat_nostd::{DtoStatus, EpHandle};
 use driver_mlx::DmaBuffer;
 use harness::dat::address;
-use rds_nostd::{Control, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
+use rds_nostd::{Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus};
 use std::net::SocketAddr;
 
 /// Where in a page the region begins, and its bytes: neither is a multiple of anything.
@@ -112,7 +112,7 @@ fn a_denial_is_told_whatever_else_ends_the_connection() {
         (SocketAddr::new(address(1), 4000), Control { rdma: Some(args), ..Control::default() });
     hostile.send(ep, &[Frame { spoilt: true, ..frame(data(1, 10), 10) }]);
     let Hostile { rds, adapters, socket, .. } = &mut hostile;
-    rds.sendmsg_control(&mut adapters[0], *socket, to, b"after it", &control).expect("accepted");
+    rds.sendmsg(&mut adapters[0], *socket, Msg::to(to, b"after it").with(&control)).expect("accepted");
     // Both have come when the victim looks.
     hostile.let_time_pass(1);
     hostile.until("the frame is seen", |counters| counters.recv_drop_bad_checksum == 1);

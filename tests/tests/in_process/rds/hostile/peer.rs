@@ -9,7 +9,7 @@ use harness::dat::{self, ModelAdapter, address, due};
 use harness::rds::GENERATION;
 use harness::{World, WorldConfig};
 use rds_nostd::wire::{ConnectData, FRAME_LEN, Flags, HEADER_LEN, Header, SERVICE_PORT, VERSION};
-use rds_nostd::{Counters, Rds, RdsConfig, RdsStorage, SocketHandle};
+use rds_nostd::{Arrival, Counters, Msg, MsgFlags, Rds, RdsConfig, RdsStorage, SocketHandle};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -265,7 +265,9 @@ impl Hostile {
     pub fn received(&mut self) -> Vec<usize> {
         let mut buffer = [0; 1 << 16];
         let mut lengths = Vec::new();
-        while let Ok(message) = self.rds.recvmsg(&mut self.adapters[0], self.socket, &mut buffer) {
+        while let Ok(Arrival::Message(message)) =
+            self.rds.recvmsg(&mut self.adapters[0], self.socket, &mut buffer, MsgFlags::empty())
+        {
             lengths.push(message.message_len);
         }
         lengths
@@ -274,7 +276,7 @@ impl Hostile {
     /// The victim sends to the hostile peer's port 4000.
     pub fn victim_sends(&mut self, payload: &[u8]) {
         let to = SocketAddr::new(address(1), 4000);
-        self.rds.sendmsg(&mut self.adapters[0], self.socket, to, payload).expect("accepted");
+        self.rds.sendmsg(&mut self.adapters[0], self.socket, Msg::to(to, payload)).expect("accepted");
     }
 
     /// The hostile peer's end of a connection goes.

@@ -4,7 +4,7 @@ use crate::rds::hostile::peer::{Frame, GOOD, Hostile, data, flagged, frame};
 use dat_nostd::ConnectionEvent;
 use harness::dat::address;
 use rds_nostd::wire::{CONGESTION_MAP_LEN, Extension, Flags, Header};
-use rds_nostd::{RdmaFlags, RdsError};
+use rds_nostd::{Msg, MsgFlags, RdmaFlags, RdsError};
 use std::net::SocketAddr;
 
 const ACK: Flags = Flags::ACK_REQUIRED;
@@ -255,8 +255,10 @@ fn extensions_that_run_over_end_there() {
     for (number, extensions) in lists.into_iter().enumerate() {
         hostile.say(ep, Header { extensions, ..data(1 + number as u64, 10) });
         let mut buffer = [0; 16];
-        let received = hostile.rds.recvmsg(&mut hostile.adapters[0], hostile.socket, &mut buffer);
-        assert_eq!(received.map(|message| (message.len, message.cookie)), Ok((10, None)), "{extensions:?}");
+        let received =
+            hostile.rds.recvmsg(&mut hostile.adapters[0], hostile.socket, &mut buffer, MsgFlags::empty());
+        let received = received.expect("there").message().expect("a message");
+        assert_eq!((received.len, received.cookie), (10, None), "{extensions:?}");
     }
     assert_stands(&hostile);
 }
@@ -385,10 +387,13 @@ fn a_map_with_all_ports_marked() {
     hostile.send(ep, &slots);
     hostile.until("the map", |counters| counters.cong_update_received == 1);
     let to = SocketAddr::new(address(1), 4000);
-    let refused = hostile.rds.sendmsg(&mut hostile.adapters[0], hostile.socket, to, b"x");
+    let refused = hostile.rds.sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(to, b"x"));
     assert_eq!(refused, Err(RdsError::Congested));
     let own = SocketAddr::new(address(0), 4000);
-    hostile.rds.sendmsg(&mut hostile.adapters[0], hostile.socket, own, b"to itself").expect("not congested");
+    hostile
+        .rds
+        .sendmsg(&mut hostile.adapters[0], hostile.socket, Msg::to(own, b"to itself"))
+        .expect("not congested");
     assert_eq!(hostile.received(), [9]);
     hostile.fill(0);
     hostile.send(ep, &slots);

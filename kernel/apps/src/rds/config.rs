@@ -1,0 +1,81 @@
+//! What a node is told: its work, its ports.
+
+use core::net::IpAddr;
+
+pub use rds_nostd::Generation;
+
+use crate::Role;
+
+/// Sockets of each side, in every mode.
+pub const SOCKETS: usize = 8;
+/// The echo server's sockets are bound to this port and those behind it.
+pub const ECHO_PORT: u16 = 4000;
+/// The hash receiver's sockets are bound to this port and those behind it.
+pub const RECEIVER_PORT: u16 = 4100;
+/// The hash sender's sockets are bound to this port and those behind it.
+pub const SENDER_PORT: u16 = 4200;
+
+/// The server of `mode=rdma` and `mode=congestion` is bound to this port.
+pub const EXCHANGE_PORT: u16 = 4300;
+/// Their clients are bound to this port and the one behind it.
+pub const EXCHANGE_CLIENT_PORT: u16 = 4301;
+
+/// The server of `mode=bulk` is bound to this port, its client to the one behind it.
+pub const BULK_PORT: u16 = 4320;
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Pings the peer: empty messages to port 0, from 8 sockets in turn.
+    Ping {
+        /// How many.
+        count: u32,
+        /// From one to the next, nanoseconds.
+        interval: u64,
+    },
+    /// Sends back what arrives at 8 ports. Ends when it is told to.
+    Echo,
+    /// Messages of 0 bytes to 100 KiB from 8 sockets to 8 sockets.
+    Hash {
+        /// Who receives (server) and who sends (client).
+        role: Role,
+        /// How many messages in all; the same on both sides.
+        count: u64,
+        /// Varies sizes and contents; the same on both sides.
+        seed: u64,
+    },
+    /// Does what the clients of [`Mode::Rdma`] and [`Mode::Congestion`] ask for. Ends when its client does.
+    Serve,
+    /// RDMA on memory that a server offers: every length with every switch, and what has to fail.
+    Rdma {
+        /// How often all of it.
+        rounds: u32,
+    },
+    /// Bytes by RDMA, a MiB at a time, into memory that the server offers; bytes compared.
+    Bulk {
+        /// Who offers (server) and who writes (client).
+        role: Role,
+        /// How many bytes the client writes; not 0.
+        bytes: u64,
+    },
+    /// A port of a server that is not read, filled until it closes.
+    Congestion {
+        /// How often.
+        rounds: u32,
+    },
+}
+
+/// What a node is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// What to do.
+    pub mode: Mode,
+    /// The other node; an echo server takes anybody.
+    pub peer: IpAddr,
+    /// Varies ports and times (see [`rds_nostd::RdsConfig`]).
+    pub random: u64,
+    /// Grows from boot to boot.
+    pub generation: Generation,
+    /// How long nothing may move, nanoseconds.
+    pub stall_timeout: u64,
+}

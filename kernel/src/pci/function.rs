@@ -1,0 +1,147 @@
+//! A function's header, access to its configuration space, and what can be wrong with it.
+
+use core::fmt;
+
+use pci_types::{CommandRegister, PciAddress};
+
+/// Mellanox Technologies.
+pub const VENDOR_MELLANOX: u16 = 0x15b3;
+
+pub(super) const COMMAND: u16 = 0x04;
+pub(super) const CLASS: u16 = 0x08;
+pub(super) const HEADER: u16 = 0x0c;
+pub(super) const FIRST_BAR: u16 = 0x10;
+pub(super) const BUS_NUMBERS: u16 = 0x18;
+const CAPABILITY_POINTER: u16 = 0x34;
+/// The most capabilities that fit behind the header: a longer list has a loop.
+const MAX_CAPABILITIES: usize = 48;
+
+/// Access to configuration space. Safe, because a register that is not there reads as all ones.
+pub trait ConfigAccess {
+    /// Reads the 32-bit register at `offset`, a multiple of 4 below 256.
+    fn read(&self, address: PciAddress, offset: u16) -> u32;
+    /// Writes it.
+    fn write(&self, address: PciAddress, offset: u16, value: u32);
+}
+
+/// One function, from its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Base class and subclass, as `0x0207`.
+    pub class: u16,
+    /// Revision ID.
+    pub revision: u8,
+    /// Secondary bus, for a PCI-to-PCI bridge.
+    pub secondary_bus: Option<u8>,
+}
+
+/// What is wrong with a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The BAR is not implemented, or is an I/O BAR, or the second half of a 64-bit one.
+    NoMemoryBar(u8),
+    /// The BAR's type bits or size mask make no sense.
+    BadBar(u8),
+    /// Firmware gave the BAR no address.
+    NotAssigned(u8),
+    /// Nor is there a place for it.
+    NoRoom(u8),
+    /// No such capability.
+    NoCapability(&'static str),
+    /// The MSI-X table does not lie inside its BAR.
+    BadMsixTable,
+    /// The function cannot be reset by itself.
+    NoFunctionLevelReset,
+    /// Transactions were still outstanding after 100 ms, or the function did not come back within a second.
+    ResetTimedOut,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoMemoryBar(index) => write!(f, "PCI: BAR{index} is no memory BAR"),
+            Error::BadBar(index) => write!(f, "PCI: BAR{index} has an impossible type or size"),
+            Error::NotAssigned(index) => write!(f, "PCI: firmware gave BAR{index} no address"),
+            Error::NoRoom(index) => write!(
+                f,
+                "PCI: firmware gave BAR{index} no address, and there is no room for it: switch \"above 4G decoding\" on in its setup"
+            ),
+            Error::NoCapability(name) => write!(f, "PCI: no {name} capability"),
+            Error::BadMsixTable => write!(f, "PCI: the MSI-X table is outside its BAR"),
+            Error::NoFunctionLevelReset => write!(f, "PCI: no function-level reset"),
+            Error::ResetTimedOut => write!(f, "PCI: the function did not come back from its reset"),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl Function {
+    pub(super) fn command(&self, access: &impl ConfigAccess) -> CommandRegister {
+        CommandRegister::from_bits_retain(access.read(self.address, COMMAND) as u16)
+    }
+
+    /// The upper half is the status register, where ones clear: zeros leave it alone.
+    pub(super) fn set_command(&self, access: &impl ConfigAccess, command: CommandRegister) {
+        access.write(self.address, COMMAND, command.bits().into());
+    }
+
+    /// Turns memory decoding and bus mastering on and INTx off.
+    pub fn enable(&self, access: &impl ConfigAccess) {
+        let on = CommandRegister::MEMORY_ENABLE
+            | CommandRegister::BUS_MASTER_ENABLE
+            | CommandRegister::INTERRUPT_DISABLE;
+        self.set_command(access, self.command(access) | on);
+    }
+
+    /// Turns memory decoding on and leaves the rest as it is.
+    pub fn decode_memory(&self, access: &impl ConfigAccess) {
+        self.set_command(access, self.command(access) | CommandRegister::MEMORY_ENABLE);
+    }
+
+    /// Turns bus mastering off, so that the function can reach neither memory nor the interrupt controller.
+    pub fn stop_bus_master(&self, access: &impl ConfigAccess) {
+        self.set_command(access, self.command(access) - CommandRegister::BUS_MASTER_ENABLE);
+    }
+
+    /// Whether the function can reach memory. One that is gone cannot.
+    pub fn masters_bus(&self, access: &impl ConfigAccess) -> bool {
+        let command = access.read(self.address, COMMAND);
+        command != u32::MAX
+            && CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE)
+    }
+
+    /// Calls `with` while the function decodes no addresses.
+    pub(super) fn without_decoding(&self, access: &impl ConfigAccess, with: impl FnOnce()) {
+        let command = self.command(access);
+        self.set_command(access, command - CommandRegister::MEMORY_ENABLE - CommandRegister::IO_ENABLE);
+        with();
+        self.set_command(access, command);
+    }
+
+    /// Offset of the first capability with this ID (section 7.5.3).
+    pub fn capability(&self, access: &impl ConfigAccess, id: u8) -> Option<u16> {
+        const STATUS_CAPABILITIES: u32 = 1 << 20;
+        if access.read(self.address, COMMAND) & STATUS_CAPABILITIES == 0 {
+            return None;
+        }
+        let mut at = access.read(self.address, CAPABILITY_POINTER) as u16 & 0xfc;
+        for _ in 0..MAX_CAPABILITIES {
+            if at < 0x40 {
+                return None;
+            }
+            let header = access.read(self.address, at);
+            if header as u8 == id {
+                return Some(at);
+            }
+            at = (header >> 8) as u16 & 0xfc;
+        }
+        None
+    }
+}

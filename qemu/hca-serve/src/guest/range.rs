@@ -1,0 +1,71 @@
+//! A range of guest memory, and where its bytes are.
+
+use super::mapping::Mapping;
+use rustix::io::{Errno, pread, pwrite};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// Where the bytes of a range are.
+#[derive(Debug)]
+pub(super) enum Backing {
+    /// In a file that is mapped, from this offset of the mapping on.
+    Mapped(Rc<Mapping>, u64),
+    /// In a file, from this offset on.
+    File(Held, u64),
+    /// With the client.
+    Client,
+}
+
+/// A file that stays open, which is counted.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) file: OwnedFd,
+    pub(super) _counted: Rc<()>,
+}
+
+/// A range of guest memory.
+#[derive(Debug)]
+pub struct Range {
+    pub(super) size: u64,
+    pub(super) writable: bool,
+    pub(super) backing: Backing,
+}
+
+impl Range {
+    /// `size` bytes that the client reads and writes on request.
+    pub fn client(size: u64, writable: bool) -> Self {
+        Self { size, writable, backing: Backing::Client }
+    }
+}
+
+/// Reads all of `buf` from a file; whether that went well.
+pub(super) fn all_read(file: &OwnedFd, mut at: u64, mut buf: &mut [u8]) -> bool {
+    while !buf.is_empty() {
+        match pread(file, &mut *buf, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                buf = buf.get_mut(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Writes all of `data` to a file; whether that went well.
+pub(super) fn all_written(file: &OwnedFd, mut at: u64, mut data: &[u8]) -> bool {
+    while !data.is_empty() {
+        match pwrite(file, data, at) {
+            Ok(0) => return false,
+            Ok(n) => {
+                data = data.get(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}

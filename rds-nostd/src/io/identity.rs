@@ -1,0 +1,36 @@
+//! Whose addresses are whose.
+
+use core::net::IpAddr;
+
+use dat_nostd::{Adapter, AddressResolution, Platform};
+
+/// Whether somebody is who he says he is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// The address is that of the port that the request came from, or nobody can tell.
+    Right,
+    /// It is another port's, or nobody's.
+    Wrong,
+    /// It is being looked up.
+    Unknown,
+}
+
+/// Whether the port `gid` has an address, as far as that is known now.
+pub(crate) fn identify<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    address: IpAddr,
+    gid: [u8; 16],
+) -> Identity {
+    let known = match (adapter.known_gid(&address), address) {
+        (Some(known), _) => known,
+        (None, IpAddr::V4(address)) => match adapter.ip().map(|mut ip| ip.resolve(address)) {
+            Some(AddressResolution::Known(known)) => known.0,
+            Some(AddressResolution::Pending) => return Identity::Unknown,
+            Some(AddressResolution::Failed) => return Identity::Wrong,
+            // Without IP over InfiniBand nobody can be asked: then a port's share of connections is all that bounds it.
+            None => return Identity::Right,
+        },
+        (None, IpAddr::V6(_)) => return Identity::Right,
+    };
+    if known == gid { Identity::Right } else { Identity::Wrong }
+}

@@ -1,0 +1,99 @@
+//! A node begins and ends.
+
+use dat_nostd::{Adapter, CloseFlags, DatReturn, EpHandle, Platform};
+
+use crate::config::RdsConfig;
+use crate::connection::{Connections, RememberedPeers};
+use crate::error::RdsError;
+use crate::frames::Frames;
+use crate::io::rdma::free_pieces;
+use crate::io::{Held, Objects};
+use crate::limits::Limits;
+use crate::node::Rds;
+use crate::protocol::{Protocol, Tables};
+use crate::rdma::{Operations, Regions};
+use crate::socket::{Sockets, key};
+use crate::storage::{RdsParts, dma_len};
+
+impl<'s> Rds<'s> {
+    /// Opens the adapter's interface `ib0`, registers the frames and listens for peers.
+    ///
+    /// # Errors
+    /// [`RdsError::Dat`]: the adapter lacks memory or objects, or somebody else listens on port 18634.
+    /// [`RdsError::InvalidArgument`]: too few frames for so many connections, or a depth that is too small.
+    pub fn start<P: Platform>(
+        adapter: &mut Adapter<'_, P>,
+        parts: RdsParts<'s>,
+        config: RdsConfig,
+    ) -> Result<Self, RdsError> {
+        let connections = Connections::new(parts.connections, parts.buckets, parts.heap, config.seed);
+        let count = connections.len();
+        let limits = Limits::new(&config, parts.frames.len().min(crate::ids::FrameId::MOST), count)?;
+        let memory = adapter.dma_alloc(dma_len(parts.frames.len(), count), 4096)?;
+        let opened = adapter.ia_open("ib0", 16, None).and_then(|(ia, async_evd)| {
+            let objects = Objects::create(adapter, (ia, async_evd), &memory, &limits, count as u32);
+            if objects.is_err() {
+                let _ = adapter.ia_close(ia, CloseFlags::Abrupt);
+            }
+            objects
+        });
+        let objects = match opened {
+            Ok(objects) => objects,
+            Err(error) => {
+                let _ = adapter.dma_free(memory);
+                return Err(error.into());
+            }
+        };
+        let tables = Tables {
+            sockets: Sockets::new(parts.sockets),
+            connections,
+            frames: Frames::new(parts.frames, memory),
+            operations: Operations::new(parts.operations),
+            regions: Regions::new(parts.regions),
+            maps: parts.maps,
+            remembered: RememberedPeers::new(parts.remembered),
+        };
+        let (local, now) = (key(adapter.address()), adapter.platform().now());
+        Ok(Self { protocol: Protocol::new(tables, config, limits, local, now), objects, held: Held::EMPTY })
+    }
+
+    /// Ends everything: connections are dropped, whatever was not acknowledged is lost, all DAT objects are freed.
+    ///
+    /// # Errors
+    /// [`RdsError::Dat`] if an object could not be freed; the others are freed all the same.
+    pub fn stop<P: Platform>(mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+        let mut result = Ok(());
+        let mut note = |outcome: Result<(), DatReturn>| {
+            if let Err(error) = outcome {
+                result = Err(RdsError::Dat(error));
+            }
+        };
+        note(adapter.psp_free(self.objects.psp));
+        for id in self.protocol.connections.ids() {
+            let ep = core::mem::take(&mut self.protocol.connections.at_mut(id).objects.ep);
+            if ep != 0 {
+                let _ = adapter.ep_disconnect(EpHandle::from_bits(ep), CloseFlags::Abrupt);
+                note(adapter.ep_free(EpHandle::from_bits(ep)));
+            }
+        }
+        for id in self.protocol.operations.ids() {
+            let operation = self.protocol.operations.remove(id);
+            free_pieces(adapter, &operation.pieces);
+        }
+        self.free_all_regions(adapter);
+        for id in self.protocol.connections.ids() {
+            note(self.free_zone_of(adapter, id));
+        }
+        let Objects { receive_evd, request_evd, connect_evd, demand_evd, .. } = self.objects;
+        for evd in [receive_evd, request_evd, connect_evd, demand_evd] {
+            note(adapter.evd_free(evd));
+        }
+        note(adapter.lmr_free(self.objects.lmr));
+        note(adapter.pz_free(self.objects.pz));
+        if let Some(memory) = self.protocol.frames.take_memory() {
+            note(adapter.dma_free(memory).map_err(DatReturn::from));
+        }
+        note(adapter.ia_close(self.objects.ia, CloseFlags::Abrupt));
+        result
+    }
+}
