@@ -52,9 +52,11 @@ impl<P: Platform> Adapter<'_, P> {
         // If the port fails, the adapter is as dead as before, and the next attempt begins with the reset again.
         self.reopen_port()?;
         while self.device.hca.next_event().is_some() {}
-        self.device.dead = false;
         self.device.flush_port = false;
-        wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout)
+        let active = wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout);
+        // It may fail again while it waits.
+        self.device.dead = matches!(active, Err(OpenError::Hca(_)));
+        active
     }
 
     fn reopen_port(&mut self) -> Result<(), Error> {

@@ -130,7 +130,7 @@ impl<P: Platform> Hca<'_, P> {
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without local
-    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65534 keys of one buffer.
+    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,
