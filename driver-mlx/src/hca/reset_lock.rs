@@ -115,7 +115,7 @@ fn capability<P: Platform>(platform: &P) -> Option<u16> {
     let mut offset = platform.read_config(FIRST_CAPABILITY)? as u16 & 0xfc;
     for _ in 0..MOST_CAPABILITIES {
         // A function that is away reads as all ones: the walk ends at its limit, at an offset that has no room for the capability.
-        if offset < 0x40 || offset > 0x100 - (DATA + 4) {
+        if !(0x40..=0x100 - (DATA + 4)).contains(&offset) {
             return None;
         }
         let word = platform.read_config(offset)?;
