@@ -148,6 +148,24 @@ impl CommandQueue {
         Some(Self { page, mailboxes, log_stride, count, slots: [slot; MAX_SLOTS], token: 0 })
     }
 
+    /// Begins again after a reset of the device, which has forgotten all commands; their tickets are void. `false` if the device's geometry
+    /// no longer fits.
+    pub(crate) fn restart(&mut self, log_size: u32, log_stride: u32) -> Result<bool, OutOfBounds> {
+        self.page.fill(0, self.page.len(), 0)?;
+        let Some(fresh) = Self::new(self.page, self.mailboxes, log_size, log_stride) else {
+            return Ok(false);
+        };
+        let generations = self.slots.map(|slot| slot.generation.wrapping_add(1));
+        *self = Self { token: self.token, ..fresh };
+        self.slots.iter_mut().zip(generations).for_each(|(slot, generation)| slot.generation = generation);
+        Ok(true)
+    }
+
+    /// The mailbox memory lent to commands that the device has forgotten, one piece at a time.
+    pub(crate) fn take_lent(&mut self) -> Option<DmaMemory> {
+        self.slots.iter_mut().find_map(|slot| slot.lent.take())
+    }
+
     /// Device address of the queue.
     pub(crate) fn device_address(&self) -> u64 {
         self.page.device_address()

@@ -36,6 +36,9 @@ pub struct Config {
     pub physical_function: bool,
     /// The device has failed before: it may be in the middle of a reset, and firmware may take hours to start.
     pub recovery: bool,
+    /// Between two recoveries ([`Hca::recover`](crate::Hca::recover)) lies this time at least: a device that fails again at once is not
+    /// reset for ever. Linux's mlx5 takes a minute for a physical and half a minute for a virtual function.
+    pub recovery_grace: Duration,
 }
 
 /// The most completion event queues an HCA is given.
@@ -58,6 +61,7 @@ impl Config {
         health_interval: Duration::from_secs(2),
         physical_function: true,
         recovery: false,
+        recovery_grace: Duration::from_secs(60),
     };
 }
 

@@ -46,6 +46,8 @@ pub enum Step {
     Running,
     /// Tear-down.
     TearDown,
+    /// Reset after a failure.
+    Recovery,
 }
 
 impl Step {
@@ -70,6 +72,7 @@ impl Step {
             Self::Port => "port",
             Self::Running => "running",
             Self::TearDown => "tear_down",
+            Self::Recovery => "recovery",
         }
     }
 }
@@ -98,6 +101,12 @@ pub enum FatalCause {
     },
     /// No command was answered in time, until no slot was left.
     CommandsLost,
+    /// Somebody has reset the function: it does not know this driver's command queue any more.
+    Forgotten,
+    /// The health counter stands still, and a command was not answered in time.
+    Hung,
+    /// An attempt at recovery failed.
+    NotRecovered,
     /// The device reported an internal error by event.
     InternalError,
 }
@@ -109,6 +118,9 @@ impl fmt::Display for FatalCause {
             Self::Interface(state) => write!(f, "nic_interface is {state}"),
             Self::Syndrome { syndrome, extended } => write!(f, "{syndrome}, extended syndrome {extended:#x}"),
             Self::CommandsLost => f.write_str("it answers no command any more"),
+            Self::Forgotten => f.write_str("somebody has reset it"),
+            Self::Hung => f.write_str("its health counter stands still and it answers no command"),
+            Self::NotRecovered => f.write_str("it did not recover"),
             Self::InternalError => f.write_str("it reported an internal error"),
         }
     }
@@ -250,6 +262,16 @@ pub enum Error {
     },
     /// The device has failed or is gone; only a reset helps.
     Fatal(FatalCause),
+    /// A recovery so soon after the last one is refused: [`Config::recovery_grace`](crate::Config::recovery_grace).
+    RecoveryTooSoon {
+        /// How long to wait, in milliseconds.
+        wait_ms: u64,
+    },
+    /// So many attempts at recovery in a row have failed that no other is made: the device stays unusable.
+    RecoveryGivenUp {
+        /// How many.
+        attempts: u32,
+    },
     /// The memory (or the memory key) is not one that this HCA gave out.
     NotAllocated,
     /// Memory keys still lead to the buffer.
@@ -327,6 +349,15 @@ impl fmt::Display for Error {
                 write!(f, "impossible answer at step {step}: {field} is {value:#x}")
             }
             Self::Fatal(cause) => write!(f, "the device has failed: {cause}"),
+            Self::RecoveryTooSoon { wait_ms } => {
+                write!(f, "the last recovery was too short a time ago; try again in {wait_ms} ms")
+            }
+            Self::RecoveryGivenUp { attempts } => {
+                write!(
+                    f,
+                    "{attempts} attempts at recovery have failed in a row: restart the machine or switch it off"
+                )
+            }
             Self::NotAllocated => f.write_str("the memory is not of this HCA"),
             Self::InUse => f.write_str("the buffer is registered"),
             Self::OutOfBounds => f.write_str("access outside a DMA slice"),

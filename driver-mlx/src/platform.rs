@@ -85,6 +85,27 @@ pub trait Platform {
     /// Ends what one call of [`Platform::map`] began.
     fn unmap(&self, device_address: u64, len: usize);
 
+    /// The dword at `offset` (a multiple of 4 below 256) of the function's configuration space, as a little-endian number; `None` where
+    /// it is out of reach. Asked only by [`Hca::recover`](crate::Hca::recover), for the semaphore that guards a reset of the firmware.
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        let _ = offset;
+        None
+    }
+
+    /// Writes a dword of configuration space, if that is within reach.
+    fn write_config(&self, offset: u16, value: u32) {
+        let _ = (offset, value);
+    }
+
+    /// Resets the function (FLR) and says whether that was possible. Only asked for when the device does not let go of memory otherwise.
+    fn reset_function(&self) -> bool {
+        false
+    }
+
+    /// The function was reset, perhaps by others: what the embedder had written to configuration space and to the MSI-X table is written
+    /// again, memory decoding and bus mastering included. Nothing to do where somebody else sees to that.
+    fn restore_function(&self) {}
+
     /// Whether processor and device see each other's writes to consumers' memory at once, so that [`Platform::sync_for_device`] and
     /// [`Platform::sync_for_cpu`] have nothing to do.
     fn dma_is_coherent(&self) -> bool {
@@ -125,6 +146,18 @@ impl<P: Platform> Platform for &P {
     }
     fn unmap(&self, device_address: u64, len: usize) {
         (**self).unmap(device_address, len);
+    }
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        (**self).read_config(offset)
+    }
+    fn write_config(&self, offset: u16, value: u32) {
+        (**self).write_config(offset, value);
+    }
+    fn reset_function(&self) -> bool {
+        (**self).reset_function()
+    }
+    fn restore_function(&self) {
+        (**self).restore_function();
     }
     fn dma_is_coherent(&self) -> bool {
         (**self).dma_is_coherent()

@@ -10,6 +10,7 @@ use driver_mlx::{
 };
 use hca_model::device::Life;
 use hca_model::fabric::FabricConfig;
+use mlx5_prm::opcode::Opcode;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -56,8 +57,8 @@ fn a_key_that_firmware_keeps_keeps_the_buffer() {
     let pd = hca.alloc_pd().expect("a PD");
     let buffer = hca.alloc(4096, 4096).expect("memory");
     let key = hca.register(pd, &buffer, ALL, Base::Virtual).expect("a key");
-    world.model(0, |model| model.reset());
-    // The device no longer answers for the key, so nobody knows that it is gone.
+    world.model(0, |model| model.misbehaviour_mut().stall_command = Some(Opcode::DESTROY_MKEY));
+    // The device does not answer for the key, so nobody knows that it is gone.
     let (_, key) = error(hca.deregister(key));
     let (why, _) = error(hca.free(buffer));
     assert_eq!(why, Error::InUse);

@@ -213,6 +213,31 @@ fn a_function_s_own_port_counts_and_not_the_card_s() {
     assert!(hca.port().expect("a port").grh_required);
 }
 
+/// As a hypervisor hands it on before it has named it: no GUIDs, no LID, no subnet management agent, and nothing to write to.
+#[test]
+fn a_virtual_function_without_a_name_comes_up() {
+    let own = vec![RegisterId::HOST_ENDIANNESS, RegisterId::PAOS, RegisterId::PMTU, RegisterId::PTYS];
+    for refused_registers in [vec![], vec![RegisterId::PMTU, RegisterId::PTYS, RegisterId::PVLC]] {
+        let habits = Habits {
+            read_only_registers: own.clone(),
+            refused_registers,
+            refused_commands: vec![Opcode::MAD_IFC],
+            grh_required: true,
+            unset_lid_is_ffff: true,
+            ..Habits::default()
+        };
+        let profile = Profile { habits, node_guid: 0, port_guid: 0, ..Profile::node(0) };
+        let world = World::new([profile], FabricConfig::default());
+        world.model(0, |m| m.port_mut().set_cable(false));
+        let config = Config { physical_function: false, ..Config::DEFAULT };
+        let mut hca = world.bring_up(0, &config).expect("comes up");
+        let port = hca.port().expect("a port");
+        assert_eq!((port.state, port.lid.get(), port.port_guid.get()), (LinkState::Down, 0, 0));
+        assert!(port.grh_required);
+        assert_eq!(hca.gid(0).expect("a GID").interface_id(), 0);
+    }
+}
+
 #[test]
 fn pages_are_for_the_function_that_firmware_names() {
     for (pages_function, embedded_cpu) in [(5, false), (0, true), (0x7ffe, true)] {

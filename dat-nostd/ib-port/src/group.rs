@@ -164,6 +164,16 @@ impl<'s> Groups<'s> {
         }
     }
 
+    /// The HCA was reset: nobody answers what was asked, and every group that was wanted is joined as if for the first time.
+    pub(crate) fn begin_again(&mut self, now: Instant) {
+        for slot in self.slots.iter_mut() {
+            let GroupSlot { kind, mgid, .. } = *slot;
+            let wanted =
+                GroupSlot { kind, mgid, used: now, state: State::Wanted { at: now }, ..GroupSlot::EMPTY };
+            *slot = if slot.is_live() { wanted } else { GroupSlot::EMPTY };
+        }
+    }
+
     /// The partition has changed: the broadcast group is another one, and all others are forgotten.
     pub(crate) fn restart(&mut self, now: Instant, broadcast: Gid) {
         self.slots.fill(GroupSlot::EMPTY);

@@ -21,6 +21,8 @@ pub struct PortInfo {
     pub pkey: PKey,
     /// GUID of the HCA, which names it in connection management.
     pub node_guid: Guid,
+    /// Nobody is reached without a global routing header: a virtual function that has no LID of its own.
+    pub grh_required: bool,
     /// Capability mask (IBTA 1.3, table 156).
     pub capability_mask: u32,
 }
@@ -40,6 +42,7 @@ pub(crate) fn read_info<P: Platform>(hca: &mut Hca<'_, P>) -> Result<PortInfo, E
         gid,
         pkey,
         node_guid: port.node_guid,
+        grh_required: port.grh_required,
         capability_mask: port.capability_mask,
     })
 }

@@ -127,8 +127,7 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         tx: &'s mut [TxSlot],
     ) -> Result<Self, Error> {
         tx.fill(TxSlot::EMPTY);
-        let len = RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN;
-        let queue = Buffers::open(hca, len, RECEIVES + IP_SENDS)?;
+        let queue = Self::open_queue(hca)?;
         Ok(Self {
             queue,
             qp: None,
@@ -150,6 +149,25 @@ impl<'s, B: Bar> FrameQueue<'s, B> {
         let qp = self.qp.map_or(Ok(()), |qp| hca.destroy_qp(qp));
         let queue = self.queue.close(hca);
         qp.and(queue)
+    }
+
+    /// Makes everything anew after a recovery of the HCA. What waited or was under way is lost.
+    pub(crate) fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        let queue = Self::open_queue(hca)?;
+        if let Some(qp) = self.qp.take() {
+            hca.destroy_qp(qp)?;
+        }
+        core::mem::replace(&mut self.queue, queue).close(hca)?;
+        let lost = self.tx.iter().filter(|slot| slot.state != TxState::Free).count();
+        self.counters.send_errors += lost as u64;
+        self.tx.fill(TxSlot::EMPTY);
+        (self.waiting, self.unread_count) = (0, 0);
+        self.set_broken();
+        Ok(())
+    }
+
+    fn open_queue<P: Platform<Bar = B>>(hca: &mut Hca<'_, P>) -> Result<Buffers<B>, Error> {
+        Buffers::open(hca, RECEIVES * RECEIVE_STRIDE + IP_SENDS * FRAME_LEN, RECEIVES + IP_SENDS)
     }
 
     /// The queue pair, once it is there.

@@ -170,6 +170,11 @@ impl<'s> PathCache<'s> {
         self.entries.iter_mut().for_each(PathEntry::forget);
     }
 
+    /// Forgets all of them, and that some were asked for: nobody will answer.
+    pub(crate) fn restart(&mut self) {
+        self.entries.fill(PathEntry::EMPTY);
+    }
+
     /// Forgets one path, because it did not lead anywhere.
     pub(crate) fn forget(&mut self, dgid: Gid) {
         self.entries.iter_mut().filter(|entry| entry.dgid == dgid).for_each(PathEntry::forget);

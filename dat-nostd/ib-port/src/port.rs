@@ -11,7 +11,7 @@ use crate::queue::Buffers;
 use crate::storage::PortParts;
 use driver_mlx::{Bar, CqNumber, Error, Gid, Hca, Mtu, Platform, QpNumber};
 use ib_mgmt::cm::{Cm, CmConfig};
-use ib_mgmt::mad::{MadAddress, attr, class};
+use ib_mgmt::mad::{GrhAddress, MadAddress, attr, class};
 use ib_mgmt::sa::PathRecord;
 use ib_mgmt::sa::{Action, Client, ClientConfig, ClientCounters, QueryError, Response};
 
@@ -20,6 +20,10 @@ const GROUP_QUERY: u32 = 1 << 31;
 /// How long closing waits for the subnet administrator to take note of groups left, and its steps.
 const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
 const LEAVE_STEP: Duration = Duration::from_micros(50);
+/// Interface ID of the GID that leads to the subnet administrator wherever it is (IBTA 1.3, 4.1.1; Linux's IB_SA_WELL_KNOWN_GUID).
+const SA_WELL_KNOWN_GUID: u64 = 0x0200_0000_0000_0002;
+/// Hop limit of routes that stay on the subnet, as far as is known.
+const HOP_LIMIT: u8 = 64;
 /// Datagrams handled in one call of [`Port::poll`].
 const BATCH: usize = 64;
 
@@ -88,8 +92,7 @@ impl<'s, B: Bar> Port<'s, B> {
             },
             None => None,
         };
-        let mut cm_config = CmConfig::new(info.node_guid, config.seed);
-        cm_config.ca_ack_delay = hca.caps().local_ca_ack_delay.min(31);
+        let cm_config = cm_config(hca, &info, config.seed);
         Ok(Self {
             gsi,
             sa: Client::new(parts.queries, config.sa, config.seed),
@@ -101,6 +104,26 @@ impl<'s, B: Bar> Port<'s, B> {
             events: 0,
             moves: 0,
         })
+    }
+
+    /// Begins again after a recovery of the HCA ([`Hca::recover`]), which has lost all that the port had there. Connections, questions,
+    /// services listened to and paths are forgotten; multicast groups are entered again. `seed` is another one than before.
+    ///
+    /// # Errors
+    /// The driver's; the port is then of no use, and may be tried again.
+    pub fn reopen<P: Platform<Bar = B>>(&mut self, hca: &mut Hca<'_, P>, seed: u64) -> Result<(), Error> {
+        let info = read_info(hca)?;
+        let counters = self.gsi.counters;
+        core::mem::replace(&mut self.gsi, Gsi::open(hca)?).close(hca)?;
+        self.gsi.counters = counters;
+        if let Some(ip) = &mut self.ip {
+            ip.reopen(hca)?;
+        }
+        self.sa.restart(seed);
+        self.cm.restart(cm_config(hca, &info, seed));
+        self.paths.restart();
+        self.info = info;
+        Ok(())
     }
 
     /// Leaves all multicast groups, then destroys QP1 and what belongs to it. Waits up to 2.5 s for the subnet
@@ -234,8 +257,10 @@ impl<'s, B: Bar> Port<'s, B> {
                             self.group_answered(now, response.owner, Ok(response));
                             continue;
                         }
-                        let result = response.path();
-                        self.paths.answer(now, response.owner, result.and_then(check_path));
+                        let result = response.path().and_then(check_path);
+                        let routed = self.info.grh_required;
+                        let result = result.map(|path| if routed { with_route(path) } else { path });
+                        self.paths.answer(now, response.owner, result);
                     }
                 }
                 _ => self.other_class += 1,
@@ -269,7 +294,7 @@ impl<'s, B: Bar> Port<'s, B> {
                     sl: self.info.sm_sl,
                     path_bits: 0,
                     pkey: self.info.pkey,
-                    grh: None,
+                    grh: self.info.grh_required.then(|| self.route_to_administrator()),
                 };
                 self.gsi.send(mad, &to);
             }
@@ -278,6 +303,17 @@ impl<'s, B: Bar> Port<'s, B> {
             }
             Action::Failed { owner, error, .. } => self.paths.answer(now, owner, Err(error)),
             Action::Idle(_) => {}
+        }
+    }
+
+    /// The subnet administrator by its well-known GID, for ports that need one.
+    fn route_to_administrator(&self) -> GrhAddress {
+        GrhAddress {
+            local_gid: self.info.gid,
+            remote_gid: Gid::new(self.info.gid.prefix(), SA_WELL_KNOWN_GUID),
+            hop_limit: HOP_LIMIT,
+            traffic_class: 0,
+            flow_label: 0,
         }
     }
 
@@ -328,6 +364,18 @@ impl<'s, B: Bar> Port<'s, B> {
     pub fn take_ip_news(&mut self) -> bool {
         self.ip.as_mut().is_some_and(|ip| ip.frames().take_news())
     }
+}
+
+fn cm_config<P: Platform>(hca: &Hca<'_, P>, info: &PortInfo, seed: u64) -> CmConfig {
+    CmConfig { ca_ack_delay: hca.caps().local_ca_ack_delay.min(31), ..CmConfig::new(info.node_guid, seed) }
+}
+
+/// A path of a port that needs a route though the administrator names none.
+fn with_route(mut path: PathRecord) -> PathRecord {
+    if !path.is_routed() {
+        path.set_hop_limit(HOP_LIMIT);
+    }
+    path
 }
 
 /// An answer that leads nowhere is refused: LID 0, a multicast LID, or no MTU.

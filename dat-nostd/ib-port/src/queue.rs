@@ -64,10 +64,12 @@ impl<B: Bar> Buffers<B> {
 
     /// Destroys everything, after the queue pairs; the first error is told, the rest is done all the same.
     pub(crate) fn close<P: Platform<Bar = B>>(self, hca: &mut Hca<'_, P>) -> Result<(), Error> {
+        // The number of a zone of an earlier life may be another's by now.
+        let zone = hca.is_current(&self.region);
         let cq = hca.destroy_cq(self.cq);
         let region = hca.deregister(self.region).map_err(Error::from);
         let memory = if region.is_ok() { hca.free(self.memory).map_err(Error::from) } else { Ok(()) };
-        let pd = hca.dealloc_pd(self.pd);
+        let pd = if zone { hca.dealloc_pd(self.pd) } else { Ok(()) };
         cq.and(region).and(memory).and(pd)
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod device;
 pub(crate) mod masked;
 pub(crate) mod objects;
 pub(crate) mod progress;
+pub(crate) mod recover;
 pub(crate) mod shared;
 pub(crate) mod storage;
 
@@ -29,7 +30,7 @@ use crate::base::log::log;
 use crate::base::random::Random;
 use crate::base::ret::DatResult;
 use crate::base::table::Table;
-use crate::base::types::{EpState, IaAddress};
+use crate::base::types::{CloseFlags, EpState, IaAddress};
 use crate::ep::endpoint::Ep;
 use crate::evd::delivery::Delivery;
 use crate::evd::queue::EventPool;
@@ -151,11 +152,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// # Errors
     /// The driver's first; the rest is done all the same.
     pub fn close(mut self) -> Result<(), Error> {
-        for slot in 0..self.objects.ias.end() {
-            if let Some(ia) = self.objects.ias.handle_at(slot) {
-                let _ = self.ia_close(ia, crate::base::types::CloseFlags::Abrupt);
-            }
-        }
+        self.close_ias();
         if !self.device.dead {
             let now = self.device.now();
             let _ = self.device.port.poll(now);
@@ -165,6 +162,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
         let cq = hca.destroy_cq(sink.cq);
         let down = hca.tear_down();
         port.and(cq).and(down)
+    }
+
+    fn close_ias(&mut self) {
+        for slot in 0..self.objects.ias.end() {
+            if let Some(ia) = self.objects.ias.handle_at(slot) {
+                let _ = self.ia_close(ia, CloseFlags::Abrupt);
+            }
+        }
     }
 
     /// Runs everything that is due: events, page requests, health, management datagrams, connections, time-outs. Says
@@ -413,7 +418,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
 }
 
 /// Waits until the port is active.
-fn wait_active<P: Platform>(
+pub(crate) fn wait_active<P: Platform>(
     hca: &mut Hca<'_, P>,
     port: &mut Port<'_, P::Bar>,
     timeout: Duration,
@@ -436,7 +441,11 @@ fn wait_active<P: Platform>(
         port.refresh(hca, false)?;
         if !port.info().active {
             hca.arm_events();
-            hca.platform().idle((now + ACTIVATION_STEP).min(end));
+            // A wait may end early, and what is asked of the device is itself a reason for that.
+            let next = (now + ACTIVATION_STEP).min(end);
+            while hca.platform().now() < next {
+                hca.platform().idle(next);
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct Capacities {
     pub rsps: usize,
     /// Consumer notification objects; 152 bytes each at most.
     pub cnos: usize,
-    /// Shared receive queues; 192 bytes each at most.
+    /// Shared receive queues; 200 bytes each at most.
     pub srqs: usize,
     /// Remote memory regions (windows); 136 bytes each at most.
     pub rmrs: usize,
@@ -418,7 +418,7 @@ mod tests {
             cost!(psps, 80),
             cost!(rsps, 96),
             cost!(cnos, 152),
-            cost!(srqs, 192),
+            cost!(srqs, 200),
             cost!(rmrs, 136),
             cost!(binds, 88),
             cost!(crs, 240),

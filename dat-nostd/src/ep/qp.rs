@@ -101,7 +101,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         streams: &Streams,
         srq: Option<SrqHandle>,
     ) -> DatResult<()> {
-        let destroyed = if self.is_dead() { Ok(()) } else { self.device.hca.destroy_qp(qp) };
+        let destroyed = self.device.hca.destroy_qp(qp);
         self.sweep(streams.request, qpn, srq);
         if streams.recv != streams.request {
             self.sweep(streams.recv, qpn, srq);

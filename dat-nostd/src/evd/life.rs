@@ -105,9 +105,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
             }
         }
         self.objects.events.destroy(&mut evd.queue);
-        if let Some(cq) = evd.cq
-            && !self.is_dead()
-        {
+        if let Some(cq) = evd.cq {
             self.device.hca.destroy_cq(cq).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
         }
         Ok(())

@@ -25,7 +25,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// Extension: memory from the adapter's DMA region, in blocks of 4096 bytes and aligned to them at least.
     ///
     /// # Errors
-    /// INSUFFICIENT_RESOURCES (RESOURCE_MEMORY); INVALID_PARAMETER for a length of 0 or an alignment that is no power of two.
+    /// INSUFFICIENT_RESOURCES (RESOURCE_MEMORY), also while the device is gone; INVALID_PARAMETER for a length of 0 or an alignment that is no power of two.
     pub fn dma_alloc(&mut self, len: usize, align: usize) -> DatResult<DmaBuffer> {
         if len == 0 || !align.is_power_of_two() {
             return Err(DatReturn::new(ReturnType::InvalidParameter));
@@ -37,15 +37,13 @@ impl<'s, P: Platform> Adapter<'s, P> {
     }
 
     /// Extension: gives memory of [`Adapter::dma_alloc`] back. Once the device is gone ([`Adapter::is_dead`]) nobody can say what it
-    /// still writes: a buffer that was registered then is taken back, but not given out again.
+    /// still writes: nothing is given out then before [`Adapter::recover`] has reset it.
     ///
     /// # Errors
     /// INVALID_STATE (LMR_IN_USE) while an LMR leads to it, INVALID_PARAMETER for a buffer of another adapter; the buffer comes back.
     pub fn dma_free(&mut self, buffer: DmaBuffer) -> Result<(), BufferKept> {
-        let dead = self.device.dead;
         match self.device.hca.free(buffer) {
             Ok(()) => Ok(()),
-            Err(Rejected { error: Error::InUse, .. }) if dead => Ok(()),
             Err(Rejected { error: Error::InUse, value }) => Err(BufferKept { reason: IN_USE, buffer: value }),
             Err(Rejected { value, .. }) => {
                 Err(BufferKept { reason: DatReturn::new(ReturnType::InvalidParameter), buffer: value })

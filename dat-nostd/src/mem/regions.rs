@@ -106,7 +106,6 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         }
         let mut freed = Ok(());
         if let Some(region) = lmr.region.take()
-            && !self.device.dead
             && let Err(Rejected { error, value }) = self.device.hca.deregister(region)
         {
             // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were.

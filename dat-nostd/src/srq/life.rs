@@ -198,10 +198,7 @@ impl<'s, P: Platform> Adapter<'s, P> {
         if let Ok(pz) = self.objects.pzs.get_mut(srq.pz) {
             pz.users = pz.users.saturating_sub(1);
         }
-        if !self.is_dead() {
-            self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))?;
-        }
-        Ok(())
+        self.device.hca.destroy_srq(srq.queue).map_err(|_| DatReturn::new(ReturnType::InternalError))
     }
 
     /// `dat_srq_post_recv`: a buffer for whichever EP of the queue gets the next message. Legal in every state.

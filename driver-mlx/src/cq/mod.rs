@@ -52,6 +52,8 @@ pub struct Cq<B: Bar> {
     details: Details,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
+    /// The device's life that it belongs to.
+    pub(crate) life: u32,
 }
 
 /// A ring of entries that the device has not written yet.
@@ -92,6 +94,7 @@ impl<B: Bar> Cq<B> {
             errors: 0,
             details: Details::default(),
             memory: [memory, record],
+            life: 0,
         };
         cq.record.store_first(0);
         cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);

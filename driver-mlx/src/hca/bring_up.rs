@@ -6,6 +6,7 @@ use super::exec::input;
 use super::function::Function;
 use super::health::Health;
 use super::limits::Limits;
+use super::recover::Recoveries;
 use super::stop::disable_interface;
 use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};
@@ -60,6 +61,52 @@ const ASYNC_EVENTS: [EventType; 12] = [
     EventType::SRQ_RQ_LIMIT,
 ];
 
+/// What the initialization segment says of the firmware before it has a command queue.
+pub(super) struct Firmware {
+    pub(super) version: (u16, u16, u16),
+    pub(super) embedded_cpu: bool,
+    pub(super) log_size: u32,
+    pub(super) log_stride: u32,
+}
+
+impl Firmware {
+    /// Waits until a reset that is under way is over and firmware has started; the steps from [`Step::Presence`] to
+    /// [`Step::CommandQueue`].
+    pub(super) fn wait<P: Platform>(
+        platform: &P,
+        config: &Config,
+        limits: &Limits,
+        steps: &mut StepTimes,
+        trace: &mut Trace<'_>,
+    ) -> Result<Self, Error> {
+        let bar = platform.bar();
+        let absence = if config.recovery { limits.firmware_reset } else { ABSENCE_TIMEOUT };
+        let reset = Wait { step: Step::Presence, limit: limits.firmware_reset, absence };
+        reset.until_reset_is_over(platform)?;
+        steps.enter(platform, trace, Step::Presence, Step::Initializing);
+        let limit = if config.recovery { RECOVERY_TIMEOUT } else { config.initializing_timeout };
+        Wait { step: Step::Initializing, limit, absence }.until_initialized(platform)?;
+        let version = bar.read32(init_seg::FW_REV_OFFSET);
+        let revision = bar.read32(init_seg::CMD_INTERFACE_REV_OFFSET);
+        if revision >> 16 != init_seg::CMD_INTERFACE_REV {
+            return Err(Error::InterfaceRevision((revision >> 16) as u16));
+        }
+        // Boot code and a driver that stopped the device leave the interface disabled; it starts from there. What it says of itself is
+        // meaningful only after ENABLE_HCA.
+        let embedded_cpu = bar.read32(init_seg::INITIALIZING_OFFSET) & later::EMBEDDED_CPU != 0;
+        steps.enter(platform, trace, Step::Initializing, Step::CommandQueue);
+        let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET).to_be_bytes();
+        let mut segment = [0; 0x18];
+        segment[init_seg::CMDQ_ADDR_L_SZ_OFFSET..].copy_from_slice(&word);
+        Ok(Self {
+            version: (version as u16, (version >> 16) as u16, revision as u16),
+            embedded_cpu,
+            log_size: initial_seg::log_cmdq_size.get32(&segment),
+            log_stride: initial_seg::log_cmdq_stride.get32(&segment),
+        })
+    }
+}
+
 impl<'s, P: Platform> Hca<'s, P> {
     /// Brings the HCA up. Bus mastering and memory decoding of the function are on, and no other driver uses it.
     ///
@@ -100,27 +147,8 @@ impl<'s, P: Platform> Hca<'s, P> {
             return Err(Error::InvalidArgument("BAR0 length"));
         }
         let mut limits = Limits::new(config);
-        let absence = if config.recovery { limits.firmware_reset } else { ABSENCE_TIMEOUT };
-        let reset = Wait { step: Step::Presence, limit: limits.firmware_reset, absence };
-        reset.until_reset_is_over(&platform)?;
-        steps.enter(&platform, &mut trace, Step::Presence, Step::Initializing);
-        let limit = if config.recovery { RECOVERY_TIMEOUT } else { config.initializing_timeout };
-        Wait { step: Step::Initializing, limit, absence }.until_initialized(&platform)?;
-        let version = bar.read32(init_seg::FW_REV_OFFSET);
-        let revision = bar.read32(init_seg::CMD_INTERFACE_REV_OFFSET);
-        if revision >> 16 != init_seg::CMD_INTERFACE_REV {
-            return Err(Error::InterfaceRevision((revision >> 16) as u16));
-        }
-        // Boot code and a driver that stopped the device leave the interface disabled; it starts from there. What it says of itself is
-        // meaningful only after ENABLE_HCA.
-        let embedded_cpu = bar.read32(init_seg::INITIALIZING_OFFSET) & later::EMBEDDED_CPU != 0;
-        steps.enter(&platform, &mut trace, Step::Initializing, Step::CommandQueue);
-
-        let word = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET).to_be_bytes();
-        let mut segment = [0; 0x18];
-        segment[init_seg::CMDQ_ADDR_L_SZ_OFFSET..].copy_from_slice(&word);
-        let log_size = initial_seg::log_cmdq_size.get32(&segment);
-        let log_stride = initial_seg::log_cmdq_stride.get32(&segment);
+        let Firmware { version, embedded_cpu, log_size, log_stride } =
+            Firmware::wait(&platform, config, &limits, &mut steps, &mut trace)?;
         let mut take = |bytes: usize| {
             let order = buddy::order_for(bytes).ok_or(Error::OutOfMemory { bytes })?;
             let block = buddy.alloc(order).ok_or(Error::OutOfMemory { bytes })?;
@@ -148,13 +176,15 @@ impl<'s, P: Platform> Hca<'s, P> {
             step: Step::CommandQueue,
             steps,
             fatal: None,
+            life: 0,
+            recoveries: Recoveries::default(),
             health: Health::default(),
             limits,
             firmware_pages: 0,
             own_pages: Function { id: 0, embedded_cpu },
             embedded_cpu,
             terminator: LKey::new(DATA_LKEY_TERMINATOR),
-            firmware_version: (version as u16, (version >> 16) as u16, revision as u16),
+            firmware_version: version,
             psid: [0; 16],
             issi: 0,
             owned: true,
@@ -186,7 +216,7 @@ impl<'s, P: Platform> Hca<'s, P> {
     }
 
     /// Everything that goes by commands.
-    fn start(&mut self) -> Result<(), Error> {
+    pub(super) fn start(&mut self) -> Result<(), Error> {
         self.enter(Step::EnableHca);
         if let Err(error) = self.enable() {
             let Error::Command(CommandError { status: CmdStatus::BAD_SYS_STATE, .. }) = error else {
@@ -201,7 +231,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             self.enable()?;
         }
         self.enabled = true;
-        self.health.next = self.platform.now() + self.limits.health_interval;
+        self.begin_health_poll();
         let interface = interface_state(self.platform.bar());
         if interface != NicInterface::FULL_DRIVER.0 {
             return Err(Error::NicInterface(interface));

@@ -8,6 +8,8 @@ use crate::platform::Platform;
 
 /// `users` of a buffer that no memory key leads to.
 const UNREGISTERED: u16 = 1;
+/// `users` of memory whose object could not be destroyed.
+const LOST: u16 = u16::MAX;
 
 impl<P: Platform> Hca<'_, P> {
     /// Takes `len` bytes, zeroed, from the region. They begin at a multiple of `align` (a power of two) as the device counts,
@@ -57,10 +59,10 @@ impl<P: Platform> Hca<'_, P> {
     /// One more memory key leads to `memory`, a range of a buffer.
     pub(super) fn pin(&mut self, memory: DmaMemory) -> Result<(), Error> {
         let users = self.users_of(memory).ok_or(Error::NotAllocated)?;
-        *users = users.checked_add(1).ok_or(Error::Limit {
+        *users = users.checked_add(1).filter(|&users| users < LOST).ok_or(Error::Limit {
             what: "memory keys of a buffer",
-            asked: u64::from(u16::MAX),
-            limit: u64::from(u16::MAX - UNREGISTERED),
+            asked: u64::from(LOST - UNREGISTERED),
+            limit: u64::from(LOST - UNREGISTERED - 1),
         })?;
         Ok(())
     }
@@ -76,6 +78,10 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Takes memory for the driver itself, with the content left as it is.
     pub(super) fn take_memory(&mut self, len: usize, align: usize) -> Result<DmaMemory, Error> {
+        if let Some(cause) = self.fatal {
+            // What was given back since may still be written to by the device.
+            return Err(Error::Fatal(cause));
+        }
         if !align.is_power_of_two() {
             return Err(Error::InvalidArgument("align"));
         }
@@ -118,6 +124,27 @@ impl<P: Platform> Hca<'_, P> {
     pub(super) fn free_unless(&mut self, destroyed: &Result<(), Error>, memory: DmaMemory) {
         if destroyed.is_err() || self.release(memory).is_err() {
             self.leak(memory);
+            if let Some(users) = self.block_of(memory).and_then(|block| self.users.get_mut(block)) {
+                *users = LOST;
+            }
         }
+    }
+
+    /// The device was reset and knows of no memory any more: what firmware held and what objects left is free, and no memory key leads to
+    /// a buffer.
+    pub(super) fn forget_memory(&mut self) {
+        for block in 0..self.users.len() {
+            let given = self.buddy.take_back(block);
+            let Some(users) = self.users.get_mut(block).filter(|users| given || **users > UNREGISTERED)
+            else {
+                continue;
+            };
+            let lost = *users == LOST;
+            *users = if given || lost { 0 } else { UNREGISTERED };
+            if lost && !given {
+                self.buddy.free(block);
+            }
+        }
+        self.firmware_pages = 0;
     }
 }

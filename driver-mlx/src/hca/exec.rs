@@ -122,6 +122,18 @@ impl<P: Platform> Hca<'_, P> {
         self.exec_with(input, Tail::NONE, out)
     }
 
+    /// As [`Hca::exec`], for a command that destroys an object of the device's life `life`. A device that has failed, or was reset since,
+    /// has no objects: their memory comes back, and nothing is made of it before the device was reset.
+    pub(super) fn end(&mut self, life: u32, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        if life != self.life || self.fatal.is_some() {
+            return Ok(());
+        }
+        match self.exec(input, out) {
+            Err(Error::Fatal(_)) => Ok(()),
+            result => result,
+        }
+    }
+
     /// As [`Hca::exec`], with a list at the end of the input.
     pub(super) fn exec_with(&mut self, input: &[u8], tail: Tail<'_>, out: &mut [u8]) -> Result<(), Error> {
         let ticket = self.issue(input, tail, out.len(), false)?;

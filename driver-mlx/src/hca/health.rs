@@ -2,15 +2,19 @@
 
 use super::Hca;
 use super::device_state::{HealthBuffer, interface_state, is_away};
+use super::exec::input;
 use super::function::Function;
-use crate::error::{FatalCause, HealthWarning};
+use crate::cmd::{Tail, Ticket};
+use crate::error::{Error, FatalCause, HealthWarning};
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
 use crate::types::{CqNumber, Instant, QpNumber, SrqNumber, Wake};
+use mlx5_prm::commands::{query_issi_in, query_issi_out};
 use mlx5_prm::datapath::{cq_error, eqe_page_req, port_state_change_event, qp_events};
 use mlx5_prm::event::{EventQueueType, EventType, PortChange};
 use mlx5_prm::init_seg;
+use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
 use mlx5_prm::value::NicInterface;
 
@@ -22,6 +26,10 @@ const EQUAL_READINGS: u32 = 3;
 pub(super) struct Health {
     counter: Option<u32>,
     equal: u32,
+    /// A command that asks whether firmware still runs though its counter stands.
+    probe: Option<Ticket>,
+    /// Whether the register of the command queue's address reads as it was written.
+    names_owner: bool,
     /// The syndrome that was reported last.
     syndrome: Option<HealthSyndrome>,
     /// When to look next.
@@ -206,8 +214,17 @@ impl<P: Platform> Hca<'_, P> {
         }
         let HealthBuffer { reset_wanted, syndrome, ext_syndrome, .. } = HealthBuffer::read(bar);
         if reset_wanted && syndrome != HealthSyndrome::HEALTHY {
-            self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
+            return self.set_fatal(now, FatalCause::Syndrome { syndrome, extended: ext_syndrome });
         }
+        if self.health.names_owner && !self.is_owner() {
+            self.set_fatal(now, FatalCause::Forgotten);
+        }
+    }
+
+    /// From now on the device is this driver's; if its registers say so, they tell of a function-level reset too.
+    pub(super) fn begin_health_poll(&mut self) {
+        self.health.next = self.platform.now() + self.limits.health_interval;
+        self.health.names_owner = self.is_owner();
     }
 
     /// What is told and not acted upon: a syndrome without a wish for a reset, which may be a neighbour's, and a counter that stands.
@@ -224,11 +241,30 @@ impl<P: Platform> Hca<'_, P> {
         let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET) & 0xff_ffff;
         if self.health.counter.replace(counter) != Some(counter) {
             self.health.equal = 0;
-            return;
+        } else {
+            self.health.equal = self.health.equal.saturating_add(1);
+            if self.health.equal == EQUAL_READINGS {
+                self.warn(now, HealthWarning::CounterStands);
+            }
         }
-        self.health.equal = self.health.equal.saturating_add(1);
-        if self.health.equal == EQUAL_READINGS {
-            self.warn(now, HealthWarning::CounterStands);
+        self.probe(now);
+    }
+
+    /// Firmware whose counter stands may run all the same; if it does not answer a command either, the device has failed.
+    fn probe(&mut self, now: Instant) {
+        let stands = self.health.equal >= EQUAL_READINGS;
+        let Some(ticket) = self.health.probe else {
+            if stands {
+                let query = input::<{ query_issi_in::SIZE }>(Opcode::QUERY_ISSI, 0);
+                // Without a free slot other commands tell, which wait as long.
+                self.health.probe = self.issue(&query, Tail::NONE, query_issi_out::SIZE, false).ok();
+            }
+            return;
+        };
+        match self.poll_command(ticket, &mut [0; query_issi_out::SIZE]) {
+            Ok(false) => {}
+            Err(Error::Timeout { .. }) if stands => self.set_fatal(now, FatalCause::Hung),
+            _ => self.health.probe = None,
         }
     }
 

@@ -38,6 +38,8 @@ pub struct MemoryRegion {
     key: u32,
     /// Where the region of the HCA begins that made it: no two HCAs have the same.
     hca: usize,
+    /// The device's life that it belongs to.
+    life: u32,
     start: u64,
     origin: Origin,
 }
@@ -129,7 +131,7 @@ impl<P: Platform> Hca<'_, P> {
     ///
     /// # Errors
     /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without local
-    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65534 keys of one buffer.
+    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,
@@ -156,7 +158,7 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        if of.hca != self.region.va() {
+        if of.hca != self.region.va() || of.life != self.life {
             return Err(Error::NotAllocated);
         }
         match of.origin {
@@ -222,16 +224,22 @@ impl<P: Platform> Hca<'_, P> {
     /// Any [`Error`] of a command (firmware refuses while a window is bound to it), [`Error::NotAllocated`] for a key of another HCA; the
     /// key comes back, and what it leads to stays registered.
     pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Rejected<MemoryRegion>> {
-        let destroyed = if region.hca == self.region.va() {
-            self.destroy_mkey(region.key)
-        } else {
+        let current = region.life == self.life;
+        let destroyed = if region.hca != self.region.va() {
             Err(Error::NotAllocated)
+        } else if let (Some(cause), Origin::Foreign(_), true) = (self.fatal, region.origin, current) {
+            // A device that has failed may still write there, and the memory is not ours to keep from other use.
+            Err(Error::Fatal(cause))
+        } else {
+            self.destroy_mkey(region.life, region.key)
         };
         if let Err(error) = destroyed {
             return Err(Rejected { error, value: region });
         }
         match region.origin {
-            Origin::Buffer(memory) => self.unpin(memory),
+            Origin::Buffer(memory) if current => self.unpin(memory),
+            // The recovery has counted all keys out.
+            Origin::Buffer(_) => {}
             Origin::Foreign(memory) => self.platform.unmap(memory.device_address(), memory.len()),
             Origin::All => {}
         }
@@ -260,10 +268,15 @@ impl<P: Platform> Hca<'_, P> {
         Ok(())
     }
 
-    fn destroy_mkey(&mut self, key: u32) -> Result<(), Error> {
+    /// Whether the device still knows a key: it forgets all of them in a recovery.
+    pub fn is_current(&self, region: &MemoryRegion) -> bool {
+        region.life == self.life
+    }
+
+    fn destroy_mkey(&mut self, life: u32, key: u32) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
         destroy_mkey_in::mkey_index.set(&mut destroy, key >> 8);
-        self.exec(&destroy, &mut [0; destroy_mkey_out::SIZE])
+        self.end(life, &destroy, &mut [0; destroy_mkey_out::SIZE])
     }
 
     /// A key that was just ended comes back under another name, so that a stale one does not fit.
@@ -303,7 +316,7 @@ impl<P: Platform> Hca<'_, P> {
     /// # Errors
     /// Any [`Error`] of a command.
     pub fn dealloc_mw(&mut self, window: MemoryWindow) -> Result<(), Error> {
-        self.destroy_mkey(window.rkey.get())
+        self.destroy_mkey(self.life, window.rkey.get())
     }
 
     /// How a memory key (of a region or a window) stands, as the device has it.
@@ -390,6 +403,7 @@ impl<P: Platform> Hca<'_, P> {
             length,
             key: number,
             hca: self.region.va(),
+            life: self.life,
             start,
             origin,
         })

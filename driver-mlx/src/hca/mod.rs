@@ -18,8 +18,10 @@ mod queue;
 mod queue_pair;
 mod record_pages;
 mod records;
+mod recover;
 #[allow(unsafe_code)]
 mod reserved;
+mod reset_lock;
 mod resize;
 mod shared_queue;
 mod stop;
@@ -70,6 +72,9 @@ pub struct Hca<'s, P: Platform> {
     step: Step,
     steps: StepTimes,
     fatal: Option<FatalCause>,
+    /// Counts the device's lives: what was made in an earlier one is gone.
+    life: u32,
+    recoveries: recover::Recoveries,
     health: health::Health,
     limits: limits::Limits,
     firmware_pages: u32,

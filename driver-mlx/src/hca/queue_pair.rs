@@ -228,15 +228,17 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn free_qp(&mut self, destroyed: &Result<(), Error>, qp: Qp<P::Bar>) {
+        let current = qp.life == self.life;
         let ([rings, record], (send_slots, receive_slots), register) = qp.into_memory();
         self.free_unless(destroyed, rings);
         self.give_record_unless(destroyed, record);
+        // The device has no part in these.
+        self.host.free(send_slots);
+        if let Some(slots) = receive_slots {
+            self.host.free(slots);
+        }
         if destroyed.is_ok() {
-            self.host.free(send_slots);
-            if let Some(slots) = receive_slots {
-                self.host.free(slots);
-            }
-            self.give_register(register);
+            self.give_register(register.filter(|_| current));
         }
     }
 
@@ -246,6 +248,7 @@ impl<P: Platform> Hca<'_, P> {
         geometry: &QpGeometry,
         page: UarPage,
     ) -> Result<(), Error> {
+        qp.life = self.life;
         let [rings, record] = qp.memory;
         let context = qp.context;
         let config = &context.config;
@@ -302,7 +305,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
         destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
-        let result = self.exec(&destroy, &mut [0; destroy_qp_out::SIZE]);
+        let result = self.end(qp.life, &destroy, &mut [0; destroy_qp_out::SIZE]);
         self.free_qp(&result, qp);
         self.expect_no_more(EVENTS_OF_QP, &result);
         result
@@ -350,6 +353,9 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn change(&mut self, qp: &mut Qp<P::Bar>, change: &Change, state: QpState) -> Result<(), Error> {
+        if qp.life != self.life {
+            return Err(Error::WrongState);
+        }
         self.exec(&change.bytes, &mut [0; rst2init_qp_out::SIZE])?;
         qp.set_state(state);
         Ok(())

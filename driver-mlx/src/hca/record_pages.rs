@@ -2,7 +2,7 @@
 
 use crate::buddy::BLOCK;
 use crate::dma::DmaMemory;
-use crate::ring::Slots;
+use crate::ring::{Slot, Slots};
 
 /// Bytes of a record: a cache line, of which 8 are used.
 pub(super) const RECORD: usize = 64;
@@ -11,7 +11,7 @@ pub(super) const FIRST: usize = BLOCK / RECORD;
 /// Runs: 65,472 records in all.
 pub(super) const PAGE_RUNS: usize = 10;
 /// Records that a slot has bits for.
-pub(super) const BITS: usize = 128;
+const BITS: usize = 128;
 
 /// The runs, each taken when those before it are full, and given back when it is empty.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(super) struct Records {
 #[derive(Debug)]
 pub(super) struct RecordPages {
     pub(super) memory: DmaMemory,
-    /// A bit for each record: taken.
-    pub(super) taken: Slots,
+    /// A bit for each record, taken; and behind those of all records a second one, whether its queue could not be destroyed.
+    pub(super) marks: Slots,
     pub(super) count: usize,
 }
 
@@ -35,7 +35,7 @@ impl RecordPages {
     /// Takes the first record that is free.
     pub(super) fn take(&mut self) -> Option<DmaMemory> {
         let index = (0..self.records()).step_by(BITS).find_map(|first| {
-            let slot = self.taken.get(first / BITS);
+            let slot = self.marks.get(first / BITS);
             let bits = u128::from(slot.tag) << 64 | u128::from(slot.id);
             let index = first + bits.trailing_ones() as usize;
             (bits != u128::MAX && index < self.records()).then_some(index)
@@ -46,10 +46,32 @@ impl RecordPages {
     }
 
     pub(super) fn flip(&mut self, index: usize) {
-        let mut slot = self.taken.get(index / BITS);
+        let mut slot = self.marks.get(index / BITS);
         let bit = 1 << (index % 64);
         let word = if index % BITS < 64 { &mut slot.id } else { &mut slot.tag };
         *word ^= bit;
-        self.taken.set(index / BITS, slot);
+        self.marks.set(index / BITS, slot);
+    }
+
+    /// Slots for the marks of `records` records.
+    pub(super) const fn slots_for(records: usize) -> usize {
+        2 * records.div_ceil(BITS)
+    }
+
+    /// The record's queue could not be destroyed.
+    pub(super) fn lose(&mut self, index: usize) {
+        self.flip(self.records().next_multiple_of(BITS) + index);
+    }
+
+    /// Records that were lost are free.
+    pub(super) fn find_lost(&mut self) {
+        let slots = self.records().div_ceil(BITS);
+        for slot in 0..slots {
+            let lost = self.marks.get(slots + slot);
+            let taken = self.marks.get(slot);
+            self.marks.set(slot, Slot { id: taken.id & !lost.id, tag: taken.tag & !lost.tag });
+            self.marks.set(slots + slot, Slot::default());
+            self.count -= (lost.id.count_ones() + lost.tag.count_ones()) as usize;
+        }
     }
 }

@@ -94,9 +94,8 @@ impl<P: Platform> Hca<'_, P> {
         let [ring, record] = srq.memory;
         self.free_unless(destroyed, ring);
         self.give_record_unless(destroyed, record);
-        if destroyed.is_ok() {
-            self.host.free(srq.slots);
-        }
+        // The device has no part in these.
+        self.host.free(srq.slots);
     }
 
     fn create_srq_over(
@@ -122,6 +121,7 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; create_rmp_out::SIZE];
         self.exec_with(&create, tail, &mut out)?;
         srq.set_number(SrqNumber::new(create_rmp_out::rmpn.get32(&out)));
+        srq.life = self.life;
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn destroy_srq(&mut self, srq: Srq) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_rmp_in::SIZE }>(Opcode::DESTROY_RMP, 0);
         destroy_rmp_in::rmpn.set(&mut destroy, srq.number().get());
-        let result = self.exec(&destroy, &mut [0; destroy_rmp_out::SIZE]);
+        let result = self.end(srq.life, &destroy, &mut [0; destroy_rmp_out::SIZE]);
         self.free_srq(&result, srq);
         self.expect_no_more(EVENTS_OF_SRQ, &result);
         result

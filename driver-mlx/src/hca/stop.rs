@@ -92,17 +92,22 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
+    /// Whether the device has this driver's command queue.
+    pub(super) fn is_owner(&self) -> bool {
+        let bar = self.platform.bar();
+        let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
+        let known = u64::from(bar.read32(init_seg::CMDQ_ADDR_H_OFFSET)) << 32 | u64::from(low);
+        known == self.cmd.device_address()
+    }
+
     /// Ends the device's DMA, whatever objects there are: fast teardown if it knows that, forced if not, and in any case the interface is
     /// disabled, which takes the command queue away. As Linux does before a reboot, in that order.
     fn halt(&mut self) {
-        let bar = self.platform.bar();
-        let address = self.cmd.device_address();
-        let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
-        let known = u64::from(bar.read32(init_seg::CMDQ_ADDR_H_OFFSET)) << 32 | u64::from(low);
         // Somebody else has reset the function, or it is gone: it knows nothing of this driver's memory any more.
-        if known != address {
+        if !self.is_owner() {
             return;
         }
+        let address = self.cmd.device_address();
         self.step = Step::TearDown;
         self.limits.command = self.limits.command.min(self.limits.tear_down);
         if self.initialized {

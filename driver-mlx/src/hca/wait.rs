@@ -37,6 +37,11 @@ pub(super) struct Wait {
 }
 
 impl Wait {
+    /// Waits until registers can be read.
+    pub(super) fn until_present<P: Platform>(self, platform: &P) -> Result<(), Error> {
+        self.until(platform, |_| true)
+    }
+
     /// Waits until `initializing` is clear.
     pub(super) fn until_initialized<P: Platform>(self, platform: &P) -> Result<(), Error> {
         let clear = |bar: P::Bar| bar.read32(init_seg::INITIALIZING_OFFSET) & init_seg::INITIALIZING == 0;

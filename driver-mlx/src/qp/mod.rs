@@ -67,6 +67,8 @@ pub struct Qp<B: Bar> {
     pub(crate) context: QpContext,
     /// The work queues' buffer, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
+    /// The device's life that it belongs to.
+    pub(crate) life: u32,
 }
 
 /// What the commands of this queue pair repeat.
@@ -137,6 +139,7 @@ impl<B: Bar> Qp<B> {
             state: QpState::Reset,
             context,
             memory,
+            life: 0,
         };
         qp.clear();
         Some(qp)

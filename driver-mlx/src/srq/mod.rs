@@ -70,6 +70,8 @@ pub struct Srq {
     spurious: u32,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
+    /// The device's life that it belongs to.
+    pub(crate) life: u32,
 }
 
 impl Srq {
@@ -98,6 +100,7 @@ impl Srq {
             number: SrqNumber::new(0),
             spurious: 0,
             memory,
+            life: 0,
         };
         srq.ring.clear();
         srq.slots.clear();

@@ -69,6 +69,8 @@ struct Node {
 /// All devices, their fabric and the clock.
 pub struct World {
     now: Cell<u64>,
+    /// When all devices that were killed come back.
+    pub revival: Cell<Option<u64>>,
     inner: RefCell<Inner>,
 }
 
@@ -89,7 +91,7 @@ impl Inner {
                 }
                 let mut wire = self.fabric.wire(node.port, now);
                 more |= node.hca.poll(now, &node.memory, &mut node.raised, &mut wire);
-                let up = node.hca.port().cable && node.hca.port().admin_up;
+                let up = node.hca.link_is_up() && !node.hca.is_killed();
                 self.fabric.set_link(node.port, up, now);
             }
             self.fabric.poll(now);
@@ -130,11 +132,19 @@ impl World {
                 Node { hca, port, memory: Guest(leaked(bytes)), raised: Raised::default() }
             })
             .collect();
-        Rc::new(Self { now: Cell::new(1), inner: RefCell::new(Inner { nodes, fabric }) })
+        Rc::new(Self {
+            now: Cell::new(1),
+            revival: Cell::new(None),
+            inner: RefCell::new(Inner { nodes, fabric }),
+        })
     }
 
     /// Lets everything run until it rests.
     pub fn settle(&self) {
+        if self.revival.get().is_some_and(|at| at <= self.now.get()) {
+            self.revival.set(None);
+            self.inner.borrow_mut().nodes.iter_mut().for_each(|node| node.hca.revive());
+        }
         self.inner.borrow_mut().settle(self.now.get());
     }
 
@@ -314,4 +324,19 @@ impl Platform for ModelPlatform {
         Err(MapError::Unsupported)
     }
     fn unmap(&self, _: u64, _: usize) {}
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.world.model(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
+        Some(u32::from_le_bytes(bytes))
+    }
+    fn write_config(&self, offset: u16, value: u32) {
+        self.world.model(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
+    }
+    fn reset_function(&self) -> bool {
+        self.world.model(self.node, hca_model::Hca::reset);
+        true
+    }
+    fn restore_function(&self) {
+        self.world.model(self.node, |hca| hca.config_write(4, &[0x06, 0x04]));
+    }
 }

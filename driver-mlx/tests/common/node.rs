@@ -95,6 +95,17 @@ impl Node {
         self.hca.modify_to_init(&mut self.qp, &params).expect("INIT");
     }
 
+    /// Makes everything anew over the same memory, after a recovery.
+    pub fn renew(&mut self) {
+        self.pd = self.hca.alloc_pd().expect("a PD");
+        let cq = self.hca.create_cq(&CqConfig { entries: 256, eq: 0 }).expect("a CQ");
+        let qp = self.hca.create_qp(&QpConfig::rc(self.pd, cq.number())).expect("a QP");
+        let key = self.hca.register(self.pd, &self.memory, ALL, Base::Virtual).expect("a key");
+        self.hca.destroy_qp(std::mem::replace(&mut self.qp, qp)).expect("given back");
+        self.hca.destroy_cq(std::mem::replace(&mut self.cq, cq)).expect("given back");
+        self.hca.deregister(std::mem::replace(&mut self.key, key)).expect("given back");
+    }
+
     pub fn end(mut self) {
         self.hca.destroy_qp(self.qp).expect("destroyed");
         self.hca.destroy_cq(self.cq).expect("destroyed");

@@ -61,9 +61,19 @@ impl Net {
     /// The same with so many bytes of memory for each node.
     #[must_use]
     pub fn with_memory(config: &WorldConfig, count: usize, memory: usize) -> Self {
+        Self::with_devices(config, (0..count).map(|node| Profile::node(node as u16)).collect(), memory)
+    }
+
+    /// Nodes with these HCAs.
+    #[must_use]
+    pub fn with_profiles(config: &WorldConfig, profiles: Vec<Profile>) -> Self {
+        Self::with_devices(config, profiles, MEMORY)
+    }
+
+    fn with_devices(config: &WorldConfig, profiles: Vec<Profile>, memory: usize) -> Self {
         let world = World::new(config);
-        let attached: Vec<_> =
-            (0..count).map(|node| world.attach(Profile::node(node as u16), memory)).collect();
+        let count = profiles.len();
+        let attached: Vec<_> = profiles.into_iter().map(|profile| world.attach(profile, memory)).collect();
         let neighbours: Vec<Neighbour> = (0..count + 1).map(|node| (address(node), gid(node))).collect();
         let neighbours: &'static [Neighbour] = crate::keep(neighbours);
         let nodes = attached
@@ -162,11 +172,16 @@ impl Net {
 
     /// An open IA with a zone, memory and EVDs of their own for each stream.
     pub fn side(&mut self, node: usize, options: &Options) -> Side {
+        let memory = self.nodes[node].dma_alloc(options.memory, 4096).unwrap();
+        self.side_over(node, options, Box::leak(Box::new(memory)).as_slice())
+    }
+
+    /// The same over a buffer that is there.
+    pub fn side_over(&mut self, node: usize, options: &Options, memory: DmaSlice<'static>) -> Side {
         let adapter = &mut self.nodes[node];
         let (ia, asynchronous) = adapter.ia_open(options.name, 8, None).unwrap();
         let pz = adapter.pz_create(ia).unwrap();
-        let memory = adapter.dma_alloc(options.memory, 4096).unwrap();
-        let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).unwrap();
+        let lmr = adapter.lmr_create(ia, memory, pz, MemPriv::ALL).unwrap();
         let merged = EvdFlags::DTO | EvdFlags::CONNECTION | EvdFlags::CR;
         let (recv, request, connect, cr) = if options.merged {
             let evd = adapter.evd_create(ia, 64, None, merged).unwrap();
@@ -182,7 +197,6 @@ impl Net {
         let ep = adapter
             .ep_create(ia, Some(pz), Some(recv), Some(request), Some(connect), Some(&options.attributes))
             .unwrap();
-        let memory = Box::leak(Box::new(memory)).as_slice();
         Side { ia, asynchronous, pz, memory, lmr, recv, request, connect, cr, ep }
     }
 

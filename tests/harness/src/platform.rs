@@ -112,6 +112,25 @@ impl Platform for ModelPlatform {
         self.bounce.unmap(device_address, len);
     }
 
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.world.with_hca(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
+        Some(u32::from_le_bytes(bytes))
+    }
+
+    fn write_config(&self, offset: u16, value: u32) {
+        self.world.with_hca(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
+    }
+
+    fn reset_function(&self) -> bool {
+        self.world.with_hca(self.node, hca_model::Hca::reset);
+        true
+    }
+
+    fn restore_function(&self) {
+        self.world.enable(self.node);
+    }
+
     fn dma_is_coherent(&self) -> bool {
         self.bounce.is_empty()
     }

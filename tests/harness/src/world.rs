@@ -103,12 +103,21 @@ struct Device {
     more: bool,
 }
 
+/// What is to befall a node's device, and when.
+struct Fate {
+    at: u64,
+    node: usize,
+    what: Box<dyn FnOnce(&mut Hca)>,
+}
+
 struct State {
     now: u64,
     turn: u64,
     random: Random,
     fabric: Fabric,
     devices: Vec<Device>,
+    /// What is to befall devices.
+    fates: Vec<Fate>,
     turns: u64,
 }
 
@@ -136,6 +145,7 @@ impl World {
                 random: Random::new(config.seed ^ 0x7365_6564),
                 fabric: Fabric::new(fabric),
                 devices: Vec::new(),
+                fates: Vec::new(),
                 turns: 0,
             }),
         })
@@ -335,11 +345,28 @@ impl World {
         self.kill(node);
     }
 
+    /// A node's HCA falls off the bus at once, and comes back after so many nanoseconds as if it had just got power. PCI is then for its
+    /// driver to set up.
+    pub fn lose_hca(&self, node: usize, nanoseconds: u64) {
+        self.with_hca(node, Hca::kill);
+        self.later(node, nanoseconds, Hca::revive);
+    }
+
+    /// Something befalls a node's HCA in so many nanoseconds, whatever is going on then.
+    pub fn later(&self, node: usize, nanoseconds: u64, what: impl FnOnce(&mut Hca) + 'static) {
+        let state = &mut *self.state.borrow_mut();
+        state.fates.push(Fate { at: state.now.saturating_add(nanoseconds), node, what: Box::new(what) });
+    }
+
     /// Function-level reset of a node's HCA, and PCI set up again.
     pub fn reset(&self, node: usize) {
-        let device = &mut self.state.borrow_mut().devices[node];
-        device.hca.reset();
-        enable(&mut device.hca);
+        self.with_hca(node, |hca| hca.reset());
+        self.enable(node);
+    }
+
+    /// PCI of a node's HCA set up as a kernel does.
+    pub fn enable(&self, node: usize) {
+        enable(&mut self.state.borrow_mut().devices[node].hca);
     }
 
     /// Node `node`'s memory.
@@ -396,7 +423,7 @@ fn enable(hca: &mut Hca) {
 
 /// Whether the port's physical link could be up: the cable is in, and neither end is switched off or cut off.
 fn link_is_up(device: &Device, fabric: &Fabric) -> bool {
-    device.hca.port().cable && device.hca.port().admin_up && fabric.port_is_enabled(device.port)
+    device.hca.link_is_up() && !device.hca.is_killed() && fabric.port_is_enabled(device.port)
 }
 
 impl Drop for State {
@@ -423,12 +450,16 @@ impl State {
             && (device.more
                 || device.bar.registers.port.has_work()
                 || device.hca.next_deadline().is_some_and(|at| at <= self.now)
+                || self.fates.iter().any(|fate| fate.node == index && fate.at <= self.now)
                 || self.fabric.next_deadline().is_some_and(|at| at <= self.now)
                 || link_is_up(device, &self.fabric) != self.fabric.link_is_up(device.port))
     }
 
     fn run_device(&mut self, index: usize) {
         let now = self.now;
+        for fate in self.fates.extract_if(.., |fate| fate.node == index && fate.at <= now) {
+            (fate.what)(&mut self.devices[index].hca);
+        }
         let device = &mut self.devices[index];
         device.hca.port_mut().set_far_end(self.fabric.port_is_enabled(device.port));
         let up = link_is_up(device, &self.fabric);
@@ -447,6 +478,8 @@ impl State {
 
     fn next_deadline(&self) -> Option<u64> {
         let alive = self.devices.iter().filter(|device| device.alive);
-        alive.filter_map(|device| device.hca.next_deadline()).chain(self.fabric.next_deadline()).min()
+        let devices = alive.filter_map(|device| device.hca.next_deadline());
+        let fates = self.fates.iter().map(|fate| fate.at);
+        devices.chain(self.fabric.next_deadline()).chain(fates).min()
     }
 }

@@ -29,6 +29,11 @@ pub struct Cm<'s> {
 }
 
 impl<'s> Cm<'s> {
+    /// Begins anew with the same tables, as [`Cm::new`] does. Nobody is told.
+    pub fn restart(&mut self, config: CmConfig) {
+        *self = Self::new(core::mem::take(&mut self.slots), core::mem::take(&mut self.listeners), config);
+    }
+
     /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
     /// What the tables held is forgotten.
     pub fn new(slots: &'s mut [CmSlot], listeners: &'s mut [Listener], config: CmConfig) -> Cm<'s> {

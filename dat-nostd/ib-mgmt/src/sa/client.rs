@@ -187,6 +187,12 @@ impl<'s> Client<'s> {
         Client { slots, config, next_tid: seed, counters: ClientCounters::default() }
     }
 
+    /// Forgets all questions; `seed` as in [`Client::new`].
+    pub fn restart(&mut self, seed: u64) {
+        self.slots.fill(QuerySlot::EMPTY);
+        self.next_tid = seed;
+    }
+
     /// Asks for a path. `owner` is the caller's cookie and comes back with the outcome.
     pub fn query_path(&mut self, now: Instant, query: &PathQuery, owner: u32) -> Result<QueryId, ClientFull> {
         let mut record = PathRecord::zeroed();

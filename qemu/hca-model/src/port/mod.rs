@@ -58,6 +58,8 @@ pub struct Port {
     pub cable: bool,
     /// Whether the port at the cable's other end is switched on.
     pub far_end: bool,
+    /// Packets need a global routing header, those of subnet management apart: a virtual function without a LID of its own.
+    pub(crate) grh_required: bool,
     /// Capability mask (PortInfo).
     pub capability_mask: u32,
     /// The capability mask that the subnet manager knows.
@@ -134,6 +136,7 @@ impl Port {
             admin_up: true,
             cable: false,
             far_end: true,
+            grh_required: profile.habits.grh_required,
             capability_mask: 0x2651_e848,
             known_capability_mask: 0x2651_e848,
             mtu: 5,

@@ -56,7 +56,9 @@ fn ack_requests(psn: u32, psns: u32, log_every: u32, last: bool) -> u32 {
 impl Context<'_, '_> {
     /// The way to a neighbour that takes requests without packets.
     pub(super) fn way(&self, envelope: &Envelope) -> Option<Way> {
-        if envelope.loopback || !self.port.is_active() {
+        // What is not let out is dropped as a packet.
+        let stays = self.port.grh_required && !envelope.is_routed();
+        if envelope.loopback || stays || !self.port.is_active() {
             return None;
         }
         let neighbour = self.io.link.reach(envelope.dlid)?;

@@ -46,6 +46,11 @@ impl Envelope {
             grh: self.grh,
         }
     }
+
+    /// Whether packets have a global routing header.
+    pub(super) const fn is_routed(&self) -> bool {
+        self.grh.is_some()
+    }
 }
 
 /// A route as an address path or an AV gives it.
@@ -240,7 +245,8 @@ impl Context<'_, '_> {
         }
         let management = packet.bytes.first().is_some_and(|byte| byte >> 4 == VL_MANAGEMENT);
         let port = &mut *self.port;
-        if !management && !port.is_active() {
+        let has_route = packet.bytes.get(1).is_some_and(|byte| byte & 0b11 == LNH_GRH);
+        if !management && (!port.is_active() || port.grh_required && !has_route) {
             port.counters.xmit_discards += 1;
             self.recycle(packet);
             return;

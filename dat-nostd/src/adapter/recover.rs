@@ -1,0 +1,69 @@
+//! The adapter after its device has failed: everything made anew over the same memory.
+
+use core::mem;
+
+use driver_mlx::{CqConfig, Duration, Error, Platform};
+
+use crate::adapter::Adapter;
+use crate::adapter::config::OpenError;
+use crate::adapter::wait_active;
+use crate::srq::sink::Sink;
+
+impl<P: Platform> Adapter<'_, P> {
+    /// Extension: brings an adapter whose device is gone ([`Adapter::is_dead`], IA_CATASTROPHIC on every asynchronous EVD) back to work:
+    /// the device is reset, or its reset by others waited for, the HCA and the port are brought up, and `activation_timeout` is waited
+    /// for the port as [`AdapterConfig::activation_timeout`](crate::AdapterConfig::activation_timeout) says. An adapter that works stays as
+    /// it is.
+    ///
+    /// Before, poll the EVDs empty: every DTO that was outstanding is reported there, as flushed, and every connection as broken. What the
+    /// consumers have not closed then is closed abruptly, as [`Adapter::close`] does; their handles name nothing any more.
+    ///
+    /// Platform, region and tables stay the adapter's. So do the buffers of [`Adapter::dma_alloc`], which are nobody's but their owner's:
+    /// they keep address and content, and one that is no longer wanted is freed as ever. No memory that the device could still write to is
+    /// given out before it was reset.
+    ///
+    /// # How a program goes on
+    /// It opens its IA again, makes zone, EVDs and EPs, registers the *same buffers* (contexts are new, addresses are not), and connects.
+    /// A protocol with connections of its own, as RDS, takes the failure as the end of every connection: it forgets the handles of all its
+    /// objects, keeps its frames with the messages not yet acknowledged in them and its order of sequence, lets this run, makes its objects
+    /// over the frames' buffers, and goes through its ordinary reconnect, which sends again what was not acknowledged. What its peer had
+    /// acknowledged before is not sent again; memory that it had offered to peers is offered under new contexts only.
+    ///
+    /// ```
+    /// use dat_nostd::{Adapter, DmaBuffer, Duration, IaHandle, LmrCreated, MemPriv, OpenError, Platform};
+    ///
+    /// fn again<P: Platform>(adapter: &mut Adapter<'_, P>, frames: &DmaBuffer) -> Result<(IaHandle, LmrCreated), OpenError> {
+    ///     adapter.recover(Duration::from_secs(30))?;
+    ///     let (ia, _) = adapter.ia_open("ib0", 8, None).expect("an IA is free: all were closed");
+    ///     let pz = adapter.pz_create(ia).expect("a zone");
+    ///     Ok((ia, adapter.lmr_create(ia, frames, pz, MemPriv::ALL).expect("registered")))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`OpenError::Hca`] as [`Hca::recover`](driver_mlx::Hca::recover) says: the adapter is as dead as before, and it may be tried again
+    /// unless the error says otherwise. [`OpenError::PortNotActive`]: the adapter works, its port is not up yet.
+    pub fn recover(&mut self, activation_timeout: Duration) -> Result<(), OpenError> {
+        if !self.device.dead {
+            return Ok(());
+        }
+        self.close_ias();
+        self.device.hca.recover()?;
+        // If the port fails, the adapter is as dead as before, and the next attempt begins with the reset again.
+        self.reopen_port()?;
+        while self.device.hca.next_event().is_some() {}
+        self.device.flush_port = false;
+        let active = wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout);
+        // It may fail again while it waits.
+        self.device.dead = matches!(active, Err(OpenError::Hca(_)));
+        active
+    }
+
+    fn reopen_port(&mut self) -> Result<(), Error> {
+        let seed = self.device.random.next_u64();
+        let hca = &mut self.device.hca;
+        self.device.port.reopen(hca, seed)?;
+        let cq = hca.create_cq(&CqConfig { entries: 1, eq: 0 })?;
+        hca.destroy_cq(mem::replace(&mut self.device.sink, Sink::new(cq)).cq)
+    }
+}

@@ -1,0 +1,157 @@
+//! Lives of an HCA, each from a seed: slow commands, page requests at any time, fatal errors, resets by others and losses of the device at
+//! any moment, that of its recovery included. Every life ends with right data, and with nothing left over.
+//!
+//! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
+
+mod common;
+
+use common::{Net, Options, Side};
+use dat_nostd::*;
+use driver_mlx::Error;
+use harness::WorldConfig;
+use harness::seeds::{self, Random};
+use hca_model::{Habits, Hca, Profile};
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::HealthSyndrome;
+
+const SECOND: u64 = 1_000_000_000;
+const NONE: CompletionFlags = CompletionFlags::empty();
+/// Bytes of a message.
+const LEN: usize = 5000;
+/// Commands that bring-up and DAT's objects need.
+const COMMANDS: [Opcode; 14] = [
+    Opcode::ENABLE_HCA,
+    Opcode::QUERY_HCA_CAP,
+    Opcode::SET_HCA_CAP,
+    Opcode::INIT_HCA,
+    Opcode::MANAGE_PAGES,
+    Opcode::ALLOC_UAR,
+    Opcode::CREATE_EQ,
+    Opcode::CREATE_MKEY,
+    Opcode::CREATE_CQ,
+    Opcode::CREATE_QP,
+    Opcode::ALLOC_PD,
+    Opcode::DESTROY_QP,
+    Opcode::QUERY_HCA_VPORT_CONTEXT,
+    Opcode::ACCESS_REG,
+];
+
+/// A device whose firmware is slow at something and asks for pages often.
+fn profile(node: u16, random: &mut Random) -> Profile {
+    let slow = (random.pick(&COMMANDS), 1_000 << random.below(22));
+    Profile {
+        objects_per_growth: 2 + random.below(20) as u32,
+        growth_pages: 1 + random.below(40) as u32,
+        habits: Habits { slow_command: Some(slow), ..Habits::default() },
+        ..Profile::node(node)
+    }
+}
+
+/// Something bad befalls a device in so many nanoseconds.
+fn strike(net: &Net, node: usize, delay: u64, random: &mut Random) {
+    let world = &net.world;
+    match random.below(4) {
+        0 => world.later(node, delay, |hca| hca.fail(HealthSyndrome(1))),
+        1 => world.later(node, delay, Hca::reset),
+        _ => {
+            world.later(node, delay, Hca::kill);
+            world.later(node, delay + random.below(40 * SECOND), Hca::revive);
+        }
+    }
+}
+
+fn ping(net: &mut Net, sides: &[Side; 2], message: u64) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (source, sink) = (&sides[from], &sides[to]);
+        source.fill(0, LEN, message + from as u64);
+        net.nodes[to].ep_post_recv(sink.ep, &[sink.segment(LEN, LEN)], 1, NONE).unwrap();
+        net.nodes[from].ep_post_send(source.ep, &[source.segment(0, LEN)], 2, NONE).unwrap();
+        assert_eq!(net.dto(to, sink.recv).status, DtoStatus::Success);
+        assert_eq!(net.dto(from, source.request).status, DtoStatus::Success);
+        sink.check(LEN, LEN, message + from as u64);
+    }
+}
+
+/// Every DTO that is posted is reported, and the connection's end behind it.
+fn end_of_connection(net: &mut Net, node: usize, side: &Side, posted: u64) {
+    for cookie in 0..posted {
+        assert_eq!(net.dto(node, side.recv).user_cookie, 100 + cookie);
+    }
+    for cookie in 0..posted {
+        assert_eq!(net.dto(node, side.request).user_cookie, 200 + cookie);
+    }
+    assert_eq!(net.connection(node, side), ConnectionEvent::Broken);
+    net.until("IA_CATASTROPHIC", |net| match net.nodes[node].evd_dequeue(side.asynchronous) {
+        Ok(Event { data: EventData::Async { error: AsyncError::IaCatastrophic, .. }, .. }) => Some(()),
+        _ => None,
+    });
+}
+
+/// Recovers until it holds, whatever strikes meanwhile.
+fn recover(net: &mut Net, node: usize) {
+    let began = net.world.now();
+    while net.nodes[node].is_dead() {
+        match net.nodes[node].recover(Duration::from_secs(30)) {
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => net.pass(5 * SECOND),
+            Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
+                net.world.pass((wait_ms + 1) * 1_000_000)
+            }
+            Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => panic!("{error}"),
+            Err(_) => net.world.pass(SECOND),
+        }
+        assert!(net.world.now() - began < 900 * SECOND, "bounded");
+    }
+    net.until("the port", |net| net.nodes[node].is_up().then_some(()));
+}
+
+fn live(seed: u64) {
+    let mut random = Random::new(seed);
+    let profiles = vec![profile(0, &mut random), profile(1, &mut random)];
+    let mut net = Net::with_profiles(&WorldConfig::new(seed), profiles);
+    let options = Options { memory: 4 * LEN, ..Options::default() };
+    let mut sides = net.pair(&options);
+    let mut left = None;
+    for life in 0..2 + random.below(4) {
+        let message = seed << 16 | life << 8;
+        ping(&mut net, &sides, message);
+        let node = random.below(2) as usize;
+        let posted = random.below(6);
+        let side = sides[node];
+        strike(&net, node, random.below(3 * SECOND), &mut random);
+        for cookie in 0..posted {
+            net.nodes[node].ep_post_recv(side.ep, &[side.segment(LEN, LEN)], 100 + cookie, NONE).unwrap();
+            net.nodes[node].ep_post_send(side.ep, &[side.segment(0, LEN)], 200 + cookie, NONE).unwrap();
+        }
+        end_of_connection(&mut net, node, &side, posted);
+        if random.one_in(2) {
+            strike(&net, node, random.below(8 * SECOND), &mut random);
+        }
+        recover(&mut net, node);
+        side.check(0, LEN, message + node as u64);
+        let other = sides[1 - node].ia;
+        net.nodes[1 - node].ia_close(other, CloseFlags::Abrupt).unwrap();
+        // What is still to strike strikes a device that nobody uses.
+        net.world.pass(50 * SECOND);
+        net.pass(5 * SECOND);
+        recover(&mut net, node);
+        let census = net.nodes[node].census();
+        assert_eq!((census.ias, census.eps, census.lmrs, census.evds, census.events), (0, 0, 0, 0, 0));
+        let objects = net.world.census(node).total();
+        assert_eq!(*left.get_or_insert(objects), objects, "life {life}: {:?}", net.world.census(node));
+        sides = [0, 1].map(|node| net.side_over(node, &options, sides[node].memory));
+        net.connect(&sides);
+        net.world.pass(60 * SECOND);
+    }
+    ping(&mut net, &sides, seed << 16 | 0xffff);
+}
+
+#[test]
+fn an_hca_has_many_lives() {
+    match seeds::only_seed() {
+        Some(seed) => live(seed),
+        None => {
+            let path = concat!(module_path!(), "::an_hca_has_many_lives");
+            seeds::in_processes(path, 0..if seeds::long() { 1000 } else { 50 });
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A node on a virtual function without a LID of its own: its packets are dropped unless they have a global routing header.
+
+mod common;
+
+use common::{Net, Options};
+use dat_nostd::*;
+use harness::WorldConfig;
+use hca_model::{Habits, Profile};
+
+#[test]
+fn a_port_that_needs_routes_finds_the_administrator_and_its_peers() {
+    let vf = Profile {
+        habits: Habits { grh_required: true, unset_lid_is_ffff: true, ..Habits::default() },
+        ..Profile::node(0)
+    };
+    let mut net = Net::with_profiles(&WorldConfig::new(31), vec![vf, Profile::node(1)]);
+    let sides = net.pair(&Options::default());
+    for (from, to, message) in [(0, 1, 5), (1, 0, 6)] {
+        sides[from].fill(0, 70_000, message);
+        let none = CompletionFlags::empty();
+        net.nodes[to].ep_post_recv(sides[to].ep, &[sides[to].segment(100_000, 70_000)], 1, none).unwrap();
+        net.nodes[from].ep_post_send(sides[from].ep, &[sides[from].segment(0, 70_000)], 2, none).unwrap();
+        assert_eq!(net.dto(to, sides[to].recv).status, DtoStatus::Success);
+        assert_eq!(net.dto(from, sides[from].request).status, DtoStatus::Success);
+        sides[to].check(100_000, 70_000, message);
+    }
+    net.assert_no_refusals();
+}
