@@ -5,7 +5,7 @@ mod common;
 use common::node::{ALL, connected, world};
 use common::{BLOCKS, Driver, ModelPlatform, REGION, World, host_region};
 use driver_mlx::{
-    Access, Base, Config, DmaRegion, Error, Hca, HcaStorage, Instant, MapError, Platform, Rejected,
+    Access, Base, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, Instant, MapError, Platform, Rejected,
     SendFlags, SendOp,
 };
 use hca_model::device::Life;
@@ -177,6 +177,15 @@ fn foreign_memory_is_mapped_as_long_as_a_key_leads_to_it() {
     hca.deregister(key).expect("deregistered");
     assert_eq!(mapped.borrow().len(), 1, "the other key still needs it");
     hca.deregister(again).expect("deregistered");
+    assert!(mapped.borrow().is_empty());
+    // The same by a view of it, and of a part.
+    // SAFETY: as above.
+    let view = unsafe { DmaSlice::foreign(va, 100) };
+    let key = hca.register(pd, view.slice(20, 50).expect("inside"), ALL, Base::Zero).expect("a key");
+    assert_eq!((key.address, key.length), (28, 50));
+    assert_eq!(*mapped.borrow(), [(va.addr() + 20, 50)]);
+    hca.deregister(key).expect("deregistered");
+    assert!(hca.register(pd, view.slice(100, 0).expect("inside"), ALL, Base::Zero).is_err());
     assert!(mapped.borrow().is_empty());
     // What fails leaves nothing mapped.
     // SAFETY: as above; no key is made.

@@ -5,11 +5,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// As Linux: `SO_SNDBUF` and `SO_RCVBUF` are doubled and half of them is used; a message is not longer than the send buffer; OUT
-    /// while the send buffer has room; ENOBUFS for a congested destination.
+    /// while the send buffer has room; ENOBUFS for a congested destination; an RDMA operation may name more of the peer's memory than it has
+    /// of its own.
     #[default]
     Linux,
     /// As rds(3SOCKET): buffers as they are given; a message may be longer than the send buffer, up to
-    /// [`longest_message`](crate::Rds::longest_message); OUT always; EAGAIN for a congested destination.
+    /// [`longest_message`](crate::Rds::longest_message); OUT always; EAGAIN for a congested destination; an RDMA operation names as much
+    /// of the peer's memory as it has of its own.
     Solaris,
 }
 

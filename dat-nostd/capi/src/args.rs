@@ -41,7 +41,6 @@ pub(crate) unsafe fn get<T: Copy>(from: *const T, argument: Subtype) -> DatResul
 ///
 /// # Safety
 /// `from` is null or `count` segments that may be read and do not change while the result is used.
-#[inline]
 pub(crate) unsafe fn segments<'a>(
     from: *const LmrTriplet,
     count: i64,
@@ -56,6 +55,20 @@ pub(crate) unsafe fn segments<'a>(
         }
         _ => Err(bad(argument)),
     }
+}
+
+/// What a pointer leads to, if it is aligned and not null.
+///
+/// # Safety
+/// `from` is null or memory that may be read and does not change while the result is used, in which every value of its bytes is one of
+/// `T`.
+#[inline]
+pub(crate) unsafe fn aligned<'a, T>(from: *const T) -> Option<&'a T> {
+    if !from.is_aligned() {
+        return None;
+    }
+    // SAFETY: this function's contract, and it is aligned.
+    unsafe { from.as_ref() }
 }
 
 /// Private data; `size` is argument `of_size`, the pointer the one behind it.

@@ -9,10 +9,12 @@
 //! | `handles` | handles as C has them |
 //! | `node`, `asides` | an adapter behind its lock, and what C programs may hold pointers to |
 //! | `nodes`, `reach` | from a handle to its node |
-//! | `waits`, `parked`, `service` | threads that wait, and the thread that moves everything on |
-//! | `registry`, `target` | names, `dat.conf`, and the devices that they stand for |
+//! | `waits`, `service` | threads that wait, and the thread that moves everything on |
+//! | `registry` | names, and the devices that are open under them |
 //! | `process` | what is left of all that after a fork |
 //! | `foreign`, `provider` | providers that programs register, and this library as one |
+//!
+//! What it has in common with the library of RDS is [`capi_device`]: opening devices, their locks, their threads.
 //!
 //! # Locks and threads
 //! Every open device has a node: an adapter with one lock, and one thread of the library's, which sleeps until the HCA interrupts, polls,
@@ -30,17 +32,13 @@ mod asides;
 #[allow(unsafe_code)]
 pub mod calls;
 mod convert;
-mod debug;
 #[allow(unsafe_code)]
 mod foreign;
 mod handles;
 pub mod layout;
-#[allow(unsafe_code)]
-mod lock;
 mod node;
 #[allow(unsafe_code)]
 mod nodes;
-mod parked;
 #[allow(unsafe_code)]
 mod process;
 #[allow(unsafe_code)]
@@ -49,5 +47,4 @@ mod reach;
 mod registry;
 #[allow(unsafe_code)]
 mod service;
-mod target;
 mod waits;

@@ -1,27 +1,16 @@
 //! A device that is open: an adapter behind its lock, and what goes with it.
 
 use crate::asides::{Asides, SocketAddress};
-use crate::debug::complain;
 use crate::handles::{Kinded, RawHandle};
 use crate::layout;
-use crate::lock::{Guard, Lock};
-use crate::parked::Parked;
-use crate::target::Target;
-use dat_nostd::{
-    Adapter, AdapterConfig, DatResult, DatReturn, Instant, Platform, ProviderInfo, ProxyAgent, Ready,
-    Registry, RegistryEntry, ReturnType, Subtype, adapter_storage,
-};
-use platform_linux::{
-    DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper, open,
-};
+use capi_device::{Choices, Device, Guard, Lock, Parked, Target, device};
+use dat_nostd::{Adapter, DatResult, ProxyAgent, Ready, adapter_storage};
+use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Bytes of the DMA region: queues and the firmware's pages; programs' memory is their own.
 const DMA_BYTES: usize = 256 << 20;
-/// How long the port may take to join IP's broadcast group.
-const IP_UP: Duration = Duration::from_secs(30);
-
 /// How long a program may connect before the other side listens, without being refused.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -31,8 +20,8 @@ type Tables = adapter_storage! {
     pzs: 256, psps: 128, rsps: 128, cnos: 128, srqs: 64, rmrs: 1024, binds: 2048, crs: 256, listeners: 256,
 };
 
-/// The names of every adapter: with the CM's framing of RDMA-CM, and with our own.
-const NAMES: [&str; 2] = ["ib0", "ib0-dat"];
+/// In messages to people.
+pub(crate) const LIBRARY: &str = "libdat";
 
 /// A device that is open.
 pub(crate) struct Node {
@@ -60,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) regions: HashMap<RawHandle, [usize; 2]>,
     pub(crate) agents: Agents,
     pub(crate) asides: Asides,
-    pub(crate) parked: Parked,
+    pub(crate) parked: Parked<RawHandle>,
 }
 
 /// Agents of CNOs, by the numbers under which the adapter knows them.
@@ -100,32 +89,10 @@ impl Agents {
 impl Node {
     /// Opens a device and waits until its port can be reached by address. `id` is in all its handles.
     pub(crate) fn open(target: &Target, id: u8) -> DatResult<Self> {
-        let options = Options { dma_bytes: DMA_BYTES, iommu: target.iommu, ..Options::default() };
-        let Opened { platform, dma, host, .. } = open(&target.device, &options).map_err(|error| {
-            complain(&format!("{}: {error}", target.device));
-            why(&error)
-        })?;
-        let sleeper = platform.sleeper().map_err(|error| why(&error))?;
         let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
-        let config = AdapterConfig {
-            service_patience: SERVICE_PATIENCE,
-            ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target))
-        };
-        let failed = |error: &dyn std::fmt::Display| {
-            complain(&format!("{}: {error}", target.device));
-            DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
-        };
-        let adapter = Adapter::open(platform, dma, host, tables.parts(), &config);
-        let mut adapter = adapter.map_err(|error| failed(&error))?;
-        let mut names = [RegistryEntry::EMPTY; NAMES.len()];
-        let mut registry = Registry::with_first_id(&mut names, id);
-        for name in NAMES {
-            registry.registry_add_provider(&mut adapter, ProviderInfo::new(name))?;
-        }
-        if !wait_ip_up(&mut adapter) {
-            let _ = adapter.close();
-            return Err(failed(&"the port joined no broadcast group: is there a subnet administrator?"));
-        }
+        let choices =
+            Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
+        let Device { adapter, sleeper, is_emulated } = device::open(target, tables.parts(), &choices)?;
         let inner = Inner {
             adapter,
             ias: HashMap::new(),
@@ -138,7 +105,7 @@ impl Node {
             lock: Lock::new(inner),
             sleeper,
             address: Box::new(SocketAddress::new(target.address)),
-            emulated: matches!(target.device, DeviceName::Socket(_)),
+            emulated: is_emulated,
         })
     }
 
@@ -186,40 +153,5 @@ impl Inner {
         self.asides.retain(is_alive);
         self.regions.retain(|handle, _| is_alive(*handle));
         self.ias.retain(|handle, _| is_alive(*handle));
-    }
-}
-
-/// Why a device could not be opened, as far as DAT has words for it.
-fn why(error: &PlatformError) -> DatReturn {
-    match error {
-        PlatformError::Name(_) | PlatformError::Options(_) => {
-            DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered)
-        }
-        _ => DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice),
-    }
-}
-
-/// Differs from process to process and from time to time.
-fn seed(target: &Target) -> u128 {
-    use std::hash::{BuildHasher, RandomState};
-    let half = || u128::from(RandomState::new().hash_one(target.address));
-    half() << 64 | half()
-}
-
-fn wait_ip_up(adapter: &mut Adapter<'static, LinuxPlatform>) -> bool {
-    let end = adapter.platform().now() + IP_UP;
-    loop {
-        let now = adapter.platform().now();
-        let wake = adapter.poll(now);
-        match adapter.ip() {
-            Some(ip) if !ip.is_up() => {}
-            _ => return true,
-        }
-        if now >= end || adapter.is_dead() {
-            return false;
-        }
-        if !wake.is_due(now) && adapter.prepare_idle(adapter.platform().now()) {
-            adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX).min(end));
-        }
     }
 }

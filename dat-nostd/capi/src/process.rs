@@ -3,6 +3,7 @@
 
 use crate::nodes;
 use crate::registry::Names;
+use capi_device::guard_children;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ static GUARDED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn names() -> MutexGuard<'static, Names> {
     let mut names = NAMES.load(Ordering::Acquire);
     if names.is_null() {
-        guard_children();
+        guard_children(&GUARDED, forget);
         let made = Box::into_raw(Box::new(Mutex::new(Names::default())));
         names = match NAMES.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,
@@ -35,11 +36,4 @@ pub(crate) fn names() -> MutexGuard<'static, Names> {
 extern "C" fn forget() {
     nodes::forget();
     NAMES.store(ptr::null_mut(), Ordering::Release);
-}
-
-fn guard_children() {
-    if !GUARDED.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handler only stores to statics of this library, which is never unloaded once it has been used.
-        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
-    }
 }

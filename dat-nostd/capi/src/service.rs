@@ -1,8 +1,10 @@
 //! The library's thread: one for each device.
 
 use crate::handles::{Kinded, NULL, RawHandle};
-use crate::node::{Agent, Inner, Node};
+use crate::node::{Agent, Inner, LIBRARY, Node};
+use capi_device::start_thread;
 use dat_nostd::{DatResult, DatReturn, Instant, Platform, ReturnType, Subtype};
+use std::convert::Infallible;
 use std::ptr;
 
 /// An upcall that is due.
@@ -13,13 +15,11 @@ struct Call {
 
 /// Starts the thread of a node.
 pub(crate) fn start(node: &'static Node) -> DatResult<()> {
-    let thread = std::thread::Builder::new().name("libdat".into()).spawn(move || run(node));
     let error = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
-    thread.map(drop).map_err(|_| error)
+    start_thread(LIBRARY, move || run(node)).map_err(|_| error)
 }
 
-fn run(node: &'static Node) -> ! {
-    leave_signals_to_the_program();
+fn run(node: &'static Node) -> Infallible {
     let mut calls = Vec::new();
     loop {
         let (rest, dead) = {
@@ -56,15 +56,5 @@ impl Inner {
             }
         }
         rest.filter(|_| calls.is_empty())
-    }
-}
-
-/// Signals go to threads of the program's: a handler that runs here would end no wait.
-fn leave_signals_to_the_program() {
-    // SAFETY: a set of this function's own is filled and made the thread's mask.
-    unsafe {
-        let mut all = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, ptr::null_mut());
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::handles::{Kinded, RawHandle};
 use crate::node::Inner;
-use crate::parked::sleep;
 use crate::reach::node_of;
+use capi_device::sleep;
 use dat_nostd::{
     CnoHandle, CnoWait, DatResult, DatReturn, EvdHandle, Event, Instant, Platform, ReturnType, Subtype, Wait,
     Wake,

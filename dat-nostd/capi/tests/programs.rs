@@ -1,11 +1,14 @@
 //! C programs, compiled as their users compile them, on emulated HCAs.
 
-mod harness;
-
-use harness::{Compiler, Folder, HERE, Running, address, compilers, run, static_library};
+use capi_testing::{
+    Compiler, Folder, Running, Suite, address, archive, compilers, has_valgrind, run, static_library,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+const DAT: Suite = Suite { library: runner::install::DAT, here: HERE };
 
 const PING: [&str; 1] = ["examples/dat_ping.c"];
 const CALLS: [&str; 4] =
@@ -13,11 +16,11 @@ const CALLS: [&str; 4] =
 
 /// Has a program of each compiler's.
 fn each(name: &str, files: &[&str], test: impl Fn(&Folder, &Path, Compiler)) {
-    let folder = Folder::new(name);
+    let folder = Folder::new(&DAT, name);
     let library = folder.shared_library();
     for compiler in compilers() {
         let program = folder.path(&format!("{name}-{}", compiler.program));
-        compiler.compile(files, &library, &program);
+        compiler.compile(&DAT, files, &library, &program);
         test(&folder, &program, compiler);
     }
 }
@@ -59,19 +62,27 @@ fn the_example_pings() {
 }
 
 #[test]
+fn a_program_with_the_names_of_dat_2() {
+    each("dat2", &["tests/c/dat2.c"], |folder, program, _| {
+        let fabric = folder.hcas(1);
+        run(Command::new(program).arg(fabric.name(0)));
+    });
+}
+
+#[test]
 fn the_static_library_links() {
-    let folder = Folder::new("static");
+    let folder = Folder::new(&DAT, "static");
     let program = folder.path("ping");
-    compilers()[0].compile(&PING, &static_library(), &program);
+    compilers()[0].compile(&DAT, &PING, &static_library(&DAT.library), &program);
     let fabric = folder.hcas(1);
     Running::start(&program, &[&fabric.name(0)]).line("ready");
 }
 
 #[test]
 fn threads_share_ias_and_evds() {
-    let folder = Folder::new("threads");
+    let folder = Folder::new(&DAT, "threads");
     let program = folder.path("threads");
-    compilers()[0].compile(&["tests/c/threads.c"], &folder.shared_library(), &program);
+    compilers()[0].compile(&DAT, &["tests/c/threads.c"], &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
     let rounds = if runner::levels::long() { "5000" } else { "100" };
     run(Command::new(program).args([&fabric.name(0), &fabric.name(1), &address(1)]).arg(rounds));
@@ -83,14 +94,15 @@ fn helgrind_finds_no_race() {
     if !has_valgrind() {
         return;
     }
-    let folder = Folder::new("races");
+    let folder = Folder::new(&DAT, "races");
     let program = folder.path("threads");
-    compilers()[0].compile(&["tests/c/threads.c"], &folder.shared_library(), &program);
+    compilers()[0].compile(&DAT, &["tests/c/threads.c"], &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
     let rounds = if runner::levels::long() { "1000" } else { "100" };
     run(Command::new("valgrind")
         .args(["-q", "--tool=helgrind", "--error-exitcode=9"])
         .arg(format!("--suppressions={HERE}/tests/c/helgrind.supp"))
+        .env("DAT_DBG_LOCK", "1")
         .arg(program)
         .args([&fabric.name(0), &fabric.name(1), &address(1), rounds]));
 }
@@ -105,9 +117,9 @@ fn waits_end_by_signals_and_by_what_goes() {
 
 #[test]
 fn wrong_arguments_are_answered() {
-    let folder = Folder::new("misuse");
+    let folder = Folder::new(&DAT, "misuse");
     let program = folder.path("misuse");
-    compilers()[0].compile(&["tests/c/misuse.c"], &folder.shared_library(), &program);
+    compilers()[0].compile(&DAT, &["tests/c/misuse.c"], &folder.shared_library(), &program);
     let fabric = folder.hcas(1);
     for seed in ["1", "2"] {
         run(Command::new(&program).args([&fabric.name(0), seed, "10000"]));
@@ -116,9 +128,9 @@ fn wrong_arguments_are_answered() {
 
 #[test]
 fn names_come_from_a_file() {
-    let folder = Folder::new("names");
+    let folder = Folder::new(&DAT, "names");
     let program = folder.path("calls");
-    compilers()[0].compile(&CALLS, &folder.shared_library(), &program);
+    compilers()[0].compile(&DAT, &CALLS, &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
     let line = |name, index| {
         let parameters = fabric.name(index).replace('@', " ");
@@ -130,23 +142,14 @@ fn names_come_from_a_file() {
     run(Command::new(program).args(words).env("DAT_OVERRIDE", file));
 }
 
-/// Whether Valgrind is there, which it has to be where nothing may be skipped.
-fn has_valgrind() -> bool {
-    let there = runner::levels::required() || Command::new("valgrind").arg("--version").output().is_ok();
-    if !there {
-        runner::levels::skip("valgrind is missing");
-    }
-    there
-}
-
 #[test]
 fn nothing_leaks() {
     if !has_valgrind() {
         return;
     }
-    let folder = Folder::new("leaks");
+    let folder = Folder::new(&DAT, "leaks");
     let program = folder.path("calls");
-    compilers()[0].compile(&CALLS, &folder.shared_library(), &program);
+    compilers()[0].compile(&DAT, &CALLS, &folder.shared_library(), &program);
     let fabric = folder.hcas(2);
     run(Command::new("valgrind")
         .args(["-q", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect", "--error-exitcode=9"])
@@ -158,9 +161,10 @@ fn nothing_leaks() {
 
 #[test]
 fn an_installation_is_whole() {
-    let folder = Folder::new("install");
+    let folder = Folder::new(&DAT, "install");
     let prefix = folder.path("prefix");
-    runner::install::install_built(&harness::archive(), Path::new(HERE), &prefix).expect("installed");
+    runner::install::install_built(&DAT.library, &archive(&DAT.library), Path::new(HERE), &prefix)
+        .expect("installed");
     let page = |name: &String| !prefix.join("share/man/man3").join(format!("{name}.3")).is_file();
     let missing: Vec<_> = declared().into_iter().filter(page).collect();
     assert_eq!(missing, Vec::<String>::new());
@@ -193,7 +197,7 @@ fn declared() -> BTreeSet<String> {
 
 #[test]
 fn the_library_exports_what_the_headers_declare() {
-    let folder = Folder::new("exports");
+    let folder = Folder::new(&DAT, "exports");
     folder.shared_library();
     let text = run(Command::new("nm").args(["-D", "--defined-only"]).arg(folder.path("libdat.so.1")));
     let names = text.lines().filter_map(|line| line.split_whitespace().nth(2));

@@ -51,14 +51,14 @@ impl<'s, P: Platform> Adapter<'s, P> {
     // One copy for all callers: where there are many the compiler makes functions of its parts.
     #[inline(never)]
     pub fn evd_dequeue(&mut self, evd: EvdHandle) -> DatResult<Event> {
-        self.dequeue_or(evd, Ok, Self::evd_dequeue_slow)
+        self.evd_dequeue_or(evd, Ok, Self::evd_dequeue_slow)
     }
 
     /// Extension: as [`Adapter::evd_dequeue`], but where there is nothing the adapter is not polled for it: that is left to whoever polls
     /// it anyway. None also where the other call would be an error.
     #[inline(never)]
     pub fn evd_take(&mut self, evd: EvdHandle) -> Option<Event> {
-        self.dequeue_or(
+        self.evd_dequeue_or(
             evd,
             Some,
             |adapter, evd| {
@@ -67,10 +67,11 @@ impl<'s, P: Platform> Adapter<'s, P> {
         )
     }
 
-    /// Most events are ordinary completions: straight from the CQ's entry. Everything else is left where it is, for `otherwise`.
+    /// Extension: for layers that make something else of an event. Most are ordinary completions: straight from the CQ's entry. Everything
+    /// else is left where it is, for `otherwise`.
     // The event is wrapped here, so that it is put into memory once.
     #[inline(always)]
-    fn dequeue_or<T>(
+    pub fn evd_dequeue_or<T>(
         &mut self,
         evd: EvdHandle,
         wrap: impl FnOnce(Event) -> T,

@@ -4,16 +4,6 @@ use crate::MODULES;
 use crate::registry::{FUNCTIONS, Judgement, Row};
 use dat_nostd::ReturnType;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-
-const BEGIN: &str = "<!-- errors: begin -->";
-const END: &str = "<!-- errors: end -->";
-/// The variable that makes the test write the table instead of comparing it.
-const WRITE: &str = "DAT_README_WRITE";
-
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")
-}
 
 fn all_rows() -> Vec<(&'static str, &'static Row)> {
     let of = |(module, rows, _): &(&'static str, &'static [Row], &'static [&'static str])| {
@@ -54,30 +44,13 @@ fn line(module: &str, row: &Row) -> String {
 
 #[test]
 fn the_table_says_what_is_tested() {
-    let text = std::fs::read_to_string(path()).expect("the README");
-    let begin = text.find(BEGIN).expect("the table's beginning") + BEGIN.len();
-    let end = text.find(END).expect("the table's end");
-    let expected: Vec<String> = all_rows().iter().map(|(module, row)| line(module, row)).collect();
-    if std::env::var_os(WRITE).is_some() {
-        let table = format!(
-            "\n| function | code | condition | asserted by |\n|---|---|---|---|\n{}\n",
-            expected.join("\n")
-        );
-        std::fs::write(path(), format!("{}{table}{}", &text[..begin], &text[end..])).expect("written");
-        return;
-    }
-    let found: Vec<&str> =
-        text[begin..end].lines().filter(|line| line.starts_with("| `")).map(str::trim_end).collect();
-    for line in &found {
-        assert!(expected.iter().any(|row| row == line), "the README's row has no test: {line}");
-    }
-    for row in &expected {
-        assert!(
-            found.contains(&row.as_str()),
-            "a tested row is not in the README ({WRITE}=1 writes it): {row}"
-        );
-    }
-    assert_eq!(found, expected, "the order of the functions");
+    let rows: Vec<String> = all_rows().iter().map(|(module, row)| line(module, row)).collect();
+    harness::readme::judge(
+        env!("CARGO_MANIFEST_DIR"),
+        "errors",
+        &["function", "code", "condition", "asserted by"],
+        &rows,
+    );
 }
 
 #[test]

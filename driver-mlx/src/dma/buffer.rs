@@ -63,7 +63,7 @@ impl DmaBuffer {
     /// All of it.
     #[inline]
     pub const fn as_slice(&self) -> DmaSlice<'_> {
-        DmaSlice { memory: self.memory, buffer: PhantomData }
+        DmaSlice { memory: self.memory, is_foreign: false, buffer: PhantomData }
     }
 }
 
@@ -77,6 +77,8 @@ impl DmaBuffer {
 #[derive(Clone, Copy)]
 pub struct DmaSlice<'b> {
     memory: DmaMemory,
+    /// Not of any HCA's region.
+    is_foreign: bool,
     /// Makes it neither `Send` nor `Sync`, as the buffer is not `Sync`.
     buffer: PhantomData<&'b DmaBuffer>,
 }
@@ -90,7 +92,26 @@ impl<'b> DmaSlice<'b> {
     /// time.
     pub const unsafe fn from_raw(va: *mut u8, device_address: u64, len: usize) -> Self {
         // SAFETY: the caller's promise.
-        Self { memory: unsafe { DmaMemory::from_raw(va, device_address, len) }, buffer: PhantomData }
+        let memory = unsafe { DmaMemory::from_raw(va, device_address, len) };
+        Self { memory, is_foreign: false, buffer: PhantomData }
+    }
+
+    /// A view of memory of the application's own, for calls that register what they are given: each registration makes it visible to the
+    /// device for as long as it lasts, as [`Hca::register_foreign`](crate::Hca::register_foreign) does. It has no device address
+    /// otherwise.
+    ///
+    /// # Safety
+    /// As long as any copy is used, as for `from_raw`; and until whatever is registered of it is so no more, as for
+    /// `register_foreign`.
+    pub const unsafe fn foreign(va: *mut u8, len: usize) -> Self {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { DmaMemory::from_raw(va, 0, len) };
+        Self { memory, is_foreign: true, buffer: PhantomData }
+    }
+
+    /// Whether it is from [`foreign`](Self::foreign).
+    pub(crate) const fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     pub(crate) const fn memory(&self) -> DmaMemory {
@@ -100,7 +121,7 @@ impl<'b> DmaSlice<'b> {
     /// `len` bytes from `offset` on; `None` if they are not all inside.
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<Self> {
-        Some(Self { memory: self.memory.slice(offset, len)?, buffer: PhantomData })
+        Some(Self { memory: self.memory.slice(offset, len)?, ..*self })
     }
 }
 

@@ -126,11 +126,13 @@ impl<P: Platform> Hca<'_, P> {
         self.exec(&free, &mut [0; dealloc_pd_out::SIZE])
     }
 
-    /// Makes a memory key for a buffer or a range of one. The buffer cannot be freed until the key is given back.
+    /// Makes a memory key for a buffer or a range of one, or for [foreign memory](DmaSlice::foreign). The buffer cannot be freed until the
+    /// key is given back.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without local
-    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of one buffer.
+    /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write
+    /// or atomic access without local write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of
+    /// one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,
@@ -138,7 +140,12 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        self.pin_and_register(pd, memory.into().memory(), access, base)
+        let slice = memory.into();
+        let memory = slice.memory();
+        if slice.is_foreign() && memory.len() > 0 {
+            return self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base);
+        }
+        self.pin_and_register(pd, memory, access, base)
     }
 
     /// Makes another key for the memory of a key.

@@ -57,8 +57,8 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "install",
         arguments: "--prefix DIR",
-        summary: "libdat: DAT 1.2 for C programs, its headers, libraries, manual pages and pkg-config file",
-        options: &[("--prefix DIR", "below which they go: include/dat, lib, share/man/man3")],
+        summary: "libdat and librds, DAT 1.2 and RDS for C programs: headers, libraries, manual pages, files of pkg-config",
+        options: &[("--prefix DIR", "below which they go: include, lib, share/man/man3")],
     },
     Command {
         name: "bench",

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: the C library as other programs build against it.
+//! `cargo xtask install`: the C libraries as other programs build against them.
 
 use crate::cache;
 use crate::error::{Error, Result};
@@ -6,33 +6,62 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The C library's folder in the project.
-const SOURCES: &str = "dat-nostd/capi";
-/// The shared library's file, and the names by which programs find it: at start, and when they are linked.
-const SHARED: &str = "libdat.so.1.0.2";
-const SONAME: &str = "libdat.so.1";
-const LINK_NAME: &str = "libdat.so";
+/// A library for C programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// Its name: programs link with `-lNAME`, and find `libNAME.so.1` when they start.
+    pub name: &'static str,
+    /// Its package, which builds `libNAME.a`.
+    pub package: &'static str,
+    /// The package's folder in the project: headers in `include`, manual pages in `man`, `NAME.pc.in`, and versions of symbols in
+    /// `libNAME.map`.
+    pub folder: &'static str,
+    /// The shared library's file is `libNAME.so.` and this, which begins with 1.
+    version: &'static str,
+}
 
-/// What a program that links the static library needs beside it.
+/// DAT 1.2, with the symbol versions that programs were linked with elsewhere.
+pub const DAT: Library =
+    Library { name: "dat", package: "dat-capi", folder: "dat-nostd/capi", version: "1.0.2" };
+/// Reliable Datagram Sockets.
+pub const RDS: Library =
+    Library { name: "rds", package: "rds-capi", folder: "rds-nostd/capi", version: "1.0.0" };
+
+/// What a program that links a static library needs beside it.
 pub const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
+
+impl Library {
+    /// The static library's file.
+    #[must_use]
+    pub fn archive(&self) -> String {
+        format!("lib{}.a", self.name)
+    }
+
+    /// The name by which programs find the shared library when they start.
+    #[must_use]
+    pub fn soname(&self) -> String {
+        format!("lib{}.so.1", self.name)
+    }
+}
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { action, path: path.into(), source }
 }
 
-/// Makes the shared library of the static one: `libdat.so.1` with the symbol versions that programs were linked with elsewhere.
-/// `sources` is the C library's folder; the file and its names are made in `folder`.
+/// Makes the shared library of the static one. `sources` is the package's folder; the file and its names are made in `folder`.
 ///
 /// # Errors
 /// There is no C compiler, or it fails.
-pub fn shared_library(archive: &Path, sources: &Path, folder: &Path) -> Result<()> {
+pub fn shared_library(library: &Library, archive: &Path, sources: &Path, folder: &Path) -> Result<()> {
+    let Library { name, version, .. } = library;
+    let file = format!("lib{name}.so.{version}");
     let output = Command::new("cc")
-        .args(["-shared", "-Wl,-soname,libdat.so.1", "-o"])
-        .arg(folder.join(SHARED))
+        .args(["-shared", &format!("-Wl,-soname,{}", library.soname()), "-o"])
+        .arg(folder.join(&file))
         .arg("-Wl,--whole-archive")
         .arg(archive)
         .arg("-Wl,--no-whole-archive")
-        .arg(format!("-Wl,--version-script={}", sources.join("libdat.map").display()))
+        .arg(format!("-Wl,--version-script={}", sources.join(format!("lib{name}.map")).display()))
         // Its thread outlives every close: it must not be unloaded.
         .args(["-Wl,--gc-sections", "-Wl,-z,nodelete"])
         .args(STATIC_NEEDS)
@@ -44,9 +73,10 @@ pub fn shared_library(archive: &Path, sources: &Path, folder: &Path) -> Result<(
         })?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Program(format!("{SHARED} does not link: {}", text.trim())));
+        return Err(Error::Program(format!("{file} does not link: {}", text.trim())));
     }
-    for (name, target) in [(SONAME, SHARED), (LINK_NAME, SONAME)] {
+    let soname = library.soname();
+    for (name, target) in [(&soname, &file), (&format!("lib{name}.so"), &soname)] {
         let name = folder.join(name);
         let _ = fs::remove_file(&name);
         std::os::unix::fs::symlink(target, &name).map_err(io("cannot make", &name))?;
@@ -54,38 +84,49 @@ pub fn shared_library(archive: &Path, sources: &Path, folder: &Path) -> Result<(
     Ok(())
 }
 
-/// Builds the C library for release and installs it below `prefix`: headers, libraries, pkg-config's file, manual pages. What it says is
+/// Builds the C libraries for release and installs them below `prefix`: headers, libraries, pkg-config's files, manual pages. What it says is
 /// where.
 ///
 /// # Errors
-/// It does not build, or files cannot be written.
+/// They do not build, or files cannot be written.
 pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
-    let status = Command::new("cargo")
-        .current_dir(cache::root())
-        .args(["build", "--release", "--package", "dat-capi"])
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
-    if !status.success() {
-        return Err(Error::Program("the C library does not build".into()));
+    let mut installed = Vec::new();
+    for library in [DAT, RDS] {
+        let status = Command::new("cargo")
+            .current_dir(cache::root())
+            .args(["build", "--release", "--package", library.package])
+            .stdin(Stdio::null())
+            .status()
+            .map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
+        if !status.success() {
+            return Err(Error::Program(format!("{} does not build", library.package)));
+        }
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from);
+        let archive = target.join("release").join(library.archive());
+        installed.extend(install_built(&library, &archive, &cache::root().join(library.folder), prefix)?);
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from);
-    install_built(&target.join("release/libdat.a"), &cache::root().join(SOURCES), prefix)
+    Ok(installed)
 }
 
-/// The same of a static library that is built.
+/// The same of one whose static library is built.
 ///
 /// # Errors
 /// Files cannot be written.
-pub fn install_built(archive: &Path, sources: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
+pub fn install_built(
+    library: &Library,
+    archive: &Path,
+    sources: &Path,
+    prefix: &Path,
+) -> Result<Vec<PathBuf>> {
     let prefix = &std::path::absolute(prefix).map_err(io("cannot find", prefix))?;
     let libraries = prefix.join("lib");
-    let folders = [
-        (sources.join("include/dat"), prefix.join("include/dat")),
-        (sources.join("include/dat2"), prefix.join("include/dat2")),
-        (sources.join("man/man3"), prefix.join("share/man/man3")),
-    ];
+    let headers = prefix.join("include");
+    let mut folders = vec![(sources.join("man/man3"), prefix.join("share/man/man3"))];
+    for entry in fs::read_dir(sources.join("include")).map_err(io("cannot read", sources))? {
+        let entry = entry.map_err(io("cannot read", sources))?;
+        folders.push((entry.path(), headers.join(entry.file_name())));
+    }
     for (from, to) in folders.iter().filter(|(from, _)| from.is_dir()) {
         fs::create_dir_all(to).map_err(io("cannot make", to))?;
         for entry in fs::read_dir(from).map_err(io("cannot read", from))? {
@@ -95,16 +136,18 @@ pub fn install_built(archive: &Path, sources: &Path, prefix: &Path) -> Result<Ve
     }
     let pkg_config = libraries.join("pkgconfig");
     fs::create_dir_all(&pkg_config).map_err(io("cannot make", &pkg_config))?;
-    copy(archive, &libraries.join("libdat.a"))?;
-    shared_library(archive, sources, &libraries)?;
-    let template = sources.join("dat.pc.in");
+    let name = library.name;
+    copy(archive, &libraries.join(library.archive()))?;
+    shared_library(library, archive, sources, &libraries)?;
+    let template = sources.join(format!("{name}.pc.in"));
     let text = fs::read_to_string(&template).map_err(io("cannot read", &template))?;
     let text = text
         .replace("@PREFIX@", &prefix.display().to_string())
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    let file = pkg_config.join("dat.pc");
+    let file = pkg_config.join(format!("{name}.pc"));
     fs::write(&file, text).map_err(io("cannot write", &file))?;
-    Ok(vec![prefix.join("include/dat"), libraries.join(LINK_NAME), libraries.join("libdat.a"), file])
+    let shared = libraries.join(format!("lib{name}.so"));
+    Ok(vec![headers.join(name), shared, libraries.join(library.archive()), file])
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -14,7 +14,7 @@
 //! | 13 | `RDS_CMSG_ZCOPY_COMPLETION` | [`ZcopyCookies`], 36 | `recvmsg` |
 //!
 //! An [`Abi`] says whose program it is: Linux's, illumos's, or one written by rds(3SOCKET). [`SendControl::parse`] takes what
-//! `sendmsg` was given, [`ControlWriter`] fills what `recvmsg` gives. Sources: Linux `include/uapi/linux/rds.h`, `net/rds/send.c`,
+//! `sendmsg` was given, [`Rds::recvmsg_control`](crate::Rds::recvmsg_control) fills what `recvmsg` gives. Sources: Linux `include/uapi/linux/rds.h`, `net/rds/send.c`,
 //! `put_cmsg` in `net/core/scm.c`; illumos `sys/rds.h`; rds(3SOCKET).
 
 mod abi;
@@ -24,6 +24,7 @@ mod buffer;
 mod error;
 mod fields;
 mod message;
+mod receive;
 mod send;
 #[cfg(test)]
 mod tests;

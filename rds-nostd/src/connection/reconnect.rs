@@ -106,6 +106,11 @@ impl Reconnect {
         self.probe_at = None;
     }
 
+    /// Whether so many attempts in a row came to nothing that the peer may never come back.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        self.backoff == BACKOFF_MAX
+    }
+
     /// Remembers why the endpoint failed. That requests and receives were flushed says less than anything else.
     pub(crate) fn breaks(&mut self, reason: DownReason) {
         let before = self.broken_by.map(Broken::reason);

@@ -1,6 +1,6 @@
 //! Connection management: one RC connection for each peer and type of service, made when there is something to send.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{
     Adapter, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, DatResult, EpAttributes, EpHandle,
@@ -8,7 +8,7 @@ use dat_nostd::{
 };
 
 use crate::connection::State;
-use crate::ids::ConnectionId;
+use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::held::APART;
 use crate::io::identity::{Identity, identify};
 use crate::io::poll::EVENTS_PER_POLL;
@@ -16,7 +16,7 @@ use crate::node::Rds;
 use crate::protocol::{Admission, Request};
 use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
-use crate::wire::{ConnectData, REJECT_DATA, SERVICE_PORT, VERSION};
+use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
 
 /// How long a connection attempt may take, microseconds.
 const CONNECT_TIMEOUT_US: u32 = 5_000_000;
@@ -34,7 +34,7 @@ impl Rds<'_> {
             adapter.ep_connect(
                 ep,
                 &foreign,
-                u64::from(SERVICE_PORT),
+                u64::from(service_port(foreign)),
                 CONNECT_TIMEOUT_US,
                 &data[..len],
                 Qos::BestEffort,
@@ -170,12 +170,36 @@ impl Rds<'_> {
     }
 
     /// If no entry is left for a new peer, a connection that has been idle for a while goes.
-    fn make_room<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, request: &Request, now: Instant) {
-        if self.protocol.is_full_for(request)
-            && let Some(id) = self.protocol.dispensable(now)
-        {
-            self.connection_down(adapter, id, DownReason::Idle, now);
+    fn make_room<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        request: &Request,
+        now: Instant,
+    ) -> bool {
+        if !self.protocol.is_full_for(request) {
+            return false;
         }
+        let Some(id) = self.protocol.dispensable(now) else { return false };
+        self.connection_down(adapter, id, DownReason::Idle, now);
+        true
+    }
+
+    /// The same for a peer that a socket sends to. True if there is an entry now where there was none.
+    #[cold]
+    pub(crate) fn make_room_to<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        to: &SocketAddr,
+    ) -> bool {
+        let (Ok(true), Ok(socket)) = (self.protocol.reachable(from, *to), self.protocol.sockets.open(from))
+        else {
+            return false;
+        };
+        // Its port does not matter: nobody asks.
+        let request = Request { remote: key(to.ip()), tos: socket.tos, gid: [0; 16] };
+        let now = adapter.platform().now();
+        self.make_room(adapter, &request, now)
     }
 
     fn refuse_request<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle) {

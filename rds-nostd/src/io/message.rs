@@ -5,11 +5,11 @@ use core::net::SocketAddr;
 use dat_nostd::{Adapter, Platform};
 
 use crate::error::RdsError;
-use crate::ids::ConnectionId;
-use crate::ids::SocketHandle;
+use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
 use crate::message::{Arrival, Msg, MsgFlags, Received};
 use crate::node::Rds;
+use crate::protocol::Outgoing;
 use crate::rdma::{Control, RdmaCookie};
 use crate::socket::address_of;
 
@@ -71,6 +71,22 @@ impl Rds<'_> {
         self.queue(adapter, from, to, payload)
     }
 
+    /// Composes a message. If there is no entry for a new peer, a connection that has been idle for a while makes room.
+    fn compose<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        from: SocketHandle,
+        (to, payload): (&SocketAddr, &[u8]),
+        alone: bool,
+    ) -> Result<Option<Outgoing>, RdsError> {
+        match self.protocol.compose(from, to, payload, alone) {
+            Err(RdsError::NoBufferSpace) if self.make_room_to(adapter, from, to) => {
+                self.protocol.compose(from, to, payload, alone)
+            }
+            composed => composed,
+        }
+    }
+
     /// The message does not leave at once.
     #[inline(never)]
     fn queue<P: Platform>(
@@ -80,7 +96,7 @@ impl Rds<'_> {
         to: &SocketAddr,
         payload: &[u8],
     ) -> Result<Option<RdmaCookie>, RdsError> {
-        if let Some(outgoing) = self.protocol.compose(from, to, payload, true)? {
+        if let Some(outgoing) = self.compose(adapter, from, (to, payload), true)? {
             self.transmit(adapter, outgoing.connection);
         }
         Ok(None)
@@ -103,7 +119,7 @@ impl Rds<'_> {
         if offers > 1 || offers > 0 && (control.rdma.is_some() || control.atomic.is_some()) {
             return Err(RdsError::InvalidArgument);
         }
-        let Some(outgoing) = self.protocol.compose(from, to, payload, false)? else { return Ok(None) };
+        let Some(outgoing) = self.compose(adapter, from, (to, payload), false)? else { return Ok(None) };
         match self.attach(adapter, from, outgoing, control) {
             Ok(cookie) => {
                 self.protocol.enqueue(outgoing, from);

@@ -6,7 +6,7 @@ use dat_nostd::{
 };
 
 use crate::limits::Limits;
-use crate::wire::SERVICE_PORT;
+use crate::wire::service_port;
 
 pub(crate) struct Objects {
     pub(crate) ia: IaHandle,
@@ -40,7 +40,8 @@ impl Objects {
         let request_evd = adapter.evd_create(ia, requests, None, EvdFlags::DTO)?;
         let connect_evd = adapter.evd_create(ia, 4 * connections, None, EvdFlags::CONNECTION)?;
         let demand_evd = adapter.evd_create(ia, connections, None, EvdFlags::CR)?;
-        let psp = adapter.psp_create(ia, u64::from(SERVICE_PORT), demand_evd, PspFlags::Consumer)?;
+        let port = service_port(adapter.address());
+        let psp = adapter.psp_create(ia, u64::from(port), demand_evd, PspFlags::Consumer)?;
         Ok(Self {
             ia,
             async_evd,

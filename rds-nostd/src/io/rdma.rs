@@ -9,6 +9,7 @@ use crate::frames::Marks;
 use crate::ids::SocketHandle;
 use crate::ids::{ConnectionId, OperationId};
 use crate::node::Rds;
+use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
     AtomicArgs, AtomicOp, Control, Kind, MAX_PIECES, MAX_RDMA_LEN, NO_PIECE, Operation, Piece, RdmaArgs,
@@ -50,7 +51,11 @@ impl Rds<'_> {
     ) -> Result<RdmaCookie, RdsError> {
         let connection = if self.protocol.reachable(handle, to)? && self.protocol.config.isolate_peers {
             let tos = self.protocol.sockets.open(handle)?.tos;
-            Some(self.protocol.connection_for(key(to.ip()), tos).ok_or(RdsError::NoBufferSpace)?)
+            let mut found = self.protocol.connection_for(key(to.ip()), tos);
+            if found.is_none() && self.make_room_to(adapter, handle, &to) {
+                found = self.protocol.connection_for(key(to.ip()), tos);
+            }
+            Some(found.ok_or(RdsError::NoBufferSpace)?)
         } else {
             None
         };
@@ -232,10 +237,11 @@ impl Rds<'_> {
         args: &RdmaArgs<'_>,
     ) -> Result<OperationId, RdsError> {
         let total: usize = args.local.iter().map(|piece| piece.len()).sum();
-        if args.local.is_empty()
-            || args.local.iter().any(|piece| piece.is_empty())
-            || total as u64 > args.remote_bytes
-        {
+        let fits = match self.protocol.sockets.open(by.0)?.profile {
+            Profile::Linux => total as u64 <= args.remote_bytes,
+            Profile::Solaris => total as u64 == args.remote_bytes,
+        };
+        if args.local.is_empty() || args.local.iter().any(|piece| piece.is_empty()) || !fits {
             return Err(RdsError::InvalidArgument);
         }
         if args.local.len() > MAX_PIECES || total > MAX_RDMA_LEN {

@@ -77,9 +77,8 @@ impl Protocol<'_> {
 
     /// A connection that is up and could go for another peer's sake: nothing has moved on it for a while.
     pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
-        let idle = |c: &Connection| {
-            c.state == State::Up && c.is_idle() && c.tx.in_flight() == 0 && now >= c.reconnect.busy_at + IDLE
-        };
+        // Of posts that were not asked to be reported nobody knows that they are done; after this time they are.
+        let idle = |c: &Connection| c.state == State::Up && c.is_idle() && now >= c.reconnect.busy_at + IDLE;
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
     }

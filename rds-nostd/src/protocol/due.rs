@@ -113,6 +113,9 @@ impl Protocol<'_> {
         let reconnect = &mut self.connections.at_mut(id).reconnect;
         reconnect.wait(now, random);
         reconnect.busy_at = now;
+        if reconnect.is_in_vain() {
+            self.forgo(id);
+        }
         self.connections.make_due(id);
     }
 }

@@ -118,7 +118,7 @@ impl<'s> Protocol<'s> {
             some_broken: false,
             started: now,
             now,
-            random: config.seed | 1,
+            random: config.seed.max(1),
         };
         protocol.create_map();
         protocol

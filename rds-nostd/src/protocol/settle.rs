@@ -218,6 +218,21 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.queue = kept;
     }
 
+    /// The peer of a connection that is down does not come back: what no socket of this node waits for keeps neither frames nor the entry,
+    /// and nobody asks for the peer any more because of it.
+    #[cold]
+    pub(crate) fn forgo(&mut self, id: ConnectionId) {
+        if self.connections.at(id).tx.pongs > 0 {
+            let is_pong = |protocol: &Self, message| protocol.frames.message(message).is(Marks::PONG);
+            self.drop_unsent(id, is_pong, RdmaStatus::Dropped);
+        }
+        let somebody_waits = self.sockets.iter().any(|(_, socket)| socket.refused != 0);
+        let map = &mut self.connections.at_mut(id).map;
+        // A peer that does come back gets our map in any case.
+        map.owed = false;
+        map.wanted &= somebody_waits;
+    }
+
     fn is_begun(&self, message: MessageId) -> bool {
         let descriptor = self.frames.message(message);
         descriptor.posted > 0

@@ -109,7 +109,7 @@ pub struct RdmaArgs<'a> {
     pub cookie: RdmaCookie,
     /// Where in the region it begins, bytes.
     pub remote_offset: u64,
-    /// Bytes of the region that may be touched; not fewer than the local pieces have.
+    /// Bytes of the region that may be touched: as many as the local pieces have; in the Linux profile also more.
     pub remote_bytes: u64,
     /// Local memory, piece by piece.
     pub local: &'a [DmaSlice<'a>],

@@ -7,6 +7,8 @@ mod connect_data;
 mod extension;
 mod header;
 
+use core::net::IpAddr;
+
 pub use connect_data::{CONNECT_DATA_V4_LEN, CONNECT_DATA_V6_LEN, ConnectData, MINOR_MASK, VERSION};
 pub use extension::{Extension, Extensions};
 pub(crate) use header::HEADER_WORDS;
@@ -24,8 +26,19 @@ pub const CONGESTION_MAP_LEN: usize = 8192;
 pub(crate) const MAP_FRAGMENTS: u8 = (CONGESTION_MAP_LEN / FRAGMENT_LEN) as u8;
 /// The longest message.
 pub const MAX_MESSAGE_LEN: usize = 1 << 20;
-/// Port of the connection manager's service (RDMA-CM port space TCP).
+/// Port of the connection manager's service (RDMA-CM port space TCP) between IPv4 addresses.
 pub const SERVICE_PORT: u16 = 18634;
+/// The same between IPv6 addresses.
+pub const SERVICE_PORT_V6: u16 = 16385;
+
+/// The port that a node of this address listens on, as Linux does.
+#[must_use]
+pub const fn service_port(address: IpAddr) -> u16 {
+    match address.to_canonical() {
+        IpAddr::V4(_) => SERVICE_PORT,
+        IpAddr::V6(_) => SERVICE_PORT_V6,
+    }
+}
 
 bitflags::bitflags! {
     /// Header flags.
@@ -74,6 +87,13 @@ pub(crate) mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `RDS_PORT` and `RDS_CM_PORT` of Linux.
+    #[test]
+    fn each_family_has_its_port() {
+        let port = |address: &str| service_port(address.parse().unwrap());
+        assert_eq!((port("10.0.0.1"), port("::ffff:10.0.0.1"), port("fe80::1")), (18634, 18634, 16385));
+    }
 
     #[test]
     fn fragments_of_a_message() {

@@ -20,6 +20,8 @@
 //! | `dat.post_recv` | `ep_post_recv` of one segment |
 //! | `dat.poll_idle` | `Adapter::poll` with nothing to do: all EPs connected, their CQs armed |
 //! | `dat.dequeue_recv` | as `dat.dequeue`, of a receive |
+//! | `linux.post_write`, `linux.dequeue` | `ep_post_rdma_write` and `evd_dequeue` on the platform of a Linux process, on a served HCA: the request that rings the doorbell included |
+//! | `capi.post_write`, `capi.dequeue` | the same through the C library, its lock included |
 //! | `rds.send64` | `sendmsg` of 64 bytes, until it is posted and rung for |
 //! | `rds.recv64` | for each message of 64 bytes, its share of `Rds::poll`, and `recvmsg`: all that RDS does at the receiving side, posting receives and acknowledgements included; not `Adapter::poll`, which is the application's own call |
 //! | `rds.copied_kib` | for each KiB of messages of 1000 KiB, all that RDS does at both sides: `sendmsg`, `Rds::poll`, `recvmsg` |
@@ -28,6 +30,7 @@
 //! | `rds.acked64` | for each message of 64 bytes, its share of `Rds::poll` at the sending side: completions and acknowledgements |
 
 mod callgrind;
+mod capi;
 mod dat;
 mod driver;
 mod platform;
@@ -48,8 +51,17 @@ pub const MANY_HANDLES: usize = 1000;
 /// Peers of a node, where `driver` and `dat` have [`HANDLES`] handles.
 const PEERS: usize = 255;
 
+const LINUX_POST: &str = "linux.post_write";
+const LINUX_DEQUEUE: &str = "linux.dequeue";
+const CAPI_POST: &str = "capi.post_write";
+const CAPI_DEQUEUE: &str = "capi.dequeue";
+
 /// The functions that are counted, and the operation that they belong to.
-const MEASURED: [(&str, &str); 22] = [
+const MEASURED: [(&str, &str); 26] = [
+    ("measured_linux_post_write", LINUX_POST),
+    ("measured_linux_dequeue", LINUX_DEQUEUE),
+    ("measured_capi_post_write", CAPI_POST),
+    ("measured_capi_dequeue", CAPI_DEQUEUE),
     ("measured_driver_post_batch", "driver.post_batch"),
     ("measured_driver_post_gather", "driver.post_gather"),
     ("measured_driver_post_inline", "driver.post_inline"),
@@ -74,7 +86,11 @@ const MEASURED: [(&str, &str); 22] = [
     ("measured_rds_long_recvmsg", "rds.copied_kib"),
 ];
 /// The operations, and how many instructions each may take at most.
-const BARS: [(&str, Option<f64>); 18] = [
+const BARS: [(&str, Option<f64>); 22] = [
+    (LINUX_POST, None),
+    (LINUX_DEQUEUE, None),
+    (CAPI_POST, None),
+    (CAPI_DEQUEUE, None),
     ("driver.post_batch", Some(40.0)),
     ("driver.post_gather", None),
     ("driver.post_inline", None),
@@ -94,6 +110,9 @@ const BARS: [(&str, Option<f64>); 18] = [
     ("rds.peers_recv64", None),
     ("rds.copied_kib", None),
 ];
+/// What C's calls are held against, and how much more they may take.
+const PAIRS: [(&str, &str); 2] = [(LINUX_POST, CAPI_POST), (LINUX_DEQUEUE, CAPI_DEQUEUE)];
+const MOST_FOR_C: f64 = 60.0;
 /// How much more or less an operation may take over many handles.
 const MOST_DIFFERENCE: f64 = 0.05;
 /// What still takes more with many peers than with few, which it should not.
@@ -112,6 +131,7 @@ fn main() -> ExitCode {
         if handles == HANDLES {
             rds::run();
             rds_long::run();
+            capi::run();
         }
         rds_peers::run(if handles == HANDLES { PEERS } else { handles });
         return ExitCode::SUCCESS;
@@ -152,6 +172,12 @@ fn measure() -> Result<(), String> {
             && most > bar
         {
             missed.push(format!("{name} takes {most:.1}, more than {bar}"));
+        }
+    }
+    for (rust, c) in PAIRS {
+        let more = few.get(c).zip(few.get(rust)).map_or(f64::INFINITY, |(c, rust)| c - rust);
+        if more > MOST_FOR_C {
+            missed.push(format!("{c} takes {more:.1} more than {rust}, which is above {MOST_FOR_C}"));
         }
     }
     if let Some(path) = report {

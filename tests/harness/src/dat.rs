@@ -69,16 +69,32 @@ pub fn boot(
     count: usize,
     generation: u64,
 ) -> Result<ModelAdapter, OpenError> {
+    let name = platform.node();
+    open_as(platform, region, seed, count, generation, name)
+}
+
+/// The same for a node that gives itself the address of node `name`.
+///
+/// # Errors
+/// Those of the adapter.
+pub fn open_as(
+    platform: ModelPlatform,
+    region: DmaRegion,
+    seed: u64,
+    count: usize,
+    generation: u64,
+    name: usize,
+) -> Result<ModelAdapter, OpenError> {
     let node = platform.node();
     let neighbours: Vec<Neighbour> = (0..count)
-        .filter(|&other| other != node)
+        .filter(|&other| other != node && other != name)
         .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
         .collect();
     let storage = crate::keep(Tables::new());
     let config = AdapterConfig {
         generation,
         hca: HCA,
-        ..AdapterConfig::new("ib0", address(node), crate::keep(neighbours), node_seed(seed, node))
+        ..AdapterConfig::new("ib0", address(name), crate::keep(neighbours), node_seed(seed, node))
     };
     let mut adapter = Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)?;
     register(&mut adapter, 0);

@@ -12,6 +12,7 @@
 //! | [`net`] | any number of adapters with DAT objects |
 //! | [`pair`] | two adapters with their DAT objects, in a blocking style |
 //! | [`player`] | a consumer that does random things and keeps account of all of them |
+//! | [`readme`] | tables in READMEs that have to be what tests say |
 //! | [`seeds`] | tests that are functions of a seed |
 //! | [`verbs`] | a reliable connection on the driver alone |
 //!
@@ -28,6 +29,7 @@ pub mod pair;
 pub mod platform;
 pub mod player;
 pub mod rds;
+pub mod readme;
 pub mod seeds;
 pub mod verbs;
 pub mod world;

@@ -1,5 +1,6 @@
 //! Unmodified Linux guests on emulated HCAs.
 
+mod c_programs;
 mod diags;
 mod faults;
 mod guests;

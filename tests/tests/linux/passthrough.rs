@@ -1,6 +1,8 @@
 //! HCAs that a guest hands on, through an IOMMU: to a process of its own, to a guest of its own.
 
+use crate::c_programs::{self, Here};
 use crate::guests::{remove_drivers, run};
+use runner::install::DAT;
 use runner::kernel_image;
 use runner::linux::{Kernel, Lab, Options, judge, program};
 use runner::unikernel::{self, Running};
@@ -83,6 +85,32 @@ fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         println!("Linux {}", lab.version());
         exchange(&mut lab, &demo);
+        remove_drivers(&mut lab);
+        lab.stop().expect("it powers off");
+    }
+}
+
+#[test]
+fn a_c_program_of_dat_in_a_guest_drives_an_hca_by_vfio() {
+    const COUNT: u32 = 200;
+    let program = c_programs::compile(&DAT, &[], "dat-nostd/capi/examples/dat_ping.c");
+    for kernel in judge::kernels() {
+        let options =
+            Options { spare: 1, iommu: true, binaries: vec![program.clone()], ..Options::new(*kernel, 1) };
+        let Some(mut lab) = judge::lab_or_skip(options) else { return };
+        run(&mut lab, 0, HAND_OVER);
+        // The same program, by the emulated HCA's socket, answers.
+        let socket = lab.socket(lab.first_spare()).expect("a socket");
+        let mut answering = Here::start(Command::new(&program).arg(format!("{}@10.0.0.1", socket.display())));
+        answering.expect("ready");
+        let script = format!(
+            "B=$(lspci -Dn -d 15b3: | cut -d' ' -f1)\nDAT_DBG_TYPE=1 dat_ping $B@10.0.0.2 10.0.0.1 {COUNT} 2>&1"
+        );
+        let text = run(&mut lab, 0, &script).text();
+        assert!(text.contains(&format!("{COUNT} messages and answers")), "{text}");
+        answering.expect(&format!("{COUNT} messages answered"));
+        answering.finish();
+        run(&mut lab, 0, TAKE_BACK);
         remove_drivers(&mut lab);
         lab.stop().expect("it powers off");
     }

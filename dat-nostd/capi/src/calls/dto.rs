@@ -1,61 +1,60 @@
 //! Data transfers: the calls that are made often.
 
 use super::exported::exported;
-use crate::args::{bad, segments};
+use crate::args::{aligned, bad, segments};
 use crate::handles::RawHandle;
-use crate::node::Inner;
 use crate::reach::with;
 use dat_nostd::{CompletionFlags, DatResult, EpHandle, LmrTriplet, RmrTriplet, Subtype};
 
 /// INVALID_PARAMETER, unless the handle is bad already.
 #[cold]
-fn refuse(inner: &Inner, ep: EpHandle, argument: Subtype) -> DatResult<()> {
-    inner.adapter.ep_get_status(ep)?;
+fn refuse<T>(ep: RawHandle, argument: Subtype) -> DatResult<T> {
+    with(ep, |inner, ep: EpHandle| inner.adapter.ep_get_status(ep).map(drop))?;
     Err(bad(argument))
 }
 
-/// Posts to an endpoint what `post` posts.
+/// The segments of a post; mostly that is one.
 ///
 /// # Safety
-/// `local_iov` is null or `count` segments.
+/// `from` is null or `count` segments.
 #[inline(always)]
-unsafe fn post(
-    ep: RawHandle,
-    count: i32,
-    local_iov: *const LmrTriplet,
-    post: impl FnOnce(&mut Inner, EpHandle, &[LmrTriplet]) -> DatResult<()>,
-) -> DatResult<()> {
+unsafe fn local<'a>(ep: RawHandle, count: i32, from: *const LmrTriplet) -> DatResult<&'a [LmrTriplet]> {
+    if count == 1
+        // SAFETY: this function's contract.
+        && let Some(one) = unsafe { aligned(from) }
+    {
+        return Ok(std::slice::from_ref(one));
+    }
     // SAFETY: this function's contract.
-    let iov = unsafe { segments(local_iov, count.into(), Subtype::InvalidArg3) };
-    with(ep, |inner, ep: EpHandle| match iov {
-        Ok(iov) => post(inner, ep, iov),
-        Err(_) if count < 0 => refuse(inner, ep, Subtype::InvalidArg2),
-        Err(_) => refuse(inner, ep, Subtype::InvalidArg3),
-    })
+    unsafe { other_local(ep, count, from) }
 }
 
-/// The same, of a transfer to or from a peer's memory.
+/// Any number of segments.
 ///
 /// # Safety
-/// As [`post`]; `remote` is null or a triplet.
-#[inline(always)]
-unsafe fn post_rdma(
-    ep: RawHandle,
-    count: i32,
-    local_iov: *const LmrTriplet,
-    remote: *const RmrTriplet,
-    post_with: impl FnOnce(&mut Inner, EpHandle, &[LmrTriplet], &RmrTriplet) -> DatResult<()>,
-) -> DatResult<()> {
-    let call = |inner: &mut Inner, ep, iov: &[LmrTriplet]| {
-        if remote.is_null() {
-            return refuse(inner, ep, Subtype::InvalidArg5);
-        }
-        // SAFETY: this function's contract; alignment is not assumed.
-        let remote = unsafe { remote.read_unaligned() };
-        post_with(inner, ep, iov, &remote)
-    };
+/// As [`local`].
+#[cold]
+#[inline(never)]
+unsafe fn other_local<'a>(ep: RawHandle, count: i32, from: *const LmrTriplet) -> DatResult<&'a [LmrTriplet]> {
     // SAFETY: this function's contract.
-    unsafe { post(ep, count, local_iov, call) }
+    match unsafe { segments(from, count.into(), Subtype::InvalidArg3) } {
+        Err(_) if count < 0 => refuse(ep, Subtype::InvalidArg2),
+        Err(_) => refuse(ep, Subtype::InvalidArg3),
+        iov => iov,
+    }
+}
+
+/// Memory of a peer's.
+///
+/// # Safety
+/// `from` is null or a triplet.
+#[inline(always)]
+unsafe fn remote<'a>(ep: RawHandle, from: *const RmrTriplet) -> DatResult<&'a RmrTriplet> {
+    // SAFETY: this function's contract.
+    match unsafe { aligned(from) } {
+        Some(remote) => Ok(remote),
+        None => refuse(ep, Subtype::InvalidArg5),
+    }
 }
 
 exported! {
@@ -68,9 +67,9 @@ exported! {
         completion_flags: u32,
     ) as ep_post_send_func {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
-        let call = |inner: &mut Inner, ep, iov: &[_]| inner.adapter.ep_post_send(ep, iov, user_cookie, flags);
         // SAFETY: the caller's.
-        unsafe { post(ep_handle, num_segments, local_iov, call) }
+        let iov = unsafe { local(ep_handle, num_segments, local_iov) }?;
+        with(ep_handle, |inner, ep: EpHandle| inner.adapter.ep_post_send(ep, iov, user_cookie, flags))
     }
 
     /// `dat_ep_post_recv`.
@@ -82,9 +81,9 @@ exported! {
         completion_flags: u32,
     ) as ep_post_recv_func {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
-        let call = |inner: &mut Inner, ep, iov: &[_]| inner.adapter.ep_post_recv(ep, iov, user_cookie, flags);
         // SAFETY: the caller's.
-        unsafe { post(ep_handle, num_segments, local_iov, call) }
+        let iov = unsafe { local(ep_handle, num_segments, local_iov) }?;
+        with(ep_handle, |inner, ep: EpHandle| inner.adapter.ep_post_recv(ep, iov, user_cookie, flags))
     }
 
     /// `dat_ep_post_rdma_read`.
@@ -97,11 +96,12 @@ exported! {
         completion_flags: u32,
     ) as ep_post_rdma_read_func {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
-        let call = |inner: &mut Inner, ep, iov: &[_], remote: &_| {
-            inner.adapter.ep_post_rdma_read(ep, iov, user_cookie, remote, flags)
-        };
         // SAFETY: the caller's.
-        unsafe { post_rdma(ep_handle, num_segments, local_iov, remote_iov, call) }
+        let (iov, remote) =
+            unsafe { (local(ep_handle, num_segments, local_iov)?, remote(ep_handle, remote_iov)?) };
+        with(ep_handle, |inner, ep: EpHandle| {
+            inner.adapter.ep_post_rdma_read(ep, iov, user_cookie, remote, flags)
+        })
     }
 
     /// `dat_ep_post_rdma_write`.
@@ -114,10 +114,11 @@ exported! {
         completion_flags: u32,
     ) as ep_post_rdma_write_func {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
-        let call = |inner: &mut Inner, ep, iov: &[_], remote: &_| {
-            inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
-        };
         // SAFETY: the caller's.
-        unsafe { post_rdma(ep_handle, num_segments, local_iov, remote_iov, call) }
+        let (iov, remote) =
+            unsafe { (local(ep_handle, num_segments, local_iov)?, remote(ep_handle, remote_iov)?) };
+        with(ep_handle, |inner, ep: EpHandle| {
+            inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
+        })
     }
 }

@@ -5,9 +5,38 @@ use crate::args::{bad, get, need, put};
 use crate::convert::{self, signed};
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{EvdParam, Event};
+use crate::node::{Inner, Node};
 use crate::reach::{control, node_of, with};
 use crate::waits;
-use dat_nostd::{CnoHandle, EvdFlags, EvdHandle, EventNumber, IaHandle, Subtype};
+use capi_device::Guard;
+use dat_nostd::{CnoHandle, DatResult, EvdFlags, EvdHandle, EventData, EventNumber, IaHandle, Subtype};
+
+/// Takes an event of any kind.
+///
+/// # Safety
+/// `event` may be written.
+#[cold]
+#[inline(never)]
+unsafe fn dequeue_other(
+    node: &Node,
+    mut inner: Guard<'_, Inner>,
+    evd: EvdHandle,
+    event: *mut Event,
+) -> DatResult<()> {
+    match inner.adapter.evd_dequeue(evd) {
+        Ok(taken) => {
+            let taken = convert::event(&taken, node, &mut inner);
+            // SAFETY: this function's contract.
+            unsafe { put(event, taken) };
+            Ok(())
+        }
+        Err(error) => {
+            drop(inner);
+            node.make_way();
+            Err(error)
+        }
+    }
+}
 
 exported! {
     /// `dat_evd_create`.
@@ -121,20 +150,21 @@ exported! {
     quick fn dat_evd_dequeue(evd_handle: RawHandle, event: *mut Event) as evd_dequeue_func {
         need(event, Subtype::InvalidArg2)?;
         let node = node_of::<EvdHandle>(evd_handle)?;
+        let evd = EvdHandle::of(evd_handle);
         let mut inner = node.lock();
-        match inner.adapter.evd_dequeue(EvdHandle::of(evd_handle)) {
-            Ok(taken) => {
-                let taken = convert::event(&taken, node, &mut inner);
+        let put_completion = |taken: dat_nostd::Event| match &taken.data {
+            EventData::Dto(done) => {
                 // SAFETY: the caller's.
-                unsafe { put(event, taken) };
-                Ok(())
+                unsafe { put(event, convert::completion(evd, done)) };
+                true
             }
-            Err(error) => {
-                drop(inner);
-                node.make_way();
-                Err(error)
-            }
+            _ => false,
+        };
+        if inner.adapter.evd_dequeue_or(evd, put_completion, |_, _| false) {
+            return Ok(());
         }
+        // SAFETY: the caller's.
+        unsafe { dequeue_other(node, inner, evd, event) }
     }
 
     /// `dat_evd_free`.

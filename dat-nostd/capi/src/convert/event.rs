@@ -3,30 +3,34 @@
 use crate::handles::{Kinded, RawHandle};
 use crate::layout::{Event, EventWords};
 use crate::node::{Inner, Node};
-use dat_nostd::{ConnectionEvent, EventData, ServicePoint};
+use dat_nostd::{ConnectionEvent, DtoCompletion, EvdHandle, EventData, EventNumber, ServicePoint};
 
 const NOTHING: EventWords = EventWords { first: 0, second: 0, third: 0, fourth: 0 };
 
 // Halves of words are the low ones.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// An event as C has it. Most are completions of transfers, and done here; the rest needs the node.
+/// A completion of a transfer as C has it: most events are.
 #[inline]
-pub(crate) fn event(event: &dat_nostd::Event, node: &Node, inner: &mut Inner) -> Event {
-    let data = match &event.data {
-        EventData::Dto(done) => EventWords {
-            first: done.ep.bits(),
-            second: done.user_cookie,
-            third: done.status as u64,
-            fourth: done.transferred_length,
-        },
-        _ => other(event, node, inner),
+pub(crate) fn completion(evd: EvdHandle, done: &DtoCompletion) -> Event {
+    let data = EventWords {
+        first: done.ep.bits(),
+        second: done.user_cookie,
+        third: done.status as u64,
+        fourth: done.transferred_length,
     };
+    Event { event_number: EventNumber::DtoCompletion as u32, evd_handle: evd.bits(), data }
+}
+
+/// An event as C has it.
+pub(crate) fn event(event: &dat_nostd::Event, node: &Node, inner: &mut Inner) -> Event {
+    if let EventData::Dto(done) = &event.data {
+        return completion(event.evd, done);
+    }
+    let data = other(event, node, inner);
     Event { event_number: event.number() as u32, evd_handle: event.evd.bits(), data }
 }
 
-#[cold]
-#[inline(never)]
 fn other(event: &dat_nostd::Event, node: &Node, inner: &mut Inner) -> EventWords {
     match event.data {
         EventData::Dto(_) => NOTHING,

@@ -4,7 +4,7 @@ mod attr;
 mod event;
 
 pub(crate) use attr::{ep_attr, ep_attributes, ia_attr, provider_attr};
-pub(crate) use event::event;
+pub(crate) use event::{completion, event};
 
 use crate::layout::Name;
 use dat_nostd::{CloseFlags, ConnectFlags, DatResult, PspFlags, Qos, Subtype};

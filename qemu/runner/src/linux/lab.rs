@@ -143,6 +143,8 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             no_subnet_manager: options.no_subnet_manager,
+            // Whoever has a spare HCA may be a program with memory of its own.
+            file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
             ..served_by(near)
         })?;

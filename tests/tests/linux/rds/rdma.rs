@@ -9,6 +9,9 @@ use std::time::Instant;
 /// Operations of a round that are done, with the first uses of regions that are tried again; and regions offered for them.
 const DONE: u64 = 12 * 4 * 4 * 2 + 4;
 
+/// How an operation ends for Linux that failed, and whose end nobody asked for (`RDS_RDMA_DROPPED`).
+const DROPPED: u64 = 3;
+
 /// Runs a client in Linux against a server in the unikernel; the client's line and the server's.
 fn linux_asks(ground: &mut Ground, mode: &str, rounds: u64) -> [String; 2] {
     let began = Instant::now();
@@ -56,6 +59,7 @@ fn rdma_by_cookie_with_every_switch_both_ways() {
         let [client, server] = linux_asks(&mut ground, "rdma", rounds);
         assert_eq!(number(&client, "done"), rounds * DONE, "{client}");
         assert_eq!(number(&client, "failed"), rounds * 5 * 2, "{client}");
+        assert_eq!(number(&client, "unasked"), DROPPED, "{client}");
         assert_eq!(number(&server, "wrong"), 0, "{server}");
         // And one more, whose end Linux calls dropped.
         linux_tells_of_denied_operations(&mut ground, *kernel, rounds * 5 * 2 + 1);

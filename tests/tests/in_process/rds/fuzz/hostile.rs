@@ -1,68 +1,38 @@
 //! A peer that does as it likes: connects with any private data or none, posts frames of its own making, mutated and random ones,
 //! reaches for memory with keys that it guesses, and answers nothing or nonsense.
 
-use dat_nostd::{
-    CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes, EpHandle, EpState, EvdFlags,
-    EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos, RmrTriplet,
-};
-use driver_mlx::DmaBuffer;
+use crate::rds::raw::{Heard, Raw};
+use dat_nostd::{ConnectionEvent, CrHandle, EpHandle, RmrTriplet};
 use harness::dat::{ModelAdapter, address};
 use harness::seeds::Random;
 use rds_nostd::wire::{
-    CONGESTION_MAP_LEN, ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA,
-    SERVICE_PORT, VERSION, fragment_len, fragments,
+    CONGESTION_MAP_LEN, ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION,
+    fragment_len, fragments,
 };
 
 /// Endpoints at a time, at most.
 const MOST_EPS: usize = 6;
-/// Where frames are sent from; each is at least as long as the longest SEND.
-const SLOTS: usize = 32;
-const SLOT: usize = 8192;
 
 pub struct Hostile {
-    pub adapter: ModelAdapter,
+    pub raw: Raw,
     index: usize,
-    ia: IaHandle,
-    pz: PzHandle,
-    dto: EvdHandle,
-    connect: EvdHandle,
-    demand: EvdHandle,
-    memory: DmaBuffer,
-    registered: LmrCreated,
     eps: Vec<EpHandle>,
     requests: Vec<CrHandle>,
     /// The number of the next message, so that some are as they should be.
     sequence: u64,
-    next_slot: usize,
     pub established: u64,
     pub refused: u64,
     pub frames: u64,
 }
 
 impl Hostile {
-    pub fn new(index: usize, mut adapter: ModelAdapter) -> Self {
-        let (ia, _) = adapter.ia_open("ib0", 8, None).expect("opens");
-        let pz = adapter.pz_create(ia).expect("a zone");
-        let dto = adapter.evd_create(ia, 512, None, EvdFlags::DTO).expect("an EVD");
-        let connect = adapter.evd_create(ia, 64, None, EvdFlags::CONNECTION).expect("an EVD");
-        let demand = adapter.evd_create(ia, 16, None, EvdFlags::CR).expect("an EVD");
-        adapter.psp_create(ia, u64::from(SERVICE_PORT), demand, PspFlags::Consumer).expect("nobody listens");
-        let memory = adapter.dma_alloc(2 * SLOTS * SLOT, 4096).expect("memory");
-        let registered = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL).expect("registers");
+    pub fn new(index: usize, adapter: ModelAdapter) -> Self {
         Self {
-            adapter,
+            raw: Raw::new(adapter),
             index,
-            ia,
-            pz,
-            dto,
-            connect,
-            demand,
-            memory,
-            registered,
             eps: Vec::new(),
             requests: Vec::new(),
             sequence: 1,
-            next_slot: 0,
             established: 0,
             refused: 0,
             frames: 0,
@@ -71,37 +41,22 @@ impl Hostile {
 
     /// Takes all events.
     pub fn drain(&mut self) {
-        while self.adapter.evd_dequeue(self.dto).is_ok() {}
-        while let Ok(event) = self.adapter.evd_dequeue(self.connect) {
-            if let EventData::Connection { event, .. } = event.data {
-                match event {
-                    ConnectionEvent::Established => self.established += 1,
-                    _ => self.refused += 1,
-                }
+        while let Some(heard) = self.raw.hear() {
+            match heard {
+                Heard::Connection(_, ConnectionEvent::Established) => self.established += 1,
+                Heard::Connection(..) => self.refused += 1,
+                Heard::Request(cr) => self.requests.push(cr),
+                Heard::Frame(..) => {}
             }
         }
-        while let Ok(event) = self.adapter.evd_dequeue(self.demand) {
-            if let EventData::ConnectionRequest { cr, .. } = event.data {
-                self.requests.push(cr);
-            }
-        }
-    }
-
-    fn segment(&self, slot: usize, len: usize) -> LmrTriplet {
-        let address = self.registered.registered_address + (slot * SLOT) as u64;
-        LmrTriplet::new(self.registered.lmr_context, address, len as u64)
     }
 
     fn endpoint(&mut self, random: &mut Random) -> Option<EpHandle> {
-        let attributes = EpAttributes { max_recv_dtos: 16, max_request_dtos: 16, ..EpAttributes::DEFAULT };
-        let evds = (Some(self.dto), Some(self.dto), Some(self.connect));
-        let pz = Some(self.pz);
-        let ep = self.adapter.ep_create(self.ia, pz, evds.0, evds.1, evds.2, Some(&attributes)).ok()?;
+        let ep = self.raw.endpoint()?;
         // Without a receive its peer waits; one that is too short breaks the connection.
         for slot in 0..random.pick(&[0, 1, 15]) {
             let len = if random.one_in(20) { random.below(100) as usize } else { FRAME_LEN };
-            let segment = self.segment(SLOTS + slot, len);
-            let _ = self.adapter.ep_post_recv(ep, &[segment], 0, CompletionFlags::empty());
+            self.raw.post_receive(ep, slot, len);
         }
         self.eps.push(ep);
         Some(ep)
@@ -145,7 +100,7 @@ impl Hostile {
             }
             3 if !self.eps.is_empty() => {
                 let ep = self.eps.swap_remove(random.below(self.eps.len() as u64) as usize);
-                self.adapter.ep_free(ep).expect("frees");
+                self.raw.adapter.ep_free(ep).expect("frees");
             }
             4 => self.answer(victim, random),
             5 => self.reach(random, keys),
@@ -163,10 +118,8 @@ impl Hostile {
     fn ask(&mut self, victim: usize, random: &mut Random) {
         let Some(ep) = self.endpoint(random) else { return };
         let data = self.private_data(victim, random);
-        let (to, port) = (address(victim), u64::from(SERVICE_PORT));
         let timeout = random.pick(&[100, 10_000, 5_000_000]);
-        let _ =
-            self.adapter.ep_connect(ep, &to, port, timeout, &data, Qos::BestEffort, ConnectFlags::Default);
+        let _ = self.raw.ask(ep, victim, timeout, &data);
     }
 
     /// Does something about a request of the victim, or nothing.
@@ -175,15 +128,14 @@ impl Hostile {
         let data = self.private_data(victim, random);
         if random.one_in(3) {
             let data = if random.one_in(2) { &REJECT_DATA[..] } else { &data[..data.len().min(20)] };
-            let _ = self.adapter.cr_reject_with(cr, data);
+            let _ = self.raw.adapter.cr_reject_with(cr, data);
         } else if let Some(ep) = self.endpoint(random) {
-            let _ = self.adapter.cr_accept(cr, Some(ep), &data);
+            let _ = self.raw.adapter.cr_accept(cr, Some(ep), &data);
         }
     }
 
     fn connected(&self, random: &mut Random) -> Option<EpHandle> {
-        let is_up =
-            |ep: &EpHandle| self.adapter.ep_get_status(*ep).is_ok_and(|s| s.state == EpState::Connected);
+        let is_up = |ep: &EpHandle| self.raw.is_connected(*ep);
         let up: Vec<EpHandle> = self.eps.iter().copied().filter(is_up).collect();
         (!up.is_empty()).then(|| random.pick(&up))
     }
@@ -197,23 +149,11 @@ impl Hostile {
         };
         let len = 1 + random.below(5000);
         let remote = RmrTriplet::new(key, random.below(9000), len);
-        let segment = [self.segment(0, len as usize)];
-        let none = CompletionFlags::empty();
-        let _ = if random.one_in(2) {
-            self.adapter.ep_post_rdma_read(ep, &segment, 0, &remote, none)
-        } else {
-            self.adapter.ep_post_rdma_write(ep, &segment, 0, &remote, none)
-        };
+        self.raw.reach(ep, &remote, random.one_in(2));
     }
 
     fn post(&mut self, ep: EpHandle, bytes: &[u8]) {
-        let slot = self.next_slot;
-        self.next_slot = (slot + 1) % SLOTS;
-        self.memory.write(slot * SLOT, bytes).expect("in range");
-        let segment = self.segment(slot, bytes.len());
-        if self.adapter.ep_post_send(ep, &[segment], 0, CompletionFlags::SOLICITED_WAIT).is_ok() {
-            self.frames += 1;
-        }
+        self.frames += u64::from(self.raw.post(ep, bytes));
     }
 
     /// Sends a message, an acknowledgement, a map, or something that resembles them.
@@ -301,10 +241,10 @@ impl Hostile {
     pub fn leave(&mut self) {
         self.drain();
         for cr in std::mem::take(&mut self.requests) {
-            let _ = self.adapter.cr_reject_with(cr, &REJECT_DATA);
+            let _ = self.raw.adapter.cr_reject_with(cr, &REJECT_DATA);
         }
         for ep in std::mem::take(&mut self.eps) {
-            self.adapter.ep_free(ep).expect("frees");
+            self.raw.adapter.ep_free(ep).expect("frees");
         }
     }
 }

@@ -56,7 +56,7 @@ impl Ground {
     fn step(&mut self) {
         let now = self.world.now();
         let mut next =
-            due(self.hostile.adapter.poll(driver_mlx::Instant::from_nanos(now))).unwrap_or(u64::MAX);
+            due(self.hostile.raw.adapter.poll(driver_mlx::Instant::from_nanos(now))).unwrap_or(u64::MAX);
         self.hostile.drain();
         for node in &mut self.nodes {
             let deadlines = [

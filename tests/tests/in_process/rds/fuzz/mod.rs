@@ -6,7 +6,7 @@
 //! | `MLX5_TESTS_LONG=1` | 10 minutes |
 //! | `MLX5_TESTS_SEED=n` | this seed alone |
 
-mod honest;
+pub(super) mod honest;
 mod hostile;
 mod machine;
 mod parser;

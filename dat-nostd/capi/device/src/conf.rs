@@ -1,16 +1,36 @@
 //! `dat.conf`: names of IAs and what they stand for. DAT 1.2, static registry.
 
+use crate::debug::complain;
 use crate::target::Target;
+
+/// Where names are, unless `DAT_OVERRIDE` says another file.
+const FILE: &str = "/etc/dat.conf";
+
+/// The lines of the file that the process is to go by; none if it cannot be read.
+pub fn read(library: &str) -> Vec<Entry> {
+    let file = std::env::var_os("DAT_OVERRIDE").unwrap_or_else(|| FILE.into());
+    match std::fs::read_to_string(&file) {
+        Ok(text) => entries(&text),
+        Err(error) => {
+            complain(library, &format!("{}: {error}", file.display()));
+            Vec::new()
+        }
+    }
+}
 
 /// One line: a name, and how its provider is to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) ia_name: String,
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) is_thread_safe: bool,
+pub struct Entry {
+    /// The name.
+    pub ia_name: String,
+    /// Version of DAT.
+    pub major: u32,
+    /// The same, minor.
+    pub minor: u32,
+    /// What the line says of threads.
+    pub is_thread_safe: bool,
     /// The device; None if the line is about another provider.
-    pub(crate) target: Option<Target>,
+    pub target: Option<Target>,
 }
 
 /// Fields of a line, with quotes and escapes taken away; None for a line whose quotes do not end.
@@ -63,7 +83,7 @@ fn entry(line: &str) -> Option<Entry> {
 }
 
 /// All entries of a file's text, in its order; the first of a name and version counts.
-pub(crate) fn entries(text: &str) -> Vec<Entry> {
+fn entries(text: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     for found in text.lines().filter_map(entry) {
         let same = |other: &&mut Entry| other.ia_name == found.ia_name && other.major == found.major;

@@ -1,6 +1,5 @@
 //! Threads that sleep until something is ready.
 
-use crate::handles::RawHandle;
 use dat_nostd::{DatResult, DatReturn, Instant, ReturnType, Subtype, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -10,26 +9,34 @@ use std::sync::Arc;
 const NO_DESCRIPTOR: DatReturn = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceMemory);
 
 /// Who waits for what.
-#[derive(Default)]
-pub(crate) struct Parked {
-    waiting: Vec<(RawHandle, Arc<OwnedFd>)>,
+pub struct Parked<K> {
+    waiting: Vec<(K, Arc<OwnedFd>)>,
     spare: Vec<Arc<OwnedFd>>,
 }
 
-impl Parked {
-    /// A thread is about to sleep for an EVD or a CNO.
-    pub(crate) fn enter(&mut self, handle: RawHandle) -> DatResult<Arc<OwnedFd>> {
+impl<K> Default for Parked<K> {
+    fn default() -> Self {
+        Self { waiting: Vec::new(), spare: Vec::new() }
+    }
+}
+
+impl<K: Copy + PartialEq> Parked<K> {
+    /// A thread is about to sleep for something.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES: no descriptor is left.
+    pub fn enter(&mut self, what: K) -> DatResult<Arc<OwnedFd>> {
         let make = || {
             let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
             made.map(Arc::new).map_err(|_| NO_DESCRIPTOR)
         };
         let fd = self.spare.pop().map_or_else(make, Ok)?;
-        self.waiting.push((handle, Arc::clone(&fd)));
+        self.waiting.push((what, Arc::clone(&fd)));
         Ok(fd)
     }
 
     /// It sleeps no more.
-    pub(crate) fn leave(&mut self, fd: Arc<OwnedFd>) {
+    pub fn leave(&mut self, fd: Arc<OwnedFd>) {
         self.waiting.retain(|(_, other)| !Arc::ptr_eq(other, &fd));
         // A wake-up that came too late is not for the next one.
         let _ = rustix::io::read(&*fd, &mut [0; 8]);
@@ -37,12 +44,12 @@ impl Parked {
     }
 
     /// Wakes those who wait for this.
-    pub(crate) fn wake(&self, handle: RawHandle) {
-        self.waiting.iter().filter(|(wanted, _)| *wanted == handle).for_each(|(_, fd)| ring(fd));
+    pub fn wake(&self, what: K) {
+        self.waiting.iter().filter(|(wanted, _)| *wanted == what).for_each(|(_, fd)| ring(fd));
     }
 
     /// Wakes everybody: an object may have gone.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         self.waiting.iter().for_each(|(_, fd)| ring(fd));
     }
 }
@@ -52,7 +59,7 @@ fn ring(fd: &OwnedFd) {
 }
 
 /// Sleeps until the descriptor is rung or `wake` is due. Whether a signal handler ran.
-pub(crate) fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> bool {
+pub fn sleep(fd: &OwnedFd, wake: Wake, now: Instant) -> bool {
     let left = wake.deadline(now).map(|deadline| deadline.as_nanos().saturating_sub(now.as_nanos()));
     let timeout = left.map(|left| Timespec {
         tv_sec: (left / 1_000_000_000) as i64,

@@ -6,18 +6,21 @@ use std::net::Ipv4Addr;
 
 /// A device and how it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) device: DeviceName,
-    pub(crate) address: IaAddress,
+pub struct Target {
+    /// The device.
+    pub device: DeviceName,
+    /// Its port's address.
+    pub address: IaAddress,
     /// Connection requests have DAT's own framing, with 64 bytes of private data, and not RDMA-CM's, with 56.
-    pub(crate) own_framing: bool,
-    pub(crate) iommu: Iommu,
+    pub own_framing: bool,
+    /// The interface to the IOMMU.
+    pub iommu: Iommu,
 }
 
 impl Target {
     /// From the IA parameters of a line: `DEVICE ADDRESS [framing=dat|rdma-cm] [iommu=group|iommufd]`. None if they name no device: the
     /// line is another provider's.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let mut target = Self::new(words.next()?, words.next()?)?;
         for word in words {
@@ -33,7 +36,7 @@ impl Target {
     }
 
     /// From an IA name that says everything: `DEVICE@ADDRESS`.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let (device, address) = name.rsplit_once('@')?;
         Self::new(device, address)
     }

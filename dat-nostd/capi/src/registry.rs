@@ -3,19 +3,14 @@
 //! Names come from the file that `DAT_OVERRIDE` names, else from `/etc/dat.conf`; from programs that register providers of their own; and
 //! a name of the form `DEVICE@ADDRESS` needs no entry.
 
-mod conf;
-
-use crate::debug::complain;
 use crate::foreign::Foreign;
 use crate::layout::ProviderInfo;
-use crate::node::Node;
-use crate::target::Target;
+use crate::node::{LIBRARY, Node};
 use crate::{nodes, service};
-use conf::Entry;
+use capi_device::Target;
+use capi_device::conf::{self, Entry};
 use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
 
-/// Where names are, unless `DAT_OVERRIDE` says another file.
-const FILE: &str = "/etc/dat.conf";
 /// Devices that a process may have open: handles say which in eight bits.
 const MAX_DEVICES: usize = 255;
 
@@ -40,16 +35,7 @@ pub(crate) enum Provider {
 
 impl Names {
     fn entries(&mut self) -> &[Entry] {
-        self.entries.get_or_insert_with(|| {
-            let file = std::env::var_os("DAT_OVERRIDE").unwrap_or_else(|| FILE.into());
-            match std::fs::read_to_string(&file) {
-                Ok(text) => conf::entries(&text),
-                Err(error) => {
-                    complain(&format!("{}: {error}", file.display()));
-                    Vec::new()
-                }
-            }
-        })
+        self.entries.get_or_insert_with(|| conf::read(LIBRARY))
     }
 
     /// Finds the provider of a name, and opens its device if that is not open.

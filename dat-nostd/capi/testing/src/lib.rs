@@ -1,13 +1,20 @@
 //! What tests with C programs have in common: the library as it is installed, compilers, and emulated HCAs.
+#![allow(clippy::missing_panics_doc)] // What is missing fails the test.
 
 use hca_serve::{Options, Served, serve};
-use runner::install::{STATIC_NEEDS, shared_library};
+use runner::install::{Library, STATIC_NEEDS, shared_library};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// This package's folder.
-pub const HERE: &str = env!("CARGO_MANIFEST_DIR");
+/// Whose tests these are.
+#[derive(Clone, Copy, Debug)]
+pub struct Suite {
+    /// The library.
+    pub library: Library,
+    /// Its package's folder.
+    pub here: &'static str,
+}
 
 /// Runs a program to its end; its standard output. With everything that it said if it failed.
 pub fn run(command: &mut Command) -> String {
@@ -20,6 +27,7 @@ pub fn run(command: &mut Command) -> String {
 /// A language and a compiler of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
+    /// Its name.
     pub program: &'static str,
     arguments: &'static [&'static str],
 }
@@ -52,14 +60,28 @@ pub fn compilers() -> Vec<Compiler> {
 }
 
 impl Compiler {
-    /// Compiles files of this package to a program, without a warning.
-    pub fn compile(&self, files: &[&str], library: &[String], program: &Path) {
+    /// Compiles files of a package to a program, without a warning.
+    pub fn compile(&self, suite: &Suite, files: &[&str], library: &[String], program: &Path) {
+        self.compile_with(suite, &[], files, library, program);
+    }
+
+    /// The same with options of its own.
+    pub fn compile_with(
+        &self,
+        suite: &Suite,
+        options: &[&str],
+        files: &[&str],
+        library: &[String],
+        program: &Path,
+    ) {
+        let here = Path::new(suite.here);
         run(Command::new(self.program)
             .args(["-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
             .args(self.arguments)
             .arg("-I")
-            .arg(Path::new(HERE).join("include"))
-            .args(files.iter().map(|file| Path::new(HERE).join(file)))
+            .arg(here.join("include"))
+            .args(options)
+            .args(files.iter().map(|file| here.join(file)))
             .arg("-o")
             .arg(program)
             .args(["-x", "none"])
@@ -69,24 +91,31 @@ impl Compiler {
 }
 
 /// A folder of a test's own. Removed when dropped.
-pub struct Folder(PathBuf);
+pub struct Folder {
+    suite: Suite,
+    path: PathBuf,
+}
 
 impl Folder {
-    pub fn new(name: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("dat-capi-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        Self(folder)
+    /// A new one.
+    pub fn new(suite: &Suite, name: &str) -> Self {
+        let unique = format!("{}-{name}-{}", suite.library.package, std::process::id());
+        let path = std::env::temp_dir().join(unique);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self { suite: *suite, path }
     }
 
+    /// Where a file of it is.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     /// The shared library in this folder; what links with it.
     pub fn shared_library(&self) -> Vec<String> {
-        shared_library(&archive(), Path::new(HERE), &self.0).expect("linked");
-        let folder = self.0.display();
-        vec![format!("-L{folder}"), "-ldat".into(), format!("-Wl,-rpath,{folder}")]
+        let Suite { library, here } = &self.suite;
+        shared_library(library, &archive(library), Path::new(here), &self.path).expect("linked");
+        let folder = self.path.display();
+        vec![format!("-L{folder}"), format!("-l{}", library.name), format!("-Wl,-rpath,{folder}")]
     }
 
     /// Emulated HCAs, at sockets in this folder.
@@ -99,35 +128,45 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
 /// The static library, which cargo builds with this package's tests: beside them, under a name with a number.
-pub fn archive() -> PathBuf {
+pub fn archive(library: &Library) -> PathBuf {
+    let prefix = format!("lib{}-", library.name);
     let here = std::env::current_exe().expect("this program's path");
     let folder = here.parent().expect("a folder");
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let number = name.strip_prefix("libdat-").and_then(|rest| rest.strip_suffix(".a"));
+        let number = name.strip_prefix(prefix.as_str()).and_then(|rest| rest.strip_suffix(".a"));
         number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     let files = std::fs::read_dir(folder).expect("readable").map_while(Result::ok).map(|entry| entry.path());
     // There may be older ones, from before a change.
     let age = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).expect("a time");
-    files.filter(is_ours).max_by_key(age).expect("cargo test -p dat-capi builds it")
+    files.filter(is_ours).max_by_key(age).expect("cargo test builds it with the package's tests")
 }
 
 /// What links with the static library.
-pub fn static_library() -> Vec<String> {
+pub fn static_library(library: &Library) -> Vec<String> {
     let needs = STATIC_NEEDS.map(str::to_owned);
-    std::iter::once(archive().display().to_string()).chain(needs).collect()
+    std::iter::once(archive(library).display().to_string()).chain(needs).collect()
 }
 
 /// HCAs that are served.
 pub struct Fabric {
     sockets: Vec<PathBuf>,
     _served: Served,
+}
+
+/// Whether Valgrind is there, which it has to be where nothing may be skipped.
+pub fn has_valgrind() -> bool {
+    let there = runner::levels::required() || Command::new("valgrind").arg("--version").output().is_ok();
+    if !there {
+        runner::levels::skip("valgrind is missing");
+    }
+    there
 }
 
 impl Fabric {
@@ -146,9 +185,16 @@ pub fn address(index: usize) -> String {
 pub struct Running(Child);
 
 impl Running {
+    /// Starts one.
     pub fn start(program: &Path, words: &[&str]) -> Self {
         let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words);
+        Self::spawn(command)
+    }
+
+    /// Starts one with whatever the command says.
+    pub fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 

@@ -1,0 +1,32 @@
+//! What the C libraries have in common: an HCA that is opened by name, behind a lock, with a thread that moves it on.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `target`, [`conf`] | names, `dat.conf`, and the devices that they stand for |
+//! | [`device`] | opening one |
+//! | `lock` | its lock, which tools for threads can see |
+//! | `thread` | its thread |
+//! | `parked` | threads of the program's that wait |
+//! | `fork` | what a child process has of all that |
+//! | `debug` | what the environment asks of a library |
+#![deny(unsafe_code)]
+
+pub mod conf;
+mod debug;
+pub mod device;
+#[allow(unsafe_code)]
+mod fork;
+#[allow(unsafe_code)]
+mod lock;
+mod parked;
+mod target;
+#[allow(unsafe_code)]
+mod thread;
+
+pub use debug::complain;
+pub use device::{Choices, Device};
+pub use fork::guard_children;
+pub use lock::{Guard, Lock};
+pub use parked::{Parked, sleep};
+pub use target::Target;
+pub use thread::start_thread;

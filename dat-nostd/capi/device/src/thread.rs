@@ -1,0 +1,28 @@
+//! The thread of a library, one for each device.
+
+use std::ptr;
+
+/// Starts a thread that goes on for good. Signals go to threads of the program's: a handler that ran in it would end no wait.
+///
+/// # Errors
+/// The system's.
+pub fn start_thread(
+    name: &str,
+    run: impl FnOnce() -> std::convert::Infallible + Send + 'static,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.into());
+    let body = move || {
+        leave_signals_to_the_program();
+        match run() {}
+    };
+    thread.spawn(body).map(drop)
+}
+
+fn leave_signals_to_the_program() {
+    // SAFETY: a set of this function's own is filled and made the thread's mask.
+    unsafe {
+        let mut all = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, ptr::null_mut());
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Reliable Datagram Sockets: the calls of librds, and the numbers and structures that go with them.
+ *
+ * Each call is the system's of the same name, with the same arguments, on descriptors of rds_socket: -1 and errno if it fails. Such a
+ * descriptor can be polled by the system for what is to be received; rds_poll also knows what can be sent.
+ *
+ * A program for Solaris defines RDS_SOLARIS before it includes this: then structures and numbers are those of rds(3SOCKET), under the names
+ * that begin with rds_ and RDS_. The family given to rds_socket says which of them a socket goes by. */
+#ifndef RDS_RDS_H
+#define RDS_RDS_H
+
+#include <poll.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#ifdef RDS_SOLARIS
+#include <rds/solaris.h>
+#else
+#include <rds/linux.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int rds_socket(int domain, int type, int protocol);
+int rds_close(int fd);
+int rds_bind(int fd, const struct sockaddr *address, socklen_t length);
+int rds_connect(int fd, const struct sockaddr *address, socklen_t length);
+int rds_getsockname(int fd, struct sockaddr *address, socklen_t *length);
+int rds_getpeername(int fd, struct sockaddr *address, socklen_t *length);
+ssize_t rds_sendmsg(int fd, const struct rds_msghdr *message, int flags);
+ssize_t rds_sendto(int fd, const void *buffer, size_t length, int flags, const struct sockaddr *to, socklen_t to_length);
+ssize_t rds_send(int fd, const void *buffer, size_t length, int flags);
+ssize_t rds_recvmsg(int fd, struct rds_msghdr *message, int flags);
+ssize_t rds_recvfrom(int fd, void *buffer, size_t length, int flags, struct sockaddr *from, socklen_t *from_length);
+ssize_t rds_recv(int fd, void *buffer, size_t length, int flags);
+int rds_setsockopt(int fd, int level, int name, const void *value, socklen_t length);
+int rds_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+int rds_ioctl(int fd, unsigned long request, void *argument);
+int rds_poll(struct pollfd *fds, nfds_t count, int timeout);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RDS_RDS_H */

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The names of both systems, as one. */
+#ifndef SYSTEM_H
+#define SYSTEM_H
+
+#include <rds/rds.h>
+
+#include <netinet/in.h>
+
+#ifdef RDS_SOLARIS
+#define FAMILY AF_INET_OFFLOAD
+#define SEQPACKET RDS_SOCK_SEQPACKET
+#define LEVEL_SOCKET RDS_SOL_SOCKET
+#define SEND_BUFFER RDS_SO_SNDBUF
+#define NO_WAIT RDS_MSG_DONTWAIT
+#define CUT RDS_MSG_TRUNC
+#define NOT_CONNECTED RDS_ENOTCONN
+#define NO_OPTION RDS_ENOPROTOOPT
+#define NOT_OURS RDS_EADDRNOTAVAIL
+#define IN_USE RDS_EADDRINUSE
+#define FIRST RDS_CMSG_FIRSTHDR
+#define NEXT RDS_CMSG_NXTHDR
+#define DATA RDS_CMSG_DATA
+#define LEN RDS_CMSG_LEN
+#define SPACE RDS_CMSG_SPACE
+#define BUFFER_IS(asked) (asked)
+typedef uint32_t header_length;
+#else
+#define FAMILY AF_RDS
+#define SEQPACKET SOCK_SEQPACKET
+#define LEVEL_SOCKET SOL_SOCKET
+#define SEND_BUFFER SO_SNDBUF
+#define NO_WAIT MSG_DONTWAIT
+#define CUT MSG_TRUNC
+#define NOT_CONNECTED ENOTCONN
+#define NO_OPTION ENOPROTOOPT
+#define NOT_OURS EADDRNOTAVAIL
+#define IN_USE EADDRINUSE
+#define FIRST CMSG_FIRSTHDR
+#define NEXT CMSG_NXTHDR
+#define DATA CMSG_DATA
+#define LEN CMSG_LEN
+#define SPACE CMSG_SPACE
+#define BUFFER_IS(asked) (2 * (asked))
+typedef uint64_t rds_user_token_t;
+typedef size_t header_length;
+#endif
+
+/* The family of addresses. */
+#ifdef RDS_SOLARIS
+#define ADDRESS_FAMILY AF_INET_OFFLOAD
+#else
+#define ADDRESS_FAMILY AF_INET
+#endif
+
+#endif /* SYSTEM_H */

@@ -1,0 +1,48 @@
+//! `recvmsg` with its control messages.
+
+use dat_nostd::{Adapter, Platform};
+
+use crate::cmsg::buffer::ControlWriter;
+use crate::cmsg::message::Cmsg;
+use crate::error::RdsError;
+use crate::ids::SocketHandle;
+use crate::message::{Arrival, MsgFlags};
+use crate::node::Rds;
+
+impl Rds<'_> {
+    /// [`recvmsg`](Self::recvmsg), with what comes beside a message as control messages. Ends of RDMA operations come together, as many as
+    /// `control` has room for and at least one; the answer has the first.
+    ///
+    /// # Errors
+    /// Those of `recvmsg`; then nothing was written.
+    pub fn recvmsg_control<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        buffer: &mut [u8],
+        flags: MsgFlags,
+        control: &mut ControlWriter<'_>,
+    ) -> Result<Arrival, RdsError> {
+        let arrival = self.recvmsg(adapter, handle, buffer, flags)?;
+        match arrival {
+            Arrival::RdmaStatus(first) => {
+                let room = control.room_for_statuses();
+                control.push(&Cmsg::RdmaStatus(first));
+                for _ in 1..room {
+                    let Some(next) = self.take_notification(handle)? else { break };
+                    control.push(&Cmsg::RdmaStatus(next));
+                }
+            }
+            Arrival::CongestionUpdate(ports) => {
+                control.push(&Cmsg::CongUpdate(ports));
+            }
+            Arrival::Message(message) => {
+                if let Some(cookie) = message.cookie {
+                    control.push(&Cmsg::RdmaDest(cookie));
+                }
+            }
+            Arrival::Nothing => {}
+        }
+        Ok(arrival)
+    }
+}
