@@ -113,8 +113,11 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
                 lmr.region = Some(value);
                 return Err(IN_USE);
             }
-            // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same.
-            freed = Err(DatReturn::new(ReturnType::InternalError));
+            // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same. On a device that
+            // has failed that is so for memory of the consumer's own.
+            if !matches!(error, Error::Fatal(_)) {
+                freed = Err(DatReturn::new(ReturnType::InternalError));
+            }
         }
         let lmr = self.lmrs.remove(handle)?;
         self.leave_zone(lmr.pz);

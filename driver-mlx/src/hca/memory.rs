@@ -130,8 +130,9 @@ impl<P: Platform> Hca<'_, P> {
     /// key is given back.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write or atomic access without local
-    /// write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of one buffer.
+    /// Any [`Error`] of a command; [`Error::Map`] as the platform answers; [`Error::InvalidArgument`] for an empty range and for remote write
+    /// or atomic access without local write; [`Error::NotAllocated`] for memory of another HCA; [`Error::Limit`] for more than 65533 keys of
+    /// one buffer.
     pub fn register<'b>(
         &mut self,
         pd: Pd,
