@@ -6,7 +6,7 @@ use super::exec::input;
 use super::function::Function;
 use super::health::Health;
 use super::limits::Limits;
-use super::recover::Recoveries;
+use super::recoveries::Recoveries;
 use super::stop::disable_interface;
 use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};

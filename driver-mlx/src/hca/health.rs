@@ -2,19 +2,16 @@
 
 use super::Hca;
 use super::device_state::{HealthBuffer, interface_state, is_away};
-use super::exec::input;
 use super::function::Function;
-use crate::cmd::{Tail, Ticket};
-use crate::error::{Error, FatalCause, HealthWarning};
+use crate::cmd::Ticket;
+use crate::error::{FatalCause, HealthWarning};
 use crate::event::AsyncEvent;
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
 use crate::types::{CqNumber, Instant, QpNumber, SrqNumber, Wake};
-use mlx5_prm::commands::{query_issi_in, query_issi_out};
 use mlx5_prm::datapath::{cq_error, eqe_page_req, port_state_change_event, qp_events};
 use mlx5_prm::event::{EventQueueType, EventType, PortChange};
 use mlx5_prm::init_seg;
-use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::{CqErrorSyndrome, HealthSyndrome};
 use mlx5_prm::value::NicInterface;
 
@@ -27,7 +24,7 @@ pub(super) struct Health {
     counter: Option<u32>,
     equal: u32,
     /// A command that asks whether firmware still runs though its counter stands.
-    probe: Option<Ticket>,
+    pub(super) probe: Option<Ticket>,
     /// Whether the register of the command queue's address reads as it was written.
     names_owner: bool,
     /// The syndrome that was reported last.
@@ -247,25 +244,7 @@ impl<P: Platform> Hca<'_, P> {
                 self.warn(now, HealthWarning::CounterStands);
             }
         }
-        self.probe(now);
-    }
-
-    /// Firmware whose counter stands may run all the same; if it does not answer a command either, the device has failed.
-    fn probe(&mut self, now: Instant) {
-        let stands = self.health.equal >= EQUAL_READINGS;
-        let Some(ticket) = self.health.probe else {
-            if stands {
-                let query = input::<{ query_issi_in::SIZE }>(Opcode::QUERY_ISSI, 0);
-                // Without a free slot other commands tell, which wait as long.
-                self.health.probe = self.issue(&query, Tail::NONE, query_issi_out::SIZE, false).ok();
-            }
-            return;
-        };
-        match self.poll_command(ticket, &mut [0; query_issi_out::SIZE]) {
-            Ok(false) => {}
-            Err(Error::Timeout { .. }) if stands => self.set_fatal(now, FatalCause::Hung),
-            _ => self.health.probe = None,
-        }
+        self.probe(now, self.health.equal >= EQUAL_READINGS);
     }
 
     fn warn(&mut self, now: Instant, warning: HealthWarning) {

@@ -14,11 +14,13 @@ mod memory;
 mod multicast;
 mod pages;
 mod port;
+mod probe;
 mod queue;
 mod queue_pair;
 mod record_pages;
 mod records;
 mod recover;
+mod recoveries;
 #[allow(unsafe_code)]
 mod reserved;
 mod reset_lock;
@@ -74,7 +76,7 @@ pub struct Hca<'s, P: Platform> {
     fatal: Option<FatalCause>,
     /// Counts the device's lives: what was made in an earlier one is gone.
     life: u32,
-    recoveries: recover::Recoveries,
+    recoveries: recoveries::Recoveries,
     health: health::Health,
     limits: limits::Limits,
     firmware_pages: u32,

@@ -4,6 +4,7 @@ use super::bring_up::Firmware;
 use super::device_state::{CMDQ_ADDRESS_MASK, interface_state, is_away};
 use super::health::Health;
 use super::limits::Limits;
+use super::recoveries::Recoveries;
 use super::reset_lock::ResetLock;
 use super::stop::disable_interface;
 use super::wait::{Wait, hand_over_queue};
@@ -12,13 +13,11 @@ use crate::config::Config;
 use crate::error::{Error, FatalCause, Step};
 use crate::platform::{Bar, Platform};
 use crate::trace::TraceKind;
-use crate::types::{Duration, Instant};
+use crate::types::Duration;
 use mlx5_prm::init_seg;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
 
-/// Attempts in a row that may fail; then none is made any more.
-const ATTEMPTS: u32 = 3;
 /// Distance of looks at `nic_interface` while firmware is being reset, and how long that may take.
 const RESET_POLL: Duration = Duration::from_millis(20);
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,29 +26,6 @@ const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Looks at the health counter until it moves, and their distance.
 const COUNTER_LOOKS: u32 = 100;
 const COUNTER_POLL: Duration = Duration::from_millis(50);
-
-/// How recoveries went so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recoveries {
-    /// Failed since the last that succeeded.
-    failed: u32,
-    /// When the last one succeeded.
-    last: Option<Instant>,
-}
-
-impl Recoveries {
-    fn admit(&self, now: Instant, grace: Duration) -> Result<(), Error> {
-        if self.failed >= ATTEMPTS {
-            return Err(Error::RecoveryGivenUp { attempts: self.failed });
-        }
-        match self.last.map(|last| last + grace) {
-            Some(end) if now < end => {
-                Err(Error::RecoveryTooSoon { wait_ms: ((end - now).as_millis() as u64).max(1) })
-            }
-            _ => Ok(()),
-        }
-    }
-}
 
 impl<P: Platform> Hca<'_, P> {
     /// Resets the device, or waits until somebody else has, and brings it up again. For one that has failed
