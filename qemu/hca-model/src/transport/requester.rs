@@ -105,7 +105,8 @@ impl Context<'_, '_> {
                 }
             }
             if wqe.psns == 0 {
-                if let Some(umr) = &wqe.umr {
+                // What comes before it may be sent again, but the key changes once.
+                if let Some(umr) = wqe.umr.as_ref().filter(|_| !wqe.issued) {
                     // What is not acknowledged may have to be sent again, with the key that goes.
                     if umr.invalidates() && at != 0 {
                         return false;
@@ -367,8 +368,8 @@ impl Context<'_, '_> {
     }
 }
 
-/// Index and ends of the copy that the WQE at `at` of those under way orders, and that was not made before: what comes before it may
-/// have to be sent again.
+/// Index and ends of the copy ordered by the WQE at `at`, unless it has been made already: earlier WQEs may be retransmitted, but a copy
+/// is made only once.
 fn copy_of(qp: &Qp, at: usize) -> Option<(u16, [Sge; 2])> {
     let wqe = qp.transport.requester.wqes.get(at).filter(|wqe| wqe.work == Work::Copy && !wqe.issued)?;
     let Payload::Gather(ends) = &wqe.payload else { return None };

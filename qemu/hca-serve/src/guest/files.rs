@@ -9,8 +9,9 @@ use std::rc::{Rc, Weak};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// Larger files are mapped range by range: their holes would fill the address space.
-const WHOLE: u64 = 1 << 40;
+/// Address space that a client's files may take for each mapping that it may have: 64 TiB for all clients together, half of what a
+/// process has. Files can have holes, so that large ones cost nothing.
+const SHARE: u64 = 1 << 31;
 
 /// A file that is mapped, as far as it is of use to others.
 #[derive(Debug)]
@@ -29,15 +30,22 @@ pub struct Files {
 }
 
 impl Files {
-    /// At most `limit` mappings at a time.
+    /// At most `limit` mappings at a time, which share address space of 2 GiB each.
     pub fn new(limit: usize) -> Self {
         Self { known: Vec::new(), limit }
+    }
+
+    /// Address space that is left.
+    fn room(&self) -> u64 {
+        let mapped = self.known.iter().filter_map(|known| known.mapping.upgrade());
+        let taken = mapped.fold(0u64, |sum, mapping| sum.saturating_add(mapping.len()));
+        (self.limit as u64).saturating_mul(SHARE).saturating_sub(taken)
     }
 
     /// A mapping that holds `size` bytes of `file` from `offset` on, and where in it they are.
     ///
     /// # Errors
-    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings.
+    /// As [`Mapping::new`]; `ENOSPC`: there are too many mappings, or they take too much address space.
     pub fn map(
         &mut self,
         file: &OwnedFd,
@@ -65,8 +73,13 @@ impl Files {
             return Err(Errno::NOSPC);
         }
         let length = u64::try_from(status.st_size).unwrap_or(0);
-        let whole = end <= length && length <= WHOLE;
+        let room = self.room();
+        // A file that is larger than what is left is mapped range by range.
+        let whole = end <= length && length <= room;
         let (start, len) = if whole { (0, length) } else { (offset, size) };
+        if len > room {
+            return Err(Errno::NOSPC);
+        }
         let mapping = Rc::new(Mapping::new(file, start, len, writable)?);
         // Parts of files are counted, but serve nobody else.
         let inode = if whole { inode } else { 0 };
@@ -115,13 +128,21 @@ mod tests {
     }
 
     #[test]
-    fn huge_files_are_mapped_in_parts() {
-        let huge = file((WHOLE >> 12) + 1);
-        let mut files = Files::new(4);
-        let (part, at) = files.map(&huge, 16 * PAGE, PAGE, true).expect("mapped");
-        assert_eq!((part.len(), at), (PAGE, 0));
-        let (other, _) = files.map(&huge, 16 * PAGE, PAGE, true).expect("mapped");
+    fn files_that_are_too_large_are_mapped_in_parts_and_address_space_is_counted() {
+        const GIB: u64 = 1 << 30;
+        let huge = file((4 * GIB + PAGE) / PAGE);
+        // Room for 4 GiB.
+        let mut files = Files::new(2);
+        let (part, at) = files.map(&huge, 16 * PAGE, GIB, true).expect("mapped");
+        assert_eq!((part.len(), at), (GIB, 0));
+        assert_eq!(files.map(&huge, 0, 4 * GIB, true).err(), Some(Errno::NOSPC));
+        let (other, _) = files.map(&huge, 16 * PAGE, GIB, true).expect("mapped");
         assert!(!Rc::ptr_eq(&part, &other));
+        drop((part, other));
+        let (most, _) = files.map(&huge, PAGE, 4 * GIB, true).expect("room again");
+        assert_eq!(most.len(), 4 * GIB);
+        assert_eq!(files.map(&file(1), 0, PAGE, true).err(), Some(Errno::NOSPC));
+        drop(most);
         assert_eq!(files.map(&huge, 1, PAGE, true).err(), Some(Errno::INVAL));
     }
 }

@@ -1,9 +1,9 @@
 //! A client's file in this process' memory.
 //!
 //! The file stays the client's: it can be truncated at any time, or a page of it may not be had because the file system is
-//! full. The kernel says so by SIGBUS in the middle of an access. The handler puts empty memory in the place of the whole
-//! mapping, so that the access goes on, and the access then fails: the mapping is lost, and with it its device, but
-//! nobody else's.
+//! full. The kernel says so by SIGBUS in the middle of an access. The handler puts empty memory in the place of the page (only of that,
+//! because where memory is not overcommitted it is charged), so that the access goes on, and the access then fails: the mapping is lost,
+//! and with it its device, but nobody else's.
 #![allow(unsafe_code)]
 
 use rustix::fs::{fstat, fstatfs};
@@ -47,6 +47,8 @@ pub struct Mapping {
     len: usize,
     /// Bytes that are mapped: whole pages of the file's.
     mapped: usize,
+    /// Bytes of such a page.
+    page: usize,
     lost: Cell<bool>,
 }
 
@@ -69,13 +71,15 @@ impl Mapping {
             return Err(Errno::OVERFLOW);
         }
         let page = if system == HUGETLBFS { u64::try_from(status.st_blksize).unwrap_or(PAGE) } else { PAGE };
-        let whole = size.checked_next_multiple_of(page.max(PAGE)).ok_or(Errno::OVERFLOW)?;
+        let page = page.max(PAGE);
+        let whole = size.checked_next_multiple_of(page).ok_or(Errno::OVERFLOW)?;
+        let page = usize::try_from(page).map_err(|_| Errno::OVERFLOW)?;
         let len = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
         let mapped = usize::try_from(whole).map_err(|_| Errno::OVERFLOW)?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: the kernel picks the place of a new mapping; nothing of this process lies there.
         let base = unsafe { mmap(null_mut(), mapped, protection, MapFlags::SHARED, file, offset) }?;
-        Ok(Self { base, len, mapped, lost: Cell::new(false) })
+        Ok(Self { base, len, mapped, page, lost: Cell::new(false) })
     }
 
     /// Bytes of it.
@@ -101,6 +105,7 @@ impl Mapping {
         let slice = unsafe { VolatileSlice::new(self.base.cast(), self.len) };
         ACCESS.with(|current| {
             current.len.store(self.mapped, Ordering::Relaxed);
+            current.page.store(self.page, Ordering::Relaxed);
             current.base.store(self.base as usize, Ordering::Relaxed);
             // The handler runs on this thread.
             compiler_fence(Ordering::SeqCst);
@@ -129,13 +134,20 @@ struct Access {
     /// Where its mapping begins; 0 for none.
     base: AtomicUsize,
     len: AtomicUsize,
+    page: AtomicUsize,
     /// The mapping was lost meanwhile.
     hit: AtomicBool,
 }
 
 thread_local! {
-    static ACCESS: Access =
-        const { Access { base: AtomicUsize::new(0), len: AtomicUsize::new(0), hit: AtomicBool::new(false) } };
+    static ACCESS: Access = const {
+        Access {
+            base: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            page: AtomicUsize::new(PAGE as usize),
+            hit: AtomicBool::new(false),
+        }
+    };
 }
 
 /// What happened at a SIGBUS before the handler here.
@@ -168,11 +180,14 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut libc::siginfo_t, _context:
         if base == 0 || !(base..base + len).contains(&address) {
             return false;
         }
+        let page = current.page.load(Ordering::Relaxed);
+        // `base` is where one of the file's pages begins: the kernel mapped it so.
+        let start = address - (address - base) % page;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: `base` and `len` are those of the `Mapping` in whose `with` this thread is; its pages may be replaced because
-        // nobody holds references to them. mmap is a bare system call.
-        let place = unsafe { libc::mmap(base as *mut c_void, len, protection, flags, -1, 0) };
+        // SAFETY: the page is one of the `Mapping` in whose `with` this thread is; it may be replaced because nobody holds references
+        // to it. mmap is a bare system call.
+        let place = unsafe { libc::mmap(start as *mut c_void, page, protection, flags, -1, 0) };
         let replaced = place != libc::MAP_FAILED;
         current.hit.store(replaced, Ordering::Relaxed);
         replaced

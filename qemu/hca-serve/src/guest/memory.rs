@@ -24,7 +24,7 @@ use vm_memory::{Bytes, VolatileSlice};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Ranges that a client may announce, as many as Linux's VFIO takes (`dma_entry_limit` of `vfio_iommu_type1`): with an IOMMU, a
-/// machine of 256 MiB that is handed on has one for each page.
+/// 256 MiB machine with a passed-through device has one for each page.
 const RANGES: usize = 65535;
 
 /// Why the device cannot go on with this memory.

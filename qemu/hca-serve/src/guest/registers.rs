@@ -138,9 +138,15 @@ pub fn carry_out(
     }
 }
 
+/// Messages that are served at a time while the device waits for its client: in between the time is looked at.
+const SERVED: usize = 16;
+
 /// Carries out the accesses that come next, up to the first message that is something else.
 pub fn serve(channel: &mut Channel, registers: &BarPort) {
-    while registers.backlog() < BACKLOG {
+    for _ in 0..SERVED {
+        if registers.backlog() >= BACKLOG {
+            return;
+        }
         let Some((header, payload)) = channel.peek() else { return };
         let access = access_of(header.command, payload);
         let ours = access.is_some() || header.command == command::REGION_WRITE_MULTI;

@@ -245,14 +245,15 @@ impl Channel {
                 return Err(Unanswered::Ended);
             }
             serve(self);
-            if self.read() {
-                continue;
-            }
-            self.flush();
+            // Also while it sends: one that sends without end does not answer either.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Unanswered::Late);
             }
+            if self.read() {
+                continue;
+            }
+            self.flush();
             self.wait(left);
         }
     }
@@ -268,5 +269,38 @@ impl Channel {
         };
         // An interrupted wait is as good as one that ended: the caller looks again.
         let _ = poll(&mut [PollFd::new(&self.stream, flags)], Some(&limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::protocol::{FLAG_NO_REPLY, command};
+    use std::cell::Cell;
+    use std::io::Write;
+
+    #[test]
+    fn who_sends_without_end_and_does_not_answer_is_late() {
+        let (stream, mut client) = UnixStream::pair().expect("a pair");
+        let read = Header { id: 1, command: command::REGION_READ, size: 32, flags: FLAG_NO_REPLY, error: 0 };
+        let message = [&read.to_bytes()[..], &[0; 16]].concat().repeat(64);
+        std::thread::scope(|scope| {
+            // It ends when nobody listens any more.
+            scope.spawn(move || while client.write_all(&message).is_ok() {});
+            let mut channel = Channel::new(stream).expect("a channel");
+            let deadline = Instant::now() + Duration::from_millis(50);
+            let late = Cell::new(0);
+            // Slower than the client sends, so that there is always more.
+            let serve = |channel: &mut Channel| {
+                late.set(late.get() + u32::from(Instant::now() >= deadline));
+                while channel.next().is_some() {
+                    std::thread::sleep(Duration::from_micros(10));
+                }
+            };
+            let answer = channel.ask(command::DMA_READ, &[&[0; 16]], deadline, serve, |_| ());
+            drop(channel);
+            assert_eq!(answer, Err(Unanswered::Late));
+            assert!(late.get() <= 1, "it was listened to {} times after it was too late", late.get());
+        });
     }
 }

@@ -518,3 +518,22 @@ fn an_invalidation_waits_for_what_needs_the_key() {
     bed.send(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(0, 1, key)]).to(to, rkey));
     assert_eq!(bed.wait(&a).syndrome, CqeSyndrome::LOCAL_PROT_ERR.0);
 }
+
+#[test]
+fn a_key_is_registered_once_whatever_is_sent_again() {
+    let mut bed = Bed::new(2);
+    let (mut a, _) = bed.pair(&Options { ack_timeout: 8, retry_count: 7, ..Options::default() });
+    bed.qp(&a).fast_registration = true;
+    let key = free_mtt(&mut bed, 0);
+    let (at, lkey) = bed.buffer(0, 0x1000);
+    let (to, rkey) = bed.buffer(1, 0x1000);
+    bed.faults("loss=100%", 1);
+    bed.post(&mut a, &Request::new(SendOpcode::RDMA_WRITE, &[(at, 8, lkey)]).to(to, rkey));
+    // Linux asks that the key be free: a second time it is not.
+    let last = post(&mut bed, &mut a, &Change::register(key, 0, 0x1000, ALL).pages(&[at]));
+    bed.run_until("it is sent again", |bed| bed.counters(0).retransmitted > 0);
+    bed.faults("", 1);
+    assert_eq!(bed.wait(&a).syndrome, 0);
+    let got = bed.wait(&a);
+    assert_eq!((got.counter, got.syndrome), (last, 0));
+}
