@@ -18,12 +18,12 @@ use mlx5_prm::init_seg;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
 
-/// Distance of looks at `nic_interface` while firmware is being reset, and how long that may take.
+/// Interval between looks at `nic_interface` while firmware is being reset, and how long that may take.
 const RESET_POLL: Duration = Duration::from_millis(20);
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same if another function has the semaphore: it may be writing down the card's state first.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Looks at the health counter until it moves, and their distance.
+/// Looks at the health counter until it moves, and the interval between them.
 const COUNTER_LOOKS: u32 = 100;
 const COUNTER_POLL: Duration = Duration::from_millis(50);
 
@@ -35,7 +35,7 @@ impl<P: Platform> Hca<'_, P> {
     ///
     /// | | before, while it has failed | afterwards |
     /// |---|---|---|
-    /// | [`DmaBuffer`](crate::DmaBuffer) | can be freed; none can be had | lives on with its content; no key leads to it: register it again |
+    /// | [`DmaBuffer`](crate::DmaBuffer) | can be freed; none can be allocated | lives on with its content; no key leads to it: register it again |
     /// | queues | what was posted does not complete: retire it as flushed. Destroying one succeeds and needs no device | the same; all other calls for it are refused |
     /// | [`MemoryRegion`](crate::MemoryRegion) | its buffer's can be deregistered; foreign memory stays the device's | can be deregistered |
     /// | protection domains, windows, counters | – | gone: do not destroy them, their numbers may be in use again |
@@ -70,7 +70,7 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
-    /// Sees to it that the device has forgotten this driver's memory, is there, and that its firmware runs.
+    /// Makes sure that the device has forgotten this driver's memory, is there, and that its firmware runs.
     fn reset_device(&mut self) -> Result<(), Error> {
         if self.wants_reset() {
             self.reset_firmware();
@@ -115,7 +115,7 @@ impl<P: Platform> Hca<'_, P> {
         lock.release(&self.platform);
     }
 
-    /// Whoever reset the device, and whether anybody did: it must not access this driver's memory any more.
+    /// Makes sure that the device no longer accesses this driver's memory, whoever reset it, if anybody did.
     fn make_it_let_go(&mut self) -> Result<(), Error> {
         let state = interface_state(self.platform.bar());
         let failed = self.wants_reset();

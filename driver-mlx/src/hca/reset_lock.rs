@@ -16,7 +16,7 @@ const COUNTER: u16 = 0x08;
 const GATEWAY: u16 = 0x0c;
 const ADDRESS: u16 = 0x10;
 const DATA: u16 = 0x14;
-/// In the address register: the access is one that writes, respectively has been read.
+/// In the address register: set to start a write; reads as set once a read is done.
 const FLAG: u32 = 1 << 31;
 
 /// Header registers, and the length that a list of capabilities cannot exceed.
@@ -25,7 +25,7 @@ const HAS_CAPABILITIES: u32 = 1 << 20;
 const FIRST_CAPABILITY: u16 = 0x34;
 const MOST_CAPABILITIES: usize = 48;
 
-/// Looks at a register until it says what it should, and their distance: two seconds, as Linux waits.
+/// Looks at a register until it says what it should, and the interval between them: two seconds, as Linux waits.
 const LOOKS: usize = 2048;
 const DISTANCE: Duration = Duration::from_millis(1);
 

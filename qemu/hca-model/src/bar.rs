@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const BAR0_SIZE: usize = 32 << 20;
 
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
-/// Everything behind it but device memory is write-only and reads as zero.
+/// Everything behind it except device memory is write-only and reads as zero.
 pub const INIT_SEG_SIZE: usize = 0x4010;
 
 /// Writes that may wait for the model. More are dropped and counted: only a guest that floods its own device while the

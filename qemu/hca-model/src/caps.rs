@@ -41,7 +41,7 @@ pub const LOG_MAX_EQ_SZ: u32 = 22;
 pub const LOG_MAX_RA: u32 = 4;
 /// log2 of the longest message.
 pub const LOG_MAX_MSG: u32 = 30;
-/// log2 of the most bytes of a copy that a send queue orders.
+/// log2 of the largest copy in bytes that a send queue takes.
 pub const LOG_MAX_COPY: u32 = 15;
 /// Device clock in kHz: 156.25 MHz.
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;

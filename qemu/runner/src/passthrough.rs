@@ -2,11 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::process;
-use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfio_functions::{Binding, Error as Obstacle, Function, PciAddress, Sysfs, check_locked_memory};
+use vfio_functions::{
+    Binding, CONTAINER, Error as Obstacle, Function, PciAddress, Sysfs, check_locked_memory, group_file,
+    open_file,
+};
 
 /// What QEMU locks beside the guest's memory: its firmware, its registers.
 const BESIDE_GUEST: u64 = 64 << 20;
@@ -88,20 +90,8 @@ fn load_module() -> bool {
 fn check_access(sysfs: &Sysfs, address: PciAddress) -> Result<()> {
     let group =
         Function::look(sysfs, address).and_then(|function| function.usable(sysfs)).map_err(refused)?;
-    for path in [PathBuf::from("/dev/vfio/vfio"), format!("/dev/vfio/{group}").into()] {
-        if let Err(error) = std::fs::File::options().read(true).write(true).open(&path) {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    "give this user access (chown, or a udev rule for SUBSYSTEM==\"vfio\")"
-                }
-                io::ErrorKind::ResourceBusy => "another process has the device open: end that",
-                _ => "load the modules vfio-pci and vfio_iommu_type1",
-            };
-            return Err(Error::Missing {
-                what: format!("cannot open {}: {error}", path.display()),
-                remedy: remedy.into(),
-            });
-        }
+    for path in [PathBuf::from(CONTAINER), group_file(group)] {
+        open_file(&path, ": load the modules vfio-pci and vfio_iommu_type1").map_err(refused)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod binding;
 mod error;
 mod function;
 mod limits;
+mod node;
 mod sysfs;
 #[cfg(test)]
 mod testing;
@@ -18,4 +19,5 @@ pub use binding::Binding;
 pub use error::{Error, Result};
 pub use function::{Function, MELLANOX};
 pub use limits::check_locked_memory;
+pub use node::{CONTAINER, group_file, open_file};
 pub use sysfs::Sysfs;

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use vfio_functions::PciAddress;
+use std::path::Path;
+use vfio_functions::{CONTAINER, PciAddress, group_file, open_file};
 
 /// `VFIO_TYPE1v2_IOMMU`.
 const TYPE1_V2: u32 = 3;
@@ -29,43 +29,24 @@ pub(super) struct Container {
     _group: File,
 }
 
-pub(super) fn open_file(path: &Path, hint: &'static str) -> Result<File> {
-    let open = File::options().read(true).write(true).open(path);
-    open.map_err(|error| {
-        let hint = match error.kind() {
-            io::ErrorKind::PermissionDenied => {
-                ": give this user access (chown, or a udev rule for SUBSYSTEM==\"vfio\")"
-            }
-            io::ErrorKind::ResourceBusy => ": another process has the device open",
-            _ => hint,
-        };
-        Error::Open { path: path.into(), error, hint }
-    })
-}
-
-/// The file of a group.
-pub(super) fn group_path(group: u32) -> PathBuf {
-    format!("/dev/vfio/{group}").into()
-}
-
 impl Container {
     /// Opens container, group and function; the function is reset by that.
     pub(super) fn open(address: PciAddress, group: u32) -> Result<(Self, OwnedFd)> {
-        let container = open_file(Path::new("/dev/vfio/vfio"), ": modprobe vfio-pci")?;
+        let container = open_file(Path::new(CONTAINER), ": modprobe vfio-pci")?;
         let version =
             ioctl::simple(container.as_fd(), Simple::ApiVersion, 0).map_err(call("VFIO_GET_API_VERSION"))?;
         let has_type1 = ioctl::simple(container.as_fd(), Simple::CheckExtension, TYPE1_V2);
         if version != 0 || has_type1.is_ok_and(|answer| answer == 0) {
             return Err(Error::Options("this kernel's VFIO has no type1v2 IOMMU: modprobe vfio_iommu_type1"));
         }
-        let group_file = open_file(&group_path(group), "")?;
+        let group_device = open_file(&group_file(group), "")?;
         let mut status = GroupStatus { argsz: GroupStatus::SIZE, ..GroupStatus::default() };
-        ioctl::call(group_file.as_fd(), &mut status).map_err(call("VFIO_GROUP_GET_STATUS"))?;
+        ioctl::call(group_device.as_fd(), &mut status).map_err(call("VFIO_GROUP_GET_STATUS"))?;
         if status.flags & VIABLE == 0 {
             return Err(Error::GroupInUse(group));
         }
         let mut set = SetContainer { container: container.as_raw_fd() };
-        ioctl::call(group_file.as_fd(), &mut set).map_err(call("VFIO_GROUP_SET_CONTAINER"))?;
+        ioctl::call(group_device.as_fd(), &mut set).map_err(call("VFIO_GROUP_SET_CONTAINER"))?;
         ioctl::simple(container.as_fd(), Simple::SetIommu, TYPE1_V2).map_err(|error| {
             if error.kind() == io::ErrorKind::PermissionDenied {
                 return Error::Options(
@@ -78,10 +59,11 @@ impl Container {
         for (to, byte) in name.name.iter_mut().zip(address.to_string().bytes()) {
             *to = byte;
         }
-        let device = ioctl::call(group_file.as_fd(), &mut name).map_err(call("VFIO_GROUP_GET_DEVICE_FD"))?;
+        let device =
+            ioctl::call(group_device.as_fd(), &mut name).map_err(call("VFIO_GROUP_GET_DEVICE_FD"))?;
         // SAFETY: the call answers a new descriptor, which is nobody else's.
         let device = unsafe { OwnedFd::from_raw_fd(device) };
-        Ok((Self { container, _group: group_file }, device))
+        Ok((Self { container, _group: group_device }, device))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The function: its registers, its interrupts, its configuration space.
 
-use super::container::{Container, group_path};
+use super::container::Container;
 use super::ioctl::{self, DeviceInfo, IrqInfo, RegionInfo, SetIrqs, Simple};
 use super::iommufd::AddressSpace;
 use super::{Translation, call, map_error, map_hint};
@@ -14,7 +14,7 @@ use crate::pci::{self, ConfigSpace};
 use driver_mlx::{DmaRegion, MapError, MmioBar};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use vfio_functions::{Function, PciAddress, Sysfs};
+use vfio_functions::{Function, PciAddress, Sysfs, group_file};
 
 const BAR0: u32 = 0;
 const CONFIG: u32 = 7;
@@ -70,7 +70,7 @@ pub(crate) fn open(
     let group = found.usable(&sysfs)?;
     let by_group = match (options.iommu, &found.character_device) {
         (Iommu::Group, _) | (Iommu::Any, None) => true,
-        (Iommu::Any, Some(_)) => group_path(group).exists(),
+        (Iommu::Any, Some(_)) => group_file(group).exists(),
         (Iommu::Iommufd, _) => false,
     };
     let (translation, file): (Box<dyn Translation>, _) = if by_group {

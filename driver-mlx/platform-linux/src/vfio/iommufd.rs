@@ -1,6 +1,5 @@
 //! The newer way in: the function's character device, and an address space of an iommufd.
 
-use super::container::open_file;
 use super::ioctl::{self, AttachIommufd, BindIommufd, IoasAlloc, IoasMap, IoasUnmap};
 use super::{Translation, call};
 use crate::error::Result;
@@ -9,6 +8,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use vfio_functions::open_file;
 
 /// The address given, writes and reads.
 const FIXED_READ_WRITE: u32 = 1 | 2 | 4;

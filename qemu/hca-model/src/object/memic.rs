@@ -51,7 +51,7 @@ impl Operation {
     }
 }
 
-/// The bytes, shared by the front of BAR0 and the device. An access sees none of another by halves.
+/// The bytes, shared by the front of BAR0 and the device. No access sees another half done.
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
     /// Empty until something is written.

@@ -1,4 +1,4 @@
-//! Copies within the memory of one HCA's user, which a send queue orders (PRM, "Memory to Memory Operations").
+//! Copies within one HCA's memory, ordered by a send queue (PRM, "Memory to Memory Operations").
 
 use mlx5_prm::datapath::{DS_SIZE, wqe_data_seg};
 use mlx5_prm::status::CqeSyndrome;
@@ -44,7 +44,7 @@ pub(super) fn parse_copy(mut rest: &[u8]) -> Result<[Sge; 2], Bad> {
 }
 
 impl Context<'_, '_> {
-    /// Copies. A refusal is logged and comes back as what the WQE's completion says; nothing is written then.
+    /// Copies. A refusal is logged and comes back as what the WQE's completion says; if a key refuses, nothing is written.
     pub(super) fn execute_copy(&mut self, qp: &Qp, index: u16, [from, to]: [Sge; 2]) -> Result<(), Failure> {
         let mut buffer = self.take_buffer();
         let bytes = buffer.get_mut(..from.len as usize).unwrap_or_default();

@@ -13,12 +13,14 @@ const PAGE: u64 = 4096;
 /// process has. Files can have holes, so that large ones cost nothing.
 const SHARE: u64 = 1 << 31;
 
-/// A file that is mapped, as far as it is of use to others.
+/// What tells a whole file from others: its device and inode, and whether it is mapped to be written.
+type Identity = (u64, u64, bool);
+
+/// A mapping that is counted.
 #[derive(Debug)]
 struct Known {
-    device: u64,
-    inode: u64,
-    writable: bool,
+    /// Parts of files have none: they serve nobody else.
+    whole: Option<Identity>,
     mapping: Weak<Mapping>,
 }
 
@@ -58,9 +60,8 @@ impl Files {
         if !offset.is_multiple_of(PAGE) {
             return Err(Errno::INVAL);
         }
-        let (device, inode) = (status.st_dev, status.st_ino);
-        let is_same =
-            |known: &&Known| known.device == device && known.inode == inode && known.writable == writable;
+        let identity = Some((status.st_dev, status.st_ino, writable));
+        let is_same = |known: &&Known| known.whole == identity;
         let shared = self.known.iter().filter(is_same).find_map(|known| {
             known.mapping.upgrade().filter(|mapping| mapping.len() >= end && !mapping.is_lost())
         });
@@ -81,9 +82,7 @@ impl Files {
             return Err(Errno::NOSPC);
         }
         let mapping = Rc::new(Mapping::new(file, start, len, writable)?);
-        // Parts of files are counted, but serve nobody else.
-        let inode = if whole { inode } else { 0 };
-        self.known.push(Known { device, inode, writable, mapping: Rc::downgrade(&mapping) });
+        self.known.push(Known { whole: identity.filter(|_| whole), mapping: Rc::downgrade(&mapping) });
         Ok((mapping, offset - start))
     }
 }

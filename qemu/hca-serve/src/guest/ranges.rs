@@ -1,5 +1,5 @@
-//! Ranges of device addresses that do not overlap, in a client's order: each look-up, addition and removal takes the same few steps
-//! however many there are, whatever the order they come in.
+//! Ranges of device addresses that do not overlap, kept by address: a look-up, an addition or a removal takes steps that grow with the
+//! logarithm of their number, in whatever order they come.
 
 use rustix::io::Errno;
 use std::cell::Cell;
