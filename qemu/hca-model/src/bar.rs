@@ -5,12 +5,17 @@
 //! read and written at once.
 
 use crate::object::memic::DeviceMemory;
+use crate::profile::Profile;
+use mlx5_prm::init_seg as reg;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Size of BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5).
+/// Size of a physical function's BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5). Of others [`BarPort::len`] says it.
 pub const BAR0_SIZE: usize = 32 << 20;
+
+/// Bytes of an entry of the MSI-X table, and vectors of a dword of pending bits.
+const MSIX_ENTRY: usize = 16;
 
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
 /// Everything behind it except device memory is write-only and reads as zero.
@@ -49,27 +54,47 @@ pub struct BarPort {
     dropped: AtomicU64,
     /// Non-zero while the device answers nothing (a dead PCI link): reads give all ones.
     dead: AtomicU32,
+    /// `initializing` is set again at once when the command queue's address is written.
+    initializing_again: AtomicBool,
     /// The part that is memory and not registers.
     memory: Arc<DeviceMemory>,
+    len: usize,
+    /// Where the MSI-X table and its pending bits are: whoever sends the interrupts keeps them.
+    interrupts: [std::ops::Range<usize>; 2],
 }
 
 impl Default for BarPort {
     fn default() -> Self {
-        Self::with_memory(Arc::default())
+        Self::new(&Profile::node(0), Arc::default())
     }
 }
 
 impl BarPort {
     /// A front with all registers zero.
-    pub(crate) fn with_memory(memory: Arc<DeviceMemory>) -> Self {
+    pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
+        let [table, pending] = profile.msix.map(|at| at as usize);
+        let vectors = usize::from(profile.vectors);
         Self {
             registers: (0..INIT_SEG_SIZE / 4).map(|_| AtomicU32::new(0)).collect(),
             queue: Mutex::new(VecDeque::new()),
             pending: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             dead: AtomicU32::new(0),
+            initializing_again: AtomicBool::new(profile.habits.initializing_again.is_some()),
             memory,
+            len: profile.card.bar_size(),
+            interrupts: [
+                table..table + MSIX_ENTRY * vectors,
+                pending..pending + vectors.next_multiple_of(64) / 8,
+            ],
         }
+    }
+
+    /// Bytes of BAR0.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // It never is.
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<BarWrite>> {
@@ -124,7 +149,8 @@ impl BarPort {
 
     #[inline]
     fn queue_up(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: [u8; 8], len: usize) {
-        if offset.saturating_add(len) > BAR0_SIZE {
+        if offset.saturating_add(len) > self.len || self.interrupts.iter().any(|part| part.contains(&offset))
+        {
             return;
         }
         if queue.len() >= QUEUE_LIMIT {
@@ -156,6 +182,16 @@ impl BarPort {
                     .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some((old & !mask) | value));
             }
         }
+        // Whoever reads next must not see a device that is ready before it has begun.
+        if offset + data.len() >= 0x018 && self.initializing_again.load(Ordering::Acquire) {
+            let word = self.get32(reg::INITIALIZING_OFFSET);
+            self.set32(reg::INITIALIZING_OFFSET, word | reg::INITIALIZING);
+        }
+    }
+
+    /// From now on, `initializing` is set again at once when the command queue's address is written, or not.
+    pub(crate) fn set_initializing_again(&self, again: bool) {
+        self.initializing_again.store(again, Ordering::Release);
     }
 
     /// Whether writes wait for the model.
