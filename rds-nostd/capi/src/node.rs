@@ -6,7 +6,7 @@ use capi_device::{
 };
 use dat_nostd::{Adapter, Instant, Platform, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use rds_nostd::{Generation, MAX_PIECES, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::os::fd::RawFd;
@@ -22,12 +22,13 @@ const CONNECTIONS: usize = 64;
 const FRAMES: usize = 8192;
 const REGIONS: usize = 1024;
 const OPERATIONS: usize = 128;
+const PIECES: usize = 4096;
 
 type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + OPERATIONS * MAX_PIECES + 16,
+    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + PIECES + 16,
     events: 4096, connections: CONNECTIONS + 64,
 };
-type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>;
+type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
 /// Which HCA: `DEVICE@ADDRESS`. Without it, the first line of `dat.conf` that names one.
 const DEVICE: &str = "RDS_DEVICE";
