@@ -14,9 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Size of a physical function's BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5). Of others [`BarPort::len`] says it.
 pub const BAR0_SIZE: usize = 32 << 20;
 
-/// Bytes of an entry of the MSI-X table, and vectors of a dword of pending bits.
-const MSIX_ENTRY: usize = 16;
-
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
 /// Everything behind it except device memory is write-only and reads as zero.
 pub const INIT_SEG_SIZE: usize = 0x4010;
@@ -59,8 +56,6 @@ pub struct BarPort {
     /// The part that is memory and not registers.
     memory: Arc<DeviceMemory>,
     len: usize,
-    /// Where the MSI-X table and its pending bits are: whoever sends the interrupts keeps them.
-    interrupts: [std::ops::Range<usize>; 2],
 }
 
 impl Default for BarPort {
@@ -72,8 +67,6 @@ impl Default for BarPort {
 impl BarPort {
     /// A front with all registers zero.
     pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
-        let [table, pending] = profile.msix.map(|at| at as usize);
-        let vectors = usize::from(profile.vectors);
         Self {
             registers: (0..INIT_SEG_SIZE / 4).map(|_| AtomicU32::new(0)).collect(),
             queue: Mutex::new(VecDeque::new()),
@@ -83,10 +76,6 @@ impl BarPort {
             initializing_again: AtomicBool::new(profile.habits.initializing_again.is_some()),
             memory,
             len: profile.card.bar_size(),
-            interrupts: [
-                table..table + MSIX_ENTRY * vectors,
-                pending..pending + vectors.next_multiple_of(64) / 8,
-            ],
         }
     }
 
@@ -136,37 +125,42 @@ impl BarPort {
         if let Ok(register) = <[u8; 8]>::try_from(data) {
             self.queue_up(&mut queue, offset, register, 8);
         } else {
-            for (i, part) in data.chunks(8).enumerate() {
-                let mut bytes = [0; 8];
-                for (to, from) in bytes.iter_mut().zip(part) {
-                    *to = *from;
-                }
-                self.queue_up(&mut queue, offset.saturating_add(i * 8), bytes, part.len());
-            }
+            self.queue_up_parts(&mut queue, offset, data);
         }
         self.pending.store(queue.len(), Ordering::Release);
     }
 
-    #[inline]
+    #[inline(never)]
+    fn queue_up_parts(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: &[u8]) {
+        for (i, part) in data.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            for (to, from) in bytes.iter_mut().zip(part) {
+                *to = *from;
+            }
+            self.queue_up(queue, offset.saturating_add(i * 8), bytes, part.len());
+        }
+    }
+
+    #[inline(always)]
     fn queue_up(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: [u8; 8], len: usize) {
-        if offset.saturating_add(len) > self.len || self.interrupts.iter().any(|part| part.contains(&offset))
-        {
+        if offset.saturating_add(len) > self.len {
             return;
         }
         if queue.len() >= QUEUE_LIMIT {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.latch(offset, data.get(..len).unwrap_or_default());
+        if offset < 0x018 && offset + len > 0x010 {
+            self.latch(offset, data.get(..len).unwrap_or_default());
+        }
         queue.push_back(BarWrite { offset, data, len: len as u8 });
     }
 
     /// Shows a write in the register file where the register keeps what is written: the command queue's address. `nic_interface` reads
     /// as written only when the device has done what it asks for, and the low byte of 0x014 is read-only.
+    #[cold]
+    #[inline(never)]
     fn latch(&self, offset: usize, data: &[u8]) {
-        if offset >= 0x018 || offset + data.len() <= 0x010 {
-            return;
-        }
         for (i, byte) in data.iter().enumerate() {
             let at = offset + i;
             let writable: u32 = match at & !3 {

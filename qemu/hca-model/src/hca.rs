@@ -371,8 +371,7 @@ impl Hca {
         self.registers.tick(now);
         if !self.device.health.is_fatal() {
             if self.unusual {
-                self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
-                self.train(now);
+                self.show_habits(now);
             }
             self.device.cmd.wake(now);
         }
@@ -384,6 +383,7 @@ impl Hca {
     }
 
     /// Whether there is nothing to do.
+    #[inline]
     fn is_idle(&self, now: u64) -> bool {
         let queues = &self.device.objects.queues;
         !self.registers.bar().has_work()
@@ -397,8 +397,15 @@ impl Hca {
             && !(self.unusual && self.device.functions_changed())
     }
 
-    /// Lets the link train, where that takes time or a driver.
+    /// What some cards show as time goes on.
     #[cold]
+    #[inline(never)]
+    fn show_habits(&mut self, now: u64) {
+        self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+        self.train(now);
+    }
+
+    /// Lets the link train, where that takes time or a driver.
     fn train(&mut self, now: u64) {
         let Device { profile, port, life, .. } = &mut self.device;
         let Habits { training, link_follows_driver, .. } = profile.habits;
@@ -459,24 +466,33 @@ impl Hca {
 fn carry_out(device: &mut Device, registers: &mut Registers, io: &mut Io<'_>, effect: Effect<'_>) {
     match effect {
         Effect::Uar { offset, bytes } => device.write_uar(io, offset, bytes),
-        Effect::Commands(_) if registers.is_booting() => {
-            let subject = Subject::Register { offset: reg::CMD_DBELL_OFFSET };
-            let field = "initial_seg.command_doorbell_vector";
-            device.log.refuse(subject, field, "rung while `initializing` is set");
-        }
-        Effect::Commands(vector) => device.ring_commands(vector),
-        Effect::Interface(state, base) => {
-            change_interface(device, registers, state, base);
-            registers.show_initializing();
-        }
+        Effect::Commands(vector) => ring_commands(device, registers, vector),
+        Effect::Interface(state, base) => change_interface(device, registers, state, base),
         Effect::ReadOnly(offset) => {
             device.log.warn(Subject::Register { offset }, "", "written, but read-only");
         }
     }
 }
 
+/// The command doorbell was rung.
+#[inline(never)]
+fn ring_commands(device: &mut Device, registers: &Registers, vector: u32) {
+    if registers.is_booting() {
+        let subject = Subject::Register { offset: reg::CMD_DBELL_OFFSET };
+        let field = "initial_seg.command_doorbell_vector";
+        return device.log.refuse(subject, field, "rung while `initializing` is set");
+    }
+    device.ring_commands(vector);
+}
+
 /// The driver takes the device over, or lets it go.
+#[inline(never)]
 fn change_interface(device: &mut Device, registers: &mut Registers, state: NicInterface, base: u64) {
+    take_or_leave(device, registers, state, base);
+    registers.show_initializing();
+}
+
+fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInterface, base: u64) {
     let subject = Subject::Register { offset: reg::CMDQ_ADDR_L_SZ_OFFSET };
     match state {
         NicInterface::FULL_DRIVER => {

@@ -11,6 +11,7 @@ use mlx5_prm::init_seg as reg;
 use mlx5_prm::later;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Nanoseconds of a step of the health counter.
@@ -21,6 +22,9 @@ const BOOT_TIME: u64 = 2_000_000;
 const SOFTWARE_RESET_TIME: u64 = 10_000_000;
 /// Longest time between two movements of the health counter.
 const HEALTH_PERIOD: u64 = 100_000_000;
+
+/// Bytes of an entry of the MSI-X table.
+const MSIX_ENTRY: usize = 16;
 
 /// `health_buffer.valid`: the severity beside it counts.
 const HEALTH_VALID: u32 = 1 << 27;
@@ -49,6 +53,8 @@ pub(crate) enum Effect<'a> {
 #[derive(Debug)]
 pub(crate) struct Registers {
     card: &'static Card,
+    /// Where the MSI-X table and its pending bits are, if among the registers: whoever sends the interrupts keeps them.
+    interrupts: [Range<usize>; 2],
     /// What the guest sees and writes.
     bar: Arc<BarPort>,
     /// When `initializing` clears; `None` before the first poll after a reset, or when it has cleared.
@@ -85,8 +91,14 @@ pub(crate) struct Registers {
 impl Registers {
     /// Registers before [`power_on`](Self::power_on).
     pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
+        let [table, pending] = profile.msix.map(|at| at as usize);
+        let vectors = usize::from(profile.vectors);
         Self {
             card: profile.card,
+            interrupts: [
+                table..table + MSIX_ENTRY * vectors,
+                pending..pending + vectors.next_multiple_of(64) / 8,
+            ],
             bar: Arc::new(BarPort::new(profile, memory)),
             booting: None,
             resetting: None,
@@ -360,6 +372,7 @@ impl Registers {
                 last.then(|| Effect::Commands(std::mem::take(&mut self.doorbell)))
             }
             reg::CLR_INTX_OFFSET => None,
+            _ if self.interrupts.iter().any(|part| part.contains(&offset)) => None,
             _ => Some(Effect::ReadOnly(offset)),
         }
     }

@@ -58,6 +58,8 @@ impl Device {
     }
 
     /// Whether [`follow_functions`](Self::follow_functions) has something to say.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn functions_changed(&self) -> bool {
         let settled = |(function, wanted): &(u16, u32)| match self.other_pages.get(function) {
             Some(pages) => pages.needed() == *wanted,
@@ -68,6 +70,8 @@ impl Device {
     }
 
     /// Asks for the pages of other functions, or offers them back.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn follow_functions(&mut self, io: &mut Io<'_>) {
         if self.life != Life::Initialized || !self.tells_page_requests() {
             return;
