@@ -101,9 +101,12 @@ impl GuestMap {
         self.ranges.insert(address, range.size, range)
     }
 
-    /// Takes out every range that lies within the given one; what it cuts through stays, as VFIO has it.
-    pub fn unmap(&mut self, address: u64, size: u64) {
-        self.ranges.remove(address, size);
+    /// Takes out every range that lies within the given one.
+    ///
+    /// # Errors
+    /// `EINVAL`, as VFIO type 1 version 2 has it: it cuts one, and nothing is taken out.
+    pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
+        self.ranges.remove(address, size)
     }
 
     /// Takes out everything.
