@@ -198,6 +198,12 @@ impl Hca {
         if effects.function_level_reset {
             self.reset();
         }
+        self.decode();
+    }
+
+    /// Registers answer if configuration space says so.
+    fn decode(&self) {
+        self.registers.bar().set_decoding(self.config.memory_space());
     }
 
     /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no
@@ -248,6 +254,7 @@ impl Hca {
         self.device.power_on();
         self.registers.power_on();
         self.registers.begin_with(&self.device.profile.habits);
+        self.decode();
         self.inbox.clear();
     }
 
