@@ -5,6 +5,7 @@ mod demo;
 mod ground;
 mod log;
 mod machines;
+mod recovery;
 mod screens;
 mod slots;
 mod template;
