@@ -143,11 +143,10 @@ impl Node {
 
 /// Takes the adapter down, and frees what it had.
 fn close(state: Inner) {
-    let State { adapter, beside, waiting } = state;
+    let State { adapter, waiting, .. } = state;
     let Waiting { sleeper, tables, notes, .. } = waiting;
     // An HCA that failed is stopped by the platform.
     let _ = adapter.close();
-    drop(beside);
     // Its thread finds the device closed.
     sleeper.wake();
     // SAFETY: adapter and notes are gone, and they borrowed these.

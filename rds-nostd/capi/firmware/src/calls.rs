@@ -151,7 +151,7 @@ pub unsafe extern "C" fn rds_poll(fds: *mut PollFd, count: c_ulong, timeout: c_i
         if ready > 0 || limit.is_some_and(|limit| node.adapter.platform().now() >= limit) {
             return ready as c_int;
         }
-        node = match NODE.pause_until(node, limit) {
+        node = match NODE.pause(node, limit) {
             Some(node) => node,
             None => return errno(RdsError::NoDevice),
         };

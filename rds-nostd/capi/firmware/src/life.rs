@@ -65,8 +65,7 @@ fn start(firmware: Firmware, config: &MlxConfig, memory: &'static mut Memory) ->
     };
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
     let regions = firmware.memory(dma, dma / 4).ok_or_else(|| Refused::because(&firmware, ENOMEM, &why))?;
-    // What an earlier device left.
-    *memory = Memory::EMPTY;
+    memory.clear();
     let Memory { tables, notes, rds, whole } = memory;
     let address = Ipv4Addr::from(config.address.to_ne_bytes());
     let [high, low] = config.seed;

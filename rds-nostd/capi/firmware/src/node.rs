@@ -6,11 +6,9 @@ use core::cell::{Cell, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 use dat_calls::{RawHandle, Storage};
-use dat_nostd::{
-    CloseFlags, DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage,
-};
+use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage};
 use driver_mlx::MmioBar;
-use rds_calls::{Answer, Node as _};
+use rds_calls::Answer;
 use rds_nostd::{MAX_PIECES, Rds, RdsError, RdsStorage};
 
 /// The most memory that the HCA reaches.
@@ -41,6 +39,12 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) const EMPTY: Self =
         Self { tables: Tables::new(), notes: Notes::new(), rds: RdsTables::new(), whole: [0; WHOLE] };
+
+    /// Takes away what an earlier device left; where it is, for it is larger than a stack.
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: empty tables are zero bytes, as their types say and a test asserts.
+        unsafe { core::ptr::from_mut(self).write_bytes(0, 1) };
+    }
 }
 
 const _: () = assert!(size_of::<Memory>() <= 1 << 20, "what the README says");
@@ -154,19 +158,14 @@ impl Node {
         rest
     }
 
-    /// A call that waits: idles as far as that is allowed, and moves everything on. What was ready before has been looked at.
-    fn pause<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
+    /// A call that waits: idles, at most until then, and moves everything on. What was ready before has been looked at.
+    pub(crate) fn pause<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
         if let Some(rest) = self.rest.take() {
             guard.adapter.platform().idle(until.map_or(rest, |until| until.min(rest)));
         }
         drop(guard);
         self.rest.set(self.work());
         self.resume()
-    }
-
-    /// `poll`: sleeps until something may have changed, or then.
-    pub(crate) fn pause_until<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
-        self.pause(guard, until)
     }
 }
 
@@ -238,5 +237,25 @@ impl rds_calls::Node for Node {
 
     fn sleep<'n>(&'n self, guard: Guard<'n>, _now: Instant) -> Answer<(Guard<'n>, bool)> {
         Ok((self.pause(guard, None).ok_or(RdsError::BadSocket)?, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static EMPTY: Constant = Constant(Memory::EMPTY);
+
+    struct Constant(Memory);
+    // SAFETY: it is only read.
+    unsafe impl Sync for Constant {}
+
+    #[test]
+    fn empty_memory_is_zero_bytes() {
+        // SAFETY: a static, all bytes of which the linker has set.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(core::ptr::from_ref(&EMPTY.0).cast::<u8>(), size_of::<Memory>())
+        };
+        assert!(bytes.iter().all(|byte| *byte == 0));
     }
 }
