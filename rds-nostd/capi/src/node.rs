@@ -5,9 +5,9 @@ use crate::process;
 use capi_device::{Choices, Device, Guard, Lock, Parked, Target, complain, device, sleep, start_thread};
 use dat_nostd::{Adapter, Instant, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use rds_calls::{Answer, Node as _, Socket, Sockets, State};
+use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
-use rds_nostd::{Generation, MAX_PIECES, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -21,12 +21,13 @@ const CONNECTIONS: usize = 64;
 const FRAMES: usize = 8192;
 const REGIONS: usize = 1024;
 const OPERATIONS: usize = 128;
+const PIECES: usize = 4096;
 
 type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + OPERATIONS * MAX_PIECES + 16,
+    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + PIECES + 16,
     events: 4096, connections: CONNECTIONS + 64,
 };
-type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>;
+type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
 /// Of the library's messages to people.
 pub(crate) const LIBRARY: &str = "librds";
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     rds: Rds<'static>,
     sockets: Descriptors,
     whole: &'static mut [u8],
+    pieces: Box<Pieces>,
     parked: Parked<()>,
 }
 
@@ -84,8 +86,8 @@ impl rds_calls::Node for Node {
     type Guard<'n> = Guard<'n, Inner>;
 
     fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
-        let Inner { adapter, rds, sockets, whole, .. } = &mut **guard;
-        State { adapter, rds, sockets, whole }
+        let Inner { adapter, rds, sockets, whole, pieces, .. } = &mut **guard;
+        State { adapter, rds, sockets, whole, pieces }
     }
 
     fn open() -> Result<&'static Self, RdsError> {
@@ -152,7 +154,8 @@ impl Node {
         let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
         let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
         let whole = vec![0; MAX_MESSAGE_LEN].leak();
-        node.lock.open(Inner { adapter, rds, sockets, whole, parked: Parked::default() });
+        let pieces = Box::default();
+        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked: Parked::default() });
         start_thread(LIBRARY, move || node.run()).map_err(|_| RdsError::NoMemory)?;
         Ok(node)
     }

@@ -7,29 +7,35 @@ use heapless::Vec;
 use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, SendControl};
 use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};
 
-/// What a `sendmsg` asks for beside its message, with the memory that it names.
-pub(crate) struct Asked {
-    control: SendControl,
-    /// One more than any operation takes, which is then refused.
-    pieces: Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>,
-    atomic: Option<DmaSlice<'static>>,
-    map: Option<DmaSlice<'static>>,
-}
+/// Memory that an operation moves: room for one piece more than any operation takes, which is then refused.
+pub type Pieces = Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>;
+
+/// What a `sendmsg` asks for beside its message.
+pub(crate) struct Asked(SendControl);
 
 impl Asked {
     /// # Errors
     /// [`RdsError::InvalidArgument`]; [`RdsError::NotSupported`]: to send without a copy.
-    ///
-    /// # Safety
-    /// Memory that is named is the program's, and stays as long as it is used.
-    pub(crate) unsafe fn parse(profile: Profile, bytes: &[u8]) -> Result<Self, RdsError> {
+    pub(crate) fn parse(profile: Profile, bytes: &[u8]) -> Result<Self, RdsError> {
         let control = SendControl::parse(abi_of(profile), bytes)?;
         if control.zcopy.is_some() {
             return Err(RdsError::NotSupported);
         }
+        Ok(Self(control))
+    }
+
+    /// The same as the protocol takes it, with the memory that it names.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`].
+    ///
+    /// # Safety
+    /// That memory is the program's, and stays as long as it is used.
+    pub(crate) unsafe fn control<'p>(&self, pieces: &'p mut Pieces) -> Result<Control<'p>, RdsError> {
+        let control = &self.0;
         // SAFETY: this function's contract.
         let lend = |element: &RdsIovec| unsafe { lent(element) };
-        let mut pieces = Vec::new();
+        pieces.clear();
         if let Some(rdma) = &control.rdma {
             // SAFETY: this function's contract.
             for element in unsafe { elements(rdma.local_vec_addr, rdma.nr_local) }?.iter() {
@@ -41,23 +47,17 @@ impl Asked {
         let word = |addr| lend(&RdsIovec { addr, bytes: 8 });
         let atomic = control.atomic.as_ref().map(|atomic| word(atomic.local_addr)).transpose()?;
         let map = control.map.as_ref().map(|map| lend(&map.vec)).transpose()?;
-        Ok(Self { control, pieces, atomic, map })
-    }
-
-    /// The same as the protocol takes it.
-    pub(crate) fn control(&self) -> Control<'_> {
-        let Self { control, pieces, atomic, map } = self;
-        Control {
+        Ok(Control {
             rdma: control.rdma.as_ref().map(|rdma| rdma.with(pieces)),
-            atomic: control.atomic.as_ref().zip(*atomic).map(|(args, local)| args.with(local)),
-            map: control.map.as_ref().zip(*map).map(|(args, memory)| (memory, args.flags)),
+            atomic: control.atomic.as_ref().zip(atomic).map(|(args, local)| args.with(local)),
+            map: control.map.as_ref().zip(map).map(|(args, memory)| (memory, args.flags)),
             dest: control.dest,
-        }
+        })
     }
 
     /// Where the program wants the cookie of memory that was mapped.
     pub(crate) fn cookie_at(&self) -> u64 {
-        self.control.map.map_or(0, |map| map.cookie_addr)
+        self.0.map.map_or(0, |map| map.cookie_addr)
     }
 }
 

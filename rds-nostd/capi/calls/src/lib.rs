@@ -34,6 +34,7 @@ pub mod socket;
 mod table;
 mod wait;
 
+pub use control::Pieces;
 pub use failure::{Answer, Failure};
 pub use node::{Node, Sockets, State};
 pub use socket::{Descriptor, Socket};

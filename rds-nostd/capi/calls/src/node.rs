@@ -1,5 +1,6 @@
 //! Where calls run: an HCA with its sockets, behind its lock.
 
+use crate::control::Pieces;
 use crate::failure::Answer;
 use crate::socket::{Descriptor, Socket};
 use core::net::IpAddr;
@@ -79,6 +80,8 @@ pub struct State<'g, N: Node> {
     pub sockets: &'g mut N::Sockets,
     /// Where a message of several parts is put together, or taken apart: longer ones are refused.
     pub whole: &'g mut [u8],
+    /// Memory that an operation moves.
+    pub pieces: &'g mut Pieces,
 }
 
 impl<N: Node> State<'_, N> {

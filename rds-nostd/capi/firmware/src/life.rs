@@ -9,6 +9,7 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 use dat_calls::{BringUpError, NAMES, bring_up};
 use dat_nostd::{AdapterConfig, OpenError};
+use rds_calls::Pieces;
 use rds_nostd::{Generation, Rds, RdsConfig};
 
 // Numbers of Linux.
@@ -19,12 +20,16 @@ const EINVAL: i32 = 22;
 const ENETDOWN: i32 = 100;
 
 /// Memory of the HCA's tables, which is handed out while it is open.
-struct Lent(UnsafeCell<Memory>);
+struct Lent {
+    memory: UnsafeCell<Memory>,
+    pieces: UnsafeCell<Pieces>,
+}
 
 // SAFETY: it is the open device's, of which there is one.
 unsafe impl Sync for Lent {}
 
-static MEMORY: Lent = Lent(UnsafeCell::new(Memory::EMPTY));
+static LENT: Lent =
+    Lent { memory: UnsafeCell::new(Memory::EMPTY), pieces: UnsafeCell::new(Pieces::new()) };
 
 /// Why the HCA was not opened.
 struct Refused {
@@ -51,13 +56,19 @@ pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i3
         tell_panics(*given);
         // SAFETY: the caller's.
         let firmware = unsafe { Firmware::new(*given) }.ok_or(Refused { number: EINVAL })?;
-        // SAFETY: no device is open, so nobody else has it.
-        start(firmware, config, unsafe { &mut *MEMORY.0.get() })
+        // SAFETY: no device is open, so nobody else has them.
+        let (memory, pieces) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.pieces.get()) };
+        start(firmware, config, memory, pieces)
     });
     opened.map_or_else(|refused| -refused.number, |()| 0)
 }
 
-fn start(firmware: Firmware, config: &MlxConfig, memory: &'static mut Memory) -> Result<Inner, Refused> {
+fn start(
+    firmware: Firmware,
+    config: &MlxConfig,
+    memory: &'static mut Memory,
+    pieces: &'static mut Pieces,
+) -> Result<Inner, Refused> {
     let dma = match config.dma_length {
         0 => MAX_DMA,
         len if len <= MAX_DMA && len.is_multiple_of(4096) => len,
@@ -91,7 +102,7 @@ fn start(firmware: Firmware, config: &MlxConfig, memory: &'static mut Memory) ->
             return Err(Refused::because(&firmware, ENOMEM, &error));
         }
     };
-    let waiting = Protocol { rds, sockets: Numbers::NONE, whole };
+    let waiting = Protocol { rds, sockets: Numbers::NONE, whole, pieces };
     Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
 }
 

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use dat_calls::{RawHandle, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage};
 use driver_mlx::MmioBar;
-use rds_calls::Answer;
-use rds_nostd::{MAX_PIECES, Rds, RdsError, RdsStorage};
+use rds_calls::{Answer, Pieces};
+use rds_nostd::{Rds, RdsError, RdsStorage};
 
 /// The most memory that the HCA reaches.
 pub(crate) const MAX_DMA: usize = 64 << 20;
@@ -18,15 +18,16 @@ const CONNECTIONS: usize = 32;
 pub(crate) const FRAMES: usize = 1024;
 const REGIONS: usize = 64;
 const OPERATIONS: usize = 16;
+const PIECES: usize = 512;
 /// Bytes of the longest message of several parts.
 const WHOLE: usize = 64 << 10;
 
 pub(crate) type Tables = adapter_storage! {
-    bar: MmioBar, dma_bytes: MAX_DMA, eps: 64, evds: 64, lmrs: 128 + REGIONS + OPERATIONS * MAX_PIECES, events: 1024,
+    bar: MmioBar, dma_bytes: MAX_DMA, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES, events: 1024,
     connections: 128, cnos: 16,
 };
-pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + OPERATIONS * MAX_PIECES }, 32>;
-pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>;
+pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
+pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
 /// Memory of the node's, which takes no room in an image.
 pub(crate) struct Memory {
@@ -54,6 +55,7 @@ pub(crate) struct Protocol {
     pub(crate) rds: Rds<'static>,
     pub(crate) sockets: Numbers,
     pub(crate) whole: &'static mut [u8],
+    pub(crate) pieces: &'static mut Pieces,
 }
 
 /// What the lock is for.
@@ -211,8 +213,8 @@ impl rds_calls::Node for Node {
 
     fn state<'g>(guard: &'g mut Guard<'_>) -> rds_calls::State<'g, Self> {
         let dat_calls::State { adapter, waiting, .. } = &mut **guard;
-        let Protocol { rds, sockets, whole } = waiting;
-        rds_calls::State { adapter, rds, sockets, whole }
+        let Protocol { rds, sockets, whole, pieces } = waiting;
+        rds_calls::State { adapter, rds, sockets, whole, pieces }
     }
 
     fn open() -> Result<&'static Self, RdsError> {

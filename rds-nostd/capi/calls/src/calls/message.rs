@@ -57,15 +57,14 @@ struct Outgoing<'a> {
 /// Sends a message of parts.
 ///
 /// # Safety
-/// The parts are the program's memory.
+/// The parts, and what is asked for, are the program's memory.
 unsafe fn send<N: Node>(fd: i32, node: &N, profile: Profile, out: &Outgoing<'_>) -> Answer<isize> {
     let flags = flags_of(profile, out.flags);
-    let control = out.asked.control();
-    let control = (!control.is_empty()).then_some(&control);
     let cookie = until(node, fd, flags.contains(MsgFlags::DONTWAIT), |inner, handle| {
-        let State { adapter, rds, whole, .. } = inner;
+        let State { adapter, rds, whole, pieces, .. } = inner;
         // SAFETY: this function's contract.
-        let payload = unsafe { gather(out.parts, whole) }?;
+        let (payload, control) = unsafe { (gather(out.parts, whole)?, out.asked.control(pieces)?) };
+        let control = (!control.is_empty()).then_some(&control);
         Ok(rds.sendmsg(adapter, handle, Msg { to: out.to, payload, control, flags })?)
     })?;
     if let Some(cookie) = cookie {
