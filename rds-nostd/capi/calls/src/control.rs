@@ -8,7 +8,24 @@ use rds_nostd::cmsg::{Cmsg, ControlWriter, RdsIovec, SendControl};
 use rds_nostd::{Arrival, Control, MAX_PIECES, Profile, RdsError};
 
 /// Memory that an operation moves: room for one piece more than any operation takes, which is then refused.
-pub type Pieces = Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>;
+pub struct Pieces(Vec<DmaSlice<'static>, { MAX_PIECES + 1 }>);
+
+// SAFETY: a call fills it and makes use of it; between calls, in which another thread may get it, nobody looks at what it has.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// What a `sendmsg` asks for beside its message.
 pub(crate) struct Asked(SendControl);
@@ -35,6 +52,7 @@ impl Asked {
         let control = &self.0;
         // SAFETY: this function's contract.
         let lend = |element: &RdsIovec| unsafe { lent(element) };
+        let Pieces(pieces) = pieces;
         pieces.clear();
         if let Some(rdma) = &control.rdma {
             // SAFETY: this function's contract.

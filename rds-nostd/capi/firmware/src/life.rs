@@ -1,7 +1,7 @@
 //! The HCA comes and goes.
 
 use crate::node::{FRAMES, Inner, MAX_DMA, Memory, NODE, Protocol};
-use crate::platform::{Firmware, MlxConfig, MlxPlatform, tell_panics};
+use crate::platform::{Firmware, Memory as Given, MlxConfig, MlxPlatform, tell_panics};
 use crate::sockets::Numbers;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -23,13 +23,17 @@ const ENETDOWN: i32 = 100;
 struct Lent {
     memory: UnsafeCell<Memory>,
     pieces: UnsafeCell<Pieces>,
+    given: UnsafeCell<Option<Given>>,
 }
 
 // SAFETY: it is the open device's, of which there is one.
 unsafe impl Sync for Lent {}
 
-static LENT: Lent =
-    Lent { memory: UnsafeCell::new(Memory::EMPTY), pieces: UnsafeCell::new(Pieces::new()) };
+static LENT: Lent = Lent {
+    memory: UnsafeCell::new(Memory::new()),
+    pieces: UnsafeCell::new(Pieces::new()),
+    given: UnsafeCell::new(None),
+};
 
 /// Why the HCA was not opened.
 struct Refused {
@@ -75,7 +79,14 @@ fn start(
         _ => return Err(Refused::because(&firmware, EINVAL, &"dma_length: whole pages, at most 64 MiB")),
     };
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
-    let regions = firmware.memory(dma, dma / 4).ok_or_else(|| Refused::because(&firmware, ENOMEM, &why))?;
+    // SAFETY: one thread at a time, and nothing refers to it.
+    let given = unsafe { &mut *LENT.given.get() };
+    // What was given once is used again.
+    let memory_of_it = given.filter(|given| given.dma_len == dma).or_else(|| firmware.memory(dma));
+    *given = memory_of_it;
+    // SAFETY: no device is open; it is nobody else's, as the header says.
+    let regions = memory_of_it.and_then(|given| unsafe { given.regions() });
+    let regions = regions.ok_or_else(|| Refused::because(&firmware, ENOMEM, &why))?;
     memory.clear();
     let Memory { tables, notes, rds, whole } = memory;
     let address = Ipv4Addr::from(config.address.to_ne_bytes());

@@ -77,15 +77,15 @@ impl Firmware {
     }
 
     /// Memory for the HCA, and the driver's own beside it.
-    pub(crate) fn memory(&self, dma: usize, own: usize) -> Option<(DmaRegion, HostRegion)> {
+    pub(crate) fn memory(&self, dma_len: usize) -> Option<Memory> {
         let (ask, context) = (self.given.memory?, self.given.context);
         let mut device_address = 0;
-        // SAFETY: the firmware's function; what it gives is nobody else's, as the header says.
-        unsafe {
-            let region = ask(context, dma, &mut device_address);
-            let host = ask(context, own, core::ptr::null_mut());
-            DmaRegion::new(region.cast(), device_address, dma).zip(HostRegion::new(host.cast(), own))
-        }
+        let own_len = dma_len / 4;
+        // SAFETY: the firmware's function.
+        let (dma, own) = unsafe {
+            (ask(context, dma_len, &mut device_address), ask(context, own_len, core::ptr::null_mut()))
+        };
+        Some(Memory { dma: dma.cast(), device_address, dma_len, own: own.cast(), own_len })
     }
 
     /// Says something to people.
@@ -94,6 +94,30 @@ impl Firmware {
             let text = Text::of(what);
             // SAFETY: the firmware's function, with a text of that length.
             unsafe { say(self.given.context, text.bytes().as_ptr().cast(), text.bytes().len()) };
+        }
+    }
+}
+
+/// What the firmware gave for good: one device after the other has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    dma: *mut u8,
+    device_address: u64,
+    pub(crate) dma_len: usize,
+    own: *mut u8,
+    own_len: usize,
+}
+
+impl Memory {
+    /// The same for a device. None if it is not as it has to be.
+    ///
+    /// # Safety
+    /// No device has it, and it is nobody else's.
+    pub(crate) unsafe fn regions(&self) -> Option<(DmaRegion, HostRegion)> {
+        // SAFETY: this function's contract.
+        unsafe {
+            let dma = DmaRegion::new(self.dma, self.device_address, self.dma_len);
+            dma.zip(HostRegion::new(self.own, self.own_len))
         }
     }
 }

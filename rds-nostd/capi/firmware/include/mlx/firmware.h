@@ -21,7 +21,8 @@ struct mlx_platform {
     void *(*bar)(void *context, size_t *length);
 
     /* Memory that nobody else uses, for good: `length` bytes, whole pages. The HCA reaches it, coherently, at the address that is stored,
-     * which is not 0; where `device_address` is null it has no business there. Null if there is none. */
+     * which is not 0; where `device_address` is null it has no business there. Null if there is none. Asked for both when the HCA is
+     * opened the first time, and with another dma_length. */
     void *(*memory)(void *context, size_t length, uint64_t *device_address);
 
     /* Nanoseconds, of a clock that never goes back. */
