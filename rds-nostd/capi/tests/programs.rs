@@ -142,6 +142,24 @@ fn layouts_are_each_systems() {
 }
 
 #[test]
+fn layouts_are_the_same_without_a_system() {
+    for compiler in ["gcc", "g++", "clang", "clang++"] {
+        if !compilers().iter().any(|there| there.program == compiler) {
+            continue;
+        }
+        let language: &[&str] = if compiler.ends_with("++") { &["-x", "c++"] } else { &["-std=c99"] };
+        run(Command::new(compiler)
+            .args(["-fsyntax-only", "-ffreestanding", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+            .args(language)
+            .args(
+                ["include", "firmware/include", "../../dat-nostd/capi/include"]
+                    .map(|folder| format!("-I{}", Path::new(HERE).join(folder).display())),
+            )
+            .arg(Path::new(HERE).join("tests/c/freestanding.c")));
+    }
+}
+
+#[test]
 fn two_processes_in_each_systems_layout() {
     let folder = Folder::new(&RDS, "exchange");
     let library = folder.shared_library();

@@ -1,7 +1,7 @@
 //! What a program holds pointers to: addresses and private data of requests, endpoints and IAs. It stays where it is as long as the
 //! object lives.
 
-use crate::beside::BySlot;
+use crate::by_slot::BySlot;
 use crate::handles::RawHandle;
 use crate::layout::{AF_INET, AF_INET6, Pointer};
 use core::ptr;

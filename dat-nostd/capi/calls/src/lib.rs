@@ -9,7 +9,7 @@
 //! | `convert` | between those and `dat_nostd`'s |
 //! | `handles` | handles as C has them |
 //! | `node`, `state` | an adapter behind its lock |
-//! | `beside`, `asides` | what is known of objects beside their adapter, and what C programs may hold pointers to |
+//! | `beside`, `by_slot`, `asides` | what is known of objects beside their adapter, and what C programs may hold pointers to |
 //! | `device` | bringing one up |
 //! | `reach` | from a handle to its node |
 //! | `waits` | calls that wait |
@@ -28,6 +28,7 @@ extern crate std;
 pub mod args;
 mod asides;
 mod beside;
+mod by_slot;
 #[allow(unsafe_code)]
 pub mod calls;
 mod convert;

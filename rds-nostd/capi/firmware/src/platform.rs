@@ -50,6 +50,10 @@ pub struct MlxConfig {
     pub dma_length: usize,
 }
 
+// As the header lays them out; a test in C has the same numbers.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<MlxPlatform>() == 88 && size_of::<MlxConfig>() == 40);
+
 /// The same with all that has to be there.
 #[derive(Clone, Copy)]
 pub struct Firmware {
