@@ -71,6 +71,7 @@ mod info;
 mod interface;
 mod io;
 mod limits;
+mod log;
 mod message;
 mod node;
 mod options;
