@@ -17,5 +17,6 @@ mod messages;
 mod page;
 mod raw;
 mod rdma;
+mod registered;
 mod scale;
 mod socket;

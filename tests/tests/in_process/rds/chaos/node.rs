@@ -60,6 +60,13 @@ pub struct Shared {
     pub stage: Cell<Stage>,
 }
 
+impl Shared {
+    /// Whether each peer has a zone of its own.
+    pub fn isolates(&self) -> bool {
+        self.seed.is_multiple_of(2)
+    }
+}
+
 /// What dies with a node.
 struct Life {
     adapter: ModelAdapter,
@@ -132,6 +139,7 @@ impl Node {
             send_buffer,
             receive_buffer,
             seed: shared.seed << 16 | (self.index as u64) << 8 | u64::from(generation),
+            isolate_peers: shared.isolates(),
             ..RdsConfig::new(harness::rds::boot(generation))
         };
         let mut rds = match frames {
@@ -392,7 +400,11 @@ impl Node {
         }
         let memory = adapter.dma_alloc(64, 64).expect("a little");
         let mut regions = desk.offers();
-        while rds.get_mr(adapter, desk.socket, memory.as_slice(), RdmaFlags::empty()).is_ok() {
+        let to = at((self.index + 1) % self.shared.count, LAST_PORT);
+        let offer = |rds: &mut Rds<'_>, adapter: &mut ModelAdapter| {
+            rds.get_mr_for_dest(adapter, desk.socket, to, memory.as_slice(), RdmaFlags::empty()).is_ok()
+        };
+        while offer(rds, adapter) {
             regions += 1;
         }
         assert_eq!(regions, REGIONS, "node {}", self.index);
