@@ -57,6 +57,11 @@ impl Desk {
         Self { socket, memory, served: [None; SLOTS], used: [None; SLOTS], heard: VecDeque::new() }
     }
 
+    /// Registers all memory for operations on that of a node.
+    pub fn register_all(&self, adapter: &mut ModelAdapter, rds: &mut Rds<'static>, node: usize) {
+        rds.register_memory(adapter, self.socket, at(node, PORT), self.memory.as_slice()).expect("room");
+    }
+
     pub fn close(self, adapter: &mut ModelAdapter) {
         adapter.dma_free(self.memory).expect("frees");
     }
