@@ -2,9 +2,11 @@
 
 mod apps;
 mod demo;
+mod firmware;
 mod ground;
 mod log;
 mod machines;
+mod recovery;
 mod screens;
 mod slots;
 mod template;
