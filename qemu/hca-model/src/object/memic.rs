@@ -84,7 +84,7 @@ impl Content {
 
     /// The byte at `at` of the window, if it is allocated and can be reached there.
     fn window(&mut self, at: usize) -> Option<&mut u8> {
-        let open = *self.open.get(at % SIZE >> LOG_UNIT)?;
+        let open = *self.open.get((at % SIZE) >> LOG_UNIT)?;
         let need = match at / SIZE {
             0 => ALLOCATED,
             1 => Operation::Increment.bit(),
