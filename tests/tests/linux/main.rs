@@ -10,6 +10,7 @@ mod joined;
 mod objects;
 mod passthrough;
 mod probe;
+mod programs;
 mod rds;
 mod unikernel;
 mod verbs;

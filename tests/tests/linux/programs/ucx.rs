@@ -1,0 +1,26 @@
+//! UCX's own measurements, by each of its transports over InfiniBand.
+
+use super::Ground;
+use crate::guests::At;
+
+const PORT: u16 = 13337;
+
+/// Transports by UCX's names, and what is measured over each.
+const RUNS: [(&str, &[&str]); 4] = [
+    ("rc_verbs", &["tag_lat -s 1024", "tag_bw -s 1048576", "ucp_put_lat -s 8"]),
+    ("rc_mlx5", &["tag_lat -s 1024", "tag_bw -s 1048576", "ucp_put_bw -s 65536", "ucp_get -s 65536", "ucp_fadd -s 8", "ucp_cswap -s 8", "ucp_am_lat -s 64", "stream_bw -s 65536"]),
+    ("ud_verbs", &["tag_lat -s 1024", "tag_bw -s 65536"]),
+    ("ud_mlx5", &["tag_lat -s 1024", "tag_bw -s 65536"]),
+];
+
+pub fn run(ground: &mut Ground, long: bool) {
+    let iterations = if long { 1000 } else { 20 };
+    for (transport, measurements) in RUNS {
+        for measurement in measurements {
+            let line = format!(
+                "env UCX_TLS={transport},self UCX_NET_DEVICES=mlx5_0:1 ucx_perftest -w 2 -n {iterations} -t {measurement}"
+            );
+            ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), |text| !text.contains("ERROR"));
+        }
+    }
+}
