@@ -23,7 +23,10 @@ pub fn choose(name: &str) -> Result<String> {
         return Ok(name.into());
     }
     if name != AUTO {
-        return Err(Error::Usage(format!("unknown accelerator {name}; there are {AUTO}, {}", NAMES.join(", "))));
+        return Err(Error::Usage(format!(
+            "unknown accelerator {name}; there are {AUTO}, {}",
+            NAMES.join(", ")
+        )));
     }
     match usable(&setup::qemu()?)? {
         Ok(()) => Ok("kvm".into()),
@@ -51,11 +54,17 @@ fn usable(qemu: &Qemu) -> Result<Verdict> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let entry = cache::entry(&format!("kvm-{}", boot.trim()), |path| {
         let verdict = try_guest(qemu, "kvm")?;
-        fs::write(path, verdict.err().unwrap_or_default())
-            .map_err(|source| Error::Io { action: "cannot write", path: path.into(), source })
+        fs::write(path, verdict.err().unwrap_or_default()).map_err(|source| Error::Io {
+            action: "cannot write",
+            path: path.into(),
+            source,
+        })
     })?;
-    let reason = fs::read_to_string(&entry)
-        .map_err(|source| Error::Io { action: "cannot read", path: entry, source })?;
+    let reason = fs::read_to_string(&entry).map_err(|source| Error::Io {
+        action: "cannot read",
+        path: entry,
+        source,
+    })?;
     Ok(if reason.is_empty() { Ok(()) } else { Err(reason) })
 }
 
@@ -101,7 +110,9 @@ fn judge(marks: &[(String, Instant)]) -> Verdict {
         let parts = marks.windows(2).filter(|pair| matches!(pair, [a, b] if a.0 == from && b.0 == to));
         parts.filter_map(|pair| Some(pair.last()?.1 - pair.first()?.1)).min()
     };
-    for (part, what) in [(best("a", "b"), "a million rounds of a loop"), (best("b", "c"), "1000 accesses to a port")] {
+    for (part, what) in
+        [(best("a", "b"), "a million rounds of a loop"), (best("b", "c"), "1000 accesses to a port")]
+    {
         match part {
             None => return Err("a guest does not say what it does".into()),
             Some(time) if time > PART => {
@@ -154,7 +165,8 @@ const CODE: [u8; 0xae] = [
 fn image() -> Vec<u8> {
     let mut file = b"\x7fELF\x01\x01\x01".to_vec();
     file.resize(16, 0);
-    let halves = |file: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| file.extend(v.to_le_bytes()));
+    let halves =
+        |file: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| file.extend(v.to_le_bytes()));
     let words = |file: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|v| file.extend(v.to_le_bytes()));
     // Executable, i386, version; entry, program headers at 52, no sections, no flags; sizes and counts.
     halves(&mut file, &[2, 3]);
@@ -207,7 +219,9 @@ mod tests {
         let Ok(qemu) = setup::qemu() else { return crate::levels::skip("no QEMU") };
         // Under TCG, which is always there: what it says and how it ends; how long it takes depends on what else runs.
         let verdict = try_guest(&qemu, "tcg").expect("QEMU starts");
-        assert!(verdict.is_ok() || verdict.is_err_and(|reason| reason.contains(" ms") || reason.contains(" s")));
+        assert!(
+            verdict.is_ok() || verdict.is_err_and(|reason| reason.contains(" ms") || reason.contains(" s"))
+        );
         let refused = try_guest(&qemu, "none").expect("QEMU starts").expect_err("no such accelerator");
         assert!(refused.starts_with("QEMU says: "), "{refused}");
     }

@@ -114,9 +114,15 @@ const COMMANDS: &[Command] = &[
         arguments: "[--linux 'WORDS']... [--unikernel 'WORDS']... [SCRIPT] [OPTION]...",
         summary: "Linux guests that run a shell script, unikernels, or both, with emulated HCAs on one fabric",
         options: &[
-            ("--linux 'WORDS'", "Linux guests, of Debian's packages; may be given many times, '' for one with all as usual"),
+            (
+                "--linux 'WORDS'",
+                "Linux guests, of Debian's packages; may be given many times, '' for one with all as usual",
+            ),
             ("  count=N", "so many of them (1)"),
-            ("  kernel=NAME", "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13) (6.1)"),
+            (
+                "  kernel=NAME",
+                "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13) (6.1)",
+            ),
             ("  packages=A,B", "with Debian packages beside rdma-core, perftest and infiniband-diags"),
             ("  modules=A,B", "with kernel modules beside mlx5, IP over InfiniBand, RDMA-CM and RDS"),
             ("  files=/A,/B", "with files and folders of packages that are left out, as documentation is"),
@@ -124,15 +130,24 @@ const COMMANDS: &[Command] = &[
             ("  vcpus=N", "processors of each (1)"),
             ("  memory=MIB", "memory of each (what the image needs, 1024 at least)"),
             ("  iommu", "with an IOMMU, so that the guest can hand its HCA on"),
-            ("SCRIPT", "what all of them run, at the same time (shows what the machine is); $GUEST is the guest's number, $GUESTS \
-                        how many there are; by Ethernet they are guest0, guest1, ..."),
+            (
+                "SCRIPT",
+                "what all of them run, at the same time (shows what the machine is); $GUEST is the guest's number, $GUESTS \
+                        how many there are; by Ethernet they are guest0, guest1, ...",
+            ),
             ("--unikernel 'WORDS'", "a unikernel with an HCA on the same fabric; may be given many times"),
             ("--image ELF", "an application of yours as the unikernels, in place of the project's own"),
-            ("--program FILE", "a program for the Linux guests, in /usr/bin: a C file, compiled now, or one linked statically"),
+            (
+                "--program FILE",
+                "a program for the Linux guests, in /usr/bin: a C file, compiled now, or one linked statically",
+            ),
             ("--no-sm", "no subnet manager in the fabric: a guest runs one"),
             ("--strict", "the HCAs refuse what the PRM calls reserved or illegal"),
             ("--limit SECONDS", "scripts and unikernels at most (600)"),
-            ("--accel NAME", "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)"),
+            (
+                "--accel NAME",
+                "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
+            ),
             PCAP,
             FAULTS,
             SEED,

@@ -262,8 +262,12 @@ fn run_guests(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         }
     }
     match (run.lab.guests.is_empty(), run.unikernels.is_empty()) {
-        (true, true) => return Err(Error::Usage("which guests? --linux 'WORDS', --unikernel 'WORDS'".into())),
-        (true, false) if run.script.is_some() || !run.lab.programs.is_empty() || !run.lab.binaries.is_empty() => {
+        (true, true) => {
+            return Err(Error::Usage("which guests? --linux 'WORDS', --unikernel 'WORDS'".into()));
+        }
+        (true, false)
+            if run.script.is_some() || !run.lab.programs.is_empty() || !run.lab.binaries.is_empty() =>
+        {
             return Err(Error::Usage("only Linux guests run scripts and programs: --linux 'WORDS'".into()));
         }
         (_, true) if run.image.is_some() => {

@@ -131,9 +131,8 @@ fn choose_files(tree: &Path, recipe: &Recipe) -> Result<BTreeSet<PathBuf>> {
     for folder in PROGRAM_FOLDERS.iter().chain(&DATA_FOLDERS) {
         let folder = tree.join(folder);
         if folder.is_dir() {
-            let is_wanted = |file: &PathBuf| {
-                file.strip_prefix(tree).is_ok_and(|file| wanted(recipe, &in_guest(file)))
-            };
+            let is_wanted =
+                |file: &PathBuf| file.strip_prefix(tree).is_ok_and(|file| wanted(recipe, &in_guest(file)));
             chosen.extend(files_below(&folder)?.into_iter().filter(is_wanted));
         }
     }
@@ -221,7 +220,10 @@ fn in_guest(file: &Path) -> PathBuf {
 fn archive_tree<W: Write>(tree: &Path, recipe: &Recipe, out: W) -> Result<W> {
     let mut writer = Writer::new(out);
     let mut folders: BTreeSet<PathBuf> =
-        ["proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "var", "var/cache", "var/lib", "var/log"].into_iter().map(PathBuf::from).collect();
+        ["proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "var", "var/cache", "var/lib", "var/log"]
+            .into_iter()
+            .map(PathBuf::from)
+            .collect();
     folders.extend(MERGED.map(|folder| Path::new("usr").join(folder)));
     // By their places in the guest; the same file may be reached by two paths in the tree.
     let files: BTreeMap<PathBuf, PathBuf> =

@@ -197,4 +197,3 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
     }
     Ok(())
 }
-

@@ -67,7 +67,8 @@ const CPUS: RangeInclusive<u32> = 1..=64;
 const MEMORY: RangeInclusive<u32> = 256..=1 << 20;
 
 /// What the words may be, for who writes another.
-const WORDS: &str = "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N vcpus=N memory=MIB iommu";
+const WORDS: &str =
+    "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N vcpus=N memory=MIB iommu";
 
 impl FromStr for Group {
     type Err = Error;
@@ -117,7 +118,8 @@ mod tests {
             "count=2 kernel=backports packages=qperf,fio packages=nvme-cli modules=nvme-rdma hcas=2 vcpus=4 memory=2048 iommu"
                 .parse()
                 .expect("right words");
-        let recipe = Recipe::new(Kernel::Backports).with_packages(["fio", "nvme-cli", "qperf"]).expect("names");
+        let recipe =
+            Recipe::new(Kernel::Backports).with_packages(["fio", "nvme-cli", "qperf"]).expect("names");
         let recipe = recipe.with_modules(["nvme_rdma"]).expect("a name");
         let kind = Kind { hcas: 2, cpus: 4, memory_mib: Some(2048), iommu: true, ..recipe.into() };
         assert_eq!(group, Group { kind, count: 2 });

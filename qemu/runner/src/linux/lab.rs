@@ -145,7 +145,8 @@ impl Lab {
             ..served_by(near)
         })?;
         let far = far.map(serve).transpose()?;
-        let hub = if options.guests.len() > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
+        let hub =
+            if options.guests.len() > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
         let guests = options.guests.iter().map(|_| None).collect();
         let mut lab = Self {
             guests,

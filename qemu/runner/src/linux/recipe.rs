@@ -145,7 +145,11 @@ impl Recipe {
 }
 
 fn checked(name: &str, what: &str, good: impl Fn(&str) -> bool) -> Result<String> {
-    if good(name) { Ok(name.to_owned()) } else { Err(Error::Usage(format!("`{name}` is no name of a {what}"))) }
+    if good(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(Error::Usage(format!("`{name}` is no name of a {what}")))
+    }
 }
 
 /// Debian Policy 5.6.1.

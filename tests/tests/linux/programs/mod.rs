@@ -9,7 +9,8 @@ mod qperf;
 mod ucx;
 
 use crate::guests::{
-    At, LIMIT, both, census_without_keys, kernels_are_content, listening_by_cm, nothing_is_left, run, run_everywhere,
+    At, LIMIT, both, census_without_keys, kernels_are_content, listening_by_cm, nothing_is_left, run,
+    run_everywhere,
 };
 use crate::ip::{ip_up, resources};
 use hca_model::Census;
@@ -77,7 +78,11 @@ impl Ground {
     /// Runs a part; afterwards nobody may hold more than before.
     fn part(&mut self, name: &str, part: impl FnOnce(&mut Self)) {
         self.run(name, part);
-        assert_eq!(census_without_keys(&self.lab), self.before.0, "objects in the HCAs before and after: {name}");
+        assert_eq!(
+            census_without_keys(&self.lab),
+            self.before.0,
+            "objects in the HCAs before and after: {name}"
+        );
         assert_eq!(resources(&mut self.lab, 2), self.before.1, "what kernels hold before and after: {name}");
         kernels_are_content(&mut self.lab, 2);
     }

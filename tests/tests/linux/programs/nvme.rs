@@ -37,14 +37,23 @@ pub fn run(ground: &mut Ground) {
          dd if=/tmp/data of=/dev/nvme0n1 bs=1M oflag=direct conv=fsync 2> /dev/null"
     );
     let written = in_guest(lab, 1, &write).text();
-    let here = in_guest(lab, 1, &format!("dd if=/dev/nvme0n1 bs=64k iflag=direct count={} 2> /dev/null | sha256sum", MIB * 16)).text();
+    let here = in_guest(
+        lab,
+        1,
+        &format!("dd if=/dev/nvme0n1 bs=64k iflag=direct count={} 2> /dev/null | sha256sum", MIB * 16),
+    )
+    .text();
     let there = in_guest(lab, 0, &format!("head -c {BYTES} /dev/ram0 | sha256sum")).text();
     // Small, and at odd places.
     let small = "for block in 3 1 7 1001 40000; do dd if=/tmp/data of=/dev/nvme0n1 bs=512 count=1 skip=$block seek=$block oflag=direct 2> /dev/null || exit 1; done\n\
          dd if=/dev/nvme0n1 bs=512 skip=1001 count=5 iflag=direct 2> /dev/null | sha256sum";
     in_guest(lab, 1, small);
     let again = in_guest(lab, 0, &format!("head -c {BYTES} /dev/ram0 | sha256sum")).text();
-    in_guest(lab, 1, "nvme disconnect -n disk && rmmod nvme_rdma nvme_fabrics nvme_core; rm /tmp/data; ! grep ^nvme_rdma /proc/modules");
+    in_guest(
+        lab,
+        1,
+        "nvme disconnect -n disk && rmmod nvme_rdma nvme_fabrics nvme_core; rm /tmp/data; ! grep ^nvme_rdma /proc/modules",
+    );
     in_guest(lab, 0, TARGET_DOWN);
     let good = [&here, &there, &again].iter().all(|hash| **hash == written) && !written.is_empty();
     ground.report(&format!("{MIB} MiB"), began.elapsed(), good, || {

@@ -40,12 +40,7 @@ const BY_TCP: [&str; 28] = [
 ];
 
 /// By RDMA-CM, which also carries the addresses.
-const BY_CM: [&str; 4] = [
-    "ib_send_bw -R",
-    "ib_write_lat -R",
-    "ib_read_bw -R",
-    "ib_send_bw -R -c UD -s 2048",
-];
+const BY_CM: [&str; 4] = ["ib_send_bw -R", "ib_write_lat -R", "ib_read_bw -R", "ib_send_bw -R -c UD -s 2048"];
 
 /// All sizes, 2 bytes to 8 MiB, of which the last ones take a while; and those of the full lengths.
 const ALL_SIZES: [&str; 2] = ["ib_send_bw -a", "ib_write_bw -a -b"];

@@ -27,7 +27,9 @@ pub fn run(ground: &mut Ground, long: bool) {
     in_guest(&mut ground.lab, 0, "background qperf qperf && listening qperf 19765");
     let seconds = if long { 5 } else { 1 };
     let by_tcp = MEASUREMENTS.map(|measurement| ("guest0", measurement));
-    for (server, measurement) in by_tcp.into_iter().chain(BY_CM.map(|measurement| ("172.16.0.1", measurement))) {
+    for (server, measurement) in
+        by_tcp.into_iter().chain(BY_CM.map(|measurement| ("172.16.0.1", measurement)))
+    {
         let line = format!("timeout 60 qperf -t {seconds} {server} {measurement}");
         let answer = ground.try_in(1, &line);
         let text = answer.text();

@@ -5,12 +5,24 @@ use crate::guests::At;
 
 const PORT: u16 = 13337;
 
-/// Transports by UCX's names, and what is measured over each.
+/// Transports by UCX's names (of libibverbs and of UCX's own driver for mlx5), and what is measured over each.
 const RUNS: [(&str, &[&str]); 4] = [
-    ("rc_verbs", &["tag_lat -s 1024", "tag_bw -s 1048576", "ucp_put_lat -s 8"]),
-    ("rc_mlx5", &["tag_lat -s 1024", "tag_bw -s 1048576", "ucp_put_bw -s 65536", "ucp_get -s 65536", "ucp_fadd -s 8", "ucp_cswap -s 8", "ucp_am_lat -s 64", "stream_bw -s 65536"]),
-    ("ud_verbs", &["tag_lat -s 1024", "tag_bw -s 65536"]),
-    ("ud_mlx5", &["tag_lat -s 1024", "tag_bw -s 65536"]),
+    ("rc_v", &["tag_lat -s 1024", "tag_bw -s 1048576", "ucp_put_lat -s 8"]),
+    (
+        "rc_x",
+        &[
+            "tag_lat -s 1024",
+            "tag_bw -s 1048576",
+            "ucp_put_bw -s 65536",
+            "ucp_get -s 65536",
+            "ucp_fadd -s 8",
+            "ucp_cswap -s 8",
+            "ucp_am_lat -s 64",
+            "stream_bw -s 65536",
+        ],
+    ),
+    ("ud_v", &["tag_lat -s 1024", "tag_bw -s 65536"]),
+    ("ud_x", &["tag_lat -s 1024", "tag_bw -s 65536"]),
 ];
 
 pub fn run(ground: &mut Ground, long: bool) {
