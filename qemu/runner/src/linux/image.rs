@@ -33,7 +33,7 @@ pub fn image(recipe: &Recipe) -> Result<Image> {
 }
 
 /// What to do where a Linux guest cannot be made.
-const REMEDY: &str = "tests against Linux guests need Debian on x86-64, the network and mmdebstrap (which root gets by itself)";
+const REMEDY: &str = "tests against Linux guests need Debian or Ubuntu on x86-64, the network and mmdebstrap (which root gets by itself)";
 
 fn make(recipe: &Recipe, into: &Path) -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
