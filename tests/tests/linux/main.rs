@@ -8,6 +8,7 @@ mod handover;
 mod ip;
 mod joined;
 mod objects;
+mod page;
 mod passthrough;
 mod probe;
 mod programs;
