@@ -192,7 +192,7 @@ fn topology(lab: &mut Lab, lids: &[u64]) {
 }
 
 fn diagnose(kernel: Kernel) {
-    let kind = Kind { hcas: HCAS, ..kernel.into() };
+    let kind = Kind { hcas: vec![Default::default(); HCAS], ..kernel.into() };
     let Some(mut lab) = judge::lab_or_skip(Options::new(kind, 1)) else { return };
     println!("Linux {}", lab.version());
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");

@@ -32,7 +32,7 @@ fn drivers_hold_objects(lab: &Lab) {
 
 fn probe(kernel: Kernel) {
     let began = Instant::now();
-    let kind = Kind { hcas: HCAS, ..kernel.into() };
+    let kind = Kind { hcas: vec![Default::default(); HCAS], ..kernel.into() };
     let Some(mut lab) = judge::lab_or_skip(Options::new(kind, 1)) else { return };
     println!("Linux {} after {:.1} s", lab.version(), began.elapsed().as_secs_f64());
     run(&mut lab, 0, "dmesg -c > /dev/null");

@@ -3,6 +3,7 @@
 use super::image::Image;
 use super::recipe::{Kernel, Recipe};
 use crate::error::{Error, IoContext, Result};
+use hca_model::DeviceSpec;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -11,8 +12,8 @@ use std::str::FromStr;
 pub struct Kind {
     /// What its image is made of.
     pub recipe: Recipe,
-    /// Its emulated HCAs.
-    pub hcas: usize,
+    /// Its emulated HCAs: what each is.
+    pub hcas: Vec<DeviceSpec>,
     /// Its processors.
     pub cpus: u32,
     /// Its memory in MiB; `None` for what its image needs.
@@ -23,7 +24,7 @@ pub struct Kind {
 
 impl From<Recipe> for Kind {
     fn from(recipe: Recipe) -> Self {
-        Self { recipe, hcas: 1, cpus: 1, memory_mib: None, iommu: false }
+        Self { recipe, hcas: vec![DeviceSpec::default()], cpus: 1, memory_mib: None, iommu: false }
     }
 }
 
@@ -68,7 +69,7 @@ const MEMORY: RangeInclusive<u32> = 256..=1 << 20;
 
 /// What the words may be, for who writes another.
 const WORDS: &str =
-    "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N vcpus=N memory=MIB iommu";
+    "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N profile=CARD vcpus=N memory=MIB iommu";
 
 impl FromStr for Group {
     type Err = Error;
@@ -78,6 +79,7 @@ impl FromStr for Group {
         let Kind { recipe, hcas, cpus, memory_mib, iommu } = &mut group.kind;
         let (mut kernel, mut packages, mut modules, mut files) =
             (Kernel::V6_1, Vec::new(), Vec::new(), Vec::new());
+        let (mut count, mut profile) = (1, DeviceSpec::default());
         for word in words.split_whitespace() {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let list = || value.split(',').filter(|part| !part.is_empty()).map(str::to_owned);
@@ -87,7 +89,11 @@ impl FromStr for Group {
                 "packages" => packages.extend(list()),
                 "modules" => modules.extend(list()),
                 "files" => files.extend(list()),
-                "hcas" => *hcas = number(name, value, HCAS)? as usize,
+                "hcas" => count = number(name, value, HCAS)?,
+                "profile" => {
+                    profile =
+                        value.parse().map_err(|error| Error::Usage(format!("--linux: profile: {error}")))?;
+                }
                 "vcpus" => *cpus = number(name, value, CPUS)?,
                 "memory" => *memory_mib = Some(number(name, value, MEMORY)?),
                 "iommu" if word == name => *iommu = true,
@@ -96,6 +102,7 @@ impl FromStr for Group {
                 }
             }
         }
+        *hcas = vec![profile; count as usize];
         *recipe = Recipe::new(kernel).with_packages(packages)?.with_modules(modules)?.with_files(files)?;
         Ok(group)
     }
@@ -115,13 +122,14 @@ mod tests {
     #[test]
     fn words_say_what_a_guest_is() {
         let group: Group =
-            "count=2 kernel=backports packages=qperf,fio packages=nvme-cli modules=nvme-rdma hcas=2 vcpus=4 memory=2048 iommu"
+            "count=2 kernel=backports packages=qperf,fio packages=nvme-cli modules=nvme-rdma hcas=2 profile=cx-7 vcpus=4 memory=2048 iommu"
                 .parse()
                 .expect("right words");
         let recipe =
             Recipe::new(Kernel::Backports).with_packages(["fio", "nvme-cli", "qperf"]).expect("names");
         let recipe = recipe.with_modules(["nvme_rdma"]).expect("a name");
-        let kind = Kind { hcas: 2, cpus: 4, memory_mib: Some(2048), iommu: true, ..recipe.into() };
+        let hcas = vec!["cx-7".parse().expect("a card"); 2];
+        let kind = Kind { hcas, cpus: 4, memory_mib: Some(2048), iommu: true, ..recipe.into() };
         assert_eq!(group, Group { kind, count: 2 });
         let plain: Group = "".parse().expect("no words");
         assert_eq!(plain, Group { kind: Kernel::V6_1.into(), count: 1 });
@@ -139,6 +147,7 @@ mod tests {
             ("kernel=5.10", "unknown kernel 5.10"),
             ("packages=Perl", "`Perl` is no name of a package"),
             ("modules=a/b", "`a/b` is no name of a kernel module"),
+            ("profile=cx-9", "profile: "),
             ("files=etc", "`etc` is no name of a file"),
         ] {
             let refused = words.parse::<Group>().expect_err(words).to_string();

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::process::Temporary;
 use crate::serve::serve;
 use crate::setup::Qemu;
+use hca_model::DeviceSpec;
 use hca_model::fabric::Faults;
 use hca_model::log::Level;
 use hca_serve::link::Address;
@@ -23,6 +24,8 @@ use std::time::Duration;
 pub struct Options {
     /// The guests.
     pub guests: Vec<Kind>,
+    /// What the HCAs beside those of the guests are.
+    pub spare_kind: DeviceSpec,
     /// HCAs beside those of the guests, for unikernels.
     pub spare: usize,
     /// Programs of ours: C files, compiled now.
@@ -59,6 +62,7 @@ impl Options {
     pub fn of(guests: Vec<Kind>) -> Self {
         Self {
             guests,
+            spare_kind: DeviceSpec::default(),
             spare: 0,
             programs: Vec::new(),
             binaries: Vec::new(),
@@ -120,6 +124,9 @@ impl Lab {
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
         let complaints: Arc<Mutex<Vec<String>>> = Arc::default();
+        let of_guests = options.guests.iter().flat_map(|kind| kind.hcas.iter().cloned());
+        let beside = std::iter::repeat_n(options.spare_kind.clone(), options.spare);
+        let kinds: Vec<DeviceSpec> = of_guests.chain(beside).collect();
         let served_by = |sockets: &[PathBuf]| hca_serve::Options {
             strict: options.strict,
             log: collector(&complaints, options.show),
@@ -129,7 +136,8 @@ impl Lab {
             Some(cable) => {
                 let others = options.guests.split_last().map_or(&[][..], |(_, others)| others);
                 let (near, far) = sockets.split_at(nodes_of(others));
-                let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), ..served_by(far) };
+                let kinds = kinds.get(nodes_of(others)..).unwrap_or_default().to_vec();
+                let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), kinds, ..served_by(far) };
                 (near, Some(far))
             }
             None => (&sockets[..], None),
@@ -139,6 +147,7 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             no_subnet_manager: options.no_subnet_manager,
+            kinds: kinds.into_iter().take(near.len()).collect(),
             // Whoever has a spare HCA may be a program with memory of its own.
             file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
@@ -184,7 +193,7 @@ impl Lab {
         };
         let first = nodes_of(self.options.guests.get(..number).unwrap_or_default());
         let options = GuestOptions {
-            hcas: self.sockets.iter().skip(first).take(kind.hcas).cloned().collect(),
+            hcas: self.sockets.iter().skip(first).take(kind.hcas.len()).cloned().collect(),
             settings: Settings { number, addresses, programs: self.programs.clone() },
             iommu: kind.iommu,
             cpus: kind.cpus,
@@ -316,7 +325,7 @@ impl Lab {
 
 /// How many HCAs these guests have.
 fn nodes_of(guests: &[Kind]) -> usize {
-    guests.iter().map(|kind| kind.hcas).sum()
+    guests.iter().map(|kind| kind.hcas.len()).sum()
 }
 
 fn no_guest(number: usize) -> Error {

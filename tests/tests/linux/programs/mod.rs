@@ -103,7 +103,7 @@ const STRICT: bool = false;
 fn programs_of_others(kernel: Kernel) {
     let Some(mut ground) = Ground::new(kernel) else { return };
     let long = levels::long();
-    ground.part("UCX", |ground| ucx::run(ground, long));
+    ground.part("UCX", |ground| ucx::run(ground, kernel, long));
     ground.part("qperf", |ground| qperf::run(ground, long));
     ground.part("perftest", |ground| perftest::run(ground, long));
     // The last: of the completion queues that kernel users share, the kernel keeps those that it made.
