@@ -7,7 +7,7 @@ use crate::guests::At;
 const PORT: u16 = 18515;
 
 /// By TCP: each operation that a transport has, then what else the programs offer.
-const BY_TCP: [&str; 28] = [
+const BY_TCP: [&str; 27] = [
     "ib_send_bw -c RC",
     "ib_send_bw -c UC",
     "ib_send_bw -c UD -s 2048",
@@ -36,7 +36,6 @@ const BY_TCP: [&str; 28] = [
     "ib_send_bw -I 64 -s 64",
     "ib_write_bw -l 5",
     "ib_write_bw -d mlx5_0 -i 1 -m 512 -s 65536",
-    "ib_send_lat -g -c UD -s 512",
 ];
 
 /// By RDMA-CM, which also carries the addresses.
