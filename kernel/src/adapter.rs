@@ -13,6 +13,7 @@ use dat_nostd::{
 use driver_mlx::report::{History, Report};
 use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, Wake};
 
+use crate::choice::Choice;
 pub use crate::failure::{Failure, conclude};
 use crate::hca::{self, BareMetal, Hardware};
 use crate::memory::DmaMemory;
@@ -49,8 +50,8 @@ pub struct Node<'a> {
     pub ip_config: IpConfig,
     /// Who is where on the fabric; with an empty list the subnet administrator and ARP are asked.
     pub neighbours: &'a [Neighbour],
-    /// Which of [`Machine::hcas`].
-    pub hca: usize,
+    /// Which HCA of the machine.
+    pub hca: Choice,
     /// Memory that the HCA reaches, in bytes; the adapter's storage is made for at least so much.
     pub dma_bytes: u64,
     /// How long after a recovery the next one may begin: [`Config::recovery_grace`].
@@ -66,7 +67,7 @@ impl Node<'_> {
             ip,
             ip_config: IpConfig::DEFAULT,
             neighbours: &[],
-            hca: 0,
+            hca: Choice::Nth(0),
             dma_bytes: 64 << 20,
             recovery_grace,
         }
@@ -144,7 +145,10 @@ impl<'n> Prepared<'n> {
         let (platform, physical_function) = (hardware.platform(), hardware.is_physical());
         let (memory, clock) = (machine.dma(node.dma_bytes)?, machine.clock());
         // Nodes of one machine begin differently too.
-        let seed = machine.seed().wrapping_add(node.hca as u128);
+        let at = hardware.function().address;
+        let place = [at.bus(), at.device(), at.function()];
+        let seed =
+            machine.seed().wrapping_add(place.iter().fold(0, |all, part| all << 8 | u128::from(*part)));
         Ok(Self {
             node: *node,
             platform,

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
+use crate::choice::Choice;
 use crate::paging::{self, Caching};
 use crate::pci::{self, ConfigAccess, Function, MemoryBar, Saved};
 use driver_mlx::{Bar, DeviceState, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
@@ -92,8 +93,8 @@ impl Platform for BareMetal {
 /// Why there is no HCA to drive.
 #[derive(Clone, Copy, Debug)]
 pub enum Error {
-    /// No function of the mlx5 family, or not so many.
-    NoHca,
+    /// No such function of the mlx5 family.
+    NoHca(Choice),
     /// It was opened before.
     InUse,
     /// Its configuration space.
@@ -111,9 +112,12 @@ impl core::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NoHca => f.write_str(
-                "no HCA: no PCI function of vendor 15b3 (Mellanox) that the driver knows, or not so many",
-            ),
+            Error::NoHca(choice) => {
+                write!(
+                    f,
+                    "no HCA {choice}: no PCI function of vendor 15b3 (Mellanox) there that the driver knows"
+                )
+            }
             Error::InUse => f.write_str("HCA: it is in use already"),
             Error::Pci(error) => write!(f, "HCA: {error}"),
             Error::Map(error) => write!(f, "HCA: {error}"),

@@ -61,6 +61,7 @@
 pub mod acpi;
 mod application;
 pub mod boot;
+pub mod choice;
 pub mod clock;
 pub mod exit;
 pub mod framebuffer;

@@ -11,6 +11,7 @@ use crate::arch::config_space::ConfigSpace;
 use crate::arch::entropy::Identity;
 use crate::arch::msix::{self, Vectors};
 use crate::arch::{apic, debug_log, exit, interrupts, layout};
+use crate::choice::Choice;
 use crate::console::println;
 use crate::exit::ExitCode;
 use crate::hca::{self, Hardware};
@@ -142,12 +143,39 @@ impl Machine {
         self.functions.iter().filter(|function| hca::is_hca(function))
     }
 
-    /// Switches the `nth` of [`Machine::hcas`] on; its MSI-X vectors 0 to `vectors` - 1 end [`Clock::idle`]. Once for each HCA.
+    /// Which of [`Machine::hcas`] is meant.
+    ///
+    /// # Errors
+    /// [`hca::Error::NoHca`]; what there is of Mellanox's, and why it is or is not taken, is printed then.
+    pub fn find_hca(&self, choice: Choice) -> Result<usize, hca::Error> {
+        let meant = |(nth, function): &(usize, &Function)| match choice {
+            Choice::Nth(wanted) => *nth == wanted,
+            Choice::At(address) => function.address == address,
+        };
+        let found = self.hcas().enumerate().find(meant).map(|(nth, _)| nth);
+        if found.is_none() {
+            self.list_hcas();
+        }
+        found.ok_or(hca::Error::NoHca(choice))
+    }
+
+    /// Prints every function of Mellanox's, and whether and why it is taken.
+    pub fn list_hcas(&self) {
+        for function in
+            self.functions.iter().filter(|function| function.vendor == crate::pci::VENDOR_MELLANOX)
+        {
+            println!("{}", hca::Candidate::of(self.config_space, function));
+        }
+    }
+
+    /// Switches one of [`Machine::hcas`] on; its MSI-X vectors 0 to `vectors` - 1 end [`Clock::idle`]. Once for each HCA.
     ///
     /// # Errors
     /// [`hca::Error`].
-    pub fn open_hca(&mut self, nth: usize, vectors: u16) -> Result<Hardware, hca::Error> {
-        let function = *self.hcas().nth(nth).ok_or(hca::Error::NoHca)?;
+    pub fn open_hca(&mut self, choice: impl Into<Choice>, vectors: u16) -> Result<Hardware, hca::Error> {
+        let choice = choice.into();
+        let nth = self.find_hca(choice)?;
+        let function = *self.hcas().nth(nth).ok_or(hca::Error::NoHca(choice))?;
         let bit = 1u64.checked_shl(nth as u32).unwrap_or(0);
         if bit == 0 || self.opened & bit != 0 {
             return Err(hca::Error::InUse);

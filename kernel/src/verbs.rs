@@ -5,6 +5,7 @@ use driver_mlx::{
     AsyncEvent, Config, Duration, Error, Hca, HcaStorage, Instant, LinkState, Platform, PortState, Wake,
 };
 
+use crate::choice::Choice;
 use crate::failure::Failure;
 use crate::hca::{self, BareMetal, Hardware};
 use crate::{Clock, Machine, println};
@@ -36,7 +37,7 @@ pub(crate) fn with_one_reset(
     }
 }
 
-/// Brings the `nth` of [`Machine::hcas`] up with `dma_bytes` of memory, at most a page for each of `BLOCKS`, lets `work` use it, and takes
+/// Brings an HCA of the machine up with `dma_bytes` of memory, at most a page for each of `BLOCKS`, lets `work` use it, and takes
 /// it down. An HCA that somebody left in a state that it cannot be brought up from is reset once.
 ///
 /// # Errors
@@ -44,12 +45,12 @@ pub(crate) fn with_one_reset(
 /// printed where the failure is the device's.
 pub fn run<const BLOCKS: usize>(
     machine: &mut Machine,
-    nth: usize,
+    choice: Choice,
     dma_bytes: u64,
     storage: &mut HcaStorage<BLOCKS>,
     mut work: impl FnMut(&mut Hca<'_, BareMetal>, Clock) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let hardware = machine.open_hca(nth, VECTORS)?;
+    let hardware = machine.open_hca(choice, VECTORS)?;
     let function = hardware.function();
     println!("hca at {}: {:04x}:{:04x}", function.address, function.vendor, function.device);
     let result = with_one_reset(machine, &hardware, |machine| {

@@ -174,7 +174,7 @@ opcodes! {
     QUERY_WOL_ROL = 0x831;
     CREATE_LAG = 0x840;
     MODIFY_LAG = 0x841;
-    QUERY_LAG = 0x842;
+    QUERY_LAG = 0x842, query_lag_in, query_lag_out;
     DESTROY_LAG = 0x843;
     CREATE_VPORT_LAG = 0x844;
     DESTROY_VPORT_LAG = 0x845;

@@ -6,6 +6,7 @@ use core::str::FromStr;
 use apps::Role;
 use heapless::Vec;
 use unikernel::Key;
+use unikernel::choice::Choice;
 use unikernel::options::{self, Error};
 
 use crate::names::{APP_EXPECTED, App, MODE_EXPECTED, MODES, RdsMode};
@@ -85,7 +86,11 @@ pub const KEYS: [Key; 31] = [
     ),
     Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
-    Key::new("hca", "a decimal number", "which HCA, of several; default 0"),
+    Key::new(
+        "hca",
+        "a decimal number or a PCI address, as in 3b:00.0",
+        "which HCA, of several; default 0, the first; app=selftest lists them",
+    ),
     Key::new(
         "bars",
         "keep or clear",
@@ -147,7 +152,7 @@ pub struct Options<'a> {
     /// Size of the DMA region in bytes, a multiple of 4096.
     pub dma_bytes: u64,
     /// Which of the HCAs.
-    pub hca: usize,
+    pub hca: Choice,
     /// Whether `app=hca` takes its BARs away first.
     pub clear_bars: bool,
     /// The fault that `app=fault` raises.
@@ -202,7 +207,7 @@ impl<'a> Options<'a> {
                 .judged("verify", |name| named(&[("yes", true), ("no", false)], name))?
                 .unwrap_or(true),
             dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
-            hca: words.value("hca")?.unwrap_or(0),
+            hca: words.value("hca")?.unwrap_or(Choice::Nth(0)),
             kind: words.get("kind"),
         })
     }
@@ -302,7 +307,7 @@ mod tests {
                 verify: true,
                 clear_bars: false,
                 dma_bytes: 3 << 20,
-                hca: 0,
+                hca: Choice::Nth(0),
                 kind: Some("stack"),
             }
         );

@@ -2,6 +2,7 @@
 //! down again.
 
 use driver_mlx::{Hca, HcaStorage};
+use unikernel::choice::Choice;
 use unikernel::failure::{Failure, conclude};
 use unikernel::hca::BareMetal;
 use unikernel::pci::ConfigAccess as _;
@@ -21,14 +22,16 @@ pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
     conclude(verbs::run(machine, options.hca, options.dma_bytes, &mut *STORAGE.lock(), use_port))
 }
 
-/// Takes the BARs of the `nth` HCA away, and the windows of all bridges, as firmware leaves them that gives none.
-fn clear_bars(machine: &Machine, nth: usize) {
+/// Takes the BARs of an HCA away, and the windows of all bridges, as firmware leaves them that gives none.
+fn clear_bars(machine: &Machine, choice: Choice) {
     const COMMAND: u16 = 0x04;
     const BARS: [u16; 2] = [0x10, 0x14];
     // Bases above limits, then the upper halves.
     const CLOSED: [(u16, u32); 4] = [(0x20, 0x0000_fff0), (0x24, 0x0000_fff0), (0x28, 0), (0x2c, 0)];
     let access = machine.config_space();
-    if let Some(hca) = machine.hcas().nth(nth) {
+    if let Ok(nth) = machine.find_hca(choice)
+        && let Some(hca) = machine.hcas().nth(nth)
+    {
         access.write(hca.address, COMMAND, 0);
         BARS.iter().for_each(|bar| access.write(hca.address, *bar, 0));
     }

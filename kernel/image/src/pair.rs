@@ -6,6 +6,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use driver_mlx::{Instant, Wake};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use unikernel::adapter::{self, Adapter, Prepared, Storage};
+use unikernel::choice::Choice;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
@@ -26,7 +27,10 @@ fn both(machine: &mut Machine, options: &Options<'_>) -> Result<(), Failure> {
     let second = node::peer(options)?;
     let clock = machine.clock();
     let config = RdsConfig { seed: machine.seed() as u64, ..RdsConfig::new(node::generation(machine)) };
-    let mut prepare = |hca, ip| Prepared::new(machine, &adapter::Node { hca, ..adapter::Node::new(ip) });
+    let mut prepare = |nth, ip| {
+        let hca = Choice::Nth(nth);
+        Prepared::new(machine, &adapter::Node { hca, ..adapter::Node::new(ip) })
+    };
     let (one, other) = (prepare(0, first)?, prepare(1, second)?);
     let [tables, other_tables] = &ADAPTERS;
     one.run(&mut *tables.lock(), |one| {

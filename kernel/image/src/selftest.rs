@@ -14,10 +14,7 @@ const BLOCKS: usize = 131_072;
 static STORAGE: Mutex<HcaStorage<BLOCKS>> = Mutex::new(HcaStorage::new());
 
 pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
-    for function in machine.pci().iter().filter(|function| function.vendor == unikernel::pci::VENDOR_MELLANOX)
-    {
-        println!("{}", hca::Candidate::of(machine.config_space(), function));
-    }
+    machine.list_hcas();
     let hardware = match machine.open_hca(options.hca, VECTORS) {
         Ok(hardware) => hardware,
         Err(error) => {

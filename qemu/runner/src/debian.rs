@@ -39,17 +39,32 @@ pub fn tree(name: &str, packages: &Packages<'_>, remedy: &str) -> Result<PathBuf
 /// As [`tree`].
 pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> {
     let missing = |what: String| Error::Missing { what, remedy: remedy.into() };
-    if !is_debian() {
-        return Err(missing("this machine does not run Debian".into()));
+    let host = host();
+    if host == Host::Other {
+        return Err(missing("this machine runs neither Debian nor Ubuntu".into()));
     }
     // Who is not root cannot make the files others': they come as an archive, and are unpacked as one's own.
     let archive =
         (!rustix::process::geteuid().is_root()).then(|| PathBuf::from(format!("{}.tar", into.display())));
     ensure_installed("mmdebstrap", "mmdebstrap")
         .map_err(|error| missing(format!("{error}; install the package mmdebstrap")))?;
-    let mirror = mirror().ok_or_else(|| {
-        missing("no Debian mirror in this machine's apt sources (/etc/apt/sources.list*)".into())
+    let mirror = mirror(host).ok_or_else(|| {
+        missing(match host {
+            Host::Debian => format!(
+                "no Debian mirror in this machine's apt sources (/etc/apt/sources.list*), nor in the variable {MIRROR_VARIABLE}"
+            ),
+            _ => format!(
+                "guests are made of Debian's packages, which this machine's own mirrors do not have: set the variable \
+                 {MIRROR_VARIABLE} to the address of a Debian mirror"
+            ),
+        })
     })?;
+    // Who is not Debian does not trust its keys by default.
+    let signed = if host == Host::Debian {
+        String::new()
+    } else {
+        format!("[signed-by={}] ", keyring().map_err(missing)?)
+    };
     let mut command = Command::new("mmdebstrap");
     command.arg("--variant=extract");
     match archive {
@@ -66,7 +81,7 @@ pub fn unpack(into: &Path, packages: &Packages<'_>, remedy: &str) -> Result<()> 
     let output = archive.as_deref().unwrap_or(into);
     command.arg("").arg(output);
     for suite in packages.suites {
-        command.arg(format!("deb {mirror} {suite} main"));
+        command.arg(format!("deb {signed}{mirror} {suite} main"));
     }
     let what = format!("unpacking {}", packages.names.join(" "));
     let archive = archive.clone().map(Temporary::adopt);
@@ -91,19 +106,24 @@ pub fn ensure_installed(program: &str, package: &str) -> Result<()> {
     if find_program(program).is_some() {
         return Ok(());
     }
-    if !is_debian() || !rustix::process::geteuid().is_root() {
+    if host() == Host::Other || !rustix::process::geteuid().is_root() {
         return Err(Error::Program(format!("{program} is not installed")));
     }
+    install(package)?;
+    find_program(program)
+        .map(|_| ())
+        .ok_or_else(|| Error::Program(format!("{package} was installed but {program} is not there")))
+}
+
+/// Installs a package; the caller is root.
+fn install(package: &str) -> Result<()> {
     let mut update = Command::new("apt-get");
     update.args(["update", "-q"]).env("DEBIAN_FRONTEND", "noninteractive");
     run_with_progress(update, "apt-get update", Path::new("/var/lib/apt/lists"))?;
     let mut install = Command::new("apt-get");
     install.args(["install", "-q", "-y", "--no-install-recommends", package]);
     install.env("DEBIAN_FRONTEND", "noninteractive");
-    run_with_progress(install, &format!("apt-get install {package}"), Path::new("/var/cache/apt/archives"))?;
-    find_program(program)
-        .map(|_| ())
-        .ok_or_else(|| Error::Program(format!("{package} was installed but {program} is not there")))
+    run_with_progress(install, &format!("apt-get install {package}"), Path::new("/var/cache/apt/archives"))
 }
 
 /// Where `program` is, by `PATH`.
@@ -112,14 +132,62 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Whether this is Debian itself, whose mirrors carry the suites that are asked for.
-pub fn is_debian() -> bool {
-    std::fs::read_to_string("/etc/os-release")
-        .is_ok_and(|text| text.lines().any(|line| matches!(line.trim(), "ID=debian" | "ID=\"debian\"")))
+/// Where this tool runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Host {
+    /// Debian itself, whose mirrors carry the suites that are asked for.
+    Debian,
+    /// Ubuntu, or another descendant of Debian with mirrors of its own.
+    Descendant,
+    /// Without Debian's tools.
+    Other,
 }
 
-/// The address of the Debian mirror that this machine uses.
-fn mirror() -> Option<String> {
+fn host() -> Host {
+    std::fs::read_to_string("/etc/os-release").map_or(Host::Other, |text| host_in(&text))
+}
+
+/// From the text of os-release(5).
+fn host_in(text: &str) -> Host {
+    let words = |name: &str| -> Vec<String> {
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_default().trim_matches('"').split_whitespace().map(str::to_owned).collect()
+    };
+    let own = words("ID");
+    let like = words("ID_LIKE");
+    if own.iter().any(|word| word == "debian") {
+        Host::Debian
+    } else if own.iter().chain(&like).any(|word| word == "ubuntu" || word == "debian") {
+        Host::Descendant
+    } else {
+        Host::Other
+    }
+}
+
+/// Names a Debian mirror, in place of the one that this machine uses.
+const MIRROR_VARIABLE: &str = "DEBIAN_MIRROR";
+
+/// The keys that Debian's archive is signed with.
+fn keyring() -> std::result::Result<String, String> {
+    const FILE: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    const PACKAGE: &str = "debian-archive-keyring";
+    if !Path::new(FILE).is_file() && rustix::process::geteuid().is_root() {
+        install(PACKAGE).map_err(|error| error.to_string())?;
+    }
+    if Path::new(FILE).is_file() {
+        Ok(FILE.into())
+    } else {
+        Err(format!("no {FILE}: install the package {PACKAGE}"))
+    }
+}
+
+/// The address of a Debian mirror: named by the user, or the one that this machine uses.
+fn mirror(host: Host) -> Option<String> {
+    match std::env::var(MIRROR_VARIABLE) {
+        Ok(named) if !named.is_empty() => return Some(named),
+        _ if host != Host::Debian => return None,
+        _ => {}
+    }
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     if let Ok(folder) = std::fs::read_dir("/etc/apt/sources.list.d") {
         let mut more: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
@@ -344,6 +412,21 @@ mod tests {
                        Types: deb\nURIs: http://mirror.example/debian/\nSuites: trixie trixie-updates\nComponents: main\n";
         assert_eq!(mirror_in_deb822(sources).as_deref(), Some("http://mirror.example/debian/"));
         assert_eq!(mirror_in_list("deb http://other.example/apt nodistro main\n"), None);
+    }
+
+    #[test]
+    fn debian_and_its_descendants_are_told_apart() {
+        for (text, host) in [
+            ("PRETTY_NAME=\"Debian GNU/Linux 12\"\nID=debian\n", Host::Debian),
+            ("ID=\"debian\"\nVERSION_ID=\"13\"\n", Host::Debian),
+            ("NAME=\"Ubuntu\"\nID=ubuntu\nID_LIKE=debian\n", Host::Descendant),
+            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Host::Descendant),
+            ("ID=fedora\nVERSION_ID=42\n", Host::Other),
+            ("ID=rocky\nID_LIKE=\"rhel centos fedora\"\n", Host::Other),
+            ("", Host::Other),
+        ] {
+            assert_eq!(host_in(text), host, "{text}");
+        }
     }
 
     #[test]

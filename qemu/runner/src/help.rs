@@ -116,23 +116,46 @@ const COMMANDS: &[Command] = &[
         ],
     },
     Command {
-        name: "linux",
-        arguments: "[SCRIPT] [OPTION]...",
-        summary: "Linux guests that run a shell script",
+        name: "guests",
+        arguments: "[--linux 'WORDS']... [--unikernel 'WORDS']... [SCRIPT] [OPTION]...",
+        summary: "Linux guests that run a shell script, unikernels, or both, with emulated HCAs on one fabric",
         options: &[
-            ("SCRIPT", "the script (shows what the machine is); $GUEST is the guest's number"),
             (
-                "--kernel NAME",
-                "6.1 (Debian 12's), 6.12 (Debian 13's), 6.12-qemu (with QEMU) or backports (the latest for Debian 13)",
+                "--linux 'WORDS'",
+                "Linux guests, of Debian's packages; may be given many times, '' for one with all as usual",
             ),
-            ("--guests N", "so many, connected by Ethernet too: guest0, guest1, ..."),
-            PROFILE,
-            ("--hca", "with an emulated HCA of the kind named before; twice for two in each guest"),
+            ("  count=N", "so many of them (1)"),
+            (
+                "  kernel=NAME",
+                "6.1 (Debian 12's), 6.12 (Debian 13's) or backports (the latest for Debian 13) (6.1)",
+            ),
+            ("  packages=A,B", "with Debian packages beside rdma-core, perftest and infiniband-diags"),
+            ("  modules=A,B", "with kernel modules beside mlx5, IP over InfiniBand, RDMA-CM and RDS"),
+            ("  files=/A,/B", "with files and folders of packages that are left out, as documentation is"),
+            ("  hcas=N", "emulated HCAs of each (1)"),
+            ("  profile=CARD,HABIT", "what these are (cx-5); `serve --help` lists all"),
+            ("  vcpus=N", "processors of each (1)"),
+            ("  memory=MIB", "memory of each (what the image needs, 1024 at least)"),
+            ("  iommu", "with an IOMMU, so that the guest can hand its HCA on"),
+            (
+                "SCRIPT",
+                "what all of them run, at the same time (shows what the machine is); $GUEST is the guest's number, $GUESTS \
+                        how many there are; by Ethernet they are guest0, guest1, ...",
+            ),
             ("--unikernel 'WORDS'", "a unikernel with an HCA on the same fabric; may be given many times"),
-            ("--program FILE", "a C program of yours for the guests; may be given many times"),
-            ("--memory MIB", "memory of each guest (1024)"),
-            ("--limit SECONDS", "the script at most (600)"),
-            ACCEL,
+            ("--profile CARD,HABIT", "what the unikernels' HCAs are (cx-5)"),
+            ("--image ELF", "an application of yours as the unikernels, in place of the project's own"),
+            (
+                "--program FILE",
+                "a program for the Linux guests, in /usr/bin: a C file, compiled now, or one linked statically",
+            ),
+            ("--no-sm", "no subnet manager in the fabric: a guest runs one"),
+            ("--strict", "the HCAs refuse what the PRM calls reserved or illegal"),
+            ("--limit SECONDS", "scripts and unikernels at most (600)"),
+            (
+                "--accel NAME",
+                "QEMU's accelerator: auto (KVM where a guest runs well under it, TCG elsewhere), kvm, tcg (auto)",
+            ),
             PCAP,
             FAULTS,
             SEED,
@@ -178,7 +201,7 @@ pub fn of(name: &str) -> Option<String> {
     if !options.is_empty() {
         text.push('\n');
     }
-    let own = "exit status: 0 when every guest's script ended with 0, otherwise the first one's other status, 1 when something \
-               failed, 2 a mistake on the command line\n";
-    Some(text + if *name == "linux" { own } else { STATUSES })
+    let own = "exit status: 0 when every script ended with 0 and no unikernel failed, otherwise the highest of the scripts', 1 when \
+               something failed, 2 a mistake on the command line\n";
+    Some(text + if *name == "guests" { own } else { STATUSES })
 }

@@ -4,7 +4,7 @@ use crate::cache;
 use crate::error::{Error, Result};
 use crate::failures::{self, Failure};
 use crate::graph::Graph;
-use crate::linux::{self, Kernel};
+use crate::linux::{self, Kernel, Recipe, judge};
 use crate::process::Supervised;
 use crate::setup;
 use std::io::{BufRead, BufReader, Write};
@@ -74,13 +74,16 @@ impl Level {
             Self::Oracle => {
                 setup::program("tshark", "tshark")?;
                 setup::qemu()?;
-                let kernels = [Kernel::V6_1, Kernel::Backports];
-                kernels.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
+                let recipes = [Recipe::new(Kernel::V6_1), judge::programs(Kernel::Backports)?];
+                recipes.iter().try_for_each(|recipe| linux::image(recipe).map(drop))
             }
             Self::Miri => setup::miri(),
             Self::Linux => {
                 setup::qemu()?;
-                Kernel::RELEASES.iter().try_for_each(|kernel| linux::image(&kernel.recipe()).map(drop))
+                let plain = Kernel::RELEASES.map(Recipe::new);
+                let programs = [Kernel::V6_1, Kernel::Backports].map(judge::programs);
+                let mut recipes = plain.into_iter().map(Ok).chain(programs);
+                recipes.try_for_each(|recipe| linux::image(&recipe?).map(drop))
             }
             _ => Ok(()),
         }

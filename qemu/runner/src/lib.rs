@@ -7,6 +7,7 @@
 //! | [`setup`] | the Rust targets and a QEMU with `vfio-user-pci` |
 //! | [`debian`], [`cache`] | files from Debian packages, in a cache under `target/` |
 //! | [`process`] | children, sockets and temporary files that never outlive the tool |
+//! | [`accelerator`] | whether KVM is usable on this machine |
 //! | [`qemu`] | QEMU's argument line, process and console |
 //! | [`unikernel`], [`kernel_image`], [`defmt_log`], [`console`] | the unikernel: build, boot, log, reports |
 //! | [`linux`] | unmodified Linux guests |
@@ -19,6 +20,7 @@
 //! | [`help`] | what `--help` prints |
 //! | [`graph`] | which source files use which, and the circles among them |
 
+pub mod accelerator;
 pub mod cache;
 pub mod ci;
 pub mod console;

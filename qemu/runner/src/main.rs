@@ -7,7 +7,7 @@ use runner::linux;
 use runner::passthrough::HandedOn;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, demo, help, install, iso, kernel_image, process, serve, setup};
+use runner::{Error, Result, accelerator, demo, help, install, iso, kernel_image, process, serve, setup};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -76,13 +76,14 @@ fn run(command: &str, arguments: lexopt::Parser) -> Result<ExitCode> {
         "qemu" => run_qemu(arguments),
         "boot" => boot(arguments),
         "iso" => make_iso(arguments),
-        "linux" => run_linux(arguments),
+        "guests" => run_guests(arguments),
         "demo" => run_demo(arguments),
         "test" => test(arguments),
         "install" => install_library(arguments),
         "bench" => bench(arguments),
         "graph" => graph(arguments),
         "ci" => ci(arguments),
+        "linux" => Err(Error::Usage("unknown command linux; it is `guests --linux ''` now".into())),
         _ => Err(Error::Usage(format!("unknown command {command}"))),
     }
 }
@@ -227,35 +228,36 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     }
 }
 
-fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
+fn run_guests(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut fabric = FabricOptions::new();
     let mut run = linux::Run {
-        lab: linux::Options { hcas: 0, ..linux::Options::new(linux::Kernel::V6_1, 1) },
+        // Programs in user space name their memory in fields that firmware does not look at.
+        lab: linux::Options { strict: false, ..linux::Options::of(Vec::new()) },
         script: None,
         unikernels: Vec::new(),
+        image: None,
         limit: Duration::from_secs(600),
     };
+    let mut accelerator = accelerator::AUTO.to_owned();
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
-            Long("hca") => {
-                run.lab.hcas += 1;
-                run.lab.kinds.push(fabric.kind.clone());
+            Long("linux") => {
+                let group: linux::Group =
+                    arguments.value().and_then(ValueExt::string).map_err(usage)?.parse()?;
+                run.lab.guests.extend(std::iter::repeat_n(group.kind, group.count));
             }
-            Long("kernel") => {
-                let name = arguments.value().and_then(ValueExt::string).map_err(usage)?;
-                run.lab.kernel = name.parse()?;
-            }
-            Long("guests") => run.lab.guests = arguments.value().and_then(|v| v.parse()).map_err(usage)?,
             Long("unikernel") => {
                 run.unikernels.push(arguments.value().and_then(ValueExt::string).map_err(usage)?);
             }
-            Long("program") => run.lab.programs.push(arguments.value().map_err(usage)?.into()),
-            Long("memory") => {
-                run.lab.memory_mib = arguments.value().and_then(|v| v.parse()).map_err(usage)?;
+            Long("image") => run.image = Some(arguments.value().map_err(usage)?.into()),
+            Long("program") => {
+                let file = PathBuf::from(arguments.value().map_err(usage)?);
+                let is_source = file.extension().is_some_and(|extension| extension == "c");
+                if is_source { &mut run.lab.programs } else { &mut run.lab.binaries }.push(file);
             }
-            Long("accel") => {
-                run.lab.accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?;
-            }
+            Long("strict") => run.lab.strict = true,
+            Long("no-sm") => run.lab.no_subnet_manager = true,
+            Long("accel") => accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?,
             Long("limit") => {
                 run.limit = Duration::from_secs(arguments.value().and_then(|v| v.parse()).map_err(usage)?);
             }
@@ -269,16 +271,29 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             other => return Err(usage(other.unexpected())),
         }
     }
-    if run.lab.guests == 0 {
-        return Err(Error::Usage("linux needs at least one guest".into()));
+    match (run.lab.guests.is_empty(), run.unikernels.is_empty()) {
+        (true, true) => {
+            return Err(Error::Usage("which guests? --linux 'WORDS', --unikernel 'WORDS'".into()));
+        }
+        (true, false)
+            if run.script.is_some() || !run.lab.programs.is_empty() || !run.lab.binaries.is_empty() =>
+        {
+            return Err(Error::Usage("only Linux guests run scripts and programs: --linux 'WORDS'".into()));
+        }
+        (_, true) if run.image.is_some() => {
+            return Err(Error::Usage("--image is the unikernels', and there is no --unikernel".into()));
+        }
+        _ => {}
     }
+    run.lab.spare_kind = fabric.kind;
     run.lab.capture = fabric.capture;
     run.lab.faults = fabric.faults;
     run.lab.seed = fabric.seed;
+    run.lab.accelerator = accelerator::choose(&accelerator)?;
     linux::run(&run).map(ExitCode::from)
 }
 
-/// The options that `demo` and `linux` share. Answers whether `name` was one of them.
+/// The options that `demo` and `guests` share. Answers whether `name` was one of them.
 fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
     match name {
         "profile" => fabric.kind = device_spec(arguments)?,

@@ -19,6 +19,8 @@ pub struct Machine {
     pub memory_mib: u32,
     /// QEMU's accelerator: "tcg", "kvm".
     pub accelerator: String,
+    /// Processors.
+    pub cpus: u32,
     /// QEMU's CPU model, "max" for all that the accelerator offers.
     pub cpu: String,
     /// The kernel: an ELF with a PVH note, or Linux's bzImage.
@@ -57,6 +59,7 @@ impl Machine {
         Self {
             memory_mib: 256,
             accelerator: "tcg".into(),
+            cpus: 1,
             cpu: "max".into(),
             kernel: kernel.to_path_buf(),
             disk: None,
@@ -79,7 +82,7 @@ impl Machine {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-        add(&["-accel", &self.accelerator, "-cpu", &self.cpu, "-smp", "1"]);
+        add(&["-accel", &self.accelerator, "-cpu", &self.cpu, "-smp", &self.cpus.to_string()]);
         for words in memory_arguments(self.memory_mib) {
             add(&[&words]);
         }

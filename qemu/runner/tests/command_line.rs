@@ -44,6 +44,16 @@ fn each_mistake_is_named() {
         (&["serve", "--socket", "/x", "--faults", "fire=1%"], "unknown fault `fire`"),
         (&["test", "quick"], "unknown test level quick"),
         (&["setup", "now"], "now"),
+        (&["guests"], "which guests? --linux 'WORDS', --unikernel 'WORDS'"),
+        (&["guests", "uname -a"], "which guests?"),
+        (&["guests", "--unikernel", "app=hello", "uname -a"], "only Linux guests run scripts"),
+        (&["guests", "--linux", "cpus=2"], "`cpus=2` is unknown; there are count=N kernel=NAME packages=A,B"),
+        (&["guests", "--linux", "kernel=5.10"], "unknown kernel 5.10; there are 6.1, 6.12, backports"),
+        (&["guests", "--linux", "vcpus=1000"], "vcpus=1000 is no number from 1 to 64"),
+        (&["guests", "--linux", "packages=../x"], "`../x` is no name of a package"),
+        (&["guests", "--linux", "", "--image", "/x"], "there is no --unikernel"),
+        (&["guests", "--linux", "", "--accel", "fast"], "unknown accelerator fast; there are auto, tcg, kvm"),
+        (&["linux", "uname -a"], "unknown command linux; it is `guests --linux ''` now"),
     ] {
         let line = refusal(arguments);
         assert!(line.contains(named), "{arguments:?}: {line}");
@@ -53,7 +63,7 @@ fn each_mistake_is_named() {
 
 #[test]
 fn every_command_has_its_help() {
-    for command in ["demo", "serve", "test", "bench", "ci", "graph", "boot", "linux", "setup"] {
+    for command in ["demo", "serve", "test", "bench", "ci", "graph", "boot", "guests", "setup"] {
         let output = xtask(&[command, "--help"]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{command}");

@@ -204,3 +204,40 @@ fn rping_runs_in_both_roles_at_all_sizes() {
     server.finish();
     fabric.assert_empty();
 }
+
+/// The second of two HCAs is taken by its address; one that is not there is told, with what is.
+#[test]
+fn an_hca_is_chosen_by_its_address() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let boot = |words: &str| {
+        let options = Options { hcas: fabric.sockets.clone(), ..Options::new(words) };
+        let mut running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
+        let mut console = Vec::new();
+        while let Some(line) = running.next_line(Instant::now() + LIMIT).expect("it ends in time") {
+            if let Output::Console(line) = line {
+                console.push(line);
+            }
+        }
+        (running.finish(None).expect("it ended").verdict, console)
+    };
+    let (verdict, console) = boot("app=hca hca=7f:00.0");
+    assert_eq!(verdict, Verdict::NoDevice, "{console:?}");
+    let listed: Vec<&String> = console.iter().filter(|line| line.contains("15b3:1017 class 0207")).collect();
+    assert!(
+        listed.len() >= 2 && console.iter().any(|line| line.contains("no HCA at 0000:7f:00.0")),
+        "{console:?}"
+    );
+    let address =
+        listed[listed.len() - 1].split(' ').nth(1).expect("an address").trim_end_matches(':').to_owned();
+    let guid = |choice: &str| {
+        let (verdict, console) = boot(&format!("app=hca hca={choice}"));
+        assert_eq!(verdict, Verdict::Success, "{console:?}");
+        console
+            .iter()
+            .find_map(|line| line.split_once("guid ")?.1.split(',').next().map(str::to_owned))
+            .expect("a GUID")
+    };
+    assert_eq!(guid(&address), guid("1"));
+    assert_eq!(guid("1"), format!("{:#018x}", Profile::port_guid_of(1)));
+}

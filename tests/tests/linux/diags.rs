@@ -4,7 +4,7 @@ use crate::guests::{
     census_without_keys, guid, hcas_are_content, kernels_are_content, remove_drivers, run, value,
 };
 use hca_model::Profile;
-use runner::linux::{Kernel, Lab, Options, judge};
+use runner::linux::{Kernel, Kind, Lab, Options, judge};
 
 /// HCAs of the guest.
 const HCAS: usize = 2;
@@ -192,7 +192,8 @@ fn topology(lab: &mut Lab, lids: &[u64]) {
 }
 
 fn diagnose(kernel: Kernel) {
-    let Some(mut lab) = judge::lab_or_skip(Options { hcas: HCAS, ..Options::new(kernel, 1) }) else { return };
+    let kind = Kind { hcas: vec![Default::default(); HCAS], ..kernel.into() };
+    let Some(mut lab) = judge::lab_or_skip(Options::new(kind, 1)) else { return };
     println!("Linux {}", lab.version());
     run(&mut lab, 0, "dmesg -c > /dev/null; hcas-up");
     let before = census_without_keys(&lab);

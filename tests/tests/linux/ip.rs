@@ -43,7 +43,7 @@ pub fn ip_up(lab: &mut Lab) {
 }
 
 /// What the kernel says that programs hold.
-fn resources(lab: &mut Lab, guests: usize) -> Vec<String> {
+pub fn resources(lab: &mut Lab, guests: usize) -> Vec<String> {
     (0..guests).map(|guest| run(lab, guest, "rdma resource show").text()).collect()
 }
 

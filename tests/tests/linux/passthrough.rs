@@ -4,7 +4,7 @@ use crate::c_programs::{self, Here};
 use crate::guests::{remove_drivers, run};
 use runner::install::DAT;
 use runner::kernel_image;
-use runner::linux::{Kernel, Lab, Options, judge, program};
+use runner::linux::{Kind, Lab, Options, judge, program};
 use runner::unikernel::{self, Running};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -75,13 +75,18 @@ fn exchange(lab: &mut Lab, demo: &Path) {
     run(lab, 0, TAKE_BACK);
 }
 
+/// A guest that can hand its HCA on.
+fn with_iommu(kind: impl Into<Kind>) -> Kind {
+    Kind { iommu: true, ..kind.into() }
+}
+
 #[test]
 fn a_process_in_a_guest_drives_an_hca_by_vfio_and_gives_it_back() {
     for kernel in judge::kernels() {
         let demo = program::example("platform-linux", "demo").expect("it compiles");
         let selftest = program::example("platform-linux", "selftest").expect("it compiles");
         let binaries = vec![demo.clone(), selftest];
-        let options = Options { spare: 1, iommu: true, binaries, ..Options::new(*kernel, 1) };
+        let options = Options { spare: 1, binaries, ..Options::new(with_iommu(*kernel), 1) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         println!("Linux {}", lab.version());
         exchange(&mut lab, &demo);
@@ -96,7 +101,7 @@ fn a_c_program_of_dat_in_a_guest_drives_an_hca_by_vfio() {
     let program = c_programs::compile(&DAT, &[], "dat-nostd/capi/examples/dat_ping.c");
     for kernel in judge::kernels() {
         let options =
-            Options { spare: 1, iommu: true, binaries: vec![program.clone()], ..Options::new(*kernel, 1) };
+            Options { spare: 1, binaries: vec![program.clone()], ..Options::new(with_iommu(*kernel), 1) };
         let Some(mut lab) = judge::lab_or_skip(options) else { return };
         run(&mut lab, 0, HAND_OVER);
         // The same program, by the emulated HCA's socket, answers.
@@ -144,13 +149,8 @@ fn finish(mut running: Running) -> Vec<String> {
 fn a_unikernel_in_a_guests_own_guest_has_the_hca_and_gives_it_back() {
     let image = kernel_image::build().expect("it compiles");
     let xtask = program::binary("runner", "xtask").expect("it compiles");
-    let options = Options {
-        spare: 1,
-        iommu: true,
-        memory_mib: 3072,
-        binaries: vec![xtask, image.clone()],
-        ..Options::new(Kernel::V6_12Qemu, 1)
-    };
+    let kind = Kind { memory_mib: Some(3072), ..with_iommu(judge::host().expect("names")) };
+    let options = Options { spare: 1, binaries: vec![xtask, image.clone()], ..Options::new(kind, 1) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     run(&mut lab, 0, "hcas-up && dmesg -c > /dev/null");

@@ -3,7 +3,7 @@
 
 use crate::guests::{census, hcas_are_content, kernels_are_content, nothing_is_left, remove_drivers, run};
 use runner::linux::judge;
-use runner::linux::{Kernel, Lab, Options};
+use runner::linux::{Kernel, Kind, Lab, Options};
 use std::time::Instant;
 
 /// HCAs of the guest.
@@ -32,7 +32,8 @@ fn drivers_hold_objects(lab: &Lab) {
 
 fn probe(kernel: Kernel) {
     let began = Instant::now();
-    let Some(mut lab) = judge::lab_or_skip(Options { hcas: HCAS, ..Options::new(kernel, 1) }) else { return };
+    let kind = Kind { hcas: vec![Default::default(); HCAS], ..kernel.into() };
+    let Some(mut lab) = judge::lab_or_skip(Options::new(kind, 1)) else { return };
     println!("Linux {} after {:.1} s", lab.version(), began.elapsed().as_secs_f64());
     run(&mut lab, 0, "dmesg -c > /dev/null");
     let mut probes = 0;

@@ -3,7 +3,7 @@
 //!
 //! Without QEMU or Debian packages the test says that it is skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use runner::linux::{Kernel, Lab, Options, judge};
+use runner::linux::{Kernel, Kind, Lab, Options, judge};
 use std::time::Duration;
 
 /// The longest that one thing may take, on a machine that is busy with others.
@@ -23,6 +23,11 @@ fn wait_for(lab: &mut Lab, guest: usize, state: &str) {
          cat /sys/class/infiniband/mlx5_0/ports/1/state; tail -n 60 /tmp/opensm.out; exit 1"
     );
     run(lab, guest, &script);
+}
+
+/// A guest with OpenSM.
+fn guest() -> Kind {
+    judge::programs(Kernel::Backports).expect("names").into()
 }
 
 fn start_opensm(lab: &mut Lab) {
@@ -46,7 +51,7 @@ const PING: &str = "ping=/bin/ping; [ -x $ping ] || ping=ping; $ping -c 3 -W 10 
 
 #[test]
 fn opensm_manages_the_fabric() {
-    let options = Options { no_subnet_manager: true, memory_mib: 2048, ..Options::new(Kernel::Backports, 2) };
+    let options = Options { no_subnet_manager: true, ..Options::new(guest(), 2) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     for guest in 0..2 {
@@ -107,8 +112,7 @@ fn opensm_manages_the_fabric() {
 
 #[test]
 fn opensm_stands_by_where_the_fabric_manages_itself() {
-    let options = Options { memory_mib: 2048, ..Options::new(Kernel::Backports, 1) };
-    let Some(mut lab) = judge::lab_or_skip(options) else { return };
+    let Some(mut lab) = judge::lab_or_skip(Options::new(guest(), 1)) else { return };
     run(&mut lab, 0, "hcas-up");
     let before = run(&mut lab, 0, "cat /sys/class/infiniband/mlx5_0/ports/1/lid");
     start_opensm(&mut lab);

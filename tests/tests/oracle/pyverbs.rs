@@ -2,7 +2,7 @@
 //!
 //! Without QEMU or Debian packages the tests say that they are skipped; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
-use runner::linux::{Kernel, Lab, Options, judge};
+use runner::linux::{Kernel, Kind, Lab, Options, judge};
 use std::time::Duration;
 
 /// The longest that one thing may take, on a machine that is busy with others.
@@ -15,6 +15,11 @@ fn run(lab: &mut Lab, script: &str) -> String {
     answer.text()
 }
 
+/// A guest with the tests.
+fn guest() -> Kind {
+    judge::programs(Kernel::Backports).expect("names").into()
+}
+
 /// The tests, unpacked where they run.
 const UNPACK: &str = "cp -r /usr/share/doc/rdma-core/tests /tmp/tests && gunzip /tmp/tests/*.gz";
 
@@ -24,8 +29,8 @@ const TRAFFIC: &str = "test_mlx5vfio_rc_qp_send_imm_traffic";
 
 #[test]
 fn a_user_space_driver_brings_the_hca_up_behind_an_iommu() {
-    let options =
-        Options { iommu: true, strict: false, memory_mib: 2048, ..Options::new(Kernel::Backports, 1) };
+    let kind = Kind { iommu: true, ..guest() };
+    let options = Options { strict: false, ..Options::new(kind, 1) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     let text = run(
@@ -49,7 +54,7 @@ const PASSING: usize = 161;
 #[test]
 fn rdma_cores_own_tests_pass_or_are_skipped() {
     // Programs in user space name their memory in fields that firmware does not look at.
-    let options = Options { strict: false, memory_mib: 2048, ..Options::new(Kernel::Backports, 1) };
+    let options = Options { strict: false, ..Options::new(guest(), 1) };
     let Some(mut lab) = judge::lab_or_skip(options) else { return };
     println!("Linux {}", lab.version());
     let text = run(

@@ -156,4 +156,20 @@ crate::layout! {
         0x00: status [31:24];
         0x04: syndrome [31:0];
     }
+    /// QUERY_LAG input (opcode 0x842).
+    query_lag_in (16) {
+        0x00: opcode [31:16];
+        0x04: op_mod [15:0];
+    }
+    /// QUERY_LAG output.
+    query_lag_out (16) {
+        0x00: status [31:24];
+        0x04: syndrome [31:0];
+        0x08: ctx (struct lagc);
+    }
+    /// How ports are bonded.
+    lagc (8) {
+        0x00: fdb_selection_mode [31], port_select_mode [10:8], lag_state [2:0];
+        0x04: active_port [19:16], tx_remap_affinity_2 [11:8], tx_remap_affinity_1 [3:0];
+    }
 }

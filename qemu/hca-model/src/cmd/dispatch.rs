@@ -162,7 +162,8 @@ impl Device {
             Opcode::TEARDOWN_HCA => self.teardown_hca(input, output),
             Opcode::QUERY_ADAPTER => self.query_adapter(output),
             Opcode::SET_DRIVER_VERSION => self.set_driver_version(input),
-            Opcode::NOP => Ok(()),
+            // No ports are bonded: the context is all zero.
+            Opcode::NOP | Opcode::QUERY_LAG => Ok(()),
             Opcode::ALLOC_UAR => self.alloc_uar(output),
             Opcode::DEALLOC_UAR => self.dealloc_uar(input),
             Opcode::CREATE_UCTX => self.create_uctx(input, output),

@@ -51,7 +51,7 @@ impl Device {
         }
         let stride = 1u32 << srq.log_stride;
         let longest = self.caps.current(mlx5_prm::caps::cmd_hca_cap::max_wqe_sz_rq);
-        let shortest = if srq.linked { 32 } else { 16 };
+        let shortest = if srq.has_next_segment() { 32 } else { 16 };
         if !(shortest..=longest).contains(&stride) {
             let text = format!("{stride} bytes, {shortest} to {longest}");
             return Err(Refusal::param("srqc.log_rq_stride", text));

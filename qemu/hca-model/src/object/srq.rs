@@ -33,7 +33,7 @@ pub struct Srq {
     pub(crate) log_size: u32,
     /// log2 of bytes of an entry.
     pub(crate) log_stride: u32,
-    /// Linked list (entries start with a next segment) or cyclic.
+    /// Linked list or cyclic.
     pub(crate) linked: bool,
     /// Doorbell record: word 0 counts entries posted.
     pub(crate) dbr_addr: u64,
@@ -66,6 +66,11 @@ impl Srq {
     /// [`DmaFault`] when the record cannot be read.
     pub fn left(&self, memory: &dyn GuestMemory) -> Result<u16, DmaFault> {
         Ok((memory.load32(self.dbr_addr)? as u16).wrapping_sub(self.taken))
+    }
+
+    /// Whether entries begin with a next segment: those of a linked list do, and those of an RMP, where nobody follows it.
+    pub const fn has_next_segment(&self) -> bool {
+        self.linked || matches!(self.kind, SrqKind::Rmp)
     }
 
     /// Whether the limit event is due with `left` entries; it then is armed no more.

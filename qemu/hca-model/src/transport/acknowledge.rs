@@ -218,7 +218,7 @@ impl Context<'_, '_> {
         let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
         let list = match &payload {
             Payload::Gather(list) => list.as_slice(),
-            Payload::Inline(_) => &[],
+            Payload::Inline(_) | Payload::Mixed(..) => &[],
         };
         let inline = inline && self.entry_holds(qp.cqn_snd, qp.cs_req);
         // Little data may come in the completion itself; software puts it in place then.

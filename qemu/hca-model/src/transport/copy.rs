@@ -125,11 +125,11 @@ impl Context<'_, '_> {
         let mut buffer = self.take_buffer();
         let user = user(qp);
         let gathered = match &payload {
-            Payload::Gather(list) => {
-                let room = buffer.get_mut(..len).unwrap_or_default();
-                self.gather(user, list, offset, room).ok().and_then(|()| buffer.get(..len))
-            }
             Payload::Inline(data) => data.get(offset as usize..).and_then(|data| data.get(..len)),
+            payload => {
+                let room = buffer.get_mut(..len).unwrap_or_default();
+                self.gather_payload(user, payload, offset, room).ok().and_then(|()| buffer.get(..len))
+            }
         };
         let copied = match gathered {
             Some(data) => {

@@ -8,10 +8,10 @@ use mlx5_prm::value::{QpState, ServiceType};
 
 use super::Context;
 use super::completion::{Received, vendor};
-use super::memory::{Fault, user};
+use super::memory::user;
 use super::packet::{GrhRoute, Head, Route, envelope};
 use super::receive::NoReceive;
-use super::state::{Failure, Payload, ReceiveWqe, Work, Wqe};
+use super::state::{Failure, ReceiveWqe, Work, Wqe};
 use super::wqe::AddressVector;
 use crate::log::Subject;
 use crate::object::qp::Qp;
@@ -109,14 +109,7 @@ impl Context<'_, '_> {
         let head = Head { opcode, psn, ack_request: false, solicited: wqe.solicited };
         let mut draft =
             self.draft(&envelope, &head, extended.get(..len).unwrap_or_default(), wqe.len as usize);
-        let filled = match &wqe.payload {
-            Payload::Gather(list) => self.gather(user(qp), list, 0, draft.payload()),
-            Payload::Inline(data) if data.len() == draft.payload().len() => {
-                draft.payload().copy_from_slice(data);
-                Ok(())
-            }
-            Payload::Inline(_) => Err(Fault::Short),
-        };
+        let filled = self.gather_payload(user(qp), &wqe.payload, 0, draft.payload());
         if let Err(fault) = filled {
             self.discard(draft);
             let (field, text) = fault.describe("wqe_data_seg.lkey");

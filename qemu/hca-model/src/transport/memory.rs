@@ -3,7 +3,7 @@
 use mlx5_prm::value::AccessFlags;
 
 use super::Context;
-use super::state::Sge;
+use super::state::{Payload, Piece, Sge};
 use crate::object::mkey::{MkeyError, User};
 use crate::object::qp::Qp;
 use crate::seams::DmaFault;
@@ -196,6 +196,58 @@ impl Context<'_, '_> {
             self.read_key(user, sge.lkey, sge.address.wrapping_add(offset), AccessFlags::LOCAL_READ, part)?;
             out = rest;
             offset = 0;
+        }
+        if out.is_empty() { Ok(()) } else { Err(Fault::Short) }
+    }
+
+    /// Fills `out` with a send WQE's data from `offset` on.
+    pub(super) fn gather_payload(
+        &mut self,
+        user: User,
+        payload: &Payload,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        match payload {
+            Payload::Gather(list) => self.gather(user, list, offset, out),
+            Payload::Inline(data) => {
+                let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
+                let data = rest.and_then(|rest| rest.get(..out.len())).ok_or(Fault::Short)?;
+                out.copy_from_slice(data);
+                Ok(())
+            }
+            Payload::Mixed(inline, pieces) => self.gather_pieces(user, inline, pieces, offset, out),
+        }
+    }
+
+    fn gather_pieces(
+        &mut self,
+        user: User,
+        inline: &[u8],
+        pieces: &[Piece],
+        mut offset: u64,
+        mut out: &mut [u8],
+    ) -> Result<(), Fault> {
+        for piece in pieces {
+            let whole = piece.len();
+            if offset >= whole {
+                offset -= whole;
+                continue;
+            }
+            let len = out.len().min(usize::try_from(whole - offset).unwrap_or(usize::MAX));
+            let (part, rest) = out.split_at_mut(len);
+            match piece {
+                Piece::Inline(range) => {
+                    let data = inline.iter().skip(usize::from(range.start) + offset as usize);
+                    part.iter_mut().zip(data).for_each(|(byte, data)| *byte = *data);
+                }
+                Piece::Memory(sge) => self.gather(user, core::slice::from_ref(sge), offset, part)?,
+            }
+            out = rest;
+            offset = 0;
+            if out.is_empty() {
+                break;
+            }
         }
         if out.is_empty() { Ok(()) } else { Err(Fault::Short) }
     }

@@ -124,7 +124,11 @@ impl Context<'_, '_> {
         if let Err(fault) = srq.buffer.read(self.io.memory, slot << srq.log_stride, bytes) {
             return self.shared_failed(qp, srqn, "create_srq_in.pas", fault.to_string());
         }
-        let list = if srq.linked { bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default() } else { &*bytes };
+        let list = if srq.has_next_segment() {
+            bytes.get(wqe_srq_next_seg::SIZE..).unwrap_or_default()
+        } else {
+            &*bytes
+        };
         let mut wqe = scatter_list(index, list, Some(srq.srqn), self.mkeys.terminator);
         if srq.kind == SrqKind::Xrc {
             wqe.owner = Some(SharedOwner { cqn: srq.cqn, user_index: srq.user_index });

@@ -9,7 +9,7 @@ use mlx5_prm::value::{QpState, ServiceType};
 use super::Context;
 use super::completion::vendor;
 use super::copy::Next;
-use super::memory::{Fault, user};
+use super::memory::user;
 use super::packet::{Envelope, Head};
 use super::state::{ACK_EVERY, Failure, Fence, Payload, Requester, Sge, WINDOW, WQE_LIMIT, Work, Wqe};
 use crate::log::Subject;
@@ -256,16 +256,7 @@ impl Context<'_, '_> {
             head.solicited = last && wqe.solicited && wqe.work != Work::Write;
             let mut draft =
                 self.draft(envelope, &head, extended.get(..front + extended_len).unwrap_or_default(), len);
-            let filled = match &payload {
-                Payload::Gather(list) => self.gather(user, list, offset, draft.payload()),
-                Payload::Inline(data) => match data.get(offset as usize..offset as usize + len) {
-                    Some(bytes) => {
-                        draft.payload().copy_from_slice(bytes);
-                        Ok(())
-                    }
-                    None => Err(Fault::Short),
-                },
-            };
+            let filled = self.gather_payload(user, &payload, offset, draft.payload());
             match filled {
                 Ok(()) => self.dispatch(draft),
                 Err(_) => self.discard(draft),

@@ -1,6 +1,7 @@
 //! What the data path keeps per QP and per device.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use mlx5_prm::contexts::mkc;
 use mlx5_prm::datapath::{SendOpcode, UmrFlags, WQEBB_SIZE};
@@ -77,7 +78,7 @@ impl QpTransport {
     /// Host memory that it takes at most with a send queue of `blocks` basic blocks: requests under way with their lists and inline
     /// data, answers that the peer asked for, the receive that is being filled.
     pub(crate) fn memory(blocks: u64) -> u64 {
-        let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 2 * WQEBB_SIZE) as u64;
+        let requests = blocks.min(WQE_LIMIT as u64) * (size_of::<Wqe>() + 3 * WQEBB_SIZE) as u64;
         let answers = (REPEATED_JOBS + (1 << LOG_MAX_RA)) * size_of::<Job>();
         requests + (answers + 4096) as u64
     }
@@ -138,6 +139,37 @@ pub(super) struct Sge {
 pub(super) enum Payload {
     Gather(Vec<Sge>),
     Inline(Vec<u8>),
+    /// Some of it in the WQE, some in memory: the first, and all in order.
+    Mixed(Vec<u8>, Vec<Piece>),
+}
+
+impl Payload {
+    /// Bytes.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Gather(list) => list.iter().map(|sge| sge.len).sum(),
+            Self::Inline(data) => data.len() as u64,
+            Self::Mixed(_, pieces) => pieces.iter().map(Piece::len).sum(),
+        }
+    }
+}
+
+/// One of the places where a send WQE's data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// In the WQE: a part of its inline data.
+    Inline(Range<u16>),
+    Memory(Sge),
+}
+
+impl Piece {
+    /// Bytes.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::Inline(part) => part.len() as u64,
+            Self::Memory(sge) => sge.len,
+        }
+    }
 }
 
 /// What a send WQE does.

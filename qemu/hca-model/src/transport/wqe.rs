@@ -10,7 +10,7 @@ use mlx5_prm::value::ServiceType;
 use super::Context;
 use super::dma::parse_copy;
 use super::segments::Segment;
-use super::state::{Failure, Fence, Payload, Sge, Work, Wqe};
+use super::state::{Failure, Fence, Payload, Piece, Sge, Work, Wqe};
 use crate::log::Subject;
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
@@ -294,11 +294,12 @@ impl Context<'_, '_> {
     }
 
     fn parse_address(&self, rest: &mut &[u8]) -> Result<AddressVector, Bad> {
-        let bytes = take(rest, av::SIZE)?;
-        if !av::ext.is_set(bytes) {
-            // Hardware takes the short form for the whole and misreads what follows.
-            return Err(Bad("av.ext", "not the extended form".to_owned(), CqeSyndrome::LOCAL_LENGTH_ERR));
-        }
+        // The short form (`compact_address_vector`) ends before the fields of the GRH.
+        let extended = rest.get(..COMPACT_AV).is_some_and(|head| av::ext.is_set(head));
+        let given = take(rest, if extended { av::SIZE } else { COMPACT_AV })?;
+        let mut whole = [0; av::SIZE];
+        whole.iter_mut().zip(given).for_each(|(byte, given)| *byte = *given);
+        let bytes = &whole[..];
         self.reserved(Segment::Address, bytes)?;
         let mut rgid = [0; 16];
         if let Some(from) = av::rgid.of(bytes).first_chunk::<16>() {
@@ -326,6 +327,8 @@ impl Context<'_, '_> {
             return Ok(());
         };
         let mut inline: Option<Vec<u8>> = None;
+        // In order, where inline data and data pointers take turns.
+        let mut pieces: Vec<Piece> = Vec::new();
         while !rest.is_empty() {
             let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
             if first & mlx5_prm::datapath::INLINE_SEG != 0 {
@@ -338,29 +341,40 @@ impl Context<'_, '_> {
                 if wqe.work.is_answered() {
                     return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
                 }
-                inline.get_or_insert_default().extend_from_slice(data);
+                let all = inline.get_or_insert_default();
+                let from = all.len() as u16;
+                all.extend_from_slice(data);
+                if pieces.is_empty() {
+                    pieces.extend(list.iter().copied().map(Piece::Memory));
+                }
+                if !pieces.is_empty() {
+                    pieces.push(Piece::Inline(from..all.len() as u16));
+                }
                 rest = rest.get(whole..).unwrap_or_default();
             } else {
                 let segment = take(&mut rest, DS_SIZE)?;
                 let count = wqe_data_seg::byte_count.get(segment);
                 // Zero stands for 2 GiB in a send WQE.
                 let len = if count == 0 { 1 << 31 } else { count };
-                list.push(Sge {
-                    address: wqe_data_seg::addr.get(segment),
-                    len,
-                    lkey: wqe_data_seg::lkey.get32(segment),
-                });
+                let address = wqe_data_seg::addr.get(segment);
+                let sge = Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) };
+                match &inline {
+                    None => list.push(sge),
+                    Some(data) => {
+                        if pieces.is_empty() {
+                            pieces.push(Piece::Inline(0..data.len() as u16));
+                        }
+                        pieces.push(Piece::Memory(sge));
+                    }
+                }
             }
         }
-        wqe.len =
-            list.iter().map(|sge| sge.len).sum::<u64>() + inline.as_ref().map_or(0, |data| data.len() as u64);
         wqe.payload = match inline {
-            Some(_) if !list.is_empty() => {
-                return Err(bad("wqe_inline_seg.inline", "inline data and data pointers in one WQE"));
-            }
+            Some(data) if !pieces.is_empty() => Payload::Mixed(data, pieces),
             Some(data) => Payload::Inline(data),
             None => Payload::Gather(list),
         };
+        wqe.len = wqe.payload.len();
         let short = |field, text| Err(too_long(field, text));
         if wqe.work == Work::Read && wqe_len > MAX_READ_WQE {
             return short("wqe_ctrl_seg.ds", format!("a READ of {wqe_len} bytes of WQE"));
@@ -378,6 +392,9 @@ impl Context<'_, '_> {
         Ok(())
     }
 }
+
+/// Bytes of an address vector without the extension.
+const COMPACT_AV: usize = 16;
 
 const fn mask(sq: SendQueue) -> u64 {
     (1 << sq.log_size) - 1

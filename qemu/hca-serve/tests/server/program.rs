@@ -1,7 +1,7 @@
 //! The program as its user sees it: signals, report, control socket, readiness, a capture by a pipe.
 
 use crate::support::Folder;
-use crate::support::client::{BAR0, Client, IDS};
+use crate::support::client::{BAR0, CONFIG, Client, IDS};
 use crate::support::guest::pair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -223,10 +223,13 @@ fn the_control_socket_changes_the_world_while_it_runs() {
     for warm in [true, false] {
         control.ask(&json!({ "do": "warm", "hca": 1, "on": warm }));
         assert_eq!(state(&mut control, "warm"), warm);
+        // Registers read all ones unless memory accesses are decoded.
+        client.write(CONFIG, 4, &[2, 0]);
         client.write(BAR0, 0x14, &0x1234_5000u32.to_be_bytes());
         assert_eq!(client.ids(), IDS);
         drop(client);
         client = Client::new(&server.path("b"));
+        client.write(CONFIG, 4, &[2, 0]);
         left.push(client.read(BAR0, 0x14, 4)[1]);
     }
     assert_eq!(left, [0x34, 0]);

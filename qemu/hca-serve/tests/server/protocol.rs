@@ -10,6 +10,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io::Write;
 use std::os::fd::AsFd;
 
+/// The command register with memory decoding on: registers read all ones without.
+const DECODE: [u8; 2] = [1 << 1, 0];
+
 /// Offset of the command queue's address: reads as written.
 const SCRATCH: u64 = 0x10;
 
@@ -43,6 +46,7 @@ fn nothing_is_done_before_the_version_is_agreed() {
 fn many_writes_come_in_one_message_or_one_read() {
     let (_folder, served, sockets) = serve(1);
     let mut client = Client::new(&sockets[0]);
+    client.write(CONFIG, 4, &DECODE);
     let mut payload = 3u64.to_le_bytes().to_vec();
     for (offset, word) in [(SCRATCH, 0x1111_1111u32), (SCRATCH, 0x2222_2222), (SCRATCH, 0x3333_3333)] {
         payload.extend(access(BAR0, offset, 4));
@@ -89,6 +93,7 @@ fn unknown_commands_are_refused_with_their_payload() {
 fn wrong_arguments_are_refused_by_every_command() {
     let (_folder, _served, sockets) = serve(1);
     let mut client = Client::new(&sockets[0]);
+    client.write(CONFIG, 4, &DECODE);
     let file = memory(8192);
     let file = file.as_fd();
     let max = u64::MAX;
@@ -129,6 +134,7 @@ fn a_write_is_done_before_what_follows_it() {
         // The reset comes behind the write, so that the write is forgotten.
         client.write(BAR0, SCRATCH, &[0x77; 4]);
         assert!(!client.ask(RESET, &[]).is_error());
+        client.write(CONFIG, 4, &DECODE);
         assert_eq!(client.read(BAR0, SCRATCH, 4), [0; 4]);
     }
 }

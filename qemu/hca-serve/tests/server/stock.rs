@@ -15,7 +15,21 @@ use vfio_user::Client;
 const BAR0: u32 = 0;
 const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
 
+/// Memory accesses are decoded, whatever else configuration space says.
+fn decode(client: &mut Client) {
+    let command = read32(client, CONFIG, 4) as u16 | 1 << 1;
+    client.region_write(CONFIG, 4, &command.to_le_bytes()).expect("write");
+}
+
+fn write_queue(client: &mut Client, address: u32) {
+    decode(client);
+    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+}
+
 fn read32(client: &mut Client, region: u32, offset: u64) -> u32 {
+    if region == BAR0 {
+        decode(client);
+    }
     let mut bytes = [0; 4];
     client.region_read(region, offset, &mut bytes).expect("read");
     if region == CONFIG { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
@@ -44,7 +58,7 @@ fn a_register_write_shows_in_its_read_back_and_a_closed_connection_resets() {
     let (_folder, _served, sockets) = serve(1);
     let mut client = Client::new(&sockets[0]).expect("connects");
     let address = 0x1234_5000u32;
-    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+    write_queue(&mut client, address);
     assert_eq!(read32(&mut client, BAR0, 0x14) & 0xffff_f000, address);
     drop(client);
     // The server answers again as soon as it has seen the end.
@@ -59,7 +73,7 @@ fn warm_restarts_leave_the_device_as_it_is_and_others_do_not() {
     let address = 0x1234_5000u32;
     let held = |client: &mut Client| read32(client, BAR0, 0x14) & 0xffff_f000;
     let mut client = Client::new(&sockets[0]).expect("connects");
-    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+    write_queue(&mut client, address);
     client.region_write(CONFIG, 4, &[0x06, 0x04]).expect("write");
     client.reset().expect("reset");
     assert_eq!(held(&mut client), address, "after the client's reset");
@@ -72,7 +86,7 @@ fn warm_restarts_leave_the_device_as_it_is_and_others_do_not() {
     client.region_write(CONFIG, 0x68, &[0x10, 0xa8]).expect("write");
     assert_eq!((held(&mut client), resets()), (0, 1));
     served.with_world(|world, _| world.nodes[0].hca.set_warm(false)).expect("served");
-    client.region_write(BAR0, 0x14, &address.to_be_bytes()).expect("write");
+    write_queue(&mut client, address);
     client.reset().expect("reset");
     assert_eq!((held(&mut client), resets()), (0, 2), "as at power-on");
 }
@@ -116,7 +130,7 @@ fn each_socket_is_a_device_of_its_own() {
     let (_folder, _served, sockets) = serve(2);
     let mut clients: Vec<Client> = sockets.iter().map(|path| Client::new(path).expect("connects")).collect();
     for (client, value) in clients.iter_mut().zip([0x1111_1000u32, 0x2222_2000]) {
-        client.region_write(BAR0, 0x14, &value.to_be_bytes()).expect("write");
+        write_queue(client, value);
     }
     for (client, value) in clients.iter_mut().zip([0x1111_1000u32, 0x2222_2000]) {
         assert_eq!(read32(client, BAR0, 0x14) & 0xffff_f000, value);

@@ -1,6 +1,6 @@
 //! The device's free-running timer, read by a client whose device has nothing to do.
 
-use crate::support::client::{BAR0, Client};
+use crate::support::client::{BAR0, CONFIG, Client};
 use crate::support::{Folder, quiet};
 use hca_model::device::device_clock;
 use hca_serve::Stepped;
@@ -14,6 +14,7 @@ fn the_timer_runs_while_nothing_else_does() {
     let server = Rc::new(RefCell::new(Stepped::new(quiet(&folder, 1)).expect("served")));
     let mut client = Client::stepping(&server, 0);
     let clock = |client: &Client| device_clock(client.time().expect("counted").as_nanos() as u64);
+    client.write(CONFIG, 4, &2u16.to_le_bytes());
     let begin = clock(&client);
     for _ in 0..20 {
         // With nothing to do, time jumps to what comes next.

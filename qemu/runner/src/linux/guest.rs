@@ -22,6 +22,8 @@ pub struct Options {
     pub settings: Settings,
     /// An IOMMU between its devices and its memory.
     pub iommu: bool,
+    /// Its processors.
+    pub cpus: u32,
     /// Further arguments of QEMU.
     pub more: Vec<String>,
     /// Guest memory in MiB.
@@ -40,6 +42,7 @@ impl Default for Options {
             hcas: Vec::new(),
             settings: Settings::default(),
             iommu: false,
+            cpus: 1,
             more: Vec::new(),
             memory_mib: 1024,
             accelerator: "tcg".into(),
@@ -119,6 +122,7 @@ impl Guest {
         machine.initramfs = Some(initramfs);
         machine.hcas.clone_from(&options.hcas);
         machine.iommu = options.iommu;
+        machine.cpus = options.cpus;
         let iommu = if options.iommu { " intel_iommu=on" } else { "" };
         // Warnings and worse show on the console as they come; everything is in dmesg.
         machine.command_line = format!(

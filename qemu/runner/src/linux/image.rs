@@ -1,6 +1,6 @@
 //! The Linux guest's kernel and initramfs, made from Debian packages and kept in the cache.
 
-use super::cpio::Writer;
+use super::files::{self, MERGED, files_below};
 use super::recipe::Recipe;
 use crate::cache;
 use crate::debian::{self, Packages};
@@ -8,9 +8,7 @@ use crate::error::{Error, IoContext, Result};
 use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Component, Path, PathBuf};
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 /// A guest that can be booted.
 #[derive(Debug, Clone)]
@@ -27,29 +25,29 @@ pub struct Image {
 ///
 /// # Errors
 /// [`Error::Missing`] where Debian packages cannot be unpacked.
-pub fn image(recipe: &Recipe<'_>) -> Result<Image> {
-    let folder = cache::entry(recipe.name, |path| make(recipe, path))?;
+pub fn image(recipe: &Recipe) -> Result<Image> {
+    let folder = cache::entry(&recipe.name(), |path| make(recipe, path))?;
     let version_file = folder.join("version");
     let version = fs::read_to_string(&version_file).context("cannot read", &version_file)?;
     Ok(Image { kernel: folder.join("vmlinux"), initramfs: folder.join("initramfs.cpio"), version })
 }
 
 /// What to do where a Linux guest cannot be made.
-const REMEDY: &str = "tests against Linux guests need Debian on x86-64, the network and mmdebstrap (which root gets by itself)";
+const REMEDY: &str = "tests against Linux guests need Debian or Ubuntu on x86-64, the network and mmdebstrap (which root gets by itself)";
 
-fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
+fn make(recipe: &Recipe, into: &Path) -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Error::Missing { what: "this machine is not x86-64".into(), remedy: REMEDY.into() });
     }
     fs::create_dir(into).context("cannot create", into)?;
     let tree = into.join("tree");
-    let release = recipe.suites.last().copied();
-    let packages = Packages { suites: recipe.suites, release, names: recipe.packages };
+    let (suites, names) = (recipe.kernel().suites(), recipe.packages());
+    let packages = Packages { suites, release: suites.last().copied(), names: &names };
     debian::unpack(&tree, &packages, REMEDY)?;
-    eprintln!("setup: making the initramfs of {}", recipe.name);
+    eprintln!("setup: making the initramfs of {}", recipe.name());
     merge_usr(&tree)?;
     let version = kernel_version(&tree)?;
-    keep_modules(&tree, &version, recipe.modules)?;
+    keep_modules(&tree, &version, &recipe.modules())?;
     let mut depmod = debian::command_in(&tree, "sbin/depmod")?;
     let status = depmod.arg("-b").arg(&tree).arg(&version).status();
     match status {
@@ -62,7 +60,7 @@ fn make(recipe: &Recipe<'_>, into: &Path) -> Result<()> {
     let kernel = places.map(|place| tree.join(place)).into_iter().find(|place| place.is_file());
     let kernel = kernel.ok_or_else(|| Error::Format(format!("no kernel {version} in {}", tree.display())))?;
     unpack_kernel(&tree, &kernel, &into.join("vmlinux"))?;
-    write_initramfs(&tree, recipe.folders, &into.join("initramfs.cpio"))?;
+    files::write_initramfs(&tree, recipe, &into.join("initramfs.cpio"))?;
     let version_file = into.join("version");
     fs::write(&version_file, version).context("cannot write", &version_file)?;
     fs::remove_dir_all(&tree).context("cannot remove", &tree)
@@ -77,9 +75,6 @@ fn kernel_version(tree: &Path) -> Result<String> {
         .max()
         .ok_or_else(|| Error::Format(format!("no kernel in {}", folder.display())))
 }
-
-/// The top folders that are links into `usr`, where a system was installed and not only unpacked.
-const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// Makes those links where a release has everything below `usr`.
 fn merge_usr(tree: &Path) -> Result<()> {
@@ -130,28 +125,10 @@ fn unpack_kernel(tree: &Path, packed: &Path, into: &Path) -> Result<()> {
     fs::remove_file(&packed_payload).context("cannot remove", &packed_payload)
 }
 
-/// All files below `folder`, links included, folders left out.
-pub(super) fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).context("cannot read", &folder)?.flatten() {
-            let path = entry.path();
-            if path.symlink_metadata().is_ok_and(|data| data.is_dir()) {
-                folders.push(path);
-            } else {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// A module's name as the kernel spells it.
 fn module_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
-    let name = name.strip_suffix(".ko").or_else(|| name.strip_suffix(".ko.xz"))?;
+    let name = name.strip_suffix(".xz").unwrap_or(name).strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
 }
 
@@ -201,7 +178,7 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
     let built_in = built_in(&folder)?;
     let there = |name: &str| all.contains_key(name) || built_in.contains(name);
     if let Some(absent) = wanted.iter().find(|name| !there(name)) {
-        return Err(Error::Format(format!("the kernel {version} has no module {absent}")));
+        return Err(Error::Usage(format!("the kernel {version} has no module {absent}")));
     }
     let mut keep = BTreeSet::new();
     let mut open: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
@@ -219,202 +196,4 @@ fn keep_modules(tree: &Path, version: &str, wanted: &[&str]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Folders whose programs and settings a guest may use.
-const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-/// Programs that came along with dependencies and that no guest runs.
-const UNUSED: [&str; 14] = [
-    "perl",
-    "cpan",
-    "dpkg",
-    "udevadm",
-    "systemd",
-    "tar",
-    "xz",
-    "zstd",
-    "pzstd",
-    "raw_ethernet",
-    "user",
-    "group",
-    "cpio",
-    "openssl",
-];
-/// Plug-ins that programs open by name, and settings.
-const EXTRA: [&str; 6] = [
-    "etc/libibverbs.d",
-    "usr/lib/x86_64-linux-gnu/libibverbs",
-    "usr/lib/x86_64-linux-gnu/rsocket",
-    "etc/rdma",
-    "etc/infiniband-diags",
-    "etc/iproute2",
-];
-/// Shared libraries that programs open by name.
-const OPENED_BY_NAME: [&str; 2] = ["libnss_files.so.2", "libgcc_s.so.1"];
-
-/// The shared libraries that an ELF file names; none for other files.
-fn libraries_needed(path: &Path) -> Vec<String> {
-    let Ok(data) = fs::read(path) else { return Vec::new() };
-    let Ok(object::File::Elf64(file)) = object::File::parse(&*data) else { return Vec::new() };
-    needed_names(&file).unwrap_or_default()
-}
-
-fn needed_names(file: &object::read::elf::ElfFile64<'_>) -> Option<Vec<String>> {
-    use object::read::elf::Dyn;
-    let endian = file.endian();
-    let sections = file.elf_section_table();
-    let (entries, link) = sections.dynamic(endian, file.data()).ok()??;
-    let strings = sections.strings(endian, file.data(), link).ok()?;
-    let needed = entries.iter().filter(|entry| entry.tag32(endian) == Some(object::elf::DT_NEEDED));
-    let names = needed.filter_map(|entry| entry.string(endian, strings).ok());
-    Some(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
-}
-
-/// The folders of the tree that `pattern` stands for.
-fn folders_like(tree: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
-    let folder = tree.join(pattern);
-    let Some((before, parent)) = pattern.strip_suffix('*').map(Path::new).and_then(|before| {
-        Some((before.file_name()?.to_string_lossy().into_owned(), tree.join(before.parent()?)))
-    }) else {
-        return Ok(vec![folder]);
-    };
-    let entries = fs::read_dir(&parent).context("cannot read", &parent)?.flatten();
-    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&before));
-    Ok(found.map(|entry| entry.path()).collect())
-}
-
-/// The files of the tree that the guest gets, `whole` folders among them, relative to the tree's root.
-fn choose_files(tree: &Path, whole: &[&str]) -> Result<BTreeSet<PathBuf>> {
-    let mut chosen = BTreeSet::new();
-    for pattern in whole {
-        for folder in folders_like(tree, pattern)? {
-            chosen.extend(files_below(&folder)?);
-        }
-    }
-    let folders = PROGRAM_FOLDERS.iter().chain(&EXTRA).copied().chain(["lib/modules"]);
-    for folder in folders {
-        let folder = tree.join(folder);
-        if folder.is_dir() {
-            chosen.extend(files_below(&folder)?.into_iter().filter(|file| {
-                let name = file.file_name().unwrap_or_default().to_string_lossy();
-                !UNUSED.iter().any(|unused| name.starts_with(unused))
-            }));
-        }
-    }
-    let mut libraries: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "lib64"] {
-        let folder = tree.join(folder);
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            libraries.insert(entry.file_name().to_string_lossy().into_owned(), entry.path());
-        }
-    }
-    let mut open: Vec<PathBuf> = chosen.iter().cloned().collect();
-    open.extend(OPENED_BY_NAME.iter().filter_map(|name| libraries.get(*name).cloned()));
-    open.extend(libraries.get("ld-linux-x86-64.so.2").cloned());
-    while let Some(path) = open.pop() {
-        let mut more = Vec::new();
-        if let Ok(target) = fs::read_link(&path) {
-            // Links in a package lead within its folder or from the root.
-            let target = match target.strip_prefix("/") {
-                Ok(absolute) => tree.join(absolute),
-                Err(_) => without_parents(&path.parent().unwrap_or(tree).join(target)),
-            };
-            more.push(target);
-        } else {
-            more.extend(libraries_needed(&path).iter().filter_map(|name| libraries.get(name).cloned()));
-        }
-        chosen.insert(path);
-        open.extend(more.into_iter().filter(|path| path.is_file() && !chosen.contains(path)));
-    }
-    chosen
-        .into_iter()
-        .filter(|path| path.symlink_metadata().is_ok())
-        .map(|path| {
-            path.strip_prefix(tree)
-                .map(Path::to_path_buf)
-                .map_err(|_| Error::Format(format!("{} is outside the tree", path.display())))
-        })
-        .collect()
-}
-
-/// The same path with each "folder/.." taken out.
-fn without_parents(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        if part == Component::ParentDir {
-            plain.pop();
-        } else {
-            plain.push(part);
-        }
-    }
-    plain
-}
-
-/// The names that the tree's busybox answers to.
-fn busybox_applets(tree: &Path) -> Result<Vec<String>> {
-    // Statically linked, so it needs no loader.
-    let output = Command::new(tree.join("bin/busybox")).arg("--list").output();
-    let output = output.map_err(|error| Error::Program(format!("cannot start busybox: {error}")))?;
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-}
-
-fn write_initramfs(tree: &Path, folders: &[&str], archive: &Path) -> Result<()> {
-    let file = File::create(archive).context("cannot create", archive)?;
-    // Not compressed: QEMU hands it over faster than an emulated CPU unpacks it.
-    let written = archive_tree(tree, folders, BufWriter::new(file))?.flush();
-    written.context("cannot write", archive)
-}
-
-/// Where a file of the tree goes in a guest, where the top folders are links.
-fn in_guest(file: &Path) -> PathBuf {
-    if MERGED.iter().any(|folder| file.starts_with(folder)) {
-        Path::new("usr").join(file)
-    } else {
-        file.to_path_buf()
-    }
-}
-
-fn archive_tree<W: Write>(tree: &Path, whole: &[&str], out: W) -> Result<W> {
-    let mut writer = Writer::new(out);
-    let mut folders: BTreeSet<PathBuf> =
-        ["proc", "sys", "dev", "run", "tmp", "root", "etc"].into_iter().map(PathBuf::from).collect();
-    folders.extend(MERGED.map(|folder| Path::new("usr").join(folder)));
-    // By their places in the guest; the same file may be reached by two paths in the tree.
-    let files: BTreeMap<PathBuf, PathBuf> =
-        choose_files(tree, whole)?.into_iter().map(|file| (in_guest(&file), tree.join(file))).collect();
-    for file in files.keys() {
-        folders.extend(file.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()).map(Into::into));
-    }
-    folders.insert("usr".into());
-    // Sorted, so parents come before what is in them.
-    for folder in &folders {
-        writer.folder(&folder.to_string_lossy()).context("cannot archive", folder)?;
-    }
-    for folder in MERGED {
-        writer.link(folder, &format!("usr/{folder}")).context("cannot archive", tree)?;
-    }
-    for (file, path) in &files {
-        let name = file.to_string_lossy();
-        if let Ok(target) = fs::read_link(path) {
-            writer.link(&name, &target.to_string_lossy()).context("cannot archive", path)?;
-        } else {
-            let data = fs::read(path).context("cannot read", path)?;
-            let executable = path
-                .metadata()
-                .is_ok_and(|data| std::os::unix::fs::PermissionsExt::mode(&data.permissions()) & 0o111 != 0);
-            writer.file(&name, executable, &data).context("cannot archive", path)?;
-        }
-    }
-    // Programs that no package brought come from busybox.
-    for applet in busybox_applets(tree)? {
-        if !["usr/bin", "usr/sbin"].iter().any(|folder| files.contains_key(&Path::new(folder).join(&applet)))
-        {
-            writer.link(&format!("usr/bin/{applet}"), "/usr/bin/busybox").context("cannot archive", tree)?;
-        }
-    }
-    writer.character_device("dev/console", 5, 1).context("cannot archive", tree)?;
-    writer.file("etc/passwd", false, b"root:x:0:0:root:/root:/bin/sh\n").context("cannot archive", tree)?;
-    writer.file("etc/group", false, b"root:x:0:\n").context("cannot archive", tree)?;
-    writer.finish().context("cannot archive", tree)
 }

@@ -2,8 +2,8 @@
 
 use super::guest::KernelMessage;
 use super::lab::{Lab, Options};
-use super::recipe::Kernel;
-use crate::error::Error;
+use super::recipe::{Kernel, Recipe};
+use crate::error::{Error, Result};
 use crate::levels;
 use crate::setup;
 
@@ -26,6 +26,34 @@ pub fn lab_or_skip(options: Options) -> Option<Lab> {
 /// The kernels that a test runs: the first always, the others where full lengths are asked for.
 pub fn kernels() -> &'static [Kernel] {
     if levels::long() { &Kernel::RELEASES } else { &Kernel::RELEASES[..1] }
+}
+
+/// Guests that judge more than a kernel does: with the programs by which RDMA is measured and used.
+const PROGRAMS: [&str; 3] = ["qperf", "nvme-cli", "ucx-utils"];
+/// NVMe over RDMA, both sides, and what the target stores in.
+const PROGRAM_MODULES: [&str; 3] = ["nvme_rdma", "nvmet_rdma", "brd"];
+/// On the latest kernel also rdma-core's own tests and OpenSM.
+const LATEST: [&str; 3] = ["opensm", "python3-pyverbs", "python3-scapy"];
+const LATEST_FILES: [&str; 1] = ["/usr/share/doc/rdma-core/tests"];
+
+/// The image with the programs of others, one for each kernel.
+///
+/// # Errors
+/// None: the names are names.
+pub fn programs(kernel: Kernel) -> Result<Recipe> {
+    let recipe = Recipe::new(kernel).with_packages(PROGRAMS)?.with_modules(PROGRAM_MODULES)?;
+    if kernel == Kernel::Backports {
+        return recipe.with_packages(LATEST)?.with_files(LATEST_FILES);
+    }
+    Ok(recipe)
+}
+
+/// The image of a guest that hands its devices to guests of its own.
+///
+/// # Errors
+/// None: the names are names.
+pub fn host() -> Result<Recipe> {
+    Recipe::new(Kernel::V6_12).with_packages(["qemu-system-x86", "seabios"])
 }
 
 /// Names of the drivers whose warnings count.

@@ -2,10 +2,10 @@
 
 use super::guest::{Guest, Options as GuestOptions};
 use super::image::{self, Image};
+use super::kind::Kind;
 use super::network::Hub;
 use super::overlay::Settings;
 use super::program;
-use super::recipe::Kernel;
 use crate::error::{Error, Result};
 use crate::process::Temporary;
 use crate::serve::serve;
@@ -22,22 +22,16 @@ use std::time::Duration;
 /// What is set up.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The guests' kernel.
-    pub kernel: Kernel,
-    /// How many guests.
-    pub guests: usize,
-    /// Emulated HCAs of each guest.
-    pub hcas: usize,
-    /// What they are, in each guest; where nothing is said, ConnectX-5.
-    pub kinds: Vec<DeviceSpec>,
+    /// The guests.
+    pub guests: Vec<Kind>,
+    /// What the HCAs beside those of the guests are.
+    pub spare_kind: DeviceSpec,
     /// HCAs beside those of the guests, for unikernels.
     pub spare: usize,
     /// Programs of ours: C files, compiled now.
     pub programs: Vec<PathBuf>,
     /// Programs that are there already, linked statically.
     pub binaries: Vec<PathBuf>,
-    /// An IOMMU in each guest.
-    pub iommu: bool,
     /// All packets, in pcapng.
     pub capture: Option<PathBuf>,
     /// What goes wrong with packets.
@@ -50,8 +44,6 @@ pub struct Options {
     pub joined: Option<Cable>,
     /// The HCAs refuse what the PRM calls reserved or illegal, as Linux gives no reason to.
     pub strict: bool,
-    /// Memory of each guest in MiB.
-    pub memory_mib: u32,
     /// QEMU's accelerator.
     pub accelerator: String,
     /// The longest that a guest may take to boot.
@@ -61,24 +53,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// `guests` guests with one HCA each.
-    pub fn new(kernel: Kernel, guests: usize) -> Self {
+    /// `count` guests of the same kind.
+    pub fn new(kind: impl Into<Kind>, count: usize) -> Self {
+        Self::of(vec![kind.into(); count])
+    }
+
+    /// These guests, with nothing beside them.
+    pub fn of(guests: Vec<Kind>) -> Self {
         Self {
-            kernel,
             guests,
-            hcas: 1,
-            kinds: Vec::new(),
+            spare_kind: DeviceSpec::default(),
             spare: 0,
             programs: Vec::new(),
             binaries: Vec::new(),
-            iommu: false,
             capture: None,
             faults: Faults::default(),
             seed: 1,
             strict: true,
             no_subnet_manager: false,
             joined: None,
-            memory_mib: 1024,
             accelerator: "tcg".into(),
             boot_limit: Duration::from_secs(180),
             show: false,
@@ -106,7 +99,8 @@ pub struct Lab {
     far: Option<Served>,
     sockets: Vec<PathBuf>,
     qemu: Qemu,
-    image: Image,
+    /// Of each guest.
+    images: Vec<Image>,
     programs: Vec<PathBuf>,
     options: Options,
     complaints: Arc<Mutex<Vec<String>>>,
@@ -120,18 +114,19 @@ impl Lab {
     /// [`Error::Missing`] where Debian packages or a compiler cannot be had; the HCAs cannot be served; a guest does not
     /// come up.
     pub fn start(qemu: &Qemu, options: Options) -> Result<Self> {
-        let image = image::image(&options.kernel.recipe())?;
+        let images = options.guests.iter().map(|kind| image::image(&kind.recipe));
+        let images = images.collect::<Result<Vec<Image>>>()?;
         let folder = Temporary::folder("lab")?;
         let programs = options.programs.iter().map(|source| program::compile(source, folder.path()));
         let mut programs = programs.collect::<Result<Vec<PathBuf>>>()?;
         programs.extend(options.binaries.iter().cloned());
-        let count = options.guests * options.hcas + options.spare;
+        let count = nodes_of(&options.guests) + options.spare;
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
         let complaints: Arc<Mutex<Vec<String>>> = Arc::default();
-        let of_guest = |hca: usize| options.kinds.get(hca).cloned().unwrap_or_default();
-        let kinds: Vec<DeviceSpec> =
-            (0..options.guests).flat_map(|_| (0..options.hcas).map(of_guest)).collect();
+        let of_guests = options.guests.iter().flat_map(|kind| kind.hcas.iter().cloned());
+        let beside = std::iter::repeat_n(options.spare_kind.clone(), options.spare);
+        let kinds: Vec<DeviceSpec> = of_guests.chain(beside).collect();
         let served_by = |sockets: &[PathBuf]| hca_serve::Options {
             strict: options.strict,
             log: collector(&complaints, options.show),
@@ -139,8 +134,9 @@ impl Lab {
         };
         let (near, far) = match &options.joined {
             Some(cable) => {
-                let (near, far) = sockets.split_at(options.guests.saturating_sub(1) * options.hcas);
-                let kinds = kinds.iter().take(options.hcas).cloned().collect();
+                let others = options.guests.split_last().map_or(&[][..], |(_, others)| others);
+                let (near, far) = sockets.split_at(nodes_of(others));
+                let kinds = kinds.get(nodes_of(others)..).unwrap_or_default().to_vec();
                 let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), kinds, ..served_by(far) };
                 (near, Some(far))
             }
@@ -151,15 +147,16 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             no_subnet_manager: options.no_subnet_manager,
-            kinds,
+            kinds: kinds.into_iter().take(near.len()).collect(),
             // Whoever has a spare HCA may be a program with memory of its own.
             file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),
             ..served_by(near)
         })?;
         let far = far.map(serve).transpose()?;
-        let hub = if options.guests > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
-        let guests = (0..options.guests).map(|_| None).collect();
+        let hub =
+            if options.guests.len() > 1 { Some(Hub::new(folder.path().join("hub.sock"))?) } else { None };
+        let guests = options.guests.iter().map(|_| None).collect();
         let mut lab = Self {
             guests,
             hub,
@@ -167,16 +164,16 @@ impl Lab {
             far,
             sockets,
             qemu: qemu.clone(),
-            image,
+            images,
             programs,
             options,
             complaints,
             _folder: folder,
         };
-        for number in 0..lab.options.guests {
+        for number in 0..lab.options.guests.len() {
             lab.boot(number)?;
         }
-        for number in 0..lab.options.guests {
+        for number in 0..lab.options.guests.len() {
             lab.wait_ready(number)?;
         }
         Ok(lab)
@@ -187,24 +184,28 @@ impl Lab {
     /// # Errors
     /// QEMU cannot be started, or there is no such guest.
     pub fn boot(&mut self, number: usize) -> Result<()> {
+        let (Some(kind), Some(image)) = (self.options.guests.get(number), self.images.get(number)) else {
+            return Err(no_guest(number));
+        };
         let addresses = match self.hub {
-            Some(_) => (0..self.options.guests).map(|n| format!("10.77.0.{}", n + 1)).collect(),
+            Some(_) => (0..self.options.guests.len()).map(|n| format!("10.77.0.{}", n + 1)).collect(),
             None => Vec::new(),
         };
-        let first = number * self.options.hcas;
+        let first = nodes_of(self.options.guests.get(..number).unwrap_or_default());
         let options = GuestOptions {
-            hcas: self.sockets.iter().skip(first).take(self.options.hcas).cloned().collect(),
+            hcas: self.sockets.iter().skip(first).take(kind.hcas.len()).cloned().collect(),
             settings: Settings { number, addresses, programs: self.programs.clone() },
-            iommu: self.options.iommu,
+            iommu: kind.iommu,
+            cpus: kind.cpus,
             more: self.hub.as_ref().map(|hub| hub.arguments(number)).unwrap_or_default(),
-            memory_mib: self.options.memory_mib,
+            memory_mib: kind.memory_for(image)?,
             accelerator: self.options.accelerator.clone(),
             command_line: String::new(),
             show: self.options.show.then(|| format!("guest {number}")),
         };
         let place = self.guests.get_mut(number).ok_or_else(|| no_guest(number))?;
         *place = None;
-        *place = Some(Guest::start(&self.qemu, &self.image, &options)?);
+        *place = Some(Guest::start(&self.qemu, image, &options)?);
         Ok(())
     }
 
@@ -233,7 +234,7 @@ impl Lab {
         self.guest(number)?.run(script, limit)
     }
 
-    /// Runs a script in all guests at the same time.
+    /// Runs a script in all guests at the same time; where several fail to end, the error is the first one's.
     ///
     /// # Errors
     /// As [`Guest::run`].
@@ -241,7 +242,14 @@ impl Lab {
         for guest in self.guests.iter_mut().flatten() {
             guest.begin(script)?;
         }
-        self.guests.iter_mut().flatten().map(|guest| guest.end(limit)).collect()
+        std::thread::scope(|scope| {
+            let guests = self.guests.iter_mut().flatten();
+            let threads: Vec<_> = guests.map(|guest| scope.spawn(move || guest.end(limit))).collect();
+            let ended = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|_| Err(Error::Program("a guest's thread has ended".into())))
+            };
+            threads.into_iter().map(ended).collect()
+        })
     }
 
     /// Kills guest `number`'s QEMU.
@@ -275,7 +283,7 @@ impl Lab {
 
     /// The number of the first spare node.
     pub fn first_spare(&self) -> usize {
-        self.options.guests * self.options.hcas
+        nodes_of(&self.options.guests)
     }
 
     /// What is set up.
@@ -288,9 +296,14 @@ impl Lab {
         &self.qemu
     }
 
-    /// The guests' kernel, as in "6.1.0-50-amd64".
+    /// The first guest's kernel, as in "6.1.0-50-amd64".
     pub fn version(&self) -> &str {
-        &self.image.version
+        self.images.first().map_or("", |image| &image.version)
+    }
+
+    /// Every guest's kernel.
+    pub fn versions(&self) -> Vec<&str> {
+        self.images.iter().map(|image| image.version.as_str()).collect()
     }
 
     /// What the HCAs complained of so far: refusals, and warnings.
@@ -308,6 +321,11 @@ impl Lab {
         }
         Ok(self.served.stop()?)
     }
+}
+
+/// How many HCAs these guests have.
+fn nodes_of(guests: &[Kind]) -> usize {
+    guests.iter().map(|kind| kind.hcas.len()).sum()
 }
 
 fn no_guest(number: usize) -> Error {

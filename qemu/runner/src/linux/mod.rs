@@ -2,21 +2,24 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `recipe`, `image` | the kernels, and what is made of Debian packages once |
+//! | `recipe`, `image`, `files` | the kernels, and what is made of Debian packages once |
+//! | `kind` | what one guest is: image, processors, memory, HCAs |
 //! | `overlay`, `program` | what a guest gets at each start: its first process, programs of ours |
 //! | `guest` | one running guest, which takes scripts and answers |
 //! | `network` | the Ethernet between guests |
 //! | `lab` | several guests on one fabric |
 //! | `judge` | what tests with guests have in common |
 //! | `ready` | from power on to an Active port, here and there |
-//! | `run` | `cargo xtask linux` |
+//! | `run` | `cargo xtask guests` |
 //! | `demo` | the half of `cargo xtask demo --with-linux` that is about Linux |
 
 mod cpio;
 mod demo;
+mod files;
 mod guest;
 mod image;
 pub mod judge;
+mod kind;
 mod lab;
 mod network;
 mod overlay;
@@ -28,6 +31,7 @@ mod run;
 pub use demo::Demo;
 pub use guest::{Answer, Guest, KernelMessage, Options as GuestOptions};
 pub use image::{Image, image};
+pub use kind::{Group, Kind};
 pub use lab::{Cable, Lab, Options};
 pub use network::Hub;
 pub use overlay::Settings;

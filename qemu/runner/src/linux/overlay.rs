@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 const INIT: &str = include_str!("init.sh");
 
 /// Helpers of the scripts that tests run, by name.
-const HELPERS: [(&str, &str); 5] = [
+const HELPERS: [(&str, &str); 7] = [
+    ("await", include_str!("bin/await.sh")),
     ("background", include_str!("bin/background.sh")),
     ("listening", include_str!("bin/listening.sh")),
     ("reap", include_str!("bin/reap.sh")),
+    ("tell", include_str!("bin/tell.sh")),
     ("ports-active", include_str!("bin/ports-active.sh")),
     ("hcas-up", include_str!("bin/hcas-up.sh")),
 ];

@@ -1,66 +1,34 @@
 //! Which Debian packages a Linux guest is made of.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 
-/// What goes into a guest.
-#[derive(Debug, Clone)]
-pub struct Recipe<'a> {
-    /// The name of the cache entry; different contents need different names.
-    pub name: &'a str,
-    /// The Debian suites; what the last has wins.
-    pub suites: &'a [&'a str],
-    /// The packages, the kernel's among them.
-    pub packages: &'a [&'a str],
-    /// The kernel modules to keep, without ".ko"; what they depend on comes along. Those that the kernel has built in are
-    /// there anyway.
-    pub modules: &'a [&'a str],
-    /// Folders of the packages that the guest gets whole, beside programs, their libraries and settings. A last part that
-    /// ends in `*` stands for all that begin so.
-    pub folders: &'a [&'a str],
-}
-
-/// The kernels that are the judges of the emulated HCA.
+/// The kernels that guests have, each with the programs of its release of Debian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Debian 12's, with rdma-core 44.
     V6_1,
     /// Debian 13's, with rdma-core 56.
     V6_12,
-    /// The latest that Debian has for its stable release, in trixie-backports; with it the programs of others that judge more
-    /// than a kernel does: rdma-core's own tests, OpenSM.
+    /// The latest that Debian has for its stable release, in trixie-backports.
     Backports,
-    /// Debian 13's with QEMU, so that a guest can hand its HCA to a guest of its own.
-    V6_12Qemu,
 }
 
 impl Kernel {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::V6_1, Self::V6_12, Self::Backports, Self::V6_12Qemu];
-    /// Those of Debian's releases, with the same programs in both.
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::Backports];
+    /// Those of Debian's releases.
     pub const RELEASES: [Self; 2] = [Self::V6_1, Self::V6_12];
 
-    /// Debian with this kernel, mlx5, RDS and the RDMA programs.
-    pub fn recipe(self) -> Recipe<'static> {
-        let common = Recipe { name: "", suites: &[], packages: &PACKAGES, modules: &MODULES, folders: &[] };
+    /// The Debian suites; what the last has wins.
+    pub fn suites(self) -> &'static [&'static str] {
         match self {
-            Self::V6_1 => Recipe { name: "linux-bookworm-6", suites: &["bookworm"], ..common },
-            Self::V6_12 => Recipe { name: "linux-trixie-6", suites: &["trixie"], ..common },
-            Self::Backports => Recipe {
-                name: "linux-trixie-backports-1",
-                suites: &["trixie", "trixie-backports"],
-                packages: &JUDGES,
-                folders: &PYTHON,
-                ..common
-            },
-            Self::V6_12Qemu => Recipe {
-                name: "linux-trixie-qemu-1",
-                suites: &["trixie"],
-                packages: &HOSTS,
-                folders: &QEMU,
-                ..common
-            },
+            Self::V6_1 => &["bookworm"],
+            Self::V6_12 => &["trixie"],
+            Self::Backports => &["trixie", "trixie-backports"],
         }
     }
 }
@@ -71,7 +39,6 @@ impl fmt::Display for Kernel {
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::Backports => "backports",
-            Self::V6_12Qemu => "6.12-qemu",
         })
     }
 }
@@ -87,38 +54,136 @@ impl FromStr for Kernel {
     }
 }
 
-/// `PACKAGES`, and `$more`.
-macro_rules! packages {
-    ($($more:literal),*) => {
-        [
-            "linux-image-amd64",
-            "busybox-static",
-            "kmod",
-            "xz-utils",
-            "zstd",
-            "iproute2",
-            "iputils-ping",
-            "pciutils",
-            "rdma-core",
-            "ibverbs-utils",
-            "ibverbs-providers",
-            "infiniband-diags",
-            "rdmacm-utils",
-            "perftest",
-            $($more),*
-        ]
-    };
+/// What goes into a guest: Debian with a kernel, mlx5, RDS and the RDMA programs, and what is added to these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Recipe {
+    kernel: Kernel,
+    packages: BTreeSet<String>,
+    modules: BTreeSet<String>,
+    files: BTreeSet<String>,
 }
 
-const PACKAGES: [&str; 14] = packages!();
-/// What judges more than a kernel does.
-const JUDGES: [&str; 18] = packages!("qperf", "opensm", "python3-pyverbs", "python3-scapy");
-/// What hands its devices to guests.
-const HOSTS: [&str; 16] = packages!("qemu-system-x86", "seabios");
-/// Firmware, and the parts that QEMU loads when it needs them.
-const QEMU: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/x86_64-linux-gnu/qemu"];
-/// Python, its packages, and rdma-core's tests.
-const PYTHON: [&str; 3] = ["usr/lib/python3", "usr/lib/python3.*", "usr/share/doc/rdma-core/tests"];
+/// Changes when images are made in another way or of other packages, so that those of earlier versions are not taken.
+const GENERATION: u32 = 7;
+
+impl Recipe {
+    /// What every guest has.
+    pub fn new(kernel: Kernel) -> Self {
+        Self { kernel, packages: BTreeSet::new(), modules: BTreeSet::new(), files: BTreeSet::new() }
+    }
+
+    /// Debian packages by name, beside what every guest has.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a name cannot be a package's.
+    pub fn with_packages<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self> {
+        for name in names {
+            self.packages.insert(checked(name.as_ref(), "package", is_package)?);
+        }
+        Ok(self)
+    }
+
+    /// Kernel modules by name; what they depend on comes along.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a name cannot be a module's.
+    pub fn with_modules<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self> {
+        for name in names {
+            self.modules.insert(checked(name.as_ref(), "kernel module", is_module)?.replace('-', "_"));
+        }
+        Ok(self)
+    }
+
+    /// Files and folders of the packages that a guest would not get: documentation, translations, Perl.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a path does not begin at the root or leads back.
+    pub fn with_files<S: AsRef<str>>(mut self, paths: impl IntoIterator<Item = S>) -> Result<Self> {
+        for path in paths {
+            let path = checked(path.as_ref(), "file (from the root, as in /usr/share/doc/fio)", is_path)?;
+            self.files.insert(path.trim_matches('/').to_owned());
+        }
+        Ok(self)
+    }
+
+    /// The name of the cache entry; different contents have different names.
+    pub fn name(&self) -> String {
+        let plain = format!("linux-{}-{GENERATION}", self.kernel);
+        if *self == Self::new(self.kernel) {
+            return plain;
+        }
+        // The same in every run, which is all that is asked of it.
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        format!("{plain}-{:016x}", hasher.finish())
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// All packages, the kernel's among them.
+    pub fn packages(&self) -> Vec<&str> {
+        PACKAGES.into_iter().chain(self.added_packages()).collect()
+    }
+
+    /// The packages beside those that every guest has.
+    pub fn added_packages(&self) -> impl Iterator<Item = &str> {
+        self.packages.iter().map(String::as_str)
+    }
+
+    /// The kernel modules to keep, without ".ko"; those that the kernel has built in are there anyway.
+    pub fn modules(&self) -> Vec<&str> {
+        MODULES.into_iter().chain(self.modules.iter().map(String::as_str)).collect()
+    }
+
+    /// Files and folders to keep that would be left out, relative to the root.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(String::as_str)
+    }
+}
+
+fn checked(name: &str, what: &str, good: impl Fn(&str) -> bool) -> Result<String> {
+    if good(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(Error::Usage(format!("`{name}` is no name of a {what}")))
+    }
+}
+
+/// Debian Policy 5.6.1.
+fn is_package(name: &str) -> bool {
+    name.len() > 1
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c))
+}
+
+fn is_module(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+}
+
+fn is_path(path: &str) -> bool {
+    path.starts_with('/')
+        && path.trim_matches('/').split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+const PACKAGES: [&str; 14] = [
+    "linux-image-amd64",
+    "busybox-static",
+    "kmod",
+    "xz-utils",
+    "zstd",
+    "iproute2",
+    "iputils-ping",
+    "pciutils",
+    "rdma-core",
+    "ibverbs-utils",
+    "ibverbs-providers",
+    "infiniband-diags",
+    "rdmacm-utils",
+    "perftest",
+];
 
 const MODULES: [&str; 21] = [
     "mlx5_core",
@@ -154,6 +219,39 @@ mod tests {
             assert_eq!(kernel.to_string().parse::<Kernel>().ok(), Some(kernel));
         }
         let refused = "5.10".parse::<Kernel>().expect_err("unknown").to_string();
-        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12, backports, 6.12-qemu");
+        assert_eq!(refused, "unknown kernel 5.10; there are 6.1, 6.12, backports");
+    }
+
+    #[test]
+    fn images_of_different_contents_have_different_names() {
+        let plain = Recipe::new(Kernel::V6_1);
+        let recipes = [
+            plain.clone(),
+            Recipe::new(Kernel::V6_12),
+            plain.clone().with_packages(["qperf"]).expect("a name"),
+            plain.clone().with_packages(["qperf", "fio"]).expect("names"),
+            plain.clone().with_modules(["qperf"]).expect("a name"),
+            plain.clone().with_files(["/qperf"]).expect("a path"),
+        ];
+        let names: BTreeSet<String> = recipes.iter().map(Recipe::name).collect();
+        assert_eq!(names.len(), recipes.len());
+        let same = plain.clone().with_packages(["fio", "qperf", "fio"]).expect("names");
+        assert_eq!(same.name(), recipes[3].name(), "the order does not matter");
+        let module = |name| plain.clone().with_modules([name]).expect("a name").name();
+        assert_eq!(module("nvme-rdma"), module("nvme_rdma"), "both spellings are the kernel's");
+    }
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for name in ["", "a", "Perl", "-y", "a b", "x;y", "fio,qperf"] {
+            let refused = Recipe::new(Kernel::V6_1).with_packages([name]).expect_err("refused").to_string();
+            assert_eq!(refused, format!("`{name}` is no name of a package"));
+        }
+        for name in ["", "../mlx5", "a b"] {
+            assert!(Recipe::new(Kernel::V6_1).with_modules([name]).is_err(), "{name}");
+        }
+        for path in ["", "usr/bin", "/", "/usr/../etc", "/usr//bin"] {
+            assert!(Recipe::new(Kernel::V6_1).with_files([path]).is_err(), "{path}");
+        }
     }
 }

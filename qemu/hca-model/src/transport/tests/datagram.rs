@@ -125,20 +125,36 @@ fn a_controlled_q_key_is_the_senders_own() {
 }
 
 #[test]
+fn address_vectors_may_be_compact() {
+    let mut bed = Bed::new(2);
+    let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
+    let (to, key) = bed.buffer(1, 0x2000);
+    let mut compact = vector(b.qpn, 0x1111, bed.hca(1).device.port.lid);
+    compact[8] = 0;
+    // In one basic block, and in more than one.
+    for length in [8, 300] {
+        let payload = pattern(1, 1, length);
+        bed.receive(&mut b, &[(to, 0x2000, key)]);
+        send(&mut bed, &mut a, compact, &payload);
+        let got = bed.wait(&b);
+        assert_eq!((got.opcode, got.bytes, got.grh), (CqeOpcode::RESP_SEND, 40 + length as u32, 0));
+        assert_eq!(got.source, (bed.hca(0).device.port.lid, a.qpn, 5));
+        assert_eq!(bed.guests[1].read(to + 40, length), payload);
+    }
+}
+
+#[test]
 fn errors_of_a_datagram_stop_its_send_queue_only() {
     let mut bed = Bed::new(2);
     let (mut a, mut b) = (ready(&mut bed, 0, ServiceType::UD), ready(&mut bed, 1, ServiceType::UD));
     let (to, key) = bed.buffer(0, 0x2000);
     let lids = [bed.hca(0).device.port.lid, bed.hca(1).device.port.lid];
-    let mut short = vector(b.qpn, 0x1111, lids[1]);
-    short[8] = 0;
     let too_long = Request::new(SendOpcode::SEND, &[(to, 4097, key)]);
     let bad_key = Request::new(SendOpcode::SEND, &[(to, 8, 0x5555)]);
     let good = Request::new(SendOpcode::SEND, &[]);
     let write = Request::new(SendOpcode::RDMA_WRITE, &[]);
     let address = vector(b.qpn, 0x1111, lids[1]);
     for (request, address, syndrome) in [
-        (&good, short, CqeSyndrome::LOCAL_LENGTH_ERR),
         (&too_long, address, CqeSyndrome::LOCAL_LENGTH_ERR),
         (&bad_key, address, CqeSyndrome::LOCAL_PROT_ERR),
         (&write, address, CqeSyndrome::LOCAL_QP_OP_ERR),

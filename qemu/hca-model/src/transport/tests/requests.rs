@@ -66,7 +66,10 @@ impl Bed {
         let mut wqe = vec![0; 16];
         wqe_ctrl_seg::imm.set(&mut wqe, request.immediate);
         wqe[CTRL_FM_CE_SE] = request.flags.bits();
-        wqe.extend(address.iter().flatten());
+        // Without the extension it has 16 bytes.
+        let extended = |av: &[u8; 48]| av[8] & 0x80 != 0;
+        let length = address.as_ref().map_or(0, |av| if extended(av) { 48 } else { 16 });
+        wqe.extend(address.iter().flatten().take(length));
         if let Some(srqn) = request.xrc_srqn {
             let mut segment = [0; 16];
             wqe_xrc_seg::xrc_srqn.set(&mut segment, srqn);
@@ -143,7 +146,7 @@ impl Bed {
     }
 }
 
-fn data_segment(segment: &Seg) -> [u8; 16] {
+pub(super) fn data_segment(segment: &Seg) -> [u8; 16] {
     let mut bytes = [0; 16];
     wqe_data_seg::addr.set(&mut bytes, segment.0);
     wqe_data_seg::byte_count.set(&mut bytes, segment.1);

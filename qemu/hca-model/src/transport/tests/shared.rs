@@ -14,6 +14,16 @@ const ENTRIES: u64 = 8;
 
 #[test]
 fn two_connections_share_a_linked_list() {
+    two_connections_share(true, 5);
+}
+
+#[test]
+fn two_connections_share_a_ring_whose_entries_name_a_next_one_in_vain() {
+    two_connections_share(false, 1);
+}
+
+/// The entry `step` further on is the next.
+fn two_connections_share(linked: bool, step: u16) {
     let mut bed = Bed::new(2);
     let at = bed.guests[1].alloc(0x1000);
     let dbr = bed.guests[1].alloc(0x1000);
@@ -44,7 +54,7 @@ fn two_connections_share_a_linked_list() {
             buffer: PageList::new(vec![at], 12, 0, 64 * ENTRIES).unwrap(),
             log_size: 3,
             log_stride: 6,
-            linked: true,
+            linked,
             dbr_addr: dbr,
             reserved_lkey: false,
             user_index: 0,
@@ -74,7 +84,7 @@ fn two_connections_share_a_linked_list() {
         assert_eq!(got.user, b.qpn ^ 0xabc);
         assert_eq!(bed.guests[1].read(to + u64::from(index) * 0x1000, 200), pattern(9, n, 200));
         assert_eq!(bed.wait(a).syndrome, 0);
-        index = (index + 5) % ENTRIES as u16;
+        index = (index + step) % ENTRIES as u16;
         let limit = if n == 4 { vec![(EventType::SRQ_RQ_LIMIT, srqn)] } else { vec![] };
         assert_eq!(bed.events(1), limit, "after {n}: two are left");
     }

@@ -1,0 +1,157 @@
+//! What one Linux guest is: its image and its machine, also in words, as in `kernel=6.12 packages=fio vcpus=2 iommu`.
+
+use super::image::Image;
+use super::recipe::{Kernel, Recipe};
+use crate::error::{Error, IoContext, Result};
+use hca_model::DeviceSpec;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A kind of guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// What its image is made of.
+    pub recipe: Recipe,
+    /// Its emulated HCAs: what each is.
+    pub hcas: Vec<DeviceSpec>,
+    /// Its processors.
+    pub cpus: u32,
+    /// Its memory in MiB; `None` for what its image needs.
+    pub memory_mib: Option<u32>,
+    /// Whether an IOMMU is between its devices and its memory.
+    pub iommu: bool,
+}
+
+impl From<Recipe> for Kind {
+    fn from(recipe: Recipe) -> Self {
+        Self { recipe, hcas: vec![DeviceSpec::default()], cpus: 1, memory_mib: None, iommu: false }
+    }
+}
+
+impl From<Kernel> for Kind {
+    fn from(kernel: Kernel) -> Self {
+        Recipe::new(kernel).into()
+    }
+}
+
+/// The memory of a guest with a small image, in MiB.
+const MEMORY_MIB: u32 = 1024;
+
+impl Kind {
+    /// The memory of a guest in MiB that boots `image`: the kernel has the initramfs twice while it unpacks it.
+    ///
+    /// # Errors
+    /// The image cannot be looked at.
+    pub fn memory_for(&self, image: &Image) -> Result<u32> {
+        if let Some(memory) = self.memory_mib {
+            return Ok(memory);
+        }
+        let bytes = image.initramfs.metadata().context("cannot read", &image.initramfs)?.len();
+        let twice = u32::try_from((bytes >> 20) * 2).unwrap_or(u32::MAX);
+        Ok(MEMORY_MIB.max(twice.saturating_add(MEMORY_MIB / 2).next_multiple_of(512)))
+    }
+}
+
+/// Guests of one kind, as the command line names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// What they are.
+    pub kind: Kind,
+    /// How many.
+    pub count: usize,
+}
+
+/// How many of each there may be.
+const GUESTS: RangeInclusive<u32> = 1..=16;
+const HCAS: RangeInclusive<u32> = 0..=8;
+const CPUS: RangeInclusive<u32> = 1..=64;
+const MEMORY: RangeInclusive<u32> = 256..=1 << 20;
+
+/// What the words may be, for who writes another.
+const WORDS: &str =
+    "count=N kernel=NAME packages=A,B modules=A,B files=/A,/B hcas=N profile=CARD vcpus=N memory=MIB iommu";
+
+impl FromStr for Group {
+    type Err = Error;
+
+    fn from_str(words: &str) -> Result<Self> {
+        let mut group = Self { kind: Kernel::V6_1.into(), count: 1 };
+        let Kind { recipe, hcas, cpus, memory_mib, iommu } = &mut group.kind;
+        let (mut kernel, mut packages, mut modules, mut files) =
+            (Kernel::V6_1, Vec::new(), Vec::new(), Vec::new());
+        let (mut count, mut profile) = (1, DeviceSpec::default());
+        for word in words.split_whitespace() {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let list = || value.split(',').filter(|part| !part.is_empty()).map(str::to_owned);
+            match name {
+                "count" => group.count = number(name, value, GUESTS)? as usize,
+                "kernel" => kernel = value.parse()?,
+                "packages" => packages.extend(list()),
+                "modules" => modules.extend(list()),
+                "files" => files.extend(list()),
+                "hcas" => count = number(name, value, HCAS)?,
+                "profile" => {
+                    profile =
+                        value.parse().map_err(|error| Error::Usage(format!("--linux: profile: {error}")))?;
+                }
+                "vcpus" => *cpus = number(name, value, CPUS)?,
+                "memory" => *memory_mib = Some(number(name, value, MEMORY)?),
+                "iommu" if word == name => *iommu = true,
+                _ => {
+                    return Err(Error::Usage(format!("--linux: `{word}` is unknown; there are {WORDS}")));
+                }
+            }
+        }
+        *hcas = vec![profile; count as usize];
+        *recipe = Recipe::new(kernel).with_packages(packages)?.with_modules(modules)?.with_files(files)?;
+        Ok(group)
+    }
+}
+
+fn number(name: &str, value: &str, range: RangeInclusive<u32>) -> Result<u32> {
+    value.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        Error::Usage(format!("--linux: {name}={value} is no number from {first} to {last}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_a_guest_is() {
+        let group: Group =
+            "count=2 kernel=backports packages=qperf,fio packages=nvme-cli modules=nvme-rdma hcas=2 profile=cx-7 vcpus=4 memory=2048 iommu"
+                .parse()
+                .expect("right words");
+        let recipe =
+            Recipe::new(Kernel::Backports).with_packages(["fio", "nvme-cli", "qperf"]).expect("names");
+        let recipe = recipe.with_modules(["nvme_rdma"]).expect("a name");
+        let hcas = vec!["cx-7".parse().expect("a card"); 2];
+        let kind = Kind { hcas, cpus: 4, memory_mib: Some(2048), iommu: true, ..recipe.into() };
+        assert_eq!(group, Group { kind, count: 2 });
+        let plain: Group = "".parse().expect("no words");
+        assert_eq!(plain, Group { kind: Kernel::V6_1.into(), count: 1 });
+    }
+
+    #[test]
+    fn each_wrong_word_is_named() {
+        for (words, named) in [
+            ("cpus=2", "`cpus=2` is unknown; there are count=N kernel=NAME"),
+            ("iommu=no", "`iommu=no` is unknown"),
+            ("vcpus=0", "vcpus=0 is no number from 1 to 64"),
+            ("vcpus=many", "vcpus=many is no number"),
+            ("count=99", "count=99 is no number from 1 to 16"),
+            ("memory=16", "memory=16 is no number from 256"),
+            ("kernel=5.10", "unknown kernel 5.10"),
+            ("packages=Perl", "`Perl` is no name of a package"),
+            ("modules=a/b", "`a/b` is no name of a kernel module"),
+            ("profile=cx-9", "profile: "),
+            ("files=etc", "`etc` is no name of a file"),
+        ] {
+            let refused = words.parse::<Group>().expect_err(words).to_string();
+            assert!(refused.contains(named), "{words}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! UCX's own measurements, by each of its transports over InfiniBand.
+
+use super::Ground;
+use crate::guests::At;
+use runner::linux::Kernel;
+
+const PORT: u16 = 13337;
+
+/// What is measured over a transport, by UCX's name of it (of libibverbs, and of UCX's own driver for mlx5).
+type Runs = &'static [(&'static str, &'static [&'static str])];
+const RUNS: Runs = &[
+    ("rc_v", &["tag_bw -s 1048576"]),
+    ("rc_x", &["tag_lat -s 1024", "ucp_get -s 65536", "stream_bw -s 65536"]),
+    ("ud_v", &["tag_lat -s 1024"]),
+    ("ud_x", &["tag_bw -s 65536"]),
+];
+/// From UCX 1.18 on these are flushed by an indirect memory key (KSM) of 'fixed buffer size', which the HCA does not have.
+const FLUSHED: Runs = &[("rc_x", &["ucp_put_bw -s 65536", "ucp_fadd -s 8", "ucp_cswap -s 8"])];
+/// The rest of the full lengths.
+const MORE: Runs = &[
+    ("rc_v", &["tag_lat -s 1024", "ucp_put_lat -s 8"]),
+    ("rc_x", &["tag_bw -s 1048576", "ucp_am_lat -s 64"]),
+    ("ud_v", &["tag_bw -s 65536"]),
+    ("ud_x", &["tag_lat -s 1024"]),
+];
+
+pub fn run(ground: &mut Ground, kernel: Kernel, long: bool) {
+    let iterations = if long { 1000 } else { 20 };
+    let flushed = if kernel == Kernel::V6_1 { FLUSHED } else { &[] };
+    let more = if long { MORE } else { &[] };
+    for (transport, measurements) in RUNS.iter().chain(flushed).chain(more) {
+        for measurement in *measurements {
+            let line = format!(
+                "env UCX_TLS={transport},self UCX_NET_DEVICES=mlx5_0:1 ucx_perftest -P 0 -w 2 -n {iterations} -t {measurement}"
+            );
+            ground.pair(At::Tcp(PORT), &line, &format!("{line} guest0"), |text| !text.contains("ERROR"));
+        }
+    }
+}
