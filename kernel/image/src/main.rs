@@ -40,6 +40,8 @@ mod rping;
 #[cfg(target_os = "none")]
 mod selftest;
 #[cfg(target_os = "none")]
+mod stress;
+#[cfg(target_os = "none")]
 mod verbs;
 
 /// Which application runs.
@@ -74,6 +76,9 @@ mod choice {
             App::Ping => ip::ping(machine, &options),
             App::Tcp => ip::tcp(machine, &options),
             App::Rping => rping::run(machine, &options),
+            App::Rds if options.mode == Some(crate::names::RdsMode::Stress) => {
+                crate::stress::run(machine, &options)
+            }
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
             App::Pair => pair::run(machine, &options),

@@ -22,27 +22,31 @@ use unikernel::println;
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
-    let mode =
-        match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))? {
-            RdsMode::Ping => {
-                let interval = options.interval_millis.saturating_mul(SECOND / 1000);
-                Mode::Ping { count: options.count, interval }
+    let mode = match options
+        .mode
+        .ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))?
+    {
+        RdsMode::Ping => {
+            let interval = options.interval_millis.saturating_mul(SECOND / 1000);
+            Mode::Ping { count: options.count, interval }
+        }
+        RdsMode::Echo => Mode::Echo,
+        RdsMode::Hash => {
+            Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
+        }
+        RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
+        RdsMode::Bulk => {
+            let (role, bytes) = (node::role(options)?, options.send_bytes);
+            if role == Role::Client && bytes == 0 {
+                return Err(node::missing("send", "the number of bytes to write, as in 16M"));
             }
-            RdsMode::Echo => Mode::Echo,
-            RdsMode::Hash => {
-                Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
-            }
-            RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
-            RdsMode::Bulk => {
-                let (role, bytes) = (node::role(options)?, options.send_bytes);
-                if role == Role::Client && bytes == 0 {
-                    return Err(node::missing("send", "the number of bytes to write, as in 16M"));
-                }
-                Mode::Bulk { role, bytes }
-            }
-            RdsMode::Rdma => Mode::Rdma { rounds: options.count },
-            RdsMode::Congestion => Mode::Congestion { rounds: options.count },
-        };
+            Mode::Bulk { role, bytes }
+        }
+        RdsMode::Rdma => Mode::Rdma { rounds: options.count },
+        RdsMode::Congestion => Mode::Congestion { rounds: options.count },
+        // An application of its own.
+        RdsMode::Stress => return Err(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk")),
+    };
     let peer = match mode {
         // Whoever comes.
         Mode::Echo | Mode::Serve | Mode::Bulk { role: Role::Server, .. } => core::net::Ipv4Addr::UNSPECIFIED,

@@ -19,3 +19,4 @@ mod raw;
 mod rdma;
 mod scale;
 mod socket;
+mod stress;
