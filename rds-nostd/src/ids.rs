@@ -40,6 +40,8 @@ ids! {
     FrameId;
     /// An entry of the table of RDMA operations.
     OperationId;
+    /// A piece of an operation's local memory.
+    PieceId;
 }
 
 impl ConnectionId {

@@ -4,13 +4,13 @@ use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{ACKS_PER_FRAME, Frame, STRIDE};
 use crate::ids::ConnectionId;
 
-use crate::rdma::{Operation, Region};
+use crate::rdma::{Operation, Piece, Region};
 use crate::socket::Socket;
 
-/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers and
-/// `OPERATIONS` RDMA operations under way. All zero bytes, so a static one takes no room in
+/// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers,
+/// `OPERATIONS` RDMA operations under way, and the `PIECES` of local memory that these have together. All zero bytes, so a static one takes no room in
 /// an image: 176 bytes a socket, 388 and a congestion map of 8192 a connection, 64 a frame, 64 a
-/// region, 608 an operation; and 4160 bytes of DMA memory a frame, see
+/// region, 96 an operation, 32 a piece; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<
     const SOCKETS: usize,
@@ -18,6 +18,7 @@ pub struct RdsStorage<
     const FRAMES: usize,
     const REGIONS: usize = 16,
     const OPERATIONS: usize = 16,
+    const PIECES: usize = 512,
 > {
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
@@ -29,6 +30,7 @@ pub struct RdsStorage<
     frames: [Frame; FRAMES],
     regions: [Region; REGIONS],
     operations: [Operation; OPERATIONS],
+    pieces: [Piece; PIECES],
 }
 
 /// Slices of a [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
@@ -42,6 +44,7 @@ pub struct RdsParts<'s> {
     pub(crate) frames: &'s mut [Frame],
     pub(crate) regions: &'s mut [Region],
     pub(crate) operations: &'s mut [Operation],
+    pub(crate) pieces: &'s mut [Piece],
 }
 
 impl<
@@ -50,7 +53,8 @@ impl<
     const FRAMES: usize,
     const REGIONS: usize,
     const OPERATIONS: usize,
-> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>
+    const PIECES: usize,
+> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>
 {
     /// Empty tables.
     #[must_use]
@@ -65,6 +69,7 @@ impl<
             frames: [Frame::EMPTY; FRAMES],
             regions: [const { Region::EMPTY }; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
+            pieces: [Piece::EMPTY; PIECES],
         }
     }
 
@@ -86,12 +91,13 @@ impl<
             frames: &mut self.frames,
             regions: &mut self.regions,
             operations: &mut self.operations,
+            pieces: &mut self.pieces,
         }
     }
 }
 
-impl<const S: usize, const C: usize, const F: usize, const R: usize, const O: usize> Default
-    for RdsStorage<S, C, F, R, O>
+impl<const S: usize, const C: usize, const F: usize, const R: usize, const O: usize, const P: usize> Default
+    for RdsStorage<S, C, F, R, O, P>
 {
     fn default() -> Self {
         Self::new()
@@ -111,7 +117,7 @@ mod tests {
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [176, 352, 64]);
-        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (64, 608));
+        assert_eq!((size_of::<Region>(), size_of::<Operation>(), size_of::<Piece>()), (64, 96, 32));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

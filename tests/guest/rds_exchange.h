@@ -6,7 +6,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <linux/rds.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -18,11 +17,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef RDS_SOLARIS
+#include "rds_solaris.h"
+#else
+#include <linux/rds.h>
 #ifndef AF_RDS
 #define AF_RDS 21
 #endif
 #ifndef SOL_RDS
 #define SOL_RDS 276
+#endif
 #endif
 
 enum { PORT = 4300, CLIENT_PORT = 4301, FULL = PORT + 10, OPEN = FULL + 1, BULK_PORT = PORT + 20 };
@@ -30,6 +34,8 @@ enum { MIB = 1 << 20, PAGE = 4096, ARENA = MIB + (32 << 10), BEFORE = 4096, AFTE
 enum { LOCAL = 4096 + 5, GUARD = 64, LIMIT_MS = 60000 };
 enum kind { OFFER = 1, CHECK, FREE, HOLD, RELEASE, CLOSE, DONE, AGAIN, SLOT };
 enum writer { SERVER = 1, CLIENT, OVERWRITTEN };
+// EMSGSIZE in an answer, whatever number the server's system has for it.
+enum { TOO_LONG = 90 };
 
 struct message {
     uint32_t kind, number;

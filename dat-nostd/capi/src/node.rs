@@ -1,12 +1,13 @@
-//! A device that is open: an adapter behind its lock, and what goes with it.
+//! A device that is open in this process: an adapter behind its lock, with what waits for it.
 
-use crate::asides::{Asides, SocketAddress};
-use crate::handles::{Kinded, RawHandle};
-use crate::layout;
-use capi_device::{Choices, Device, Guard, Lock, Parked, Target, device};
-use dat_nostd::{Adapter, DatResult, ProxyAgent, Ready, adapter_storage};
+use crate::nodes;
+use crate::process;
+use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
+use dat_calls::{RawHandle, State, Storage};
+use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes of the DMA region: queues and the firmware's pages; programs' memory is their own.
@@ -19,139 +20,149 @@ type Tables = adapter_storage! {
     bar: LinuxBar, dma_bytes: DMA_BYTES, eps: 512, evds: 1024, lmrs: 4096, events: 16384, connections: 640, ias: 32,
     pzs: 256, psps: 128, rsps: 128, cnos: 128, srqs: 64, rmrs: 1024, binds: 2048, crs: 256, listeners: 256,
 };
+type Notes = Storage<32, 512, 256, 4096, 256>;
 
 /// In messages to people.
 pub(crate) const LIBRARY: &str = "libdat";
 
-/// A device that is open.
+/// A place for a device: one is open there, or none.
+#[derive(Default)]
 pub(crate) struct Node {
     lock: Lock<Inner>,
-    pub(crate) sleeper: Sleeper,
-    /// This port's address.
-    address: Box<SocketAddress>,
     /// The HCA is a process of this machine.
-    emulated: bool,
-}
-
-/// What is known of an IA beside its adapter.
-pub(crate) struct IaNote {
-    /// The name that it was opened by.
-    pub(crate) name: String,
-    /// Its asynchronous EVD is said to be elsewhere.
-    pub(crate) out_of_scope: bool,
+    emulated: AtomicBool,
 }
 
 /// What the lock is for.
-pub(crate) struct Inner {
-    pub(crate) adapter: Adapter<'static, LinuxPlatform>,
-    pub(crate) ias: HashMap<RawHandle, IaNote>,
-    /// What regions were made from, as numbers: the library reads nothing there.
-    pub(crate) regions: HashMap<RawHandle, [usize; 2]>,
-    pub(crate) agents: Agents,
-    pub(crate) asides: Asides,
+pub(crate) type Inner = State<Node>;
+
+/// Who waits, and what the device's thread sleeps by.
+pub(crate) struct Waiting {
     pub(crate) parked: Parked<RawHandle>,
+    pub(crate) sleeper: Arc<Sleeper>,
+    tables: Lent<Tables>,
+    notes: Lent<Notes>,
 }
 
-/// Agents of CNOs, by the numbers under which the adapter knows them.
-#[derive(Default)]
-pub(crate) struct Agents {
-    known: HashMap<u64, Agent>,
-    next: u64,
-}
+impl dat_calls::Node for Node {
+    type Platform = LinuxPlatform;
+    type Waiting = Waiting;
+    type Guard<'n> = Guard<'n, Inner>;
 
-/// An agent as the program gave it.
-#[derive(Clone, Copy)]
-pub(crate) struct Agent {
-    pub(crate) function: layout::AgentFunction,
-    pub(crate) instance_data: usize,
-}
-
-impl Agents {
-    /// Enters an agent; none without a function.
-    pub(crate) fn enter(&mut self, agent: layout::ProxyAgent) -> Option<ProxyAgent> {
-        let function = agent.function?;
-        self.next += 1;
-        self.known
-            .insert(self.next, Agent { function, instance_data: agent.instance_data.expose_provenance() });
-        // Agents are called by the library's thread, outside the lock, and not by the adapter.
-        Some(ProxyAgent { function: |_, _, _| {}, instance_data: self.next })
-    }
-
-    pub(crate) fn get(&self, agent: &ProxyAgent) -> Option<Agent> {
-        self.known.get(&agent.instance_data).copied()
-    }
-
-    pub(crate) fn take(&mut self, agent: &ProxyAgent) -> Option<Agent> {
-        self.known.remove(&agent.instance_data)
-    }
-}
-
-impl Node {
-    /// Opens a device and waits until its port can be reached by address. `id` is in all its handles.
-    pub(crate) fn open(target: &Target, id: u8) -> DatResult<Self> {
-        let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
-        let choices =
-            Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
-        let Device { adapter, sleeper, is_emulated } = device::open(target, tables.parts(), &choices)?;
-        let inner = Inner {
-            adapter,
-            ias: HashMap::new(),
-            regions: HashMap::new(),
-            agents: Agents::default(),
-            asides: Asides::default(),
-            parked: Parked::default(),
-        };
-        Ok(Self {
-            lock: Lock::new(inner),
-            sleeper,
-            address: Box::new(SocketAddress::new(target.address)),
-            emulated: is_emulated,
-        })
+    #[inline]
+    fn get(id: u8) -> Option<&'static Self> {
+        nodes::get(id)
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, Inner> {
+    fn lock(&self) -> Option<Guard<'_, Inner>> {
         self.lock.lock()
     }
 
-    pub(crate) fn lock_urgently(&self) -> Guard<'_, Inner> {
+    fn lock_urgently(&self) -> Option<Guard<'_, Inner>> {
         self.lock.lock_urgently()
     }
 
-    /// Lets threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor; for calls
-    /// that are made in a loop and have found nothing.
+    fn changed(&self, guard: Guard<'_, Inner>) {
+        guard.waiting.parked.wake_all();
+        let sleeper = Arc::clone(&guard.waiting.sleeper);
+        drop(guard);
+        sleeper.wake();
+    }
+
+    /// Threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor.
     #[inline]
-    pub(crate) fn make_way(&self) {
-        if self.emulated || self.lock.is_wanted() {
+    fn make_way(&self) {
+        if self.emulated.load(Ordering::Relaxed) || self.lock.is_wanted() {
             std::thread::yield_now();
         }
     }
 
-    /// This port's address, where a program can read it as long as the process lives.
-    pub(crate) fn address(&self) -> layout::Pointer {
-        (&raw const *self.address).cast_mut().cast()
+    fn sleep<'n>(
+        &'n self,
+        mut guard: Guard<'n, Inner>,
+        what: RawHandle,
+        now: Instant,
+        wake: Wake,
+    ) -> DatResult<(Guard<'n, Inner>, bool)> {
+        let fd = guard.waiting.parked.enter(what)?;
+        let sleeper = Arc::clone(&guard.waiting.sleeper);
+        drop(guard);
+        // The device's thread arms what has to wake us.
+        sleeper.wake();
+        let interrupted = sleep(&fd, wake, now);
+        // Whoever closes the device waits for us.
+        let mut guard = self.lock_urgently().ok_or(DatReturn::new(ReturnType::Abort))?;
+        guard.waiting.parked.leave(fd);
+        Ok((guard, interrupted))
+    }
+
+    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
+        process::names().close_ia(self, ia, flags)
     }
 }
 
-impl Inner {
-    /// What became ready: those who wait for it are woken.
-    pub(crate) fn tell_waiters(&mut self) {
-        while let Some(ready) = self.adapter.next_ready() {
-            let handle = match ready {
-                Ready::Evd(evd) => evd.raw(),
-                Ready::Cno(cno) => cno.raw(),
-            };
-            self.parked.wake(handle);
-        }
+impl Node {
+    /// Brings a device up and waits until its port can be reached by address. `id` is in all its handles.
+    pub(crate) fn open(&self, target: &Target, id: u8) -> DatResult<()> {
+        let (tables, parts) = Lent::new(Box::new(Tables::new()));
+        let choices =
+            Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id, service_patience: SERVICE_PATIENCE };
+        let Device { adapter, sleeper, is_emulated } = match device::open(target, parts.parts(), &choices) {
+            Ok(device) => device,
+            Err(error) => {
+                // SAFETY: no adapter has come of it.
+                unsafe { tables.free() };
+                return Err(error);
+            }
+        };
+        let (notes, beside) = Lent::new(Box::new(Notes::new()));
+        let sleeper = Arc::new(sleeper);
+        let waiting = Waiting { parked: Parked::default(), sleeper, tables, notes };
+        self.emulated.store(is_emulated, Ordering::Relaxed);
+        self.lock.open(State { adapter, beside: beside.parts(target.address), waiting });
+        Ok(())
     }
 
-    /// Objects have gone; so does what lay beside them.
-    pub(crate) fn forget_the_dead(&mut self) {
-        let adapter = &self.adapter;
-        let is_alive =
-            |handle: RawHandle| adapter.get_handle_type(dat_nostd::Handle::from_bits(handle)).is_ok();
-        self.asides.retain(is_alive);
-        self.regions.retain(|handle, _| is_alive(*handle));
-        self.ias.retain(|handle, _| is_alive(*handle));
+    /// Gives the device back, once everybody has left who slept there. There is no IA any more.
+    pub(crate) fn close(&self) {
+        loop {
+            let Some(guard) = self.lock.lock_urgently() else { return };
+            guard.waiting.parked.wake_all();
+            if guard.waiting.parked.is_empty() {
+                if let Some(state) = guard.take() {
+                    close(state);
+                }
+                return;
+            }
+            drop(guard);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Takes the adapter down, and frees what it had.
+fn close(state: Inner) {
+    let State { adapter, waiting, .. } = state;
+    let Waiting { sleeper, tables, notes, .. } = waiting;
+    // An HCA that failed is stopped by the platform.
+    let _ = adapter.close();
+    // Its thread finds the device closed.
+    sleeper.wake();
+    // SAFETY: adapter and notes are gone, and they borrowed these.
+    unsafe {
+        tables.free();
+        notes.free();
+    }
+}
+
+/// What became ready: those who wait for it are woken.
+pub(crate) fn tell_waiters(inner: &mut Inner) {
+    while let Some(ready) = inner.adapter.next_ready() {
+        let handle = match ready {
+            Ready::Evd(evd) => evd.bits(),
+            Ready::Cno(cno) => cno.bits(),
+        };
+        inner.waiting.parked.wake(handle);
     }
 }

@@ -1,4 +1,5 @@
-//! The nodes of a process, by the number in their handles. They stay as long as the process.
+//! The nodes of a process, by the number in their handles. A node stays as long as the process, and is used again for another device when
+//! its own is closed.
 
 use crate::node::Node;
 use std::ptr;
@@ -10,16 +11,17 @@ static NODES: [AtomicPtr<Node>; 256] = [const { AtomicPtr::new(ptr::null_mut()) 
 #[inline]
 pub(crate) fn get(id: u8) -> Option<&'static Node> {
     let node = NODES[usize::from(id)].load(Ordering::Acquire);
-    // SAFETY: null, or a node that `enter` leaked.
+    // SAFETY: null, or a node that `get_or_make` leaked.
     unsafe { node.as_ref() }
 }
 
-/// A new node; its number is below 256.
-pub(crate) fn enter(id: u8, node: Node) -> &'static Node {
-    let node = Box::into_raw(Box::new(node));
-    NODES[usize::from(id)].store(node, Ordering::Release);
-    // SAFETY: just leaked.
-    unsafe { &*node }
+/// The same, which is made if there was none. One thread at a time.
+pub(crate) fn get_or_make(id: u8) -> &'static Node {
+    get(id).unwrap_or_else(|| {
+        let node: &'static Node = Box::leak(Box::default());
+        NODES[usize::from(id)].store(ptr::from_ref(node).cast_mut(), Ordering::Release);
+        node
+    })
 }
 
 /// There are none any more. For a child process: it may do nothing but store.

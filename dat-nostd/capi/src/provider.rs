@@ -1,15 +1,16 @@
 //! This library as a provider, for programs that call by the macros of `<dat/udat_redirection.h>`.
 
 use crate::calls::*;
-use crate::foreign::{Provider, for_each_call, foreign};
-use crate::handles::RawHandle;
+use crate::foreign::{Provider, foreign};
+use dat_calls::{RawHandle, for_each_call};
 use std::ptr;
 
 macro_rules! ours {
-    ($($member:ident: $call:ident($($argument:ty),*),)*) => {
+    ($($wrap:ident $member:ident: $call:ident($($argument:ident: $type:ty),* $(,)?),)*) => {
         static OURS: Provider = Provider {
             device_name: c"libdat".as_ptr(),
             extension: ptr::null_mut(),
+            ia_open_func: dat_ia_open,
             $($member: $call,)*
         };
     };

@@ -4,15 +4,14 @@
 //! a name of the form `DEVICE@ADDRESS` needs no entry.
 
 use crate::foreign::Foreign;
-use crate::layout::ProviderInfo;
 use crate::node::{LIBRARY, Node};
 use crate::{nodes, service};
 use capi_device::Target;
 use capi_device::conf::{self, Entry};
-use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
-
-/// Devices that a process may have open: handles say which in eight bits.
-const MAX_DEVICES: usize = 255;
+use dat_calls::layout::ProviderInfo;
+use dat_calls::{Node as _, name};
+use dat_nostd::{DatResult, DatReturn, IaHandle, ReturnType, Subtype};
+use std::ptr;
 
 const NOT_REGISTERED: DatReturn = DatReturn::error(ReturnType::ProviderNotFound, Subtype::NameNotRegistered);
 
@@ -23,6 +22,8 @@ pub(crate) struct Names {
     entries: Option<Vec<Entry>>,
     foreign: Vec<Foreign>,
     open: Vec<(Target, &'static Node)>,
+    /// The number of the device that was opened last.
+    last: u8,
 }
 
 /// Whom a name is for.
@@ -63,19 +64,40 @@ impl Names {
 
     fn bring_up(&mut self, target: Target) -> DatResult<&'static Node> {
         let none_left = DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice);
-        let id = self.open.len();
-        let id = u8::try_from(id).ok().filter(|_| id < MAX_DEVICES).ok_or(none_left)?;
-        let node = nodes::enter(id, Node::open(&target, id)?);
-        service::start(node)?;
+        // Handles of a device that was closed are not soon another's.
+        let mut ids = (1..=255).map(|step| self.last.wrapping_add(step));
+        let id = ids.find(|id| nodes::get(*id).is_none_or(|node| node.lock().is_none())).ok_or(none_left)?;
+        let node = nodes::get_or_make(id);
+        node.open(&target, id)?;
+        self.last = id;
+        service::start(node).inspect_err(|_| node.close())?;
         self.open.push((target, node));
         Ok(node)
+    }
+
+    /// Closes an IA, and its device with the last one.
+    pub(crate) fn close_ia(&mut self, node: &'static Node, ia: IaHandle, flags: u32) -> DatResult<()> {
+        let mut inner = node.lock_urgently().ok_or(dat_nostd::HandleType::Ia.invalid())?;
+        let closed = inner.close_ia(ia, flags);
+        node.changed(inner);
+        closed?;
+        self.close_unused(node);
+        Ok(())
+    }
+
+    /// Closes a device that nobody has an IA of.
+    pub(crate) fn close_unused(&mut self, node: &'static Node) {
+        if node.lock_urgently().is_some_and(|inner| inner.adapter.census().ias == 0) {
+            self.open.retain(|(_, other)| !ptr::eq(*other, node));
+            node.close();
+        }
     }
 
     /// What `dat_registry_list_providers` lists.
     pub(crate) fn list(&mut self) -> Vec<ProviderInfo> {
         let mut list: Vec<_> = self.foreign.iter().map(|foreign| foreign.info).collect();
         list.extend(self.entries().iter().map(|entry| ProviderInfo {
-            ia_name: crate::convert::name(&entry.ia_name),
+            ia_name: name(&entry.ia_name),
             dapl_version_major: entry.major,
             dapl_version_minor: entry.minor,
             is_thread_safe: entry.is_thread_safe.into(),

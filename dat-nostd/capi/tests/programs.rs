@@ -116,6 +116,16 @@ fn waits_end_by_signals_and_by_what_goes() {
 }
 
 #[test]
+fn devices_come_and_go() {
+    each("lives", &["tests/c/lives.c"], |folder, program, compiler| {
+        let fabric = folder.hcas(1);
+        let often = if compiler.program == "gcc" { "6" } else { "1" };
+        run(Command::new(program).args([&fabric.name(0), often]));
+        assert!(fabric.is_empty(), "nothing is left on the HCA");
+    });
+}
+
+#[test]
 fn wrong_arguments_are_answered() {
     let folder = Folder::new(&DAT, "misuse");
     let program = folder.path("misuse");

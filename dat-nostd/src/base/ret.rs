@@ -1,5 +1,6 @@
 //! `DAT_RETURN`: class (bits 31–30), type (bits 29–16), subtype (bits 15–0). DAT 1.2, `dat_error.h`.
 
+use core::ffi::CStr;
 use core::fmt;
 
 /// What every call answers.
@@ -17,6 +18,14 @@ pub const CLASS_WARNING: u32 = 0x4000_0000;
 pub const TYPE_MASK: u32 = 0x3fff_0000;
 /// `DAT_SUBTYPE_MASK`.
 pub const SUBTYPE_MASK: u32 = 0x0000_ffff;
+
+/// Text that ends with a zero.
+const fn c_text(text: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
 
 macro_rules! codes {
     ($(#[$m:meta])* $name:ident: $($(#[$vm:meta])* $variant:ident = $value:literal $text:literal,)*) => {
@@ -37,6 +46,11 @@ macro_rules! codes {
             /// The name in `dat_error.h`.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
+            }
+
+            /// The same for C.
+            const fn c_name(self) -> &'static CStr {
+                match self { $($name::$variant => c_text(concat!($text, "\0")),)* }
             }
         }
     };
@@ -357,6 +371,20 @@ pub fn strerror(code: u32) -> DatResult<(&'static str, &'static str)> {
     }
 }
 
+/// The same for C.
+///
+/// # Errors
+/// INVALID_PARAMETER for a number that no call gives.
+pub fn strerror_c(code: u32) -> DatResult<(&'static CStr, &'static CStr)> {
+    if code == 0 {
+        return Ok((c"DAT_SUCCESS", Subtype::NoSubtype.c_name()));
+    }
+    strerror(code)?;
+    let code = DatReturn(code);
+    let (kind, subtype) = (code.kind(), code.subtype());
+    Ok((kind.map_or(c"", ReturnType::c_name), subtype.map_or(c"", Subtype::c_name)))
+}
+
 impl fmt::Debug for DatReturn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -415,6 +443,11 @@ mod tests {
         assert_eq!(strerror(0), Ok(("DAT_SUCCESS", "DAT_NO_SUBTYPE")));
         assert_eq!(strerror(0x8007_0032), Ok(("DAT_INVALID_STATE", "DAT_INVALID_STATE_EP_CONNECTED")));
         assert_eq!(strerror(0x8333_0000), Err(DatReturn(0x8006_0024)));
+        assert_eq!(strerror_c(0x8333_0000), Err(DatReturn(0x8006_0024)));
+        for code in [0, 0x8007_0032, 0x000d_0000] {
+            let (kind, subtype) = strerror_c(code).unwrap();
+            assert_eq!(strerror(code), Ok((kind.to_str().unwrap(), subtype.to_str().unwrap())));
+        }
         assert_eq!(DatReturn::QUEUE_EMPTY.to_string(), "DAT_QUEUE_EMPTY");
         assert_eq!(DatReturn(0x8333_0000).to_string(), "DAT_RETURN 0x83330000");
     }

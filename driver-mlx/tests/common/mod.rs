@@ -216,7 +216,12 @@ impl World {
 
     /// As [`World::bring_up`], and waits for the subnet manager.
     pub fn ready(self: &Rc<Self>, node: usize) -> Driver {
-        let mut hca = self.bring_up(node, &Config::DEFAULT).expect("brought up");
+        self.ready_with(node, &Config::DEFAULT)
+    }
+
+    /// The same with another configuration.
+    pub fn ready_with(self: &Rc<Self>, node: usize, config: &Config) -> Driver {
+        let mut hca = self.bring_up(node, config).expect("brought up");
         for _ in 0..1000 {
             if hca.port().expect("a port").state == driver_mlx::LinkState::Active {
                 return hca;
@@ -258,7 +263,7 @@ pub struct ModelBar {
 
 impl ModelBar {
     fn new(port: &'static std::sync::Arc<BarPort>) -> Self {
-        Self { port, start: 0, len: hca_model::bar::BAR0_SIZE }
+        Self { port, start: 0, len: port.len() }
     }
 
     /// Where offset `offset` of the view is in the BAR.

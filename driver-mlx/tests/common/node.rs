@@ -41,7 +41,11 @@ pub fn filled(sender: u8, message: u32, len: usize) -> Vec<u8> {
 
 impl Node {
     pub fn new(world: &Rc<World>, index: usize, change: impl FnOnce(&mut QpConfig)) -> Self {
-        let mut hca = world.ready(index);
+        Self::on(world.ready(index), index, change)
+    }
+
+    /// The same with an HCA that is ready.
+    pub fn on(mut hca: Driver, index: usize, change: impl FnOnce(&mut QpConfig)) -> Self {
         let pd = hca.alloc_pd().expect("a PD");
         let cq = hca.create_cq(&CqConfig { entries: 256, eq: 0 }).expect("a CQ");
         let mut config =
@@ -153,8 +157,10 @@ pub fn connect_with(a: &mut Node, b: &mut Node, psn: u32, access: Access) {
 }
 
 pub fn connected(world: &Rc<World>, change: impl Fn(&mut QpConfig)) -> (Node, Node) {
-    let mut a = Node::new(world, 0, &change);
-    let mut b = Node::new(world, 1, &change);
+    connect_both(Node::new(world, 0, &change), Node::new(world, 1, &change))
+}
+
+pub fn connect_both(mut a: Node, mut b: Node) -> (Node, Node) {
     connect_one(&mut a, &mut b, 0);
     connect_one(&mut b, &mut a, 1);
     (a, b)

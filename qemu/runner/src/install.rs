@@ -2,6 +2,7 @@
 
 use crate::cache;
 use crate::error::{Error, Result};
+use crate::kernel_image::TARGET;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -92,21 +93,46 @@ pub fn shared_library(library: &Library, archive: &Path, sources: &Path, folder:
 pub fn install(prefix: &Path) -> Result<Vec<PathBuf>> {
     let mut installed = Vec::new();
     for library in [DAT, RDS] {
-        let status = Command::new("cargo")
-            .current_dir(cache::root())
-            .args(["build", "--release", "--package", library.package])
-            .stdin(Stdio::null())
-            .status()
-            .map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
-        if !status.success() {
-            return Err(Error::Program(format!("{} does not build", library.package)));
-        }
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from);
-        let archive = target.join("release").join(library.archive());
+        build(&["--package", library.package])?;
+        let archive = target_folder().join("release").join(library.archive());
         installed.extend(install_built(&library, &archive, &cache::root().join(library.folder), prefix)?);
     }
+    let archive = firmware_library()?;
+    let prefix = &std::path::absolute(prefix).map_err(io("cannot find", prefix))?;
+    copy_folders(&cache::root().join(FIRMWARE_FOLDER), prefix)?;
+    let library = prefix.join("lib").join(FIRMWARE_ARCHIVE);
+    copy(&archive, &library)?;
+    installed.extend([prefix.join("include/mlx"), library]);
     Ok(installed)
+}
+
+/// The package of the library for firmware.
+pub const FIRMWARE_FOLDER: &str = "rds-nostd/capi/firmware";
+const FIRMWARE_ARCHIVE: &str = "libmlx_firmware.a";
+
+/// Builds the static library for firmware and says where it is.
+///
+/// # Errors
+/// It does not build.
+pub fn firmware_library() -> Result<PathBuf> {
+    build(&["--package", "mlx-firmware", "--target", TARGET])?;
+    Ok(target_folder().join(TARGET).join("release").join(FIRMWARE_ARCHIVE))
+}
+
+/// Builds something for release.
+fn build(what: &[&str]) -> Result<()> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(cache::root())
+        .args(["build", "--release"])
+        .args(what)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| Error::Program(format!("cannot start cargo: {error}")))?;
+    if status.success() { Ok(()) } else { Err(Error::Program(format!("{} does not build", what.join(" ")))) }
+}
+
+fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| cache::root().join("target"), PathBuf::from)
 }
 
 /// The same of one whose static library is built.
@@ -120,20 +146,9 @@ pub fn install_built(
     prefix: &Path,
 ) -> Result<Vec<PathBuf>> {
     let prefix = &std::path::absolute(prefix).map_err(io("cannot find", prefix))?;
+    copy_folders(sources, prefix)?;
     let libraries = prefix.join("lib");
     let headers = prefix.join("include");
-    let mut folders = vec![(sources.join("man/man3"), prefix.join("share/man/man3"))];
-    for entry in fs::read_dir(sources.join("include")).map_err(io("cannot read", sources))? {
-        let entry = entry.map_err(io("cannot read", sources))?;
-        folders.push((entry.path(), headers.join(entry.file_name())));
-    }
-    for (from, to) in folders.iter().filter(|(from, _)| from.is_dir()) {
-        fs::create_dir_all(to).map_err(io("cannot make", to))?;
-        for entry in fs::read_dir(from).map_err(io("cannot read", from))? {
-            let entry = entry.map_err(io("cannot read", from))?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
-        }
-    }
     let pkg_config = libraries.join("pkgconfig");
     fs::create_dir_all(&pkg_config).map_err(io("cannot make", &pkg_config))?;
     let name = library.name;
@@ -148,6 +163,23 @@ pub fn install_built(
     fs::write(&file, text).map_err(io("cannot write", &file))?;
     let shared = libraries.join(format!("lib{name}.so"));
     Ok(vec![headers.join(name), shared, libraries.join(library.archive()), file])
+}
+
+/// Headers and manual pages.
+fn copy_folders(sources: &Path, prefix: &Path) -> Result<()> {
+    let mut folders = vec![(sources.join("man/man3"), prefix.join("share/man/man3"))];
+    for entry in fs::read_dir(sources.join("include")).map_err(io("cannot read", sources))? {
+        let entry = entry.map_err(io("cannot read", sources))?;
+        folders.push((entry.path(), prefix.join("include").join(entry.file_name())));
+    }
+    for (from, to) in folders.iter().filter(|(from, _)| from.is_dir()) {
+        fs::create_dir_all(to).map_err(io("cannot make", to))?;
+        for entry in fs::read_dir(from).map_err(io("cannot read", from))? {
+            let entry = entry.map_err(io("cannot read", from))?;
+            copy(&entry.path(), &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -2,32 +2,21 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `calls` | the functions, as C calls them |
-//! | `abi` | `struct msghdr` as Linux and as Solaris lay it out |
-//! | `memory` | what pointers of the program's lead to |
-//! | `failure` | why calls fail, as `errno` has it |
-//! | `control` | what goes along with a message, both ways |
-//! | `options` | `setsockopt` and `getsockopt` |
-//! | `socket` | a socket and its descriptor |
-//! | `node` | the one HCA of a process, with its sockets, behind its lock |
-//! | `wait` | calls that wait, and `poll` |
+//! | `calls` | the functions under their names, and `poll` |
+//! | `descriptor` | what a socket is to the program |
+//! | `node` | an HCA with its sockets, behind its lock, and its thread |
+//! | `process` | the HCAs of a process, and where its sockets are |
 //!
-//! A process has one HCA: `RDS_DEVICE` names it (`DEVICE@ADDRESS`), or the first line of `dat.conf` that names a device. It is brought up when
-//! the first socket is made. A thread of the library's moves everything on. Descriptors are event descriptors: readable while the socket
-//! has something to receive.
+//! What the calls do is in [`rds_calls`], which firmware shares.
+//!
+//! `RDS_DEVICE` names the HCAs (`DEVICE@ADDRESS`, with commas between several), or `dat.conf` does. The first is brought up when the first
+//! socket is made, another when a socket is bound to its address. A thread of the library's moves everything on, one for each. Descriptors
+//! are event descriptors: readable while the socket has something to receive.
 #![deny(unsafe_code)]
 
-mod abi;
 #[allow(unsafe_code)]
 pub mod calls;
-#[allow(unsafe_code)]
-mod control;
-mod failure;
-#[allow(unsafe_code)]
-mod memory;
-#[allow(unsafe_code)]
+mod descriptor;
 mod node;
 #[allow(unsafe_code)]
-mod options;
-mod socket;
-mod wait;
+mod process;

@@ -1,18 +1,17 @@
-//! The node of a process: its HCA and its sockets, behind one lock, and the thread that moves them on.
+//! An HCA of a process with its sockets, behind one lock, and the thread that moves them on.
 
-use crate::socket::Socket;
-use capi_device::{
-    Choices, Device, Guard, Lock, Parked, Target, complain, conf, device, guard_children, start_thread,
-};
-use dat_nostd::{Adapter, Instant, Platform, adapter_storage};
+use crate::descriptor::Event;
+use crate::process;
+use capi_device::{Choices, Device, Guard, Lock, Parked, Target, complain, device, sleep, start_thread};
+use dat_nostd::{Adapter, Instant, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
-use rds_nostd::{Generation, MAX_PIECES, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
+use rds_nostd::wire::MAX_MESSAGE_LEN;
+use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::os::fd::RawFd;
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::net::IpAddr;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the DMA region: frames, queues and the firmware's pages.
@@ -22,98 +21,121 @@ const CONNECTIONS: usize = 64;
 const FRAMES: usize = 8192;
 const REGIONS: usize = 1024;
 const OPERATIONS: usize = 128;
+const PIECES: usize = 4096;
 
 type Tables = adapter_storage! {
-    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + OPERATIONS * MAX_PIECES + 16,
+    bar: LinuxBar, dma_bytes: DMA_BYTES, eps: CONNECTIONS + 8, evds: 16, lmrs: REGIONS + PIECES + 16,
     events: 4096, connections: CONNECTIONS + 64,
 };
-type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS>;
+type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
 
-/// Which HCA: `DEVICE@ADDRESS`. Without it, the first line of `dat.conf` that names one.
-const DEVICE: &str = "RDS_DEVICE";
 /// Of the library's messages to people.
-const LIBRARY: &str = "librds";
+pub(crate) const LIBRARY: &str = "librds";
 
-/// The node.
+/// An HCA.
 pub(crate) struct Node {
     lock: Lock<Inner>,
-    pub(crate) sleeper: Sleeper,
+    sleeper: Sleeper,
 }
 
 /// What the lock is for.
 pub(crate) struct Inner {
-    pub(crate) adapter: Adapter<'static, LinuxPlatform>,
-    pub(crate) rds: Rds<'static>,
-    pub(crate) sockets: HashMap<RawFd, Socket>,
-    pub(crate) parked: Parked<()>,
+    adapter: Adapter<'static, LinuxPlatform>,
+    rds: Rds<'static>,
+    sockets: Descriptors,
+    whole: &'static mut [u8],
+    pieces: Box<Pieces>,
+    parked: Parked<()>,
 }
 
-/// The node, once it is open. It stays as long as the process.
-static NODE: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
-/// Whether children forget.
-static GUARDED: AtomicBool = AtomicBool::new(false);
-/// Who opens it.
-static OPENING: AtomicPtr<Mutex<()>> = AtomicPtr::new(ptr::null_mut());
-
-/// The node, if any socket was ever made.
-pub(crate) fn get() -> Option<&'static Node> {
-    // SAFETY: null, or a node that `open` leaked.
-    unsafe { NODE.load(Ordering::Acquire).as_ref() }
+/// The sockets of an HCA.
+#[derive(Default)]
+pub(crate) struct Descriptors {
+    of: HashMap<RawFd, Socket<Event>>,
+    /// Where new ones are; None before the HCA is up.
+    node: Option<&'static Node>,
 }
 
-/// A child process begins with nothing: the device and the thread are its parent's.
-extern "C" fn forget() {
-    NODE.store(ptr::null_mut(), Ordering::Release);
-    OPENING.store(ptr::null_mut(), Ordering::Release);
+impl Sockets<Event> for Descriptors {
+    fn get(&mut self, fd: RawFd) -> Option<&mut Socket<Event>> {
+        self.of.get_mut(&fd)
+    }
+
+    fn add(
+        &mut self,
+        make: impl FnOnce(Event) -> Socket<Event>,
+        nonblocking: bool,
+    ) -> Result<RawFd, RdsError> {
+        let event = Event::new(nonblocking)?;
+        let fd = event.number();
+        self.of.insert(fd, make(event));
+        process::settle(fd, self.node);
+        Ok(fd)
+    }
+
+    fn remove(&mut self, fd: RawFd) {
+        process::settle(fd, None);
+        self.of.remove(&fd);
+    }
 }
 
-fn opening() -> &'static Mutex<()> {
-    let made = Box::into_raw(Box::new(Mutex::new(())));
-    let stored = OPENING.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-    let lock = match stored {
-        Ok(_) => made,
-        Err(other) => {
-            // SAFETY: nobody has seen this one.
-            drop(unsafe { Box::from_raw(made) });
-            other
+impl rds_calls::Node for Node {
+    type Platform = LinuxPlatform;
+    type Descriptor = Event;
+    type Sockets = Descriptors;
+    type Guard<'n> = Guard<'n, Inner>;
+
+    fn state<'g>(guard: &'g mut Guard<'_, Inner>) -> State<'g, Self> {
+        let Inner { adapter, rds, sockets, whole, pieces, .. } = &mut **guard;
+        State { adapter, rds, sockets, whole, pieces }
+    }
+
+    fn open() -> Result<&'static Self, RdsError> {
+        process::first()
+    }
+
+    fn of(fd: RawFd) -> Option<&'static Self> {
+        process::home(fd)
+    }
+
+    fn home(fd: RawFd, address: IpAddr) -> Result<Option<&'static Self>, RdsError> {
+        match (process::home(fd), process::with_address(address)?) {
+            (Some(old), Some(new)) if !std::ptr::eq(old, new) => {
+                old.hand_over(fd, new)?;
+                Ok(Some(new))
+            }
+            (old, _) => Ok(old),
         }
-    };
-    // SAFETY: what was stored there was leaked for good.
-    unsafe { &*lock }
-}
-
-/// The node, which is opened if it is not.
-///
-/// # Errors
-/// [`RdsError::NoDevice`]: none is named, or it does not open.
-pub(crate) fn open() -> Result<&'static Node, RdsError> {
-    if let Some(node) = get() {
-        return Ok(node);
     }
-    guard_children(&GUARDED, forget);
-    let _held = opening().lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(node) = get() {
-        return Ok(node);
-    }
-    let target = target().ok_or_else(|| {
-        complain(LIBRARY, &format!("no HCA: set {DEVICE}=DEVICE@ADDRESS, or name one in dat.conf"));
-        RdsError::NoDevice
-    })?;
-    let node: &'static Node = Box::leak(Box::new(Node::open(&target)?));
-    start_thread(LIBRARY, move || node.run()).map_err(|_| RdsError::NoMemory)?;
-    NODE.store(ptr::from_ref(node).cast_mut(), Ordering::Release);
-    Ok(node)
-}
 
-fn target() -> Option<Target> {
-    match std::env::var(DEVICE) {
-        Ok(name) => Target::from_name(&name),
-        Err(_) => conf::read(LIBRARY).into_iter().find_map(|entry| entry.target),
+    fn lock(&self) -> Option<Guard<'_, Inner>> {
+        self.lock.lock_urgently()
+    }
+
+    /// The thread carries on what was begun, and looks at the other sockets.
+    fn changed(&self, guard: Guard<'_, Inner>) {
+        drop(guard);
+        self.sleeper.wake();
+    }
+
+    fn closed(&self, guard: Guard<'_, Inner>) {
+        guard.parked.wake_all();
+        self.changed(guard);
+    }
+
+    fn sleep<'n>(&'n self, mut guard: Guard<'n, Inner>, now: Instant) -> Answer<(Guard<'n, Inner>, bool)> {
+        let waker = guard.parked.enter(()).map_err(|_| RdsError::NoMemory)?;
+        self.changed(guard);
+        let interrupted = sleep(&waker, Wake::Idle, now);
+        let mut guard = self.lock().ok_or(RdsError::BadSocket)?;
+        guard.parked.leave(waker);
+        Ok((guard, interrupted))
     }
 }
 
 impl Node {
-    fn open(target: &Target) -> Result<Self, RdsError> {
+    /// Brings an HCA up, which then stays so as long as the process.
+    pub(crate) fn open(target: &Target) -> Result<&'static Self, RdsError> {
         let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
         let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
         let choices =
@@ -129,63 +151,122 @@ impl Node {
         let rds = Rds::start(&mut adapter, storage.parts(), config).inspect_err(|error| {
             complain(LIBRARY, &format!("{}: {error}", target.device));
         })?;
-        let inner = Inner { adapter, rds, sockets: HashMap::new(), parked: Parked::default() };
-        Ok(Self { lock: Lock::new(inner), sleeper })
+        let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
+        let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
+        let whole = vec![0; MAX_MESSAGE_LEN].leak();
+        let pieces = Box::default();
+        node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked: Parked::default() });
+        start_thread(LIBRARY, move || node.run()).map_err(|_| RdsError::NoMemory)?;
+        Ok(node)
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, Inner> {
-        self.lock.lock_urgently()
-    }
-
-    /// Moves everything on for good.
-    fn run(&self) -> Infallible {
-        loop {
-            let (rest, dead) = {
-                let mut inner = self.lock();
-                (inner.work(), inner.adapter.is_dead())
-            };
+    /// Moves everything on, as long as the process.
+    fn run(&self) {
+        while let Some(mut inner) = self.lock() {
+            let (rest, dead) = (Self::state(&mut inner).work(), inner.adapter.is_dead());
+            tell(&mut inner);
+            drop(inner);
             if let Some(deadline) = rest {
                 self.sleeper.sleep(deadline, dead);
             }
         }
     }
+
+    /// Another HCA has the address that a socket of this one is to be bound to: it goes there, with what was set on it.
+    fn hand_over(&self, fd: RawFd, new: &'static Node) -> Result<(), RdsError> {
+        let (handle, options) = {
+            let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
+            let handle = Self::state(&mut inner).socket(fd)?.handle;
+            (handle, Options::of(&inner.rds, handle)?)
+        };
+        let moved = {
+            let mut inner = new.lock().ok_or(RdsError::NoDevice)?;
+            let Inner { adapter, rds, .. } = &mut *inner;
+            let moved = rds.socket()?;
+            if let Err(error) = options.set(rds, adapter, moved) {
+                let _ = rds.close(adapter, moved);
+                return Err(error);
+            }
+            moved
+        };
+        let socket = {
+            let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
+            let Inner { adapter, rds, sockets, .. } = &mut *inner;
+            let socket = sockets.of.remove(&fd).ok_or(RdsError::BadSocket)?;
+            rds.close(adapter, handle)?;
+            socket
+        };
+        let mut inner = new.lock().ok_or(RdsError::NoDevice)?;
+        inner.rds.set_congestion_monitor(moved, socket.monitors_congestion)?;
+        let monitors_congestion = socket.monitors_congestion;
+        let mut moved = Socket::new(moved, socket.profile, socket.descriptor);
+        moved.monitors_congestion = monitors_congestion;
+        inner.sockets.of.insert(fd, moved);
+        process::settle(fd, Some(new));
+        Ok(())
+    }
+
+    /// Who sleeps in `poll` is woken by this when something may have changed.
+    pub(crate) fn waker(&self) -> Result<Arc<OwnedFd>, RdsError> {
+        let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
+        inner.parked.enter(()).map_err(|_| RdsError::NoMemory)
+    }
+
+    /// And does not sleep any more.
+    pub(crate) fn leave(&self, waker: Arc<OwnedFd>) {
+        if let Some(mut inner) = self.lock() {
+            inner.parked.leave(waker);
+        }
+    }
 }
 
-impl Inner {
-    /// Moves everything on; until when the thread may sleep then, if it may.
-    fn work(&mut self) -> Option<Instant> {
-        // Takes the interrupts and does not wait.
-        self.adapter.platform().idle(Instant::ORIGIN);
-        let now = self.adapter.platform().now();
-        let _ = self.adapter.poll(now);
-        let wake = self.rds.poll(&mut self.adapter, now);
-        let rest = self.adapter.rest(now);
-        self.tell();
-        let rest = rest.filter(|_| !wake.is_due(now))?;
-        Some(wake.deadline(now).map_or(rest, |deadline| rest.min(deadline)))
+/// What a program may have set on a socket before it is bound.
+struct Options {
+    profile: rds_nostd::Profile,
+    sndbuf: usize,
+    rcvbuf: usize,
+    errors: bool,
+    tos: u8,
+    peer: Option<std::net::SocketAddr>,
+}
+
+impl Options {
+    fn of(rds: &Rds<'_>, handle: rds_nostd::SocketHandle) -> Result<Self, RdsError> {
+        Ok(Self {
+            profile: rds.profile(handle)?,
+            sndbuf: rds.send_buffer(handle)?,
+            rcvbuf: rds.receive_buffer(handle)?,
+            errors: rds.receive_errors(handle)?,
+            tos: rds.type_of_service(handle)?,
+            peer: rds.peer_address(handle).ok(),
+        })
     }
 
-    /// Something may have changed: descriptors say so, and those who wait look again.
-    pub(crate) fn tell(&mut self) {
-        let Self { rds, sockets, parked, .. } = self;
-        for socket in sockets.values_mut() {
-            socket.look(rds);
+    fn set(
+        &self,
+        rds: &mut Rds<'_>,
+        adapter: &mut Adapter<'_, LinuxPlatform>,
+        handle: rds_nostd::SocketHandle,
+    ) -> Result<(), RdsError> {
+        rds.set_profile(handle, self.profile)?;
+        rds.set_send_buffer(handle, self.sndbuf)?;
+        rds.set_receive_buffer(adapter, handle, self.rcvbuf)?;
+        rds.set_receive_errors(handle, self.errors)?;
+        if self.tos != 0 {
+            rds.set_type_of_service(handle, self.tos)?;
         }
-        parked.wake_all();
-    }
-
-    /// One socket may have changed.
-    pub(crate) fn look(&mut self, fd: RawFd) {
-        if let Some(socket) = self.sockets.get_mut(&fd) {
-            socket.look(&mut self.rds);
+        match self.peer {
+            Some(peer) => rds.connect(handle, peer),
+            None => Ok(()),
         }
     }
+}
 
-    /// The socket of a descriptor.
-    ///
-    /// # Errors
-    /// [`RdsError::BadSocket`].
-    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut Socket, RdsError> {
-        self.sockets.get_mut(&fd).ok_or(RdsError::BadSocket)
+/// Something may have changed: descriptors say so, and those who wait look again.
+fn tell(inner: &mut Inner) {
+    let Inner { rds, sockets, parked, .. } = inner;
+    for socket in sockets.of.values_mut() {
+        socket.look(rds);
     }
+    parked.wake_all();
 }

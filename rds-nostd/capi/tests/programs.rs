@@ -1,6 +1,7 @@
 //! C programs, compiled as their users compile them, on emulated HCAs.
 
-use capi_testing::{Compiler, Folder, Running, Suite, address, compilers, run};
+use capi_testing::{Compiler, Folder, Running, Suite, address, archive, compilers, run};
+use runner::install::install_built;
 use std::path::Path;
 use std::process::Command;
 
@@ -79,6 +80,51 @@ fn a_program_of_linux_hears_of_congestion() {
     });
 }
 
+#[test]
+fn one_process_has_sockets_on_two_hcas() {
+    let folder = Folder::new(&RDS, "hcas");
+    let library = folder.shared_library();
+    for options in SYSTEMS {
+        let program = folder.path("hcas");
+        compilers()[0].compile_with(&RDS, options, &["tests/c/hcas.c"], &library, &program);
+        let fabric = folder.hcas(2);
+        let names = format!("{},{}", fabric.name(0), fabric.name(1));
+        run(&mut on(&names, &program, &[&address(0), &address(1)]));
+    }
+}
+
+/// The functions that a header declares, of those that begin with `prefix`.
+fn declared(header: &str, prefix: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(HERE).join(header)).expect("readable");
+    let name = |line: &str| {
+        let (kind, rest) = line.split_once(' ')?;
+        let name = rest.split('(').next().filter(|name| name.starts_with(prefix))?;
+        matches!(kind, "int" | "ssize_t" | "uint64_t").then(|| name.to_owned())
+    };
+    text.lines().filter_map(name).collect()
+}
+
+#[test]
+fn the_library_exports_what_its_header_declares_and_every_function_has_a_manual_page() {
+    let folder = Folder::new(&RDS, "exports");
+    let prefix = folder.path("installed");
+    install_built(&RDS.library, &archive(&RDS.library), Path::new(HERE), &prefix).expect("installed");
+    let text = run(Command::new("nm").args(["-D", "--defined-only"]).arg(prefix.join("lib/librds.so.1")));
+    let names = text.lines().filter_map(|line| line.split_whitespace().nth(2));
+    let mut exported: Vec<_> = names.filter_map(|name| name.strip_suffix("@@RDS_1.0")).collect();
+    exported.sort_unstable();
+    let mut wanted = declared("include/rds/rds.h", "rds_");
+    wanted.sort_unstable();
+    assert_eq!((exported, wanted.len()), (wanted.iter().map(String::as_str).collect(), 16));
+    let has_page = |folder: &Path, name: &String| folder.join(format!("{name}.3")).is_file();
+    let missing: Vec<_> =
+        wanted.iter().filter(|name| !has_page(&prefix.join("share/man/man3"), name)).collect();
+    assert_eq!(missing, Vec::<&String>::new());
+    let firmware = declared("firmware/include/mlx/firmware.h", "mlx_");
+    assert_eq!(firmware.len(), 3);
+    assert!(firmware.iter().all(|name| has_page(&Path::new(HERE).join("firmware/man/man3"), name)));
+}
+
 /// What makes a compiler see the structures of either system.
 const SYSTEMS: [&[&str]; 2] = [&[], &["-DRDS_SOLARIS"]];
 
@@ -92,6 +138,24 @@ fn layouts_are_each_systems() {
             compiler.compile_with(&RDS, options, &["tests/c/layout.c"], &library, &program);
             run(&mut Command::new(program));
         }
+    }
+}
+
+#[test]
+fn layouts_are_the_same_without_a_system() {
+    for compiler in ["gcc", "g++", "clang", "clang++"] {
+        if !compilers().iter().any(|there| there.program == compiler) {
+            continue;
+        }
+        let language: &[&str] = if compiler.ends_with("++") { &["-x", "c++"] } else { &["-std=c99"] };
+        run(Command::new(compiler)
+            .args(["-fsyntax-only", "-ffreestanding", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+            .args(language)
+            .args(
+                ["include", "firmware/include", "../../dat-nostd/capi/include"]
+                    .map(|folder| format!("-I{}", Path::new(HERE).join(folder).display())),
+            )
+            .arg(Path::new(HERE).join("tests/c/freestanding.c")));
     }
 }
 

@@ -14,6 +14,7 @@ use crate::io::identity::{Identity, identify};
 use crate::io::poll::EVENTS_PER_POLL;
 use crate::node::Rds;
 use crate::protocol::{Admission, Request};
+use crate::rdma::GATHER;
 use crate::reason::DownReason;
 use crate::socket::{address, is_unicast, key};
 use crate::wire::{ConnectData, REJECT_DATA, VERSION, service_port};
@@ -70,7 +71,7 @@ impl Rds<'_> {
             max_recv_dtos: u32::from(limits.receive_depth),
             max_request_dtos: u32::from(limits.send_depth),
             max_recv_iov: 1,
-            max_request_iov: 1,
+            max_request_iov: GATHER as u32,
             // Every fragment wakes, not only a message's last, which the peer marks: it may be waiting for frames before that.
             recv_completion_flags: CompletionFlags::EVD_THRESHOLD,
             retry_count: self.protocol.config.retry_count.min(7),

@@ -66,7 +66,8 @@ impl Rds<'_> {
                         flow.fragment_posted(segment.signal);
                     }
                 }
-                Step::Transfer(of, transfer, cookie, signal) => {
+                Step::Transfer(of, cookie, signal) => {
+                    let Some(transfer) = flow.transfer(of) else { return Ok(()) };
                     let ep = EpHandle::from_bits(flow.connection.objects.ep);
                     let posted = post_transfer(adapter, ep, &transfer, cookie, signal);
                     posted.map_err(|error| (true, error))?;
@@ -173,15 +174,18 @@ fn post_transfer<P: Platform>(
     signal: bool,
 ) -> DatResult<()> {
     let local = &transfer.local;
-    let segment = LmrTriplet::new(local.lmr_context, local.address, local.len);
-    let remote = RmrTriplet::new(transfer.rkey, transfer.remote_address, local.len);
+    let segments =
+        local.pieces.map(|piece| LmrTriplet::new(piece.lmr_context, piece.address, piece.len.into()));
+    let [segment, ..] = segments;
+    let segments = segments.get(..local.count).unwrap_or_default();
+    let remote = RmrTriplet::new(transfer.rkey, transfer.remote_address, local.len());
     let mut flags = CompletionFlags::empty();
     flags.set(CompletionFlags::SUPPRESS, !signal);
     match transfer.kind {
         Kind::Transfer if transfer.is_write => {
-            adapter.ep_post_rdma_write(ep, &[segment], cookie, &remote, flags)
+            adapter.ep_post_rdma_write(ep, segments, cookie, &remote, flags)
         }
-        Kind::Transfer => adapter.ep_post_rdma_read(ep, &[segment], cookie, &remote, flags),
+        Kind::Transfer => adapter.ep_post_rdma_read(ep, segments, cookie, &remote, flags),
         Kind::CompareSwap { compare, swap } => {
             adapter.ep_post_compare_swap(ep, &segment, cookie, &remote, compare, swap, flags)
         }

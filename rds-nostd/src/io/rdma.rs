@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform};
+use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHandle};
 
 use crate::error::RdsError;
 use crate::frames::Marks;
@@ -12,7 +12,7 @@ use crate::node::Rds;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
-    AtomicArgs, AtomicOp, Control, Kind, MAX_PIECES, MAX_RDMA_LEN, NO_PIECE, Operation, Piece, RdmaArgs,
+    AtomicArgs, AtomicOp, Control, Kind, MAX_PIECES, MAX_RDMA_LEN, Operation, Operations, Piece, RdmaArgs,
     RdmaCookie, RdmaFlags, Region,
 };
 use crate::reason::DownReason;
@@ -191,8 +191,8 @@ impl Rds<'_> {
                 }
                 (Err(error), first) => {
                     if let Some(first) = first {
-                        let withdrawn = self.protocol.operations.remove(first);
-                        free_pieces(adapter, &withdrawn.pieces);
+                        free_pieces(adapter, &mut self.protocol.operations, first);
+                        self.protocol.operations.remove(first);
                     }
                     return Err(error);
                 }
@@ -299,26 +299,10 @@ impl Rds<'_> {
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
         let operations = &self.protocol.operations;
         let id = operations.free().filter(|_| !operations.is_crowded_by(owner)).ok_or(RdsError::NoMemory)?;
-        let zone = self.zone_of(adapter, connection)?;
-        let mut pieces = [NO_PIECE; MAX_PIECES];
-        let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
-        for (memory, index) in local.iter().zip(0..) {
-            let created = match adapter.lmr_create(self.objects.ia, *memory, zone, rights) {
-                Ok(created) => created,
-                Err(error) => {
-                    free_pieces(adapter, &pieces);
-                    return Err(error.into());
-                }
-            };
-            if let Some(piece) = pieces.get_mut::<usize>(index) {
-                *piece = Piece {
-                    lmr_bits: created.lmr.bits(),
-                    lmr_context: created.lmr_context,
-                    address: created.registered_address,
-                    len: memory.len() as u64,
-                };
-            }
+        if operations.pieces.room() < local.len() {
+            return Err(RdsError::NoMemory);
         }
+        let zone = self.zone_of(adapter, connection)?;
         self.protocol.operations.insert(
             id,
             Operation {
@@ -330,12 +314,37 @@ impl Rds<'_> {
                 user_token,
                 rkey: cookie.rkey(),
                 remote_address,
-                pieces,
-                count: local.len() as u8,
                 ..Operation::EMPTY
             },
         );
+        for memory in local {
+            if let Err(error) = self.add_piece(adapter, id, *memory, zone) {
+                free_pieces(adapter, &mut self.protocol.operations, id);
+                self.protocol.operations.remove(id);
+                return Err(error);
+            }
+        }
         Ok(id)
+    }
+
+    /// Registers a piece of local memory for an operation.
+    fn add_piece<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        id: OperationId,
+        memory: DmaSlice<'_>,
+        zone: PzHandle,
+    ) -> Result<(), RdsError> {
+        let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
+        let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
+        let piece = Piece::new(
+            created.lmr.bits(),
+            created.lmr_context,
+            created.registered_address,
+            memory.len() as u32,
+        );
+        self.protocol.operations.add_piece(id, piece);
+        Ok(())
     }
 
     /// Frees the local memory of operations that ended, and reports their ends.
@@ -343,9 +352,7 @@ impl Rds<'_> {
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(id) = self.protocol.operations.next_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
-            if let Some(operation) = operations.get(id) {
-                free_pieces(adapter, &operation.pieces);
-            }
+            free_pieces(adapter, operations, id);
             operations.report(id, sockets);
         }
     }
@@ -367,10 +374,17 @@ impl Rds<'_> {
     }
 }
 
+/// Takes an operation's pieces and frees what was registered for them.
 #[cold]
-pub(crate) fn free_pieces<P: Platform>(adapter: &mut Adapter<'_, P>, pieces: &[Piece; MAX_PIECES]) {
-    for piece in pieces.iter().filter(|piece| piece.lmr_bits != 0) {
-        // It can only fail with the adapter itself, whose regions are gone then.
-        let _ = adapter.lmr_free(LmrHandle::from_bits(piece.lmr_bits));
+pub(crate) fn free_pieces<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    operations: &mut Operations<'_>,
+    id: OperationId,
+) {
+    while let Some(piece) = operations.take_piece(id) {
+        if piece.lmr_bits != 0 {
+            // It can only fail with the adapter itself, whose regions are gone then.
+            let _ = adapter.lmr_free(LmrHandle::from_bits(piece.lmr_bits));
+        }
     }
 }

@@ -48,7 +48,7 @@ impl<'s> Rds<'s> {
             sockets: Sockets::new(parts.sockets),
             connections,
             frames: Frames::new(parts.frames, memory),
-            operations: Operations::new(parts.operations),
+            operations: Operations::new(parts.operations, parts.pieces),
             regions: Regions::new(parts.regions),
             maps: parts.maps,
             remembered: RememberedPeers::new(parts.remembered),
@@ -77,8 +77,7 @@ impl<'s> Rds<'s> {
             }
         }
         for id in self.protocol.operations.ids() {
-            let operation = self.protocol.operations.remove(id);
-            free_pieces(adapter, &operation.pieces);
+            free_pieces(adapter, &mut self.protocol.operations, id);
         }
         self.free_all_regions(adapter);
         for id in self.protocol.connections.ids() {

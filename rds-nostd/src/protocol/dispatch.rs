@@ -25,8 +25,8 @@ pub(crate) enum Post {
 /// What comes next of a message with an RDMA operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// A transfer, its cookie, and whether it is to be reported.
-    Transfer(OperationId, Transfer, u64, bool),
+    /// A transfer of this operation ([`Flow::transfer`]), its cookie, and whether it is to be reported.
+    Transfer(OperationId, u64, bool),
     /// All transfers are posted: the next fragment.
     Fragment,
     /// There was nothing else to do; [`Flow::dispatch`] has what is behind it.
@@ -135,12 +135,11 @@ impl Flow<'_, '_> {
             return Step::Fragment;
         };
         let silent = descriptor.is(Marks::SILENT);
-        let next = self.operations.next_to_transfer(operation);
-        if let Some((of, transfer)) = next.and_then(|of| Some((of, self.operations.transfer(of)?))) {
+        if let Some(of) = self.operations.next_to_transfer(operation) {
             let cookie = self.cookie(CookieKind::Rdma, self.connection.tx.posts + 1);
             // The message behind it reports; without one the last transfer has to.
             let signal = self.is_report_due() || silent && self.operations.is_last_transfer(of);
-            return Step::Transfer(of, transfer, cookie, signal);
+            return Step::Transfer(of, cookie, signal);
         }
         if !silent {
             return Step::Fragment;
@@ -148,6 +147,11 @@ impl Flow<'_, '_> {
         descriptor.last_post = self.operations.last_post(operation);
         self.connection.tx.next = descriptor.next_message;
         Step::Done
+    }
+
+    /// The next transfer of an operation.
+    pub(crate) fn transfer(&self, of: OperationId) -> Option<Transfer> {
+        self.operations.transfer(of)
     }
 
     /// The next frame of the first unsent message, its header written.

@@ -5,14 +5,16 @@
 //! to keep access for a while, it does not ask for it.
 
 mod operations;
+mod pieces;
 mod regions;
 
 use dat_nostd::DmaSlice;
 
 use crate::error::RdsError;
 
-pub use operations::MAX_PIECES;
-pub(crate) use operations::{Ending, Kind, NO_PIECE, Operation, Operations, Piece, Transfer};
+pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
+pub use pieces::MAX_PIECES;
+pub(crate) use pieces::{GATHER, Piece};
 pub(crate) use regions::{Region, Regions};
 
 /// The longest region, and the longest RDMA operation; bytes.

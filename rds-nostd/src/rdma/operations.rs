@@ -6,24 +6,10 @@
 
 use crate::ids::OperationId;
 use crate::ids::SocketHandle;
+use crate::rdma::pieces::{Gathered, Piece, PieceList, Pieces};
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
 use crate::socket::Sockets;
-
-/// Parts of local memory that one operation may have; each is a transfer of its own.
-pub const MAX_PIECES: usize = 16;
-
-/// Local memory of an operation, registered for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
-    /// The LMR; 0 if there is none to be freed.
-    pub(crate) lmr_bits: u64,
-    pub(crate) lmr_context: u32,
-    pub(crate) address: u64,
-    pub(crate) len: u64,
-}
-
-pub(crate) const NO_PIECE: Piece = Piece { lmr_bits: 0, lmr_context: 0, address: 0, len: 0 };
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +40,7 @@ pub(crate) enum Ending {
 pub(crate) struct Transfer {
     pub(crate) kind: Kind,
     pub(crate) is_write: bool,
-    pub(crate) local: Piece,
+    pub(crate) local: Gathered,
     pub(crate) rkey: u32,
     pub(crate) remote_address: u64,
 }
@@ -63,6 +49,8 @@ pub(crate) struct Transfer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) used: bool,
+    /// It ended, and its notification waits.
+    pub(crate) is_told: bool,
     pub(crate) kind: Kind,
     /// The atomic operation of the same message; later the next one that ended, and then the next notification of the socket.
     pub(crate) next: Option<OperationId>,
@@ -74,9 +62,7 @@ pub(crate) struct Operation {
     pub(crate) user_token: u64,
     pub(crate) rkey: u32,
     pub(crate) remote_address: u64,
-    pub(crate) pieces: [Piece; MAX_PIECES],
-    pub(crate) count: u8,
-    pub(crate) posted: u8,
+    pub(crate) pieces: PieceList,
     /// Numbers of the first and the last post; 0 if there was none.
     pub(crate) first_post: u64,
     pub(crate) last_post: u64,
@@ -85,6 +71,7 @@ pub(crate) struct Operation {
 impl Operation {
     pub(crate) const EMPTY: Self = Self {
         used: false,
+        is_told: false,
         kind: Kind::Transfer,
         next: None,
         owner: SocketHandle { slot: 0, generation: 0 },
@@ -94,9 +81,7 @@ impl Operation {
         user_token: 0,
         rkey: 0,
         remote_address: 0,
-        pieces: [NO_PIECE; MAX_PIECES],
-        count: 0,
-        posted: 0,
+        pieces: PieceList::EMPTY,
         first_post: 0,
         last_post: 0,
     };
@@ -105,17 +90,18 @@ impl Operation {
 /// All operations of a node.
 pub(crate) struct Operations<'s> {
     entries: &'s mut [Operation],
+    pub(crate) pieces: Pieces<'s>,
     /// Those that ended and whose local memory is to be freed: oldest and latest.
     ended: Option<OperationId>,
     ended_last: Option<OperationId>,
 }
 
 impl<'s> Operations<'s> {
-    pub(crate) fn new(entries: &'s mut [Operation]) -> Self {
+    pub(crate) fn new(entries: &'s mut [Operation], pieces: &'s mut [Piece]) -> Self {
         let count = entries.len().min(OperationId::MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill(Operation::EMPTY);
-        Self { entries, ended: None, ended_last: None }
+        Self { entries, pieces: Pieces::new(pieces), ended: None, ended_last: None }
     }
 
     pub(crate) fn get(&self, id: OperationId) -> Option<&Operation> {
@@ -169,7 +155,7 @@ impl<'s> Operations<'s> {
         let mut next = Some(first);
         while let Some(id) = next {
             let operation = self.get(id)?;
-            if operation.posted < operation.count {
+            if !operation.pieces.is_posted() {
                 return Some(id);
             }
             next = operation.next;
@@ -183,7 +169,7 @@ impl<'s> Operations<'s> {
         Some(Transfer {
             kind: operation.kind,
             is_write: operation.flags.contains(RdmaFlags::READWRITE),
-            local: *operation.pieces.get(usize::from(operation.posted))?,
+            local: self.pieces.gather(&operation.pieces),
             rkey: operation.rkey,
             remote_address: operation.remote_address,
         })
@@ -192,14 +178,14 @@ impl<'s> Operations<'s> {
     /// Whether nothing of its message's operations comes after the next transfer of this one.
     pub(crate) fn is_last_transfer(&self, id: OperationId) -> bool {
         self.get(id)
-            .is_some_and(|operation| operation.posted + 1 == operation.count && operation.next.is_none())
+            .is_some_and(|operation| self.pieces.is_last(&operation.pieces) && operation.next.is_none())
     }
 
     /// The next transfer of an operation was posted.
     pub(crate) fn posted(&mut self, id: OperationId, number: u64) {
-        if let Some(operation) = self.get_mut(id) {
-            let len = operation.pieces.get(usize::from(operation.posted)).map_or(0, |piece| piece.len);
-            operation.posted += 1;
+        let Self { entries, pieces, .. } = self;
+        if let Some(operation) = entries.get_mut(id.index()) {
+            let len = pieces.posted(&mut operation.pieces);
             operation.remote_address = operation.remote_address.wrapping_add(len);
             operation.first_post = if operation.first_post == 0 { number } else { operation.first_post };
             operation.last_post = number;
@@ -260,6 +246,20 @@ impl<'s> Operations<'s> {
         }
     }
 
+    /// Adds local memory to an operation: there is room for it.
+    pub(crate) fn add_piece(&mut self, id: OperationId, piece: Piece) {
+        let Self { entries, pieces, .. } = self;
+        if let Some(operation) = entries.get_mut(id.index()) {
+            pieces.push(&mut operation.pieces, piece);
+        }
+    }
+
+    /// Takes one of an operation's pieces, for its memory to be freed.
+    pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
+        let Self { entries, pieces, .. } = self;
+        entries.get_mut(id.index()).and_then(|operation| pieces.pop(&mut operation.pieces))
+    }
+
     /// Takes the oldest of those that ended.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<OperationId> {
@@ -274,7 +274,7 @@ impl<'s> Operations<'s> {
     /// The local memory of an operation that ended is free again: its socket hears of it if it wanted to.
     pub(crate) fn report(&mut self, id: OperationId, sockets: &mut Sockets<'_>) {
         let Some(operation) = self.get_mut(id) else { return };
-        operation.pieces = [NO_PIECE; MAX_PIECES];
+        operation.is_told = true;
         let failed = operation.status.get() != Some(RdmaStatus::Success);
         let wanted = operation.flags.contains(RdmaFlags::NOTIFY_ME) || operation.notify_failure && failed;
         let last = match sockets.open_mut(operation.owner) {
@@ -300,12 +300,7 @@ impl<'s> Operations<'s> {
     pub(crate) fn is_crowded_by(&self, owner: SocketHandle) -> bool {
         let theirs = |operation: &&Operation| operation.used && operation.owner == owner;
         let most = self.entries.len().div_ceil(2);
-        self.entries
-            .iter()
-            .filter(theirs)
-            .filter(|operation| operation.count > 0 && operation.is_told())
-            .count()
-            >= most
+        self.entries.iter().filter(theirs).filter(|operation| operation.is_told).count() >= most
     }
 
     /// The oldest notification of a socket.
@@ -323,12 +318,5 @@ impl<'s> Operations<'s> {
         }
         let status = operation.status.get().unwrap_or(RdmaStatus::OtherError);
         Ok(Some(RdmaNotify { user_token: operation.user_token, status }))
-    }
-}
-
-impl Operation {
-    /// It ended, and its notification waits.
-    fn is_told(&self) -> bool {
-        self.status.get().is_some() && self.pieces.iter().all(|piece| piece.len == 0)
     }
 }

@@ -4,7 +4,6 @@ use crate::bounce::Bounce;
 use crate::world::World;
 use driver_mlx::{Bar, Instant, MapError, Platform};
 use hca_model::BarPort;
-use hca_model::bar::BAR0_SIZE;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -35,7 +34,7 @@ impl ModelBar {
     /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
     pub(crate) fn new(port: Arc<BarPort>) -> Self {
         let registers = crate::keep(Registers { port, gone: Cell::new(false) });
-        Self { registers, start: 0, len: BAR0_SIZE }
+        Self { registers, start: 0, len: registers.port.len() }
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {

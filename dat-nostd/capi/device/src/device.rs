@@ -2,25 +2,17 @@
 
 use crate::debug::complain;
 use crate::target::Target;
-use dat_nostd::{
-    Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, Instant, Platform, ProviderInfo, Registry,
-    RegistryEntry, ReturnType, Subtype,
-};
+use dat_calls::{NAMES, bring_up};
+use dat_nostd::{Adapter, AdapterConfig, AdapterParts, DatResult, DatReturn, ReturnType, Subtype};
 use platform_linux::{
     DeviceName, Error as PlatformError, LinuxBar, LinuxPlatform, Opened, Options, Sleeper,
     open as open_platform,
 };
 use std::time::Duration;
 
-/// How long the port may take to join IP's broadcast group.
-const IP_UP: Duration = Duration::from_secs(30);
-
-/// The names of every adapter: with the CM's framing of RDMA-CM, and with our own.
-pub const NAMES: [&str; 2] = ["ib0", "ib0-dat"];
-
 /// A device that is open.
 pub struct Device {
-    /// Its adapter, under both [`NAMES`].
+    /// Its adapter, under both names.
     pub adapter: Adapter<'static, LinuxPlatform>,
     /// What its thread sleeps by.
     pub sleeper: Sleeper,
@@ -58,21 +50,10 @@ pub fn open(
     let sleeper = platform.sleeper().map_err(|error| why(&error))?;
     let config =
         AdapterConfig { service_patience, ..AdapterConfig::new(NAMES[0], target.address, &[], seed(target)) };
-    let failed = |error: &dyn std::fmt::Display| {
+    let adapter = bring_up(platform, (dma, host), tables, &config, id).map_err(|error| {
         complain(library, &format!("{}: {error}", target.device));
         DatReturn::error(ReturnType::InsufficientResources, Subtype::ResourceDevice)
-    };
-    let adapter = Adapter::open(platform, dma, host, tables, &config);
-    let mut adapter = adapter.map_err(|error| failed(&error))?;
-    let mut names = [RegistryEntry::EMPTY; NAMES.len()];
-    let mut registry = Registry::with_first_id(&mut names, id);
-    for name in NAMES {
-        registry.registry_add_provider(&mut adapter, ProviderInfo::new(name))?;
-    }
-    if !wait_ip_up(&mut adapter) {
-        let _ = adapter.close();
-        return Err(failed(&"the port joined no broadcast group: is there a subnet administrator?"));
-    }
+    })?;
     Ok(Device { adapter, sleeper, is_emulated: matches!(target.device, DeviceName::Socket(_)) })
 }
 
@@ -91,22 +72,4 @@ fn seed(target: &Target) -> u128 {
     use std::hash::{BuildHasher, RandomState};
     let half = || u128::from(RandomState::new().hash_one(target.address));
     half() << 64 | half()
-}
-
-fn wait_ip_up(adapter: &mut Adapter<'static, LinuxPlatform>) -> bool {
-    let end = adapter.platform().now() + IP_UP;
-    loop {
-        let now = adapter.platform().now();
-        let wake = adapter.poll(now);
-        match adapter.ip() {
-            Some(ip) if !ip.is_up() => {}
-            _ => return true,
-        }
-        if now >= end || adapter.is_dead() {
-            return false;
-        }
-        if !wake.is_due(now) && adapter.prepare_idle(adapter.platform().now()) {
-            adapter.platform().idle(wake.deadline(now).unwrap_or(Instant::MAX).min(end));
-        }
-    }
 }

@@ -5,6 +5,7 @@
 //! | `target`, [`conf`] | names, `dat.conf`, and the devices that they stand for |
 //! | [`device`] | opening one |
 //! | `lock` | its lock, which tools for threads can see |
+//! | `lent` | its tables |
 //! | `thread` | its thread |
 //! | `parked` | threads of the program's that wait |
 //! | `fork` | what a child process has of all that |
@@ -17,6 +18,8 @@ pub mod device;
 #[allow(unsafe_code)]
 mod fork;
 #[allow(unsafe_code)]
+mod lent;
+#[allow(unsafe_code)]
 mod lock;
 mod parked;
 mod target;
@@ -26,6 +29,7 @@ mod thread;
 pub use debug::complain;
 pub use device::{Choices, Device};
 pub use fork::guard_children;
+pub use lent::Lent;
 pub use lock::{Guard, Lock};
 pub use parked::{Parked, sleep};
 pub use target::Target;

@@ -18,14 +18,17 @@ const AWAITED: u32 = 2;
 /// The mutex stands for it, for good.
 const VISIBLE: u32 = 3;
 
-/// A value that one thread at a time can reach.
+/// There is no value.
+const CLOSED: u32 = 4;
+
+/// A value that one thread at a time can reach, and that comes and goes.
 pub struct Lock<T> {
     state: AtomicU32,
     /// Threads that are about to take it.
     wanting: AtomicU32,
     /// Never moved, as the C library demands.
     mutex: Box<UnsafeCell<libc::pthread_mutex_t>>,
-    value: UnsafeCell<T>,
+    value: UnsafeCell<Option<T>>,
 }
 
 // SAFETY: the value is reached with the lock held only, so one thread at a time has it, which may be any if it can be sent.
@@ -33,18 +36,20 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 // SAFETY: the lock itself is the process's, not a thread's.
 unsafe impl<T: Send> Send for Lock<T> {}
 
-impl<T> Lock<T> {
-    /// A lock around a value.
-    pub fn new(value: T) -> Self {
-        Self::with(value, if debug::wants("DAT_DBG_LOCK") { VISIBLE } else { FREE })
+impl<T> Default for Lock<T> {
+    /// Without a value.
+    fn default() -> Self {
+        Self::with(if debug::wants("DAT_DBG_LOCK") { VISIBLE } else { CLOSED })
     }
+}
 
-    fn with(value: T, state: u32) -> Self {
+impl<T> Lock<T> {
+    fn with(state: u32) -> Self {
         Self {
             state: AtomicU32::new(state),
             wanting: AtomicU32::new(0),
             mutex: Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
-            value: UnsafeCell::new(value),
+            value: UnsafeCell::new(None),
         }
     }
 
@@ -53,26 +58,41 @@ impl<T> Lock<T> {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock; None if there is no value.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, T> {
-        if self.step(FREE, HELD).is_err() {
-            self.wait();
+    pub fn lock(&self) -> Option<Guard<'_, T>> {
+        if self.step(FREE, HELD).is_err() && !self.wait() {
+            return None;
         }
-        Guard { lock: self }
+        Some(Guard { lock: self })
     }
 
+    /// Whether the lock was taken: there is a value then.
     #[cold]
-    fn wait(&self) {
-        if self.state.load(Ordering::Relaxed) == VISIBLE {
-            // SAFETY: the mutex is initialized and stays where it is. It is no thread's that asks: guards do not nest.
-            unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
-            return;
-        }
-        // Whoever has slept does not know whether others do.
-        while self.state.swap(AWAITED, Ordering::AcqRel) != FREE {
-            // Returns at once if the state is another; a signal's handler ends it early, which the loop bears.
-            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, AWAITED, None);
+    fn wait(&self) -> bool {
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                CLOSED => return false,
+                VISIBLE => {
+                    // SAFETY: the mutex is initialized and stays where it is. It is no thread's that asks: guards do not nest.
+                    unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+                    // SAFETY: with the mutex held.
+                    if unsafe { (*self.value.get()).is_some() } {
+                        return true;
+                    }
+                    // SAFETY: this thread took it.
+                    unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+                    return false;
+                }
+                // Whoever has waited does not know whether others sleep.
+                FREE if self.step(FREE, AWAITED).is_ok() => return true,
+                FREE => {}
+                HELD if self.step(HELD, AWAITED).is_err() => {}
+                // Returns at once if the state is another; a signal's handler ends it early, which the loop bears.
+                _ => {
+                    let _ = futex::wait(&self.state, futex::Flags::PRIVATE, AWAITED, None);
+                }
+            }
         }
     }
 
@@ -94,8 +114,28 @@ impl<T> Lock<T> {
         let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
     }
 
+    /// Puts a value in, which takes the place of what is there.
+    pub fn open(&self, value: T) {
+        // Nobody else opens it meanwhile, nor reaches a value that is not there.
+        let old = self.lock().map(Guard::take);
+        drop(old);
+        let visible = self.state.load(Ordering::Relaxed) == VISIBLE;
+        if visible {
+            // SAFETY: the mutex is initialized and stays where it is.
+            unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+        }
+        // SAFETY: with the mutex held, or before anybody can take the lock.
+        unsafe { *self.value.get() = Some(value) };
+        if visible {
+            // SAFETY: this thread took it.
+            unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+        } else {
+            self.state.store(FREE, Ordering::Release);
+        }
+    }
+
     /// The same as [`Lock::lock`]; [`Lock::is_wanted`] tells others of it.
-    pub fn lock_urgently(&self) -> Guard<'_, T> {
+    pub fn lock_urgently(&self) -> Option<Guard<'_, T>> {
         self.wanting.fetch_add(1, Ordering::Relaxed);
         let guard = self.lock();
         self.wanting.fetch_sub(1, Ordering::Relaxed);
@@ -114,21 +154,40 @@ pub struct Guard<'l, T> {
     lock: &'l Lock<T>,
 }
 
+impl<T> Guard<'_, T> {
+    /// Takes the value out: from now on there is none.
+    #[must_use]
+    pub fn take(self) -> Option<T> {
+        let lock = self.lock;
+        std::mem::forget(self);
+        // SAFETY: this guard held the lock, which is given back below.
+        let value = unsafe { (*lock.value.get()).take() };
+        if lock.state.load(Ordering::Relaxed) == VISIBLE {
+            lock.release_and_wake();
+        } else {
+            lock.state.store(CLOSED, Ordering::Release);
+            // All who sleep have to see it.
+            let _ = futex::wake(&lock.state, futex::Flags::PRIVATE, u32::MAX >> 1);
+        }
+        value
+    }
+}
+
 impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock.
-        unsafe { &*self.lock.value.get() }
+        // SAFETY: this guard holds the lock, which nobody gets without a value.
+        unsafe { (*self.lock.value.get()).as_ref().unwrap_unchecked() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard holds the lock, and is borrowed alone.
-        unsafe { &mut *self.lock.value.get() }
+        // SAFETY: this guard holds the lock, which nobody gets without a value, and is borrowed alone.
+        unsafe { (*self.lock.value.get()).as_mut().unwrap_unchecked() }
     }
 }
 
@@ -145,13 +204,15 @@ mod tests {
 
     #[test]
     fn one_thread_at_a_time() {
-        for state in [FREE, VISIBLE] {
-            let lock = Lock::with((0_u64, 0_u64), state);
+        for state in [CLOSED, VISIBLE] {
+            let lock = Lock::with(state);
+            lock.open((0_u64, 0_u64));
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for round in 0..10_000 {
-                            let mut guard = if round % 2 == 0 { lock.lock() } else { lock.lock_urgently() };
+                            let guard = if round % 2 == 0 { lock.lock() } else { lock.lock_urgently() };
+                            let mut guard = guard.unwrap();
                             guard.0 += 1;
                             if round % 100 == 0 {
                                 // Others find it taken, and sleep.
@@ -163,9 +224,28 @@ mod tests {
                     });
                 }
             });
-            assert_eq!(*lock.lock(), (40_000, 40_000));
+            assert_eq!(*lock.lock().unwrap(), (40_000, 40_000));
             assert!(!lock.is_wanted());
-            assert_eq!(lock.state.load(Ordering::Relaxed), state, "nobody has it");
+        }
+    }
+
+    #[test]
+    fn who_sleeps_hears_that_the_value_is_gone() {
+        for state in [CLOSED, VISIBLE] {
+            let lock = Lock::with(state);
+            assert!(lock.lock().is_none());
+            for round in 0..100 {
+                lock.open(round);
+                std::thread::scope(|scope| {
+                    let held = lock.lock().unwrap();
+                    let others: Vec<_> =
+                        (0..3).map(|_| scope.spawn(|| lock.lock().map(|held| *held))).collect();
+                    std::thread::yield_now();
+                    assert_eq!(held.take(), Some(round));
+                    assert!(others.into_iter().all(|other| other.join().unwrap().is_none()));
+                });
+            }
+            assert!(lock.lock().is_none());
         }
     }
 }

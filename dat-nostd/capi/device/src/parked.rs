@@ -43,6 +43,12 @@ impl<K: Copy + PartialEq> Parked<K> {
         self.spare.push(fd);
     }
 
+    /// Nobody sleeps.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Wakes those who wait for this.
     pub fn wake(&self, what: K) {
         self.waiting.iter().filter(|(wanted, _)| *wanted == what).for_each(|(_, fd)| ring(fd));
@@ -90,7 +96,7 @@ mod tests {
         parked.wake(1);
         parked.leave(first);
         parked.leave(second);
-        assert!(parked.waiting.is_empty());
+        assert!(parked.is_empty());
         let again = parked.enter(3).unwrap();
         assert!(!is_rung(&again) && parked.spare.len() == 1);
     }

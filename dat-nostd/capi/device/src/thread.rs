@@ -2,18 +2,15 @@
 
 use std::ptr;
 
-/// Starts a thread that goes on for good. Signals go to threads of the program's: a handler that ran in it would end no wait.
+/// Starts a thread, which goes on as long as its device is open. Signals go to threads of the program's: a handler that ran in it would end no wait.
 ///
 /// # Errors
 /// The system's.
-pub fn start_thread(
-    name: &str,
-    run: impl FnOnce() -> std::convert::Infallible + Send + 'static,
-) -> std::io::Result<()> {
+pub fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name(name.into());
     let body = move || {
         leave_signals_to_the_program();
-        match run() {}
+        run();
     };
     thread.spawn(body).map(drop)
 }

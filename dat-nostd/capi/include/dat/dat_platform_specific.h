@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* DAT 1.2: scalar types of a Linux process. */
+/* DAT 1.2: scalar types of a Linux process, and of firmware, which is compiled as freestanding. */
 #ifndef _DAT_PLATFORM_SPECIFIC_H_
 #define _DAT_PLATFORM_SPECIFIC_H_
 
 #include <stddef.h>
 #include <stdint.h>
+#if __STDC_HOSTED__
 #include <sys/types.h>
 #include <sys/socket.h>
 #include <netinet/in.h>
+#else
+#include <mlx/sockets.h>
+#endif
 
 /* Directions of parameters. */
 #ifndef IN

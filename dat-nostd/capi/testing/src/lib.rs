@@ -122,7 +122,7 @@ impl Folder {
     pub fn hcas(&self, count: usize) -> Fabric {
         let sockets: Vec<_> = (0..count).map(|index| self.path(&format!("hca{index}"))).collect();
         let options = Options { file_io: true, ..Options::new(sockets.clone()) };
-        Fabric { sockets, _served: serve(options).expect("served") }
+        Fabric { sockets, served: serve(options).expect("served") }
     }
 }
 
@@ -157,7 +157,7 @@ pub fn static_library(library: &Library) -> Vec<String> {
 /// HCAs that are served.
 pub struct Fabric {
     sockets: Vec<PathBuf>,
-    _served: Served,
+    served: Served,
 }
 
 /// Whether Valgrind is there, which it has to be where nothing may be skipped.
@@ -170,6 +170,12 @@ pub fn has_valgrind() -> bool {
 }
 
 impl Fabric {
+    /// Whether no HCA has any object left.
+    pub fn is_empty(&self) -> bool {
+        let census = self.served.census().expect("the devices' thread runs");
+        census.iter().all(|census| *census == Default::default())
+    }
+
     /// The IA name of an HCA: 10.0.0.1 is the first one's address.
     pub fn name(&self, index: usize) -> String {
         format!("{}@{}", self.sockets[index].display(), address(index))

@@ -3,7 +3,7 @@
 use dat_nostd::{Adapter, DmaBuffer, DmaSlice, Platform};
 use rds_nostd::RdsError;
 
-use super::cases::{Aim, Case};
+use super::cases::Case;
 use super::error::{AppError, InCall};
 use super::exchange::{ARENA, Writer, Wrong, fill, wrong};
 
@@ -36,13 +36,11 @@ impl Local {
         }
     }
 
-    /// The bytes of `case`, in pieces of any length where it is long enough, and how many of these there are. Each is a transfer of its own: of
-    /// one that is to fail there is only one.
+    /// The bytes of `case`, in pieces of any length where it is long enough, and how many of these there are.
     pub(super) fn pieces(&self, case: &Case) -> ([DmaSlice<'_>; PIECES], usize) {
         let cuts = [0, case.bytes / 7, case.bytes / 7 + case.bytes / 2, case.bytes];
         let mut pieces = [self.0.as_slice(); PIECES];
         let mut count = 0;
-        let cuts = if case.aim == Aim::Offered { &cuts[..] } else { &[0, case.bytes][..] };
         for cut in cuts.windows(2) {
             let &[from, to] = cut else { continue };
             if from < to

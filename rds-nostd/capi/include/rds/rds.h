@@ -5,17 +5,25 @@
  * descriptor can be polled by the system for what is to be received; rds_poll also knows what can be sent.
  *
  * A program for Solaris defines RDS_SOLARIS before it includes this: then structures and numbers are those of rds(3SOCKET), under the names
- * that begin with rds_ and RDS_. The family given to rds_socket says which of them a socket goes by. */
+ * that begin with rds_ and RDS_. The family given to rds_socket says which of them a socket goes by.
+ *
+ * In firmware, which is compiled as freestanding, calls give a negative number of an error (Linux's) in place of -1 and errno. */
 #ifndef RDS_RDS_H
 #define RDS_RDS_H
 
+#if __STDC_HOSTED__
 #include <poll.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#else
+#include <mlx/sockets.h>
+#endif
 
-#ifdef RDS_SOLARIS
+#if !__STDC_HOSTED__
+#include <rds/firmware.h>
+#elif defined RDS_SOLARIS
 #include <rds/solaris.h>
 #else
 #include <rds/linux.h>

@@ -1,33 +1,26 @@
-//! The functions of `<rds/rds.h>`. What fails is -1, and `errno` says why, as the system of the socket's program numbers it.
+//! The functions of `<rds/rds.h>`, as [`rds_calls`] makes them: here they get their names. What fails is -1, and `errno` says why, as the
+//! system of the socket's program numbers it.
 //!
 //! # Safety
 //! Every pointer is null or to memory of the type that the header says, which the call may read or write as it says; of no other thread's
 //! meanwhile. So is what the structures lead to. Descriptors may be any numbers.
-#![allow(clippy::missing_safety_doc)] // The module says it.
+#![allow(clippy::missing_safety_doc, missing_docs)] // The module says it, and the manual pages.
 
-mod message;
-mod options;
 mod poll;
-mod socket;
 
-pub use message::*;
-pub use options::*;
 pub use poll::*;
-pub use socket::*;
 
-use crate::failure::{Answer, Failure};
-use crate::node::{self, Node};
-use rds_nostd::cmsg::encode_address;
-use rds_nostd::{Profile, RdsError};
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use crate::node::Node;
+use rds_calls::calls::Called;
+use rds_calls::for_each_call;
+use std::ffi::{c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A call's value, or -1 and `errno`. A mistake of this library's is `EIO`, and not the end of the program.
-fn answer(profile: Profile, call: impl FnOnce() -> Answer<isize>) -> isize {
+fn answer(call: impl FnOnce() -> Called) -> isize {
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return value,
-        Ok(Err(failure)) => failure.errno(profile),
+        Ok(Err(number)) => number,
         Err(_) => libc::EIO,
     };
     // SAFETY: the thread's own.
@@ -35,27 +28,14 @@ fn answer(profile: Profile, call: impl FnOnce() -> Answer<isize>) -> isize {
     -1
 }
 
-/// The same of a call on a socket, with the node and whose program it is.
-fn on(fd: RawFd, call: impl FnOnce(&'static Node, Profile) -> Answer<isize>) -> isize {
-    let none = || answer(Profile::Linux, || Err(RdsError::BadSocket.into()));
-    let Some(node) = node::get() else { return none() };
-    let profile = match node.lock().socket(fd) {
-        Ok(socket) => socket.profile,
-        Err(_) => return none(),
-    };
-    answer(profile, || call(node, profile))
+macro_rules! exported {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty,)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $answer {
+            // SAFETY: the caller's.
+            answer(|| unsafe { rds_calls::calls::$name::<Node>($($argument),*) }) as $answer
+        }
+    )*};
 }
 
-/// Writes an address where the program wants it: what fits. The length that there is of it.
-///
-/// # Safety
-/// `to` is null or `room` bytes.
-unsafe fn put_address(profile: Profile, address: &SocketAddr, to: *mut u8, room: u32) -> Answer<u32> {
-    let (bytes, len) = encode_address(profile, address).ok_or(RdsError::AddressFamily)?;
-    if room > 0 && to.is_null() {
-        return Err(Failure::Fault);
-    }
-    // SAFETY: this function's contract.
-    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), len.min(room as usize)) };
-    Ok(len as u32)
-}
+for_each_call!(exported);

@@ -1,26 +1,27 @@
 //! `poll`, of sockets of these and of any other descriptors.
 
 use super::answer;
-use crate::failure::{Answer, Failure};
-use crate::node::{self, Node};
-use dat_nostd::Platform;
+use crate::node::Node;
+use crate::process;
+use rds_calls::{Answer, Failure, Node as _};
 use rds_nostd::{Profile, RdsError};
-use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// `poll(2)`. Of sockets of these it says more than the system's, which knows what can be received and not what can be sent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rds_poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: i32) -> i32 {
-    let polled = answer(Profile::Linux, || {
+    let polled = answer(|| {
         let count = usize::try_from(count).ok().filter(|count| *count <= 1 << 20);
-        let count = count.ok_or(RdsError::InvalidArgument)?;
-        let fds: &mut [libc::pollfd] = match count {
-            0 => &mut [],
-            _ if fds.is_null() => return Err(Failure::Fault),
+        let given = match count {
+            None => Err(RdsError::InvalidArgument.into()),
+            Some(0) => Ok(&mut [][..]),
+            _ if fds.is_null() => Err(Failure::Fault),
             // SAFETY: the caller's array.
-            _ => unsafe { std::slice::from_raw_parts_mut(fds, count) },
+            Some(count) => Ok(unsafe { std::slice::from_raw_parts_mut(fds, count) }),
         };
-        poll(fds, timeout)
+        given.and_then(|fds| poll(fds, timeout)).map_err(|failure| failure.errno(Profile::Linux))
     });
     polled as i32
 }
@@ -38,47 +39,59 @@ fn system(fds: &mut [libc::pollfd], timeout: i32) -> Answer<usize> {
     }
 }
 
+/// Wakers of all HCAs, which are left when the sleep is over.
+#[derive(Default)]
+struct Wakers(Vec<(&'static Node, Arc<OwnedFd>)>);
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(node, waker)| node.leave(waker));
+    }
+}
+
 fn poll(fds: &mut [libc::pollfd], timeout: i32) -> Answer<isize> {
-    let Some(node) = node::get() else { return Ok(system(fds, timeout)? as isize) };
-    let now = || node.lock().adapter.platform().now();
-    let limit = u64::try_from(timeout).ok().map(|limit| now() + Duration::from_millis(limit));
-    // Ours go by their own answer, the others by the system's; the last entry is what wakes us.
+    let nodes = process::nodes();
+    let limit = u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit));
+    // Ours go by their own answer, the others by the system's; the last entries are what wakes us.
     let mut others: Vec<libc::pollfd> = fds.to_vec();
     loop {
-        let mut ready = ours(node, fds, &mut others);
+        let mut ready = ours(fds, &mut others);
         ready += system(&mut others, 0)?;
-        let left = limit.map(|limit| limit.as_nanos().saturating_sub(now().as_nanos()));
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_nanos());
         if ready > 0 || left == Some(0) {
             for (fd, other) in fds.iter_mut().zip(&others).filter(|(_, other)| other.fd >= 0) {
                 fd.revents = other.revents;
             }
             return Ok(fds.iter().filter(|fd| fd.revents != 0).count() as isize);
         }
-        let waker = node.lock().parked.enter(()).map_err(|_| RdsError::NoMemory)?;
-        others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        // What happened before the waker was there is seen now.
-        let slept = match ours(node, fds, &mut others) {
+        let mut wakers = Wakers::default();
+        for node in &nodes {
+            let waker = node.waker()?;
+            others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+            wakers.0.push((node, waker));
+        }
+        // What happened before the wakers were there is seen now.
+        let slept = match ours(fds, &mut others) {
             0 => system(
                 &mut others,
-                left.map_or(-1, |left| left.div_ceil(1_000_000).min(i32::MAX as u64) as i32),
+                left.map_or(-1, |left| left.div_ceil(1_000_000).min(i32::MAX as u128) as i32),
             ),
             _ => Ok(0),
         };
-        others.pop();
-        node.lock().parked.leave(waker);
+        others.truncate(fds.len());
         slept?;
     }
 }
 
 /// Answers for the sockets that are ours; how many are ready.
-fn ours(node: &'static Node, fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
-    let mut inner = node.lock();
+fn ours(fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
     let mut ready = 0;
     for (fd, other) in fds.iter_mut().zip(others) {
-        inner.look(fd.fd);
-        let Ok(socket) = inner.socket(fd.fd) else { continue };
+        let inner = process::home(fd.fd).and_then(|node| node.lock());
+        let events = fd.events.cast_unsigned();
+        let mask = inner.and_then(|mut inner| Node::state(&mut inner).ready(fd.fd, events));
+        let Some(mask) = mask else { continue };
         other.fd = -1;
-        let mask = socket.mask_for(fd.events.cast_unsigned());
         fd.revents = mask.cast_signed();
         ready += usize::from(mask != 0);
     }

@@ -304,6 +304,13 @@ fn what_is_not_offered_is_not_touched() {
         assert_eq!(ground.notification(), expected);
         assert!(ground.holds(1, 0, 1, 9, 8192), "touched");
     }
+    // Several pieces make one transfer, which is denied as a whole.
+    let pieces =
+        [own.slice(0, 100), own.slice(300, 400), own.slice(900, 500)].map(|piece| piece.expect("inside"));
+    let args = RdmaArgs { local: &pieces, remote_offset: 1, user_token: 6, ..good };
+    ground.operate(&args, b"never arrives");
+    assert_eq!(ground.notification(), RdmaNotify { user_token: 6, status: RdmaStatus::RemoteError });
+    assert!(ground.holds(1, 0, 1, 9, 8192), "touched");
     // Released: the cookie is stale.
     let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
     rds.free_mr(adapter, ground.sockets[1], cookie).expect("its own");
@@ -316,6 +323,58 @@ fn what_is_not_offered_is_not_touched() {
         Ok(false),
         "no message of a failed operation"
     );
+    drop(own);
+    ground.close();
+}
+
+/// Pieces of one byte and more, in a strange order, make what the peer has in one place.
+#[test]
+fn many_pieces_are_gathered_and_scattered() {
+    const COUNT: usize = 100;
+    let mut ground = Ground::new(47, "loss=0.5%,dup=1%,reorder=1%");
+    let own = Rc::clone(&ground.memory[0]);
+    let lens: Vec<usize> = (0..COUNT).map(|index| 1 + index * 977 % 300).collect();
+    let total: usize = lens.iter().sum();
+    let cookie = ground.offer(77, total, RdmaFlags::empty());
+    // Piece after piece, each 1000 bytes before the one that precedes it.
+    let pieces: Vec<_> =
+        lens.iter().enumerate().map(|(index, len)| own.slice((COUNT - index) * 1000, *len)).collect();
+    let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.expect("inside")).collect();
+    let whole = message(0, 4, total);
+    let mut from = 0;
+    for (index, len) in lens.iter().enumerate() {
+        own.write((COUNT - index) * 1000, &whole[from..from + len]).expect("inside");
+        from += len;
+    }
+    let args = RdmaArgs {
+        cookie,
+        remote_offset: 0,
+        remote_bytes: total as u64,
+        local: &pieces,
+        flags: RdmaFlags::READWRITE | RdmaFlags::NOTIFY_ME,
+        user_token: 1,
+    };
+    ground.operate(&args, b"written");
+    assert_eq!(ground.notification(), RdmaNotify { user_token: 1, status: RdmaStatus::Success });
+    assert!(ground.holds(1, 77, 0, 4, total), "gathered");
+    ground.fill(1, 77, 5, total);
+    ground.operate(&RdmaArgs { flags: RdmaFlags::NOTIFY_ME, user_token: 2, ..args }, b"read");
+    assert_eq!(ground.notification(), RdmaNotify { user_token: 2, status: RdmaStatus::Success });
+    let (whole, mut from) = (message(1, 5, total), 0);
+    for (index, len) in lens.iter().enumerate() {
+        let mut bytes = vec![0; *len];
+        own.read((COUNT - index) * 1000, &mut bytes).expect("inside");
+        assert!(bytes == whole[from..from + len], "piece {index}");
+        from += len;
+    }
+    // More than there may be.
+    let piece = own.slice(0, 1).expect("inside");
+    let many = [piece; rds_nostd::MAX_PIECES + 1];
+    let args = RdmaArgs { local: &many, remote_bytes: many.len() as u64, ..args };
+    let control = Control { rdma: Some(args), ..Control::default() };
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    let refused = rds.sendmsg(adapter, ground.sockets[0], Msg::to(at(1, 5000), b"x").with(&control));
+    assert_eq!(refused, Err(RdsError::MessageSize));
     drop(own);
     ground.close();
 }

@@ -1,5 +1,6 @@
 //! RDS between Linux's `rds_rdma` and the C library: the same program on both sides, unchanged.
 
+use super::rdma::{DONE, DROPPED, linux_tells_of_denied_operations};
 use super::{Ground, LINUX, UNIKERNEL, number, result, word};
 use crate::c_programs::{self, Here};
 use runner::install::RDS;
@@ -21,7 +22,12 @@ fn here(ground: &Ground, program: &Path, words: &str) -> Here {
 
 /// The program, unchanged.
 fn compile(file: &str) -> PathBuf {
-    c_programs::compile(&RDS, &["-include", "rds/sockets.h"], file)
+    compile_for(&[], file)
+}
+
+/// The same with options that say for which system.
+fn compile_for(system: &[&str], file: &str) -> PathBuf {
+    c_programs::compile(&RDS, &[&["-include", "rds/sockets.h"], system].concat(), file)
 }
 
 #[test]
@@ -54,5 +60,56 @@ fn messages_between_linux_and_the_library() {
         let received = result(&lines, "@rds hash ");
         assert_eq!((number(received, "messages"), word(received, "sum")), (MESSAGES, word(&sent, "sum")));
         ground.end();
+    }
+}
+
+/// What compiles a program for either system.
+const SYSTEMS: [&[&str]; 2] = [&[], &["-DRDS_SOLARIS"]];
+/// Operations of a round that Linux's server, which has whole pages, lets be done; and those that it denies, which is all that end before
+/// or behind those pages, with another key, and with one that is no more.
+const DONE_ON_PAGES: u64 = DONE + 2;
+const DENIED: u64 = 8;
+/// How a denied operation ends for the library, asked for or not (`RDS_RDMA_REMOTE_ERROR`).
+const REMOTE_ERROR: u64 = 1;
+
+#[test]
+fn rdma_by_cookie_between_linux_and_the_library() {
+    for kernel in judge::kernels() {
+        for system in SYSTEMS {
+            let program = compile_for(system, "tests/guest/rds_rdma.c");
+            let Some(mut ground) = Ground::new(*kernel, &["rds_rdma.c"]) else { return };
+            let mut server = here(&ground, &program, &format!("server {UNIKERNEL}"));
+            server.expect("@rds server");
+            let lines = ground.linux(&format!("rds_rdma rdma {LINUX} {UNIKERNEL} 1"));
+            let client = result(&lines, "@rdma ").to_owned();
+            server.finish();
+            println!("Linux asks, {system:?}: {client}");
+            assert_eq!(number(&client, "done"), DONE_ON_PAGES, "{client}");
+            assert_eq!(
+                (number(&client, "failed"), number(&client, "unasked")),
+                (DENIED, DROPPED),
+                "{client}"
+            );
+            // And one more, whose end Linux calls dropped.
+            linux_tells_of_denied_operations(&mut ground, *kernel, DENIED + 1);
+            // The other way.
+            ground.linux(&format!(
+                "background server rds_rdma server {LINUX}\n\
+                 until grep '^@rds server' /tmp/server.out; do sleep 0.05; done"
+            ));
+            let mut asking = here(&ground, &program, &format!("rdma {UNIKERNEL} {LINUX} 1"));
+            let client = asking.expect("@rdma ");
+            asking.finish();
+            let lines = ground.linux("reap server");
+            println!("the library asks, {system:?}: {client}");
+            assert_eq!(number(&client, "done"), DONE_ON_PAGES, "{client}");
+            assert_eq!(
+                (number(&client, "failed"), number(&client, "unasked")),
+                (DENIED, REMOTE_ERROR),
+                "{client}"
+            );
+            assert_eq!(number(result(&lines, "@server "), "regions"), DONE_ON_PAGES + 4, "{lines:?}");
+            ground.end_but_for(Some("RemoteAccess"));
+        }
     }
 }

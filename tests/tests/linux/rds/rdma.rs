@@ -7,10 +7,10 @@ use runner::linux::{Kernel, judge};
 use std::time::Instant;
 
 /// Operations of a round that are done, with the first uses of regions that are tried again; and regions offered for them.
-const DONE: u64 = 12 * 4 * 4 * 2 + 4;
+pub const DONE: u64 = 12 * 4 * 4 * 2 + 4;
 
 /// How an operation ends for Linux that failed, and whose end nobody asked for (`RDS_RDMA_DROPPED`).
-const DROPPED: u64 = 3;
+pub const DROPPED: u64 = 3;
 
 /// Runs a client in Linux against a server in the unikernel; the client's line and the server's.
 fn linux_asks(ground: &mut Ground, mode: &str, rounds: u64) -> [String; 2] {
@@ -40,7 +40,7 @@ fn the_unikernel_asks(ground: &mut Ground, mode: &str, rounds: u64) -> [String; 
 
 /// `mlx5_ib` of 6.1 tells of each of Linux's operations that a peer denied, once, with the completion; that of 6.12 does not. Nothing
 /// else is told of.
-fn linux_tells_of_denied_operations(ground: &mut Ground, kernel: Kernel, expected: u64) {
+pub fn linux_tells_of_denied_operations(ground: &mut Ground, kernel: Kernel, expected: u64) {
     let guest = ground.lab.guest(0).expect("the guest");
     let complaints = judge::complaints(&guest.take_kernel_log().expect("the kernel's log"));
     let of_denied = |line: &String| line.ends_with("WC error: 10, Message: remote access error");

@@ -270,7 +270,7 @@ const ROWS: &[Row] = &[
     (
         "ARGS",
         "local memory as an array of rds_iovec",
-        Refused("EMSGSIZE above 16 pieces"),
+        Refused("EMSGSIZE above 512 pieces"),
         &[
             "features::misuse_is_refused_and_leaves_nothing",
             "features::reads_and_writes_by_cookie_at_odd_places",

@@ -1,0 +1,83 @@
+//! Consumer notification objects.
+
+use super::exported::calls;
+use crate::args::{need, put};
+use crate::handles::{Kinded, NULL, RawHandle};
+use crate::layout::{CnoParam, ProxyAgent};
+use crate::reach::{control, with};
+use crate::waits;
+use core::ptr;
+use dat_nostd::{CnoHandle, IaHandle, Subtype};
+
+calls! {
+    /// `dat_cno_create`.
+    fn dat_cno_create(ia_handle: RawHandle, agent: ProxyAgent, cno_handle: *mut RawHandle) {
+        need(cno_handle, Subtype::InvalidArg3)?;
+        let cno = with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
+            let agent = inner.beside.agents.enter(agent)?;
+            let made = inner.adapter.cno_create(ia, agent);
+            if let (Err(_), Some(agent)) = (&made, agent) {
+                inner.beside.agents.take(&agent);
+            }
+            made
+        })?;
+        // SAFETY: the caller's.
+        unsafe { put(cno_handle, cno.raw()) };
+        Ok(())
+    }
+
+    /// `dat_cno_modify_agent`.
+    fn dat_cno_modify_agent(cno_handle: RawHandle, agent: ProxyAgent) {
+        control::<N, _, _>(cno_handle, |inner, cno: CnoHandle| {
+            let old = inner.adapter.cno_query(cno)?.agent;
+            let new = inner.beside.agents.enter(agent)?;
+            inner.adapter.cno_modify_agent(cno, new)?;
+            if let Some(old) = old {
+                inner.beside.agents.take(&old);
+            }
+            Ok(())
+        })
+    }
+
+    /// `dat_cno_query`.
+    fn dat_cno_query(cno_handle: RawHandle, mask: u32, cno_param: *mut CnoParam) {
+        let param = with::<N, _, _>(cno_handle, |inner, cno: CnoHandle| {
+            let found = inner.adapter.cno_query_masked(cno, mask)?;
+            let agent = found.agent.and_then(|agent| inner.beside.agents.get(&agent));
+            Ok(CnoParam {
+                ia_handle: found.ia.raw(),
+                agent: ProxyAgent {
+                    instance_data: agent
+                        .map_or(ptr::null_mut(), |agent| ptr::with_exposed_provenance_mut(agent.instance_data)),
+                    function: agent.map(|agent| agent.function),
+                },
+            })
+        })?;
+        need(cno_param, Subtype::InvalidArg3)?;
+        // SAFETY: the caller's.
+        unsafe { put(cno_param, param) };
+        Ok(())
+    }
+
+    /// `dat_cno_free`.
+    fn dat_cno_free(cno_handle: RawHandle) {
+        control::<N, _, _>(cno_handle, |inner, cno: CnoHandle| {
+            let agent = inner.adapter.cno_query(cno)?.agent;
+            inner.adapter.cno_free(cno)?;
+            if let Some(agent) = agent {
+                inner.beside.agents.take(&agent);
+            }
+            Ok(())
+        })
+    }
+
+    /// `dat_cno_wait`.
+    fn dat_cno_wait(cno_handle: RawHandle, timeout: u32, evd_handle: *mut RawHandle) {
+        need(evd_handle, Subtype::InvalidArg3)?;
+        let waited = waits::cno_wait::<N>(cno_handle, timeout);
+        let evd = waited.map_or(NULL, Kinded::raw_or_null);
+        // SAFETY: the caller's.
+        unsafe { put(evd_handle, evd) };
+        waited.map(drop)
+    }
+}

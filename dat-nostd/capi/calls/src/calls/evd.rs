@@ -1,0 +1,173 @@
+//! Event dispatchers.
+
+use super::exported::calls;
+use crate::args::{bad, get, need, put};
+use crate::convert::{self, signed};
+use crate::handles::{Kinded, RawHandle};
+use crate::layout::{EvdParam, Event};
+use crate::node::Node;
+use crate::reach::{control, lock, node_of, with};
+use crate::waits;
+use dat_nostd::{CnoHandle, DatResult, EvdFlags, EvdHandle, EventData, EventNumber, IaHandle, Subtype};
+
+/// Takes an event of any kind.
+///
+/// # Safety
+/// `event` may be written.
+#[cold]
+#[inline(never)]
+unsafe fn dequeue_other<N: Node>(
+    node: &N,
+    mut inner: N::Guard<'_>,
+    evd: EvdHandle,
+    event: *mut Event,
+) -> DatResult<()> {
+    match inner.adapter.evd_dequeue(evd) {
+        Ok(taken) => {
+            let taken = convert::event(&taken, &mut *inner);
+            // SAFETY: this function's contract.
+            unsafe { put(event, taken) };
+            Ok(())
+        }
+        Err(error) => {
+            drop(inner);
+            node.make_way();
+            Err(error)
+        }
+    }
+}
+
+calls! {
+    /// `dat_evd_create`.
+    fn dat_evd_create(
+        ia_handle: RawHandle,
+        evd_min_qlen: i32,
+        cno_handle: RawHandle,
+        evd_flags: u32,
+        evd_handle: *mut RawHandle,
+    ) {
+        need(evd_handle, Subtype::InvalidArg5)?;
+        let evd = with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
+            // A negative length is none, which the adapter refuses, behind the handles.
+            let qlen = u32::try_from(evd_min_qlen).unwrap_or(0);
+            let flags = EvdFlags::from_bits_retain(evd_flags);
+            inner.adapter.evd_create(ia, qlen, CnoHandle::given(cno_handle), flags)
+        })?;
+        // SAFETY: the caller's.
+        unsafe { put(evd_handle, evd.raw()) };
+        Ok(())
+    }
+
+    /// `dat_evd_query`.
+    fn dat_evd_query(evd_handle: RawHandle, mask: u32, evd_param: *mut EvdParam) {
+        let found = with::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_query_masked(evd, mask))?;
+        need(evd_param, Subtype::InvalidArg3)?;
+        let param = EvdParam {
+            ia_handle: found.ia.raw(),
+            evd_qlen: signed(found.evd_qlen),
+            evd_state: found.evd_state.bits(),
+            cno_handle: Kinded::raw_or_null(found.cno),
+            evd_flags: found.evd_flags.bits(),
+        };
+        // SAFETY: the caller's.
+        unsafe { put(evd_param, param) };
+        Ok(())
+    }
+
+    /// `dat_evd_modify_cno`.
+    fn dat_evd_modify_cno(evd_handle: RawHandle, cno_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_modify_cno(evd, CnoHandle::given(cno_handle)))
+    }
+
+    /// `dat_evd_enable`.
+    fn dat_evd_enable(evd_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_enable(evd))
+    }
+
+    /// `dat_evd_disable`.
+    fn dat_evd_disable(evd_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_disable(evd))
+    }
+
+    /// `dat_evd_set_unwaitable`.
+    fn dat_evd_set_unwaitable(evd_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_set_unwaitable(evd))
+    }
+
+    /// `dat_evd_clear_unwaitable`.
+    fn dat_evd_clear_unwaitable(evd_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_clear_unwaitable(evd))
+    }
+
+    /// `dat_evd_wait`.
+    fn dat_evd_wait(
+        evd_handle: RawHandle,
+        timeout: u32,
+        threshold: i32,
+        event: *mut Event,
+        nmore: *mut i32,
+    ) {
+        need(event, Subtype::InvalidArg4)?;
+        need(nmore, Subtype::InvalidArg5)?;
+        // A negative threshold is none, which the adapter refuses, behind the handle.
+        let waited = waits::evd_wait::<N>(evd_handle, timeout, u32::try_from(threshold).unwrap_or(0))?;
+        if let Some(more) = waited.more {
+            // SAFETY: the caller's.
+            unsafe { put(nmore, signed(more)) };
+        }
+        let taken = waited.event?;
+        let node = node_of::<N, EvdHandle>(evd_handle)?;
+        let taken = convert::event(&taken, &mut *lock::<N, EvdHandle>(node)?);
+        // SAFETY: the caller's.
+        unsafe { put(event, taken) };
+        Ok(())
+    }
+
+    /// `dat_evd_resize`.
+    fn dat_evd_resize(evd_handle: RawHandle, evd_min_qlen: i32) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| {
+            inner.adapter.evd_resize(evd, u32::try_from(evd_min_qlen).unwrap_or(0))
+        })
+    }
+
+    /// `dat_evd_post_se`.
+    fn dat_evd_post_se(evd_handle: RawHandle, event: *const Event) {
+        // SAFETY: the caller's.
+        let event = unsafe { get(event, Subtype::InvalidArg2) };
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| {
+            // The handle is looked at before the event.
+            inner.adapter.evd_query(evd)?;
+            let event = event?;
+            if event.event_number != EventNumber::Software as u32 {
+                return Err(bad(Subtype::InvalidArg2));
+            }
+            inner.adapter.evd_post_se(evd, event.data.first)
+        })
+    }
+
+    /// `dat_evd_dequeue`.
+    fn dat_evd_dequeue(evd_handle: RawHandle, event: *mut Event) {
+        need(event, Subtype::InvalidArg2)?;
+        let node = node_of::<N, EvdHandle>(evd_handle)?;
+        let evd = EvdHandle::of(evd_handle);
+        let mut inner = lock::<N, EvdHandle>(node)?;
+        let put_completion = |taken: dat_nostd::Event| match &taken.data {
+            EventData::Dto(done) => {
+                // SAFETY: the caller's.
+                unsafe { put(event, convert::completion(evd, done)) };
+                true
+            }
+            _ => false,
+        };
+        if inner.adapter.evd_dequeue_or(evd, put_completion, |_, _| false) {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe { dequeue_other(node, inner, evd, event) }
+    }
+
+    /// `dat_evd_free`.
+    fn dat_evd_free(evd_handle: RawHandle) {
+        control::<N, _, _>(evd_handle, |inner, evd: EvdHandle| inner.adapter.evd_free(evd))
+    }
+}

@@ -1,0 +1,166 @@
+//! Local memory regions.
+
+use super::exported::calls;
+use crate::args::{bad, need, put, segments};
+use crate::handles::{Kinded, RawHandle};
+use crate::layout::{LmrParam, RegionDescription};
+use crate::node::Node;
+use crate::reach::with;
+use crate::state::State;
+use core::ptr;
+use dat_nostd::{
+    DatResult, DatReturn, IaHandle, LmrCreated, LmrHandle, LmrTriplet, MemPriv, MemType, PzHandle, Region,
+    ReturnType, Subtype,
+};
+
+/// What a program wants registered.
+struct Wanted {
+    mem_type: u32,
+    region: RegionDescription,
+    length: u64,
+    mem_priv: MemPriv,
+}
+
+/// # Safety
+/// The region is the program's: `length` bytes at its address, and the cookie's 40 bytes.
+unsafe fn register<N: Node>(
+    inner: &mut State<N>,
+    ia: IaHandle,
+    pz: PzHandle,
+    wanted: &Wanted,
+) -> DatResult<LmrCreated> {
+    let Wanted { mem_type, region, length, mem_priv } = *wanted;
+    let adapter = &mut inner.adapter;
+    let kind = [MemType::Virtual, MemType::Lmr, MemType::SharedVirtual];
+    let kind = kind.into_iter().find(|kind| *kind as u32 == mem_type);
+    let kind = kind.ok_or(bad(Subtype::InvalidArg2))?;
+    if kind == MemType::Lmr {
+        return adapter.lmr_create(ia, Region::Lmr(LmrHandle::of(region.first.addr() as u64)), pz, mem_priv);
+    }
+    let start = region.first.cast::<u8>();
+    // Beyond the end of the address space there is nothing.
+    let len = usize::try_from(length).ok().filter(|len| start.addr().checked_add(*len).is_some());
+    let len = len.ok_or(bad(Subtype::InvalidArg4))?;
+    if start.is_null() && len > 0 {
+        return Err(bad(Subtype::InvalidArg3));
+    }
+    if kind == MemType::Virtual {
+        // SAFETY: this function's contract. By DAT's rules the program leaves the memory where it is until the region is freed; it is
+        // not Rust's.
+        return unsafe { adapter.lmr_create_virtual(ia, start, len, pz, mem_priv) };
+    }
+    need(region.cookie, Subtype::InvalidArg3)?;
+    // SAFETY: the cookie's bytes are the caller's, and the memory as above.
+    unsafe {
+        let cookie = region.cookie.read_unaligned();
+        adapter.lmr_create_shared_virtual(ia, start, len, cookie, pz, mem_priv)
+    }
+}
+
+calls! {
+    /// `dat_lmr_create`.
+    fn dat_lmr_create(
+        ia_handle: RawHandle,
+        mem_type: u32,
+        region: RegionDescription,
+        length: u64,
+        pz_handle: RawHandle,
+        mem_privileges: u32,
+        lmr_handle: *mut RawHandle,
+        lmr_context: *mut u32,
+        rmr_context: *mut u32,
+        registered_length: *mut u64,
+        registered_address: *mut u64,
+    ) {
+        need(lmr_handle, Subtype::InvalidArg7)?;
+        let made = with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
+            // Rights of this provider's own are none of DAT's.
+            let allowed = MemPriv::ALL.contains(MemPriv::from_bits_retain(mem_privileges));
+            let pz = PzHandle::of(pz_handle);
+            inner.adapter.ia_query(ia)?;
+            inner.adapter.pz_query(pz)?;
+            if !allowed {
+                return Err(bad(Subtype::InvalidArg6));
+            }
+            let mem_priv = MemPriv::from_bits_retain(mem_privileges);
+            let wanted = Wanted { mem_type, region, length, mem_priv };
+            // SAFETY: the caller's.
+            let made = unsafe { register(inner, ia, pz, &wanted) }?;
+            let words = [region.first.expose_provenance(), region.cookie.expose_provenance()];
+            inner.beside.regions.put(made.lmr.raw(), words);
+            Ok(made)
+        })?;
+        // SAFETY: the caller's.
+        unsafe {
+            put(lmr_handle, made.lmr.raw());
+            put(lmr_context, made.lmr_context);
+            put(rmr_context, made.rmr_context);
+            put(registered_length, made.registered_size);
+            put(registered_address, made.registered_address);
+        }
+        Ok(())
+    }
+
+    /// `dat_lmr_query`.
+    fn dat_lmr_query(lmr_handle: RawHandle, mask: u32, lmr_param: *mut LmrParam) {
+        let param = with::<N, _, _>(lmr_handle, |inner, lmr: LmrHandle| {
+            let found = inner.adapter.lmr_query_masked(lmr, mask)?;
+            let words = inner.beside.regions.get(lmr_handle).ok_or(DatReturn::new(ReturnType::InternalError))?;
+            let region = RegionDescription {
+                first: ptr::with_exposed_provenance_mut(words[0]),
+                cookie: ptr::with_exposed_provenance(words[1]),
+            };
+            Ok(LmrParam {
+                ia_handle: found.ia.raw(),
+                mem_type: found.mem_type as u32,
+                region_desc: region,
+                length: found.length,
+                pz_handle: found.pz.raw(),
+                mem_priv: found.mem_priv.bits(),
+                lmr_context: found.lmr_context,
+                rmr_context: found.rmr_context,
+                registered_size: found.registered_size,
+                registered_address: found.registered_address,
+            })
+        })?;
+        need(lmr_param, Subtype::InvalidArg3)?;
+        // SAFETY: the caller's.
+        unsafe { put(lmr_param, param) };
+        Ok(())
+    }
+
+    /// `dat_lmr_free`.
+    fn dat_lmr_free(lmr_handle: RawHandle) {
+        with::<N, _, _>(lmr_handle, |inner, lmr: LmrHandle| inner.adapter.lmr_free(lmr))
+    }
+
+    /// `dat_lmr_sync_rdma_read`.
+    fn dat_lmr_sync_rdma_read(
+        ia_handle: RawHandle,
+        local_segments: *const LmrTriplet,
+        num_segments: u64,
+    ) {
+        let count = i64::try_from(num_segments).unwrap_or(i64::MAX);
+        // SAFETY: the caller's.
+        let segments = unsafe { segments(local_segments, count, Subtype::InvalidArg2) };
+        with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
+            inner.adapter.ia_query(ia)?;
+            inner.adapter.lmr_sync_rdma_read(ia, segments?)
+        })
+    }
+
+    /// `dat_lmr_sync_rdma_write`.
+    fn dat_lmr_sync_rdma_write(
+        ia_handle: RawHandle,
+        local_segments: *const LmrTriplet,
+        num_segments: u64,
+    ) {
+        let count = i64::try_from(num_segments).unwrap_or(i64::MAX);
+        // SAFETY: the caller's.
+        let segments = unsafe { segments(local_segments, count, Subtype::InvalidArg2) };
+        with::<N, _, _>(ia_handle, |inner, ia: IaHandle| {
+            inner.adapter.ia_query(ia)?;
+            inner.adapter.lmr_sync_rdma_write(ia, segments?)
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! What a device's lock is for.
+
+use crate::beside::{Agent, Beside};
+use crate::convert::close_flags;
+use crate::handles::{Kinded, NULL, RawHandle};
+use crate::node::Node;
+use core::ptr;
+use dat_nostd::{Adapter, DatResult, IaHandle, Instant, Platform};
+
+/// An adapter, and what goes with it.
+pub struct State<N: Node> {
+    /// The adapter.
+    pub adapter: Adapter<'static, N::Platform>,
+    /// What is known of its objects.
+    pub beside: Beside,
+    /// Who waits.
+    pub waiting: N::Waiting,
+}
+
+/// An upcall that is due: to be called without the lock.
+pub struct Call {
+    agent: Agent,
+    evd: RawHandle,
+}
+
+impl Call {
+    /// Calls the program's agent.
+    pub fn run(self) {
+        // SAFETY: the program gave this function to be called with this value.
+        unsafe {
+            (self.agent.function)(ptr::with_exposed_provenance_mut(self.agent.instance_data), self.evd);
+        }
+    }
+}
+
+impl<N: Node> State<N> {
+    /// Moves everything on. Until when one may sleep then, if one may: not while an upcall is due.
+    pub fn work(&mut self) -> Option<Instant> {
+        // Takes the interrupts and does not wait.
+        self.adapter.platform().idle(Instant::ORIGIN);
+        let now = self.adapter.platform().now();
+        let _ = self.adapter.poll(now);
+        self.adapter.rest(now)
+    }
+
+    /// The next upcall that is due.
+    pub fn next_call(&mut self) -> Option<Call> {
+        while let Some(upcall) = self.adapter.next_upcall() {
+            if let Some(agent) = self.beside.agents.take(&upcall.agent) {
+                return Some(Call { agent, evd: upcall.evd.map_or(NULL, Kinded::raw) });
+            }
+        }
+        None
+    }
+
+    /// Closes an IA.
+    ///
+    /// # Errors
+    /// Those of `dat_ia_close`.
+    pub fn close_ia(&mut self, ia: IaHandle, flags: u32) -> DatResult<()> {
+        self.adapter.ia_query(ia)?;
+        self.adapter.ia_close(ia, close_flags(flags)?)
+    }
+}

@@ -1,0 +1,26 @@
+//! Tables that an adapter borrows for as long as its device is open.
+
+use std::ptr::NonNull;
+
+/// A value on the heap that is lent for good, and can be taken back all the same.
+pub struct Lent<T>(NonNull<T>);
+
+// SAFETY: it is the value's owner.
+unsafe impl<T: Send> Send for Lent<T> {}
+
+impl<T> Lent<T> {
+    /// Lends a value.
+    pub fn new(value: Box<T>) -> (Self, &'static mut T) {
+        let lent = Box::leak(value);
+        (Self(NonNull::from(&mut *lent)), lent)
+    }
+
+    /// Frees it.
+    ///
+    /// # Safety
+    /// Nobody has the reference any more, nor anything made from it.
+    pub unsafe fn free(self) {
+        // SAFETY: from a box, and by this function's contract nobody else's.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}

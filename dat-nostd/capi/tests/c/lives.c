@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Devices that come and go: with the last IA a device is given back, and can be opened again, by this process and by another; while
+ * threads wait on it, by an agent, by threads that open and close it at once. Arguments: an IA name, how often. */
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *name;
+
+static DAT_IA_HANDLE open_ia(void)
+{
+    DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
+    DAT_IA_HANDLE ia;
+
+    OK(dat_ia_open(name, 8, &async, &ia));
+    return ia;
+}
+
+/* A child process can open a device that nobody has, and none that somebody has. */
+static int child_opens(void)
+{
+    pid_t child = fork();
+    int status;
+
+    HOLDS(child >= 0);
+    if (child == 0) {
+        DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
+        DAT_IA_HANDLE ia;
+
+        _exit(dat_ia_open(name, 8, &async, &ia) == DAT_SUCCESS && dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS ? 1 : 0);
+    }
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void one_after_the_other(int times)
+{
+    DAT_IA_HANDLE first, second;
+    DAT_PZ_HANDLE pz, stale;
+    DAT_PZ_PARAM param;
+    int round;
+
+    first = open_ia();
+    OK(dat_pz_create(first, &stale));
+    OK(dat_ia_close(first, DAT_CLOSE_ABRUPT_FLAG));
+    HOLDS(child_opens());
+    for (round = 0; round < times; round++) {
+        first = open_ia();
+        second = open_ia();
+        /* Handles of a life before are not of this one. */
+        FAILS(DAT_INVALID_HANDLE, dat_pz_free(stale));
+        OK(dat_pz_create(second, &pz));
+        OK(dat_ia_close(first, DAT_CLOSE_GRACEFUL_FLAG));
+        /* It is still the other's. */
+        OK(dat_pz_query(pz, DAT_PZ_FIELD_ALL, &param));
+        if (round == 0)
+            HOLDS(!child_opens());
+        FAILS(DAT_INVALID_STATE, dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG));
+        OK(dat_pz_free(pz));
+        OK(dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG));
+        FAILS(DAT_INVALID_HANDLE, dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG));
+    }
+    HOLDS(child_opens());
+}
+
+struct wait {
+    DAT_EVD_HANDLE evd;
+    DAT_RETURN status;
+};
+
+static void *wait_for_event(void *argument)
+{
+    struct wait *wait = (struct wait *)argument;
+    DAT_EVENT event;
+    DAT_COUNT more;
+
+    wait->status = dat_evd_wait(wait->evd, DAT_TIMEOUT_INFINITE, 1, &event, &more);
+    return NULL;
+}
+
+static void while_threads_wait(void)
+{
+    DAT_IA_HANDLE ia = open_ia();
+    struct wait waits[4];
+    pthread_t threads[4];
+    DAT_EVENT event;
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &waits[i].evd));
+        HOLDS(pthread_create(&threads[i], NULL, wait_for_event, &waits[i]) == 0);
+        /* Who waits on an EVD takes its events alone. */
+        while (DAT_GET_TYPE(dat_evd_dequeue(waits[i].evd, &event)) != DAT_INVALID_STATE)
+            usleep(1000);
+    }
+    OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+    for (i = 0; i < 4; i++) {
+        HOLDS(pthread_join(threads[i], NULL) == 0);
+        FAILS(DAT_ABORT, waits[i].status);
+    }
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t called = PTHREAD_COND_INITIALIZER;
+static int is_closed;
+
+static void close_it(DAT_PVOID ia, DAT_EVD_HANDLE evd)
+{
+    (void)evd;
+    OK(dat_ia_close((DAT_IA_HANDLE)ia, DAT_CLOSE_ABRUPT_FLAG));
+    pthread_mutex_lock(&mutex);
+    is_closed = 1;
+    pthread_cond_signal(&called);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void by_an_agent(void)
+{
+    DAT_IA_HANDLE ia = open_ia();
+    DAT_OS_WAIT_PROXY_AGENT agent;
+    DAT_CNO_HANDLE cno;
+    DAT_EVD_HANDLE evd;
+    DAT_EVENT event;
+
+    agent.instance_data = ia;
+    agent.proxy_agent_func = close_it;
+    OK(dat_cno_create(ia, agent, &cno));
+    OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+    memset(&event, 0, sizeof event);
+    event.event_number = DAT_SOFTWARE_EVENT;
+    OK(dat_evd_post_se(evd, &event));
+    pthread_mutex_lock(&mutex);
+    while (!is_closed)
+        pthread_cond_wait(&called, &mutex);
+    pthread_mutex_unlock(&mutex);
+    FAILS(DAT_INVALID_HANDLE, dat_evd_free(evd));
+    HOLDS(child_opens());
+}
+
+static void *open_and_close(void *argument)
+{
+    int round, times = *(int *)argument;
+
+    for (round = 0; round < times; round++) {
+        DAT_IA_HANDLE ia = open_ia();
+        DAT_PZ_HANDLE pz;
+
+        OK(dat_pz_create(ia, &pz));
+        OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+    }
+    return NULL;
+}
+
+static void at_once(int times)
+{
+    pthread_t threads[4];
+    int i;
+
+    for (i = 0; i < 4; i++)
+        HOLDS(pthread_create(&threads[i], NULL, open_and_close, &times) == 0);
+    for (i = 0; i < 4; i++)
+        HOLDS(pthread_join(threads[i], NULL) == 0);
+    HOLDS(child_opens());
+}
+
+int main(int count, char **arguments)
+{
+    int times;
+
+    if (count != 3)
+        return EXIT_FAILURE;
+    name = arguments[1];
+    times = atoi(arguments[2]);
+    one_after_the_other(times);
+    while_threads_wait();
+    by_an_agent();
+    at_once(times);
+    return EXIT_SUCCESS;
+}

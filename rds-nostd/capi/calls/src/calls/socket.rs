@@ -1,0 +1,141 @@
+//! Sockets come and go, and where they are.
+
+use super::{Called, lock, on, put_address};
+use crate::abi::profile_of;
+use crate::failure::{Answer, Failure};
+use crate::memory::bytes;
+use crate::node::{Node, Sockets, State};
+use crate::socket::Socket;
+use core::ffi::c_void;
+use core::net::SocketAddr;
+use rds_nostd::cmsg::decode_address;
+use rds_nostd::{Profile, RdsError, SocketHandle};
+
+/// What `socket` takes along with its type (`SOCK_NONBLOCK`, `SOCK_CLOEXEC`).
+const NONBLOCK: i32 = 0o4000;
+const CLOEXEC: i32 = 0o2_000_000;
+
+/// `socket(2)`: of the family of Linux (21) or of Solaris (30), which says whose layouts and numbers the socket has.
+pub unsafe fn rds_socket<N: Node>(domain: i32, kind: i32, protocol: i32) -> Called {
+    let profile = profile_of(domain);
+    let make = || -> Result<isize, RdsError> {
+        let profile = profile.ok_or(RdsError::AddressFamily)?;
+        if kind & !(NONBLOCK | CLOEXEC) != profile.socket_type() {
+            return Err(RdsError::SocketType);
+        }
+        if protocol != 0 {
+            return Err(RdsError::Protocol);
+        }
+        let mut guard = N::open()?.lock().ok_or(RdsError::NoDevice)?;
+        let inner = &mut N::state(&mut guard);
+        let State { adapter, rds, sockets, .. } = inner;
+        let handle = rds.socket()?;
+        let made = rds.set_profile(handle, profile).and_then(|()| {
+            sockets.add(|descriptor| Socket::new(handle, profile, descriptor), kind & NONBLOCK != 0)
+        });
+        match made {
+            Ok(fd) => {
+                inner.look(fd);
+                Ok(fd as isize)
+            }
+            Err(error) => {
+                let _ = rds.close(adapter, handle);
+                Err(error)
+            }
+        }
+    };
+    make().map_err(|error| error.errno_for(profile.unwrap_or_default()))
+}
+
+/// `close(2)`: the descriptor is closed, and the socket with it.
+pub unsafe fn rds_close<N: Node>(fd: i32) -> Called {
+    on::<N>(fd, |node, _| {
+        let mut guard = lock(node)?;
+        let inner = &mut N::state(&mut guard);
+        let handle = inner.socket(fd)?.handle;
+        let State { adapter, rds, sockets, .. } = inner;
+        let closed = rds.close(adapter, handle);
+        sockets.remove(fd);
+        node.closed(guard);
+        closed?;
+        Ok(0)
+    })
+}
+
+/// An address of the program's.
+///
+/// # Safety
+/// `at` is null or `len` bytes.
+pub(super) unsafe fn read_address(profile: Profile, at: u64, len: u32) -> Answer<SocketAddr> {
+    if at == 0 {
+        return Err(Failure::Fault);
+    }
+    // SAFETY: this function's contract.
+    let bytes = unsafe { bytes(at, len.into()) }?;
+    Ok(decode_address(profile, bytes)?)
+}
+
+/// `bind(2)`.
+pub unsafe fn rds_bind<N: Node>(fd: i32, address: *const c_void, len: u32) -> Called {
+    on::<N>(fd, |_, profile| {
+        // SAFETY: the caller's.
+        let to = unsafe { read_address(profile, address.expose_provenance() as u64, len) }?;
+        let node = N::home(fd, to.ip())?.ok_or(RdsError::BadSocket)?;
+        let mut guard = lock(node)?;
+        let inner = &mut N::state(&mut guard);
+        let handle = inner.socket(fd)?.handle;
+        inner.rds.bind_socket(handle, to)?;
+        inner.look(fd);
+        Ok(0)
+    })
+}
+
+/// `connect(2)`: where messages without a destination go.
+pub unsafe fn rds_connect<N: Node>(fd: i32, address: *const c_void, len: u32) -> Called {
+    on::<N>(fd, |node, profile| {
+        // SAFETY: the caller's.
+        let to = unsafe { read_address(profile, address.expose_provenance() as u64, len) }?;
+        let mut guard = lock(node)?;
+        let inner = &mut N::state(&mut guard);
+        let handle = inner.socket(fd)?.handle;
+        inner.rds.connect(handle, to)?;
+        inner.look(fd);
+        Ok(0)
+    })
+}
+
+/// What a call gives of an address.
+///
+/// # Safety
+/// `len` is null or a length, and `address` so many bytes.
+unsafe fn name<N: Node>(
+    fd: i32,
+    address: *mut c_void,
+    len: *mut u32,
+    of: impl FnOnce(&State<'_, N>, SocketHandle) -> Result<SocketAddr, RdsError>,
+) -> Called {
+    on::<N>(fd, |node, profile| {
+        if len.is_null() {
+            return Err(Failure::Fault);
+        }
+        let mut guard = lock(node)?;
+        let inner = &mut N::state(&mut guard);
+        let handle = inner.socket(fd)?.handle;
+        let found = of(inner, handle)?;
+        // SAFETY: this function's contract.
+        unsafe { len.write(put_address(profile, &found, address.cast(), len.read())?) };
+        Ok(0)
+    })
+}
+
+/// `getsockname(2)`.
+pub unsafe fn rds_getsockname<N: Node>(fd: i32, address: *mut c_void, len: *mut u32) -> Called {
+    // SAFETY: the caller's.
+    unsafe { name::<N>(fd, address, len, |inner, handle| inner.rds.local_address(handle)) }
+}
+
+/// `getpeername(2)`.
+pub unsafe fn rds_getpeername<N: Node>(fd: i32, address: *mut c_void, len: *mut u32) -> Called {
+    // SAFETY: the caller's.
+    unsafe { name::<N>(fd, address, len, |inner, handle| inner.rds.peer_address(handle)) }
+}

@@ -1,0 +1,185 @@
+//! Memory of the program's, by the numbers that its structures have of it.
+
+use core::ptr;
+use driver_mlx::DmaSlice;
+use rds_nostd::RdsError;
+use rds_nostd::cmsg::RdsIovec;
+
+/// More elements than any call takes (`UIO_MAXIOV`).
+const MAX_ELEMENTS: u64 = 1024;
+/// More bytes than any call reads or writes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// A range of the program's memory, which may be read and written: `len` bytes at `at`. None without bytes; null with any is refused.
+///
+/// # Safety
+/// The memory is the program's, mapped, and nobody else uses it while the result is used.
+unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsError> {
+    match len {
+        0 => Ok(&mut []),
+        1..=MAX_BYTES if at != 0 => {
+            // SAFETY: this function's contract.
+            Ok(unsafe {
+                core::slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(at as usize), len as usize)
+            })
+        }
+        _ => Err(RdsError::InvalidArgument),
+    }
+}
+
+/// The same, to be read.
+///
+/// # Safety
+/// The memory is the program's, mapped, and nobody changes it while the result is used.
+pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Result<&'a [u8], RdsError> {
+    match len {
+        0 => Ok(&[]),
+        1..=MAX_BYTES if at != 0 => {
+            // SAFETY: this function's contract.
+            Ok(unsafe {
+                core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), len as usize)
+            })
+        }
+        _ => Err(RdsError::InvalidArgument),
+    }
+}
+
+/// The same, to be filled.
+///
+/// # Safety
+/// The memory is the program's, mapped, and nobody else uses it while the result is used.
+pub(crate) unsafe fn room<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsError> {
+    // SAFETY: this function's contract.
+    unsafe { bytes_mut(at, len) }
+}
+
+/// Writes a number where the program wants it; nowhere to 0.
+///
+/// # Safety
+/// `at` is 0 or 8 bytes of the program's.
+pub(crate) unsafe fn store(at: u64, value: u64) -> Result<(), RdsError> {
+    if at != 0 {
+        // SAFETY: this function's contract.
+        unsafe { bytes_mut(at, 8) }?.copy_from_slice(&value.to_ne_bytes());
+    }
+    Ok(())
+}
+
+/// An array of `struct iovec`, or of `struct rds_iovec`, which has the same members.
+#[derive(Clone, Copy)]
+pub(crate) struct Elements<'a>(&'a [u8]);
+
+impl<'a> Elements<'a> {
+    /// Those of this array.
+    pub(crate) const fn of(array: &'a [u8]) -> Self {
+        Self(array)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<RdsIovec, RdsError>> + 'a {
+        self.0.chunks_exact(RdsIovec::LEN).map(|element| Ok(RdsIovec::decode(element)?))
+    }
+
+    /// The one element, if there is one.
+    pub(crate) fn only(&self) -> Option<RdsIovec> {
+        RdsIovec::decode(self.0).ok().filter(|_| self.0.len() == RdsIovec::LEN)
+    }
+
+    /// Bytes of all.
+    pub(crate) fn total(&self) -> u64 {
+        self.iter().flatten().fold(0, |sum, part| sum.saturating_add(part.bytes))
+    }
+}
+
+/// `count` of them.
+///
+/// # Safety
+/// As [`bytes`].
+pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Result<Elements<'a>, RdsError> {
+    if count > MAX_ELEMENTS {
+        return Err(RdsError::MessageSize);
+    }
+    // SAFETY: this function's contract.
+    Ok(Elements(unsafe { bytes(at, count * RdsIovec::LEN as u64) }?))
+}
+
+/// A message's bytes, one part after the other: where they are if they are in one place, else put together in `whole`.
+///
+/// # Safety
+/// As [`bytes`], of each part.
+pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Result<&'a [u8], RdsError> {
+    if let Some(part) = parts.only() {
+        // SAFETY: this function's contract.
+        return unsafe { bytes(part.addr, part.bytes) };
+    }
+    let mut len = 0;
+    for part in parts.iter() {
+        let part = part?;
+        // SAFETY: this function's contract.
+        let part = unsafe { bytes(part.addr, part.bytes) }?;
+        let room = whole.get_mut(len..len + part.len()).ok_or(RdsError::MessageSize)?;
+        room.copy_from_slice(part);
+        len += part.len();
+    }
+    Ok(&whole[..len])
+}
+
+/// Spreads what was received over the parts.
+///
+/// # Safety
+/// As [`room`], of each part.
+pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Result<(), RdsError> {
+    for part in parts.iter() {
+        let part = part?;
+        // SAFETY: this function's contract.
+        let to = unsafe { room(part.addr, part.bytes) }?;
+        let (now, later) = from.split_at(to.len().min(from.len()));
+        to[..now.len()].copy_from_slice(now);
+        from = later;
+    }
+    Ok(())
+}
+
+/// Memory that peers, or the HCA for an operation, may reach.
+///
+/// # Safety
+/// The memory is the program's, and stays where it is as long as it is registered: until its cookie is released, or the operation has ended.
+pub(crate) unsafe fn lent(element: &RdsIovec) -> Result<DmaSlice<'static>, RdsError> {
+    let end = element.addr.checked_add(element.bytes);
+    if element.addr == 0 || end.is_none() {
+        return Err(RdsError::InvalidArgument);
+    }
+    let at = ptr::with_exposed_provenance_mut(element.addr as usize);
+    // SAFETY: this function's contract; it is no memory of Rust's.
+    Ok(unsafe { DmaSlice::foreign(at, element.bytes as usize) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(bytes: &mut [u8]) -> RdsIovec {
+        RdsIovec { addr: bytes.as_mut_ptr().expose_provenance() as u64, bytes: bytes.len() as u64 }
+    }
+
+    #[test]
+    fn parts_make_a_message_and_take_one() {
+        let (mut first, mut second) = (*b"one ", *b"message");
+        let parts = [part(&mut first), RdsIovec { addr: 0, bytes: 0 }, part(&mut second)];
+        let array: std::vec::Vec<u8> = parts.iter().flat_map(|part| part.encode()).collect();
+        let (all, one) = (Elements(&array), Elements(&array[..RdsIovec::LEN]));
+        assert_eq!((all.total(), one.only(), all.only()), (11, Some(parts[0]), None));
+        let mut whole = [0; 11];
+        // SAFETY: memory of this function's, used here alone.
+        unsafe {
+            assert_eq!(gather(all, &mut whole), Ok(&b"one message"[..]));
+            assert_eq!(gather(all, &mut whole[..10]), Err(RdsError::MessageSize));
+            assert_eq!(gather(one, &mut []), Ok(&b"one "[..]));
+            scatter(all, b"another").unwrap();
+            assert_eq!((&first, &second), (b"anot", b"hersage"));
+            assert!(bytes(0, 1).is_err() && bytes(0, 0).is_ok() && bytes(1, u64::MAX).is_err());
+            assert!(elements(1, MAX_ELEMENTS + 1).is_err());
+            assert!(lent(&RdsIovec { addr: u64::MAX, bytes: 2 }).is_err());
+            assert!(store(0, 7).is_ok());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A socket, and its descriptor, which is readable while the socket has something to receive.
+
+use rds_nostd::{PollMask, Profile, Rds, SocketHandle};
+
+/// What a socket is to the program.
+pub trait Descriptor {
+    /// Whether calls on it do not wait.
+    fn is_nonblocking(&self) -> bool;
+
+    /// Sets or takes away that.
+    fn set_nonblocking(&mut self, on: bool);
+
+    /// Says that there is something to receive.
+    fn raise(&mut self);
+
+    /// Says that there is nothing.
+    fn lower(&mut self);
+}
+
+/// A socket of the program's.
+pub struct Socket<D> {
+    /// The protocol's.
+    pub handle: SocketHandle,
+    /// Whose numbers and layouts its program has.
+    pub profile: Profile,
+    /// The program's.
+    pub descriptor: D,
+    /// It asked to hear of congestion's end.
+    pub monitors_congestion: bool,
+    is_raised: bool,
+    /// What the socket is ready for, as far as it is known.
+    mask: PollMask,
+    /// A peer's congestion has changed and nobody has heard of it: the protocol says so once.
+    heard: bool,
+}
+
+/// Readable by a change of congestion.
+const NEWS: PollMask = PollMask::IN.union(PollMask::RDNORM).union(PollMask::WRBAND);
+
+impl<D: Descriptor> Socket<D> {
+    /// A new one.
+    pub fn new(handle: SocketHandle, profile: Profile, descriptor: D) -> Self {
+        Self {
+            handle,
+            profile,
+            descriptor,
+            monitors_congestion: false,
+            is_raised: false,
+            mask: PollMask::empty(),
+            heard: false,
+        }
+    }
+
+    /// Looks what the socket is ready for, and has the descriptor say so.
+    pub fn look(&mut self, rds: &mut Rds<'_>) {
+        let found = rds.poll_mask(self.handle).unwrap_or(PollMask::empty());
+        self.heard |= found.contains(PollMask::WRBAND);
+        self.mask = if self.heard { found | NEWS } else { found };
+        let wanted = self.mask.contains(PollMask::IN);
+        if wanted && !self.is_raised {
+            self.descriptor.raise();
+        } else if !wanted && self.is_raised {
+            self.descriptor.lower();
+        }
+        self.is_raised = wanted;
+    }
+
+    /// What the socket is ready for of what is asked. A change of congestion is told once.
+    pub(crate) fn mask_for(&mut self, events: u16) -> u16 {
+        let mask = self.mask.bits() & events;
+        self.heard &= mask == 0;
+        mask
+    }
+
+    /// There was nothing to receive: no news either.
+    pub(crate) fn is_empty(&mut self) {
+        self.heard = false;
+    }
+}

@@ -1,0 +1,45 @@
+//! Calls that wait.
+
+use crate::failure::{Answer, Failure};
+use crate::node::{Node, State};
+use crate::socket::Descriptor;
+use dat_nostd::Platform;
+use rds_nostd::{RdsError, SocketHandle};
+
+/// Whether what was refused may come to pass.
+fn may_pass(failure: Failure) -> bool {
+    let Failure::Rds(error) = failure else { return false };
+    matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested)
+}
+
+/// Makes a call on a socket; again and again until it succeeds, unless the call or the socket says not to wait.
+pub(crate) fn until<N: Node, R>(
+    node: &N,
+    fd: i32,
+    dont_wait: bool,
+    mut call: impl FnMut(&mut State<'_, N>, SocketHandle) -> Answer<R>,
+) -> Answer<R> {
+    let mut guard = node.lock().ok_or(RdsError::BadSocket)?;
+    loop {
+        let mut state = N::state(&mut guard);
+        let handle = state.socket(fd)?.handle;
+        let answer = call(&mut state, handle);
+        let waits = match &answer {
+            Err(failure) => {
+                may_pass(*failure) && !dont_wait && !state.socket(fd)?.descriptor.is_nonblocking()
+            }
+            Ok(_) => false,
+        };
+        if !waits {
+            state.look(fd);
+            node.changed(guard);
+            return answer;
+        }
+        let now = state.adapter.platform().now();
+        let interrupted;
+        (guard, interrupted) = node.sleep(guard, now)?;
+        if interrupted {
+            return Err(Failure::Interrupted);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* DAT 1.2 and RDS in firmware: what the library needs of the machine, and how the HCA comes and goes.
+ *
+ * Link with libmlx_firmware.a; nothing else is needed. One call at a time: who calls from an interrupt, or from one of the functions below,
+ * while another call is under way, is refused (DAT_INVALID_HANDLE, -EBADF, -EBUSY). */
+#ifndef MLX_FIRMWARE_H
+#define MLX_FIRMWARE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The machine. Each function gets `context` first. Those from `say` on may be null. */
+struct mlx_platform {
+    void *context;
+
+    /* BAR0 of the HCA, mapped uncached for good; stores its length, a power of two. Memory decoding and bus mastering are on. */
+    void *(*bar)(void *context, size_t *length);
+
+    /* Memory that nobody else uses, for good: `length` bytes, whole pages. The HCA reaches it, coherently, at the address that is stored,
+     * which is not 0; where `device_address` is null it has no business there. Null if there is none. Asked for both when the HCA is
+     * opened the first time, and with another dma_length. */
+    void *(*memory)(void *context, size_t length, uint64_t *device_address);
+
+    /* Nanoseconds, of a clock that never goes back. */
+    uint64_t (*now)(void *context);
+
+    /* Waits for an interrupt of the HCA's (MSI-X vector 0), or until `until` of that clock. May come back early; has to do so if an
+     * interrupt has come since the last time. A machine without interrupts comes back at once. */
+    void (*idle)(void *context, uint64_t until);
+
+    /* The library has found a mistake of its own, and says which. Bus mastering is to be switched off. Must not come back. */
+    void (*panic)(void *context, const char *text, size_t length);
+
+    /* Something for people to read: why the HCA does not open or close. */
+    void (*say)(void *context, const char *text, size_t length);
+
+    /* Lets the HCA reach memory of the firmware's own, `length` bytes at `address`, coherently: 0, and stores the device address, which agrees
+     * with `address` in its lowest 12 bits. Without it only such memory of `memory` can be registered as is the library's own: none. */
+    int (*map)(void *context, void *address, size_t length, uint64_t *device_address);
+
+    /* Ends that. */
+    void (*unmap)(void *context, uint64_t device_address, size_t length);
+
+    /* A dword of the HCA's configuration space, at a multiple of 4 below 256. */
+    uint32_t (*read_config)(void *context, unsigned offset);
+    void (*write_config)(void *context, unsigned offset, uint32_t value);
+};
+
+/* What the firmware chooses. */
+struct mlx_config {
+    /* The port's IPv4 address, in the order of the network. */
+    uint32_t address;
+    /* Random bits. */
+    uint64_t seed[2];
+    /* Grows from boot to boot: the wall clock in nanoseconds. 0 where there is none: a peer that knew an earlier boot may then take the
+     * first messages of this one for old ones. */
+    uint64_t boot;
+    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 64 MiB, which is the most. A quarter of it is asked for
+     * beside. An HCA's own firmware takes from half a MiB to 50 MiB. */
+    size_t dma_length;
+};
+
+/* Brings the HCA up and waits until its port can be reached by address. DAT has it as "ib0" (RDMA-CM's framing) and "ib0-dat" (DAT's own).
+ * 0, or -ENODEV (19), -ENETDOWN (100), -ENOMEM (12), -EINVAL (22), -EBUSY (16): one is open. `say` says why. Both structures may go
+ * afterwards. */
+int mlx_open(const struct mlx_platform *platform, const struct mlx_config *config);
+
+/* Moves everything on, and calls agents of CNOs that are due. Calls that wait do the same; a firmware that has other things to do calls this in
+ * between: ten times a second, or whenever the HCA interrupts. When it wants to be called again, by the platform's clock; 0 for at
+ * once. */
+uint64_t mlx_poll(void);
+
+/* Closes everything: peers are told, and the HCA is handed back as it was found. 0, or -ENODEV if it did not answer. Afterwards
+ * bus mastering is to be switched off. */
+int mlx_close(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MLX_FIRMWARE_H */

@@ -1,0 +1,131 @@
+//! The HCA comes and goes.
+
+use crate::node::{FRAMES, Inner, MAX_DMA, Memory, NODE, Protocol};
+use crate::platform::{Firmware, Memory as Given, MlxConfig, MlxPlatform, tell_panics};
+use crate::sockets::Numbers;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::net::Ipv4Addr;
+use core::time::Duration;
+use dat_calls::{BringUpError, NAMES, bring_up};
+use dat_nostd::{AdapterConfig, OpenError};
+use rds_calls::Pieces;
+use rds_nostd::{Generation, Rds, RdsConfig};
+
+// Numbers of Linux.
+const ENODEV: i32 = 19;
+const ENOMEM: i32 = 12;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENETDOWN: i32 = 100;
+
+/// Memory of the HCA's tables, which is handed out while it is open.
+struct Lent {
+    memory: UnsafeCell<Memory>,
+    pieces: UnsafeCell<Pieces>,
+    given: UnsafeCell<Option<Given>>,
+}
+
+// SAFETY: it is the open device's, of which there is one.
+unsafe impl Sync for Lent {}
+
+static LENT: Lent = Lent {
+    memory: UnsafeCell::new(Memory::new()),
+    pieces: UnsafeCell::new(Pieces::new()),
+    given: UnsafeCell::new(None),
+};
+
+/// Why the HCA was not opened.
+struct Refused {
+    number: i32,
+}
+
+impl Refused {
+    fn because(firmware: &Firmware, number: i32, why: &dyn fmt::Display) -> Self {
+        firmware.say(why);
+        Self { number }
+    }
+}
+
+/// `mlx_open`: brings the HCA up and waits until its port can be reached by address. 0 or a negative number of an error.
+///
+/// # Safety
+/// Both are as `<mlx/firmware.h>` says, or null.
+pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i32 {
+    // SAFETY: this function's contract.
+    let (Some(given), Some(config)) = (unsafe { platform.as_ref() }, unsafe { config.as_ref() }) else {
+        return -EINVAL;
+    };
+    let opened = NODE.open(Refused { number: EBUSY }, || {
+        tell_panics(*given);
+        // SAFETY: the caller's.
+        let firmware = unsafe { Firmware::new(*given) }.ok_or(Refused { number: EINVAL })?;
+        // SAFETY: no device is open, so nobody else has them.
+        let (memory, pieces) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.pieces.get()) };
+        start(firmware, config, memory, pieces)
+    });
+    opened.map_or_else(|refused| -refused.number, |()| 0)
+}
+
+fn start(
+    firmware: Firmware,
+    config: &MlxConfig,
+    memory: &'static mut Memory,
+    pieces: &'static mut Pieces,
+) -> Result<Inner, Refused> {
+    let dma = match config.dma_length {
+        0 => MAX_DMA,
+        len if len <= MAX_DMA && len.is_multiple_of(4096) => len,
+        _ => return Err(Refused::because(&firmware, EINVAL, &"dma_length: whole pages, at most 64 MiB")),
+    };
+    let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
+    // SAFETY: one thread at a time, and nothing refers to it.
+    let given = unsafe { &mut *LENT.given.get() };
+    // What was given once is used again.
+    let memory_of_it = given.filter(|given| given.dma_len == dma).or_else(|| firmware.memory(dma));
+    *given = memory_of_it;
+    // SAFETY: no device is open; it is nobody else's, as the header says.
+    let regions = memory_of_it.and_then(|given| unsafe { given.regions() });
+    let regions = regions.ok_or_else(|| Refused::because(&firmware, ENOMEM, &why))?;
+    memory.clear();
+    let Memory { tables, notes, rds, whole } = memory;
+    let address = Ipv4Addr::from(config.address.to_ne_bytes());
+    let [high, low] = config.seed;
+    let seed = u128::from(high) << 64 | u128::from(low);
+    let settings = AdapterConfig::new(NAMES[0], address.into(), &[], seed);
+    let up = bring_up(firmware, regions, tables.parts(), &settings, 0);
+    let mut adapter = up.map_err(|error| {
+        let number = match error {
+            BringUpError::Open(OpenError::PortNotActive { .. }) | BringUpError::NoIp => ENETDOWN,
+            BringUpError::Open(OpenError::Hca(_)) | BringUpError::Names(_) => ENODEV,
+        };
+        Refused::because(&firmware, number, &error)
+    })?;
+    let settings = RdsConfig {
+        send_frames: FRAMES / 2,
+        seed: low,
+        ..RdsConfig::new(Generation::from_wall_clock(Duration::from_nanos(config.boot)))
+    };
+    let rds = match Rds::start(&mut adapter, rds.parts(), settings) {
+        Ok(rds) => rds,
+        Err(error) => {
+            let _ = adapter.close();
+            return Err(Refused::because(&firmware, ENOMEM, &error));
+        }
+    };
+    let waiting = Protocol { rds, sockets: Numbers::NONE, whole, pieces };
+    Ok(Inner { adapter, beside: notes.parts(address.into()), waiting })
+}
+
+/// `mlx_poll`: moves everything on. When it wants to be called again: nanoseconds of the platform's clock, 0 for at once.
+pub fn poll() -> u64 {
+    NODE.work().map_or(0, |rest| rest.as_nanos())
+}
+
+/// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
+pub fn close() -> i32 {
+    match NODE.take().map(|state| (*state.adapter.platform(), state.adapter.close())) {
+        None | Some((_, Ok(()))) => 0,
+        Some((firmware, Err(error))) => -Refused::because(&firmware, ENODEV, &error).number,
+    }
+}

@@ -1,0 +1,265 @@
+//! The one HCA: an adapter with the protocol of RDS on it, reached by one call at a time.
+
+use crate::platform::Firmware;
+use crate::sockets::{Number, Numbers};
+use core::cell::{Cell, UnsafeCell};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+use dat_calls::{RawHandle, Storage};
+use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage};
+use driver_mlx::MmioBar;
+use rds_calls::{Answer, Pieces};
+use rds_nostd::{Rds, RdsError, RdsStorage};
+
+/// The most memory that the HCA reaches.
+pub(crate) const MAX_DMA: usize = 64 << 20;
+pub(crate) const SOCKETS: usize = 32;
+const CONNECTIONS: usize = 32;
+pub(crate) const FRAMES: usize = 1024;
+const REGIONS: usize = 64;
+const OPERATIONS: usize = 16;
+const PIECES: usize = 512;
+/// Bytes of the longest message of several parts.
+const WHOLE: usize = 64 << 10;
+
+pub(crate) type Tables = adapter_storage! {
+    bar: MmioBar, dma_bytes: MAX_DMA, eps: 64, evds: 64, lmrs: 128 + REGIONS + PIECES, events: 1024,
+    connections: 128, cnos: 16,
+};
+pub(crate) type Notes = Storage<8, 64, 32, { 128 + REGIONS + PIECES }, 32>;
+pub(crate) type RdsTables = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
+
+/// Memory of the node's, which takes no room in an image.
+pub(crate) struct Memory {
+    pub(crate) tables: Tables,
+    pub(crate) notes: Notes,
+    pub(crate) rds: RdsTables,
+    pub(crate) whole: [u8; WHOLE],
+}
+
+impl Memory {
+    /// Nothing.
+    pub(crate) const fn new() -> Self {
+        Self { tables: Tables::new(), notes: Notes::new(), rds: RdsTables::new(), whole: [0; WHOLE] }
+    }
+
+    /// Takes away what an earlier device left; where it is, for it is larger than a stack.
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: empty tables are zero bytes, as their types say and a test asserts.
+        unsafe { core::ptr::from_mut(self).write_bytes(0, 1) };
+    }
+}
+
+const _: () = assert!(size_of::<Memory>() <= 1280 << 10, "what the README says");
+
+/// The protocol of RDS, and its sockets.
+pub(crate) struct Protocol {
+    pub(crate) rds: Rds<'static>,
+    pub(crate) sockets: Numbers,
+    pub(crate) whole: &'static mut [u8],
+    pub(crate) pieces: &'static mut Pieces,
+}
+
+/// What the lock is for.
+pub(crate) type Inner = dat_calls::State<Node>;
+
+/// The one place for a device.
+pub(crate) struct Node {
+    /// A call is under way.
+    busy: AtomicBool,
+    state: UnsafeCell<Option<Inner>>,
+    /// Until when the machine may idle, as the last work has found; None if something may have come up since.
+    rest: Cell<Option<Instant>>,
+}
+
+// SAFETY: what is in it is reached by the one call that has set `busy`.
+unsafe impl Sync for Node {}
+
+pub(crate) static NODE: Node =
+    Node { busy: AtomicBool::new(false), state: UnsafeCell::new(None), rest: Cell::new(None) };
+
+/// A call is under way, on a device that is open.
+pub(crate) struct Guard<'n>(&'n Node);
+
+impl Deref for Guard<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        // SAFETY: there is one guard, which nobody gets without a value.
+        unsafe { (*self.0.state.get()).as_ref().unwrap_unchecked() }
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        // SAFETY: as above, and it is borrowed alone.
+        unsafe { (*self.0.state.get()).as_mut().unwrap_unchecked() }
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Node {
+    /// Goes on with a call, unless another is under way.
+    fn resume(&self) -> Option<Guard<'_>> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let guard = Guard(self);
+        // SAFETY: the guard is the only one.
+        unsafe { (*self.state.get()).is_some() }.then_some(guard)
+    }
+
+    /// Begins a call, unless another is under way or no device is open.
+    pub(crate) fn begin(&self) -> Option<Guard<'_>> {
+        let guard = self.resume()?;
+        self.rest.set(None);
+        Some(guard)
+    }
+
+    /// Opens the device, unless one is open, or being opened.
+    ///
+    /// # Errors
+    /// What `make` says, with the device closed; `busy`.
+    pub(crate) fn open<E>(&self, busy: E, make: impl FnOnce() -> Result<Inner, E>) -> Result<(), E> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(busy);
+        }
+        let _guard = Guard(self);
+        // SAFETY: the guard is the only one, and nothing refers to the value.
+        if unsafe { (*self.state.get()).is_some() } {
+            return Err(busy);
+        }
+        let made = make()?;
+        // SAFETY: as above.
+        unsafe { *self.state.get() = Some(made) };
+        Ok(())
+    }
+
+    /// Takes the device out.
+    pub(crate) fn take(&self) -> Option<Inner> {
+        let _guard = self.begin()?;
+        // SAFETY: the guard is the only one, and nothing refers to the value.
+        unsafe { (*self.state.get()).take() }
+    }
+
+    /// Moves everything on, and makes the upcalls that are due, outside of any call. Until when the machine may idle then.
+    pub(crate) fn work(&self) -> Option<Instant> {
+        let mut guard = self.resume()?;
+        let mut rest = <Self as rds_calls::Node>::state(&mut guard).work();
+        // Who waits here looks again in any case.
+        while guard.adapter.next_ready().is_some() {}
+        while let Some(call) = guard.next_call() {
+            rest = None;
+            drop(guard);
+            call.run();
+            guard = self.resume()?;
+        }
+        rest
+    }
+
+    /// A call that waits: idles, at most until then, and moves everything on. What was ready before has been looked at.
+    pub(crate) fn pause<'n>(&'n self, guard: Guard<'n>, until: Option<Instant>) -> Option<Guard<'n>> {
+        if let Some(rest) = self.rest.take() {
+            guard.adapter.platform().idle(until.map_or(rest, |until| until.min(rest)));
+        }
+        drop(guard);
+        self.rest.set(self.work());
+        self.resume()
+    }
+}
+
+impl dat_calls::Node for Node {
+    type Platform = Firmware;
+    type Waiting = Protocol;
+    type Guard<'n> = Guard<'n>;
+
+    fn get(id: u8) -> Option<&'static Self> {
+        (id == 0).then_some(&NODE)
+    }
+
+    fn lock(&self) -> Option<Guard<'_>> {
+        self.begin()
+    }
+
+    fn changed(&self, guard: Guard<'_>) {
+        drop(guard);
+    }
+
+    fn sleep<'n>(
+        &'n self,
+        guard: Guard<'n>,
+        _what: RawHandle,
+        now: Instant,
+        wake: Wake,
+    ) -> DatResult<(Guard<'n>, bool)> {
+        let guard = self.pause(guard, wake.deadline(now)).ok_or(DatReturn::new(ReturnType::Abort))?;
+        Ok((guard, false))
+    }
+
+    fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
+        let closed = dat_nostd::HandleType::Ia.invalid();
+        self.begin().ok_or(closed)?.close_ia(ia, flags)
+    }
+}
+
+impl rds_calls::Node for Node {
+    type Platform = Firmware;
+    type Descriptor = Number;
+    type Sockets = Numbers;
+    type Guard<'n> = Guard<'n>;
+
+    fn state<'g>(guard: &'g mut Guard<'_>) -> rds_calls::State<'g, Self> {
+        let dat_calls::State { adapter, waiting, .. } = &mut **guard;
+        let Protocol { rds, sockets, whole, pieces } = waiting;
+        rds_calls::State { adapter, rds, sockets, whole, pieces }
+    }
+
+    fn open() -> Result<&'static Self, RdsError> {
+        Ok(&NODE)
+    }
+
+    fn of(_fd: i32) -> Option<&'static Self> {
+        Some(&NODE)
+    }
+
+    fn lock(&self) -> Option<Guard<'_>> {
+        self.begin()
+    }
+
+    fn changed(&self, guard: Guard<'_>) {
+        drop(guard);
+    }
+
+    fn closed(&self, guard: Guard<'_>) {
+        drop(guard);
+    }
+
+    fn sleep<'n>(&'n self, guard: Guard<'n>, _now: Instant) -> Answer<(Guard<'n>, bool)> {
+        Ok((self.pause(guard, None).ok_or(RdsError::BadSocket)?, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static EMPTY: Constant = Constant(Memory::new());
+
+    struct Constant(Memory);
+    // SAFETY: it is only read.
+    unsafe impl Sync for Constant {}
+
+    #[test]
+    fn empty_memory_is_zero_bytes() {
+        // SAFETY: a static, all bytes of which the linker has set.
+        let bytes = unsafe {
+            core::slice::from_raw_parts(core::ptr::from_ref(&EMPTY.0).cast::<u8>(), size_of::<Memory>())
+        };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+}

@@ -1,0 +1,196 @@
+//! Local memory of operations: lists of pieces, from a table that all operations share.
+
+use crate::ids::PieceId;
+
+/// The most pieces of local memory that one operation may have (as rds-stress asks for at most).
+pub const MAX_PIECES: usize = 512;
+/// Pieces that one transfer gathers or scatters: as many as fit into 128 bytes of a send queue.
+pub(crate) const GATHER: usize = 6;
+
+/// A piece of local memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// The LMR that it was registered by for the operation; 0 if there is none to be freed.
+    pub(crate) lmr_bits: u64,
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) lmr_context: u32,
+    next: Option<PieceId>,
+}
+
+impl Piece {
+    pub(crate) const EMPTY: Self = Self { lmr_bits: 0, address: 0, len: 0, lmr_context: 0, next: None };
+
+    pub(crate) const fn new(lmr_bits: u64, lmr_context: u32, address: u64, len: u32) -> Self {
+        Self { lmr_bits, address, len, lmr_context, next: None }
+    }
+}
+
+/// The pieces of an operation, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PieceList {
+    first: Option<PieceId>,
+    last: Option<PieceId>,
+    /// The first that was not posted yet.
+    unposted: Option<PieceId>,
+}
+
+impl PieceList {
+    pub(crate) const EMPTY: Self = Self { first: None, last: None, unposted: None };
+
+    /// Whether every piece was posted.
+    pub(crate) const fn is_posted(&self) -> bool {
+        self.unposted.is_none()
+    }
+}
+
+/// The pieces that one transfer is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gathered {
+    pub(crate) pieces: [Piece; GATHER],
+    pub(crate) count: usize,
+}
+
+impl Gathered {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Piece> {
+        self.pieces.iter().take(self.count)
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn len(&self) -> u64 {
+        self.iter().map(|piece| u64::from(piece.len)).sum()
+    }
+}
+
+/// All pieces of a node.
+pub(crate) struct Pieces<'s> {
+    entries: &'s mut [Piece],
+    /// Entries beyond this one were never used; those given back are in a list.
+    used: usize,
+    given_back: Option<PieceId>,
+    in_use: usize,
+}
+
+impl<'s> Pieces<'s> {
+    pub(crate) fn new(entries: &'s mut [Piece]) -> Self {
+        let count = entries.len().min(PieceId::MOST);
+        let (entries, _) = entries.split_at_mut(count);
+        entries.fill(Piece::EMPTY);
+        Self { entries, used: 0, given_back: None, in_use: 0 }
+    }
+
+    /// Entries that nobody uses.
+    pub(crate) const fn room(&self) -> usize {
+        self.entries.len() - self.in_use
+    }
+
+    fn get(&self, id: PieceId) -> Option<&Piece> {
+        self.entries.get(id.index())
+    }
+
+    /// Adds a piece at a list's end. False if there is no room.
+    pub(crate) fn push(&mut self, list: &mut PieceList, piece: Piece) -> bool {
+        let id = match self.given_back {
+            Some(id) => {
+                self.given_back = self.get(id).and_then(|free| free.next);
+                id
+            }
+            None if self.used < self.entries.len() => {
+                self.used += 1;
+                PieceId::new(self.used - 1)
+            }
+            None => return false,
+        };
+        self.in_use += 1;
+        if let Some(entry) = self.entries.get_mut(id.index()) {
+            *entry = Piece { next: None, ..piece };
+        }
+        match list.last.replace(id).and_then(|last| self.entries.get_mut(last.index())) {
+            Some(last) => last.next = Some(id),
+            None => (list.first, list.unposted) = (Some(id), Some(id)),
+        }
+        true
+    }
+
+    /// Takes the first piece off a list.
+    pub(crate) fn pop(&mut self, list: &mut PieceList) -> Option<Piece> {
+        let id = list.first?;
+        let free = self.given_back.replace(id);
+        let entry = self.entries.get_mut(id.index())?;
+        let piece = core::mem::replace(entry, Piece { next: free, ..Piece::EMPTY });
+        self.in_use -= 1;
+        list.first = piece.next;
+        if list.first.is_none() {
+            *list = PieceList::EMPTY;
+        }
+        Some(piece)
+    }
+
+    /// What the next transfer of a list is of; the list from there on.
+    fn walk(&self, list: &PieceList) -> (Gathered, Option<PieceId>) {
+        let mut gathered = Gathered { pieces: [Piece::EMPTY; GATHER], count: 0 };
+        let mut next = list.unposted;
+        for place in &mut gathered.pieces {
+            let Some(piece) = next.and_then(|id| self.get(id)) else { break };
+            *place = *piece;
+            gathered.count += 1;
+            next = piece.next;
+        }
+        (gathered, next)
+    }
+
+    pub(crate) fn gather(&self, list: &PieceList) -> Gathered {
+        self.walk(list).0
+    }
+
+    /// Whether nothing of a list is left after its next transfer.
+    pub(crate) fn is_last(&self, list: &PieceList) -> bool {
+        self.walk(list).1.is_none()
+    }
+
+    /// What [`gather`](Self::gather) gave was posted; how many bytes that were.
+    pub(crate) fn posted(&self, list: &mut PieceList) -> u64 {
+        let (gathered, next) = self.walk(list);
+        list.unposted = next;
+        gathered.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_keep_their_order_and_give_back_what_they_took() {
+        let mut entries = [Piece::EMPTY; 20];
+        let mut pieces = Pieces::new(&mut entries);
+        for _ in 0..3 {
+            let mut lists = [PieceList::EMPTY; 2];
+            for number in 0..20 {
+                assert!(
+                    pieces.push(&mut lists[number % 2], Piece::new(0, 0, number as u64, 1 + number as u32))
+                );
+            }
+            let mut beyond = PieceList::EMPTY;
+            assert!(!pieces.push(&mut beyond, Piece::EMPTY) && beyond.first.is_none() && pieces.room() == 0);
+            let [_, mut odd] = lists;
+            let (first, bytes) = (pieces.gather(&odd), pieces.posted(&mut odd));
+            assert_eq!(
+                first.iter().map(|piece| piece.address).collect::<std::vec::Vec<_>>(),
+                [1, 3, 5, 7, 9, 11]
+            );
+            assert_eq!((first.len(), bytes), (42, 42));
+            assert!(pieces.is_last(&odd) && !odd.is_posted());
+            assert_eq!(pieces.posted(&mut odd), 14 + 16 + 18 + 20);
+            assert!(odd.is_posted() && pieces.gather(&odd).count == 0);
+            for mut list in [lists[0], odd] {
+                let mut count = 0;
+                while pieces.pop(&mut list).is_some() {
+                    count += 1;
+                }
+                assert!(count == 10 && list.first.is_none());
+            }
+            assert_eq!(pieces.room(), 20);
+        }
+    }
+}
