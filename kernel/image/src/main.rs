@@ -23,6 +23,8 @@ mod hello;
 #[cfg(target_os = "none")]
 mod idle;
 #[cfg(target_os = "none")]
+mod info;
+#[cfg(target_os = "none")]
 mod ip;
 #[cfg(target_os = "none")]
 mod msix;

@@ -1,9 +1,8 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
-//! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console; `@quit` ends it.
+//! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
 use apps::rds::{
     AppError, BULK_PORT, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage,
-    TableKind,
 };
 use apps::{Role, Status};
 use unikernel::ExitCode;
@@ -14,6 +13,7 @@ use unikernel::Clock;
 use unikernel::adapter::Adapter;
 
 use crate::cmdline::Options;
+use crate::info;
 use crate::names::RdsMode;
 use crate::node::{self, Failure, QuitLine, SECOND};
 use unikernel::Machine;
@@ -80,19 +80,13 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     let mut quit = QuitLine::new();
     let driven = node::drive(adapter, clock, |adapter, now| {
         let status = app.poll(adapter, now).map_err(Failure::app)?;
-        let line = quit.poll_or(now, |line| {
-            let info = line == "@info";
-            if info {
-                list(&mut app, adapter);
-            }
-            info
-        });
+        let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
         Ok(match (status, line) {
             (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
             _ => Status::Done,
         })
     });
-    list(&mut app, adapter);
+    info::list(app.rds(), adapter);
     tell(&mut app);
     let closed = app.close(adapter).map_err(|error: AppError| Failure::app(error));
     driven?;
@@ -138,12 +132,5 @@ fn tell(app: &mut RdsApp<'_>) {
             "@rds congestion times={} messages={} refused={} updates={}",
             congestion.times, congestion.messages, congestion.refused, congestion.updates
         ),
-    }
-}
-
-/// Counters, sockets, connections and queues, as `rds-info` shows them.
-fn list(app: &mut RdsApp<'_>, adapter: &Adapter<'_>) {
-    for kind in TableKind::ALL {
-        println!("{}", app.rds().table(adapter, kind));
     }
 }

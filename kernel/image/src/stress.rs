@@ -2,13 +2,13 @@
 
 use apps::Status;
 use apps::ip::{AdapterLink, Host, HostConfig, PacketBuffers, SocketSlot};
-use apps::rds::TableKind;
 use apps::stress::{Config, Options as StressOptions, Stress, StressStorage};
 use unikernel::adapter::{self, Adapter};
 use unikernel::options::Error;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
 
 use crate::cmdline::Options;
+use crate::info;
 use crate::node::{self, Failure, QuitLine, SECOND};
 
 static STORAGE: Mutex<StressStorage> = Mutex::new(StressStorage::new());
@@ -54,27 +54,14 @@ fn work(
     let mut quit = QuitLine::new();
     let driven = node::drive(adapter, clock, |adapter, now| {
         let status = app.poll(adapter, &mut host, now, say).map_err(Failure::app)?;
-        let line = quit.poll_or(now, |line| {
-            let info = line == "@info";
-            if info {
-                list(&mut app, adapter);
-            }
-            info
-        });
+        let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
         Ok(match (status, line) {
             (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
             _ => Status::Done,
         })
     });
-    list(&mut app, adapter);
+    info::list(app.rds(), adapter);
     let closed = app.close(adapter).map_err(Failure::app);
     driven?;
     closed
-}
-
-/// Counters, sockets, connections and queues, as `rds-info` shows them.
-fn list(app: &mut Stress<'_>, adapter: &Adapter<'_>) {
-    for kind in TableKind::ALL {
-        println!("{}", app.rds().table(adapter, kind));
-    }
 }

@@ -364,7 +364,8 @@ impl<'s> Exchange<'s> {
         other: usize,
     ) -> Result<Sent, StressError> {
         let index = self.pair_of(task, other);
-        let Some(place) = self.tables.pairs.pair(index).map(|pair| pair.unanswered(self.options.depth)) else {
+        let Some(place) = self.tables.pairs.pair(index).map(|pair| pair.unanswered(self.options.depth))
+        else {
             return Ok(Sent::No);
         };
         let slot = self.slot_of(index, place);
