@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Size of a physical function's BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5). Of others [`BarPort::len`] says it.
 pub const BAR0_SIZE: usize = 32 << 20;
+/// Why nothing is answered: the link is dead; memory accesses are not decoded.
+const DEAD: u32 = 1;
+const NOT_DECODING: u32 = 2;
 
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
 /// Everything behind it except device memory is write-only and reads as zero.
@@ -49,7 +52,7 @@ pub struct BarPort {
     queue: Mutex<VecDeque<BarWrite>>,
     pending: AtomicUsize,
     dropped: AtomicU64,
-    /// Non-zero while the device answers nothing (a dead PCI link): reads give all ones.
+    /// Not zero while the device answers nothing, for a [reason](DEAD) or several: reads give all ones.
     dead: AtomicU32,
     /// `initializing` is set again at once when the command queue's address is written.
     initializing_again: AtomicBool,
@@ -243,7 +246,20 @@ impl BarPort {
 
     /// Makes every read answer all ones, as a dead link does, or ends that.
     pub(crate) fn set_dead(&self, dead: bool) {
-        self.dead.store(u32::from(dead), Ordering::Release);
+        self.set_silent(DEAD, dead);
+    }
+
+    /// The same where the function does not decode memory accesses.
+    pub(crate) fn set_decoding(&self, decodes: bool) {
+        self.set_silent(NOT_DECODING, !decodes);
+    }
+
+    fn set_silent(&self, reason: u32, silent: bool) {
+        if silent {
+            self.dead.fetch_or(reason, Ordering::AcqRel);
+        } else {
+            self.dead.fetch_and(!reason, Ordering::AcqRel);
+        }
     }
 }
 

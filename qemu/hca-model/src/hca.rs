@@ -206,6 +206,12 @@ impl Hca {
         if effects.function_level_reset {
             self.reset();
         }
+        self.decode();
+    }
+
+    /// Registers answer if configuration space says so.
+    fn decode(&self) {
+        self.registers.bar().set_decoding(self.config.memory_space());
     }
 
     /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no
@@ -260,6 +266,7 @@ impl Hca {
         self.device.power_on();
         self.registers.power_on();
         self.registers.begin_with(&self.device.profile.habits);
+        self.decode();
         self.trained_since = None;
         self.inbox.clear();
     }

@@ -68,6 +68,13 @@ impl Bar for ModelBar {
     }
 }
 
+/// The command register, bits of it, and one that is set only where nothing answers.
+const COMMAND: u16 = 4;
+const MEMORY_SPACE: u32 = 1 << 1;
+const BUS_MASTER: u32 = 1 << 2;
+const INTX_OFF: u32 = 1 << 10;
+const GONE: u32 = 1 << 15;
+
 /// One node's platform.
 #[derive(Clone)]
 pub struct ModelPlatform {
@@ -123,11 +130,18 @@ impl Platform for ModelPlatform {
 
     fn reset_function(&self) -> bool {
         self.world.with_hca(self.node, hca_model::Hca::reset);
+        self.restore_function();
         true
     }
 
     fn restore_function(&self) {
-        self.world.enable(self.node);
+        self.set_command(self.command() & BUS_MASTER | INTX_OFF | MEMORY_SPACE);
+    }
+
+    fn set_bus_master(&self, on: bool) -> bool {
+        let master = if on { BUS_MASTER } else { 0 };
+        self.set_command(self.command() & !BUS_MASTER | master);
+        self.command() & (BUS_MASTER | GONE) == master
     }
 
     fn dma_is_coherent(&self) -> bool {
@@ -144,6 +158,14 @@ impl Platform for ModelPlatform {
 }
 
 impl ModelPlatform {
+    fn command(&self) -> u32 {
+        self.read_config(COMMAND).unwrap_or(u32::MAX) & 0xffff
+    }
+
+    fn set_command(&self, command: u32) {
+        self.write_config(COMMAND, command);
+    }
+
     /// The world it is in.
     #[must_use]
     pub fn world(&self) -> &Rc<World> {

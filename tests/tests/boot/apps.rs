@@ -8,19 +8,19 @@ use runner::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
 
 /// Two HCAs.
-fn two() -> Fabric {
+pub fn two() -> Fabric {
     serve(vec![Profile::node(0), Profile::node(1)])
 }
 
 /// A unikernel and what it has said.
-struct Node {
+pub struct Node {
     running: Running,
     console: Vec<String>,
     deadline: Instant,
 }
 
 impl Node {
-    fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
+    pub fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
         let options = Options { hcas: vec![fabric.sockets[node].clone()], ..Options::new(words) };
         let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
         Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// The next line that begins with `prefix`, without it.
-    fn expect(&mut self, prefix: &str) -> String {
+    pub fn expect(&mut self, prefix: &str) -> String {
         loop {
             match self.running.next_line(self.deadline) {
                 Ok(Some(Output::Console(line))) => {
@@ -52,7 +52,7 @@ impl Node {
     }
 
     /// Its end, with success; all that it said.
-    fn finish(mut self) -> Vec<String> {
+    pub fn finish(mut self) -> Vec<String> {
         while let Some(line) = self.running.next_line(self.deadline).expect("it ends in time") {
             if let Output::Console(line) = line {
                 self.console.push(line);
@@ -67,14 +67,14 @@ impl Node {
 }
 
 /// The number behind `key=` in the only line that begins with `prefix`.
-fn number(console: &[String], prefix: &str, key: &str) -> u64 {
+pub fn number(console: &[String], prefix: &str, key: &str) -> u64 {
     let line = console.iter().find(|line| line.starts_with(prefix));
     let line = line.unwrap_or_else(|| panic!("no {prefix:?} in:\n{}", console.join("\n")));
     let value = word(line, key).unwrap_or_else(|| panic!("no {key}= in {line}"));
     value.parse().unwrap_or_else(|_| panic!("{key}={value}"))
 }
 
-fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
@@ -110,6 +110,42 @@ fn verbs_by_hand_moves_data_by_every_operation_both_ways() {
 /// The words of a node at 10.0.0.`host`.
 fn at(host: u8, app: &str) -> String {
     format!("{app} ip=10.0.0.{host}/24 seed=1")
+}
+
+/// Boots of one node whose real-time clock runs, is set back, and runs on: numbers grow, and the log says why where the clock does not
+/// make them.
+#[test]
+fn rds_numbers_grow_over_boots_though_the_clock_is_set_back() {
+    const RAISED: &str = "rds: a peer knows numbers of an earlier boot";
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rds mode=echo"));
+    server.expect("@rds listening ");
+    let mut before = 0;
+    for (year, raised) in [(2031, false), (2011, true), (2011, true), (2032, false)] {
+        let words = at(2, "app=rds mode=ping to=10.0.0.1 count=20 interval=1");
+        let more = vec!["-rtc".into(), format!("base={year}-05-01T12:00:00")];
+        let options = Options { hcas: vec![fabric.sockets[1].clone()], more, ..Options::new(&words) };
+        let client =
+            unikernel::boot(&ground.qemu, &ground.image, &options, LIMIT, |_| {}).expect("QEMU starts");
+        assert_eq!(client.verdict, Some(Verdict::Success), "{}", client.console.join("\n"));
+        assert_eq!(number(&client.console, "@rds ping ", "received"), 20);
+        let said = client.log.lines.iter().any(|line| line.contains(RAISED));
+        assert_eq!(said, raised, "{year}: {:?}", client.log.lines);
+        // What the peer expects next.
+        server.write("@info");
+        const BETWEEN: &str = "       10.0.0.1        10.0.0.2 ";
+        server.expect("Connections:");
+        let line = server.expect(BETWEEN);
+        server.expect("InfiniBand connections:");
+        server.expect(BETWEEN);
+        let next: u64 = line.split_whitespace().nth(2).expect("NextRX").parse().expect("a number");
+        assert!(next > before, "{year}: {next} after {before}");
+        before = next;
+    }
+    server.write("@quit");
+    server.finish();
+    fabric.assert_empty();
 }
 
 #[test]

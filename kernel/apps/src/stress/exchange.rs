@@ -495,6 +495,7 @@ impl<'s> Exchange<'s> {
         slot: usize,
         memory: &Memory,
     ) -> Result<Sent, StressError> {
+        let to = SocketAddr::new(Ipv4Addr::from_bits(self.there).into(), self.port(other));
         let (index, socket) = (self.pair_of(task, other), self.socket(task)?);
         let Options { direction, rdma_len, vector, use_once, use_get_mr, cache_mrs, .. } = self.options;
         let Some(part) = memory.part(slot, Part::Offered) else { return Ok(Sent::No) };
@@ -505,10 +506,10 @@ impl<'s> Exchange<'s> {
         let mut flags = RdmaFlags::READWRITE;
         flags.set(RdmaFlags::USE_ONCE, use_once);
         if use_get_mr && entry.key == 0 {
-            match rds.get_mr(adapter, socket, part, flags) {
+            match rds.get_mr_for_dest(adapter, socket, to, part, flags) {
                 Ok(cookie) => entry.key = cookie.0,
                 Err(RdsError::NoMemory) => return Ok(Sent::No),
-                Err(error) => return Err(StressError::Rds { call: "RDS_GET_MR", error }),
+                Err(error) => return Err(StressError::Rds { call: "RDS_GET_MR_FOR_DEST", error }),
             }
         }
         let key = entry.key;
