@@ -28,7 +28,7 @@ const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// What the command line may have.
-pub const KEYS: [Key; 31] = [
+pub const KEYS: [Key; 32] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
