@@ -2,7 +2,7 @@
 
 use dat_nostd::Instant;
 
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Cookie, State};
 use crate::ids::ConnectionId;
 
 /// A connection's places in the lists of the table.
@@ -21,6 +21,12 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) const EMPTY: Self =
         Self { bucket_next: None, due_next: None, is_due: false, place: 0, deadline: Instant::ORIGIN };
+
+    /// Whether it is to be looked at in the next poll.
+    #[inline(always)]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
+    }
 }
 
 /// All connections of a node.
@@ -84,8 +90,16 @@ impl<'s> Connections<'s> {
 
     /// The connection of a cookie, which the device may have made up.
     #[inline(always)]
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
-        self.entries.get(id.index())
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.entries.get_mut(id.index())
+    }
+
+    /// What a cookie says, if it is of a connection's present endpoint.
+    #[inline(always)]
+    pub(crate) fn current(&self, bits: u64) -> Option<Cookie> {
+        let cookie = Cookie::decode(bits)?;
+        let objects = &self.entries.get(cookie.connection.index())?.objects;
+        (objects.ep != 0 && objects.epoch == cookie.epoch).then_some(cookie)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> + '_ {
