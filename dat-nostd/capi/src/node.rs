@@ -103,6 +103,13 @@ impl dat_calls::Node for Node {
 }
 
 impl Node {
+    /// The process ends: gives the device back whoever waits for it, unless a thread stands still with the lock.
+    pub(crate) fn end(&self) {
+        if let Some(state) = self.lock.lock_within(PATIENCE).and_then(Guard::take) {
+            close(state);
+        }
+    }
+
     /// Brings a device up and waits until its port can be reached by address. `id` is in all its handles.
     pub(crate) fn open(&self, target: &Target, id: u8) -> DatResult<()> {
         let (tables, parts) = Lent::new(Box::new(Tables::new()));
@@ -140,6 +147,9 @@ impl Node {
         }
     }
 }
+
+/// How long the end of the process waits for a thread that has the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Takes the adapter down, and frees what it had.
 fn close(state: Inner) {
