@@ -9,57 +9,13 @@ use common::{Net, Options, Side};
 use dat_nostd::*;
 use driver_mlx::Error;
 use harness::WorldConfig;
+use harness::lives::{profile, strike};
 use harness::seeds::{self, Random};
-use hca_model::{Habits, Hca, Profile};
-use mlx5_prm::opcode::Opcode;
-use mlx5_prm::status::HealthSyndrome;
 
 const SECOND: u64 = 1_000_000_000;
 const NONE: CompletionFlags = CompletionFlags::empty();
 /// Bytes of a message.
 const LEN: usize = 5000;
-/// Commands that bring-up and DAT's objects need.
-const COMMANDS: [Opcode; 14] = [
-    Opcode::ENABLE_HCA,
-    Opcode::QUERY_HCA_CAP,
-    Opcode::SET_HCA_CAP,
-    Opcode::INIT_HCA,
-    Opcode::MANAGE_PAGES,
-    Opcode::ALLOC_UAR,
-    Opcode::CREATE_EQ,
-    Opcode::CREATE_MKEY,
-    Opcode::CREATE_CQ,
-    Opcode::CREATE_QP,
-    Opcode::ALLOC_PD,
-    Opcode::DESTROY_QP,
-    Opcode::QUERY_HCA_VPORT_CONTEXT,
-    Opcode::ACCESS_REG,
-];
-
-/// A device whose firmware is slow at something and asks for pages often.
-fn profile(node: u16, random: &mut Random) -> Profile {
-    let slow = (random.pick(&COMMANDS), 1_000 << random.below(22));
-    Profile {
-        objects_per_growth: 2 + random.below(20) as u32,
-        growth_pages: 1 + random.below(40) as u32,
-        habits: Habits { slow_command: Some(slow), ..Habits::default() },
-        ..Profile::node(node)
-    }
-}
-
-/// Something bad befalls a device in so many nanoseconds.
-fn strike(net: &Net, node: usize, delay: u64, random: &mut Random) {
-    let world = &net.world;
-    match random.below(4) {
-        0 => world.later(node, delay, |hca| hca.fail(HealthSyndrome(1))),
-        1 => world.later(node, delay, Hca::reset),
-        _ => {
-            world.later(node, delay, Hca::kill);
-            world.later(node, delay + random.below(40 * SECOND), Hca::revive);
-        }
-    }
-}
-
 fn ping(net: &mut Net, sides: &[Side; 2], message: u64) {
     for (from, to) in [(0, 1), (1, 0)] {
         let (source, sink) = (&sides[from], &sides[to]);
@@ -117,14 +73,14 @@ fn live(seed: u64) {
         let node = random.below(2) as usize;
         let posted = random.below(6);
         let side = sides[node];
-        strike(&net, node, random.below(3 * SECOND), &mut random);
+        strike(&net.world, node, random.below(3 * SECOND), &mut random);
         for cookie in 0..posted {
             net.nodes[node].ep_post_recv(side.ep, &[side.segment(LEN, LEN)], 100 + cookie, NONE).unwrap();
             net.nodes[node].ep_post_send(side.ep, &[side.segment(0, LEN)], 200 + cookie, NONE).unwrap();
         }
         end_of_connection(&mut net, node, &side, posted);
         if random.one_in(2) {
-            strike(&net, node, random.below(8 * SECOND), &mut random);
+            strike(&net.world, node, random.below(8 * SECOND), &mut random);
         }
         recover(&mut net, node);
         side.check(0, LEN, message + node as u64);

@@ -144,3 +144,98 @@ fn an_adapter_that_works_stays_as_it_is() {
     net.nodes[0].recover(Duration::from_secs(30)).unwrap();
     ping(&mut net, &sides, 1);
 }
+
+/// Bytes that are nobody's but a program's.
+fn own(len: usize) -> *mut u8 {
+    Box::leak(vec![0u8; len].into_boxed_slice()).as_mut_ptr()
+}
+
+/// What the device has failed over, it may still write to: the program gets its memory back when that is over, and not before.
+#[test]
+fn memory_of_a_program_s_own_is_given_back_when_the_device_cannot_reach_it() {
+    let mut net = Net::new(24, 2);
+    let side = net.side(0, &Options::default());
+    let memory = own(5000);
+    let coherent = |net: &Net| net.nodes[0].platform().dma_is_coherent();
+    // SAFETY: leaked, and not touched here.
+    let make = |net: &mut Net, ia, pz| unsafe {
+        net.nodes[0].lmr_create_virtual(ia, memory, 5000, pz, MemPriv::ALL)
+    };
+    let lmr = make(&mut net, side.ia, side.pz).unwrap();
+    assert!(!coherent(&net), "mapped");
+    // Out of reach: nothing is known of what it does.
+    net.world.lose_hca(0, 10 * SECOND);
+    net.until("the end", |net| net.nodes[0].is_dead().then_some(()));
+    let refused = net.nodes[0].lmr_free(lmr.lmr).unwrap_err();
+    assert!(refused.is(ReturnType::InvalidState), "{refused}");
+    assert!(net.nodes[0].lmr_query(lmr.lmr).is_ok());
+    // Closing the IA does not change that.
+    net.nodes[0].ia_close(side.ia, CloseFlags::Abrupt).unwrap();
+    assert!(net.nodes[0].lmr_free(lmr.lmr).is_err() && !coherent(&net));
+    assert_eq!((net.nodes[0].census().lmrs, net.nodes[0].census().pzs), (1, 1));
+    net.nodes[0].recover(Duration::from_secs(30)).unwrap();
+    assert!(coherent(&net), "unmapped");
+    assert_eq!((net.nodes[0].census().lmrs, net.nodes[0].census().pzs), (0, 0));
+
+    // Within reach: bus mastering is switched off for it.
+    net.pass(61 * SECOND);
+    let (ia, _) = net.nodes[0].ia_open("ib0", 8, None).unwrap();
+    let pz = net.nodes[0].pz_create(ia).unwrap();
+    let lmr = make(&mut net, ia, pz).unwrap();
+    net.world.with_hca(0, |hca| hca.fail(mlx5_prm::status::HealthSyndrome(1)));
+    net.until("the end", |net| net.nodes[0].is_dead().then_some(()));
+    net.nodes[0].lmr_free(lmr.lmr).unwrap();
+    assert!(coherent(&net) && !net.world.with_hca(0, |hca| hca.bus_master()));
+    net.nodes[0].recover(Duration::from_secs(30)).unwrap();
+    assert!(net.world.with_hca(0, |hca| hca.bus_master()));
+}
+
+#[test]
+fn nothing_is_closed_before_a_recovery_is_admitted() {
+    let mut net = Net::new(25, 2);
+    for round in 0..2 {
+        let side = net.side(0, &Options::default());
+        net.world.lose_hca(0, SECOND);
+        net.until("the end", |net| net.nodes[0].is_dead().then_some(()));
+        if round == 1 {
+            // The one before was a moment ago.
+            let error = net.nodes[0].recover(Duration::from_secs(30)).unwrap_err();
+            assert!(matches!(error, OpenError::Hca(driver_mlx::Error::RecoveryTooSoon { .. })), "{error}");
+            let error = net.event(0, side.asynchronous);
+            assert!(matches!(error, EventData::Async { error: AsyncError::IaCatastrophic, .. }), "{error:?}");
+            net.nodes[0].ia_close(side.ia, CloseFlags::Abrupt).unwrap();
+            net.world.pass(61 * SECOND);
+        }
+        net.nodes[0].recover(Duration::from_secs(30)).unwrap();
+        assert_eq!(net.nodes[0].census().ias, 0);
+    }
+}
+
+#[test]
+fn a_failure_that_no_poll_has_seen_is_recovered_from() {
+    let mut net = Net::new(26, 2);
+    let side = net.side(0, &Options::default());
+    // As a function-level reset does, and nobody has looked since.
+    net.world.with_hca(0, hca_model::Hca::reset);
+    assert!(!net.nodes[0].is_dead());
+    net.nodes[0].recover(Duration::from_secs(30)).unwrap();
+    assert!(net.nodes[0].is_up());
+    assert!(net.nodes[0].ia_query(side.ia).is_err());
+    net.nodes[0].ia_open("ib0", 8, None).unwrap();
+}
+
+#[test]
+fn a_port_that_does_not_come_back_counts() {
+    let mut net = Net::new(27, 2);
+    net.world.lose_hca(0, SECOND);
+    net.until("the end", |net| net.nodes[0].is_dead().then_some(()));
+    net.world
+        .with_hca(0, |hca| hca.habits_mut().refused_commands = vec![mlx5_prm::opcode::Opcode::CREATE_QP]);
+    for _ in 0..3 {
+        let error = net.nodes[0].recover(Duration::ZERO).unwrap_err();
+        assert!(matches!(error, OpenError::Hca(driver_mlx::Error::Command(_))), "{error}");
+        assert!(net.nodes[0].is_dead());
+    }
+    let error = net.nodes[0].recover(Duration::ZERO).unwrap_err();
+    assert_eq!(error, OpenError::Hca(driver_mlx::Error::RecoveryGivenUp { attempts: 3 }));
+}

@@ -282,6 +282,8 @@ pub enum Error {
     Map(MapError),
     /// The queue is not in the state this needs.
     WrongState,
+    /// The object belongs to a life of the device before its recovery, which has made an end of it.
+    Stale,
 }
 
 impl Error {
@@ -363,6 +365,7 @@ impl fmt::Display for Error {
             Self::OutOfBounds => f.write_str("access outside a DMA slice"),
             Self::Map(error) => error.fmt(f),
             Self::WrongState => f.write_str("the queue is in the wrong state"),
+            Self::Stale => f.write_str("the object went with a recovery of the device: make it again"),
         }
     }
 }

@@ -79,6 +79,7 @@ pub mod event;
 pub mod hca;
 #[allow(unsafe_code)]
 pub mod host;
+mod life;
 mod log;
 #[allow(unsafe_code)]
 pub mod mmio;

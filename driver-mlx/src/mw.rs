@@ -1,6 +1,7 @@
 //! Memory windows: keys for a part of a registered region, bound and unbound by work requests instead of commands.
 
 use crate::config::Access;
+use crate::life::{Life, Object};
 use crate::types::{LKey, RKey};
 use mlx5_prm::datapath::{FmCeSe, MkeyMask, UmrFlags};
 
@@ -16,12 +17,24 @@ pub enum MwType {
 
 /// A memory window. A copy is a name, not ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct MemoryWindow {
     /// Key for peers, as the last bind posted makes it: its low 8 bits change with every bind.
     pub rkey: RKey,
     /// Kind.
     pub kind: MwType,
+    pub(crate) life: Life,
+}
+
+impl Object for MemoryWindow {
+    type Number = RKey;
+
+    fn life(&self) -> Life {
+        self.life
+    }
+
+    fn name(&self) -> RKey {
+        self.rkey
+    }
 }
 
 /// What a window is bound to.

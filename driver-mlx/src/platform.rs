@@ -97,14 +97,25 @@ pub trait Platform {
         let _ = (offset, value);
     }
 
-    /// Resets the function (FLR) and says whether that was possible. Only asked for when the device does not let go of memory otherwise.
+    /// Resets the function (FLR), waits until it answers again, and says whether that was possible. The device has then forgotten all
+    /// memory: without this, one that does not reset itself cannot be recovered. Afterwards configuration space is as
+    /// [`Platform::restore_function`] leaves it, with bus mastering off.
     fn reset_function(&self) -> bool {
         false
     }
 
-    /// The function was reset, perhaps by others: what the embedder had written to configuration space and to the MSI-X table is written
-    /// again, memory decoding and bus mastering included. Nothing to do where somebody else sees to that.
+    /// The function was reset, perhaps by others: what the embedder had written to configuration space is written again, so that its
+    /// registers can be read. Bus mastering stays as it is, because the device may not have let go of memory yet. Called again and again
+    /// while the function does not answer. Nothing to do where somebody else sees to that.
     fn restore_function(&self) {}
+
+    /// Switches bus mastering, and answers whether it is as asked for now beyond doubt: read back from the function. When it is switched
+    /// on, what the embedder had written to the MSI-X table is written again too; the device has let go of memory then, and is about to
+    /// be brought up. Switched off, the device can reach no memory whatever it does. Where somebody else sees to all that: `false`.
+    fn set_bus_master(&self, on: bool) -> bool {
+        let _ = on;
+        false
+    }
 
     /// Whether processor and device see each other's writes to consumers' memory at once, so that [`Platform::sync_for_device`] and
     /// [`Platform::sync_for_cpu`] have nothing to do.
@@ -158,6 +169,9 @@ impl<P: Platform> Platform for &P {
     }
     fn restore_function(&self) {
         (**self).restore_function();
+    }
+    fn set_bus_master(&self, on: bool) -> bool {
+        (**self).set_bus_master(on)
     }
     fn dma_is_coherent(&self) -> bool {
         (**self).dma_is_coherent()

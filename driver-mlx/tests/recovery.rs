@@ -3,68 +3,13 @@
 mod common;
 
 use common::node::{self, ALL, Node};
-use common::{Driver, World};
+use common::recovery::{SECOND, VENDOR, ready, semaphore, until_fatal, up, works, world};
 use driver_mlx::{
-    Bar, Base, Config, CqConfig, Duration, Error, FatalCause, Instant, Platform, QpConfig, SendFlags, SendOp,
-    Step, Wake,
+    Bar, Base, Config, CqConfig, Error, FatalCause, Instant, Platform, QpConfig, SendFlags, SendOp, Step,
 };
-use hca_model::Profile;
-use hca_model::fabric::FabricConfig;
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
-use std::rc::Rc;
-
-const SECOND: u64 = 1_000_000_000;
-/// Offset of the vendor-specific capability of the model.
-const VENDOR: u16 = 0xc0;
-
-fn world() -> Rc<World> {
-    World::new([Profile::node(0), Profile::node(1)], FabricConfig::default())
-}
-
-fn up(world: &Rc<World>) -> Driver {
-    let config = Config { recovery_grace: Duration::ZERO, ..Config::DEFAULT };
-    world.bring_up(0, &config).expect("comes up")
-}
-
-/// Polls as it is asked to until the device has failed; at most so long.
-fn until_fatal(world: &Rc<World>, hca: &mut Driver, limit: u64) -> FatalCause {
-    let end = world.now() + limit;
-    while world.now() < end {
-        let next = match hca.poll(Instant::from_nanos(world.now())) {
-            Wake::At(next) => next.as_nanos().clamp(world.now() + 1, end),
-            _ => end,
-        };
-        if let Some(cause) = hca.fatal() {
-            return cause;
-        }
-        world.pass(next - world.now());
-    }
-    panic!("not noticed in {} s", limit / SECOND);
-}
-
-fn ready(world: &Rc<World>, hca: &mut Driver) {
-    for _ in 0..1000 {
-        if hca.port().expect("a port").state == driver_mlx::LinkState::Active {
-            return;
-        }
-        world.pass(10_000_000);
-    }
-    panic!("the port does not become active");
-}
-
-/// All that was made is gone and can be given back; what is made now works.
-fn works(world: &Rc<World>, hca: &mut Driver) {
-    ready(world, hca);
-    let pd = hca.alloc_pd().expect("a PD");
-    let cq = hca.create_cq(&CqConfig { entries: 16, eq: 0 }).expect("a CQ");
-    let qp = hca.create_qp(&QpConfig::rc(pd, cq.number())).expect("a QP");
-    hca.destroy_qp(qp).expect("destroyed");
-    hca.destroy_cq(cq).expect("destroyed");
-    hca.dealloc_pd(pd).expect("ended");
-    assert_eq!(hca.firmware_pages(), world.model(0, |m| m.pages().given()));
-}
 
 #[test]
 fn a_device_that_fell_off_the_bus_under_traffic_comes_back() {
@@ -84,7 +29,7 @@ fn a_device_that_fell_off_the_bus_under_traffic_comes_back() {
 
     // What belongs to the life before is refused, or given back without the device.
     let stale = driver_mlx::InitParams { port: 1, pkey_index: 0, access: ALL };
-    assert_eq!(a.hca.modify_to_init(&mut a.qp, &stale), Err(Error::WrongState));
+    assert_eq!(a.hca.modify_to_init(&mut a.qp, &stale), Err(Error::Stale));
     assert!(!a.hca.is_current(&a.key));
     let Node { mut hca, memory, key, qp, cq, .. } = a;
     ready(&world, &mut hca);
@@ -136,15 +81,7 @@ fn firmware_that_asks_for_a_reset_gets_one() {
     hca.recover().expect("recovers");
     works(&world, &mut hca);
     assert_eq!(world.model(0, |m| m.resets()), 0, "of the firmware, not of the function");
-    assert_eq!(semaphore(&hca), 0, "given back");
-}
-
-/// The reset semaphore's owner.
-fn semaphore(hca: &Driver) -> u32 {
-    let platform = hca.platform();
-    platform.write_config(VENDOR + 0x04, 0x0a);
-    platform.write_config(VENDOR + 0x10, 0x20);
-    platform.read_config(VENDOR + 0x14).expect("within reach")
+    assert_eq!(semaphore(hca.platform()), 0, "given back");
 }
 
 #[test]
@@ -183,7 +120,14 @@ fn a_function_level_reset_by_somebody_else_is_noticed() {
     let world = world();
     let mut hca = up(&world);
     world.model(0, hca_model::Hca::reset);
+    // Whoever did it has put configuration space back.
+    world.model(0, |m| m.config_write(4, &[0x06, 0x04]));
     assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Forgotten);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+    // Or has not: its registers are out of reach until the driver's platform does.
+    world.model(0, hca_model::Hca::reset);
+    assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::LinkDead);
     hca.recover().expect("recovers");
     works(&world, &mut hca);
 }
@@ -204,6 +148,8 @@ fn a_link_that_was_away_is_made_to_let_go_first() {
         3,
         "event queues and their UAR, and nothing of the life before"
     );
+    // What the driver writes to `nic_interface` reads as written, whether firmware has let go or not.
+    assert_eq!(world.model(0, |m| m.resets()), 1, "by a reset of the function");
     hca.deregister(key).expect("given back");
     hca.free(memory).expect("given back");
     works(&world, &mut hca);

@@ -11,7 +11,7 @@ use dat_nostd::{
     RegistryEntry, adapter_storage,
 };
 use driver_mlx::report::{History, Report};
-use driver_mlx::{Config, Error, Instant, MmioBar, Platform, Wake};
+use driver_mlx::{Config, Duration, Error, FatalCause, Instant, MmioBar, Platform, Wake};
 
 pub use crate::failure::{Failure, conclude};
 use crate::hca::{self, BareMetal, Hardware};
@@ -28,13 +28,15 @@ pub type Storage = adapter_storage! {
     bar: MmioBar, dma_bytes: 64 << 20, eps: 16, evds: 16, lmrs: 32, events: 128, connections: 32,
 };
 /// What the guide says of it.
-const _: () = assert!(size_of::<Storage>() <= 224 << 10);
+const _: () = assert!(size_of::<Storage>() <= 226 << 10);
 
 /// The adapter's name, and that of the IA with RDMA-CM framing.
 pub const NAME: &str = "ib0";
 /// That of the IA with our own framing.
 const NAME_DAT: &str = "ib0-dat";
 
+/// How long a recovery waits for the port.
+const PORT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the port may take to join the broadcast group.
 const IP_UP_NANOS: u64 = 30_000_000_000;
 
@@ -51,13 +53,23 @@ pub struct Node<'a> {
     pub hca: usize,
     /// Memory that the HCA reaches, in bytes; the adapter's storage is made for at least so much.
     pub dma_bytes: u64,
+    /// How long after a recovery the next one may begin: [`Config::recovery_grace`].
+    pub recovery_grace: Duration,
 }
 
 impl Node<'_> {
     /// The first HCA with 64 MiB, in a subnet of 24 bits without a router.
     #[must_use]
     pub const fn new(ip: Ipv4Addr) -> Self {
-        Self { ip, ip_config: IpConfig::DEFAULT, neighbours: &[], hca: 0, dma_bytes: 64 << 20 }
+        let recovery_grace = CONFIG.recovery_grace;
+        Self {
+            ip,
+            ip_config: IpConfig::DEFAULT,
+            neighbours: &[],
+            hca: 0,
+            dma_bytes: 64 << 20,
+            recovery_grace,
+        }
     }
 }
 
@@ -171,7 +183,8 @@ impl<'n> Prepared<'n> {
         let config = AdapterConfig::new(NAME, IpAddr::V4(node.ip), node.neighbours, seed);
         // Who is told where everybody is asks nobody.
         let ip = config.ip.is_some().then_some(node.ip_config);
-        let config = AdapterConfig { generation, hca: Config { physical_function, ..CONFIG }, ip, ..config };
+        let hca = Config { physical_function, recovery_grace: node.recovery_grace, ..CONFIG };
+        let config = AdapterConfig { generation, hca, ip, ..config };
         let start = clock.now();
         let mut adapter =
             Adapter::open(platform, region, host, tables, &config).map_err(|error| match error {
@@ -208,18 +221,75 @@ pub fn drive(
     clock: Clock,
     mut step: impl FnMut(&mut Adapter<'_>, Instant) -> Result<ControlFlow<(), Wake>, Failure>,
 ) -> Result<(), Failure> {
+    drive_on(adapter, clock, |adapter, turn| match turn {
+        Turn::Poll(now) => step(adapter, now),
+        Turn::Lost(cause) => Err(Failure::DeviceLost(Error::Fatal(cause))),
+    })
+}
+
+/// What [`drive_on`] calls for.
+#[derive(Clone, Copy, Debug)]
+pub enum Turn {
+    /// The adapter was polled at this time.
+    Poll(Instant),
+    /// The device has failed; everything of it was told. Whoever does not fail with it brings it back ([`recover`]).
+    Lost(FatalCause),
+}
+
+/// As [`drive`], for who can go on with a device that has failed and was brought back.
+///
+/// # Errors
+/// Those of `step`.
+pub fn drive_on(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    mut step: impl FnMut(&mut Adapter<'_>, Turn) -> Result<ControlFlow<(), Wake>, Failure>,
+) -> Result<(), Failure> {
     loop {
         let now = Instant::from_nanos(clock.now());
         let wake = adapter.poll(now);
-        let ControlFlow::Continue(next) = step(adapter, now)? else { return Ok(()) };
+        let ControlFlow::Continue(next) = step(adapter, Turn::Poll(now))? else { return Ok(()) };
         if let Some(cause) = adapter.hca().fatal() {
-            return Err(Failure::DeviceLost(Error::Fatal(cause)));
+            match step(adapter, Turn::Lost(cause))? {
+                ControlFlow::Continue(_) => continue,
+                ControlFlow::Break(()) => return Ok(()),
+            }
         }
         let wake = wake.earliest(next);
         if !wake.is_due(now) && adapter.prepare_idle(Instant::from_nanos(clock.now())) {
             clock.idle(wake.deadline(now).unwrap_or(Instant::MAX).as_nanos());
         }
     }
+}
+
+/// Brings an adapter whose device has failed back, and says so; everything made on it is gone then ([`dat_nostd::Adapter::recover`]).
+///
+/// # Errors
+/// [`Failure::DeviceLost`]: it does not come back.
+pub fn recover(adapter: &mut Adapter<'_>, clock: Clock) -> Result<(), Failure> {
+    if let Some(cause) = adapter.hca().fatal() {
+        println!("hca: {cause}: recovery");
+    }
+    let began = clock.now();
+    loop {
+        match adapter.recover(PORT_PATIENCE) {
+            // A port that comes up later tells so.
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => break,
+            Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => {
+                println!("hca: the last recovery was a short time ago: another in {wait_ms} ms");
+                let end = clock.now() + wait_ms * 1_000_000;
+                while clock.now() < end {
+                    clock.idle(end);
+                }
+            }
+            Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => {
+                return Err(Failure::DeviceLost(error));
+            }
+            Err(error) => println!("hca: recovery: {error}"),
+        }
+    }
+    println!("@recovered us={}", (clock.now() - began) / 1000);
+    Ok(())
 }
 
 /// Waits until IP packets move, and says where.

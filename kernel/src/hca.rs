@@ -4,11 +4,12 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::paging::{self, Caching};
-use crate::pci::{self, Function, MemoryBar};
+use crate::pci::{self, ConfigAccess, Function, MemoryBar, Saved};
 use driver_mlx::{Bar, DeviceState, DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
 
 use crate::arch::config_space::ConfigSpace;
-use crate::arch::{clock, interrupts, msix};
+use crate::arch::msix::{self, Vectors};
+use crate::arch::{clock, interrupts};
 use crate::mem;
 use crate::memory::DmaMemory;
 use crate::println;
@@ -20,6 +21,11 @@ pub struct BareMetal {
     /// Physical address of BAR0, and of the addresses kept for write-combining views of its UAR pages.
     bar: u64,
     views: usize,
+    function: Function,
+    access: &'static ConfigSpace,
+    /// What configuration space has in it, should it be lost.
+    saved: Saved,
+    vectors: Vectors,
 }
 
 impl Platform for BareMetal {
@@ -54,6 +60,33 @@ impl Platform for BareMetal {
     }
 
     fn unmap(&self, _device_address: u64, _len: usize) {}
+
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        Some(self.access.read(self.function.address, offset))
+    }
+
+    fn write_config(&self, offset: u16, value: u32) {
+        self.access.write(self.function.address, offset, value);
+    }
+
+    fn reset_function(&self) -> bool {
+        // One that is gone, or says nothing of itself any more, is not asked how it is reset.
+        self.function.restore(self.access, &self.saved);
+        self.function.reset(self.access, interrupts::wait).is_ok()
+    }
+
+    fn restore_function(&self) {
+        self.function.restore(self.access, &self.saved);
+    }
+
+    fn set_bus_master(&self, on: bool) -> bool {
+        if !on {
+            self.function.stop_bus_master(self.access);
+        } else if self.vectors.switch_on(self.access, &self.function).is_ok() {
+            self.function.enable(self.access);
+        }
+        self.function.bus_mastering(self.access) == Some(on)
+    }
 }
 
 /// Why there is no HCA to drive.
@@ -145,16 +178,13 @@ impl fmt::Display for Candidate {
 /// An HCA, switched on in PCI, with its interrupts.
 #[derive(Debug)]
 pub struct Hardware {
-    function: Function,
     platform: BareMetal,
-    first_vector: u8,
-    vectors: u16,
 }
 
 impl Hardware {
     /// Switches a function on. Once for each.
     pub(crate) fn open(
-        access: &ConfigSpace,
+        access: &'static ConfigSpace,
         function: Function,
         first_vector: u8,
         vectors: u16,
@@ -174,22 +204,24 @@ impl Hardware {
             }
         }
         function.enable(access);
-        msix::enable(access, &function, first_vector, vectors).map_err(Error::Msix)?;
-        let platform = BareMetal { registers, bar: bar.address, views };
-        Ok(Hardware { function, platform, first_vector, vectors })
+        let vectors = msix::enable(access, &function, first_vector, vectors).map_err(Error::Msix)?;
+        let saved = function.save(access);
+        let platform = BareMetal { registers, bar: bar.address, views, function, access, saved, vectors };
+        Ok(Hardware { platform })
     }
 
     /// The PCI function.
     #[must_use]
     pub const fn function(&self) -> &Function {
-        &self.function
+        &self.platform.function
     }
 
     /// Whether it is a physical function, which owns its card's port settings; see
     /// [`Config::physical_function`](driver_mlx::Config::physical_function).
     #[must_use]
     pub fn is_physical(&self) -> bool {
-        let identity = driver_mlx::pci::identify(self.function.vendor, self.function.device);
+        let function = self.function();
+        let identity = driver_mlx::pci::identify(function.vendor, function.device);
         identity.is_none_or(|identity| !identity.virtual_function)
     }
 
@@ -203,10 +235,12 @@ impl Hardware {
     ///
     /// # Errors
     /// It cannot be reset, or does not come back.
-    pub fn reset(&self, access: &ConfigSpace) -> Result<(), Error> {
-        self.function.reset(access, interrupts::wait).map_err(Error::Pci)?;
+    pub fn reset(&self) -> Result<(), Error> {
+        let BareMetal { function, access, vectors, .. } = &self.platform;
+        function.reset(*access, interrupts::wait).map_err(Error::Pci)?;
         // A function-level reset clears the MSI-X table of real hardware.
-        msix::enable(access, &self.function, self.first_vector, self.vectors).map_err(Error::Msix)?;
+        vectors.switch_on(access, function).map_err(Error::Pci)?;
+        function.enable(*access);
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ pub struct Machine {
     command_line: &'static str,
     ram_bytes: u64,
     free: MemoryMap,
-    config_space: ConfigSpace,
+    config_space: &'static ConfigSpace,
     functions: Vec<Function, MAX_FUNCTIONS>,
     /// Where BARs may be put that firmware gave no address.
     room: Room,
@@ -51,7 +51,7 @@ impl Machine {
         command_line: &'static str,
         ram_bytes: u64,
         free: MemoryMap,
-        config_space: ConfigSpace,
+        config_space: &'static ConfigSpace,
         functions: Vec<Function, MAX_FUNCTIONS>,
         room: Room,
         identity: Identity,
@@ -133,8 +133,8 @@ impl Machine {
 
     /// PCI configuration space.
     #[must_use]
-    pub const fn config_space(&self) -> &ConfigSpace {
-        &self.config_space
+    pub const fn config_space(&self) -> &'static ConfigSpace {
+        self.config_space
     }
 
     /// The HCAs: functions of the mlx5 family, in the order in which they were found.
@@ -153,8 +153,8 @@ impl Machine {
             return Err(hca::Error::InUse);
         }
         self.assign_bars(&function).map_err(hca::Error::Pci)?;
-        open_bridges(&self.config_space, &self.functions, &function);
-        let hardware = Hardware::open(&self.config_space, function, self.next_vector, vectors)?;
+        open_bridges(self.config_space, &self.functions, &function);
+        let hardware = Hardware::open(self.config_space, function, self.next_vector, vectors)?;
         self.opened |= bit;
         self.next_vector += vectors as u8;
         Ok(hardware)
@@ -167,10 +167,10 @@ impl Machine {
     /// [`pci::Error::NoRoom`](crate::pci::Error::NoRoom).
     pub fn assign_bars(&self, function: &Function) -> Result<(), crate::pci::Error> {
         for index in 0..6 {
-            if function.memory_bar(&self.config_space, index) != Err(crate::pci::Error::NotAssigned(index)) {
+            if function.memory_bar(self.config_space, index) != Err(crate::pci::Error::NotAssigned(index)) {
                 continue;
             }
-            let bar = assign(&self.config_space, &self.functions, &self.room, function, index)?;
+            let bar = assign(self.config_space, &self.functions, &self.room, function, index)?;
             println!(
                 "pci {}: firmware gave BAR{index} no address: {} KiB at {:#x} are its own now",
                 function.address,
@@ -208,7 +208,7 @@ impl Machine {
     /// # Errors
     /// [`msix::Error`].
     pub fn enable_msix(&mut self, function: &Function, count: u16) -> Result<Vectors, msix::Error> {
-        let vectors = msix::enable(&self.config_space, function, self.next_vector, count)?;
+        let vectors = msix::enable(self.config_space, function, self.next_vector, count)?;
         self.next_vector += count as u8;
         Ok(vectors)
     }

@@ -85,15 +85,15 @@ pub fn start(boot: BootMemory) -> ! {
     let identity = entropy::gather();
     steps.done("seed");
 
-    let config_space = ConfigSpace::new(&acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
+    let config_space = ConfigSpace::open(&acpi.ecam).unwrap_or_else(|error| fail(ExitCode::Machine, &error));
     let functions = pci::functions(
-        &config_space,
+        config_space,
         config_space.buses(),
         if options.assign_buses { Numbers::Assign } else { Numbers::Keep },
         interrupts::wait,
         |done| println!("{done}"),
     );
-    emergency::watch(&config_space, &functions);
+    emergency::watch(config_space, &functions);
     // Nobody drives what firmware used: it does not write into memory any more.
     emergency::stop_dma();
     for unit in &acpi.remapping {

@@ -29,7 +29,7 @@ pub(crate) fn with_one_reset(
     match attempt(machine) {
         Err(Failure::BringUp(error)) if error.wants_reset() => {
             println!("hca at {}: {error}: function-level reset", hardware.function().address);
-            hardware.reset(machine.config_space())?;
+            hardware.reset()?;
             attempt(machine)
         }
         result => result,

@@ -89,6 +89,8 @@ reasons! {
     Idle = "idle", "down_idle";
     /// This side ended it: memory of an operation under way was wanted back.
     Local = "ended on this side", "down_local";
+    /// The HCA had failed, and was recovered.
+    Recovered = "the HCA was recovered", "down_recovered";
 }
 
 impl DownReason {

@@ -2,6 +2,9 @@
 
 use driver_mlx::{Error, Gid, Guid, Hca, Lid, Mtu, PKey, Platform, ServiceLevel};
 
+/// Hop limit of routes that stay on the subnet, as far as is known.
+pub(crate) const HOP_LIMIT: u8 = 64;
+
 /// How the port stands; read again after every port event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
@@ -25,6 +28,13 @@ pub struct PortInfo {
     pub grh_required: bool,
     /// Capability mask (IBTA 1.3, table 156).
     pub capability_mask: u32,
+}
+
+impl PortInfo {
+    /// The hop limit of the route that every packet of this port needs, if it is such a port.
+    pub(crate) fn route(&self) -> Option<u8> {
+        self.grh_required.then_some(HOP_LIMIT)
+    }
 }
 
 /// Asks the HCA.

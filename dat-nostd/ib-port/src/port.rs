@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use ib_types::{Duration, Instant, Wake};
 
 use crate::gsi::{Gsi, GsiCounters};
-use crate::info::{PortInfo, read_info};
+use crate::info::{HOP_LIMIT, PortInfo, read_info};
 use crate::ip::{AddressResolution, Interface, Ip, IpConfig, IpCounters};
 use crate::path::{PathCache, Resolution, Resolver};
 use crate::queue::Buffers;
@@ -22,8 +22,6 @@ const LEAVE_LIMIT: Duration = Duration::from_millis(2500);
 const LEAVE_STEP: Duration = Duration::from_micros(50);
 /// Interface ID of the GID that leads to the subnet administrator wherever it is (IBTA 1.3, 4.1.1; Linux's IB_SA_WELL_KNOWN_GUID).
 const SA_WELL_KNOWN_GUID: u64 = 0x0200_0000_0000_0002;
-/// Hop limit of routes that stay on the subnet, as far as is known.
-const HOP_LIMIT: u8 = 64;
 /// Datagrams handled in one call of [`Port::poll`].
 const BATCH: usize = 64;
 
@@ -202,6 +200,7 @@ impl<'s, B: Bar> Port<'s, B> {
                 ip.refresh(now, &self.info, &info);
             }
         }
+        self.cm.set_route(info.route());
         self.info = info;
         Ok(())
     }
@@ -367,7 +366,8 @@ impl<'s, B: Bar> Port<'s, B> {
 }
 
 fn cm_config<P: Platform>(hca: &Hca<'_, P>, info: &PortInfo, seed: u64) -> CmConfig {
-    CmConfig { ca_ack_delay: hca.caps().local_ca_ack_delay.min(31), ..CmConfig::new(info.node_guid, seed) }
+    let ca_ack_delay = hca.caps().local_ca_ack_delay.min(31);
+    CmConfig { ca_ack_delay, route: info.route(), ..CmConfig::new(info.node_guid, seed) }
 }
 
 /// A path of a port that needs a route though the administrator names none.

@@ -15,12 +15,13 @@ impl<P: Platform> Adapter<'_, P> {
     /// for the port as [`AdapterConfig::activation_timeout`](crate::AdapterConfig::activation_timeout) says. An adapter that works stays as
     /// it is.
     ///
-    /// Before, poll the EVDs empty: every DTO that was outstanding is reported there, as flushed, and every connection as broken. What the
-    /// consumers have not closed then is closed abruptly, as [`Adapter::close`] does; their handles name nothing any more.
+    /// Before, poll the EVDs empty: every DTO that was outstanding is reported there, as flushed, and every connection as broken. Once the
+    /// device is back, what the consumers have not closed is closed abruptly, as [`Adapter::close`] does; their handles name nothing any
+    /// more. As long as the device is not back, everything stays.
     ///
     /// Platform, region and tables stay the adapter's. So do the buffers of [`Adapter::dma_alloc`], which are nobody's but their owner's:
     /// they keep address and content, and one that is no longer wanted is freed as ever. No memory that the device could still write to is
-    /// given out before it was reset.
+    /// given out before it was reset; memory of a consumer's own is the consumer's again at the latest when this has succeeded.
     ///
     /// # How a program goes on
     /// It opens its IA again, makes zone, EVDs and EPs, registers the *same buffers* (contexts are new, addresses are not), and connects.
@@ -44,18 +45,28 @@ impl<P: Platform> Adapter<'_, P> {
     /// [`OpenError::Hca`] as [`Hca::recover`](driver_mlx::Hca::recover) says: the adapter is as dead as before, and it may be tried again
     /// unless the error says otherwise. [`OpenError::PortNotActive`]: the adapter works, its port is not up yet.
     pub fn recover(&mut self, activation_timeout: Duration) -> Result<(), OpenError> {
+        // Of which no poll may have told yet.
+        let now = self.device.now();
+        if self.device.hca.check_health(now).is_some() {
+            self.die();
+        }
         if !self.device.dead {
             return Ok(());
         }
-        self.close_ias();
         self.device.hca.recover()?;
-        // If the port fails, the adapter is as dead as before, and the next attempt begins with the reset again.
-        self.reopen_port()?;
-        while self.device.hca.next_event().is_some() {}
-        self.device.flush_port = false;
-        let active = wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout);
-        // It may fail again while it waits.
+        // Now it is sure that there is another life, and that the device reaches nothing of the last one's.
+        self.close_ias();
+        self.free_kept();
+        let active = self.reopen_port().map_err(OpenError::Hca).and_then(|()| {
+            while self.device.hca.next_event().is_some() {}
+            self.device.flush_port = false;
+            wait_active(&mut self.device.hca, &mut self.device.port, activation_timeout)
+        });
         self.device.dead = matches!(active, Err(OpenError::Hca(_)));
+        if self.device.dead {
+            // The next attempt begins with the reset again.
+            self.device.hca.recovery_failed();
+        }
         active
     }
 

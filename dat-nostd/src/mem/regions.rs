@@ -108,16 +108,19 @@ impl<'s, P: Platform> Memory<'_, 's, P> {
         if let Some(region) = lmr.region.take()
             && let Err(Rejected { error, value }) = self.device.hca.deregister(region)
         {
-            // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were.
-            if matches!(error, Error::Command(refused) if refused.status.0 == RESOURCE_BUSY) {
+            // Only the device knows whether a bind that was flushed had been carried out, and in which order binds of several EPs were. One
+            // that has failed may go on with memory that is not the adapter's.
+            let used = match error {
+                Error::Command(refused) => refused.status.0 == RESOURCE_BUSY,
+                Error::Fatal(_) => true,
+                _ => false,
+            };
+            if used {
                 lmr.region = Some(value);
                 return Err(IN_USE);
             }
-            // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same. On a device that
-            // has failed that is so for memory of the consumer's own.
-            if !matches!(error, Error::Fatal(_)) {
-                freed = Err(DatReturn::new(ReturnType::InternalError));
-            }
+            // The key may still be there, and then its buffer stays registered; the consumer's object is gone all the same.
+            freed = Err(DatReturn::new(ReturnType::InternalError));
         }
         let lmr = self.lmrs.remove(handle)?;
         self.leave_zone(lmr.pz);
@@ -156,6 +159,20 @@ impl<B: Bar> Objects<'_, B> {
 }
 
 impl<'s, P: Platform> Adapter<'s, P> {
+    /// Frees what a device that had failed kept of closed IAs; it has been reset since.
+    pub(crate) fn free_kept(&mut self) {
+        for slot in 0..self.objects.lmrs.end() {
+            if let Some(lmr) = self.objects.lmrs.handle_at(slot) {
+                let _ = self.lmr_free(lmr);
+            }
+        }
+        for slot in 0..self.objects.pzs.end() {
+            if let Some(pz) = self.objects.pzs.handle_at(slot) {
+                let _ = self.pz_free(pz);
+            }
+        }
+    }
+
     /// What memory management works on.
     pub(crate) fn memory(&mut self) -> Memory<'_, 's, P> {
         Memory {
@@ -222,7 +239,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// `dat_lmr_free`. Transfers that still use the region end with protection errors.
     ///
     /// # Errors
-    /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it.
+    /// INVALID_HANDLE; INVALID_STATE (LMR_IN_USE) while an RMR is bound to it, and for memory of the consumer's own while a device that has
+    /// failed may still write there: it can be freed when [`Adapter::recover`] has succeeded, which does so itself.
     pub fn lmr_free(&mut self, lmr: LmrHandle) -> DatResult<()> {
         self.memory().free_region(lmr)
     }

@@ -6,33 +6,51 @@ use crate::error::{Error, Result};
 const VENDOR: u16 = 0x15b3;
 /// Offset of the command register.
 const COMMAND: u64 = 4;
-/// Memory decoding and bus mastering.
-const COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
-/// Bus mastering alone.
+/// Memory decoding.
+const COMMAND_MEMORY: u16 = 1 << 1;
+/// Bus mastering.
 const COMMAND_MASTER: u16 = 1 << 2;
 
-/// Configuration space, of 16-bit registers.
+/// Configuration space, of registers of `N` bytes.
 pub(crate) trait ConfigSpace {
     /// Reads a register.
-    fn read16(&self, offset: u64) -> Result<u16>;
+    fn get<const N: usize>(&self, offset: u64) -> Result<[u8; N]>;
     /// Writes a register.
-    fn write16(&self, offset: u64, value: u16) -> Result<()>;
+    fn put<const N: usize>(&self, offset: u64, value: [u8; N]) -> Result<()>;
+}
+
+fn read16(config: &impl ConfigSpace, offset: u64) -> Result<u16> {
+    config.get(offset).map(u16::from_le_bytes)
 }
 
 /// Refuses what is no HCA.
 pub(crate) fn check_identity(config: &impl ConfigSpace) -> Result<()> {
-    let (vendor, device) = (config.read16(0)?, config.read16(2)?);
+    let (vendor, device) = (read16(config, 0)?, read16(config, 2)?);
     if vendor == VENDOR { Ok(()) } else { Err(Error::NotAnHca { vendor, device }) }
 }
 
 /// Lets the function decode its registers and reach memory.
 pub(crate) fn enable(config: &impl ConfigSpace) -> Result<()> {
-    let command = config.read16(COMMAND)?;
-    config.write16(COMMAND, command | COMMAND_ENABLE)
+    set_command(config, COMMAND_MEMORY | COMMAND_MASTER, 0)
+}
+
+/// Lets it decode its registers.
+pub(crate) fn decode(config: &impl ConfigSpace) -> Result<()> {
+    set_command(config, COMMAND_MEMORY, 0)
 }
 
 /// Ends DMA.
 pub(crate) fn stop_dma(config: &impl ConfigSpace) -> Result<()> {
-    let command = config.read16(COMMAND)?;
-    config.write16(COMMAND, command & !COMMAND_MASTER)
+    set_command(config, 0, COMMAND_MASTER)
+}
+
+/// Whether it can reach memory; `None` where nothing answers.
+pub(crate) fn masters_bus(config: &impl ConfigSpace) -> Option<bool> {
+    let command = read16(config, COMMAND).ok().filter(|&command| command != u16::MAX)?;
+    Some(command & COMMAND_MASTER != 0)
+}
+
+fn set_command(config: &impl ConfigSpace, on: u16, off: u16) -> Result<()> {
+    let command = read16(config, COMMAND)?;
+    config.put(COMMAND, (command & !off | on).to_le_bytes())
 }

@@ -1,8 +1,10 @@
 //! The driver's platform.
 
 use crate::bar::LinuxBar;
+use crate::error::Result;
 use crate::interrupts::{Interrupts, now};
 use crate::iova::PAGE;
+use crate::pci::{self, ConfigSpace};
 use crate::socket;
 use crate::vfio;
 use driver_mlx::{Instant, MapError, Platform};
@@ -20,6 +22,22 @@ pub struct LinuxPlatform {
 pub(crate) enum Device {
     Vfio(vfio::Device),
     Socket(socket::Device),
+}
+
+impl ConfigSpace for Device {
+    fn get<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        match self {
+            Self::Vfio(device) => device.config().get(offset),
+            Self::Socket(device) => device.config().get(offset),
+        }
+    }
+
+    fn put<const N: usize>(&self, offset: u64, value: [u8; N]) -> Result<()> {
+        match self {
+            Self::Vfio(device) => device.config().put(offset, value),
+            Self::Socket(device) => device.config().put(offset, value),
+        }
+    }
 }
 
 impl Platform for LinuxPlatform {
@@ -46,7 +64,7 @@ impl Platform for LinuxPlatform {
         self.interrupts.wait(deadline, peer);
     }
 
-    fn map(&self, va: usize, len: usize) -> Result<u64, MapError> {
+    fn map(&self, va: usize, len: usize) -> std::result::Result<u64, MapError> {
         let start = va as u64 / PAGE * PAGE;
         let end = (va as u64).checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(PAGE));
         let bytes = end.map(|end| end - start).filter(|bytes| *bytes > 0).ok_or(MapError::BadAddress)?;
@@ -55,6 +73,43 @@ impl Platform for LinuxPlatform {
             Device::Socket(device) => device.map(start, bytes),
         }?;
         Ok(at + (va as u64 - start))
+    }
+
+    fn read_config(&self, offset: u16) -> Option<u32> {
+        self.device.get(offset.into()).ok().map(u32::from_le_bytes)
+    }
+
+    fn write_config(&self, offset: u16, value: u32) {
+        // Who reads it back sees whether it was done.
+        let _ = self.device.put(offset.into(), value.to_le_bytes());
+    }
+
+    fn reset_function(&self) -> bool {
+        let _ = pci::stop_dma(&self.device);
+        let reset = match &self.device {
+            Device::Vfio(device) => device.reset(),
+            Device::Socket(device) => device.reset(),
+        };
+        self.restore_function();
+        reset.is_ok()
+    }
+
+    fn restore_function(&self) {
+        // What does not answer is asked again.
+        let _ = pci::decode(&self.device);
+    }
+
+    fn set_bus_master(&self, on: bool) -> bool {
+        let _ = if on {
+            let connected = match &self.device {
+                Device::Vfio(device) => device.reconnect(&self.interrupts),
+                Device::Socket(device) => device.connect(&self.interrupts),
+            };
+            connected.and_then(|()| pci::enable(&self.device))
+        } else {
+            pci::stop_dma(&self.device)
+        };
+        pci::masters_bus(&self.device) == Some(on)
     }
 
     fn unmap(&self, device_address: u64, _len: usize) {

@@ -1,7 +1,9 @@
 //! Processes on emulated HCAs, without QEMU: the examples as they are, processes that are killed, and memory of this process's own.
 
 use dat_nostd::*;
+use driver_mlx::{Config, Platform};
 use hca_serve::{Options as ServeOptions, Served, serve};
+use mlx5_prm::status::HealthSyndrome;
 use platform_linux::{DeviceName, LinuxBar, LinuxPlatform, Opened, Options, open};
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
@@ -175,12 +177,16 @@ type Tables = adapter_storage! { bar: LinuxBar, dma_bytes: MEMORY, eps: 4, evds:
 type Node = Adapter<'static, LinuxPlatform>;
 
 fn node(socket: &Path, number: u8) -> Node {
+    node_with(socket, number, Config::DEFAULT)
+}
+
+fn node_with(socket: &Path, number: u8, hca: Config) -> Node {
     let options = Options { dma_bytes: MEMORY, ..Options::default() };
     let name = DeviceName::Socket(socket.into());
     let Opened { platform, dma, host, .. } = open(&name, &options).expect("opens");
     let tables = Box::leak(Box::new(Tables::new())).parts();
     let address = IaAddress::V4(Ipv4Addr::new(10, 0, 0, number));
-    let config = AdapterConfig::new("ib0", address, &[], number.into());
+    let config = AdapterConfig { hca, ..AdapterConfig::new("ib0", address, &[], number.into()) };
     let mut adapter = Adapter::open(platform, dma, host, tables, &config).expect("comes up");
     let mut names = [RegistryEntry::EMPTY];
     Registry::new(&mut names).registry_add_provider(&mut adapter, ProviderInfo::new("ib0")).expect("room");
@@ -272,6 +278,59 @@ fn memory_of_the_heap_is_written_and_read() {
     for node in nodes {
         node.close().expect("closes");
     }
+    fabric.settle();
+}
+
+/// As an HCA that falls off the bus, fails, or is reset by somebody else: the process recovers it through its configuration space, and
+/// gets memory of its own back no sooner than the HCA cannot reach it.
+#[test]
+fn a_process_recovers_its_hca() {
+    let fabric = Fabric::new("recover", 1);
+    let hca = |change: fn(&mut hca_model::Hca)| {
+        fabric.served.with_world(move |world, _| change(&mut world.nodes[0].hca)).expect("served");
+    };
+    let config = Config { recovery_grace: Duration::ZERO, ..Config::DEFAULT };
+    let mut node = node_with(&fabric.socket(0), 1, config);
+    for round in 0..3 {
+        let end = End::new(&mut node);
+        match round {
+            0 => hca(hca_model::Hca::kill),
+            1 => hca(|hca| hca.fail(HealthSyndrome(1))),
+            _ => hca(hca_model::Hca::reset),
+        }
+        while !node.is_dead() {
+            let now = node.platform().now();
+            let _ = node.poll(now);
+            node.platform().idle(now + Duration::from_millis(10));
+        }
+        let freed = node.lmr_free(end.lmr.lmr);
+        if round == 0 {
+            assert!(freed.unwrap_err().is(ReturnType::InvalidState), "it may still be written to");
+            hca(hca_model::Hca::revive);
+        } else {
+            freed.expect("bus mastering is off");
+        }
+        node.recover(Duration::from_secs(60)).expect("recovers");
+        assert!(node.is_up() && node.census().lmrs == 0);
+        // Interrupts come again: one ends the wait, and not the time.
+        let now = node.platform().now();
+        let limit = now + Duration::from_secs(60);
+        while !node.prepare_idle(node.platform().now()) {}
+        fabric.served.set_cable(0, false).expect("served");
+        while node.is_up() {
+            node.platform().idle(limit);
+            let now = node.platform().now();
+            assert!(now < limit, "no interrupt");
+            let _ = node.poll(now);
+        }
+        fabric.served.set_cable(0, true).expect("served");
+        while !node.is_up() {
+            let now = node.platform().now();
+            let _ = node.poll(now);
+            node.platform().idle(now + Duration::from_millis(10));
+        }
+    }
+    node.close().expect("closes");
     fabric.settle();
 }
 

@@ -7,6 +7,7 @@ pub use cqe::{CompletionError, CompletionKind, CqError, Cqe, Datagram, OrdinaryC
 use crate::barrier;
 use crate::config::INLINE_RECEIVE;
 use crate::dma::DmaMemory;
+use crate::life::{Life, Object};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, EntryRing, Step};
 use crate::types::{CqNumber, QpNumber};
@@ -52,8 +53,7 @@ pub struct Cq<B: Bar> {
     details: Details,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
-    /// The device's life that it belongs to.
-    pub(crate) life: u32,
+    pub(crate) life: Life,
 }
 
 /// A ring of entries that the device has not written yet.
@@ -79,6 +79,18 @@ fn moved(entry: &[AtomicU64; 8], index: u32, ring: &EntryRing) -> [u64; 8] {
     words
 }
 
+impl<B: Bar> Object for Cq<B> {
+    type Number = CqNumber;
+
+    fn life(&self) -> Life {
+        self.life
+    }
+
+    fn name(&self) -> CqNumber {
+        self.number
+    }
+}
+
 impl<B: Bar> Cq<B> {
     /// A queue over `memory`, which is all ring, and a doorbell record.
     pub(crate) fn new(memory: DmaMemory, record: DmaMemory, bar: B, uar_offset: usize) -> Option<Self> {
@@ -94,7 +106,7 @@ impl<B: Bar> Cq<B> {
             errors: 0,
             details: Details::default(),
             memory: [memory, record],
-            life: 0,
+            life: Life::default(),
         };
         cq.record.store_first(0);
         cq.record.store_second(datapath::CQ_DBR_NEVER_ARMED);

@@ -7,7 +7,6 @@ use super::function::Function;
 use super::health::Health;
 use super::limits::Limits;
 use super::recoveries::Recoveries;
-use super::stop::disable_interface;
 use super::wait::{ABSENCE_TIMEOUT, Wait, hand_over_queue};
 use super::{BLUEFLAME_PAGES, BlueFlamePage, EventRing, Hca, StepTime, StepTimes, page_list};
 use crate::buddy::{self, BLOCK, Buddy};
@@ -18,6 +17,7 @@ use crate::dma::{DmaMemory, DmaRegion};
 use crate::eq::Eq;
 use crate::error::{CommandError, Error, Step};
 use crate::host::{HostMemory, HostRegion};
+use crate::life::Life;
 use crate::log::log;
 use crate::platform::{Bar, Platform};
 use crate::storage::HcaParts;
@@ -176,7 +176,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             step: Step::CommandQueue,
             steps,
             fatal: None,
-            life: 0,
+            life: Life::first(memory.va()),
             recoveries: Recoveries::default(),
             health: Health::default(),
             limits,
@@ -222,11 +222,14 @@ impl<'s, P: Platform> Hca<'s, P> {
             let Error::Command(CommandError { status: CmdStatus::BAD_SYS_STATE, .. }) = error else {
                 return Err(error);
             };
-            // Somebody left the function enabled. The end of a fast teardown takes it away from them.
-            let address = self.cmd.device_address();
-            if !disable_interface(&self.platform, address, self.limits.tear_down) {
+            // Somebody left the function enabled, and only a reset surely takes it, and the memory that it knows of, away from them.
+            if !self.platform.reset_function() {
                 return Err(error);
             }
+            let config = Config { recovery: true, ..self.config };
+            let address = self.cmd.device_address();
+            Firmware::wait(&self.platform, &config, &self.limits, &mut self.steps, &mut self.trace)?;
+            self.platform.set_bus_master(true);
             hand_over_queue(&self.platform, address, &mut self.limits)?;
             self.enable()?;
         }

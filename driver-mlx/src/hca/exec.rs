@@ -5,6 +5,7 @@ use super::device_state::health_syndrome;
 use crate::barrier;
 use crate::cmd::{self, Answer, IssueError, Request, Tail, Ticket};
 use crate::error::{CommandError, Error, FatalCause};
+use crate::life::Object;
 use crate::platform::Platform;
 use crate::trace::TraceKind;
 use crate::types::{Duration, Instant};
@@ -122,11 +123,14 @@ impl<P: Platform> Hca<'_, P> {
         self.exec_with(input, Tail::NONE, out)
     }
 
-    /// As [`Hca::exec`], for a command that destroys an object of the device's life `life`. A device that has failed, or was reset since,
-    /// has no objects: their memory comes back, and nothing is made of it before the device was reset.
-    pub(super) fn end(&mut self, life: u32, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
-        if life != self.life || self.fatal.is_some() {
-            return Ok(());
+    /// As [`Hca::exec`], for a command that destroys an object. A device that has failed, or was reset since, has no objects: their memory
+    /// comes back, and nothing is made of it before the device was reset.
+    pub(super) fn end(&mut self, object: &impl Object, input: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        match self.named(object) {
+            Err(Error::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(_) if self.fatal.is_some() => return Ok(()),
+            Ok(_) => {}
         }
         match self.exec(input, out) {
             Err(Error::Fatal(_)) => Ok(()),

@@ -7,6 +7,7 @@ use crate::cmd::Tail;
 use crate::config::{Access, Base};
 use crate::dma::{DmaMemory, DmaSlice};
 use crate::error::{Error, Rejected};
+use crate::life::{Life, Object};
 use crate::mw::{MemoryWindow, MwType};
 use crate::platform::Platform;
 use crate::types::{LKey, Pd, RKey};
@@ -35,11 +36,8 @@ pub struct MemoryRegion {
     /// Bytes; `u64::MAX` stands for all of memory.
     pub length: u64,
     /// What is deregistered, whatever has become of the fields above.
-    key: u32,
-    /// Where the region of the HCA begins that made it: no two HCAs have the same.
-    hca: usize,
-    /// The device's life that it belongs to.
-    life: u32,
+    key: RKey,
+    life: Life,
     start: u64,
     origin: Origin,
 }
@@ -159,9 +157,7 @@ impl<P: Platform> Hca<'_, P> {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, Error> {
-        if of.hca != self.region.va() || of.life != self.life {
-            return Err(Error::NotAllocated);
-        }
+        self.named(of)?;
         match of.origin {
             Origin::Buffer(memory) => self.pin_and_register(pd, memory, access, base),
             Origin::Foreign(memory) => self.map_and_register(pd, memory.as_ptr(), memory.len(), access, base),
@@ -222,17 +218,15 @@ impl<P: Platform> Hca<'_, P> {
     /// Ends a memory key.
     ///
     /// # Errors
-    /// Any [`Error`] of a command (firmware refuses while a window is bound to it), [`Error::NotAllocated`] for a key of another HCA; the
-    /// key comes back, and what it leads to stays registered.
+    /// Any [`Error`] of a command (firmware refuses while a window is bound to it), [`Error::NotAllocated`] for a key of another HCA;
+    /// [`Error::Fatal`] for foreign memory that a device which has failed may still write to. The key comes back, and what it leads to stays
+    /// registered.
     pub fn deregister(&mut self, region: MemoryRegion) -> Result<(), Rejected<MemoryRegion>> {
-        let current = region.life == self.life;
-        let destroyed = if region.hca != self.region.va() {
-            Err(Error::NotAllocated)
-        } else if let (Some(cause), Origin::Foreign(_), true) = (self.fatal, region.origin, current) {
-            // A device that has failed may still write there, and the memory is not ours to keep from other use.
-            Err(Error::Fatal(cause))
-        } else {
-            self.destroy_mkey(region.life, region.key)
+        let current = self.is_current(&region);
+        let destroyed = match (self.fatal, region.origin) {
+            // It may still write there, and the memory is not ours to keep from other use.
+            (Some(cause), Origin::Foreign(_)) if current && !self.is_confined() => Err(Error::Fatal(cause)),
+            _ => self.destroy_mkey(&region),
         };
         if let Err(error) = destroyed {
             return Err(Rejected { error, value: region });
@@ -271,13 +265,13 @@ impl<P: Platform> Hca<'_, P> {
 
     /// Whether the device still knows a key: it forgets all of them in a recovery.
     pub fn is_current(&self, region: &MemoryRegion) -> bool {
-        region.life == self.life
+        region.life() == self.life
     }
 
-    fn destroy_mkey(&mut self, life: u32, key: u32) -> Result<(), Error> {
+    fn destroy_mkey(&mut self, key: &impl Object<Number = RKey>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_mkey_in::SIZE }>(Opcode::DESTROY_MKEY, 0);
-        destroy_mkey_in::mkey_index.set(&mut destroy, key >> 8);
-        self.end(life, &destroy, &mut [0; destroy_mkey_out::SIZE])
+        destroy_mkey_in::mkey_index.set(&mut destroy, key.name().get() >> 8);
+        self.end(key, &destroy, &mut [0; destroy_mkey_out::SIZE])
     }
 
     /// A key that was just ended comes back under another name, so that a stale one does not fit.
@@ -309,15 +303,15 @@ impl<P: Platform> Hca<'_, P> {
         let mut out = [0; create_mkey_out::SIZE];
         self.exec(&create, &mut out)?;
         let number = create_mkey_out::mkey_index.get32(&out) << 8 | u32::from(variant);
-        Ok(MemoryWindow { rkey: RKey::new(number), kind })
+        Ok(MemoryWindow { rkey: RKey::new(number), kind, life: self.life })
     }
 
-    /// Ends a memory window, bound or not.
+    /// Ends a memory window, bound or not. Nothing is left to do for one of a life of the device before its recovery.
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
+    /// Any [`Error`] of a command; [`Error::NotAllocated`] for a window of another HCA.
     pub fn dealloc_mw(&mut self, window: MemoryWindow) -> Result<(), Error> {
-        self.destroy_mkey(self.life, window.rkey.get())
+        self.destroy_mkey(&window)
     }
 
     /// How a memory key (of a region or a window) stands, as the device has it.
@@ -402,12 +396,23 @@ impl<P: Platform> Hca<'_, P> {
             rkey: RKey::new(number),
             address: start,
             length,
-            key: number,
-            hca: self.region.va(),
+            key: RKey::new(number),
             life: self.life,
             start,
             origin,
         })
+    }
+}
+
+impl Object for MemoryRegion {
+    type Number = RKey;
+
+    fn life(&self) -> Life {
+        self.life
+    }
+
+    fn name(&self) -> RKey {
+        self.key
     }
 }
 

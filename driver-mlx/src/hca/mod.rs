@@ -48,6 +48,7 @@ use crate::eq::Eq;
 use crate::error::{Error, FatalCause, Step};
 use crate::event::AsyncEvent;
 use crate::host::HostMemory;
+use crate::life::{Life, Object};
 use crate::platform::Platform;
 use crate::trace::{Counters, Trace};
 use crate::types::{Duration, Instant, LKey, UarPage};
@@ -74,8 +75,8 @@ pub struct Hca<'s, P: Platform> {
     step: Step,
     steps: StepTimes,
     fatal: Option<FatalCause>,
-    /// Counts the device's lives: what was made in an earlier one is gone.
-    life: u32,
+    /// The device's present life: what was made in an earlier one is gone.
+    life: Life,
     recoveries: recoveries::Recoveries,
     health: health::Health,
     limits: limits::Limits,
@@ -217,6 +218,17 @@ impl<P: Platform> Hca<'_, P> {
     /// Pages of 4 KiB that firmware holds.
     pub fn firmware_pages(&self) -> u32 {
         self.firmware_pages
+    }
+
+    /// What the device calls an object, for a command: the one place that tells whether it still does.
+    fn named<O: Object>(&self, object: &O) -> Result<O::Number, Error> {
+        if !object.life().same_hca(self.life) {
+            Err(Error::NotAllocated)
+        } else if object.life() == self.life {
+            Ok(object.name())
+        } else {
+            Err(Error::Stale)
+        }
     }
 
     /// Bytes left in the region, in one piece or many.

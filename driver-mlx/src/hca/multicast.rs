@@ -16,11 +16,11 @@ impl<P: Platform> Hca<'_, P> {
     ///
     /// # Errors
     /// Any [`Error`] of a command: firmware refuses what is attached already, and more members than `max_qp_mcg`.
-    /// [`Error::InvalidArgument`] for another service or an address that is no group's.
+    /// [`Error::InvalidArgument`] for another service or an address that is no group's; [`Error::Stale`].
     pub fn attach_multicast(&mut self, qp: &Qp<P::Bar>, group: Gid) -> Result<(), Error> {
         check(qp, group)?;
         let mut attach = input::<{ attach_to_mcg_in::SIZE }>(Opcode::ATTACH_TO_MCG, 0);
-        attach_to_mcg_in::qpn.set(&mut attach, qp.number().get());
+        attach_to_mcg_in::qpn.set(&mut attach, self.named(qp)?.get());
         let to = attach_to_mcg_in::multicast_gid.of_mut(&mut attach);
         to.iter_mut().zip(group.0).for_each(|(to, from)| *to = from);
         self.exec(&attach, &mut [0; attach_to_mcg_out::SIZE])
@@ -33,7 +33,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn detach_multicast(&mut self, qp: &Qp<P::Bar>, group: Gid) -> Result<(), Error> {
         check(qp, group)?;
         let mut detach = input::<{ detach_from_mcg_in::SIZE }>(Opcode::DETACH_FROM_MCG, 0);
-        detach_from_mcg_in::qpn.set(&mut detach, qp.number().get());
+        detach_from_mcg_in::qpn.set(&mut detach, self.named(qp)?.get());
         let to = detach_from_mcg_in::multicast_gid.of_mut(&mut detach);
         to.iter_mut().zip(group.0).for_each(|(to, from)| *to = from);
         self.exec(&detach, &mut [0; detach_from_mcg_out::SIZE])

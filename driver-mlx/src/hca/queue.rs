@@ -92,7 +92,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn destroy_cq(&mut self, cq: Cq<P::Bar>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_cq_in::SIZE }>(Opcode::DESTROY_CQ, 0);
         destroy_cq_in::cqn.set(&mut destroy, cq.number().get());
-        let result = self.end(cq.life, &destroy, &mut [0; destroy_cq_out::SIZE]);
+        let result = self.end(&cq, &destroy, &mut [0; destroy_cq_out::SIZE]);
         self.free_cq(&result, cq.memory);
         self.expect_no_more(EVENTS_OF_CQ, &result);
         result

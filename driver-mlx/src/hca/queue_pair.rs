@@ -228,7 +228,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn free_qp(&mut self, destroyed: &Result<(), Error>, qp: Qp<P::Bar>) {
-        let current = qp.life == self.life;
+        let current = self.named(&qp).is_ok();
         let ([rings, record], (send_slots, receive_slots), register) = qp.into_memory();
         self.free_unless(destroyed, rings);
         self.give_record_unless(destroyed, record);
@@ -305,7 +305,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn destroy_qp(&mut self, qp: Qp<P::Bar>) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_qp_in::SIZE }>(Opcode::DESTROY_QP, 0);
         destroy_qp_in::qpn.set(&mut destroy, qp.number().get());
-        let result = self.end(qp.life, &destroy, &mut [0; destroy_qp_out::SIZE]);
+        let result = self.end(&qp, &destroy, &mut [0; destroy_qp_out::SIZE]);
         self.free_qp(&result, qp);
         self.expect_no_more(EVENTS_OF_QP, &result);
         result
@@ -353,9 +353,6 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn change(&mut self, qp: &mut Qp<P::Bar>, change: &Change, state: QpState) -> Result<(), Error> {
-        if qp.life != self.life {
-            return Err(Error::WrongState);
-        }
         self.exec(&change.bytes, &mut [0; rst2init_qp_out::SIZE])?;
         qp.set_state(state);
         Ok(())
@@ -364,7 +361,7 @@ impl<P: Platform> Hca<'_, P> {
     /// RESET to INIT: receives may be posted.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`].
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`]; [`Error::Stale`].
     pub fn modify_to_init(&mut self, qp: &mut Qp<P::Bar>, params: &InitParams) -> Result<(), Error> {
         if params.port == 0 || params.port > self.caps.num_ports {
             return Err(Error::InvalidArgument("port"));
@@ -373,7 +370,7 @@ impl<P: Platform> Hca<'_, P> {
         qp.context.pkey_index = params.pkey_index;
         qp.context.access = params.access;
         let config = qp.context.config;
-        let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context, qp.number());
+        let mut change = Change::new(Opcode::RST2INIT_QP, &qp.context, self.named(qp)?);
         ads::pkey_index.set(change.path(), params.pkey_index);
         ads::vhca_port_num.set(change.path(), params.port);
         let fields = change.qp();
@@ -395,7 +392,7 @@ impl<P: Platform> Hca<'_, P> {
     /// INIT to RTR of a connected QP: it answers its peer.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`], [`Error::Stale`].
     pub fn modify_to_rtr(&mut self, qp: &mut Qp<P::Bar>, params: &RtrParams) -> Result<(), Error> {
         let reliable = match qp.service() {
             Service::Rc => true,
@@ -412,7 +409,7 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(self.caps.log_max_ra_res_qp).min(MOST_LOG_READS),
         )?;
         let QpContext { port, pkey_index, access, .. } = qp.context;
-        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, self.named(qp)?);
         // Remote rights are set here, where every firmware takes them, and not at RST2INIT.
         let atomics = access.contains(Access::REMOTE_ATOMIC);
         if reliable && atomics && !self.caps.atomic {
@@ -450,7 +447,7 @@ impl<P: Platform> Hca<'_, P> {
     /// RTR to RTS of a connected QP: it sends.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`].
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`], [`Error::Limit`], [`Error::Stale`].
     pub fn modify_to_rts(&mut self, qp: &mut Qp<P::Bar>, params: &RtsParams) -> Result<(), Error> {
         let reliable = match qp.service() {
             Service::Rc => true,
@@ -466,7 +463,7 @@ impl<P: Platform> Hca<'_, P> {
             u64::from(log_sra),
             u64::from(self.caps.log_max_ra_req_qp).min(MOST_LOG_READS),
         )?;
-        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, self.named(qp)?);
         let fields = change.qp();
         qpc::next_send_psn.set(fields, params.sq_psn.get());
         if reliable {
@@ -481,20 +478,21 @@ impl<P: Platform> Hca<'_, P> {
     /// INIT to RTR and on to RTS of a datagram QP (UD, GSI).
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for a connected QP.
+    /// Any [`Error`] of a command; [`Error::InvalidArgument`] for a connected QP; [`Error::Stale`].
     pub fn modify_to_rts_datagram(&mut self, qp: &mut Qp<P::Bar>, sq_psn: Psn) -> Result<(), Error> {
         let (mtu, message) = match qp.service() {
             Service::Rc | Service::Uc => return Err(Error::InvalidArgument("service")),
             Service::Ud { .. } => UD_MTU_AND_MESSAGE,
             Service::Gsi => GSI_MTU_AND_MESSAGE,
         };
-        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, qp.number());
+        let number = self.named(qp)?;
+        let mut change = Change::new(Opcode::INIT2RTR_QP, &qp.context, number);
         qpc::mtu.set(change.qp(), mtu);
         qpc::log_msg_max.set(change.qp(), message);
         ads::pkey_index.set(change.path(), qp.context.pkey_index);
         ads::vhca_port_num.set(change.path(), qp.context.port);
         self.change(qp, &change, QpState::ReadyToReceive)?;
-        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, qp.number());
+        let mut change = Change::new(Opcode::RTR2RTS_QP, &qp.context, number);
         qpc::next_send_psn.set(change.qp(), sq_psn.get());
         self.change(qp, &change, QpState::ReadyToSend)
     }
@@ -502,10 +500,10 @@ impl<P: Platform> Hca<'_, P> {
     /// Any state but RESET to ERROR: what is posted, now or later, is answered as flushed.
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
+    /// Any [`Error`] of a command; [`Error::Stale`].
     pub fn modify_to_error(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
         let mut change = input::<{ qp_2err_in::SIZE }>(Opcode::QP_2ERR, 0);
-        qp_2err_in::qpn.set(&mut change, qp.number().get());
+        qp_2err_in::qpn.set(&mut change, self.named(qp)?.get());
         self.exec(&change, &mut [0; qp_2err_out::SIZE])?;
         qp.set_state(QpState::Error);
         Ok(())
@@ -515,10 +513,10 @@ impl<P: Platform> Hca<'_, P> {
     /// [`Cq::sweep`](crate::Cq::sweep).
     ///
     /// # Errors
-    /// Any [`Error`] of a command.
+    /// Any [`Error`] of a command; [`Error::Stale`].
     pub fn modify_to_reset(&mut self, qp: &mut Qp<P::Bar>) -> Result<(), Error> {
         let mut change = input::<{ qp_2rst_in::SIZE }>(Opcode::QP_2RST, 0);
-        qp_2rst_in::qpn.set(&mut change, qp.number().get());
+        qp_2rst_in::qpn.set(&mut change, self.named(qp)?.get());
         self.exec(&change, &mut [0; qp_2rst_out::SIZE])?;
         qp.clear();
         qp.set_state(QpState::Reset);
@@ -528,10 +526,10 @@ impl<P: Platform> Hca<'_, P> {
     /// The state as the device has it.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist.
+    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist; [`Error::Stale`].
     pub fn query_qp_state(&mut self, qp: &Qp<P::Bar>) -> Result<QpState, Error> {
         let mut query = input::<{ query_qp_in::SIZE }>(Opcode::QUERY_QP, 0);
-        query_qp_in::qpn.set(&mut query, qp.number().get());
+        query_qp_in::qpn.set(&mut query, self.named(qp)?.get());
         let mut out = [0; query_qp_out::SIZE];
         self.exec(&query, &mut out)?;
         let state = qpc::state.get(query_qp_out::qpc.of(&out));

@@ -1,10 +1,9 @@
 //! Recovery: a device that has failed is reset, or found reset, and brought up again, in the order of Linux's mlx5.
 
 use super::bring_up::Firmware;
-use super::device_state::{CMDQ_ADDRESS_MASK, interface_state, is_away};
+use super::device_state::{CMDQ_ADDRESS_MASK, health_syndrome, interface_state, is_away};
 use super::health::Health;
 use super::limits::Limits;
-use super::recoveries::Recoveries;
 use super::reset_lock::ResetLock;
 use super::stop::disable_interface;
 use super::wait::{Wait, hand_over_queue};
@@ -16,15 +15,15 @@ use crate::trace::TraceKind;
 use crate::types::Duration;
 use mlx5_prm::init_seg;
 use mlx5_prm::status::HealthSyndrome;
-use mlx5_prm::value::NicInterface;
+use mlx5_prm::value::{NicInterface, TeardownProfile};
 
 /// Interval between looks at `nic_interface` while firmware is being reset, and how long that may take.
 const RESET_POLL: Duration = Duration::from_millis(20);
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same if another function has the semaphore: it may be writing down the card's state first.
 const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Looks at the health counter until it moves, and the interval between them.
-const COUNTER_LOOKS: u32 = 100;
+/// How long the health counter is watched until it moves, and the interval between looks.
+const COUNTER_TIMEOUT: Duration = Duration::from_secs(5);
 const COUNTER_POLL: Duration = Duration::from_millis(50);
 
 impl<P: Platform> Hca<'_, P> {
@@ -37,8 +36,9 @@ impl<P: Platform> Hca<'_, P> {
     /// |---|---|---|
     /// | [`DmaBuffer`](crate::DmaBuffer) | can be freed; none can be allocated | lives on with its content; no key leads to it: register it again |
     /// | queues | what was posted does not complete: retire it as flushed. Destroying one succeeds and needs no device | the same; all other calls for it are refused |
-    /// | [`MemoryRegion`](crate::MemoryRegion) | its buffer's can be deregistered; foreign memory stays the device's | can be deregistered |
-    /// | protection domains, windows, counters | – | gone: do not destroy them, their numbers may be in use again |
+    /// | [`MemoryRegion`](crate::MemoryRegion) | can be deregistered; of foreign memory only if the platform can keep the device from it ([`Platform::set_bus_master`]) | can be deregistered |
+    /// | windows | – | ending one succeeds; all other calls for it are refused |
+    /// | protection domains, counters | – | gone: do not destroy them, their numbers may be in use again |
     /// | tickets | lost | void |
     ///
     /// So nothing that the device could still write to is ever used for something else, and a consumer keeps its data and makes its objects
@@ -58,11 +58,11 @@ impl<P: Platform> Hca<'_, P> {
         self.trace.push(now, TraceKind::Step(Step::Recovery));
         match self.reset_device().and_then(|()| self.live_again()) {
             Ok(()) => {
-                self.recoveries = Recoveries { failed: 0, last: Some(self.platform.now()) };
+                self.recoveries.succeeded(self.platform.now());
                 Ok(())
             }
             Err(error) => {
-                self.recoveries.failed += 1;
+                self.recoveries.failed();
                 // Nothing is made before a recovery succeeds.
                 self.fatal.get_or_insert(FatalCause::NotRecovered);
                 Err(error)
@@ -70,17 +70,32 @@ impl<P: Platform> Hca<'_, P> {
         }
     }
 
+    /// The device came back, but not what its owner needs besides, the port say: the recovery counts as failed, and the device is as
+    /// unusable as before it.
+    pub fn recovery_failed(&mut self) {
+        self.recoveries.withdraw();
+        self.fatal.get_or_insert(FatalCause::NotRecovered);
+    }
+
     /// Makes sure that the device has forgotten this driver's memory, is there, and that its firmware runs.
     fn reset_device(&mut self) -> Result<(), Error> {
+        let mut lock = ResetLock::Absent;
+        let mut limit = RESET_TIMEOUT;
         if self.wants_reset() {
-            self.reset_firmware();
+            (lock, limit) = self.reset_firmware();
         }
-        let limit = self.limits.firmware_reset;
-        Wait { step: Step::Recovery, limit, absence: limit }.until_present(&self.platform)?;
-        self.platform.restore_function();
+        if self.fatal.is_some() {
+            self.await_disabled(limit);
+        }
+        lock.release(&self.platform);
+        self.until_back()?;
+        // If the gateway was out of reach before.
+        lock.release(&self.platform);
         self.make_it_let_go()?;
         self.owned = false;
-        self.wait_for_counter()
+        self.wait_for_counter()?;
+        self.platform.set_bus_master(true);
+        Ok(())
     }
 
     /// Whether firmware asks for a reset.
@@ -90,50 +105,75 @@ impl<P: Platform> Hca<'_, P> {
         !is_away(bar) && reset_wanted && syndrome != HealthSyndrome::HEALTHY
     }
 
-    /// Resets the firmware unless another function does, and waits for the end of it. A virtual function leaves it to the physical one.
-    fn reset_firmware(&self) {
+    /// Resets the firmware unless another function does; a virtual function leaves it to the physical one. Answers how long it may take, the
+    /// crash dump included that another function may be writing first.
+    fn reset_firmware(&self) -> (ResetLock, Duration) {
         let bar = self.platform.bar();
+        if !self.config.physical_function {
+            return (ResetLock::Absent, OTHERS_TIMEOUT);
+        }
         let supported = bar.read32(init_seg::INITIALIZING_OFFSET) & init_seg::FW_RESET_SUPPORTED != 0;
-        let lock = if self.config.physical_function && supported {
-            ResetLock::take(&self.platform)
-        } else {
-            ResetLock::Absent
-        };
+        let lock = if supported { ResetLock::take(&self.platform) } else { ResetLock::Absent };
         let interface = NicInterface(interface_state(bar));
         let done = interface == NicInterface::DISABLED || interface == NicInterface::SW_RESET;
-        if matches!(lock, ResetLock::Held(_)) && !done && !is_away(bar) {
+        if matches!(lock, ResetLock::Held { .. }) && !done && !is_away(bar) {
             let reset = u32::from(NicInterface::SW_RESET.0) << init_seg::NIC_INTERFACE_SHIFT;
             let low = bar.read32(init_seg::CMDQ_ADDR_L_SZ_OFFSET) & CMDQ_ADDRESS_MASK;
             bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, low | reset);
         }
-        let limit = if lock == ResetLock::Busy { OTHERS_TIMEOUT } else { RESET_TIMEOUT };
-        let end = self.platform.now() + limit;
-        // A device that takes longer is waited for by what comes next.
-        while interface_state(bar) != NicInterface::DISABLED.0 && self.platform.now() < end {
-            self.platform.idle(self.platform.now() + RESET_POLL);
-        }
-        lock.release(&self.platform);
+        let alone = matches!(lock, ResetLock::Held { .. } | ResetLock::Absent);
+        (lock, if alone { RESET_TIMEOUT } else { OTHERS_TIMEOUT })
     }
 
-    /// Makes sure that the device no longer accesses this driver's memory, whoever reset it, if anybody did.
-    fn make_it_let_go(&mut self) -> Result<(), Error> {
-        let state = interface_state(self.platform.bar());
-        let failed = self.wants_reset();
-        let free = state == NicInterface::DISABLED.0 || state == NicInterface::SW_RESET.0 || !self.is_owner();
-        if free && !failed {
-            return Ok(());
+    /// Waits until firmware says that a reset is over, whoever asked for it; a device that does not get there is reset by what comes next.
+    fn await_disabled(&self, limit: Duration) {
+        let end = self.platform.now() + limit;
+        while !self.is_disabled() && self.platform.now() < end {
+            self.platform.idle((self.platform.now() + RESET_POLL).min(end));
         }
-        let address = self.cmd.device_address();
-        if !failed && disable_interface(&self.platform, address, self.limits.tear_down) {
-            return Ok(());
-        }
-        if !self.platform.reset_function() {
-            return Err(Error::NicInterface(state));
-        }
+    }
+
+    fn is_disabled(&self) -> bool {
+        let bar = self.platform.bar();
+        !is_away(bar) && interface_state(bar) == NicInterface::DISABLED.0
+    }
+
+    /// Waits until registers can be read, which they cannot before configuration space is as it was.
+    fn until_back(&self) -> Result<(), Error> {
         let limit = self.limits.firmware_reset;
-        Wait { step: Step::Recovery, limit, absence: limit }.until_present(&self.platform)?;
         self.platform.restore_function();
-        Ok(())
+        Wait { step: Step::Recovery, limit, absence: limit }.until_restored(&self.platform)
+    }
+
+    /// Makes sure that the device no longer accesses this driver's memory. That it does not know this driver's command queue, or is in the
+    /// middle of a reset, is no proof; nor is what this driver itself has written to `nic_interface`.
+    fn make_it_let_go(&mut self) -> Result<(), Error> {
+        // A function that was never enabled may read so too.
+        if self.enabled && self.is_disabled() && !self.wants_reset() {
+            return Ok(());
+        }
+        if self.platform.reset_function() {
+            return self.until_back();
+        }
+        if self.firmware_ends_it() {
+            return Ok(());
+        }
+        Err(Error::NicInterface(interface_state(self.platform.bar())))
+    }
+
+    /// Where the function cannot be reset: firmware that still answers commands ends all access to memory, and says so.
+    fn firmware_ends_it(&mut self) -> bool {
+        if self.wants_reset() || !self.is_owner() || self.cmd.all_lost() {
+            return false;
+        }
+        let failure = self.fatal.take();
+        let limit = core::mem::replace(&mut self.limits.command, self.limits.tear_down);
+        let closed = self.close(TeardownProfile::FORCE_CLOSE);
+        self.limits.command = limit;
+        self.fatal = failure.or(self.fatal);
+        let address = self.cmd.device_address();
+        self.enabled = false;
+        closed.is_ok() && disable_interface(&self.platform, address, self.limits.tear_down)
     }
 
     /// Waits until the health counter moves: firmware runs.
@@ -141,16 +181,19 @@ impl<P: Platform> Hca<'_, P> {
         let bar = self.platform.bar();
         let began = self.platform.now();
         let mut last = None;
-        for _ in 0..COUNTER_LOOKS {
+        loop {
             let counter = bar.read32(init_seg::HEALTH_COUNTER_OFFSET);
             if !matches!(counter, 0 | u32::MAX) && last.replace(counter).is_some_and(|last| last != counter) {
                 return Ok(());
             }
-            self.platform.idle(self.platform.now() + COUNTER_POLL);
+            let now = self.platform.now();
+            if now - began >= COUNTER_TIMEOUT {
+                let waited_ms = (now - began).as_millis() as u64;
+                let syndrome = health_syndrome(bar);
+                return Err(Error::Timeout { step: Step::Recovery, opcode: None, waited_ms, syndrome });
+            }
+            self.platform.idle(now + COUNTER_POLL);
         }
-        let waited_ms = (self.platform.now() - began).as_millis() as u64;
-        let syndrome = super::device_state::health_syndrome(bar);
-        Err(Error::Timeout { step: Step::Recovery, opcode: None, waited_ms, syndrome })
     }
 
     /// Begins a new life: everything of the last one is forgotten, and the device brought up.
@@ -176,7 +219,7 @@ impl<P: Platform> Hca<'_, P> {
     }
 
     fn forget_life(&mut self) -> Result<(), Error> {
-        self.life = self.life.wrapping_add(1);
+        self.life = self.life.next();
         while let Some(memory) = self.cmd.take_lent() {
             self.release(memory)?;
         }

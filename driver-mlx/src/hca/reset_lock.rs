@@ -25,15 +25,27 @@ const HAS_CAPABILITIES: u32 = 1 << 20;
 const FIRST_CAPABILITY: u16 = 0x34;
 const MOST_CAPABILITIES: usize = 48;
 
-/// Looks at a register until it says what it should, and the interval between them: two seconds, as Linux waits.
-const LOOKS: usize = 2048;
+/// How long a register is looked at until it says what it should, and the interval between looks.
+const PATIENCE: Duration = Duration::from_secs(2);
 const DISTANCE: Duration = Duration::from_millis(1);
 
 /// What became of the attempt to take the semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResetLock {
-    /// It is ours, by this ticket at this offset of configuration space.
-    Held(u16),
+    /// It is ours, through the capability at this offset of configuration space.
+    Held {
+        /// Of the capability.
+        base: u16,
+        /// What was written, and reads so as long as the semaphore is ours.
+        ticket: u32,
+    },
+    /// It may be ours, or another's: the device did not say.
+    Unsure {
+        /// As for the other.
+        base: u16,
+        /// As for the other.
+        ticket: u32,
+    },
     /// Another function has it: it is resetting the card, or writing down its state.
     Busy,
     /// This function has no such capability (a virtual function), or configuration space is out of reach.
@@ -44,67 +56,99 @@ impl ResetLock {
     /// Tries to take it; at most some seconds.
     pub(super) fn take<P: Platform>(platform: &P) -> Self {
         let Some(base) = capability(platform) else { return Self::Absent };
-        let Some(taken) = with_gateway(platform, base, || {
+        let taken = with_gateway(platform, base, || {
             let ticket = platform.read_config(base + COUNTER).unwrap_or(0);
-            let ours = write(platform, base, ticket) && read(platform, base) == Some(ticket);
-            ours && ticket != 0
-        }) else {
-            return Self::Absent;
-        };
-        if taken { Self::Held(base) } else { Self::Busy }
+            if ticket == 0 {
+                return Self::Busy;
+            }
+            let written = write(platform, base, ticket);
+            match read(platform, base) {
+                Some(owner) if owner != ticket => Self::Busy,
+                Some(_) if written => Self::Held { base, ticket },
+                _ => Self::Unsure { base, ticket },
+            }
+        });
+        // Who keeps the gateway may be writing down the card's state.
+        taken.map_or(Self::Busy, |taken| taken.unwrap_or(Self::Absent))
     }
 
-    /// Gives it back.
+    /// Gives it back; nothing is done if it is not ours any more, because a reset has freed it.
     pub(super) fn release<P: Platform>(self, platform: &P) {
-        if let Self::Held(base) = self {
-            // If this cannot be done now, the reset has freed the semaphore.
-            let _ = with_gateway(platform, base, || write(platform, base, 0));
-        }
+        let (Self::Held { base, ticket } | Self::Unsure { base, ticket }) = self else { return };
+        with_gateway(platform, base, || {
+            give_back(
+                platform,
+                ticket,
+                || read(platform, base),
+                || {
+                    write(platform, base, 0);
+                },
+            );
+        });
     }
 }
 
-/// Runs `access` with the capability's own lock, in the space of semaphores; `None` if either is not to be had.
-fn with_gateway<P: Platform, T>(platform: &P, base: u16, access: impl FnOnce() -> T) -> Option<T> {
+/// Runs `access` with the capability's own lock, in the space of semaphores; `None` if the lock, `Some(None)` if the space is not to be had.
+/// Whatever happens, the lock is not kept.
+fn with_gateway<P: Platform, T>(platform: &P, base: u16, access: impl FnOnce() -> T) -> Option<Option<T>> {
+    let mut ours = None;
     let taken = until(platform, || {
-        if platform.read_config(base + GATEWAY)? != 0 {
-            return Some(false);
+        if platform.read_config(base + GATEWAY) != Some(0) {
+            return false;
         }
-        let ticket = platform.read_config(base + COUNTER)?;
+        ours = platform.read_config(base + COUNTER).filter(|&ticket| ticket != 0);
+        let Some(ticket) = ours else { return false };
         platform.write_config(base + GATEWAY, ticket);
-        Some(platform.read_config(base + GATEWAY)? == ticket)
+        platform.read_config(base + GATEWAY) == ours
     });
-    if !taken {
-        return None;
+    let done = taken.then(|| {
+        platform.write_config(base + CONTROL, SEMAPHORES);
+        let there = platform.read_config(base + CONTROL).is_some_and(|control| control >> 29 != 0);
+        there.then(access)
+    });
+    if let Some(ticket) = ours {
+        let owner = || platform.read_config(base + GATEWAY);
+        give_back(platform, ticket, owner, || platform.write_config(base + GATEWAY, 0));
     }
-    platform.write_config(base + CONTROL, SEMAPHORES);
-    let there = platform.read_config(base + CONTROL).is_some_and(|control| control >> 29 != 0);
-    let done = there.then(access);
-    platform.write_config(base + GATEWAY, 0);
     done
+}
+
+/// Frees what has our ticket, until it has not any more: for a moment, the device may take no write, or not say who owns it.
+fn give_back<P: Platform>(platform: &P, ticket: u32, owner: impl Fn() -> Option<u32>, free: impl Fn()) {
+    until(platform, || {
+        let owner = owner();
+        if owner == Some(ticket) {
+            free();
+        }
+        owner.is_some_and(|owner| owner != ticket)
+    });
 }
 
 fn write<P: Platform>(platform: &P, base: u16, value: u32) -> bool {
     platform.write_config(base + DATA, value);
     platform.write_config(base + ADDRESS, RESET | FLAG);
-    until(platform, || Some(platform.read_config(base + ADDRESS)? & FLAG == 0))
+    until(platform, || platform.read_config(base + ADDRESS).is_some_and(|address| address & FLAG == 0))
 }
 
 fn read<P: Platform>(platform: &P, base: u16) -> Option<u32> {
     platform.write_config(base + ADDRESS, RESET);
-    let there = until(platform, || Some(platform.read_config(base + ADDRESS)? & FLAG != 0));
+    let there =
+        until(platform, || platform.read_config(base + ADDRESS).is_some_and(|address| address & FLAG != 0));
     if there { platform.read_config(base + DATA) } else { None }
 }
 
-/// Looks until `done` says so; `false` when it takes too long, or configuration space is out of reach.
-fn until<P: Platform>(platform: &P, mut done: impl FnMut() -> Option<bool>) -> bool {
-    for _ in 0..LOOKS {
-        match done() {
-            Some(true) => return true,
-            Some(false) => platform.idle(platform.now() + DISTANCE),
-            None => return false,
+/// Looks until `done` says so; `false` when it takes too long.
+fn until<P: Platform>(platform: &P, mut done: impl FnMut() -> bool) -> bool {
+    let end = platform.now() + PATIENCE;
+    loop {
+        if done() {
+            return true;
         }
+        if platform.now() >= end {
+            return false;
+        }
+        platform.idle(platform.now() + DISTANCE);
     }
-    false
 }
 
 /// Offset of the vendor-specific capability.

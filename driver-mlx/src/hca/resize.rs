@@ -23,9 +23,10 @@ impl<P: Platform> Hca<'_, P> {
     /// many already is left as it is.
     ///
     /// # Errors
-    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`]: the queue is as before. [`Error::BadAnswer`] if the device
+    /// Any [`Error`] of a command, [`Error::OutOfMemory`], [`Error::Limit`], [`Error::Stale`]: the queue is as before. [`Error::BadAnswer`] if the device
     /// says that it has changed rings and has not: the queue is of no use any more.
     pub fn resize_cq(&mut self, cq: &mut Cq<P::Bar>, entries: u32) -> Result<(), Error> {
+        let number = self.named(cq)?;
         if entries <= cq.capacity() {
             return Ok(());
         }
@@ -47,7 +48,7 @@ impl<P: Platform> Hca<'_, P> {
         cq.acknowledge();
         let (log_page, pages) = page_list(memory, ring_bytes);
         let mut modify = input::<{ modify_cq_in::SIZE }>(Opcode::MODIFY_CQ, RESIZE);
-        modify_cq_in::cqn.set(&mut modify, cq.number().get());
+        modify_cq_in::cqn.set(&mut modify, number.get());
         let select =
             ResizeCqFields::LOG_CQ_SIZE | ResizeCqFields::PAGE_OFFSET | ResizeCqFields::LOG_PAGE_SIZE;
         RESIZE_FIELD_SELECT.set(&mut modify, select.bits());
@@ -64,7 +65,7 @@ impl<P: Platform> Hca<'_, P> {
         let old = cq.change_ring(ring, memory).ok_or(Error::BadAnswer {
             step: self.step,
             field: "cqe.opcode",
-            value: u64::from(cq.number().get()),
+            value: u64::from(number.get()),
         })?;
         self.free_unless(&Ok(()), old);
         Ok(())

@@ -133,7 +133,7 @@ impl<P: Platform> Hca<'_, P> {
     pub fn destroy_srq(&mut self, srq: Srq) -> Result<(), Error> {
         let mut destroy = input::<{ destroy_rmp_in::SIZE }>(Opcode::DESTROY_RMP, 0);
         destroy_rmp_in::rmpn.set(&mut destroy, srq.number().get());
-        let result = self.end(srq.life, &destroy, &mut [0; destroy_rmp_out::SIZE]);
+        let result = self.end(&srq, &destroy, &mut [0; destroy_rmp_out::SIZE]);
         self.free_srq(&result, srq);
         self.expect_no_more(EVENTS_OF_SRQ, &result);
         result
@@ -143,13 +143,13 @@ impl<P: Platform> Hca<'_, P> {
     /// 0 takes it back.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::Limit`] if the queue holds fewer.
+    /// Any [`Error`] of a command; [`Error::Limit`] if the queue holds fewer; [`Error::Stale`].
     pub fn arm_srq(&mut self, srq: &Srq, limit: u16) -> Result<(), Error> {
         if limit > srq.capacity() {
             return Err(Error::Limit { what: "wq.lwm", asked: limit.into(), limit: srq.capacity().into() });
         }
         let mut modify = input::<{ modify_rmp_in::SIZE }>(Opcode::MODIFY_RMP, 0);
-        modify_rmp_in::rmpn.set(&mut modify, srq.number().get());
+        modify_rmp_in::rmpn.set(&mut modify, self.named(srq)?.get());
         modify_rmp_in::rmp_state.set(&mut modify, READY);
         rmp_bitmask::lwm.set(modify_rmp_in::bitmask.of_mut(&mut modify), true);
         let context = modify_rmp_in::ctx.of_mut(&mut modify);
@@ -161,10 +161,10 @@ impl<P: Platform> Hca<'_, P> {
     /// How a shared receive queue stands, as the device has it.
     ///
     /// # Errors
-    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist.
+    /// Any [`Error`] of a command; [`Error::BadAnswer`] for a state that does not exist; [`Error::Stale`].
     pub fn query_srq(&mut self, srq: &Srq) -> Result<SrqState, Error> {
         let mut query = input::<{ query_rmp_in::SIZE }>(Opcode::QUERY_RMP, 0);
-        query_rmp_in::rmpn.set(&mut query, srq.number().get());
+        query_rmp_in::rmpn.set(&mut query, self.named(srq)?.get());
         let mut out = [0; query_rmp_out::SIZE];
         self.exec(&query, &mut out)?;
         let context = query_rmp_out::rmp_context.of(&out);

@@ -79,8 +79,13 @@ impl<P: Platform> Hca<'_, P> {
         result
     }
 
+    /// Whether it is beyond doubt that a device that has failed reaches no memory: bus mastering is off.
+    pub(super) fn is_confined(&self) -> bool {
+        self.platform.set_bus_master(false)
+    }
+
     /// TEARDOWN_HCA.
-    fn close(&mut self, profile: TeardownProfile) -> Result<(), Error> {
+    pub(super) fn close(&mut self, profile: TeardownProfile) -> Result<(), Error> {
         let mut close = input::<{ teardown_hca_in::SIZE }>(Opcode::TEARDOWN_HCA, 0);
         teardown_hca_in::profile.set(&mut close, profile.0);
         let mut out = [0; teardown_hca_out::SIZE];
@@ -134,7 +139,8 @@ fn write_disabled(bar: impl Bar, queue: u32) {
     bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, queue & CMDQ_ADDRESS_MASK | disabled);
 }
 
-/// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether it said so in time.
+/// Disables the interface, which takes the command queue away: the device then accesses no memory. Answers whether the register reads so
+/// in time, which is no proof by itself: it may only be what was written.
 pub(super) fn disable_interface<P: Platform>(platform: &P, queue: u64, limit: Duration) -> bool {
     let bar = platform.bar();
     write_disabled(bar, queue as u32);

@@ -37,9 +37,14 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Waits until registers can be read.
-    pub(super) fn until_present<P: Platform>(self, platform: &P) -> Result<(), Error> {
-        self.until(platform, |_| true)
+    /// Waits until registers can be read; as long as they cannot, it may be because configuration space was reset.
+    pub(super) fn until_restored<P: Platform>(self, platform: &P) -> Result<(), Error> {
+        self.until(platform, |bar| {
+            if is_away(bar) {
+                platform.restore_function();
+            }
+            true
+        })
     }
 
     /// Waits until `initializing` is clear.
@@ -62,8 +67,8 @@ impl Wait {
         let began = platform.now();
         let mut away_since = None;
         loop {
-            // A device that is away reads as all ones, whatever is asked: so it is asked for that before and after.
-            let ready = !is_away(bar) && ready(bar) && !is_away(bar);
+            // A device that is away reads as all ones, whatever is asked.
+            let ready = ready(bar) && !is_away(bar);
             if ready {
                 return Ok(());
             }

@@ -12,6 +12,7 @@ use crate::completion::{Completion, ReceiveOpcode, Received, Sent, WorkQueue, Wr
 use crate::config::Service;
 use crate::cq::{Cqe, OrdinaryCqe};
 use crate::dma::DmaMemory;
+use crate::life::{Life, Object};
 use crate::mw::{self, MemoryWindow, MwBind, MwType};
 use crate::platform::Bar;
 use crate::ring::{DoorbellRecord, OctowordRing, SendRing, Slots};
@@ -67,8 +68,7 @@ pub struct Qp<B: Bar> {
     pub(crate) context: QpContext,
     /// The work queues' buffer, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
-    /// The device's life that it belongs to.
-    pub(crate) life: u32,
+    pub(crate) life: Life,
 }
 
 /// What the commands of this queue pair repeat.
@@ -90,6 +90,18 @@ pub(crate) struct QpLimits {
     pub(crate) max_recv_sge: u8,
     /// The key that ends a scatter list.
     pub(crate) terminator: LKey,
+}
+
+impl<B: Bar> Object for Qp<B> {
+    type Number = QpNumber;
+
+    fn life(&self) -> Life {
+        self.life
+    }
+
+    fn name(&self) -> QpNumber {
+        self.number()
+    }
 }
 
 impl<B: Bar> Qp<B> {
@@ -139,7 +151,7 @@ impl<B: Bar> Qp<B> {
             state: QpState::Reset,
             context,
             memory,
-            life: 0,
+            life: Life::default(),
         };
         qp.clear();
         Some(qp)

@@ -8,6 +8,7 @@ use crate::barrier;
 use crate::completion::{Completion, WrId};
 use crate::cq::Cqe;
 use crate::dma::DmaMemory;
+use crate::life::{Life, Object};
 use crate::qp::put_receive;
 use crate::ring::{DoorbellRecord, OCTOWORDS_PER_ENTRY, OctowordRing, Slot, Slots};
 use crate::types::{LKey, Sge, SrqNumber};
@@ -70,8 +71,19 @@ pub struct Srq {
     spurious: u32,
     /// The ring, and the doorbell record.
     pub(crate) memory: [DmaMemory; 2],
-    /// The device's life that it belongs to.
-    pub(crate) life: u32,
+    pub(crate) life: Life,
+}
+
+impl Object for Srq {
+    type Number = SrqNumber;
+
+    fn life(&self) -> Life {
+        self.life
+    }
+
+    fn name(&self) -> SrqNumber {
+        self.number
+    }
 }
 
 impl Srq {
@@ -100,7 +112,7 @@ impl Srq {
             number: SrqNumber::new(0),
             spurious: 0,
             memory,
-            life: 0,
+            life: Life::default(),
         };
         srq.ring.clear();
         srq.slots.clear();

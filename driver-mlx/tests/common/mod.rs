@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses what it needs.
 
 pub mod node;
+pub mod recovery;
 
 use driver_mlx::{
     Bar, Config, DmaRegion, DmaSlice, Error, Hca, HcaStorage, HostRegion, Instant, MapError, Platform,
@@ -71,8 +72,14 @@ pub struct World {
     now: Cell<u64>,
     /// When all devices that were killed come back.
     pub revival: Cell<Option<u64>>,
+    /// Foreign memory that is mapped, in pieces.
+    pub mapped: Cell<usize>,
+    /// What is to happen to a node's device, and when.
+    events: RefCell<Vec<(u64, usize, Event)>>,
     inner: RefCell<Inner>,
 }
+
+type Event = Box<dyn FnOnce(&mut hca_model::Hca)>;
 
 struct Inner {
     nodes: Vec<Node>,
@@ -135,6 +142,8 @@ impl World {
         Rc::new(Self {
             now: Cell::new(1),
             revival: Cell::new(None),
+            mapped: Cell::new(0),
+            events: RefCell::default(),
             inner: RefCell::new(Inner { nodes, fabric }),
         })
     }
@@ -145,19 +154,32 @@ impl World {
             self.revival.set(None);
             self.inner.borrow_mut().nodes.iter_mut().for_each(|node| node.hca.revive());
         }
+        let due = |event: &mut (u64, usize, Event)| event.0 <= self.now.get();
+        let due: Vec<_> = self.events.borrow_mut().extract_if(.., due).collect();
+        due.into_iter().for_each(|(_, node, event)| self.model(node, event));
         self.inner.borrow_mut().settle(self.now.get());
+    }
+
+    /// Something happens to a device in so many nanoseconds.
+    pub fn later(&self, node: usize, delay: u64, event: impl FnOnce(&mut hca_model::Hca) + 'static) {
+        self.events.borrow_mut().push((self.now() + delay, node, Box::new(event)));
+    }
+
+    /// When something happens next.
+    fn next_deadline(&self) -> Option<u64> {
+        let events = self.events.borrow().iter().map(|event| event.0).min();
+        self.inner.borrow().next_deadline().into_iter().chain(events).min()
     }
 
     /// Lets time pass.
     pub fn pass(&self, nanoseconds: u64) {
         let end = self.now.get() + nanoseconds;
         loop {
-            let mut inner = self.inner.borrow_mut();
-            inner.settle(self.now.get());
+            self.settle();
             if self.now.get() >= end {
                 return;
             }
-            let next = inner.next_deadline().unwrap_or(end);
+            let next = self.next_deadline().unwrap_or(end);
             self.now.set(next.clamp(self.now.get() + 1, end));
         }
     }
@@ -192,7 +214,7 @@ impl World {
     pub fn platform(self: &Rc<Self>, node: usize) -> ModelPlatform {
         let port = self.model(node, |hca| hca.bar());
         let bar = ModelBar::new(Box::leak(Box::new(port)));
-        ModelPlatform { world: Rc::clone(self), node, bar }
+        ModelPlatform { world: Rc::clone(self), node, bar, trouble: Rc::default() }
     }
 
     /// A node's memory, as the driver sees it.
@@ -216,7 +238,12 @@ impl World {
 
     /// As [`World::bring_up`], and waits for the subnet manager.
     pub fn ready(self: &Rc<Self>, node: usize) -> Driver {
-        let mut hca = self.bring_up(node, &Config::DEFAULT).expect("brought up");
+        self.ready_with(node, &Config::DEFAULT)
+    }
+
+    /// The same with another configuration.
+    pub fn ready_with(self: &Rc<Self>, node: usize, config: &Config) -> Driver {
+        let mut hca = self.bring_up(node, config).expect("brought up");
         for _ in 0..1000 {
             if hca.port().expect("a port").state == driver_mlx::LinkState::Active {
                 return hca;
@@ -258,7 +285,7 @@ pub struct ModelBar {
 
 impl ModelBar {
     fn new(port: &'static std::sync::Arc<BarPort>) -> Self {
-        Self { port, start: 0, len: hca_model::bar::BAR0_SIZE }
+        Self { port, start: 0, len: port.len() }
     }
 
     /// Where offset `offset` of the view is in the BAR.
@@ -285,12 +312,52 @@ impl Bar for ModelBar {
     }
 }
 
+/// Bits of the command register.
+const MEMORY_SPACE: u32 = 1 << 1;
+const BUS_MASTER: u32 = 1 << 2;
+const INTX_OFF: u32 = 1 << 10;
+
 /// A node as the driver's platform.
 #[derive(Clone)]
 pub struct ModelPlatform {
     world: Rc<World>,
     node: usize,
     bar: ModelBar,
+    pub trouble: Rc<Trouble>,
+}
+
+/// What a platform may do to a driver.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// The function cannot be reset.
+    pub no_reset: Cell<bool>,
+    /// Bus mastering is somebody else's.
+    pub no_bus_master: Cell<bool>,
+    /// Waits end at once, for no reason.
+    pub restless: Cell<bool>,
+    /// Accesses of configuration space so far.
+    pub accesses: Cell<u32>,
+    /// Those that fail.
+    pub failing: RefCell<std::ops::Range<u32>>,
+}
+
+impl Trouble {
+    fn strikes(&self) -> bool {
+        let access = self.accesses.replace(self.accesses.get() + 1);
+        self.failing.borrow().contains(&access)
+    }
+}
+
+impl ModelPlatform {
+    fn command(&self) -> u32 {
+        let mut bytes = [0; 4];
+        self.world.model(self.node, |hca| hca.config_read(4, &mut bytes));
+        u32::from_le_bytes(bytes) & 0xffff
+    }
+
+    fn set_command(&self, command: u32) {
+        self.world.model(self.node, |hca| hca.config_write(4, &command.to_le_bytes()));
+    }
 }
 
 impl Platform for ModelPlatform {
@@ -307,36 +374,70 @@ impl Platform for ModelPlatform {
         Instant::from_nanos(self.world.now())
     }
     fn idle(&self, deadline: Instant) {
+        let now = self.world.now();
+        let deadline = if self.trouble.restless.get() {
+            deadline.min(Instant::from_nanos(now + 1000))
+        } else {
+            deadline
+        };
         let before = self.world.inner.borrow().nodes[self.node].raised.0.len();
         self.world.settle();
-        let inner = self.world.inner.borrow();
-        if inner.nodes[self.node].raised.0.len() > before {
+        if self.world.inner.borrow().nodes[self.node].raised.0.len() > before {
             return;
         }
         let now = self.world.now();
-        let next =
-            inner.next_deadline().map_or(deadline, |next| Instant::from_nanos(next.min(deadline.as_nanos())));
+        let next = self
+            .world
+            .next_deadline()
+            .map_or(deadline, |next| Instant::from_nanos(next.min(deadline.as_nanos())));
         self.world.now.set((next.max(Instant::from_nanos(now + 1))).as_nanos());
-        drop(inner);
         self.world.settle();
     }
-    fn map(&self, _: usize, _: usize) -> Result<u64, MapError> {
-        Err(MapError::Unsupported)
+    fn map(&self, va: usize, _: usize) -> Result<u64, MapError> {
+        self.world.mapped.set(self.world.mapped.get() + 1);
+        // Nothing is there; a key for it can be made all the same.
+        Ok(1 << 40 | va as u64)
     }
-    fn unmap(&self, _: u64, _: usize) {}
+    fn unmap(&self, _: u64, _: usize) {
+        self.world.mapped.set(self.world.mapped.get() - 1);
+    }
     fn read_config(&self, offset: u16) -> Option<u32> {
+        if self.trouble.strikes() {
+            return None;
+        }
         let mut bytes = [0; 4];
         self.world.model(self.node, |hca| hca.config_read(offset.into(), &mut bytes));
         Some(u32::from_le_bytes(bytes))
     }
     fn write_config(&self, offset: u16, value: u32) {
+        // Data alone is not lost: what lay there before would be used in its place, by any driver.
+        if self.trouble.strikes() && offset != recovery::VENDOR + 0x14 {
+            return;
+        }
         self.world.model(self.node, |hca| hca.config_write(offset.into(), &value.to_le_bytes()));
     }
     fn reset_function(&self) -> bool {
+        if self.trouble.no_reset.get() {
+            return false;
+        }
         self.world.model(self.node, hca_model::Hca::reset);
+        self.restore_function();
         true
     }
     fn restore_function(&self) {
-        self.world.model(self.node, |hca| hca.config_write(4, &[0x06, 0x04]));
+        let master = self.command() & BUS_MASTER;
+        self.set_command(INTX_OFF | MEMORY_SPACE | master);
+    }
+    fn set_bus_master(&self, on: bool) -> bool {
+        if self.trouble.no_bus_master.get() {
+            return false;
+        }
+        if on {
+            let left = self.world.model(self.node, |hca| (hca.life(), hca.pages().given()));
+            assert_eq!(left, (hca_model::device::Life::Disabled, 0), "it has not let go");
+        }
+        let master = if on { BUS_MASTER } else { 0 };
+        self.set_command(self.command() & !BUS_MASTER | master);
+        !self.world.model(self.node, |hca| hca.is_killed()) && self.command() & BUS_MASTER == master
     }
 }

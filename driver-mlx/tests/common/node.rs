@@ -41,7 +41,11 @@ pub fn filled(sender: u8, message: u32, len: usize) -> Vec<u8> {
 
 impl Node {
     pub fn new(world: &Rc<World>, index: usize, change: impl FnOnce(&mut QpConfig)) -> Self {
-        let mut hca = world.ready(index);
+        Self::on(world.ready(index), index, change)
+    }
+
+    /// The same with an HCA that is ready.
+    pub fn on(mut hca: Driver, index: usize, change: impl FnOnce(&mut QpConfig)) -> Self {
         let pd = hca.alloc_pd().expect("a PD");
         let cq = hca.create_cq(&CqConfig { entries: 256, eq: 0 }).expect("a CQ");
         let mut config =
@@ -133,28 +137,38 @@ pub fn connect_one(a: &mut Node, b: &mut Node, psn: u32) {
 pub fn connect_with(a: &mut Node, b: &mut Node, psn: u32, access: Access) {
     let params = InitParams { port: 1, pkey_index: 0, access };
     a.hca.modify_to_init(&mut a.qp, &params).expect("INIT");
-    let rtr = RtrParams {
-        path: path(&mut b.hca),
+    a.hca.modify_to_rtr(&mut a.qp, &towards(b, 1 - psn)).expect("RTR");
+    a.hca.modify_to_rts(&mut a.qp, &from(psn)).expect("RTS");
+}
+
+/// Receiving from `peer`, which begins with `psn` as [`from`] counts.
+pub fn towards(peer: &mut Node, psn: u32) -> RtrParams {
+    RtrParams {
+        path: path(&mut peer.hca),
         mtu: Mtu::B4096,
-        remote_qpn: b.qp.number(),
-        rq_psn: Psn::new(0xff_fff0 + (1 - psn)),
+        remote_qpn: peer.qp.number(),
+        rq_psn: Psn::new(0xff_fff0 + psn),
         responder_resources: 4,
         min_rnr_timer: 12,
-    };
-    a.hca.modify_to_rtr(&mut a.qp, &rtr).expect("RTR");
-    let rts = RtsParams {
+    }
+}
+
+/// Sending from `psn` on, shortly before the numbers wrap.
+pub fn from(psn: u32) -> RtsParams {
+    RtsParams {
         sq_psn: Psn::new(0xff_fff0 + psn),
         ack_timeout: 14,
         retry_count: 7,
         rnr_retry: 7,
         initiator_depth: 4,
-    };
-    a.hca.modify_to_rts(&mut a.qp, &rts).expect("RTS");
+    }
 }
 
 pub fn connected(world: &Rc<World>, change: impl Fn(&mut QpConfig)) -> (Node, Node) {
-    let mut a = Node::new(world, 0, &change);
-    let mut b = Node::new(world, 1, &change);
+    connect_both(Node::new(world, 0, &change), Node::new(world, 1, &change))
+}
+
+pub fn connect_both(mut a: Node, mut b: Node) -> (Node, Node) {
     connect_one(&mut a, &mut b, 0);
     connect_one(&mut b, &mut a, 1);
     (a, b)

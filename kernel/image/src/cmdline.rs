@@ -28,7 +28,7 @@ const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// What the command line may have.
-pub const KEYS: [Key; 30] = [
+pub const KEYS: [Key; 31] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -78,6 +78,11 @@ pub const KEYS: [Key; 30] = [
     Key::new("source", SIZE, "with app=ip: bytes that its source service gives each client; default 16M"),
     Key::new("sessions", U32, "with app=rping role=server: clients to serve one after the other; default 1"),
     Key::new("stall", SECONDS, "with app=rping, rds, echo: seconds that nothing may move; default 30"),
+    Key::new(
+        "grace",
+        SECONDS,
+        "with app=rds, echo: seconds from one recovery of the HCA to the next; default 60",
+    ),
     Key::new("verify", "yes or no", "with app=rping: whether both sides look at every byte; default yes"),
     Key::new("dma", "a size of 4K or more in whole 4K blocks", "memory that the HCA reaches; default 64M"),
     Key::new("hca", "a decimal number", "which HCA, of several; default 0"),
@@ -135,6 +140,8 @@ pub struct Options<'a> {
     pub sessions: u32,
     /// Seconds that nothing may move in `app=rping` and `app=rds`.
     pub stall_seconds: u64,
+    /// Seconds from one recovery of the HCA to the next.
+    pub grace_seconds: u64,
     /// Whether `app=rping` compares.
     pub verify: bool,
     /// Size of the DMA region in bytes, a multiple of 4096.
@@ -187,6 +194,7 @@ impl<'a> Options<'a> {
             source_bytes: words.bytes("source")?.unwrap_or(DEFAULT_SOURCE_BYTES),
             sessions: value.at_least_1("sessions")?.unwrap_or(1),
             stall_seconds: value.at_least_1("stall")?.unwrap_or(30),
+            grace_seconds: words.value("grace")?.unwrap_or(60),
             clear_bars: value
                 .judged("bars", |name| named(&[("clear", true), ("keep", false)], name))?
                 .unwrap_or(false),
@@ -290,6 +298,7 @@ mod tests {
                 source_bytes: 16 << 20,
                 sessions: 1,
                 stall_seconds: 30,
+                grace_seconds: 60,
                 verify: true,
                 clear_bars: false,
                 dma_bytes: 3 << 20,

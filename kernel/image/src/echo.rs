@@ -40,7 +40,12 @@ fn work(
     let (mut sent, mut answered, mut bytes) = (0, 0, 0);
     let mut buffer = [0; MAX_LEN];
     let mut give_up = clock.now().saturating_add(stall);
-    node::drive(adapter, clock, |adapter, now| {
+    node::drive_on(adapter, clock, |adapter, now| {
+        let Some(now) = now else {
+            rds.adapter_recovered(adapter).map_err(Failure::app)?;
+            give_up = clock.now().saturating_add(stall);
+            return Ok(Status::Working(0));
+        };
         let wake = rds.poll(adapter, driver_mlx::Instant::from_nanos(now));
         // One at a time: the answer is compared with what was sent last.
         if sent == answered && sent < count {

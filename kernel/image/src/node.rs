@@ -6,10 +6,10 @@ use core::ops::ControlFlow;
 use apps::Status;
 use apps::rds::Generation;
 use dat_nostd::{IpConfig, adapter_storage};
-use driver_mlx::{Gid, Instant, MmioBar, Wake};
+use driver_mlx::{Duration, Gid, Instant, MmioBar, Wake};
 use heapless::Vec;
 pub use unikernel::adapter::Failure;
-use unikernel::adapter::{self, Adapter};
+use unikernel::adapter::{self, Adapter, Turn};
 use unikernel::console::Input;
 use unikernel::options::Error;
 use unikernel::{Clock, ExitCode, Machine, Mutex, println};
@@ -84,6 +84,7 @@ pub fn run<C>(
         ip_config: IpConfig { prefix_len, gateway, ..IpConfig::DEFAULT },
         neighbours: &neighbours,
         dma_bytes: options.dma_bytes,
+        recovery_grace: Duration::from_secs(options.grace_seconds),
         hca: options.hca,
         ..adapter::Node::new(ip)
     };
@@ -98,6 +99,27 @@ pub fn drive(
 ) -> Result<(), Failure> {
     adapter::drive(adapter, clock, |adapter, now| {
         Ok(match step(adapter, now.as_nanos())? {
+            Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
+            Status::Done => ControlFlow::Break(()),
+        })
+    })
+}
+
+/// As [`drive`], for work that goes on when the HCA has failed and is back: `step` is called without a time then.
+pub fn drive_on(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    mut step: impl FnMut(&mut Adapter<'_>, Option<u64>) -> Result<Status, Failure>,
+) -> Result<(), Failure> {
+    adapter::drive_on(adapter, clock, |adapter, turn| {
+        let status = match turn {
+            Turn::Poll(now) => step(adapter, Some(now.as_nanos()))?,
+            Turn::Lost(_) => {
+                adapter::recover(adapter, clock)?;
+                step(adapter, None)?
+            }
+        };
+        Ok(match status {
             Status::Working(at) => ControlFlow::Continue(Wake::At(Instant::from_nanos(at))),
             Status::Done => ControlFlow::Break(()),
         })

@@ -2,6 +2,7 @@
 
 use heapless::Vec;
 use pci_types::PciAddress;
+use spin::Once;
 use x86_64::instructions::port::Port;
 
 use crate::acpi::{Ecam, MAX_UNITS};
@@ -22,17 +23,23 @@ struct Window {
 }
 
 /// Access to configuration space: memory-mapped, or where nothing is, of segment 0 by ports 0xcf8 and 0xcfc.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ConfigSpace {
     windows: Vec<Window, MAX_UNITS>,
 }
+
+static SPACE: Once<ConfigSpace> = Once::new();
 
 /// What the ports reach.
 const BY_PORTS: Buses = Buses { segment: 0, first: 0, last: 255 };
 
 impl ConfigSpace {
-    /// Maps what ACPI found, or falls back to the ports.
-    pub(crate) fn new(ecam: &[Ecam]) -> Result<ConfigSpace, MapError> {
+    /// Maps what ACPI found, or falls back to the ports. Once: later calls give what the first has made.
+    pub(crate) fn open(ecam: &[Ecam]) -> Result<&'static ConfigSpace, MapError> {
+        SPACE.try_call_once(|| Self::new(ecam))
+    }
+
+    fn new(ecam: &[Ecam]) -> Result<ConfigSpace, MapError> {
         let mut windows = Vec::new();
         for ecam in ecam {
             let buses = Buses { segment: ecam.segment, first: ecam.first_bus, last: ecam.last_bus };

@@ -9,7 +9,7 @@ use crate::arch::config_space::ConfigSpace;
 use crate::pci::{Function, MAX_FUNCTIONS};
 
 struct Masters {
-    config_space: ConfigSpace,
+    config_space: &'static ConfigSpace,
     functions: Vec<Function, MAX_FUNCTIONS>,
 }
 
@@ -26,8 +26,8 @@ pub fn application() -> &'static str {
 }
 
 /// Keeps what [`stop_dma`] goes by. Once.
-pub fn watch(config_space: &ConfigSpace, functions: &Vec<Function, MAX_FUNCTIONS>) {
-    MASTERS.call_once(|| Masters { config_space: config_space.clone(), functions: functions.clone() });
+pub fn watch(config_space: &'static ConfigSpace, functions: &Vec<Function, MAX_FUNCTIONS>) {
+    MASTERS.call_once(|| Masters { config_space, functions: functions.clone() });
 }
 
 /// Turns bus mastering off in every function that is no bridge: no device reaches memory any more, nor raises MSI interrupts.
@@ -36,9 +36,9 @@ pub fn stop_dma() -> Stopped {
     let mut stopped = Stopped { off: 0, on: 0 };
     if let Some(masters) = MASTERS.get() {
         for function in masters.functions.iter().filter(|function| function.secondary_bus.is_none()) {
-            function.stop_bus_master(&masters.config_space);
+            function.stop_bus_master(masters.config_space);
             let counter =
-                if function.masters_bus(&masters.config_space) { &mut stopped.on } else { &mut stopped.off };
+                if function.masters_bus(masters.config_space) { &mut stopped.on } else { &mut stopped.off };
             *counter += 1;
         }
     }

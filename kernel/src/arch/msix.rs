@@ -59,7 +59,7 @@ impl From<MapError> for Error {
 }
 
 /// A function's MSI-X table, in use.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Vectors {
     table: usize,
     first: u8,
@@ -81,16 +81,23 @@ pub fn enable(access: &ConfigSpace, function: &Function, first: u8, count: u16) 
     let len = (address - page + u64::from(msix.vectors) * pci::Msix::ENTRY_BYTES).next_multiple_of(4096);
     let table = mem::map_device(page, len, Caching::Uncached)? + (address - page) as usize;
 
-    function.set_msix(access, &msix, true, true);
-    let programmed = Vectors { table, first, count };
-    for n in 0..count {
-        programmed.program(n, vectors::FIRST_DEVICE + first + n as u8);
-    }
-    function.set_msix(access, &msix, true, false);
-    Ok(programmed)
+    let vectors = Vectors { table, first, count };
+    vectors.switch_on(access, function)?;
+    Ok(vectors)
 }
 
 impl Vectors {
+    /// Writes the entries and turns MSI-X on: at first, and again when the function has lost both in a reset. Memory decoding must be on.
+    pub fn switch_on(&self, access: &ConfigSpace, function: &Function) -> Result<(), pci::Error> {
+        let msix = function.msix(access)?;
+        function.set_msix(access, &msix, true, true);
+        for n in 0..self.count {
+            self.program(n, vectors::FIRST_DEVICE + self.first + n as u8);
+        }
+        function.set_msix(access, &msix, true, false);
+        Ok(())
+    }
+
     /// What [`Clock::idle`](crate::Clock::idle) answers when entry `n` has fired.
     #[must_use]
     pub fn flag(&self, n: u16) -> u64 {

@@ -1,8 +1,6 @@
-//! The PCI Express capability, and the function-level reset that comes with it.
+//! The PCI Express capability.
 
-use pci_types::CommandRegister;
-
-use super::function::{ConfigAccess, Error, FIRST_BAR, Function};
+use super::function::{ConfigAccess, Error, Function};
 
 pub(super) const CAPABILITY: u8 = 0x10;
 
@@ -10,7 +8,7 @@ pub(super) const CAPABILITY: u8 = 0x10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Express {
     /// Offset of the capability.
-    at: u16,
+    pub(super) at: u16,
     /// Largest packet payload that is set, in bytes.
     pub max_payload: u16,
     /// Largest read request that is set, in bytes.
@@ -44,55 +42,5 @@ impl Function {
             link_width: (link_status >> 4 & 0x3f) as u8,
             function_level_reset: device_capabilities & (1 << 28) != 0,
         })
-    }
-
-    /// Resets this function alone (section 6.6.2) and gives it back its BARs and command register. `wait(nanos)` lets
-    /// that much time pass.
-    ///
-    /// # Errors
-    /// [`Error::NoCapability`], [`Error::NoFunctionLevelReset`], [`Error::ResetTimedOut`].
-    pub fn reset(&self, access: &impl ConfigAccess, mut wait: impl FnMut(u64)) -> Result<(), Error> {
-        const MILLISECOND: u64 = 1_000_000;
-        const TRANSACTIONS_PENDING: u32 = 1 << 21;
-        const INITIATE_RESET: u32 = 1 << 15;
-        let express = self.express(access)?;
-        if !express.function_level_reset {
-            return Err(Error::NoFunctionLevelReset);
-        }
-        let control_at = express.at + 8;
-        let command = self.command(access);
-        let bars: [u32; 6] = core::array::from_fn(|i| access.read(self.address, FIRST_BAR + i as u16 * 4));
-
-        self.set_command(access, command - CommandRegister::BUS_MASTER_ENABLE);
-        let idle = (0..=100).any(|attempt| {
-            if attempt > 0 {
-                wait(MILLISECOND);
-            }
-            access.read(self.address, control_at) & TRANSACTIONS_PENDING == 0
-        });
-        if !idle {
-            self.set_command(access, command);
-            return Err(Error::ResetTimedOut);
-        }
-        // The upper half is the device status register, whose ones clear.
-        let control = access.read(self.address, control_at) & 0xffff;
-        access.write(self.address, control_at, control | INITIATE_RESET);
-        // 100 ms without any access; then the function may still answer with retries for a while.
-        wait(100 * MILLISECOND);
-        let back = (0..90).any(|attempt| {
-            if attempt > 0 {
-                wait(10 * MILLISECOND);
-            }
-            access.read(self.address, 0) as u16 == self.vendor
-        });
-        if !back {
-            return Err(Error::ResetTimedOut);
-        }
-        for (i, bar) in bars.iter().enumerate() {
-            access.write(self.address, FIRST_BAR + i as u16 * 4, *bar);
-        }
-        access.write(self.address, control_at, control);
-        self.set_command(access, command);
-        Ok(())
     }
 }

@@ -112,9 +112,13 @@ impl Function {
 
     /// Whether the function can reach memory. One that is gone cannot.
     pub fn masters_bus(&self, access: &impl ConfigAccess) -> bool {
-        let command = access.read(self.address, COMMAND);
-        command != u32::MAX
-            && CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE)
+        self.bus_mastering(access) == Some(true)
+    }
+
+    /// The same; `None` of a function that does not answer, and may only seem to be gone.
+    pub fn bus_mastering(&self, access: &impl ConfigAccess) -> Option<bool> {
+        let command = Some(access.read(self.address, COMMAND)).filter(|&command| command != u32::MAX)?;
+        Some(CommandRegister::from_bits_retain(command as u16).contains(CommandRegister::BUS_MASTER_ENABLE))
     }
 
     /// Calls `with` while the function decodes no addresses.

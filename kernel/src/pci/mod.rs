@@ -9,7 +9,8 @@
 //! |---|---|
 //! | `function` | a function's header, access to configuration space, what can be wrong |
 //! | `bar` | where BARs are and how large |
-//! | `express`, `msix` | the two capabilities; function-level reset |
+//! | `express`, `msix` | the two capabilities |
+//! | `reset` | function-level reset, and what it takes away |
 //! | `enumerate` | which functions there are |
 //! | `bridges` | bus numbers, and the way through bridges |
 //! | `slots` | hot-plug ports: power and link |
@@ -22,6 +23,7 @@ mod enumerate;
 mod express;
 mod function;
 mod msix;
+mod reset;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -32,4 +34,5 @@ pub use enumerate::{Buses, Done, MAX_FUNCTIONS, Numbers, functions};
 pub use express::Express;
 pub use function::{ConfigAccess, Error, Function, VENDOR_MELLANOX};
 pub use msix::Msix;
+pub use reset::Saved;
 pub use slots::{Slot, State};

@@ -5,12 +5,17 @@
 //! read and written at once.
 
 use crate::object::memic::DeviceMemory;
+use crate::profile::Profile;
+use mlx5_prm::init_seg as reg;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Size of BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5).
+/// Size of a physical function's BAR0: 32 MiB (`cmd_hca_cap.uar_sz` 5). Of others [`BarPort::len`] says it.
 pub const BAR0_SIZE: usize = 32 << 20;
+/// Why nothing is answered: the link is dead; memory accesses are not decoded.
+const DEAD: u32 = 1;
+const NOT_DECODING: u32 = 2;
 
 /// Bytes at the start of BAR0 that are registers with a value: the initialization segment (PRM, "Initialization Segment").
 /// Everything behind it except device memory is write-only and reads as zero.
@@ -47,29 +52,41 @@ pub struct BarPort {
     queue: Mutex<VecDeque<BarWrite>>,
     pending: AtomicUsize,
     dropped: AtomicU64,
-    /// Non-zero while the device answers nothing (a dead PCI link): reads give all ones.
+    /// Not zero while the device answers nothing, for a [reason](DEAD) or several: reads give all ones.
     dead: AtomicU32,
+    /// `initializing` is set again at once when the command queue's address is written.
+    initializing_again: AtomicBool,
     /// The part that is memory and not registers.
     memory: Arc<DeviceMemory>,
+    len: usize,
 }
 
 impl Default for BarPort {
     fn default() -> Self {
-        Self::with_memory(Arc::default())
+        Self::new(&Profile::node(0), Arc::default())
     }
 }
 
 impl BarPort {
     /// A front with all registers zero.
-    pub(crate) fn with_memory(memory: Arc<DeviceMemory>) -> Self {
+    pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
         Self {
             registers: (0..INIT_SEG_SIZE / 4).map(|_| AtomicU32::new(0)).collect(),
             queue: Mutex::new(VecDeque::new()),
             pending: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             dead: AtomicU32::new(0),
+            initializing_again: AtomicBool::new(profile.habits.initializing_again.is_some()),
             memory,
+            len: profile.card.bar_size(),
         }
+    }
+
+    /// Bytes of BAR0.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)] // It never is.
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<BarWrite>> {
@@ -111,36 +128,42 @@ impl BarPort {
         if let Ok(register) = <[u8; 8]>::try_from(data) {
             self.queue_up(&mut queue, offset, register, 8);
         } else {
-            for (i, part) in data.chunks(8).enumerate() {
-                let mut bytes = [0; 8];
-                for (to, from) in bytes.iter_mut().zip(part) {
-                    *to = *from;
-                }
-                self.queue_up(&mut queue, offset.saturating_add(i * 8), bytes, part.len());
-            }
+            self.queue_up_parts(&mut queue, offset, data);
         }
         self.pending.store(queue.len(), Ordering::Release);
     }
 
-    #[inline]
+    #[inline(never)]
+    fn queue_up_parts(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: &[u8]) {
+        for (i, part) in data.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            for (to, from) in bytes.iter_mut().zip(part) {
+                *to = *from;
+            }
+            self.queue_up(queue, offset.saturating_add(i * 8), bytes, part.len());
+        }
+    }
+
+    #[inline(always)]
     fn queue_up(&self, queue: &mut VecDeque<BarWrite>, offset: usize, data: [u8; 8], len: usize) {
-        if offset.saturating_add(len) > BAR0_SIZE {
+        if offset.saturating_add(len) > self.len {
             return;
         }
         if queue.len() >= QUEUE_LIMIT {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.latch(offset, data.get(..len).unwrap_or_default());
+        if offset < 0x018 && offset + len > 0x010 {
+            self.latch(offset, data.get(..len).unwrap_or_default());
+        }
         queue.push_back(BarWrite { offset, data, len: len as u8 });
     }
 
     /// Shows a write in the register file where the register keeps what is written: the command queue's address. `nic_interface` reads
     /// as written only when the device has done what it asks for, and the low byte of 0x014 is read-only.
+    #[cold]
+    #[inline(never)]
     fn latch(&self, offset: usize, data: &[u8]) {
-        if offset >= 0x018 || offset + data.len() <= 0x010 {
-            return;
-        }
         for (i, byte) in data.iter().enumerate() {
             let at = offset + i;
             let writable: u32 = match at & !3 {
@@ -156,6 +179,16 @@ impl BarPort {
                     .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some((old & !mask) | value));
             }
         }
+        // Whoever reads next must not see a device that is ready before it has begun.
+        if offset + data.len() >= 0x018 && self.initializing_again.load(Ordering::Acquire) {
+            let word = self.get32(reg::INITIALIZING_OFFSET);
+            self.set32(reg::INITIALIZING_OFFSET, word | reg::INITIALIZING);
+        }
+    }
+
+    /// From now on, `initializing` is set again at once when the command queue's address is written, or not.
+    pub(crate) fn set_initializing_again(&self, again: bool) {
+        self.initializing_again.store(again, Ordering::Release);
     }
 
     /// Whether writes wait for the model.
@@ -213,7 +246,20 @@ impl BarPort {
 
     /// Makes every read answer all ones, as a dead link does, or ends that.
     pub(crate) fn set_dead(&self, dead: bool) {
-        self.dead.store(u32::from(dead), Ordering::Release);
+        self.set_silent(DEAD, dead);
+    }
+
+    /// The same where the function does not decode memory accesses.
+    pub(crate) fn set_decoding(&self, decodes: bool) {
+        self.set_silent(NOT_DECODING, !decodes);
+    }
+
+    fn set_silent(&self, reason: u32, silent: bool) {
+        if silent {
+            self.dead.fetch_or(reason, Ordering::AcqRel);
+        } else {
+            self.dead.fetch_and(!reason, Ordering::AcqRel);
+        }
     }
 }
 

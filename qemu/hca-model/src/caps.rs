@@ -48,12 +48,21 @@ pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
 pub const MAX_QP_CNT: u32 = 0xff;
 
+/// log2 of the most numbers that are handed out of one kind.
+const LOG_LARGEST_TABLE: u32 = 20;
 /// Least `log_max_qp`: what the device needs itself, whatever software asks for (iPXE's mistakes of byte order ask for 0).
 const LOG_MIN_QP: u32 = 4;
 
 /// Names of the general capabilities that SET_HCA_CAP may change.
-const SETTABLE: &[&str] =
-    &["log_max_qp", "pkey_table_size", "cmdif_checksum", "log_uar_page_sz", "uar_4k", "cache_line_128byte"];
+const SETTABLE: &[&str] = &[
+    "log_max_qp",
+    "pkey_table_size",
+    "cmdif_checksum",
+    "log_uar_page_sz",
+    "uar_4k",
+    "cache_line_128byte",
+    "release_all_pages",
+];
 
 /// The device's capabilities.
 #[derive(Clone, Debug)]
@@ -82,6 +91,8 @@ impl Caps {
         cmd_hca_cap::log_max_qp.set(&mut general_current, profile.log_max_qp.min(LOG_MAX_QP as u8));
         cmd_hca_cap::cmdif_checksum.set(&mut general_current, 0u8);
         cmd_hca_cap::cache_line_128byte.set(&mut general_current, 0u8);
+        cmd_hca_cap::log_uar_page_sz.set(&mut general_current, 0u8);
+        cmd_hca_cap::release_all_pages.set(&mut general_current, 0u8);
         let mut atomic = vec![0; 256];
         let habits = &profile.habits;
         atomic_caps::supported_atomic_req_8B_endianness_mode_1.set(&mut atomic, !habits.no_atomic_byte_order);
@@ -189,6 +200,18 @@ impl Caps {
         atomic_caps::atomic_req_8B_endianness_mode.get32(&self.atomic) == 1
     }
 
+    /// A field of the largest general capabilities.
+    #[must_use]
+    pub fn max(&self, field: Field) -> u32 {
+        field.get32(&self.general_max)
+    }
+
+    /// How many objects of a kind there can be whose number's log2 `field` says. Host memory ends before a table of a million does.
+    #[must_use]
+    pub(crate) fn table(&self, field: Field) -> u32 {
+        1 << self.max(field).min(LOG_LARGEST_TABLE)
+    }
+
     /// A field of the current general capabilities.
     #[must_use]
     pub fn current(&self, field: mlx5_prm::Field) -> u32 {
@@ -217,6 +240,7 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_mkey, LOG_MAX_MKEY),
         (c::log_max_eq, LOG_MAX_EQ),
         (c::fast_teardown, 1),
+        (c::release_all_pages, 1),
         (c::force_teardown, 1),
         (c::max_indirection, MAX_INDIRECTION),
         (c::log_max_mrw_sz, 0x40),
@@ -272,7 +296,6 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::ud, 1),
         (c::uc, 1),
         (c::rc, 1),
-        (c::uar_sz, 5),
         (c::log_pg_sz, 12),
         (c::bf, 1),
         (c::driver_version, 1),
@@ -295,13 +318,14 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::umem_uid_0, 1),
         (c::cqe_128_always, 1),
         (c::device_memory, 1),
+        (later::CAP_DMA_MMO_SQ, 1),
+        (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),
     ];
-    for (field, value) in values {
+    for (field, value) in values.iter().chain(profile.card.capabilities) {
         field.set(&mut block, *value);
     }
+    c::uar_sz.set(&mut block, profile.card.log_bar_mib);
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
-    later::CAP_DMA_MMO_SQ.set(&mut block, 1u8);
-    later::CAP_LOG_DMA_MMO_MAX_SIZE.set(&mut block, LOG_MAX_COPY);
     c::port_type.set(&mut block, u32::from(profile.habits.ethernet));
     dtor.set(&mut block, !profile.habits.default_timeouts.is_empty());
     for &(offset, bits) in &profile.misbehaviour.hidden_capabilities {

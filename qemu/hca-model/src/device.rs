@@ -14,6 +14,7 @@ use crate::transport::DeviceTransport;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::init_seg as reg;
 use mlx5_prm::status::CmdStatus;
+use std::collections::BTreeMap;
 
 /// How far the driver has brought the device up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub(crate) struct Device {
     pub(crate) meter: Meter,
     /// The host memory that the guest holds.
     pub(crate) budget: Budget,
+    /// Pages that it wants besides, see [`Habits::page_requests`](crate::habits::Habits::page_requests).
+    pub(crate) hunger: u32,
+    /// Pages of other functions.
+    pub(crate) other_pages: BTreeMap<u16, FirmwarePages>,
     /// The interface that SET_ISSI chose.
     pub(crate) issi: u16,
     /// Moderation of each interrupt vector, as CONFIG_INT_MODERATION set it.
@@ -70,16 +75,19 @@ pub const fn device_clock(now: u64) -> u64 {
 impl Device {
     /// A device before ENABLE_HCA.
     pub(crate) fn new(profile: Profile) -> Self {
+        let caps = Caps::new(&profile);
         Self {
             log: Log::default(),
-            caps: Caps::new(&profile),
             life: Life::Disabled,
             pages: FirmwarePages::default(),
-            objects: Objects::new(u32::from(profile.log_max_qp), profile.habits.terminator),
+            objects: Objects::new(&caps, &profile),
+            caps,
             port: Port::new(&profile),
             transport: DeviceTransport::default(),
             meter: Meter::default(),
             budget: Budget::new(profile.memory),
+            hunger: 0,
+            other_pages: BTreeMap::new(),
             issi: 0,
             int_moderation: vec![0; usize::from(profile.vectors)],
             cmd: Interface::new(profile.log_cmdq_size),
@@ -102,6 +110,7 @@ impl Device {
         self.deinitialize();
         self.life = Life::Disabled;
         self.pages.clear();
+        self.other_pages.clear();
         self.issi = 0;
         self.int_moderation.fill(0);
         self.cmd = Interface::new(self.profile.log_cmdq_size);
@@ -136,8 +145,7 @@ impl Device {
 
     /// INIT_HCA.
     pub(crate) fn initialize(&mut self) {
-        self.objects.qps =
-            Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp).min(crate::caps::LOG_MAX_QP));
+        self.objects.qps = Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp));
         self.life = Life::Initialized;
         self.update_needed_pages();
     }
@@ -148,7 +156,9 @@ impl Device {
         self.transport.reset();
         // What is left are the pages, and commands under way.
         self.budget.clear();
-        let _ = self.budget.hold(self.pages.memory() + self.cmd.memory());
+        let others: u64 = self.other_pages.values().map(FirmwarePages::memory).sum();
+        let _ = self.budget.hold(self.pages.memory() + others + self.cmd.memory());
+        self.hunger = 0;
         if self.life == Life::Initialized {
             self.life = Life::Enabled;
         }
@@ -164,11 +174,14 @@ impl Device {
         self.profile.boot_pages
     }
 
-    /// Pages asked for before INIT_HCA; every further 1024 QPs cost one more.
+    /// Pages asked for before INIT_HCA: QPs cost some.
     pub(crate) fn init_pages(&self) -> u32 {
         match self.profile.misbehaviour.starve_pages {
             Some(pages) => pages,
-            None => self.profile.init_pages + ((1 << self.caps.current(cmd_hca_cap::log_max_qp)) >> 10),
+            None => {
+                let thousands = (1 << self.caps.current(cmd_hca_cap::log_max_qp)) >> 10;
+                self.profile.init_pages + thousands * self.profile.card.pages_for_qps
+            }
         }
     }
 
@@ -176,7 +189,7 @@ impl Device {
     fn pages_for(&self, objects: usize) -> u32 {
         let steps = objects / (self.profile.objects_per_growth.max(1) as usize);
         let growth = u32::try_from(steps).unwrap_or(u32::MAX).saturating_mul(self.profile.growth_pages);
-        self.boot_pages().saturating_add(self.init_pages()).saturating_add(growth)
+        self.boot_pages().saturating_add(self.init_pages()).saturating_add(growth).saturating_add(self.hunger)
     }
 
     /// Holds host memory for an object.
@@ -198,7 +211,12 @@ impl Device {
 
     /// Whether one more object can be made with the pages at hand; if not, the number needed is raised.
     pub(crate) fn pages_suffice(&mut self) -> bool {
-        let needed = self.pages_for(self.objects.paged() + 1);
+        self.pages_suffice_for(1)
+    }
+
+    /// The same for so many more objects.
+    pub(crate) fn pages_suffice_for(&mut self, objects: usize) -> bool {
+        let needed = self.pages_for(self.objects.paged() + objects);
         if self.pages.given() >= needed {
             return true;
         }

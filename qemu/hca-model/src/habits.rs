@@ -3,6 +3,8 @@
 //!
 //! Each is looked at when it matters, so that a test may change it while the device lives.
 
+use crate::card::Card;
+use crate::fabric::random::Random;
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::{NicInterface, RegisterId};
@@ -60,12 +62,71 @@ pub struct Habits {
     pub terminator: Option<u32>,
     /// A command that takes so many nanoseconds.
     pub slow_command: Option<(Opcode, u64)>,
+    /// Every command takes time, so that they complete out of order.
+    pub command_time: Option<CommandTime>,
+    /// Pages that firmware asks for anew with every command, whatever it is; later it gives them back.
+    pub page_requests: u32,
+    /// Other functions that the driver gives pages for, such as virtual ones, and how many each wants.
+    pub other_functions: Vec<(u16, u32)>,
+    /// Nanoseconds that the link takes to come up.
+    pub training: Option<u64>,
+    /// The link is up only while a driver has initialized the device.
+    pub link_follows_driver: bool,
+    /// Nanoseconds from power-on or reset until `initializing` clears.
+    pub initializing: Option<u64>,
+    /// `initializing` is set again for so many nanoseconds when the command queue's address is written.
+    pub initializing_again: Option<u64>,
+    /// Nanoseconds for which all registers read as all ones after a function-level reset.
+    pub reset_time: Option<u64>,
+    /// Firmware that fails says why and does not ask for a reset (`rfr`): as cards do whose SW_RECOVERY_ON_ERRORS is off.
+    pub silent_assert: bool,
+    /// Firmware that fails says that only switching the power off helps (`crr`).
+    pub cold_reset: bool,
+}
+
+/// How long commands take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandTime {
+    /// Decides which takes how long.
+    pub seed: u64,
+    /// Nanoseconds: the shortest time, and the longest, which is rare.
+    pub range: (u64, u64),
+}
+
+impl CommandTime {
+    /// The time of the next command.
+    pub(crate) fn next(&self, random: &mut Random) -> u64 {
+        let (shortest, longest) = self.range;
+        let most = random.below(longest.saturating_sub(shortest).saturating_add(1));
+        shortest.saturating_add(random.below(most + 1))
+    }
 }
 
 impl Habits {
+    /// Those of a kind of card.
+    #[must_use]
+    pub fn of(card: &Card) -> Self {
+        let [cmd_exec_to, cmd_q_init_to] = card.command_timeouts;
+        Self {
+            read_only_registers: card.read_only_registers.to_vec(),
+            refused_commands: card.refused_commands.to_vec(),
+            unset_lid_is_ffff: card.unset_lid_is_ffff,
+            terminator: card.terminator,
+            default_timeouts: card.default_timeouts.to_vec(),
+            cmd_exec_to,
+            cmd_q_init_to,
+            ..Self::default()
+        }
+    }
+
     /// `nic_interface` after power-on.
     pub(crate) fn at_power_on(&self) -> Option<NicInterface> {
         self.reset_under_way.map(|_| NicInterface::SW_RESET).or(self.start_interface)
+    }
+
+    /// Whether `number` is another function that the driver gives pages for.
+    pub(crate) fn has_function(&self, number: u32) -> bool {
+        self.other_functions.iter().any(|(function, _)| u32::from(*function) == number)
     }
 
     pub(crate) fn is_away(&self, now: u64) -> bool {

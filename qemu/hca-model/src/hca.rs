@@ -40,6 +40,8 @@ pub struct Hca {
     registers: Registers,
     config: ConfigSpace,
     pub(crate) restarts: Restarts,
+    /// Since when the link trains, or has trained.
+    trained_since: Option<u64>,
     /// It has, or had, habits that show as time goes on.
     unusual: bool,
     inbox: VecDeque<Packet>,
@@ -51,13 +53,13 @@ impl Hca {
     /// A device at power-on, its cable unplugged.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
-        let vectors = profile.vectors;
         let unusual = profile.habits != Habits::default();
         let device = Device::new(profile);
         let mut hca = Self {
             registers: Registers::new(&device.profile, Arc::clone(device.objects.memic.memory())),
-            config: ConfigSpace::new(vectors),
+            config: ConfigSpace::new(&device.profile),
             restarts: Restarts::default(),
+            trained_since: None,
             unusual,
             inbox: VecDeque::new(),
             killed: false,
@@ -116,6 +118,12 @@ impl Hca {
     #[must_use]
     pub const fn pages(&self) -> &FirmwarePages {
         &self.device.pages
+    }
+
+    /// The same of another function of the card that the driver gives pages for.
+    #[must_use]
+    pub fn pages_of(&self, function: u16) -> Option<&FirmwarePages> {
+        self.device.other_pages.get(&function)
     }
 
     /// The port.
@@ -198,6 +206,12 @@ impl Hca {
         if effects.function_level_reset {
             self.reset();
         }
+        self.decode();
+    }
+
+    /// Registers answer if configuration space says so.
+    fn decode(&self) {
+        self.registers.bar().set_decoding(self.config.memory_space());
     }
 
     /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no
@@ -240,7 +254,11 @@ impl Hca {
         self.device.log.info(Subject::Device, "function-level reset");
         self.restarts.count_reset();
         self.config.reset();
+        let now = self.registers.now();
         self.power_on();
+        if let Some(time) = self.device.profile.habits.reset_time {
+            self.registers.go_away(now, time);
+        }
     }
 
     /// Everything but configuration space as at power-on.
@@ -248,13 +266,15 @@ impl Hca {
         self.device.power_on();
         self.registers.power_on();
         self.registers.begin_with(&self.device.profile.habits);
+        self.decode();
+        self.trained_since = None;
         self.inbox.clear();
     }
 
     /// Whether the port's physical link is up, as far as this side goes: cable plugged and port enabled.
     #[must_use]
     pub const fn link_is_up(&self) -> bool {
-        self.device.port.cable && self.device.port.admin_up
+        self.device.port.cable && self.device.port.admin_up && self.device.port.trained
     }
 
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.
@@ -287,7 +307,7 @@ impl Hca {
     ) -> bool {
         let memory: &dyn GuestMemory = if self.config.bus_master() { memory } else { &NoMemory };
         let mut io = Io { now, memory, interrupts, link };
-        let Self { device, registers, inbox, .. } = self;
+        let Self { device, registers, inbox, unusual, .. } = self;
         if !device.meter.begin() {
             return true;
         }
@@ -322,6 +342,9 @@ impl Hca {
         {
             device.cq_failed(&mut io, cqn);
         }
+        if *unusual {
+            device.follow_functions(&mut io);
+        }
         let queues = &mut device.objects.queues;
         more |= !queues.failed_cqs.is_empty();
         if queues.next_deadline().is_some_and(|due| due <= now) {
@@ -336,7 +359,7 @@ impl Hca {
         }
         if let Some(syndrome) = queues.fatal.take() {
             device.health.fail(&mut device.log, syndrome);
-            registers.show_health(device.health.syndrome);
+            registers.show_health(device.health.syndrome, &device.profile.habits);
         }
         more
     }
@@ -355,7 +378,7 @@ impl Hca {
         self.registers.tick(now);
         if !self.device.health.is_fatal() {
             if self.unusual {
-                self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+                self.show_habits(now);
             }
             self.device.cmd.wake(now);
         }
@@ -367,6 +390,7 @@ impl Hca {
     }
 
     /// Whether there is nothing to do.
+    #[inline]
     fn is_idle(&self, now: u64) -> bool {
         let queues = &self.device.objects.queues;
         !self.registers.bar().has_work()
@@ -377,6 +401,29 @@ impl Hca {
             && queues.next_deadline().is_none_or(|due| due > now)
             && queues.fatal.is_none()
             && self.device.port.changes.is_empty()
+            && !(self.unusual && self.device.functions_changed())
+    }
+
+    /// What some cards show as time goes on.
+    #[cold]
+    #[inline(never)]
+    fn show_habits(&mut self, now: u64) {
+        self.registers.show_habits(&self.device.profile.habits, self.device.life != Life::Disabled);
+        self.train(now);
+    }
+
+    /// Lets the link train, where that takes time or a driver.
+    fn train(&mut self, now: u64) {
+        let Device { profile, port, life, .. } = &mut self.device;
+        let Habits { training, link_follows_driver, .. } = profile.habits;
+        if training.is_none() && !link_follows_driver {
+            self.trained_since = None;
+            return port.set_trained(true);
+        }
+        let may = port.cable && port.admin_up && (!link_follows_driver || *life == Life::Initialized);
+        self.trained_since = may.then(|| self.trained_since.unwrap_or(now));
+        let end = self.trained_since.map(|since| since.saturating_add(training.unwrap_or(0)));
+        port.set_trained(end.is_some_and(|end| now >= end));
     }
 
     /// When [`poll`](Self::poll) must be called next although nothing happens until then: timers of the data path, and
@@ -426,7 +473,7 @@ impl Hca {
 fn carry_out(device: &mut Device, registers: &mut Registers, io: &mut Io<'_>, effect: Effect<'_>) {
     match effect {
         Effect::Uar { offset, bytes } => device.write_uar(io, offset, bytes),
-        Effect::Commands(vector) => device.ring_commands(vector),
+        Effect::Commands(vector) => ring_commands(device, registers, vector),
         Effect::Interface(state, base) => change_interface(device, registers, state, base),
         Effect::ReadOnly(offset) => {
             device.log.warn(Subject::Register { offset }, "", "written, but read-only");
@@ -434,8 +481,25 @@ fn carry_out(device: &mut Device, registers: &mut Registers, io: &mut Io<'_>, ef
     }
 }
 
+/// The command doorbell was rung.
+#[inline(never)]
+fn ring_commands(device: &mut Device, registers: &Registers, vector: u32) {
+    if registers.is_booting() {
+        let subject = Subject::Register { offset: reg::CMD_DBELL_OFFSET };
+        let field = "initial_seg.command_doorbell_vector";
+        return device.log.refuse(subject, field, "rung while `initializing` is set");
+    }
+    device.ring_commands(vector);
+}
+
 /// The driver takes the device over, or lets it go.
+#[inline(never)]
 fn change_interface(device: &mut Device, registers: &mut Registers, state: NicInterface, base: u64) {
+    take_or_leave(device, registers, state, base);
+    registers.show_initializing();
+}
+
+fn take_or_leave(device: &mut Device, registers: &mut Registers, state: NicInterface, base: u64) {
     let subject = Subject::Register { offset: reg::CMDQ_ADDR_L_SZ_OFFSET };
     match state {
         NicInterface::FULL_DRIVER => {
@@ -457,6 +521,9 @@ fn change_interface(device: &mut Device, registers: &mut Registers, state: NicIn
             if device.profile.habits.disabled_until_enabled {
                 registers.show_interface(NicInterface::DISABLED);
             }
+            if let Some(time) = device.profile.habits.initializing_again {
+                registers.initialize_again(time);
+            }
         }
         NicInterface::DISABLED => {
             device.log.info(subject, "interface disabled");
@@ -467,7 +534,7 @@ fn change_interface(device: &mut Device, registers: &mut Registers, state: NicIn
             device.log.info(subject, "software reset");
             device.stop();
             device.health = crate::health::Health::default();
-            registers.show_health(device.health.syndrome);
+            registers.show_health(device.health.syndrome, &device.profile.habits);
             registers.begin_reset();
         }
         other => device.log.refuse(subject, "initial_seg.nic_interface", format!("{other}")),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`seams`], [`bar`], [`pci`] | what the guest and the host side of the device touch |
 //! | [`hca`] | the device as it is driven: `poll`, reset, register effects |
+//! | [`card`], [`habits`] | the kinds of cards, and what real ones do besides |
 //! | `registers`, `doorbell` | what register writes ask for, and what UAR pages ring |
 //! | [`device`] | the device's parts and life cycle |
 //! | `cmd` | command interface and command handlers, methods of the parts that they are about |
@@ -46,6 +47,7 @@
 
 pub mod bar;
 pub mod caps;
+pub mod card;
 mod cmd;
 pub mod device;
 mod doorbell;
@@ -65,6 +67,7 @@ pub mod profile;
 mod registers;
 mod restart;
 pub mod seams;
+pub mod spec;
 pub mod transport;
 mod vsc;
 pub mod world;
@@ -73,8 +76,10 @@ pub mod world;
 mod tests;
 
 pub use bar::BarPort;
+pub use card::Card;
 pub use habits::Habits;
 pub use hca::Hca;
 pub use object::census::Census;
 pub use profile::Profile;
 pub use seams::{DmaFault, GuestMemory, Interrupts, Io, Link, Packet};
+pub use spec::DeviceSpec;

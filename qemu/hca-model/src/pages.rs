@@ -55,6 +55,12 @@ impl FirmwarePages {
         i32::try_from(difference).unwrap_or(if difference < 0 { i32::MIN } else { i32::MAX })
     }
 
+    /// Whether a page is at hand.
+    #[must_use]
+    pub fn holds(&self, page: u64) -> bool {
+        self.given.contains(&page)
+    }
+
     /// Checks one page of a MANAGE_PAGES that gives.
     ///
     /// # Errors

@@ -3,19 +3,16 @@
 //! The owner of the interrupts (QEMU, a test) gives the MSI-X table and the pending bits their meaning; here is only where
 //! they lie.
 
-use crate::bar::BAR0_SIZE;
+use crate::card::Card;
+use crate::profile::Profile;
 use crate::vsc::Vsc;
 
 /// Bytes of configuration space, extended part included.
 pub const CONFIG_SIZE: usize = 4096;
 /// Mellanox.
 pub const VENDOR_ID: u16 = 0x15b3;
-/// ConnectX-5 (PCIe 3).
-pub const DEVICE_ID: u16 = 0x1017;
 /// Class code: network controller, InfiniBand.
 pub const CLASS_CODE: u32 = 0x02_07_00;
-/// Subsystem: the two-port EDR card's number.
-pub const SUBSYSTEM_ID: u16 = 0x0007;
 
 const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
@@ -32,11 +29,6 @@ const VENDOR_SPECIFIC: usize = 0xc0;
 const MEMORY_SPACE: u16 = 1 << 1;
 const BUS_MASTER: u16 = 1 << 2;
 
-/// Where the MSI-X table lies in BAR0: in its last pages, behind every UAR page that is handed out.
-pub const MSIX_TABLE_OFFSET: u32 = 0x01ff_0000;
-/// Where the pending bit array lies in BAR0.
-pub const MSIX_PBA_OFFSET: u32 = 0x01ff_8000;
-
 /// What a write asks of the device besides the changed bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -52,18 +44,22 @@ pub struct ConfigSpace {
     bytes: Vec<u8>,
     /// Bits that software may change, per byte.
     writable: Vec<u8>,
+    card: &'static Card,
     vectors: u16,
+    msix: [u32; 2],
     pub(crate) vendor_specific: Vsc,
 }
 
 impl ConfigSpace {
-    /// Configuration space at power-on with `vectors` (1 to 2048) MSI-X vectors.
+    /// Configuration space at power-on.
     #[must_use]
-    pub fn new(vectors: u16) -> Self {
+    pub fn new(profile: &Profile) -> Self {
         let mut space = Self {
             bytes: vec![0; CONFIG_SIZE],
             writable: vec![0; CONFIG_SIZE],
-            vectors,
+            card: profile.card,
+            vectors: profile.vectors,
+            msix: profile.msix,
             vendor_specific: Vsc::default(),
         };
         space.power_on();
@@ -91,18 +87,18 @@ impl ConfigSpace {
         self.bytes.fill(0);
         self.writable.fill(0);
         self.put16(0x00, VENDOR_ID, 0);
-        self.put16(0x02, DEVICE_ID, 0);
+        self.put16(0x02, self.card.device_id, 0);
         // Memory space, bus master, parity error response, SERR, INTx disable.
         self.put16(COMMAND, 0, 0x0546);
         self.put16(STATUS, 1 << 4, 0);
         self.put32(0x08, CLASS_CODE << 8, 0);
         self.put(0x0c, &[0x10], &[0xff]);
-        let size_mask = !(BAR0_SIZE as u32 - 1);
+        let size_mask = !(self.card.bar_size() as u32 - 1);
         // 64 bits, prefetchable.
         self.put32(BAR0, 0b1100, size_mask);
         self.put32(BAR1, 0, u32::MAX);
         self.put16(0x2c, VENDOR_ID, 0);
-        self.put16(0x2e, SUBSYSTEM_ID, 0);
+        self.put16(0x2e, self.card.subsystem_id, 0);
         self.put(CAP_POINTER, &[POWER as u8], &[]);
         // No interrupt pin; the line register is software's scratch byte.
         self.put(INTERRUPT_LINE, &[0xff], &[0xff]);
@@ -119,20 +115,22 @@ impl ConfigSpace {
         self.put32(EXPRESS + 0x04, 2 | 1 << 5 | 1 << 15 | 1 << 28, 0);
         // The reset bit (15) always reads zero.
         self.put16(EXPRESS + 0x08, 0x2810, 0x7fff);
-        // 8 GT/s, 16 lanes.
-        self.put32(EXPRESS + 0x0c, 3 | 16 << 4, 0);
+        let (generation, lanes) = self.card.pci_link;
+        self.put32(EXPRESS + 0x0c, u32::from(generation) | u32::from(lanes) << 4, 0);
         self.put16(EXPRESS + 0x10, 0, 0x01d3);
-        self.put16(EXPRESS + 0x12, 3 | 16 << 4, 0);
+        self.put16(EXPRESS + 0x12, u16::from(generation) | u16::from(lanes) << 4, 0);
         // Completion time-out ranges A to D and its disabling.
         self.put32(EXPRESS + 0x24, 0x1f, 0);
         self.put16(EXPRESS + 0x28, 0, 0x001f);
-        self.put32(EXPRESS + 0x2c, 0x0e, 0);
-        self.put16(EXPRESS + 0x30, 3, 0x000f);
+        // Each speed up to its own.
+        self.put32(EXPRESS + 0x2c, (1 << (generation + 1)) - 2, 0);
+        self.put16(EXPRESS + 0x30, generation.into(), 0x000f);
 
+        let [table, pending] = self.msix;
         self.put(MSIX, &[0x11, VENDOR_SPECIFIC as u8], &[]);
         self.put16(MSIX + 2, self.vectors.clamp(1, 2048) - 1, 0xc000);
-        self.put32(MSIX + 4, MSIX_TABLE_OFFSET, 0);
-        self.put32(MSIX + 8, MSIX_PBA_OFFSET, 0);
+        self.put32(MSIX + 4, table, 0);
+        self.put32(MSIX + 8, pending, 0);
 
         self.put(VENDOR_SPECIFIC, &[0x09, 0x00, Vsc::LEN as u8, 0x00], &[]);
         self.vendor_specific = Vsc::default();
@@ -200,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_driver_finds_the_device_and_sizes_its_bar() {
-        let mut space = ConfigSpace::new(32);
+        let mut space = ConfigSpace::new(&Profile::node(0));
         assert_eq!(read32(&space, 0), 0x1017_15b3);
         assert_eq!(read32(&space, 8) >> 8, 0x0002_0700);
         let _ = space.write(BAR0, &u32::MAX.to_le_bytes());
@@ -213,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_capability_list_ends_and_holds_what_the_device_needs() {
-        let space = ConfigSpace::new(32);
+        let space = ConfigSpace::new(&Profile::node(0));
         let mut at = (read32(&space, CAP_POINTER) & 0xff) as usize;
         let mut found = Vec::new();
         while at != 0 && found.len() < 16 {
@@ -228,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_reset_is_asked_by_one_bit_and_clears_the_command_register() {
-        let mut space = ConfigSpace::new(4);
+        let mut space = ConfigSpace::new(&Profile { vectors: 4, ..Profile::node(0) });
         let _ = space.write(COMMAND, &[0x06, 0x04]);
         assert!(space.bus_master() && space.memory_space());
         assert!(!space.write(EXPRESS + 8, &[0x10, 0x28]).function_level_reset);

@@ -1,5 +1,6 @@
 //! What a device is made as: identity, limits, and the faults a test may order.
 
+use crate::card::{CONNECTX_5, Card};
 use crate::habits::Habits;
 use mlx5_prm::opcode::Opcode;
 
@@ -30,6 +31,8 @@ pub enum Strictness {
 /// A device as it leaves the factory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
+    /// The kind of card.
+    pub card: &'static Card,
     /// GUID of the node.
     pub node_guid: u64,
     /// GUID of the port, the low half of its first GID.
@@ -42,11 +45,13 @@ pub struct Profile {
     pub psid: String,
     /// MSI-X vectors.
     pub vectors: u16,
+    /// Where in BAR0 the MSI-X table and the pending bits lie.
+    pub msix: [u32; 2],
     /// log2 of command queue entries (at most 5).
     pub log_cmdq_size: u8,
     /// Pages asked for before SET_HCA_CAP.
     pub boot_pages: u32,
-    /// Pages asked for before INIT_HCA.
+    /// Pages asked for before INIT_HCA, without those that [`Card::pages_for_qps`] counts.
     pub init_pages: u32,
     /// Pages that every further [`objects_per_growth`](Self::objects_per_growth) objects need at run time.
     pub growth_pages: u32,
@@ -73,24 +78,32 @@ impl Profile {
     /// Node `i` of a fabric, counted from 0: GUIDs are fixed, so that others can name them before the device exists.
     #[must_use]
     pub fn node(i: u16) -> Self {
+        Self::of(&CONNECTX_5, i)
+    }
+
+    /// The same of another kind.
+    #[must_use]
+    pub fn of(card: &'static Card, i: u16) -> Self {
         let port_guid = Self::port_guid_of(i);
         Self {
+            card,
             node_guid: port_guid,
             port_guid,
             system_image_guid: port_guid,
-            node_description: format!("emulated ConnectX-5 {i}"),
-            psid: "MT_0000000008".to_owned(),
-            vectors: 32,
+            node_description: format!("emulated {} {i}", card.title),
+            psid: card.psid.to_owned(),
+            vectors: card.vectors,
+            msix: card.msix,
             log_cmdq_size: 5,
-            boot_pages: 6,
-            init_pages: 64,
+            boot_pages: card.boot_pages,
+            init_pages: card.init_pages,
             growth_pages: 16,
             objects_per_growth: 256,
             log_max_qp: 14,
             memory: 1 << 30,
             strictness: Strictness::Strict,
             misbehaviour: Misbehaviour::default(),
-            habits: Habits::default(),
+            habits: Habits::of(card),
         }
     }
 

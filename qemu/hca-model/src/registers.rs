@@ -1,6 +1,7 @@
 //! The registers of the initialization segment (PRM, "Initialization Segment"): what reads show, and what writes ask for.
 
-use crate::bar::{BAR0_SIZE, BarPort, BarWrite, INIT_SEG_SIZE};
+use crate::bar::{BarPort, BarWrite, INIT_SEG_SIZE};
+use crate::card::Card;
 use crate::cmd::LOG_STRIDE;
 use crate::device::device_clock;
 use crate::habits::Habits;
@@ -10,6 +11,7 @@ use mlx5_prm::init_seg as reg;
 use mlx5_prm::later;
 use mlx5_prm::status::HealthSyndrome;
 use mlx5_prm::value::NicInterface;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Nanoseconds of a step of the health counter.
@@ -20,10 +22,14 @@ const BOOT_TIME: u64 = 2_000_000;
 const SOFTWARE_RESET_TIME: u64 = 10_000_000;
 /// Longest time between two movements of the health counter.
 const HEALTH_PERIOD: u64 = 100_000_000;
-/// Firmware version: major, minor, sub-minor of a ConnectX-5.
-const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
-/// `hw_id` of a ConnectX-5.
-const HARDWARE_ID: u32 = 0x0000_020d;
+
+/// Bytes of an entry of the MSI-X table.
+const MSIX_ENTRY: usize = 16;
+
+/// `health_buffer.valid`: the severity beside it counts.
+const HEALTH_VALID: u32 = 1 << 27;
+/// What assertions of the model say to the vendor.
+const ASSERTION: u32 = 0x20a1_35c8;
 
 /// What a register write asks the device for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +52,9 @@ pub(crate) enum Effect<'a> {
 /// The registers.
 #[derive(Debug)]
 pub(crate) struct Registers {
+    card: &'static Card,
+    /// Where the MSI-X table and its pending bits are, if among the registers: whoever sends the interrupts keeps them.
+    interrupts: [Range<usize>; 2],
     /// What the guest sees and writes.
     bar: Arc<BarPort>,
     /// When `initializing` clears; `None` before the first poll after a reset, or when it has cleared.
@@ -61,6 +70,10 @@ pub(crate) struct Registers {
     shown_until: u64,
     /// When a reset that somebody else began is over.
     foreign_reset: Option<u64>,
+    /// Until when all registers read as all ones after a reset.
+    away_until: u64,
+    /// Time from reset until `initializing` clears.
+    boot_time: u64,
     /// A neighbour's syndrome, as it was last shown.
     neighbour: u8,
     /// The health counter stands still for a while.
@@ -78,8 +91,15 @@ pub(crate) struct Registers {
 impl Registers {
     /// Registers before [`power_on`](Self::power_on).
     pub(crate) fn new(profile: &Profile, memory: Arc<DeviceMemory>) -> Self {
+        let [table, pending] = profile.msix.map(|at| at as usize);
+        let vectors = usize::from(profile.vectors);
         Self {
-            bar: Arc::new(BarPort::with_memory(memory)),
+            card: profile.card,
+            interrupts: [
+                table..table + MSIX_ENTRY * vectors,
+                pending..pending + vectors.next_multiple_of(64) / 8,
+            ],
+            bar: Arc::new(BarPort::new(profile, memory)),
             booting: None,
             resetting: None,
             cmdq_high: 0,
@@ -88,6 +108,8 @@ impl Registers {
             now: 0,
             shown_until: 0,
             foreign_reset: None,
+            away_until: 0,
+            boot_time: BOOT_TIME,
             neighbour: 0,
             counter_stands: false,
             syndrome: 0,
@@ -109,10 +131,11 @@ impl Registers {
         (self.cmdq_high, self.cmdq_low, self.doorbell) = (0, 0, 0);
         (self.now, self.shown_until, self.syndrome) = (0, 0, 0);
         (self.foreign_reset, self.neighbour, self.counter_stands) = (None, 0, false);
+        self.away_until = 0;
         let bar = &self.bar;
         bar.clear();
         bar.zero_registers();
-        let (major, minor, sub_minor) = FIRMWARE;
+        let (major, minor, sub_minor) = self.card.firmware;
         bar.set32(reg::FW_REV_OFFSET, minor << 16 | major);
         bar.set32(reg::CMD_INTERFACE_REV_OFFSET, reg::CMD_INTERFACE_REV << 16 | sub_minor);
         bar.set32(reg::CMDQ_ADDR_L_SZ_OFFSET, self.sizes);
@@ -120,12 +143,13 @@ impl Registers {
         // A driver may ask for a reset after a fatal error.
         bar.set32(reg::INITIALIZING_OFFSET, reg::INITIALIZING | reg::FW_RESET_SUPPORTED | 0b011 << 24);
         bar.set32(reg::HEALTH_FW_VERSION_OFFSET, major << 24 | minor << 16 | sub_minor);
-        bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x34, HARDWARE_ID);
+        bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x34, self.card.hardware_id);
         bar.set_dead(false);
     }
 
     /// What some cards show and others do not; after [`power_on`](Self::power_on).
-    pub(crate) fn begin_with(&self, habits: &Habits) {
+    pub(crate) fn begin_with(&mut self, habits: &Habits) {
+        self.boot_time = habits.initializing.unwrap_or(BOOT_TIME);
         self.bar.set32(reg::CMD_EXEC_TO_OFFSET, habits.cmd_exec_to);
         self.bar.set32(reg::CMD_Q_INIT_TO_OFFSET, habits.cmd_q_init_to);
         if habits.embedded_cpu {
@@ -139,7 +163,8 @@ impl Registers {
 
     /// The same as time goes on, of a device that works.
     pub(crate) fn show_habits(&mut self, habits: &Habits, enabled: bool) {
-        self.bar.set_dead(habits.is_away(self.now));
+        self.bar.set_initializing_again(habits.initializing_again.is_some());
+        self.bar.set_dead(self.now < self.away_until || habits.is_away(self.now));
         self.counter_stands = habits.counter_stands(self.now);
         if self.interface() == NicInterface::SW_RESET
             && let Some(time) = habits.reset_under_way
@@ -178,6 +203,29 @@ impl Registers {
         self.resetting.is_some()
     }
 
+    /// The function was reset at `now`, and answers all ones for a while.
+    pub(crate) fn go_away(&mut self, now: u64, time: u64) {
+        self.away_until = now.saturating_add(time);
+        self.bar.set_dead(true);
+    }
+
+    /// Sets `initializing` again for a while.
+    pub(crate) fn initialize_again(&mut self, time: u64) {
+        self.booting = Some(Some(self.now.saturating_add(time)));
+    }
+
+    /// Shows `initializing` as it is.
+    pub(crate) fn show_initializing(&self) {
+        let word = self.bar.get32(reg::INITIALIZING_OFFSET) & !reg::INITIALIZING;
+        let now = if self.is_booting() { reg::INITIALIZING } else { 0 };
+        self.bar.set32(reg::INITIALIZING_OFFSET, word | now);
+    }
+
+    /// The last time that was passed.
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
     /// Begins a software reset.
     pub(crate) fn begin_reset(&mut self) {
         self.resetting = Some(self.now.saturating_add(SOFTWARE_RESET_TIME));
@@ -185,12 +233,21 @@ impl Registers {
     }
 
     /// Shows the health syndrome.
-    pub(crate) fn show_health(&mut self, syndrome: HealthSyndrome) {
+    pub(crate) fn show_health(&mut self, syndrome: HealthSyndrome, habits: &Habits) {
         self.syndrome = syndrome.0;
         let syndrome = u32::from(syndrome.0);
-        // Firmware asks for a reset; severity 0 is an emergency.
-        let rfr = if syndrome == 0 { 0 } else { 1 << 31 | 1 << 27 };
-        self.bar.set32(reg::HEALTH_RFR_OFFSET, rfr);
+        let failed = |word: u32| if syndrome == 0 { 0 } else { word };
+        // Firmware asks for a reset, as a rule; severity 0, an emergency, is valid.
+        let wish = if habits.silent_assert { 0 } else { later::HEALTH_RFR };
+        let cold = if habits.cold_reset { later::HEALTH_CRR } else { 0 };
+        self.bar.set32(reg::HEALTH_RFR_OFFSET, failed(wish | cold | HEALTH_VALID));
+        // Arguments of the assertion, its place and its caller mean something to the vendor alone.
+        for i in 0..later::ASSERT_VARS {
+            let word = ASSERTION.rotate_left(4 * i as u32);
+            self.bar.set32(later::ASSERT_VAR_OFFSET + 4 * i, failed(word));
+        }
+        self.bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x20, failed(ASSERTION >> 8));
+        self.bar.set32(reg::HEALTH_BUFFER_OFFSET + 0x24, failed(ASSERTION >> 8 | 0x40));
         self.bar.set32(reg::HEALTH_SYND_OFFSET, syndrome << 16);
         let counter = self.bar.get32(reg::HEALTH_COUNTER_OFFSET) & 0x00ff_ffff;
         self.bar.set32(reg::HEALTH_COUNTER_OFFSET, syndrome << 24 | counter);
@@ -243,7 +300,7 @@ impl Registers {
     fn go_on_with_reset(&mut self, now: u64) {
         let bar = &self.bar;
         match self.booting {
-            Some(None) => self.booting = Some(Some(now.saturating_add(BOOT_TIME))),
+            Some(None) => self.booting = Some(Some(now.saturating_add(self.boot_time))),
             Some(Some(until)) if now >= until && !self.never_initialized => {
                 self.booting = None;
                 let value = bar.get32(reg::INITIALIZING_OFFSET);
@@ -288,7 +345,7 @@ impl Registers {
                 if let Some(effect) = self.write_register(offset, part) {
                     act(self, effect);
                 }
-            } else if offset < BAR0_SIZE {
+            } else if offset < self.bar.len() {
                 act(self, Effect::Uar { offset, bytes: part });
             }
             offset += len;
@@ -315,6 +372,7 @@ impl Registers {
                 last.then(|| Effect::Commands(std::mem::take(&mut self.doorbell)))
             }
             reg::CLR_INTX_OFFSET => None,
+            _ if self.interrupts.iter().any(|part| part.contains(&offset)) => None,
             _ => Some(Effect::ReadOnly(offset)),
         }
     }

@@ -11,8 +11,8 @@ use crate::report::{Node, Packets, Report};
 use crate::serve::serve;
 use crate::setup::{self, Qemu};
 use crate::unikernel::{self, Finished, Running, Verdict};
-use hca_model::Profile;
 use hca_model::fabric::Faults;
+use hca_model::{DeviceSpec, Profile};
 use hca_serve::Served;
 use std::io::{IsTerminal, Write};
 use std::net::Ipv6Addr;
@@ -30,6 +30,8 @@ pub struct Options {
     pub report: Option<PathBuf>,
     /// All packets, in pcapng.
     pub capture: Option<PathBuf>,
+    /// What both HCAs are.
+    pub kind: DeviceSpec,
     /// What goes wrong with packets.
     pub faults: Faults,
     /// The seed of what goes wrong; chosen and printed when not given.
@@ -153,12 +155,18 @@ pub fn run_image(qemu: &Qemu, image: &Path, options: &Options) -> Result<Report>
         (0..ROLES.len()).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
     let mut serving = hca_serve::Options::new(sockets.clone());
     serving.capture.clone_from(&options.capture);
+    serving.kinds = vec![options.kind.clone(); ROLES.len()];
     serving.faults = options.faults;
     serving.seed = options.seed;
     serving.strict = true;
     let served = serve(serving)?;
     println!("{}", qemu.version);
-    println!("two emulated ConnectX-5 HCAs, seed {}, faults {}", options.seed, options.faults);
+    println!(
+        "two emulated {} HCAs, seed {}, faults {}",
+        options.kind.card().title,
+        options.seed,
+        options.faults
+    );
     let started = Instant::now();
     let mut nodes = Vec::new();
     let (sender, events) = mpsc::channel();
@@ -461,6 +469,7 @@ mod tests {
         let options = Options {
             report: None,
             capture: None,
+            kind: DeviceSpec::default(),
             faults: Faults::default(),
             seed: 7,
             accelerator: "tcg".into(),

@@ -15,6 +15,10 @@ const FAULTS: (&str, &str) = (
     "as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s",
 );
 const SEED: (&str, &str) = ("--seed N", "replays a run's faults");
+const PROFILE: (&str, &str) = (
+    "--profile CARD[,HABIT[=VALUE]]...",
+    "what the HCAs are, as in cx-7,command-time=1us..5ms (cx-5); `serve --help` lists all",
+);
 const PCAP: (&str, &str) = ("--pcap FILE", "all packets, for Wireshark");
 const ACCEL: (&str, &str) =
     ("--accel NAME", "QEMU's accelerator: tcg, or kvm where the machine has it (tcg)");
@@ -26,6 +30,7 @@ const COMMANDS: &[Command] = &[
         summary: "two unikernels on two emulated ConnectX-5 HCAs move verified data",
         options: &[
             ("--report FILE", "the report as JSON"),
+            PROFILE,
             PCAP,
             FAULTS,
             SEED,
@@ -88,7 +93,8 @@ const COMMANDS: &[Command] = &[
         options: &[
             ("WORD", "its command line, as in app=hello"),
             ("--image ELF", "an application of yours, in place of the project's own"),
-            ("--hca", "with an emulated HCA; may be given many times"),
+            PROFILE,
+            ("--hca", "with an emulated HCA of the kind named before; may be given many times"),
             (
                 "--vfio ADDRESS",
                 "with an HCA of this machine, as in 3b:00.0: taken from its driver, given back at the end",
@@ -120,7 +126,8 @@ const COMMANDS: &[Command] = &[
                 "6.1 (Debian 12's), 6.12 (Debian 13's), 6.12-qemu (with QEMU) or backports (the latest for Debian 13)",
             ),
             ("--guests N", "so many, connected by Ethernet too: guest0, guest1, ..."),
-            ("--hca", "with an emulated HCA; twice for two in each guest"),
+            PROFILE,
+            ("--hca", "with an emulated HCA of the kind named before; twice for two in each guest"),
             ("--unikernel 'WORDS'", "a unikernel with an HCA on the same fabric; may be given many times"),
             ("--program FILE", "a C program of yours for the guests; may be given many times"),
             ("--memory MIB", "memory of each guest (1024)"),

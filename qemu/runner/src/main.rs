@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's commands.
 
+use hca_model::DeviceSpec;
 use lexopt::prelude::*;
 use runner::levels::{self, Level};
 use runner::linux;
@@ -119,12 +120,19 @@ fn fresh_seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| u64::from(time.subsec_nanos()))
 }
 
-/// Serves `count` HCAs in a temporary folder.
-fn serve_some(count: u32) -> Result<(process::Temporary, Option<hca_serve::Served>, Vec<PathBuf>)> {
+/// Serves HCAs of these kinds in a temporary folder.
+fn serve_some(
+    kinds: Vec<DeviceSpec>,
+) -> Result<(process::Temporary, Option<hca_serve::Served>, Vec<PathBuf>)> {
     let folder = process::Temporary::folder("hca")?;
     let sockets: Vec<PathBuf> =
-        (0..count).map(|index| folder.path().join(format!("hca{index}.sock"))).collect();
-    let served = if count > 0 { Some(serve::serve(hca_serve::Options::new(sockets.clone()))?) } else { None };
+        (0..kinds.len()).map(|index| folder.path().join(format!("hca{index}.sock"))).collect();
+    let served = match sockets.as_slice() {
+        [] => None,
+        sockets => {
+            Some(serve::serve(hca_serve::Options { kinds, ..hca_serve::Options::new(sockets.to_vec()) })?)
+        }
+    };
     Ok((folder, served, sockets))
 }
 
@@ -159,12 +167,14 @@ fn make_iso(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 }
 
 fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
-    let (mut words, mut hcas, mut image, mut limit) = (Vec::new(), 0, None, 600);
+    let (mut words, mut hcas, mut image, mut limit) = (Vec::new(), Vec::new(), None, 600);
+    let mut kind = DeviceSpec::default();
     let mut options = unikernel::Options::new("");
     let mut functions = Vec::new();
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
-            Long("hca") => hcas += 1,
+            Long("hca") => hcas.push(kind.clone()),
+            Long("profile") => kind = device_spec(&mut arguments)?,
             Long("vfio") => {
                 let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
                 let address = text.parse().map_err(|error| Error::Usage(format!("--vfio: {error}")))?;
@@ -191,7 +201,7 @@ fn boot(mut arguments: lexopt::Parser) -> Result<ExitCode> {
         functions => Some(HandedOn::take(functions, options.memory_mib)?),
     };
     options.devices.extend(handed_on.iter().flat_map(HandedOn::devices));
-    let device = if hcas == 0 && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
+    let device = if hcas.is_empty() && handed_on.is_some() { "vfio-pci" } else { "vfio-user-pci" };
     let qemu = setup::qemu_with(device)?;
     let image = match image {
         Some(image) => image,
@@ -227,7 +237,10 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     };
     while let Some(argument) = arguments.next().map_err(usage)? {
         match argument {
-            Long("hca") => run.lab.hcas += 1,
+            Long("hca") => {
+                run.lab.hcas += 1;
+                run.lab.kinds.push(fabric.kind.clone());
+            }
             Long("kernel") => {
                 let name = arguments.value().and_then(ValueExt::string).map_err(usage)?;
                 run.lab.kernel = name.parse()?;
@@ -267,20 +280,27 @@ fn run_linux(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 
 /// The options that `demo` and `linux` share. Answers whether `name` was one of them.
 fn fabric_option(name: &str, arguments: &mut lexopt::Parser, fabric: &mut FabricOptions) -> Result<bool> {
-    let mut value = || arguments.value().map_err(usage);
     match name {
-        "pcap" => fabric.capture = Some(value()?.into()),
+        "profile" => fabric.kind = device_spec(arguments)?,
+        "pcap" => fabric.capture = Some(arguments.value().map_err(usage)?.into()),
         "faults" => {
-            let text = value()?.string().map_err(usage)?;
+            let text = arguments.value().map_err(usage)?.string().map_err(usage)?;
             fabric.faults = text.parse().map_err(|error| Error::Usage(format!("--faults: {error}")))?;
         }
-        "seed" => fabric.seed = value()?.parse().map_err(usage)?,
+        "seed" => fabric.seed = arguments.value().map_err(usage)?.parse().map_err(usage)?,
         _ => return Ok(false),
     }
     Ok(true)
 }
 
+/// What `--profile` says.
+fn device_spec(arguments: &mut lexopt::Parser) -> Result<DeviceSpec> {
+    let text = arguments.value().and_then(ValueExt::string).map_err(usage)?;
+    text.parse().map_err(|error| Error::Usage(format!("--profile: {error}")))
+}
+
 struct FabricOptions {
+    kind: DeviceSpec,
     capture: Option<PathBuf>,
     faults: hca_model::fabric::Faults,
     seed: u64,
@@ -288,7 +308,12 @@ struct FabricOptions {
 
 impl FabricOptions {
     fn new() -> Self {
-        Self { capture: None, faults: hca_model::fabric::Faults::default(), seed: fresh_seed() }
+        Self {
+            kind: DeviceSpec::default(),
+            capture: None,
+            faults: hca_model::fabric::Faults::default(),
+            seed: fresh_seed(),
+        }
     }
 }
 
@@ -316,10 +341,10 @@ fn run_demo(mut arguments: lexopt::Parser) -> Result<ExitCode> {
             other => return Err(usage(other.unexpected())),
         }
     }
-    let FabricOptions { capture, faults, seed } = fabric;
+    let FabricOptions { kind, capture, faults, seed } = fabric;
     let limit = Duration::from_secs(limit);
     let options =
-        demo::Options { report, capture, faults, seed, accelerator, log, divide, with_linux, limit };
+        demo::Options { report, capture, kind, faults, seed, accelerator, log, divide, with_linux, limit };
     demo::run(&options)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ mod objects;
 mod poll;
 mod post;
 mod rdma;
+mod recovery;
 mod start;
 mod zone;
 

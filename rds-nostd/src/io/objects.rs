@@ -1,8 +1,8 @@
 //! The DAT objects of a node.
 
 use dat_nostd::{
-    Adapter, DatResult, DmaBuffer, EvdFlags, EvdHandle, IaHandle, LmrHandle, MemPriv, Platform, PspFlags,
-    PspHandle, PzHandle,
+    Adapter, DatResult, EvdFlags, EvdHandle, IaHandle, LmrHandle, MemPriv, Platform, PspFlags, PspHandle,
+    PzHandle, Region,
 };
 
 use crate::limits::Limits;
@@ -24,10 +24,10 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Everything that a node needs on `ia`. What was made before a failure goes with the IA.
-    pub(crate) fn create<P: Platform>(
+    pub(crate) fn create<'m, P: Platform>(
         adapter: &mut Adapter<'_, P>,
         (ia, async_evd): (IaHandle, EvdHandle),
-        memory: &DmaBuffer,
+        memory: impl Into<Region<'m>>,
         limits: &Limits,
         connections: u32,
     ) -> DatResult<Self> {

@@ -40,8 +40,22 @@ pub fn open(
     count: usize,
     memory: usize,
 ) -> Result<Vec<ModelAdapter>, OpenError> {
+    open_all(world, seed, (0..count).map(|i| Profile::node(i as u16)), memory)
+}
+
+/// The same with these HCAs.
+///
+/// # Errors
+/// The first adapter's that does not open.
+pub fn open_all(
+    world: &Rc<World>,
+    seed: u64,
+    profiles: impl IntoIterator<Item = Profile>,
+    memory: usize,
+) -> Result<Vec<ModelAdapter>, OpenError> {
     // All nodes are there before the first asks for its port, as machines on a switch are.
-    let attached: Vec<_> = (0..count).map(|i| world.attach(Profile::node(i as u16), memory)).collect();
+    let attached: Vec<_> = profiles.into_iter().map(|profile| world.attach(profile, memory)).collect();
+    let count = attached.len();
     attached.into_iter().map(|(platform, region)| open_one(platform, region, seed, count)).collect()
 }
 
@@ -85,7 +99,7 @@ pub fn open_as(
     generation: u64,
     name: usize,
 ) -> Result<ModelAdapter, OpenError> {
-    let node = platform.node();
+    let (node, world) = (platform.node(), Rc::clone(platform.world()));
     let neighbours: Vec<Neighbour> = (0..count)
         .filter(|&other| other != node && other != name)
         .map(|other| (address(other), Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(other as u16))))
@@ -93,7 +107,7 @@ pub fn open_as(
     let storage = crate::keep(Tables::new());
     let config = AdapterConfig {
         generation,
-        hca: HCA,
+        hca: Config { physical_function: world.with_hca(node, |hca| hca.profile().card.has_smi), ..HCA },
         ..AdapterConfig::new("ib0", address(name), crate::keep(neighbours), node_seed(seed, node))
     };
     let mut adapter = Adapter::open(platform, region, crate::host_region(), storage.parts(), &config)?;

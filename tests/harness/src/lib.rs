@@ -22,6 +22,7 @@
 mod bounce;
 pub mod dat;
 mod kept;
+pub mod lives;
 pub mod memory;
 pub mod net;
 pub mod node;

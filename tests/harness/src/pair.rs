@@ -8,6 +8,7 @@ use dat_nostd::{
     LmrCreated, LmrTriplet, MemPriv, PspFlags, PspHandle, PzHandle, Qos, RmrTriplet,
 };
 use driver_mlx::{Instant, Wake};
+use hca_model::Profile;
 use std::rc::Rc;
 
 /// How long a wait may take, in virtual nanoseconds.
@@ -121,7 +122,16 @@ impl Pair {
     /// If anything fails.
     #[must_use]
     pub fn in_world(world: Rc<World>, seed: u64, name: &str) -> Self {
-        let adapters = dat::open(&world, seed, 2, 16 << 20).expect("adapters open");
+        Self::of_kinds(world, seed, name, [0, 1].map(Profile::node))
+    }
+
+    /// The same with these HCAs.
+    ///
+    /// # Panics
+    /// If anything fails.
+    #[must_use]
+    pub fn of_kinds(world: Rc<World>, seed: u64, name: &str, profiles: [Profile; 2]) -> Self {
+        let adapters = dat::open_all(&world, seed, profiles, 16 << 20).expect("adapters open");
         let sides: Vec<Side> =
             adapters.into_iter().map(|adapter| Side::new(adapter, name).expect("objects")).collect();
         Self { world, sides: sides.try_into().ok().expect("two of them") }

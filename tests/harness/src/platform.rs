@@ -4,7 +4,6 @@ use crate::bounce::Bounce;
 use crate::world::World;
 use driver_mlx::{Bar, Instant, MapError, Platform};
 use hca_model::BarPort;
-use hca_model::bar::BAR0_SIZE;
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
@@ -35,7 +34,7 @@ impl ModelBar {
     /// Leaked, because a `Bar` is `Copy` and queues hold it without a lifetime.
     pub(crate) fn new(port: Arc<BarPort>) -> Self {
         let registers = crate::keep(Registers { port, gone: Cell::new(false) });
-        Self { registers, start: 0, len: BAR0_SIZE }
+        Self { registers, start: 0, len: registers.port.len() }
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
@@ -68,6 +67,13 @@ impl Bar for ModelBar {
         self.write(offset, &value.to_be_bytes());
     }
 }
+
+/// The command register, bits of it, and one that is set only where nothing answers.
+const COMMAND: u16 = 4;
+const MEMORY_SPACE: u32 = 1 << 1;
+const BUS_MASTER: u32 = 1 << 2;
+const INTX_OFF: u32 = 1 << 10;
+const GONE: u32 = 1 << 15;
 
 /// One node's platform.
 #[derive(Clone)]
@@ -124,11 +130,18 @@ impl Platform for ModelPlatform {
 
     fn reset_function(&self) -> bool {
         self.world.with_hca(self.node, hca_model::Hca::reset);
+        self.restore_function();
         true
     }
 
     fn restore_function(&self) {
-        self.world.enable(self.node);
+        self.set_command(self.command() & BUS_MASTER | INTX_OFF | MEMORY_SPACE);
+    }
+
+    fn set_bus_master(&self, on: bool) -> bool {
+        let master = if on { BUS_MASTER } else { 0 };
+        self.set_command(self.command() & !BUS_MASTER | master);
+        self.command() & (BUS_MASTER | GONE) == master
     }
 
     fn dma_is_coherent(&self) -> bool {
@@ -145,6 +158,14 @@ impl Platform for ModelPlatform {
 }
 
 impl ModelPlatform {
+    fn command(&self) -> u32 {
+        self.read_config(COMMAND).unwrap_or(u32::MAX) & 0xffff
+    }
+
+    fn set_command(&self, command: u32) {
+        self.write_config(COMMAND, command);
+    }
+
     /// The world it is in.
     #[must_use]
     pub fn world(&self) -> &Rc<World> {

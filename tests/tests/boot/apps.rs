@@ -8,19 +8,19 @@ use runner::unikernel::{self, Options, Running, Verdict};
 use std::time::Instant;
 
 /// Two HCAs.
-fn two() -> Fabric {
+pub fn two() -> Fabric {
     serve(vec![Profile::node(0), Profile::node(1)])
 }
 
 /// A unikernel and what it has said.
-struct Node {
+pub struct Node {
     running: Running,
     console: Vec<String>,
     deadline: Instant,
 }
 
 impl Node {
-    fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
+    pub fn start(ground: &Ground, fabric: &Fabric, node: usize, words: &str) -> Self {
         let options = Options { hcas: vec![fabric.sockets[node].clone()], ..Options::new(words) };
         let running = unikernel::start(&ground.qemu, &ground.image, &options).expect("QEMU starts");
         Self { running, console: Vec::new(), deadline: Instant::now() + LIMIT }
@@ -31,7 +31,7 @@ impl Node {
     }
 
     /// The next line that begins with `prefix`, without it.
-    fn expect(&mut self, prefix: &str) -> String {
+    pub fn expect(&mut self, prefix: &str) -> String {
         loop {
             match self.running.next_line(self.deadline) {
                 Ok(Some(Output::Console(line))) => {
@@ -52,7 +52,7 @@ impl Node {
     }
 
     /// Its end, with success; all that it said.
-    fn finish(mut self) -> Vec<String> {
+    pub fn finish(mut self) -> Vec<String> {
         while let Some(line) = self.running.next_line(self.deadline).expect("it ends in time") {
             if let Output::Console(line) = line {
                 self.console.push(line);
@@ -67,14 +67,14 @@ impl Node {
 }
 
 /// The number behind `key=` in the only line that begins with `prefix`.
-fn number(console: &[String], prefix: &str, key: &str) -> u64 {
+pub fn number(console: &[String], prefix: &str, key: &str) -> u64 {
     let line = console.iter().find(|line| line.starts_with(prefix));
     let line = line.unwrap_or_else(|| panic!("no {prefix:?} in:\n{}", console.join("\n")));
     let value = word(line, key).unwrap_or_else(|| panic!("no {key}= in {line}"));
     value.parse().unwrap_or_else(|_| panic!("{key}={value}"))
 }
 
-fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+pub fn word<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 

@@ -9,16 +9,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 fn run(capture: Option<PathBuf>, faults: &str, seed: u64) -> Report {
+    run_on("cx-5", 32, capture, faults, seed)
+}
+
+fn run_on(card: &str, divide: u64, capture: Option<PathBuf>, faults: &str, seed: u64) -> Report {
     let qemu = setup::all().unwrap_or_else(|error| panic!("{error}"));
     let image = kernel_image::build().unwrap_or_else(|error| panic!("{error}"));
     let options = Options {
         report: None,
         capture,
+        kind: card.parse().expect("a card"),
         faults: faults.parse::<Faults>().expect("faults"),
         seed,
         accelerator: "tcg".into(),
         log: true,
-        divide: 32,
+        divide,
         with_linux: false,
         limit: Duration::from_secs(300),
     };
@@ -83,4 +88,17 @@ fn the_demo_verifies_every_byte_on_a_fabric_that_loses_duplicates_and_reorders()
     let packets = &report.packets;
     assert!(packets.lost > 0 && packets.duplicated > 0 && packets.reordered > 0, "{packets:?}");
     assert!(packets.retransmitted > 0, "what was lost is sent again: {packets:?}");
+}
+
+/// The unikernel on other cards, with habits of real ones.
+#[test]
+fn other_cards() {
+    for card in [
+        "cx-4,command-time=1us..2ms,page-requests=4",
+        "cx-7,training=2s,link-follows-driver,disabled-until-enabled,nic-interface=1",
+        "vf,reset-time=1s,function=3",
+    ] {
+        let report = run_on(card, 400, None, "none", 11);
+        assert!(report.verified, "{card}: {report:#?}");
+    }
 }

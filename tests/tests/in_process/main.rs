@@ -2,6 +2,7 @@
 
 mod apps;
 mod bring_up;
+mod cards;
 mod cm;
 mod dat;
 mod demo;

@@ -7,7 +7,7 @@ use super::message::{
 use super::reason::RejReason;
 use super::slot::{CmSlot, Shared, ShortKind, ShortReply, Terminal, event};
 use super::types::{DisconnectCause, Listener, Role, State};
-use crate::mad::{Mad, MadAddress, attr, class, method};
+use crate::mad::{GrhAddress, Mad, MadAddress, attr, class, method};
 use crate::sa::PathRecord;
 use crate::units::local_ack_timeout;
 use ib_types::{Guid, Instant, Lid, QpNumber};
@@ -86,6 +86,7 @@ impl Cm<'_> {
     }
 
     fn req(&mut self, now: Instant, src: &MadAddress, tid: u64, req: &Req) {
+        let src = &self.reachable(src, req);
         let remote_id = req.local_comm_id();
         let same = |s: &CmSlot| {
             s.state != State::Free
@@ -155,6 +156,18 @@ impl Cm<'_> {
         slot.response = shared.response(req.local_cm_response_timeout(), slot.path.packet_life_time());
         slot.keep_private(req.private_data());
         slot.post(shared, event::REQUEST);
+    }
+
+    /// Where the sender of a request is reached from a port whose packets all need a route.
+    fn reachable(&self, src: &MadAddress, req: &Req) -> MadAddress {
+        let route = self.shared.config.route.map(|hop_limit| GrhAddress {
+            local_gid: req.primary_remote_gid(),
+            remote_gid: req.primary_local_gid(),
+            hop_limit,
+            traffic_class: req.primary_traffic_class(),
+            flow_label: req.primary_flow_label(),
+        });
+        MadAddress { grh: src.grh.or(route), ..*src }
     }
 
     fn repeated_req(&mut self, src: &MadAddress, tid: u64, index: usize) {

@@ -34,6 +34,11 @@ impl<'s> Cm<'s> {
         *self = Self::new(core::mem::take(&mut self.slots), core::mem::take(&mut self.listeners), config);
     }
 
+    /// From now on [`CmConfig::route`] is this.
+    pub fn set_route(&mut self, hop_limit: Option<u8>) {
+        self.shared.config.route = hop_limit;
+    }
+
     /// A manager of at most `slots.len()` connections (the first 65535 count) and `listeners.len()` listeners.
     /// What the tables held is forgotten.
     pub fn new(slots: &'s mut [CmSlot], listeners: &'s mut [Listener], config: CmConfig) -> Cm<'s> {

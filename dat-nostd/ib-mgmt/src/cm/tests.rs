@@ -484,3 +484,22 @@ fn a_slow_owner_does_not_cost_the_peer_its_repetitions() {
 
 #[path = "tests_endings.rs"]
 mod endings;
+
+#[test]
+fn a_port_that_needs_routes_answers_with_one() {
+    let (mut sa, mut sb) = (Store::new(1), Store::new(1));
+    let mut a = sa.cm(A);
+    a.connect(Instant::ORIGIN, &params(), &[], 1).unwrap();
+    let req = one(messages(&mut a, Instant::ORIGIN)).mad;
+    for route in [None, Some(64)] {
+        let mut b = sb.cm(B);
+        b.set_route(route);
+        // Nobody listens: the answer is a refusal, which the peer must get.
+        b.process(Instant::ORIGIN, &MadAddress::local(A), &req);
+        let grh = one(messages(&mut b, Instant::ORIGIN)).dest.grh;
+        assert_eq!(
+            grh.map(|grh| (grh.remote_gid, grh.hop_limit)),
+            route.map(|limit| (params().path.sgid(), limit))
+        );
+    }
+}

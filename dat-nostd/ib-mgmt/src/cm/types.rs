@@ -20,6 +20,9 @@ pub struct CmConfig {
     pub max_dreq_retries: u8,
     /// Time exponent of the patience asked for (MRA) when a peer repeats a message that the owner has not answered yet.
     pub service_timeout: u8,
+    /// The hop limit of the route that every packet of this port needs; `None` for an ordinary port. Replies to a peer that asks without a
+    /// route get one. What the connection itself uses is as the peer asks: a QP that sends a GRH takes nothing without one.
+    pub route: Option<u8>,
 }
 
 impl CmConfig {
@@ -32,6 +35,7 @@ impl CmConfig {
             max_timeout: 21,
             max_dreq_retries: 5,
             service_timeout: 20,
+            route: None,
         }
     }
 }

@@ -455,7 +455,13 @@ fn own_path(info: &PortInfo) -> driver_mlx::Path {
         sl: ServiceLevel::new(0),
         src_path_bits: 0,
         static_rate: 0,
-        grh: None,
+        grh: info.route().map(|hop_limit| Grh {
+            dgid: driver_mlx::Gid(info.gid.0),
+            source_gid_index: 0,
+            flow_label: 0,
+            hop_limit,
+            traffic_class: 0,
+        }),
     }
 }
 

@@ -37,12 +37,12 @@ pub(crate) struct Device {
 }
 
 impl ConfigSpace for Client {
-    fn read16(&self, offset: u64) -> Result<u16> {
-        self.read(CONFIG, offset).map(u16::from_le_bytes)
+    fn get<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        self.read(CONFIG, offset)
     }
 
-    fn write16(&self, offset: u64, value: u16) -> Result<()> {
-        self.write(CONFIG, offset, &value.to_le_bytes())
+    fn put<const N: usize>(&self, offset: u64, value: [u8; N]) -> Result<()> {
+        self.write(CONFIG, offset, &value)
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrup
         return Err(Error::Unusable("it has no MSI-X vectors".into()));
     }
     pci::check_identity(&client)?;
-    client.request(Command::Reset, &Payload::default(), &[])?;
+    reset(&client)?;
     // Handles to registers are copied and may outlive everything else; a connection is small.
     let client: &'static Client = Box::leak(Box::new(client.with_bar(bar_len)));
     let stream = client.duplicate();
@@ -77,13 +77,15 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(LinuxBar, Interrup
     let file = memory.file.as_ref().map(AsFd::as_fd);
     let at = device.map_file(memory.address(), memory.len() as u64, file, 0, READ_WRITE)?;
     let interrupts = Interrupts::new(vectors as usize)?;
-    for (vector, descriptor) in interrupts.descriptors().enumerate() {
-        let payload = Payload::default().u32(20).u32(EVENTFD_TRIGGER).u32(MSIX).u32(vector as u32).u32(1);
-        client.request(Command::SetIrqs, &payload, &[descriptor])?;
-    }
+    device.connect(&interrupts)?;
     pci::enable(client)?;
     let bar = LinuxBar(Registers::Socket(client));
     Ok((bar, interrupts, device, memory.into_region(at)?))
+}
+
+/// A reset of the function: everything is as at power-on.
+fn reset(client: &Client) -> Result<()> {
+    client.request(Command::Reset, &Payload::default(), &[]).map(drop)
 }
 
 fn region_len(client: &Client, region: u32) -> Result<u64> {
@@ -96,6 +98,25 @@ fn region_len(client: &Client, region: u32) -> Result<u64> {
 }
 
 impl Device {
+    /// Its configuration space.
+    pub(crate) fn config(&self) -> &Client {
+        self.client
+    }
+
+    /// Resets the function.
+    pub(crate) fn reset(&self) -> Result<()> {
+        reset(self.client)
+    }
+
+    /// Lets its interrupts come to these descriptors.
+    pub(crate) fn connect(&self, interrupts: &Interrupts) -> Result<()> {
+        for (vector, descriptor) in interrupts.descriptors().enumerate() {
+            let payload = Payload::default().u32(20).u32(EVENTFD_TRIGGER).u32(MSIX).u32(vector as u32).u32(1);
+            self.client.request(Command::SetIrqs, &payload, &[descriptor])?;
+        }
+        Ok(())
+    }
+
     /// The socket, to wait for its end.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.stream.as_ref().map(AsFd::as_fd)

@@ -21,6 +21,8 @@ const CONFIG: u32 = 7;
 const MSIX: u32 = 2;
 /// Interrupts are event descriptors, and are raised by the device.
 const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
+/// The same without descriptors.
+const NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
 
 /// A function in the hands of this process.
 // Fields are dropped in this order: registers must go before the descriptor, or it stays open.
@@ -45,17 +47,17 @@ struct Handle {
 }
 
 impl ConfigSpace for Handle {
-    fn read16(&self, offset: u64) -> Result<u16> {
-        let mut bytes = [0; 2];
+    fn get<const N: usize>(&self, offset: u64) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
         let read = rustix::io::pread(&self.file, &mut bytes, self.config + offset);
         match read.map_err(Error::kernel("cannot read configuration space"))? {
-            2 => Ok(u16::from_le_bytes(bytes)),
+            read if read == N => Ok(bytes),
             _ => Err(Error::Unusable("configuration space ends early".into())),
         }
     }
 
-    fn write16(&self, offset: u64, value: u16) -> Result<()> {
-        let written = rustix::io::pwrite(&self.file, &value.to_le_bytes(), self.config + offset);
+    fn put<const N: usize>(&self, offset: u64, value: [u8; N]) -> Result<()> {
+        let written = rustix::io::pwrite(&self.file, &value, self.config + offset);
         written.map(drop).map_err(Error::kernel("cannot write configuration space"))
     }
 }
@@ -86,7 +88,8 @@ pub(crate) fn open(
     let state = State { iovas: Iovas::new(translation.ranges()), translation };
     let (function, bar, registers) = look_at(file)?;
     pci::check_identity(&function)?;
-    let interrupts = connect_interrupts(&function, options.vectors)?;
+    let interrupts = Interrupts::new(vectors(&function, options.vectors)?)?;
+    function.connect(&interrupts)?;
     let device = Device { _registers: registers, function, state: Mutex::new(state) };
     let memory = Shared::anonymous(options.dma_bytes, options.huge_pages)?;
     let at = device.map_region(&memory)?;
@@ -118,31 +121,58 @@ fn look_at(file: OwnedFd) -> Result<(Handle, MmioBar, Registers)> {
     Ok((Handle { file, config: config.offset }, bar, registers))
 }
 
-/// Connects at most `wanted` vectors, all at once: later growth would take all away for a moment.
-fn connect_interrupts(function: &Handle, wanted: u16) -> Result<Interrupts> {
+/// How many interrupt vectors are to be had, at most `wanted`.
+fn vectors(function: &Handle, wanted: u16) -> Result<usize> {
     let mut info = IrqInfo { argsz: IrqInfo::SIZE, index: MSIX, ..IrqInfo::default() };
     ioctl::call(function.file.as_fd(), &mut info).map_err(call("VFIO_DEVICE_GET_IRQ_INFO"))?;
     let count = info.count.min(wanted.into());
     if count == 0 {
         return Err(Error::Unusable("it has no MSI-X vectors".into()));
     }
-    let interrupts = Interrupts::new(count as usize)?;
-    let mut set = SetIrqs {
-        argsz: SetIrqs::SIZE - 4 * (32 - count),
-        flags: EVENTFD_TRIGGER,
-        index: MSIX,
-        start: 0,
-        count,
-        events: [-1; 32],
-    };
-    for (to, descriptor) in set.events.iter_mut().zip(interrupts.descriptors()) {
-        *to = descriptor.as_raw_fd();
+    Ok(count as usize)
+}
+
+impl Handle {
+    /// Lets interrupts come to these descriptors, all at once: later growth would take all away for a moment.
+    fn connect(&self, interrupts: &Interrupts) -> Result<()> {
+        let descriptors = interrupts.descriptors();
+        self.set_irqs(EVENTFD_TRIGGER, descriptors.map(|descriptor| descriptor.as_raw_fd()))
     }
-    ioctl::call(function.file.as_fd(), &mut set).map_err(call("VFIO_DEVICE_SET_IRQS"))?;
-    Ok(interrupts)
+
+    /// Takes all interrupts away.
+    fn disconnect(&self) -> Result<()> {
+        self.set_irqs(NONE_TRIGGER, [].into_iter())
+    }
+
+    fn set_irqs(&self, flags: u32, events: impl ExactSizeIterator<Item = i32>) -> Result<()> {
+        let count = events.len() as u32;
+        let argsz = SetIrqs::SIZE - 4 * (32 - count);
+        let mut set = SetIrqs { argsz, flags, index: MSIX, start: 0, count, events: [-1; 32] };
+        for (to, descriptor) in set.events.iter_mut().zip(events) {
+            *to = descriptor;
+        }
+        ioctl::call(self.file.as_fd(), &mut set).map(drop).map_err(call("VFIO_DEVICE_SET_IRQS"))
+    }
 }
 
 impl Device {
+    /// Its configuration space.
+    pub(crate) fn config(&self) -> &impl ConfigSpace {
+        &self.function
+    }
+
+    /// Resets the function; the kernel puts its configuration space and its interrupts back.
+    pub(crate) fn reset(&self) -> Result<()> {
+        let reset = ioctl::simple(self.function.file.as_fd(), Simple::DeviceReset, 0);
+        reset.map(drop).map_err(call("VFIO_DEVICE_RESET"))
+    }
+
+    /// Has the kernel write the MSI-X table again, which a reset that it knows nothing of has cleared.
+    pub(crate) fn reconnect(&self, interrupts: &Interrupts) -> Result<()> {
+        self.function.disconnect()?;
+        self.function.connect(interrupts)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

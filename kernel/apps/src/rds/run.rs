@@ -127,6 +127,14 @@ impl<'s> RdsApp<'s> {
         Ok(Status::Working(deadline.min(own).min(stalls_at)))
     }
 
+    /// The adapter has been recovered: RDS carries on, and with it what exchanges messages. What has offered memory to its peer does not.
+    ///
+    /// # Errors
+    /// [`AppError::Rds`] if the adapter has failed again.
+    pub fn adapter_recovered<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), AppError> {
+        self.rds.adapter_recovered(adapter).in_call("rds adapter_recovered")
+    }
+
     /// How it went so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {

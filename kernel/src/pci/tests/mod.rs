@@ -348,8 +348,8 @@ fn enabling_leaves_the_status_register_alone() {
 #[test]
 fn reset_waits_and_restores() {
     let mut device = Device::hca();
-    // Of which the capability's parsing reads one.
-    device.pending_reads = 3;
+    // Of which the capability's parsing reads one, and what is saved another.
+    device.pending_reads = 4;
     let (bus, hca) = Bus::with(at(0, 4, 0), device);
     hca.enable(&bus);
     let mut waited = StdVec::new();
@@ -365,8 +365,54 @@ fn reset_waits_and_restores() {
     assert_eq!(after.resets, 1);
     assert_eq!(waited, [1_000_000, 1_000_000, 100_000_000, 10_000_000, 10_000_000]);
     assert_eq!(after.space[4..10], before.space[4..10]);
-    assert_eq!(after.space[1], before.space[1]);
+    assert_eq!(
+        after.space[1],
+        before.space[1] & !4,
+        "bus mastering is for who knows that the function has let go"
+    );
     assert_eq!(after.space[0x68 / 4], before.space[0x68 / 4]);
+}
+
+#[test]
+fn what_a_reset_by_others_has_taken_is_put_back() {
+    let (bus, hca) = Bus::with(at(0, 4, 0), Device::hca());
+    hca.enable(&bus);
+    let (saved, before) = (hca.save(&bus), bus.device(hca.address));
+    let change = |change: fn(&mut Device)| change(bus.0.borrow_mut().get_mut(&hca.address).unwrap());
+    change(|device| {
+        device.space[1] &= !0xffff;
+        device.space[4..10].copy_from_slice(&[0xc, 0, 0, 0, 0, 0]);
+        device.space[0x68 / 4] = 0x2810;
+        device.deaf_reads = 1;
+    });
+    hca.restore(&bus, &saved);
+    assert_eq!(bus.device(hca.address).space[1] & 0xffff, 0, "it did not answer yet");
+    hca.restore(&bus, &saved);
+    let after = bus.device(hca.address);
+    assert_eq!((after.space[1], &after.space[4..]), (before.space[1] & !4, &before.space[4..]));
+    hca.enable(&bus);
+    hca.restore(&bus, &saved);
+    assert_eq!(hca.bus_mastering(&bus), Some(true), "it stays as it is");
+    bus.0.borrow_mut().remove(&hca.address);
+    assert_eq!((hca.bus_mastering(&bus), hca.masters_bus(&bus)), (None, false));
+}
+
+#[test]
+fn reset_by_advanced_features() {
+    let mut device = Device::hca();
+    device.space[0x64 / 4] = 0;
+    // Behind MSI-X: function-level reset, and transactions pending.
+    device.space[0x9c / 4] = 0x003f_c011;
+    device.space[0xc0 / 4] = 0x0306_0013;
+    let (bus, hca) = Bus::with(at(0, 4, 0), device);
+    let begun = core::cell::Cell::new(0);
+    hca.reset(&bus, |nanos| {
+        if nanos == 100_000_000 {
+            begun.set(bus.device(hca.address).space[0xc4 / 4]);
+        }
+    })
+    .unwrap();
+    assert_eq!(begun.get(), 1);
 }
 
 #[test]

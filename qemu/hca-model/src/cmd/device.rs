@@ -111,11 +111,13 @@ impl Device {
         output: &mut Vec<u8>,
         output_len: usize,
     ) -> Outcome {
-        own_function(
-            manage_pages_in::function_id.get32(input),
-            manage_pages_in::embedded_cpu_function.is_set(input),
-            "manage_pages_in.function_id",
-        )?;
+        let function = manage_pages_in::function_id.get32(input);
+        let of = "manage_pages_in.function_id";
+        if manage_pages_in::embedded_cpu_function.is_set(input) {
+            own_function(function, true, of)?;
+        }
+        self.pages_of(function, of)?;
+        let initialized = self.life == Life::Initialized;
         let entries = manage_pages_in::input_num_entries.get32(input);
         let field = "manage_pages_in.input_num_entries";
         match ManagePagesOp(op_mod) {
@@ -123,15 +125,13 @@ impl Device {
                 if entries != 0 {
                     return Err(Refusal::param(field, format!("{entries} where none can be given")));
                 }
-                self.pages.refuse();
-                self.log.warn(
-                    Subject::Pages,
-                    "",
-                    format!("the driver cannot give {} pages", self.pages.missing()),
-                );
+                let pages = self.pages_of(function, of)?;
+                pages.refuse();
+                let text = format!("the driver cannot give {} pages", pages.missing());
+                self.log.warn(Subject::Pages, "", text);
                 Ok(())
             }
-            ManagePagesOp::GIVE => self.give_pages(io, input, entries),
+            ManagePagesOp::GIVE => self.give_pages(io, function, input, entries),
             ManagePagesOp::TAKE => {
                 let fits = output_len.saturating_sub(manage_pages_out::pas.offset) / 8;
                 if entries as usize > fits {
@@ -139,8 +139,9 @@ impl Device {
                     return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, field, text));
                 }
                 // Before INIT_HCA and after TEARDOWN_HCA nothing is kept in them yet, or any more.
-                let kept = if self.life == Life::Initialized { self.pages.needed() } else { 0 };
-                let pages = self.pages.take(entries, kept);
+                let held = self.pages_of(function, of)?;
+                let kept = if initialized { held.needed() } else { 0 };
+                let pages = held.take(entries, kept);
                 self.budget.release(pages.len() as u64 * PAGE_MEMORY);
                 self.meter.charge(pages.len() as u64);
                 output.resize(manage_pages_out::pas.len_with(pages.len()), 0);
@@ -154,7 +155,7 @@ impl Device {
         }
     }
 
-    fn give_pages(&mut self, io: &mut Io<'_>, input: &[u8], entries: u32) -> Outcome {
+    fn give_pages(&mut self, io: &mut Io<'_>, function: u32, input: &[u8], entries: u32) -> Outcome {
         let count = manage_pages_in::pas.count(input);
         let field = "manage_pages_in.input_num_entries";
         if entries as usize > count {
@@ -168,6 +169,7 @@ impl Device {
             let bad =
                 |text: &str| Refusal::param(format!("manage_pages_in.pas[{i}]"), format!("{page:#x} {text}"));
             match self.pages.check(page) {
+                Ok(()) if self.holds_page(page) => return Err(bad("is another function's")),
                 Ok(()) => {}
                 Err(BadPage::Unaligned) => return Err(bad("is not aligned to 4 KiB")),
                 Err(BadPage::Twice) => return Err(bad("was given before")),
@@ -182,7 +184,7 @@ impl Device {
             }
         }
         self.hold(pages.len() as u64 * PAGE_MEMORY)?;
-        self.pages.give(pages);
+        self.pages_of(function, field)?.give(pages);
         Ok(())
     }
 

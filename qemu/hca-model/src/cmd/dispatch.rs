@@ -56,7 +56,7 @@ impl Device {
             self.log.warn(Subject::Tolerated { opcode }, field, text);
         }
         let outcome = match checked {
-            Ok(_) if makes_object(opcode) && !self.pages_suffice() => {
+            Ok(_) if self.waits_for_pages(opcode) => {
                 if self.pages.refused {
                     self.pages.refused = false;
                     let text =
@@ -90,9 +90,26 @@ impl Device {
         Verdict::Done
     }
 
+    /// Whether a command cannot be carried out before pages come, or was told that none will.
+    fn waits_for_pages(&mut self, opcode: Opcode) -> bool {
+        if makes_object(opcode) {
+            return !self.pages_suffice();
+        }
+        // A hungry card's other commands wait too, where somebody listens and has not said no.
+        self.hungers_during(opcode)
+            && self.tells_page_requests()
+            && !self.pages_suffice_for(0)
+            && !self.pages.refused
+    }
+
+    /// Whether a driver hears of page requests.
+    pub(crate) fn tells_page_requests(&self) -> bool {
+        self.objects.queues.eqs.iter().any(|(_, eq)| eq.takes(EventType::PAGE_REQUEST))
+    }
+
     /// Sends a page request event where one is due.
     pub(super) fn request_pages(&mut self, io: &mut Io<'_>) {
-        if !self.objects.queues.eqs.iter().any(|(_, eq)| eq.takes(EventType::PAGE_REQUEST)) {
+        if !self.tells_page_requests() {
             return;
         }
         let surplus = self.profile.growth_pages.saturating_mul(2);

@@ -43,7 +43,8 @@ impl Habits {
             }
         }
         let Some((number, embedded)) = function_fields(opcode) else { return Ok(input) };
-        if self.pages_function == 0 && !self.embedded_cpu {
+        let of_other = opcode == Opcode::MANAGE_PAGES && self.has_function(number.get32(&input));
+        if of_other || self.pages_function == 0 && !self.embedded_cpu {
             return Ok(input);
         }
         let expected = if opcode == Opcode::MANAGE_PAGES { u32::from(self.pages_function) } else { 0 };

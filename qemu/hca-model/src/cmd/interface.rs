@@ -1,5 +1,6 @@
 //! State of the command interface: the queue, and the commands that firmware has (PRM, command interface).
 
+use crate::fabric::random::Random;
 use std::collections::VecDeque;
 
 /// log2 of bytes of an entry.
@@ -35,6 +36,8 @@ pub struct Interface {
     pub(super) slow: Vec<Command>,
     /// Entries that firmware has.
     pub(super) owned: u32,
+    /// Decides how long commands take, where they take time.
+    pub(super) random: Option<Random>,
     /// Host memory of the commands that were fetched.
     pub(super) held: u64,
 }

@@ -1,7 +1,6 @@
 //! Memory key commands (PRM, command reference).
 
 use super::refusal::{Outcome, Refusal};
-use crate::caps::LOG_MAX_MKEY;
 use crate::device::Device;
 use crate::object::mkey::{Klm, KlmList, MAX_OCTOWORDS, Mkey, Translation};
 use crate::profile::Strictness;
@@ -103,7 +102,7 @@ impl Device {
         let Some(index) = self.objects.mkeys.insert(|index| Mkey { key: index << 8 | variant, ..mkey })
         else {
             self.budget.release(memory);
-            let text = format!("2^{LOG_MAX_MKEY} exist");
+            let text = format!("{} exist", self.objects.mkeys.table.len());
             return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_mkey", text));
         };
         if let Some(Translation::Device { start, .. }) =

@@ -7,6 +7,7 @@
 //! | `check` | what every command must pass before its handler sees it |
 //! | `dispatch` | from an opcode to its handler |
 //! | `habits` | what some cards do otherwise |
+//! | `functions` | pages for other functions, and at any time |
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
 
@@ -17,6 +18,7 @@ mod device;
 mod devx;
 mod dispatch;
 mod eq;
+mod functions;
 mod habits;
 mod interface;
 mod memic;
@@ -32,6 +34,7 @@ mod ring;
 mod srq;
 
 use crate::device::Device;
+use crate::fabric::random::Random;
 use crate::log::Subject;
 use crate::meter::{FOR_PACKETS, price};
 use crate::profile::Strictness;
@@ -115,6 +118,7 @@ impl Device {
                 match self.budget.hold(memory) {
                     Ok(()) => {
                         self.cmd.held += memory;
+                        self.grow_hungry(Opcode::of(&command.input));
                         self.cmd.ready.push_back(command);
                     }
                     Err(over) => {
@@ -135,10 +139,21 @@ impl Device {
         }
     }
 
+    /// How long a command takes, if it is not done at once.
+    fn time_of(&mut self, opcode: Opcode) -> Option<u64> {
+        let habits = &self.profile.habits;
+        if let Some((slow, time)) = habits.slow_command
+            && slow == opcode
+        {
+            return Some(time);
+        }
+        let times = habits.command_time?;
+        Some(times.next(self.cmd.random.get_or_insert_with(|| Random::new(times.seed))))
+    }
+
     fn run_command(&mut self, io: &mut Io<'_>, mut command: Command) {
         if command.due.is_none()
-            && let Some((opcode, time)) = self.profile.habits.slow_command
-            && opcode == Opcode::of(&command.input)
+            && let Some(time) = self.time_of(Opcode::of(&command.input))
         {
             command.due = Some(io.now.saturating_add(time));
             self.cmd.slow.push(command);

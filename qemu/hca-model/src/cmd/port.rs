@@ -60,7 +60,7 @@ impl Port {
         let port = &self;
         let context = query_hca_vport_context_out::hca_vport_context.of_mut(output);
         for (field, value) in [
-            (hca_vport_context::has_smi, 1),
+            (hca_vport_context::has_smi, u64::from(port.has_smi)),
             (hca_vport_context::port_physical_state, u64::from(port.physical_state.0)),
             // Up: the vport follows nobody.
             (hca_vport_context::vport_state_policy, u64::from(port.admin_up)),

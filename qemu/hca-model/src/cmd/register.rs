@@ -8,11 +8,6 @@ use mlx5_prm::registers::{ib_port_cntrs_grp_data_layout, paos_reg, pmtu_reg, ppc
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::{PortState, RegisterId};
 
-/// InfiniBand speeds that the port can do: SDR to EDR, as in PTYS.
-const SPEEDS: u32 = 0x37;
-/// Widths that the port can do: 1x and 4x.
-const WIDTHS: u32 = 0x5;
-
 /// Registers that exist, with their sizes.
 fn size_of(id: RegisterId) -> Option<usize> {
     Some(match id {
@@ -134,30 +129,28 @@ impl Port {
         if mask != 1 {
             return Err(Refusal::param("ptys_reg.proto_mask", format!("{mask:#x}: the port is InfiniBand")));
         }
+        let (able, able_widths) = (self.speeds.ptys(), self.speeds.widths());
         if write {
             let speeds = ptys_reg::ib_proto_admin.get32(register);
             let widths = ptys_reg::ib_link_width_admin.get32(register);
-            if speeds & !SPEEDS != 0 {
-                return Err(Refusal::param(
-                    "ptys_reg.ib_proto_admin",
-                    format!("{speeds:#x}, of {SPEEDS:#x}"),
-                ));
+            if speeds & !able != 0 {
+                return Err(Refusal::param("ptys_reg.ib_proto_admin", format!("{speeds:#x}, of {able:#x}")));
             }
-            if widths & !WIDTHS != 0 {
+            if widths & !able_widths != 0 {
                 return Err(Refusal::param(
                     "ptys_reg.ib_link_width_admin",
-                    format!("{widths:#x}, of {WIDTHS:#x}"),
+                    format!("{widths:#x}, of {able_widths:#x}"),
                 ));
             }
         }
         let up = self.state != PortState::DOWN;
         for (field, value) in [
-            (ptys_reg::ib_proto_capability, SPEEDS),
-            (ptys_reg::ib_link_width_capability, WIDTHS),
-            (ptys_reg::ib_proto_admin, SPEEDS),
-            (ptys_reg::ib_link_width_admin, WIDTHS),
-            // EDR, 4x.
-            (ptys_reg::ib_proto_oper, if up { 0x20 } else { 0 }),
+            (ptys_reg::ib_proto_capability, able),
+            (ptys_reg::ib_link_width_capability, able_widths),
+            (ptys_reg::ib_proto_admin, able),
+            (ptys_reg::ib_link_width_admin, able_widths),
+            // 4x.
+            (ptys_reg::ib_proto_oper, if up { self.speeds.fastest() } else { 0 }),
             (ptys_reg::ib_link_width_oper, if up { 0x4 } else { 0 }),
         ] {
             field.set(register, value);

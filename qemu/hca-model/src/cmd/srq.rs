@@ -3,7 +3,7 @@
 use super::devx::{WQ_RECORD, WQ_RING};
 use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
-use crate::caps::{LOG_MAX_QP_SZ, LOG_MAX_SRQ};
+use crate::caps::LOG_MAX_QP_SZ;
 use crate::device::Device;
 use crate::object::srq::{Srq, SrqKind};
 use crate::seams::Io;
@@ -66,7 +66,7 @@ impl Device {
         self.hold(memory)?;
         let Some(number) = self.objects.srqs.insert(|srqn| Srq { srqn, ..srq }) else {
             self.budget.release(memory);
-            let text = format!("2^{LOG_MAX_SRQ} exist");
+            let text = format!("{} exist", self.objects.srqs.len());
             return Err(Refusal::new(CmdStatus::NO_RES, "cmd_hca_cap.log_max_srq", text));
         };
         NUMBER.set(output, number);

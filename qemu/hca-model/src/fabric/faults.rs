@@ -173,6 +173,11 @@ fn cuts(value: &str) -> Result<Cuts, FaultsError> {
 
 /// Nanoseconds of a time such as `10us`; `None` when it is none, or longer than any link would hold a packet.
 fn time(text: &str) -> Option<u64> {
+    nanoseconds(text).filter(|ns| *ns <= 10_000_000_000)
+}
+
+/// Nanoseconds of a time of any length.
+pub(crate) fn nanoseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
@@ -184,7 +189,7 @@ fn time(text: &str) -> Option<u64> {
         "s" => 1_000_000_000,
         _ => return None,
     };
-    number.checked_mul(scale).filter(|ns| *ns <= 10_000_000_000)
+    number.checked_mul(scale)
 }
 
 impl fmt::Display for Faults {

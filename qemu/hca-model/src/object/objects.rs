@@ -8,13 +8,18 @@ use super::qp::Qps;
 use super::queues::Queues;
 use super::srq::Srq;
 use super::table::Table;
-use super::uar::{FIRST_UAR, Uar};
+use super::uar::{FIRST_UAR, UAR_PAGE, Uar};
 use super::umem::Umem;
-use crate::caps;
+use crate::caps::Caps;
+use crate::profile::Profile;
+use mlx5_prm::caps::cmd_hca_cap as cap;
 use std::sync::Arc;
 
 /// The reserved L_Key.
 const RESERVED_LKEY: u32 = 0x0000_0500;
+
+/// UAR pages that are handed out at most.
+const MOST_UARS: u32 = 1 << 12;
 
 /// The tables of objects.
 #[derive(Debug)]
@@ -46,20 +51,22 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Empty tables; there can be 2 to the power of `log_max_qp` QPs. `terminator` ends scatter lists, see [`Mkeys`].
-    pub(crate) fn new(log_max_qp: u32, terminator: Option<u32>) -> Self {
+    /// Empty tables of a device that can do this. `terminator` ends scatter lists, see [`Mkeys`].
+    pub(crate) fn new(caps: &Caps, profile: &Profile) -> Self {
+        let pages = profile.card.bar_size() / UAR_PAGE;
         Self {
-            queues: Queues::new(1 << caps::LOG_MAX_EQ, 1 << caps::LOG_MAX_CQ),
-            qps: Qps::new(1 << log_max_qp.min(caps::LOG_MAX_QP)),
-            mkeys: Mkeys::new(1 << caps::LOG_MAX_MKEY, RESERVED_LKEY).ending_lists_with(terminator),
-            pds: Table::new(1, 1 << caps::LOG_MAX_PD),
-            xrcds: Table::new(1, 1 << caps::LOG_MAX_XRCD),
-            transport_domains: Table::new(1, 1 << caps::LOG_MAX_TRANSPORT_DOMAIN),
-            uars: Table::new(FIRST_UAR, 1 << 12),
-            uctxs: Table::new(1, 1 << caps::LOG_MAX_UCTX),
-            umems: Table::new(1, 1 << caps::LOG_MAX_UMEM),
-            srqs: Table::new(1, 1 << caps::LOG_MAX_SRQ),
-            q_counters: QCounters::new(caps::MAX_QP_CNT),
+            queues: Queues::new(caps.table(cap::log_max_eq), caps.table(cap::log_max_cq)),
+            qps: Qps::new(1 << caps.current(cap::log_max_qp)),
+            mkeys: Mkeys::new(caps.table(cap::log_max_mkey), RESERVED_LKEY)
+                .ending_lists_with(profile.habits.terminator),
+            pds: Table::new(1, caps.table(cap::log_max_pd)),
+            xrcds: Table::new(1, caps.table(cap::log_max_xrcd)),
+            transport_domains: Table::new(1, caps.table(cap::log_max_transport_domain)),
+            uars: Table::new(FIRST_UAR, (pages as u32 - FIRST_UAR).min(MOST_UARS)),
+            uctxs: Table::new(1, caps.table(cap::log_max_uctx)),
+            umems: Table::new(1, caps.table(cap::log_max_umem)),
+            srqs: Table::new(1, caps.table(cap::log_max_srq)),
+            q_counters: QCounters::new(caps.max(cap::max_qp_cnt)),
             memic: Memic::new(Arc::new(DeviceMemory::default())),
         }
     }

@@ -91,7 +91,7 @@ impl Port {
             .set_node_guid(self.node_guid)
             .set_port_guid(self.port_guid)
             .set_partition_cap(PKEY_TABLE_SIZE as u16)
-            .set_device_id(crate::pci::DEVICE_ID)
+            .set_device_id(self.device_id)
             .set_local_port_num(1)
             .set_vendor_id(0x02c9);
         info
@@ -110,8 +110,8 @@ impl Port {
             .set_m_key_lease_period(self.m_key_lease_period)
             .set_local_port_num(1)
             .set_link_width_enabled(self.link_width_enabled)
-            // 1x and 4x; 4x runs.
-            .set_link_width_supported(3)
+            // 4x runs.
+            .set_link_width_supported(self.speeds.port_info_widths())
             .set_link_width_active(2)
             .set_link_speed_supported(7)
             .set_port_state(self.state.0)
@@ -119,7 +119,7 @@ impl Port {
             .set_link_down_default_state(2)
             .set_m_key_protect(self.m_key_protect)
             .set_lmc(self.lmc)
-            // QDR in the old field, EDR in the extended one.
+            // QDR in the old field, the speed that runs in the extended one.
             .set_link_speed_active(if up { 4 } else { 1 })
             .set_link_speed_enabled(self.link_speed_enabled)
             .set_neighbor_mtu(self.mtu)
@@ -141,8 +141,8 @@ impl Port {
             .set_resp_time_value(16)
             .set_local_phy_errors(self.error_thresholds >> 4)
             .set_overrun_errors(self.error_thresholds & 0xf)
-            .set_link_speed_ext_active(if up { 2 } else { 0 })
-            .set_link_speed_ext_supported(3)
+            .set_link_speed_ext_active(if up { self.speeds.extended_active() } else { 0 })
+            .set_link_speed_ext_supported(self.speeds.extended())
             .set_link_speed_ext_enabled(self.link_speed_ext_enabled);
         info
     }
@@ -198,7 +198,7 @@ impl Port {
         }
         // 0 and all ones leave the enabled sets as they are.
         if !matches!(wanted.link_width_enabled(), 0 | 0xff) {
-            self.link_width_enabled = wanted.link_width_enabled() & 3;
+            self.link_width_enabled = wanted.link_width_enabled() & self.speeds.port_info_widths();
         }
         if !matches!(wanted.link_speed_enabled(), 0 | 0xf) {
             self.link_speed_enabled = wanted.link_speed_enabled() & 7;

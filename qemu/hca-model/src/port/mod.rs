@@ -5,6 +5,7 @@ pub(crate) mod performance;
 
 pub use performance::PortCounters;
 
+use crate::card::Speeds;
 use mlx5_prm::event::PortChange;
 use mlx5_prm::value::{PortPhysicalState, PortState};
 
@@ -20,6 +21,12 @@ pub const SETTABLE_CAPABILITIES: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 
 /// The port.
 #[derive(Clone, Debug)]
 pub struct Port {
+    /// PCI device id, which NodeInfo names too.
+    pub(crate) device_id: u16,
+    /// Speeds and widths that the port can do; the fastest runs.
+    pub(crate) speeds: Speeds,
+    /// Subnet management packets reach this function.
+    pub(crate) has_smi: bool,
     /// GUID of the node.
     pub node_guid: u64,
     /// GUID of the port.
@@ -56,6 +63,8 @@ pub struct Port {
     pub admin_up: bool,
     /// Whether a cable is plugged in at both ends.
     pub cable: bool,
+    /// Whether the link has trained.
+    pub(crate) trained: bool,
     /// Whether the port at the cable's other end is switched on.
     pub far_end: bool,
     /// Packets need a global routing header, those of subnet management apart: a virtual function without a LID of its own.
@@ -116,7 +125,11 @@ impl Port {
         guids[0] = profile.port_guid;
         let mut pkeys = [0; PKEY_TABLE_SIZE];
         pkeys[0] = 0xffff;
+        let speeds = profile.card.port_speeds();
         Self {
+            device_id: profile.card.device_id,
+            speeds,
+            has_smi: profile.card.has_smi,
             node_guid: profile.node_guid,
             port_guid: profile.port_guid,
             system_image_guid: profile.system_image_guid,
@@ -135,10 +148,11 @@ impl Port {
             physical_state: PortPhysicalState::POLLING,
             admin_up: true,
             cable: false,
+            trained: !profile.habits.link_follows_driver && profile.habits.training.is_none(),
             far_end: true,
             grh_required: profile.habits.grh_required,
-            capability_mask: 0x2651_e848,
-            known_capability_mask: 0x2651_e848,
+            capability_mask: profile.card.capability_mask,
+            known_capability_mask: profile.card.capability_mask,
             mtu: 5,
             mtu_cap: 5,
             operational_vls: 3,
@@ -147,9 +161,9 @@ impl Port {
             hoq_life: 16,
             vl_high_limit: 0,
             vl_stall_count: 7,
-            link_width_enabled: 3,
+            link_width_enabled: speeds.port_info_widths(),
             link_speed_enabled: 7,
-            link_speed_ext_enabled: 3,
+            link_speed_ext_enabled: speeds.extended(),
             error_thresholds: 0x88,
             m_key_violations: 0,
             pkey_violations: 0,
@@ -211,6 +225,14 @@ impl Port {
         }
     }
 
+    /// The link has trained, or has to begin again.
+    pub(crate) fn set_trained(&mut self, trained: bool) {
+        if self.trained != trained {
+            self.trained = trained;
+            self.update_link();
+        }
+    }
+
     /// Enables or disables the port (PAOS, vport state).
     pub fn set_admin(&mut self, up: bool) {
         self.admin_up = up;
@@ -218,7 +240,7 @@ impl Port {
     }
 
     fn update_link(&mut self) {
-        let up = self.cable && self.far_end && self.admin_up;
+        let up = self.cable && self.far_end && self.admin_up && self.trained;
         if up && self.state == PortState::DOWN {
             self.physical_state = PortPhysicalState::LINK_UP;
             self.state = PortState::INIT;

@@ -165,11 +165,16 @@ fn a_reset_frees_it_and_leaves_a_neighbours_alone() {
     // Through the PCI Express capability.
     guests[0].hca.config_write(0x60 + 8, &[0x10, 0xa8]);
     assert_eq!(guests[0].hca.census().total(), 0);
+    for guest in &mut guests {
+        guest.hca.config_write(4, &[0x06, 0x04]);
+    }
     assert_eq!((read::<8>(&guests[0], start), read::<8>(&guests[1], start)), ([0; 8], [2; 8]));
     // A dead device takes nothing and answers all ones.
     guests[1].hca.kill();
     guests[1].bar.write(start as usize, &[9; 8]);
     assert_eq!(read::<8>(&guests[1], start), [0xff; 8]);
     guests[1].hca.revive();
+    assert_eq!(read::<8>(&guests[1], start), [0xff; 8], "it decodes nothing yet");
+    guests[1].hca.config_write(4, &[0x06, 0x04]);
     assert_eq!(read::<8>(&guests[1], start), [0; 8]);
 }

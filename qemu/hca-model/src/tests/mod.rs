@@ -2,6 +2,7 @@
 
 mod bring_up;
 mod budget;
+mod cards;
 mod delivery;
 mod devx;
 mod foreign;

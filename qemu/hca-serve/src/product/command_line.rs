@@ -8,6 +8,7 @@ use super::report;
 use crate::error::{Error, IoContext, Result};
 use crate::link::Address;
 use crate::server::{LogSink, Options, serve, to_stderr};
+use hca_model::DeviceSpec;
 use lexopt::prelude::*;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs::File;
@@ -21,6 +22,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The options, as `--help` lists them.
 pub const OPTIONS: &str = "  --socket PATH     one HCA there, for one QEMU at a time; may be given many times
+  --profile CARD[,HABIT[=VALUE]]...
+                    what the HCAs of the sockets behind this option are, below (cx-5)
   --guid-base GUID  port GUID of the first HCA (0x506b4b0300a00000); the others follow at a distance of 0x10
   --faults SPEC     as in loss=1%,dup=1%,reorder=1%,corrupt=0.1%,delay=10us..1ms,cuts=20/1000..5000/100ms..5s
   --seed N          replays a run's faults
@@ -129,6 +132,7 @@ impl LogForm {
 /// [`Error::Usage`].
 fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
     let mut options = Options { seed: fresh_seed(), ..Options::new(Vec::new()) };
+    let mut kind = DeviceSpec::default();
     let (mut control, mut report, mut ready, mut log) = (None, None, None, LogForm::Text);
     while let Some(argument) = parser.next().map_err(usage)? {
         let Long(name) = argument else {
@@ -168,7 +172,17 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
         }
         let mut text = || parser.value().and_then(ValueExt::string).map_err(usage);
         match name.as_str() {
-            "socket" => options.sockets.push(text()?.into()),
+            "socket" => {
+                options.sockets.push(text()?.into());
+                options.kinds.push(kind.clone());
+            }
+            "profile" => {
+                let spec = text()?;
+                if spec == "help" {
+                    return Ok(None);
+                }
+                kind = spec.parse().map_err(|error| Error::Usage(format!("--profile: {error}")))?;
+            }
             "guid-base" => options.guid_base = Some(guid(&text()?)?),
             "listen" => options.listen = Some(address("--listen", &text()?)?),
             "uplink" => options.uplink = Some(address("--uplink", &text()?)?),
@@ -219,8 +233,9 @@ fn parse(mut parser: lexopt::Parser) -> Result<Option<(Arguments, LogForm)>> {
 fn help(name: &str) -> String {
     format!(
         "usage: {name} --socket PATH [--socket PATH]... [OPTION]...\n\n\
-         Serves emulated ConnectX-5 HCAs on one InfiniBand fabric over vfio-user, to any QEMU and any guest.\n\n\
-         {OPTIONS}\n{STATUSES}"
+         Serves emulated ConnectX HCAs on one InfiniBand fabric over vfio-user, to any QEMU and any guest.\n\n\
+         {OPTIONS}\n{}\n{STATUSES}",
+        DeviceSpec::help()
     )
 }
 
@@ -261,10 +276,11 @@ fn run(arguments: Arguments, log: LogForm) -> Result<()> {
         None => None,
     };
     let (sockets, seed, faults) = (options.sockets.clone(), options.seed, options.faults);
+    let what = titles(&options.kinds);
     let capture = options.capture.clone();
     let served = serve(options)?;
     let control = control.map(|path| Control::start(&path, served.handle().clone())).transpose()?;
-    announce(&sockets, seed, &faults.to_string(), capture.as_deref());
+    announce(&sockets, &what, seed, &faults.to_string(), capture.as_deref());
     if let Some(ready) = ready {
         ready.tell();
     }
@@ -305,10 +321,17 @@ fn run(arguments: Arguments, log: LogForm) -> Result<()> {
     }
 }
 
+/// What the HCAs are called, each once.
+fn titles(kinds: &[DeviceSpec]) -> String {
+    let mut titles: Vec<&str> = kinds.iter().map(|kind| kind.card().title).collect();
+    titles.dedup();
+    titles.join(", ")
+}
+
 /// Says how to use what is served: on standard output, unless the capture goes there.
-fn announce(sockets: &[PathBuf], seed: u64, faults: &str, capture: Option<&Path>) {
+fn announce(sockets: &[PathBuf], what: &str, seed: u64, faults: &str, capture: Option<&Path>) {
     let mut lines =
-        vec![format!("serving {} emulated ConnectX-5 HCAs, seed {seed}, faults {faults}", sockets.len())];
+        vec![format!("serving {} emulated {what} HCAs, seed {seed}, faults {faults}", sockets.len())];
     let to_stdout = capture == Some(Path::new("-"));
     if let Some(path) = capture.filter(|_| !to_stdout) {
         lines.push(format!("capturing to {}", path.display()));
@@ -337,7 +360,7 @@ mod tests {
 
     #[test]
     fn every_option_is_in_the_help_and_taken() {
-        let words = "--socket a --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
+        let words = "--socket a --profile cx-7,lid-ffff --socket b --guid-base 0x0002c90300000010 --faults loss=1% --seed 5 --pcap c \
                      --control d --report e --ready-fd 9 --log json --strict --no-sm --warm --packets-only \
                      --file-io \
                      --listen /x --listen-anywhere";
@@ -356,6 +379,8 @@ mod tests {
                 && options.no_subnet_manager
         );
         assert_eq!(options.profile(1).port_guid, 0x0002_c903_0000_0020);
+        let ids = [0, 1].map(|index| options.profile(index).card.device_id);
+        assert_eq!((ids, titles(&options.kinds)), ([0x1017, 0x1021], "ConnectX-5, ConnectX-7".to_owned()));
         assert_eq!(options.faults.loss, 10_000);
         assert_eq!((arguments.ready, arguments.control), (Some(9), Some("d".into())));
         let text = help("hca-serve");

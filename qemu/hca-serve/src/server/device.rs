@@ -13,7 +13,7 @@ use crate::wire::protocol::{
     DmaMap, DmaUnmap, Fields, Header, MAX_DESCRIPTORS, MAX_TRANSFER, RegionAccess, SetIrqs, command,
 };
 use hca_model::world::NodePort;
-use hca_model::{GuestMemory, Hca, Interrupts, bar, pci};
+use hca_model::{GuestMemory, Hca, Interrupts, pci};
 use rustix::io::Errno;
 use std::fmt;
 
@@ -106,7 +106,7 @@ impl Device<'_> {
             command::DMA_MAP => self.dma_map(channel, &mut message),
             command::DMA_UNMAP => self.dma_unmap(channel, &message),
             command::DEVICE_GET_INFO => device_info(channel, &message),
-            command::DEVICE_GET_REGION_INFO => region_info(channel, &message),
+            command::DEVICE_GET_REGION_INFO => region_info(channel, &message, self.hca.registers().len()),
             command::DEVICE_GET_IRQ_INFO => self.irq_info(channel, &message),
             command::DEVICE_SET_IRQS => self.set_irqs(channel, &mut message),
             command::REGION_READ | command::REGION_WRITE => self.region_access(channel, &message),
@@ -272,12 +272,12 @@ fn device_info(channel: &mut Channel, message: &Message) -> Result<(), Errno> {
 
 /// BAR0 and configuration space. Nothing is mapped into the client: one mapped area would turn all trapped writes of the BAR
 /// into round trips.
-fn region_info(channel: &mut Channel, message: &Message) -> Result<(), Errno> {
+fn region_info(channel: &mut Channel, message: &Message, bar0: usize) -> Result<(), Errno> {
     let mut fields = Fields(channel.payload(message));
     let (_argsz, _flags) = (fields.u32(), fields.u32());
     let index = fields.u32().filter(|index| *index < REGIONS).ok_or(Errno::INVAL)?;
     let size = match index {
-        BAR0 => bar::BAR0_SIZE as u64,
+        BAR0 => bar0 as u64,
         CONFIG => pci::CONFIG_SIZE as u64,
         _ => 0,
     };

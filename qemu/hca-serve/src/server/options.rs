@@ -2,10 +2,10 @@
 
 use crate::link::Address;
 use crate::product::output::Lines;
-use hca_model::Profile;
 use hca_model::fabric::Faults;
 use hca_model::log::{Entry, Level};
 use hca_model::profile::Strictness;
+use hca_model::{DeviceSpec, Profile};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,8 +20,10 @@ pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Options {
     /// One HCA each.
     pub sockets: Vec<PathBuf>,
-    /// The HCAs' profiles; where there is none, that of the node's number.
+    /// The HCAs' profiles; where there is none, that of the node's number and kind.
     pub profiles: Vec<Profile>,
+    /// The HCAs' kinds; where there is none, a ConnectX-5.
+    pub kinds: Vec<DeviceSpec>,
     /// The port GUID of the first HCA; the others follow at a distance of 16. For profiles that are not given. `None`: the usual
     /// one, or with an uplink what the fabric chooses.
     pub guid_base: Option<u64>,
@@ -62,6 +64,7 @@ impl Options {
         Self {
             sockets,
             profiles: Vec::new(),
+            kinds: Vec::new(),
             guid_base: None,
             listen: None,
             listen_anywhere: false,
@@ -87,7 +90,8 @@ impl Options {
         let number = u16::try_from(index).unwrap_or(u16::MAX);
         let base = self.guid_base.unwrap_or(Profile::GUID_BASE);
         let strictness = if self.strict { Strictness::Strict } else { Strictness::Lenient };
-        let profile = Profile { strictness, ..Profile::node(number) };
+        let spec = self.kinds.get(index).cloned().unwrap_or_default().seeded(self.seed);
+        let profile = Profile { strictness, ..spec.profile(number) };
         with_guid(profile, base.wrapping_add(u64::from(number) * Profile::GUID_STEP))
     }
 }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::process::Temporary;
 use crate::serve::serve;
 use crate::setup::Qemu;
+use hca_model::DeviceSpec;
 use hca_model::fabric::Faults;
 use hca_model::log::Level;
 use hca_serve::link::Address;
@@ -27,6 +28,8 @@ pub struct Options {
     pub guests: usize,
     /// Emulated HCAs of each guest.
     pub hcas: usize,
+    /// What they are, in each guest; where nothing is said, ConnectX-5.
+    pub kinds: Vec<DeviceSpec>,
     /// HCAs beside those of the guests, for unikernels.
     pub spare: usize,
     /// Programs of ours: C files, compiled now.
@@ -64,6 +67,7 @@ impl Options {
             kernel,
             guests,
             hcas: 1,
+            kinds: Vec::new(),
             spare: 0,
             programs: Vec::new(),
             binaries: Vec::new(),
@@ -125,6 +129,9 @@ impl Lab {
         let sockets: Vec<PathBuf> =
             (0..count).map(|node| folder.path().join(format!("hca{node}.sock"))).collect();
         let complaints: Arc<Mutex<Vec<String>>> = Arc::default();
+        let of_guest = |hca: usize| options.kinds.get(hca).cloned().unwrap_or_default();
+        let kinds: Vec<DeviceSpec> =
+            (0..options.guests).flat_map(|_| (0..options.hcas).map(of_guest)).collect();
         let served_by = |sockets: &[PathBuf]| hca_serve::Options {
             strict: options.strict,
             log: collector(&complaints, options.show),
@@ -133,7 +140,8 @@ impl Lab {
         let (near, far) = match &options.joined {
             Some(cable) => {
                 let (near, far) = sockets.split_at(options.guests.saturating_sub(1) * options.hcas);
-                let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), ..served_by(far) };
+                let kinds = kinds.iter().take(options.hcas).cloned().collect();
+                let far = hca_serve::Options { uplink: Some(cable.uplink.clone()), kinds, ..served_by(far) };
                 (near, Some(far))
             }
             None => (&sockets[..], None),
@@ -143,6 +151,7 @@ impl Lab {
             faults: options.faults,
             seed: options.seed,
             no_subnet_manager: options.no_subnet_manager,
+            kinds,
             // Whoever has a spare HCA may be a program with memory of its own.
             file_io: options.spare > 0,
             listen: options.joined.as_ref().map(|cable| cable.listen.clone()),

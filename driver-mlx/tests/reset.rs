@@ -1,0 +1,263 @@
+//! How a failed device is made to let go of memory: what counts as proof, who is waited for, and what is given back whatever happens.
+
+mod common;
+
+use common::node::ALL;
+use common::recovery::{SECOND, VENDOR, semaphore, until_fatal, up, works, world};
+use driver_mlx::{Bar, Base, Config, Duration, Error, FatalCause, HcaStorage, Platform};
+use hca_model::Habits;
+use mlx5_prm::init_seg;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::status::HealthSyndrome;
+
+/// The device reads as if it had another driver's command queue, or as if a reset were under way for ever; in truth it has not let go.
+#[test]
+fn only_a_reset_that_is_over_is_one() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().bar().write32(init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
+    assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Forgotten);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 1, "of the function");
+
+    world.model(0, |m| {
+        m.habits_mut().reset_under_way = Some(3600 * SECOND);
+        m.reset();
+        m.config_write(4, &[0x06, 0x04]);
+    });
+    assert_eq!(until_fatal(&world, &mut hca, 3 * SECOND), FatalCause::Interface(7));
+    world.model(0, |m| m.habits_mut().reset_under_way = None);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 3, "the one above, and one to end it");
+}
+
+/// As after a hot reset: all of configuration space is lost, and the device may not reach memory before it has let go of the old life's.
+#[test]
+fn registers_are_made_readable_before_they_are_waited_for() {
+    let world = world();
+    let mut hca = up(&world);
+    world.model(0, hca_model::Hca::kill);
+    until_fatal(&world, &mut hca, 3 * SECOND);
+    world.later(0, 10 * SECOND, hca_model::Hca::revive);
+    // The platform itself looks that bus mastering comes last.
+    hca.recover().expect("recovers");
+    assert!(world.model(0, |m| m.bus_master()));
+    works(&world, &mut hca);
+}
+
+#[test]
+fn a_function_that_cannot_be_reset_is_ended_by_its_firmware() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.no_reset.set(true);
+    let now = world.now();
+    world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
+    until_fatal(&world, &mut hca, 5 * SECOND);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 0);
+
+    // Firmware that does not answer commands cannot.
+    world.model(0, |m| {
+        m.habits_mut().counter_pause = Some(0..u64::MAX);
+        m.misbehaviour_mut().stall_command = Some(Opcode::QUERY_ISSI);
+    });
+    assert_eq!(until_fatal(&world, &mut hca, 80 * SECOND), FatalCause::Hung);
+    world.model(0, |m| m.misbehaviour_mut().stall_command = Some(Opcode::TEARDOWN_HCA));
+    for _ in 0..2 {
+        assert_eq!(hca.recover(), Err(Error::NicInterface(0)));
+    }
+    world.model(0, |m| {
+        m.habits_mut().counter_pause = None;
+        m.misbehaviour_mut().stall_command = None;
+    });
+    hca.platform().trouble.no_reset.set(false);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
+}
+
+/// Who cannot reset a function that somebody left enabled is told so, and does not go on.
+#[test]
+fn a_function_that_somebody_left_enabled_is_reset_or_refused() {
+    let world = world();
+    std::mem::forget(up(&world));
+    let storage = || Box::leak(Box::new(HcaStorage::<{ common::BLOCKS }>::new()));
+    let platform = world.platform(0);
+    platform.trouble.no_reset.set(true);
+    let refused = driver_mlx::Hca::bring_up(
+        platform,
+        world.region(0),
+        common::host_region(),
+        storage().parts(),
+        &Config::DEFAULT,
+    );
+    let error = refused.err().expect("refused");
+    assert!(matches!(error, Error::Command(refused) if refused.opcode == Opcode::ENABLE_HCA), "{error}");
+    assert!(error.wants_reset());
+    assert_eq!(world.model(0, |m| m.resets()), 0);
+    let mut hca = world.bring_up(0, &Config::DEFAULT).expect("comes up");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 1);
+}
+
+/// Waits that end early, as an interrupt of somebody else's does to them, are no shorter for it.
+#[test]
+fn time_is_counted_and_not_looks() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.restless.set(true);
+    world.model(0, |m| m.fail(HealthSyndrome(1)));
+    until_fatal(&world, &mut hca, 3 * SECOND);
+    // A neighbour has the gateway for a second, and the counter stands for four after that.
+    let platform = hca.platform().clone();
+    platform.write_config(VENDOR + 0x0c, 77);
+    world.later(0, SECOND, |m| m.config_write(usize::from(VENDOR) + 0x0c, &[0; 4]));
+    let now = world.now();
+    world.model(0, |m| m.habits_mut().counter_pause = Some(now..now + 5 * SECOND));
+    hca.recover().expect("recovers");
+    assert_eq!(world.model(0, |m| m.resets()), 0, "the semaphore was to be had");
+    assert!((world.now() - now) / SECOND >= 4);
+    platform.trouble.restless.set(false);
+    works(&world, &mut hca);
+}
+
+/// Configuration space is out of reach for a moment, at any moment: neither the semaphore nor the gateway to it stays taken.
+#[test]
+fn what_is_shared_is_given_back_whatever_happens() {
+    for length in [1, 2, 7] {
+        let mut hits = 0;
+        for first in 0..60 {
+            let world = world();
+            let mut hca = up(&world);
+            world.model(0, |m| m.fail(HealthSyndrome(1)));
+            until_fatal(&world, &mut hca, 3 * SECOND);
+            let platform = hca.platform().clone();
+            platform.trouble.accesses.set(0);
+            *platform.trouble.failing.borrow_mut() = first..first + length;
+            hca.recover().expect("recovers");
+            hits += u32::from(platform.trouble.accesses.get() > first);
+            *platform.trouble.failing.borrow_mut() = 0..0;
+            assert_eq!(platform.read_config(VENDOR + 0x0c), Some(0), "access {first}: the gateway");
+            assert_eq!(semaphore(&platform), 0, "access {first}: the semaphore");
+            works(&world, &mut hca);
+        }
+        assert!(hits > 20, "{hits}");
+    }
+}
+
+/// A virtual function leaves the reset to the physical one, which writes down the card's state first.
+#[test]
+fn a_virtual_function_waits_for_its_physical_one() {
+    let world = world();
+    let config = Config { physical_function: false, recovery_grace: Duration::ZERO, ..Config::DEFAULT };
+    let mut hca = world.bring_up(0, &config).expect("comes up");
+    world.model(0, |m| m.fail(HealthSyndrome(1)));
+    until_fatal(&world, &mut hca, 3 * SECOND);
+    let began = world.now();
+    let bar = hca.platform().bar();
+    world.later(0, 40 * SECOND, move |_| bar.write32(init_seg::CMDQ_ADDR_L_SZ_OFFSET, 7 << 8));
+    hca.recover().expect("recovers");
+    assert!((40..45).contains(&((world.now() - began) / SECOND)), "{} s", (world.now() - began) / SECOND);
+    assert_eq!(world.model(0, |m| m.resets()), 0);
+    works(&world, &mut hca);
+}
+
+/// Memory that is not the region's goes back to its owner only when the device cannot reach it any more.
+#[test]
+fn foreign_memory_is_the_device_s_until_it_cannot_reach_it() {
+    static mut MEMORY: [u8; 4096] = [0; 4096];
+    for confinable in [false, true] {
+        let world = world();
+        let mut hca = up(&world);
+        hca.platform().trouble.no_bus_master.set(!confinable);
+        let pd = hca.alloc_pd().expect("a PD");
+        // SAFETY: it is a static, which nobody else touches, and neither does the model.
+        let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
+            .expect("a key");
+        assert_eq!(world.mapped.get(), 1);
+        world.model(0, |m| m.fail(HealthSyndrome(1)));
+        let cause = until_fatal(&world, &mut hca, 3 * SECOND);
+        let key = match hca.deregister(key) {
+            Ok(()) => {
+                assert!(confinable && !world.model(0, |m| m.bus_master()));
+                None
+            }
+            Err(kept) => {
+                assert!(!confinable && kept.error == Error::Fatal(cause));
+                assert_eq!(world.mapped.get(), 1);
+                Some(kept.value)
+            }
+        };
+        // Bus mastering would stay off otherwise.
+        hca.platform().trouble.no_bus_master.set(false);
+        hca.recover().expect("recovers");
+        if let Some(key) = key {
+            hca.deregister(key).expect("the device was reset");
+        }
+        assert_eq!(world.mapped.get(), 0);
+        works(&world, &mut hca);
+    }
+}
+
+#[test]
+fn a_dead_device_is_not_confined() {
+    static mut MEMORY: [u8; 4096] = [0; 4096];
+    let world = world();
+    let mut hca = up(&world);
+    let pd = hca.alloc_pd().expect("a PD");
+    // SAFETY: it is a static, which nobody else touches, and neither does the model.
+    let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
+        .expect("a key");
+    world.model(0, hca_model::Hca::kill);
+    until_fatal(&world, &mut hca, 3 * SECOND);
+    let kept = hca.deregister(key).expect_err("nothing says that it has let go");
+    assert_eq!(kept.error, Error::Fatal(FatalCause::LinkDead));
+    world.model(0, hca_model::Hca::revive);
+    hca.recover().expect("recovers");
+    hca.deregister(kept.value).expect("given back");
+    assert_eq!(world.mapped.get(), 0);
+}
+
+#[test]
+fn a_recovery_that_was_not_enough_counts_as_a_failure() {
+    let world = world();
+    let mut hca = up(&world);
+    for _ in 0..3 {
+        hca.recover().expect("recovers");
+        hca.recovery_failed();
+        assert_eq!(hca.fatal(), Some(FatalCause::NotRecovered));
+        assert_eq!(hca.alloc_pd(), Err(Error::Fatal(FatalCause::NotRecovered)));
+    }
+    assert_eq!(hca.recover(), Err(Error::RecoveryGivenUp { attempts: 3 }));
+    // Nor does it make the next attempt wait.
+    let mut other = world.bring_up(1, &Config::DEFAULT).expect("comes up");
+    other.recover().expect("recovers");
+    world.pass(60 * SECOND);
+    other.recover().expect("recovers");
+    other.recovery_failed();
+    other.recover().expect("at once");
+    assert!(matches!(other.recover(), Err(Error::RecoveryTooSoon { .. })));
+}
+
+#[test]
+fn habits_do_not_matter_to_a_reset() {
+    // A card on which `nic_interface` reads 1 until ENABLE_HCA is done, and commands take their time.
+    let world = world();
+    let mut hca = up(&world);
+    world.model(0, |m| {
+        *m.habits_mut() = Habits {
+            disabled_until_enabled: true,
+            start_interface: Some(mlx5_prm::value::NicInterface::DISABLED),
+            slow_command: Some((Opcode::ENABLE_HCA, 2 * SECOND)),
+            ..Habits::default()
+        };
+    });
+    for round in 0..3 {
+        world.model(0, |m| if round == 1 { m.reset() } else { m.fail(HealthSyndrome(1)) });
+        until_fatal(&world, &mut hca, 3 * SECOND);
+        hca.recover().expect("recovers");
+        works(&world, &mut hca);
+    }
+}

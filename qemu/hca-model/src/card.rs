@@ -1,0 +1,319 @@
+//! The kinds of cards that the model can be, as data: what tells one generation from another and is known of it. What a card of any
+//! kind may do besides is [`Habits`](crate::habits::Habits).
+//!
+//! Identity, versions and sizes are those that public logs of such cards show. Where none shows a number (the pages that firmware takes
+//! on anything newer than a ConnectX-4) it is of the right order only.
+
+use mlx5_prm::Field;
+use mlx5_prm::caps::cmd_hca_cap as cap;
+use mlx5_prm::opcode::Opcode;
+use mlx5_prm::value::RegisterId;
+
+/// InfiniBand speeds, as bits of `ptys_reg.ib_proto_*`.
+mod speed {
+    /// SDR, DDR, QDR.
+    pub(super) const OLD: u32 = 0x7;
+    pub(super) const FDR: u32 = 0x10;
+    pub(super) const EDR: u32 = 0x20;
+    pub(super) const HDR: u32 = 0x40;
+    pub(super) const NDR: u32 = 0x80;
+}
+
+/// A kind of card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// The word for it on command lines.
+    pub name: &'static str,
+    /// What it is called.
+    pub title: &'static str,
+    /// PCI device id.
+    pub device_id: u16,
+    /// PCI subsystem id.
+    pub subsystem_id: u16,
+    /// Parameter-set identification.
+    pub psid: &'static str,
+    /// Firmware version: major, minor, sub-minor.
+    pub firmware: (u32, u32, u32),
+    /// `health_buffer.hw_id`.
+    pub hardware_id: u32,
+    /// log2 of BAR0 in MiB, `cmd_hca_cap.uar_sz`.
+    pub log_bar_mib: u32,
+    /// MSI-X vectors.
+    pub vectors: u16,
+    /// Where in BAR0 the MSI-X table and the pending bits lie.
+    pub msix: [u32; 2],
+    /// Generation of PCI Express (3 is 8 GT/s), and lanes.
+    pub pci_link: (u8, u8),
+    /// Pages asked for before SET_HCA_CAP.
+    pub boot_pages: u32,
+    /// Pages asked for before INIT_HCA, without those for QPs.
+    pub init_pages: u32,
+    /// Pages asked for before INIT_HCA for each 1024 QPs of `log_max_qp`.
+    pub pages_for_qps: u32,
+    /// InfiniBand speeds that the port can do, as in PTYS.
+    pub speeds: u32,
+    /// `PortInfo.CapabilityMask` at power-on.
+    pub capability_mask: u32,
+    /// `hca_vport_context.has_smi`: subnet management packets reach this function.
+    pub has_smi: bool,
+    /// Capabilities that are otherwise than a ConnectX-5's.
+    pub capabilities: &'static [(Field, u32)],
+    /// The key that ends a scatter list, if QUERY_SPECIAL_CONTEXTS says which.
+    pub terminator: Option<u32>,
+    /// Registers that ACCESS_REG refuses to write.
+    pub read_only_registers: &'static [RegisterId],
+    /// Commands that it does not know.
+    pub refused_commands: &'static [Opcode],
+    /// The LID reads 0xffff before it is set.
+    pub unset_lid_is_ffff: bool,
+    /// The dwords at `cmd_exec_to` and `cmd_q_init_to`.
+    pub command_timeouts: [u32; 2],
+    /// DTOR, as (byte offset, time-out word).
+    pub default_timeouts: &'static [(usize, u32)],
+}
+
+/// A ConnectX-4 with an EDR port.
+pub const CONNECTX_4: Card = Card {
+    name: "cx-4",
+    title: "ConnectX-4",
+    device_id: 0x1013,
+    subsystem_id: 0x0008,
+    psid: "MT_2180110032",
+    firmware: (12, 28, 2006),
+    hardware_id: 0x0209,
+    vectors: 64,
+    msix: IN_REGISTERS,
+    init_pages: 4676,
+    pages_for_qps: 64,
+    unset_lid_is_ffff: true,
+    capabilities: &[
+        (cap::log_max_eq, 8),
+        (cap::log_max_cq, 24),
+        (cap::log_max_mkey, 24),
+        (cap::log_max_srq, 23),
+        (cap::log_max_rmp, 23),
+        (cap::log_max_pd, 24),
+        (cap::log_max_xrcd, 24),
+        (cap::log_max_transport_domain, 16),
+        (cap::max_qp_mcg, 0x30),
+        (cap::relaxed_ordering_write, 0),
+        (cap::relaxed_ordering_read, 0),
+        (cap::relaxed_ordering_write_umr, 0),
+        (cap::relaxed_ordering_read_umr, 0),
+        (cap::device_memory, 0),
+        (cap::cqe_128_always, 0),
+        (mlx5_prm::later::CAP_DMA_MMO_SQ, 0),
+        (mlx5_prm::later::CAP_LOG_DMA_MMO_MAX_SIZE, 0),
+        (cap::log_uar_page_sz, 8),
+    ],
+    ..CONNECTX_5
+};
+
+/// A ConnectX-5 with an EDR port, with few and small demands: what the model is unless it is told otherwise.
+pub const CONNECTX_5: Card = Card {
+    name: "cx-5",
+    title: "ConnectX-5",
+    device_id: 0x1017,
+    subsystem_id: 0x0007,
+    psid: "MT_0000000008",
+    firmware: (16, 35, 2000),
+    hardware_id: 0x020d,
+    log_bar_mib: 5,
+    vectors: 32,
+    msix: BEHIND_UARS,
+    pci_link: (3, 16),
+    boot_pages: 6,
+    init_pages: 64,
+    pages_for_qps: 1,
+    speeds: speed::OLD | speed::FDR | speed::EDR,
+    capability_mask: 0x2651_e848,
+    has_smi: true,
+    capabilities: &[],
+    terminator: None,
+    read_only_registers: &[],
+    refused_commands: &[],
+    unset_lid_is_ffff: false,
+    command_timeouts: [0; 2],
+    default_timeouts: &[],
+};
+
+/// A ConnectX-6 with an HDR port.
+pub const CONNECTX_6: Card = Card {
+    name: "cx-6",
+    title: "ConnectX-6",
+    device_id: 0x101b,
+    subsystem_id: 0x0006,
+    psid: "MT_0000000223",
+    firmware: (20, 34, 1002),
+    hardware_id: 0x020f,
+    vectors: 64,
+    msix: IN_REGISTERS,
+    pci_link: (4, 16),
+    init_pages: 6100,
+    pages_for_qps: 64,
+    speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR,
+    unset_lid_is_ffff: true,
+    capabilities: &[
+        (cap::log_max_eq, 8),
+        (cap::log_max_cq, 24),
+        (cap::log_max_mkey, 24),
+        (cap::log_max_srq, 23),
+        (cap::log_max_rmp, 23),
+        (cap::log_max_pd, 23),
+        (cap::log_max_xrcd, 23),
+        (cap::log_max_transport_domain, 16),
+        (cap::log_uar_page_sz, 8),
+    ],
+    command_timeouts: [MINUTE, 5 | SECONDS],
+    default_timeouts: TIMEOUTS,
+    ..CONNECTX_5
+};
+
+/// A ConnectX-7 with an NDR port.
+pub const CONNECTX_7: Card = Card {
+    name: "cx-7",
+    title: "ConnectX-7",
+    device_id: 0x1021,
+    subsystem_id: 0x0023,
+    psid: "MT_0000000838",
+    firmware: (28, 39, 1002),
+    hardware_id: 0x0218,
+    pci_link: (5, 16),
+    init_pages: 8200,
+    speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR | speed::NDR,
+    capability_mask: 0xa751_e848,
+    terminator: Some(0x0000_0700),
+    ..CONNECTX_6
+};
+
+/// A virtual function of a ConnectX-5, as a hypervisor hands it on: named, and with a LID of its own.
+pub const VIRTUAL_FUNCTION: Card = Card {
+    name: "vf",
+    title: "ConnectX-5 VF",
+    device_id: 0x1018,
+    log_bar_mib: 1,
+    vectors: 12,
+    msix: IN_REGISTERS,
+    init_pages: 3362,
+    pages_for_qps: 64,
+    capability_mask: 0x2651_ec48,
+    has_smi: false,
+    capabilities: &[(cap::vport_group_manager, 0), (cap::device_memory, 0), (cap::log_max_eq, 4)],
+    read_only_registers: &[
+        RegisterId::HOST_ENDIANNESS,
+        RegisterId::PAOS,
+        RegisterId::PMTU,
+        RegisterId::PTYS,
+        RegisterId::PVLC,
+    ],
+    refused_commands: &[Opcode::MAD_IFC],
+    unset_lid_is_ffff: true,
+    ..CONNECTX_5
+};
+
+/// MSI-X table and pending bits in the last pages of 32 MiB, behind every UAR page that is handed out.
+const BEHIND_UARS: [u32; 2] = [0x01ff_0000, 0x01ff_8000];
+/// Among the registers of the initialization segment, as on cards: behind the timer.
+pub(crate) const IN_REGISTERS: [u32; 2] = [0x2000, 0x3000];
+
+/// Multiplier of a time-out word that counts seconds.
+const SECONDS: u32 = 1 << 29;
+const MINUTE: u32 = 60 | SECONDS;
+/// PCI toggle, health poll, crash dump, firmware reset, tear-down, reclaiming pages.
+const TIMEOUTS: &[(usize, u32)] = &[
+    (0x04, 2 | SECONDS),
+    (0x14, 2 | SECONDS),
+    (0x18, MINUTE),
+    (0x1c, MINUTE),
+    (0x28, 3 | SECONDS),
+    (0x30, 5 | SECONDS),
+];
+
+/// Link width and speeds of a port that can do some of PTYS's speeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Speeds(u32);
+
+impl Speeds {
+    /// As PTYS has them.
+    pub(crate) const fn ptys(self) -> u32 {
+        self.0
+    }
+
+    /// The fastest, as PTYS has it.
+    pub(crate) const fn fastest(self) -> u32 {
+        1 << (31 - (self.0 | 1).leading_zeros())
+    }
+
+    /// `PortInfo.LinkSpeedExtSupported`: FDR, EDR, HDR, NDR.
+    pub(crate) const fn extended(self) -> u8 {
+        (self.0 >> 4 & 0xf) as u8
+    }
+
+    /// `PortInfo.LinkSpeedExtActive` of the fastest.
+    pub(crate) const fn extended_active(self) -> u8 {
+        (self.fastest() >> 4 & 0xf) as u8
+    }
+
+    /// Widths, as in PTYS: 1x and 4x, and 2x since there is HDR.
+    pub(crate) const fn widths(self) -> u32 {
+        if self.0 & speed::HDR != 0 { 0x7 } else { 0x5 }
+    }
+
+    /// The same as `PortInfo.LinkWidthSupported` has them.
+    pub(crate) const fn port_info_widths(self) -> u8 {
+        if self.0 & speed::HDR != 0 { 0x13 } else { 0x3 }
+    }
+}
+
+impl Card {
+    /// All kinds, in order of age.
+    pub const ALL: &'static [&'static Self] =
+        &[&CONNECTX_4, &CONNECTX_5, &CONNECTX_6, &CONNECTX_7, &VIRTUAL_FUNCTION];
+
+    /// The kind that is called `name` on command lines.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|card| card.name == name)
+    }
+
+    /// Bytes of BAR0.
+    #[must_use]
+    pub const fn bar_size(&self) -> usize {
+        1 << (20 + self.log_bar_mib)
+    }
+
+    pub(crate) const fn port_speeds(&self) -> Speeds {
+        Speeds(self.speeds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_is_one_of_its_own() {
+        for (i, card) in Card::ALL.iter().enumerate() {
+            assert_eq!(Card::named(card.name), Some(*card));
+            for other in &Card::ALL[..i] {
+                assert_ne!(card.device_id, other.device_id);
+                assert_ne!(card.title, other.title);
+            }
+            assert!(card.msix.iter().all(|at| *at as usize + 0x1000 <= card.bar_size()));
+        }
+        assert_eq!(Card::named("cx-3"), None);
+    }
+
+    #[test]
+    fn speeds_are_the_same_in_every_form() {
+        for (card, ptys, fastest, extended, active) in [
+            (CONNECTX_5, 0x37, 0x20, 0x3, 2),
+            (CONNECTX_6, 0x77, 0x40, 0x7, 4),
+            (CONNECTX_7, 0xf7, 0x80, 0xf, 8),
+        ] {
+            let speeds = card.port_speeds();
+            assert_eq!((speeds.ptys(), speeds.fastest()), (ptys, fastest));
+            assert_eq!((speeds.extended(), speeds.extended_active()), (extended, active));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The adapter's device failed and was recovered: the node's objects went with it, what was not acknowledged is kept.
+
+use dat_nostd::{Adapter, CloseFlags, Platform};
+
+use crate::connection::Objects as ConnectionObjects;
+use crate::error::RdsError;
+use crate::io::{Held, Objects};
+use crate::node::Rds;
+use crate::rdma::RdmaStatus;
+use crate::reason::DownReason;
+
+impl Rds<'_> {
+    /// The adapter has been recovered ([`Adapter::recover`]): the node makes its DAT objects anew, over the same frames, and goes on. Every
+    /// connection has gone down ([`DownReason::Recovered`]) and is made again as soon as one side has something to send: what the peer had
+    /// not acknowledged is sent again, what it had is not, and nothing is received twice.
+    ///
+    /// Sockets stay, with what they have received. Memory that was offered to peers is offered no more: their keys are void, and
+    /// [`free_mr`](Self::free_mr) does not know them. RDMA operations that had not ended end as
+    /// [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too: their memory is registered no more.
+    ///
+    /// Until then, while the device is gone, the node may be polled as ever: messages wait, and attempts to connect fail.
+    ///
+    /// # Errors
+    /// [`RdsError::Dat`]: the adapter has failed again, or lacks objects. It can be called again.
+    pub fn adapter_recovered<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) -> Result<(), RdsError> {
+        let now = adapter.platform().now();
+        self.protocol.now = now;
+        self.held = Held::EMPTY;
+        for id in self.protocol.connections.ids() {
+            let connection = self.protocol.connections.at_mut(id);
+            connection.reconnect.held_request = 0;
+            if connection.objects.ep != 0 {
+                self.connection_down(adapter, id, DownReason::Recovered, now);
+            }
+            self.protocol.connections.at_mut(id).objects = ConnectionObjects {
+                epoch: self.protocol.connection(id).objects.epoch,
+                ..ConnectionObjects::NONE
+            };
+            let has_operation = |protocol: &crate::protocol::Protocol<'_>, message| {
+                protocol.frames.message(message).operation.is_some()
+            };
+            self.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
+        }
+        self.release_ended(adapter);
+        self.free_all_regions(adapter);
+        let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
+        let count = self.protocol.connections.len() as u32;
+        let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
+        match Objects::create(adapter, (ia, async_evd), memory, &self.protocol.limits, count) {
+            Ok(objects) => {
+                self.objects = objects;
+                Ok(())
+            }
+            Err(error) => {
+                let _ = adapter.ia_close(ia, CloseFlags::Abrupt);
+                Err(error.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! HCAs that fall off the bus and come back under two unikernels that exchange RDS messages: none is lost, none comes twice.
+
+use crate::apps::{Node, number, two, word};
+use crate::ground::{Fabric, ground, skip};
+use harness::seeds::long;
+use mlx5_prm::status::HealthSyndrome;
+use std::time::Duration;
+
+/// Packets that an HCA has sent since it got power.
+fn sent(fabric: &Fabric, hca: usize) -> u64 {
+    let sent = fabric.served.with_world(move |world, _| world.nodes[hca].hca.counters().packets_sent);
+    sent.expect("served")
+}
+
+fn with_hca(fabric: &Fabric, hca: usize, change: fn(&mut hca_model::Hca)) {
+    fabric.served.with_world(move |world, _| change(&mut world.nodes[hca].hca)).expect("served");
+}
+
+/// Waits until messages move again.
+fn traffic(fabric: &Fabric, hca: usize) {
+    let until = sent(fabric, hca) + 200;
+    while sent(fabric, hca) < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn messages_survive_ends_of_the_hcas() {
+    let Some(ground) = ground() else { return skip() };
+    let (fabric, ends) = (two(), if long() { 100 } else { 12 });
+    let count = 400 * ends;
+    let words = |role, ip, peer| {
+        format!(
+            "app=rds mode=hash role={role} ip=10.0.0.{ip}/24 peer=10.0.0.{peer} count={count} seed=5 grace=0 stall=60"
+        )
+    };
+    let mut nodes = [
+        Node::start(ground, &fabric, 0, &words("server", 1, 2)),
+        Node::start(ground, &fabric, 1, &words("client", 2, 1)),
+    ];
+    nodes[0].expect("@rds listening");
+    for end in 0..ends {
+        let victim = end % 2;
+        traffic(&fabric, victim);
+        match end % 5 {
+            // Firmware that asks for a reset; a function-level reset by somebody else.
+            3 => with_hca(&fabric, victim, |hca| hca.fail(HealthSyndrome(1))),
+            4 => with_hca(&fabric, victim, hca_model::Hca::reset),
+            _ => {
+                with_hca(&fabric, victim, hca_model::Hca::kill);
+                std::thread::sleep(Duration::from_millis(700 * (end as u64 % 4)));
+                with_hca(&fabric, victim, hca_model::Hca::revive);
+            }
+        }
+        nodes[victim].expect("@recovered ");
+    }
+    let [server, client] = nodes.map(Node::finish);
+    for console in [&server, &client] {
+        assert_eq!(number(console, "@rds hash ", "messages"), count as u64);
+    }
+    let sum = |console: &[String]| {
+        let line = console.iter().find(|line| line.starts_with("@rds hash ")).expect("the report").clone();
+        word(&line, "sum").expect("a sum").to_owned()
+    };
+    assert_eq!(sum(&server), sum(&client));
+    fabric.assert_empty();
+}

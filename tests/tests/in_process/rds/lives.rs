@@ -1,0 +1,164 @@
+//! RDS over HCAs with many lives, each from a seed: they fail, are reset by others and lost at any moment, that of their recovery included,
+//! while messages of all sizes go from one node to the other. Each comes once, in its order, and right; and it ends in bounded time.
+//!
+//! 50 seeds, 1000 with `MLX5_TESTS_LONG=1`; `MLX5_TESTS_SEED=n` replays one.
+
+use apps::rds::{Config, Mode, RdsApp, Report, Storage};
+use apps::{Role, Status};
+use dat_nostd::{Duration, OpenError};
+use driver_mlx::{Error, Instant};
+use harness::dat::{self, ModelAdapter, address, due, sleep};
+use harness::lives::{profile, strike};
+use harness::rds::GENERATION;
+use harness::seeds::{self, Random};
+use harness::{Next, Task, World, WorldConfig};
+use hca_model::fabric::{FabricConfig, Faults};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const MEMORY: usize = 32 << 20;
+const SECOND: u64 = 1_000_000_000;
+const COUNT: u64 = 600;
+/// How often a side that waits looks whether the other has ended.
+const LOOK: u64 = SECOND / 100;
+
+struct Side {
+    world: Rc<World>,
+    adapter: ModelAdapter,
+    app: Option<RdsApp<'static>>,
+    report: Option<apps::rds::HashReport>,
+    /// After so many messages the next strike, in descending order.
+    strikes: Vec<u64>,
+    random: Random,
+    recoveries: u32,
+}
+
+impl Side {
+    fn messages(&self) -> u64 {
+        match self.app.as_ref().map(|app| app.outcome().report) {
+            Some(Report::Hash(report)) => report.sum.messages,
+            _ => 0,
+        }
+    }
+
+    fn turn(&mut self, now: u64, last: bool) -> Next {
+        let deadline = due(self.adapter.poll(Instant::from_nanos(now)));
+        let Some(app) = &mut self.app else { return Next::Done };
+        let at = match app.poll(&mut self.adapter, now) {
+            Ok(Status::Working(at)) => at.min(now + LOOK),
+            Ok(Status::Done) => {
+                let Report::Hash(report) = app.outcome().report else { panic!("a sum") };
+                self.report = Some(report);
+                now + LOOK
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if self.adapter.is_dead() {
+            return self.recover();
+        }
+        if last && self.report.is_some() {
+            self.app.take().expect("running").close(&mut self.adapter).expect("closes");
+            return Next::Done;
+        }
+        let done = self.messages();
+        if self.strikes.last().is_some_and(|at| done >= *at) {
+            self.strikes.pop();
+            let node = self.adapter.platform().node();
+            let most = self.random.below(32);
+            let delay = self.random.below(1 << most);
+            strike(&self.world, node, delay, &mut self.random);
+            if self.random.one_in(3) {
+                // Once more, perhaps into the recovery.
+                strike(&self.world, node, delay + self.random.below(8 * SECOND), &mut self.random);
+            }
+        }
+        sleep(&mut self.adapter, now, [deadline, Some(at)])
+    }
+
+    /// What is polled again at once has recovered, or will try later.
+    fn recover(&mut self) -> Next {
+        let wait = match self.adapter.recover(Duration::from_secs(30)) {
+            Ok(()) | Err(OpenError::PortNotActive { .. }) => {
+                let app = self.app.as_mut().expect("running");
+                // It may have failed again: then the next turn finds it dead.
+                if let Err(error) = app.adapter_recovered(&mut self.adapter) {
+                    assert!(self.adapter.hca().fatal().is_some(), "{error}");
+                }
+                self.recoveries += 1;
+                0
+            }
+            Err(OpenError::Hca(Error::RecoveryTooSoon { wait_ms })) => (wait_ms + 1) * 1_000_000,
+            Err(OpenError::Hca(error @ Error::RecoveryGivenUp { .. })) => panic!("{error}"),
+            Err(_) => SECOND,
+        };
+        Next::At(self.world.now() + wait)
+    }
+}
+
+/// Lives until all messages have come; the recoveries of both sides.
+fn live(seed: u64) -> u32 {
+    let mut random = Random::new(seed);
+    let bad = random.pick(&["none", "none", "loss=1%,dup=1%,reorder=1%"]);
+    let faults: Faults = bad.parse().expect("faults");
+    let config = WorldConfig::new(seed);
+    let world =
+        World::new(&WorldConfig { fabric: FabricConfig { faults, ..config.fabric.clone() }, ..config });
+    let attached: Vec<_> = (0..2).map(|node| world.attach(profile(node, &mut random), MEMORY)).collect();
+    let sides: Vec<RefCell<Side>> = attached
+        .into_iter()
+        .enumerate()
+        .map(|(node, (platform, region))| {
+            let mut adapter = dat::open_one(platform, region, seed, 2).expect("opens");
+            let role = if node == 0 { Role::Server } else { Role::Client };
+            let config = Config {
+                mode: Mode::Hash { role, count: COUNT, seed },
+                peer: address(1 - node),
+                random: seed ^ node as u64,
+                generation: GENERATION,
+                stall_timeout: 900 * SECOND,
+            };
+            let storage = Box::leak(Box::new(Storage::new()));
+            let app = RdsApp::start(&mut adapter, storage, config).expect("starts");
+            let mut strikes: Vec<u64> = (0..1 + random.below(4)).map(|_| random.below(COUNT)).collect();
+            strikes.sort_unstable_by(|a, b| b.cmp(a));
+            let (world, random) = (Rc::clone(&world), Random::new(random.next()));
+            let side = Side { world, adapter, app: Some(app), report: None, strikes, random, recoveries: 0 };
+            RefCell::new(side)
+        })
+        .collect();
+    {
+        let other_ended = |node: usize| sides[1 - node].try_borrow().is_ok_and(|side| side.report.is_some());
+        let mut tasks: Vec<Task<'_>> = sides
+            .iter()
+            .enumerate()
+            .map(|(node, side)| Task::new(node, move |now| side.borrow_mut().turn(now, other_ended(node))))
+            .collect();
+        world.run(&mut tasks, 7200 * SECOND).unwrap_or_else(|stalled| panic!("{stalled}"));
+    }
+    let reports: Vec<_> = sides.iter().map(|side| side.borrow().report.expect("ended")).collect();
+    assert_eq!((reports[0].sum.messages, reports[0].sum), (COUNT, reports[1].sum));
+    for side in &sides {
+        let census = side.borrow().adapter.census();
+        assert_eq!((census.ias, census.eps, census.lmrs, census.evds, census.pzs), (0, 0, 0, 0, 0));
+    }
+    sides.iter().map(|side| side.borrow().recoveries).sum()
+}
+
+#[test]
+fn messages_come_once_through_all_lives_of_their_hcas() {
+    if let Some(seed) = seeds::only_seed() {
+        println!("recoveries={}", live(seed));
+        return;
+    }
+    let path = concat!(module_path!(), "::messages_come_once_through_all_lives_of_their_hcas");
+    let count = if seeds::long() { 1000 } else { 50 };
+    let recoveries: u32 = (0..count)
+        .map(|seed| {
+            let text = seeds::in_process(path, seed);
+            let said = text.lines().find_map(|line| line.strip_prefix("recoveries="));
+            said.and_then(|said| said.parse::<u32>().ok()).expect("said")
+        })
+        .sum();
+    println!("{count} seeds, {recoveries} recoveries");
+    assert!(u64::from(recoveries) > 3 * count, "there was something to survive: {recoveries}");
+}
