@@ -131,24 +131,25 @@ impl Node {
         Ok(())
     }
 
-    /// Gives the device back, once everybody has left who slept there. There is no IA any more.
+    /// Gives the device back, once everybody has left who slept there, or would have. There is no IA any more.
     pub(crate) fn close(&self) {
-        loop {
-            let Some(guard) = self.lock.lock_urgently() else { return };
+        let end = std::time::Instant::now() + PATIENCE;
+        while let Some(guard) = self.lock.lock_urgently() {
             guard.waiting.parked.wake_all();
-            if guard.waiting.parked.is_empty() {
+            // A thread that was cancelled while it slept never leaves.
+            if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
                 if let Some(state) = guard.take() {
                     close(state);
                 }
                 return;
             }
             drop(guard);
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
-/// How long the end of the process waits for a thread that has the lock.
+/// How long the end of a device waits for threads that sleep there, and the end of the process for one that has the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Takes the adapter down, and frees what it had.
