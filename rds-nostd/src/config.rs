@@ -26,8 +26,10 @@ pub struct RdsConfig {
     /// How often the HCA sends a packet again before it gives the connection up (0 to 7; Linux: 1). What was not
     /// acknowledged is then sent again on a new connection.
     pub retry_count: u8,
-    /// Gives each peer a protection zone of its own, so that a key offered to one peer is of no use to another. Then memory is offered
-    /// only for a destination ([`get_mr`](crate::Rds::get_mr) names none). Costs a PZ and a registration of the frames for each peer.
+    /// Gives each peer a protection zone of its own, so that a key offered to one peer is of no use to another, whoever learns it. Then
+    /// memory is offered only for a destination, with a message or by [`get_mr_for_dest`](crate::Rds::get_mr_for_dest):
+    /// [`get_mr`](crate::Rds::get_mr) names none, and is refused as Linux refuses it. Costs a PZ and a registration of the frames for each
+    /// peer. Without it a peer may use every key that it learns or guesses.
     pub isolate_peers: bool,
     /// Connections of different types of service that one peer may ask for. This node itself makes as many as its sockets have
     /// types. A peer that is not trusted may take them all and keep them: the table of connections has room for the others beside
@@ -53,7 +55,7 @@ impl RdsConfig {
             buffer_max: 212_992,
             profile: Profile::Linux,
             retry_count: 7,
-            isolate_peers: false,
+            isolate_peers: true,
             connections_per_peer: 4,
             generation,
             seed: 1,

@@ -118,6 +118,8 @@ counters! {
     send_retransmitted = "send_retransmitted",
     /// Messages refused because their connection, or this node itself, had no frame left.
     send_frames_short = "send_frames_short",
+    /// Peers that expect larger numbers than this boot began with, which it then went on from: this node's clock was set back, or it has none.
+    send_numbers_raised = "send_numbers_raised",
     /// Acknowledgements beyond what was sent; taken for the last one sent.
     ack_beyond = "ack_beyond",
 }

@@ -12,8 +12,8 @@ use core::time::Duration;
 pub struct Generation(u64);
 
 impl Generation {
-    /// For a node without a clock. Its messages begin with number 1 in every boot: a peer that knew an earlier boot takes those for old
-    /// ones, until it has forgotten it.
+    /// For a node without a clock. Its messages begin with number 1 in every boot, or with what a peer says to expect: one with this crate
+    /// does, one with Linux takes messages that are sent again for old ones until it has had as many as in the earlier boots.
     pub const UNKNOWN: Self = Self(0);
     /// The last one that is of use.
     const MOST: u64 = 1 << 63;

@@ -42,6 +42,8 @@ ids! {
     OperationId;
     /// A piece of an operation's local memory.
     PieceId;
+    /// An entry of the table of registered memory.
+    MemoryId;
 }
 
 impl ConnectionId {

@@ -71,6 +71,7 @@ mod info;
 mod interface;
 mod io;
 mod limits;
+mod log;
 mod message;
 mod node;
 mod options;
@@ -103,8 +104,8 @@ pub use message::{Arrival, Msg, MsgFlags, Received};
 pub use node::Rds;
 pub use profile::Profile;
 pub use rdma::{
-    AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify,
-    RdmaStatus,
+    AtomicArgs, AtomicOp, Control, MAX_PIECES, MAX_RDMA_LEN, MemoryHandle, RdmaArgs, RdmaCookie, RdmaFlags,
+    RdmaNotify, RdmaStatus,
 };
 pub use reason::DownReason;
 pub use socket::{PollMask, PollRule, Transport};

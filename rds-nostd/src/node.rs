@@ -147,6 +147,7 @@ impl Rds<'_> {
         socket.open = false;
         socket.peers_port = 0;
         self.free_regions_of(adapter, handle);
+        self.unregister_all(adapter, Some(handle));
         self.send_changed_maps(adapter);
         if self.protocol.starved {
             self.frames_came_free(adapter);

@@ -4,13 +4,13 @@ use crate::connection::{Connection, Map, Remembered};
 use crate::frames::{ACKS_PER_FRAME, Frame, STRIDE};
 use crate::ids::ConnectionId;
 
-use crate::rdma::{Operation, Piece, Region};
+use crate::rdma::{Memory, Operation, Piece, Region};
 use crate::socket::Socket;
 
 /// Tables for `SOCKETS` sockets, `CONNECTIONS` peers, `FRAMES` frames, `REGIONS` regions of memory offered to peers,
-/// `OPERATIONS` RDMA operations under way, and the `PIECES` of local memory that these have together. All zero bytes, so a static one takes no room in
-/// an image: 176 bytes a socket, 372 and a congestion map of 8192 a connection, 64 a frame, 64 a
-/// region, 96 an operation, 32 a piece; and 4160 bytes of DMA memory a frame, see
+/// `OPERATIONS` RDMA operations under way, the `PIECES` of local memory that these have together, and `MEMORIES` registered before. All
+/// zero bytes, so a static one takes no room in an image: 176 bytes a socket, 372 and a congestion map of 8192 a connection, 64 a frame,
+/// 64 a region, 96 an operation, 32 a piece, 64 a registered memory; and 4160 bytes of DMA memory a frame, see
 /// [`dma_len`](Self::dma_len).
 pub struct RdsStorage<
     const SOCKETS: usize,
@@ -19,6 +19,7 @@ pub struct RdsStorage<
     const REGIONS: usize = 16,
     const OPERATIONS: usize = 16,
     const PIECES: usize = 512,
+    const MEMORIES: usize = 16,
 > {
     sockets: [Socket; SOCKETS],
     connections: [Connection; CONNECTIONS],
@@ -31,6 +32,7 @@ pub struct RdsStorage<
     regions: [Region; REGIONS],
     operations: [Operation; OPERATIONS],
     pieces: [Piece; PIECES],
+    memories: [Memory; MEMORIES],
 }
 
 /// Slices of a [`RdsStorage`], for [`Rds::start`](crate::Rds::start).
@@ -45,6 +47,7 @@ pub struct RdsParts<'s> {
     pub(crate) regions: &'s mut [Region],
     pub(crate) operations: &'s mut [Operation],
     pub(crate) pieces: &'s mut [Piece],
+    pub(crate) memories: &'s mut [Memory],
 }
 
 impl<
@@ -54,7 +57,8 @@ impl<
     const REGIONS: usize,
     const OPERATIONS: usize,
     const PIECES: usize,
-> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>
+    const MEMORIES: usize,
+> RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES, MEMORIES>
 {
     /// Empty tables.
     #[must_use]
@@ -70,6 +74,7 @@ impl<
             regions: [const { Region::EMPTY }; REGIONS],
             operations: [const { Operation::EMPTY }; OPERATIONS],
             pieces: [Piece::EMPTY; PIECES],
+            memories: [Memory::EMPTY; MEMORIES],
         }
     }
 
@@ -92,12 +97,20 @@ impl<
             regions: &mut self.regions,
             operations: &mut self.operations,
             pieces: &mut self.pieces,
+            memories: &mut self.memories,
         }
     }
 }
 
-impl<const S: usize, const C: usize, const F: usize, const R: usize, const O: usize, const P: usize> Default
-    for RdsStorage<S, C, F, R, O, P>
+impl<
+    const S: usize,
+    const C: usize,
+    const F: usize,
+    const R: usize,
+    const O: usize,
+    const P: usize,
+    const M: usize,
+> Default for RdsStorage<S, C, F, R, O, P, M>
 {
     fn default() -> Self {
         Self::new()
@@ -117,7 +130,8 @@ mod tests {
     fn entries_are_as_large_as_documented() {
         let sizes = [size_of::<Socket>(), size_of::<Connection>(), size_of::<Frame>()];
         assert_eq!(sizes, [176, 336, 64]);
-        assert_eq!((size_of::<Region>(), size_of::<Operation>(), size_of::<Piece>()), (64, 96, 32));
+        assert_eq!((size_of::<Region>(), size_of::<Operation>()), (64, 96));
+        assert_eq!((size_of::<Piece>(), size_of::<Memory>()), (32, 64));
         assert_eq!(RdsStorage::<1, 1, 10>::dma_len(), 11 * 4160);
     }
 }

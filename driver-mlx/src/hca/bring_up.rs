@@ -196,7 +196,8 @@ impl<'s, P: Platform> Hca<'s, P> {
             async_eq: None,
             completion_eqs: [const { None }; MAX_COMPLETION_EQS as usize],
             reserved_lkey: LKey::new(0),
-            next_variant: 0,
+            last_variant: 0,
+            variants: 0,
             expected_events: 0,
         };
         match hca.start() {

@@ -274,10 +274,14 @@ impl<P: Platform> Hca<'_, P> {
         self.end(key, &destroy, &mut [0; destroy_mkey_out::SIZE])
     }
 
-    /// A key that was just ended comes back under another name, so that a stale one does not fit.
+    /// A key that was just ended comes back under another name, so that a stale one does not fit; and nobody who knows one knows the next.
+    /// What keeps others out are protection domains: there are no more than 256 names.
     fn take_variant(&mut self) -> u8 {
-        self.next_variant = self.next_variant.wrapping_add(1);
-        self.next_variant
+        self.variants = self.variants.wrapping_add(self.platform.now().as_nanos()).wrapping_add(1);
+        let mut mixed = (self.variants ^ self.variants >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.last_variant = self.last_variant.wrapping_add(1 + (mixed >> 57) as u8);
+        self.last_variant
     }
 
     /// Makes a memory window, bound to nothing.

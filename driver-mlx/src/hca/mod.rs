@@ -104,7 +104,9 @@ pub struct Hca<'s, P: Platform> {
     async_eq: Option<Eq>,
     completion_eqs: [Option<Eq>; MAX_COMPLETION_EQS as usize],
     reserved_lkey: LKey,
-    next_variant: u8,
+    /// Variants of keys: the last one, and what the next are drawn from.
+    last_variant: u8,
+    variants: u64,
     /// Events that the objects made may send.
     expected_events: u32,
 }

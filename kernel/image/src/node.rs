@@ -42,8 +42,8 @@ pub fn generation(machine: &Machine) -> Generation {
     machine.boot_time().map_or_else(
         || {
             println!(
-                "warning: no real-time clock: RDS numbers messages from 1, and a peer that knew an earlier boot and does \
-                 not say so takes some of them for old ones after a break"
+                "warning: no real-time clock: RDS numbers messages from 1, or from what a peer with rds-nostd says to expect; any \
+                 other that knew an earlier boot takes some of them for old ones after a break"
             );
             Generation::UNKNOWN
         },

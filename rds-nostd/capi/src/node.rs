@@ -155,6 +155,8 @@ impl Node {
         let config = RdsConfig {
             send_frames: FRAMES / 2,
             seed: since.as_nanos() as u64,
+            // RDS_GET_MR says nothing of who the memory is for.
+            isolate_peers: false,
             ..RdsConfig::new(Generation::from_wall_clock(since))
         };
         let rds = Rds::start(&mut adapter, storage.parts(), config).inspect_err(|error| {

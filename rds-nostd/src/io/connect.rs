@@ -54,6 +54,7 @@ impl Rds<'_> {
             source: address(self.protocol.local),
             destination: address(connection.foreign),
             tos: connection.tos,
+            expects: connection.rx.next_sequence,
             ..ConnectData::proposal(version)
         }
     }
@@ -218,10 +219,10 @@ impl Rds<'_> {
     ) {
         let Ok(request) = adapter.cr_query(cr) else { return };
         let gid = request.remote_gid;
-        let version = ConnectData::decode(request.private_data, request.remote_address.is_ipv4())
-            .and_then(|data| data.select_version())
-            .unwrap_or(VERSION);
+        let data = ConnectData::decode(request.private_data, request.remote_address.is_ipv4());
+        let version = data.and_then(|data| data.select_version()).unwrap_or(VERSION);
         self.protocol.accepting(id, gid, now);
+        self.protocol.peer_expects(id, data.map_or(0, |data| data.expects));
         let (bytes, len) = self.connect_data(id, version).encode();
         let accepted =
             self.new_endpoint(adapter, id).and_then(|ep| adapter.cr_accept(cr, Some(ep), &bytes[..len]));
@@ -268,10 +269,13 @@ impl Rds<'_> {
         if connection.state == State::Failed {
             return;
         }
-        if connection.state == State::Connecting && !self.reply_agrees(adapter, id, ep) {
-            self.protocol.counters.connect_refused += 1;
-            self.connection_down(adapter, id, DownReason::BadReply, now);
-            return;
+        if connection.state == State::Connecting {
+            let Some(data) = self.reply(adapter, id, ep) else {
+                self.protocol.counters.connect_refused += 1;
+                self.connection_down(adapter, id, DownReason::BadReply, now);
+                return;
+            };
+            self.protocol.peer_expects(id, data.expects);
         }
         let gid = adapter.ep_query(ep).ok().and_then(|parameters| parameters.remote_gid);
         self.protocol.came_up(id, gid, now);
@@ -283,15 +287,18 @@ impl Rds<'_> {
         self.flush(adapter, id);
     }
 
-    /// Whether a peer's reply has a version that we speak, 3.1 or more, and the connection's addresses.
-    fn reply_agrees<P: Platform>(&self, adapter: &Adapter<'_, P>, id: ConnectionId, ep: EpHandle) -> bool {
+    /// A peer's reply, if it has a version that we speak, 3.1 or more, and the connection's addresses.
+    fn reply<P: Platform>(
+        &self,
+        adapter: &Adapter<'_, P>,
+        id: ConnectionId,
+        ep: EpHandle,
+    ) -> Option<ConnectData> {
         let foreign = self.protocol.connection(id).foreign;
         let is_v4 = address(foreign).is_ipv4();
-        let data = adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4));
-        data.is_some_and(|data| {
-            let agrees = key(data.source) == foreign && key(data.destination) == self.protocol.local;
-            data.is_acceptable() && agrees
-        })
+        let data = adapter.ep_private_data(ep).ok().and_then(|data| ConnectData::decode(data, is_v4))?;
+        let agrees = key(data.source) == foreign && key(data.destination) == self.protocol.local;
+        (data.is_acceptable() && agrees).then_some(data)
     }
 
     fn drop_endpoint<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {

@@ -12,14 +12,95 @@ use crate::node::Rds;
 use crate::profile::Profile;
 use crate::protocol::{Outgoing, Protocol};
 use crate::rdma::{
-    AtomicArgs, AtomicOp, Control, Kind, MAX_PIECES, MAX_RDMA_LEN, Operation, Operations, Piece, RdmaArgs,
-    RdmaCookie, RdmaFlags, Region,
+    AtomicArgs, AtomicOp, Control, Kept, Kind, MAX_PIECES, MAX_RDMA_LEN, Memory, MemoryHandle, Operation,
+    Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, Region,
 };
 use crate::reason::DownReason;
 use crate::socket::key;
 use crate::wire::Extension;
 
+/// What the HCA may do with local memory of operations.
+const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
+
 impl Rds<'_> {
+    /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
+    /// command of the HCA's firmware, which takes long and keeps the whole node waiting; other local memory is registered for each
+    /// operation. It is registered until it is [given back](Self::unregister_memory) or the socket closes.
+    ///
+    /// # Errors
+    /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or a destination that messages cannot go to.
+    /// [`RdsError::NotSupported`]: a destination on this node. [`RdsError::NoMemory`]: no entry is left. [`RdsError::NoBufferSpace`]: no
+    /// connection is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    pub fn register_memory<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+        memory: DmaSlice<'_>,
+    ) -> Result<MemoryHandle, RdsError> {
+        if self.protocol.sockets.open(handle)?.address == 0 {
+            return Err(RdsError::NotConnected);
+        }
+        if memory.is_empty() {
+            return Err(RdsError::InvalidArgument);
+        }
+        if !self.protocol.reachable(handle, to)? {
+            return Err(RdsError::NotSupported);
+        }
+        if !self.protocol.operations.memories.has_room() {
+            return Err(RdsError::NoMemory);
+        }
+        let connection = self.isolated_connection(adapter, handle, to)?;
+        let zone = match connection {
+            Some(id) => self.zone_of(adapter, id)?,
+            None => self.objects.pz,
+        };
+        let created = adapter.lmr_create(self.objects.ia, memory, zone, LOCAL)?;
+        let registered = self.protocol.operations.memories.insert(Memory {
+            lmr_bits: created.lmr.bits(),
+            owner: handle,
+            lmr_context: created.lmr_context,
+            zone: zone.bits(),
+            is_peers: connection.is_some(),
+            va: memory.va(),
+            address: created.registered_address,
+            len: memory.len(),
+            ..Memory::EMPTY
+        });
+        registered.ok_or(RdsError::NoMemory)
+    }
+
+    /// Ends the registration of memory.
+    ///
+    /// # Errors
+    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it. [`RdsError::Dat`],
+    /// [`RdsError::BadSocket`].
+    pub fn unregister_memory<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        memory: MemoryHandle,
+    ) -> Result<(), RdsError> {
+        self.protocol.sockets.open(handle)?;
+        let memory = self.protocol.operations.memories.take(handle, memory).map_err(|kept| match kept {
+            Kept::NotThere => RdsError::InvalidArgument,
+            Kept::InUse => RdsError::Again,
+        })?;
+        Ok(adapter.lmr_free(LmrHandle::from_bits(memory.lmr_bits))?)
+    }
+
+    /// The same of all that a socket registered that closes, or that any did: no operation uses it any more.
+    pub(crate) fn unregister_all<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        owner: Option<SocketHandle>,
+    ) {
+        while let Some(memory) = self.protocol.operations.memories.take_any(owner) {
+            // It can only fail with the adapter itself, whose regions are gone then.
+            let _ = adapter.lmr_free(LmrHandle::from_bits(memory.lmr_bits));
+        }
+    }
+
     /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
     ///
     /// # Errors
@@ -49,17 +130,26 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         flags: RdmaFlags,
     ) -> Result<RdmaCookie, RdsError> {
-        let connection = if self.protocol.reachable(handle, to)? && self.protocol.config.isolate_peers {
-            let tos = self.protocol.sockets.open(handle)?.tos;
-            let mut found = self.protocol.connection_for(key(to.ip()), tos);
-            if found.is_none() && self.make_room_to(adapter, handle, &to) {
-                found = self.protocol.connection_for(key(to.ip()), tos);
-            }
-            Some(found.ok_or(RdsError::NoBufferSpace)?)
-        } else {
-            None
-        };
+        let connection = self.isolated_connection(adapter, handle, to)?;
         self.offer(adapter, handle, memory, flags, connection)
+    }
+
+    /// The connection to a destination, whose zone memory for it has to be in, if peers are isolated.
+    fn isolated_connection<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        handle: SocketHandle,
+        to: SocketAddr,
+    ) -> Result<Option<ConnectionId>, RdsError> {
+        if !self.protocol.reachable(handle, to)? || !self.protocol.config.isolate_peers {
+            return Ok(None);
+        }
+        let tos = self.protocol.sockets.open(handle)?.tos;
+        let mut found = self.protocol.connection_for(key(to.ip()), tos);
+        if found.is_none() && self.make_room_to(adapter, handle, &to) {
+            found = self.protocol.connection_for(key(to.ip()), tos);
+        }
+        found.ok_or(RdsError::NoBufferSpace).map(Some)
     }
 
     /// Registers memory for the peer of a connection, which matters only if peers are isolated.
@@ -97,8 +187,7 @@ impl Rds<'_> {
         } else {
             (self.objects.pz, 0, 0)
         };
-        let rights = MemPriv::ALL | MemPriv::REMOTE_ATOMIC;
-        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights)?;
+        let created = adapter.lmr_create_zero_based(self.objects.ia, memory, pz, rights(flags))?;
         self.protocol.regions.insert(Region {
             lmr_bits: created.lmr.bits(),
             zone,
@@ -327,7 +416,7 @@ impl Rds<'_> {
         Ok(id)
     }
 
-    /// Registers a piece of local memory for an operation.
+    /// Adds a piece of local memory to an operation, and registers it if it is not part of any that its socket has registered.
     fn add_piece<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -335,8 +424,15 @@ impl Rds<'_> {
         memory: DmaSlice<'_>,
         zone: PzHandle,
     ) -> Result<(), RdsError> {
-        let rights = MemPriv::LOCAL_READ | MemPriv::LOCAL_WRITE;
-        let created = adapter.lmr_create(self.objects.ia, memory, zone, rights)?;
+        let owner = self.protocol.operations.get(id).map(|operation| operation.owner);
+        let operations = &mut self.protocol.operations;
+        let part =
+            owner.and_then(|owner| operations.memories.enter(owner, zone.bits(), memory.va(), memory.len()));
+        if let Some(part) = part {
+            operations.add_piece(id, Piece::of(part, memory.len() as u32));
+            return Ok(());
+        }
+        let created = adapter.lmr_create(self.objects.ia, memory, zone, LOCAL)?;
         let piece = Piece::new(
             created.lmr.bits(),
             created.lmr_context,
@@ -372,6 +468,19 @@ impl Rds<'_> {
         }
         self.release_ended(adapter);
     }
+}
+
+/// What a region's peers may do, and the HCA for them, as it was offered.
+fn rights(offer: RdmaFlags) -> MemPriv {
+    let all = RdmaFlags::PEER_READS | RdmaFlags::PEER_WRITES | RdmaFlags::PEER_ATOMICS;
+    let said = offer & all;
+    let said = if said.is_empty() { RdmaFlags::PEER_READS | RdmaFlags::PEER_WRITES } else { said };
+    let mut rights = MemPriv::LOCAL_READ;
+    rights.set(MemPriv::LOCAL_WRITE, said != RdmaFlags::PEER_READS);
+    rights.set(MemPriv::REMOTE_READ, said.contains(RdmaFlags::PEER_READS));
+    rights.set(MemPriv::REMOTE_WRITE, said.contains(RdmaFlags::PEER_WRITES));
+    rights.set(MemPriv::REMOTE_ATOMIC, said.contains(RdmaFlags::PEER_ATOMICS));
+    rights
 }
 
 /// Takes an operation's pieces and frees what was registered for them.

@@ -48,7 +48,7 @@ impl<'s> Rds<'s> {
             sockets: Sockets::new(parts.sockets),
             connections,
             frames: Frames::new(parts.frames, memory),
-            operations: Operations::new(parts.operations, parts.pieces),
+            operations: Operations::new(parts.operations, parts.pieces, parts.memories),
             regions: Regions::new(parts.regions),
             maps: parts.maps,
             remembered: RememberedPeers::new(parts.remembered),
@@ -80,6 +80,7 @@ impl<'s> Rds<'s> {
             free_pieces(adapter, &mut self.protocol.operations, id);
         }
         self.free_all_regions(adapter);
+        self.unregister_all(adapter, None);
         for id in self.protocol.connections.ids() {
             note(self.free_zone_of(adapter, id));
         }

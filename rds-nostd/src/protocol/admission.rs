@@ -68,8 +68,10 @@ impl Protocol<'_> {
     /// Of the connections that are down and have nothing to move, the one that has been so for longest.
     fn longest_idle(&self) -> Option<ConnectionId> {
         let idle = |c: &Connection| {
-            // What is offered to a peer stays.
-            c.state == State::Down && c.is_idle() && !self.regions.any_in(c.objects.zone)
+            // What is offered to a peer stays, and what is registered for it.
+            let zone = c.objects.zone;
+            let holds = self.regions.any_in(zone) || self.operations.memories.any_in(zone);
+            c.state == State::Down && c.is_idle() && !holds
         };
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)

@@ -4,9 +4,13 @@ use dat_nostd::{Instant, Wake};
 
 use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT, PROBE, State};
 use crate::ids::ConnectionId;
+use crate::log::log;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
 use crate::wire::MAP_FRAGMENTS;
+
+/// Numbers that a peer may expect: beyond, a node would come to the end of all numbers.
+const MOST_EXPECTED: u64 = 1 << 63;
 
 /// What is due on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,33 @@ impl Protocol<'_> {
     /// When to look again, if nothing happens before.
     pub(crate) fn poll_at(&self) -> Wake {
         self.connections.deadline().into()
+    }
+
+    /// What the peer says to expect of this node's next message, when the connection is about to come up. If an earlier boot got further
+    /// than this one begins, it goes on from there: else the peer would take what is sent again after a break for what it had then.
+    pub(crate) fn peer_expects(&mut self, id: ConnectionId, expects: u64) {
+        let connection = self.connections.at_mut(id);
+        let mut next = connection.tx.queue.head();
+        let first = next.map_or(connection.tx.next_sequence, |head| self.frames.message(head).sequence);
+        let behind = expects.saturating_sub(first);
+        // Once it was up, the peer expects what it was sent.
+        if connection.reconnect.was_up || behind == 0 || expects >= MOST_EXPECTED {
+            return;
+        }
+        connection.tx.next_sequence = connection.tx.next_sequence.saturating_add(behind);
+        while let Some(message) = next {
+            let descriptor = self.frames.message_mut(message);
+            descriptor.sequence = descriptor.sequence.saturating_add(behind);
+            next = descriptor.next_message;
+        }
+        self.counters.send_numbers_raised += 1;
+        log!(
+            warn,
+            "rds: a peer knows numbers of an earlier boot that are larger by {=u64} than this boot's: the clock was set back, or \
+             there is none; messages to it are numbered from {=u64}",
+            behind,
+            expects
+        );
     }
 
     /// The endpoint is connected.

@@ -15,7 +15,7 @@ use crate::ids::ConnectionId;
 use crate::ids::SocketHandle;
 use crate::limits::Limits;
 use crate::protocol::{Outlet, Post, Protocol, Segment, Tables, Verdict};
-use crate::rdma::{Operation, Operations, Piece, Region, Regions};
+use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
 use crate::wire::{HEADER_LEN, Header};
@@ -62,7 +62,11 @@ impl Bench {
             sockets: Sockets::new(table(4, || Socket::EMPTY)),
             connections: Connections::new(entries, buckets, heap, 1),
             frames: Frames::plain(table(frames, || Frame::EMPTY), connections),
-            operations: Operations::new(table(4, || Operation::EMPTY), table(16, || Piece::EMPTY)),
+            operations: Operations::new(
+                table(4, || Operation::EMPTY),
+                table(16, || Piece::EMPTY),
+                table(2, || Memory::EMPTY),
+            ),
             regions: Regions::new(table(4, || Region::EMPTY)),
             maps: table(connections, || Map::EMPTY),
             remembered: RememberedPeers::new(table(connections, || Remembered::NOBODY)),

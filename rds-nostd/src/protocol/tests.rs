@@ -317,6 +317,33 @@ proptest! {
     }
 }
 
+/// What waits for a connection that never was gets numbers that the peer has not seen; what was sent keeps its own.
+#[test]
+fn numbers_go_on_where_the_peer_says() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    let id = bench.protocol.connection_for(key(ip(2)), 0).expect("room");
+    for _ in 0..2 {
+        bench.send(socket, SocketAddr::new(ip(2), 5000), 64).expect("room");
+    }
+    let next = bench.protocol.connection(id).tx.next_sequence;
+    bench.protocol.peer_expects(id, next - 2);
+    bench.protocol.peer_expects(id, 0);
+    bench.protocol.peer_expects(id, u64::MAX);
+    assert_eq!(
+        (bench.protocol.counters.send_numbers_raised, bench.protocol.connection(id).tx.next_sequence),
+        (0, next)
+    );
+    bench.protocol.peer_expects(id, 7 << 16);
+    assert_eq!(bench.protocol.counters.send_numbers_raised, 1);
+    bench.up(2);
+    assert_eq!(bench.flush(id), [7 << 16, (7 << 16) + 1]);
+    bench.down(id, DownReason::Broken);
+    bench.protocol.peer_expects(id, 9 << 16);
+    bench.up(2);
+    assert_eq!(bench.flush(id), [7 << 16, (7 << 16) + 1], "they may be what the peer has had");
+}
+
 #[test]
 fn deadlines_are_told() {
     let mut bench = Bench::new(CONFIG, 256, 2);

@@ -4,6 +4,7 @@
 //! has 32 bits for that. It is revoked when it is released, whether or not `INVALIDATE` was given: the page allows a peer
 //! to keep access for a while, it does not ask for it.
 
+mod memories;
 mod operations;
 mod pieces;
 mod regions;
@@ -12,6 +13,8 @@ use dat_nostd::DmaSlice;
 
 use crate::error::RdsError;
 
+pub use memories::MemoryHandle;
+pub(crate) use memories::{Kept, Memory};
 pub(crate) use operations::{Ending, Kind, Operation, Operations, Transfer};
 pub use pieces::MAX_PIECES;
 pub(crate) use pieces::{GATHER, Piece};
@@ -61,6 +64,13 @@ bitflags::bitflags! {
         const NOTIFY_ME = 0x20;
         /// Operation: without payload and cookie, send no message.
         const SILENT = 0x40;
+        /// Region: its peers may read it. Where none of the three is given they may read and write, as on Linux. These are this crate's
+        /// own; Linux takes no notice of them.
+        const PEER_READS = 1 << 16;
+        /// Region: its peers may write it.
+        const PEER_WRITES = 1 << 17;
+        /// Region: its peers may do atomic operations on it.
+        const PEER_ATOMICS = 1 << 18;
     }
 }
 

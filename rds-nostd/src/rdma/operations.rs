@@ -6,6 +6,7 @@
 
 use crate::ids::OperationId;
 use crate::ids::SocketHandle;
+use crate::rdma::memories::{Memories, Memory};
 use crate::rdma::pieces::{Gathered, Piece, PieceList, Pieces};
 use crate::rdma::{RdmaFlags, RdmaNotify, RdmaStatus};
 use crate::slot::Slot;
@@ -91,17 +92,23 @@ impl Operation {
 pub(crate) struct Operations<'s> {
     entries: &'s mut [Operation],
     pub(crate) pieces: Pieces<'s>,
+    pub(crate) memories: Memories<'s>,
     /// Those that ended and whose local memory is to be freed: oldest and latest.
     ended: Option<OperationId>,
     ended_last: Option<OperationId>,
 }
 
 impl<'s> Operations<'s> {
-    pub(crate) fn new(entries: &'s mut [Operation], pieces: &'s mut [Piece]) -> Self {
+    pub(crate) fn new(
+        entries: &'s mut [Operation],
+        pieces: &'s mut [Piece],
+        memories: &'s mut [Memory],
+    ) -> Self {
         let count = entries.len().min(OperationId::MOST);
         let (entries, _) = entries.split_at_mut(count);
         entries.fill(Operation::EMPTY);
-        Self { entries, pieces: Pieces::new(pieces), ended: None, ended_last: None }
+        let (pieces, memories) = (Pieces::new(pieces), Memories::new(memories));
+        Self { entries, pieces, memories, ended: None, ended_last: None }
     }
 
     pub(crate) fn get(&self, id: OperationId) -> Option<&Operation> {
@@ -256,8 +263,12 @@ impl<'s> Operations<'s> {
 
     /// Takes one of an operation's pieces, for its memory to be freed.
     pub(crate) fn take_piece(&mut self, id: OperationId) -> Option<Piece> {
-        let Self { entries, pieces, .. } = self;
-        entries.get_mut(id.index()).and_then(|operation| pieces.pop(&mut operation.pieces))
+        let Self { entries, pieces, memories, .. } = self;
+        let piece = entries.get_mut(id.index()).and_then(|operation| pieces.pop(&mut operation.pieces))?;
+        if let Some(memory) = piece.memory {
+            memories.leave(memory);
+        }
+        Some(piece)
     }
 
     /// Takes the oldest of those that ended.

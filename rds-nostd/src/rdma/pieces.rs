@@ -1,6 +1,7 @@
 //! Local memory of operations: lists of pieces, from a table that all operations share.
 
-use crate::ids::PieceId;
+use crate::ids::{MemoryId, PieceId};
+use crate::rdma::memories::Part;
 
 /// The most pieces of local memory that one operation may have (as rds-stress asks for at most).
 pub const MAX_PIECES: usize = 512;
@@ -15,14 +16,21 @@ pub(crate) struct Piece {
     pub(crate) address: u64,
     pub(crate) len: u32,
     pub(crate) lmr_context: u32,
+    /// The registered memory that it is part of.
+    pub(crate) memory: Option<MemoryId>,
     next: Option<PieceId>,
 }
 
 impl Piece {
-    pub(crate) const EMPTY: Self = Self { lmr_bits: 0, address: 0, len: 0, lmr_context: 0, next: None };
+    pub(crate) const EMPTY: Self =
+        Self { lmr_bits: 0, address: 0, len: 0, lmr_context: 0, memory: None, next: None };
 
     pub(crate) const fn new(lmr_bits: u64, lmr_context: u32, address: u64, len: u32) -> Self {
-        Self { lmr_bits, address, len, lmr_context, next: None }
+        Self { lmr_bits, address, len, lmr_context, memory: None, next: None }
+    }
+
+    pub(crate) const fn of(part: Part, len: u32) -> Self {
+        Self { memory: Some(part.memory), ..Self::new(0, part.lmr_context, part.address, len) }
     }
 }
 

@@ -21,7 +21,15 @@ pub struct ConnectData {
     pub minor_mask: u16,
     /// Type of service: the connection's service level is its low four bits.
     pub tos: u8,
+    /// The number that the sender expects of the receiver's next message, or more: 0 if it knows none, or does not say. Only this crate says
+    /// it, where the others have reserved bytes and padding.
+    pub expects: u64,
 }
+
+/// Says that what is in the reserved bytes is this crate's.
+const EXPECTS: u8 = 0xb7;
+/// What [`ConnectData::expects`] is told in, so that it fits.
+const EXPECTS_UNIT: u64 = 1 << 16;
 
 /// Bytes of [`ConnectData`] between IPv4 addresses.
 pub const CONNECT_DATA_V4_LEN: usize = 32;
@@ -49,7 +57,12 @@ impl ConnectData {
         bytes[tail + 1] = self.version.1;
         bytes[tail + 2..tail + 4].copy_from_slice(&self.minor_mask.to_be_bytes());
         bytes[tail + 4] = self.tos;
-        // Reserved, the outdated acknowledgement and the credits (no flow control) stay zero.
+        if self.expects != 0 {
+            let [.., a, b, c, d, e, f] = self.expects.div_ceil(EXPECTS_UNIT).to_be_bytes();
+            bytes[tail + 5..tail + 8].copy_from_slice(&[EXPECTS, a, b]);
+            bytes[len - 4..len].copy_from_slice(&[c, d, e, f]);
+        }
+        // The outdated acknowledgement and the credits (no flow control) stay zero.
         (bytes, len)
     }
 
@@ -70,7 +83,15 @@ impl ConnectData {
             };
             (at(0), at(16), 32)
         };
+        let units = match bytes[tail + 5] {
+            EXPECTS => {
+                let [a, b, c, d] = [bytes[len - 4], bytes[len - 3], bytes[len - 2], bytes[len - 1]];
+                u64::from_be_bytes([0, 0, bytes[tail + 6], bytes[tail + 7], a, b, c, d])
+            }
+            _ => 0,
+        };
         Some(Self {
+            expects: units.saturating_mul(EXPECTS_UNIT),
             source,
             destination,
             version: (bytes[tail], bytes[tail + 1]),
@@ -82,7 +103,7 @@ impl ConnectData {
     /// Between no addresses yet, for a version.
     pub(crate) const fn proposal(version: (u8, u8)) -> Self {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        Self { source: nowhere, destination: nowhere, version, minor_mask: MINOR_MASK, tos: 0 }
+        Self { source: nowhere, destination: nowhere, version, minor_mask: MINOR_MASK, tos: 0, expects: 0 }
     }
 
     /// The version that the two sides speak, by what a peer proposes in its request: 3.1 exactly; of 4.x the highest minor version
@@ -151,6 +172,7 @@ mod tests {
             version: VERSION,
             minor_mask: MINOR_MASK,
             tos: 0,
+            expects: 0,
         };
         let (bytes, len) = data.encode();
         assert_eq!(
@@ -164,6 +186,15 @@ mod tests {
         assert!(data.is_acceptable());
         assert!(!ConnectData { version: (3, 0), ..data }.is_acceptable());
 
+        // Where Linux has zeros and looks at nothing, rounded up.
+        let (bytes, len) = ConnectData { expects: 0x1234_5678_9abc_0001, ..data }.encode();
+        assert_eq!(
+            bytes[..len],
+            hex("0a090001 0a090002 03 01 0003 00 b7 1234 0000000000000000 00000000 56789abd")
+        );
+        let told = ConnectData::decode(&bytes, true);
+        assert_eq!(told, Some(ConnectData { expects: 0x1234_5678_9abd_0000, ..data }));
+
         let data = ConnectData {
             source: "fe80::1".parse().unwrap(),
             destination: "fe80::2".parse().unwrap(),
@@ -172,5 +203,7 @@ mod tests {
         let (bytes, len) = data.encode();
         assert_eq!(len, 56);
         assert_eq!(ConnectData::decode(&bytes, false), Some(data));
+        let (bytes, _) = ConnectData { expects: 1, ..data }.encode();
+        assert_eq!(ConnectData::decode(&bytes, false), Some(ConnectData { expects: 1 << 16, ..data }));
     }
 }

@@ -23,7 +23,7 @@ const MEMORY: usize = 128 << 20;
 
 type BenchAdapter = Adapter<'static, BenchPlatform<true>>;
 type Tables = adapter_storage! {
-    bar: BenchBar<true>, dma_bytes: MEMORY, eps: MOST + 8, evds: 8, lmrs: 8, events: 8192, connections: MOST + 40,
+    bar: BenchBar<true>, dma_bytes: MEMORY, eps: MOST + 8, evds: 8, pzs: MOST + 8, lmrs: MOST + 8, events: 8192, connections: MOST + 40,
 };
 
 #[inline(never)]

@@ -27,6 +27,25 @@ pub fn host_region() -> HostRegion {
     HostRegion::from_static(words).expect("large enough")
 }
 
+/// Zeroed memory of a program's own, outside any region. It stays for the rest of the process.
+///
+/// # Panics
+/// If `len` is 0 or more than there is.
+#[must_use]
+pub fn foreign(len: usize) -> DmaSlice<'static> {
+    let layout = Layout::from_size_align(len, 16).expect("a size");
+    assert!(len != 0);
+    // SAFETY: the layout's size is not 0.
+    let va = unsafe { alloc_zeroed(layout) };
+    if va.is_null() {
+        handle_alloc_error(layout);
+    }
+    crate::kept::remember(va);
+    va.expose_provenance();
+    // SAFETY: it was just allocated and is never freed; only slices and devices reach it, in one thread.
+    unsafe { DmaSlice::foreign(va, len) }
+}
+
 impl Memory {
     /// `len` bytes for node `node`, zeroed, and the driver's view of them. The addresses stay for the rest of the process, as
     /// queues and slices may outlive whatever was made of them; the world takes the bytes with it.

@@ -38,7 +38,14 @@ impl Nodes {
     /// If anything fails: nothing here may.
     #[must_use]
     pub fn new(seed: u64, faults: &str) -> Self {
-        Self::with(seed, faults, 2, RdsConfig { seed, send_buffer: 1 << 20, ..RdsConfig::new(GENERATION) })
+        // One peer is isolated in any case; memory can be offered without saying so.
+        let (send_buffer, isolate_peers) = (1 << 20, false);
+        Self::with(
+            seed,
+            faults,
+            2,
+            RdsConfig { seed, send_buffer, isolate_peers, ..RdsConfig::new(GENERATION) },
+        )
     }
 
     /// So many nodes with this configuration.

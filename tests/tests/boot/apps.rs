@@ -112,6 +112,42 @@ fn at(host: u8, app: &str) -> String {
     format!("{app} ip=10.0.0.{host}/24 seed=1")
 }
 
+/// Boots of one node whose real-time clock runs, is set back, and runs on: numbers grow, and the log says why where the clock does not
+/// make them.
+#[test]
+fn rds_numbers_grow_over_boots_though_the_clock_is_set_back() {
+    const RAISED: &str = "rds: a peer knows numbers of an earlier boot";
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    let mut server = Node::start(ground, &fabric, 0, &at(1, "app=rds mode=echo"));
+    server.expect("@rds listening ");
+    let mut before = 0;
+    for (year, raised) in [(2031, false), (2011, true), (2011, true), (2032, false)] {
+        let words = at(2, "app=rds mode=ping to=10.0.0.1 count=20 interval=1");
+        let more = vec!["-rtc".into(), format!("base={year}-05-01T12:00:00")];
+        let options = Options { hcas: vec![fabric.sockets[1].clone()], more, ..Options::new(&words) };
+        let client =
+            unikernel::boot(&ground.qemu, &ground.image, &options, LIMIT, |_| {}).expect("QEMU starts");
+        assert_eq!(client.verdict, Some(Verdict::Success), "{}", client.console.join("\n"));
+        assert_eq!(number(&client.console, "@rds ping ", "received"), 20);
+        let said = client.log.lines.iter().any(|line| line.contains(RAISED));
+        assert_eq!(said, raised, "{year}: {:?}", client.log.lines);
+        // What the peer expects next.
+        server.write("@info");
+        const BETWEEN: &str = "       10.0.0.1        10.0.0.2 ";
+        server.expect("Connections:");
+        let line = server.expect(BETWEEN);
+        server.expect("InfiniBand connections:");
+        server.expect(BETWEEN);
+        let next: u64 = line.split_whitespace().nth(2).expect("NextRX").parse().expect("a number");
+        assert!(next > before, "{year}: {next} after {before}");
+        before = next;
+    }
+    server.write("@quit");
+    server.finish();
+    fabric.assert_empty();
+}
+
 #[test]
 fn ip_hosts_ping_each_other_and_move_16_mib_by_tcp_both_ways() {
     let Some(ground) = ground() else { return skip() };

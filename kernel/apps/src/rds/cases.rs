@@ -49,7 +49,7 @@ pub(super) enum Aim {
     Freed,
     /// A region for one use that was used.
     Used,
-    /// An atomic operation on the region, which peers may do here and not on Linux.
+    /// An atomic operation on the region, which is offered for that here and never on Linux.
     Atomic,
 }
 
@@ -86,6 +86,7 @@ impl Case {
             let aim = AIMS.get((index % ROUND - GOOD) / 2).copied().unwrap_or(Aim::OtherKey);
             let offer = match aim {
                 Aim::Used => RdmaFlags::USE_ONCE | RdmaFlags::INVALIDATE,
+                Aim::Atomic => RdmaFlags::INVALIDATE | RdmaFlags::PEER_ATOMICS,
                 _ => RdmaFlags::INVALIDATE,
             };
             let len = 1001 + round % 7 * 501;

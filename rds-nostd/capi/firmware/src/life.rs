@@ -104,6 +104,8 @@ fn start(
     let settings = RdsConfig {
         send_frames: FRAMES / 2,
         seed: low,
+        // RDS_GET_MR says nothing of who the memory is for.
+        isolate_peers: false,
         ..RdsConfig::new(Generation::from_wall_clock(Duration::from_nanos(config.boot)))
     };
     let rds = match Rds::start(&mut adapter, rds.parts(), settings) {

@@ -118,6 +118,7 @@ impl Pair {
             version: VERSION,
             minor_mask: 3,
             tos: 0,
+            expects: 0,
         }
     }
 

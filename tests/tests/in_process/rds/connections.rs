@@ -6,7 +6,9 @@ use harness::dat::due;
 use harness::dat::{self, ModelAdapter, address};
 use harness::rds::{GENERATION, boot};
 use harness::{Next, Task, World, WorldConfig};
-use rds_nostd::{Arrival, Counters, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
+use rds_nostd::{
+    Arrival, Counters, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle,
+};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -420,6 +422,43 @@ fn a_peer_that_starts_anew() {
         run(&world, &mut nodes);
     }
     close(&world, nodes);
+}
+
+/// A node that comes back with its clock set back, and then without one: what it sends is numbered behind what its peer has had of it, so
+/// that nothing that is sent again over a broken link is taken for old. Either side may be the one that connects.
+#[test]
+fn a_peer_whose_clock_was_set_back() {
+    for first in [0, 1] {
+        let world = world(83, "loss=0.3%,dup=1%");
+        let settings = RdsConfig { generation: boot(1000), retry_count: 0, ..config(83) };
+        let mut nodes = nodes::<1024>(&world, 83, 2, settings);
+        (0..2).for_each(|index| nodes[index].bind(at(index, 4000)));
+        plan(&mut nodes, (0, 0), (1, 0), &[3000, ASKS]);
+        plan(&mut nodes, (1, 0), (0, 0), &[3001, ASKS]);
+        run(&world, &mut nodes);
+        let boots = [boot(10), Generation::UNKNOWN, boot(9), boot(2000)];
+        for (seed, generation) in (84..).zip(boots) {
+            let Node { mut adapter, rds, expected, .. } = nodes.pop().expect("two nodes");
+            let before = rds.connections_info().next().expect("a connection").next_tx;
+            rds.stop(&mut adapter).expect("stops");
+            let rds = start::<1024>(&mut adapter, RdsConfig { generation, seed, ..settings });
+            let (sockets, jobs) = (Vec::new(), Vec::new());
+            let mut node = Node { adapter, rds, sockets, jobs, expected, sent: 0, reads_from: 0 };
+            node.bind(at(1, 4000));
+            nodes.push(node);
+            // What is sent first is in the queue before anything is known of the peer.
+            for from in [first, 1 - first] {
+                plan(&mut nodes, (from, 0), (1 - from, 0), &[100, 50_000, ASKS, ASKS]);
+                run(&world, &mut nodes);
+            }
+            let after = nodes[1].rds.connections_info().next().expect("a connection").next_tx;
+            assert!(after >= before + 4, "{before}, {after}: four messages more");
+            let raised = nodes[1].rds.counters().send_numbers_raised;
+            assert_eq!(raised, u64::from(generation < boot(1000)), "{generation:?}");
+        }
+        assert_eq!(nodes[0].rds.counters().send_numbers_raised, 0, "its own numbers were never behind");
+        close(&world, nodes);
+    }
 }
 
 #[test]

@@ -509,7 +509,7 @@ fn misuse_is_refused_and_leaves_nothing() {
 #[test]
 fn atomics_by_cookie() {
     let mut ground = Ground::new(47, "loss=0.5%,dup=1%,reorder=1%");
-    let cookie = ground.offer(4096 + 40, 16, RdmaFlags::empty());
+    let cookie = ground.offer(4096 + 40, 16, RdmaFlags::PEER_ATOMICS);
     let word = |ground: &Ground, node: usize, offset: usize| {
         let mut bytes = [0; 8];
         ground.memory[node].read(offset, &mut bytes).expect("inside");

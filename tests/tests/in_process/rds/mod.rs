@@ -18,5 +18,6 @@ mod messages;
 mod page;
 mod raw;
 mod rdma;
+mod registered;
 mod scale;
 mod socket;

@@ -21,7 +21,7 @@ const OTHERS_FRAMES: usize = 6000;
 const MOST: usize = 64 << 20;
 
 type Tables = adapter_storage! {
-    bar: ModelBar, dma_bytes: MOST, eps: PEERS + 8, evds: 8, lmrs: 8, events: 8192, connections: PEERS + 40,
+    bar: ModelBar, dma_bytes: MOST, eps: PEERS + 8, evds: 8, pzs: PEERS + 8, lmrs: PEERS + 8, events: 8192, connections: PEERS + 40,
 };
 type Storage = RdsStorage<PEERS, PEERS, FRAMES>;
 type OthersStorage = RdsStorage<PER_NODE, PER_NODE, OTHERS_FRAMES>;

@@ -157,7 +157,7 @@ fn masked_atomics_are_plain_or_refused() {
     let memory = [0, 1].map(|node| nodes.adapters[node].dma_alloc(4096, 4096).expect("memory"));
     let region = memory[1].slice(0, 64).expect("inside");
     let (rds, adapter) = (&mut nodes.rds[1], &mut nodes.adapters[1]);
-    let cookie = rds.get_mr(adapter, owner, region, RdmaFlags::empty()).expect("offered");
+    let cookie = rds.get_mr(adapter, owner, region, RdmaFlags::PEER_ATOMICS).expect("offered");
     memory[1].write(8, &7u64.to_ne_bytes()).expect("inside");
     let word = |node: usize, offset: usize| {
         let mut bytes = [0; 8];

@@ -10,8 +10,8 @@ use harness::dat::ModelAdapter;
 use harness::rds::at;
 use harness::seeds::Random;
 use rds_nostd::{
-    AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaFlags, RdmaNotify, RdmaStatus, Rds, RdsError, Received,
-    SocketHandle,
+    AtomicArgs, AtomicOp, Control, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, Rds,
+    RdsError, Received, SocketHandle,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -57,6 +57,11 @@ impl Desk {
         Self { socket, memory, served: [None; SLOTS], used: [None; SLOTS], heard: VecDeque::new() }
     }
 
+    /// Registers all memory for operations on that of a node.
+    pub fn register_all(&self, adapter: &mut ModelAdapter, rds: &mut Rds<'static>, node: usize) {
+        rds.register_memory(adapter, self.socket, at(node, PORT), self.memory.as_slice()).expect("room");
+    }
+
     pub fn close(self, adapter: &mut ModelAdapter) {
         adapter.dma_free(self.memory).expect("frees");
     }
@@ -72,6 +77,21 @@ impl Desk {
 
     fn slice(&self, slot: usize, offset: usize, len: usize) -> DmaSlice<'_> {
         self.memory.slice(slot * SLOT + offset, len).expect("inside")
+    }
+
+    /// For its destination where peers are isolated, else for all.
+    fn register(
+        &self,
+        hand: &mut Hand<'_>,
+        to: SocketAddr,
+        region: DmaSlice<'_>,
+        rights: RdmaFlags,
+    ) -> Result<RdmaCookie, RdsError> {
+        if hand.shared.isolates() {
+            hand.rds.get_mr_for_dest(hand.adapter, self.socket, to, region, rights)
+        } else {
+            hand.rds.get_mr(hand.adapter, self.socket, region, rights)
+        }
     }
 
     /// Offers what is due; whether something was accepted.
@@ -100,20 +120,22 @@ impl Desk {
             region.write(0, &bytes).expect("inside");
             let (from, to) = (at(hand.index, PORT), at(job.to, PORT));
             let payload = content(from, to, model.next_number(from, to), 20);
-            // Registered by the message, or before.
+            // For what will be done with it, and no more. Registered by the message, or before.
+            let rights = match job.kind {
+                Kind::Read => RdmaFlags::PEER_READS,
+                Kind::Write => RdmaFlags::PEER_WRITES,
+                Kind::Add => RdmaFlags::PEER_ATOMICS,
+            };
             let own = match job.map {
                 true => None,
-                false => match hand.rds.get_mr(hand.adapter, self.socket, region, RdmaFlags::empty()) {
+                false => match self.register(hand, to, region, rights) {
                     Ok(cookie) => Some(cookie),
                     Err(error) if is_full(error) => break,
                     Err(error) => panic!("{error}"),
                 },
             };
-            let control = Control {
-                map: own.is_none().then_some((region, RdmaFlags::empty())),
-                dest: own,
-                ..Control::default()
-            };
+            let control =
+                Control { map: own.is_none().then_some((region, rights)), dest: own, ..Control::default() };
             let sent = hand.rds.sendmsg(hand.adapter, self.socket, Msg::to(to, &payload).with(&control));
             let cookie = match (sent, own) {
                 (Ok(mapped), own) => own.or(mapped).expect("one of both"),

@@ -21,6 +21,8 @@ struct Sent {
     sender: u32,
     /// An RDMA operation went with it: then it may be lost with it.
     operation: bool,
+    /// Its sender gave it up before anybody had it: it may arrive or not.
+    given_up: bool,
     /// The receiver's incarnations that got it.
     got_by: Vec<u32>,
 }
@@ -80,8 +82,18 @@ impl Model {
         operation: bool,
     ) -> usize {
         let stream = self.streams.entry((from, to)).or_default();
-        stream.sent.push(Sent { len, sender, operation, got_by: Vec::new() });
+        stream.sent.push(Sent { len, sender, operation, given_up: false, got_by: Vec::new() });
         stream.sent.len() - 1
+    }
+
+    /// A port's messages, to one destination or all, were cancelled.
+    pub fn gave_up(&mut self, from: SocketAddr, to: Option<SocketAddr>) {
+        let theirs = self.streams.iter_mut().filter(|((source, _), _)| *source == from);
+        for (_, stream) in theirs.filter(|((_, destination), _)| to.is_none_or(|to| to == *destination)) {
+            for sent in stream.sent.iter_mut().filter(|sent| sent.got_by.is_empty()) {
+                sent.given_up = true;
+            }
+        }
     }
 
     pub fn pinged(&mut self, from: SocketAddr, to: SocketAddr) {
@@ -120,7 +132,10 @@ impl Model {
         for missing in stream.next..number {
             let sent = &stream.sent[missing];
             assert!(
-                sent.operation || sent.sender < sender || sent.got_by.iter().any(|before| *before < receiver),
+                sent.operation
+                    || sent.given_up
+                    || sent.sender < sender
+                    || sent.got_by.iter().any(|before| *before < receiver),
                 "{from} to {to}: incarnation {receiver} got message {number} of incarnation {sender}, but nobody got {missing} before it"
             );
         }
@@ -136,7 +151,10 @@ impl Model {
             for (number, sent) in stream.sent.iter().enumerate() {
                 let sender_lives = sent.sender == incarnations[node_of(from.ip())];
                 assert!(
-                    !sent.got_by.is_empty() || !sender_lives || !ledger.must_arrive(&(*from, *to, number)),
+                    !sent.got_by.is_empty()
+                        || sent.given_up
+                        || !sender_lives
+                        || !ledger.must_arrive(&(*from, *to, number)),
                     "{from} to {to}: message {number} of {} bytes from incarnation {} is lost",
                     sent.len,
                     sent.sender

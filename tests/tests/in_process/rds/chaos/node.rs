@@ -3,7 +3,7 @@
 use crate::rds::chaos::desk::{Desk, Hand};
 use crate::rds::chaos::ledger::Ledger;
 use crate::rds::chaos::model::{Model, content};
-use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings};
+use crate::rds::chaos::plan::{Death, FIRST_PORT, Job, NOBODYS_PORT, NodePlan, Settings, Whim};
 use crate::rds::chaos::trace::{Event, Trace};
 use driver_mlx::Instant;
 use harness::dat::due;
@@ -11,7 +11,8 @@ use harness::dat::{self, ModelAdapter};
 use harness::rds::at;
 use harness::{ModelPlatform, Next, World};
 use rds_nostd::{
-    Arrival, Counters, Msg, MsgFlags, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle,
+    Arrival, Counters, Generation, Msg, MsgFlags, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage,
+    SocketHandle,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -58,6 +59,23 @@ pub struct Shared {
     pub incarnations: RefCell<Vec<u32>>,
     pub trace: Trace,
     pub stage: Cell<Stage>,
+}
+
+impl Shared {
+    /// Whether each peer has a zone of its own.
+    pub fn isolates(&self) -> bool {
+        self.seed.is_multiple_of(2)
+    }
+
+    /// Whether operations are on memory that was registered before.
+    fn registers(&self) -> bool {
+        self.seed.is_multiple_of(3)
+    }
+
+    /// Of a node's boot, whose clock may be set back each time.
+    fn generation(&self, boot: u32) -> Generation {
+        harness::rds::boot(if self.seed.is_multiple_of(5) { 1000 - boot } else { boot })
+    }
 }
 
 /// What dies with a node.
@@ -132,7 +150,8 @@ impl Node {
             send_buffer,
             receive_buffer,
             seed: shared.seed << 16 | (self.index as u64) << 8 | u64::from(generation),
-            ..RdsConfig::new(harness::rds::boot(generation))
+            isolate_peers: shared.isolates(),
+            ..RdsConfig::new(shared.generation(generation))
         };
         let mut rds = match frames {
             128 => {
@@ -153,6 +172,11 @@ impl Node {
             .collect();
         let last = rds.bind(at(self.index, LAST_PORT)).expect("binds");
         let desk = Desk::open(self.index, &mut adapter, &mut rds);
+        if shared.registers() {
+            (0..shared.count)
+                .filter(|other| *other != self.index)
+                .for_each(|other| desk.register_all(&mut adapter, &mut rds, other));
+        }
         shared.incarnations.borrow_mut()[self.index] = generation;
         let outstanding = vec![VecDeque::new(); count];
         self.life = Some(Life {
@@ -213,6 +237,7 @@ impl Node {
             due(life.rds.poll(&mut life.adapter, Instant::from_nanos(now))),
             Some(now + DOZE),
         ];
+        self.indulge(&mut life, time, &mut deadlines);
         let mut moved = self.send(&mut life, time, &mut deadlines);
         if matches!(self.shared.stage.get(), Stage::Last | Stage::VeryLast) {
             moved |= self.send_last(&mut life);
@@ -226,6 +251,37 @@ impl Node {
         let next = if moved { Next::Again } else { dat::sleep(&mut life.adapter, now, deadlines) };
         self.life = Some(life);
         next
+    }
+
+    /// Closes and cancels what is due.
+    fn indulge(&mut self, life: &mut Life, time: u64, deadlines: &mut Vec<Option<u64>>) {
+        while let Some(&Whim { at: when, socket: index, closes }) = self.plan.whims.front() {
+            if when > time {
+                deadlines.push(Some(when + self.shared.began.get()));
+                return;
+            }
+            self.plan.whims.pop_front();
+            let from = at(self.index, FIRST_PORT + index as u16);
+            if closes {
+                let mut model = self.shared.model.borrow_mut();
+                model.gave_up(from, None);
+                let Life { adapter, rds, sockets, .. } = &mut *life;
+                // What it has, and nobody will read.
+                while let Ok(Arrival::Message(unread)) =
+                    rds.recvmsg(adapter, sockets[index], &mut self.buffer, MsgFlags::empty())
+                {
+                    model.got(unread.from, from, self.incarnation, &self.buffer[..unread.len]);
+                }
+                rds.close(adapter, sockets[index]).expect("open");
+                sockets[index] = rds.bind(from).expect("free");
+                life.outstanding[index].clear();
+            } else if let Some(&Job { to, .. }) = self.plan.senders[index].jobs.front() {
+                self.shared.model.borrow_mut().gave_up(from, Some(to));
+                let Life { adapter, rds, sockets, .. } = &mut *life;
+                rds.cancel_sent_to(adapter, sockets[index], to).expect("bound");
+            }
+            self.note(Event::Whim { from, closes });
+        }
     }
 
     /// Sends what is due; whether something was accepted.
@@ -367,6 +423,7 @@ impl Node {
         self.life.as_ref().is_some_and(|life| life.desk.is_idle())
             && self.plan.deaths.is_empty()
             && self.plan.rdma.is_empty()
+            && self.plan.whims.is_empty()
             && self.plan.senders.iter().all(|sender| sender.jobs.is_empty())
     }
 
@@ -392,7 +449,11 @@ impl Node {
         }
         let memory = adapter.dma_alloc(64, 64).expect("a little");
         let mut regions = desk.offers();
-        while rds.get_mr(adapter, desk.socket, memory.as_slice(), RdmaFlags::empty()).is_ok() {
+        let to = at((self.index + 1) % self.shared.count, LAST_PORT);
+        let offer = |rds: &mut Rds<'_>, adapter: &mut ModelAdapter| {
+            rds.get_mr_for_dest(adapter, desk.socket, to, memory.as_slice(), RdmaFlags::empty()).is_ok()
+        };
+        while offer(rds, adapter) {
             regions += 1;
         }
         assert_eq!(regions, REGIONS, "node {}", self.index);

@@ -44,6 +44,15 @@ pub struct Death {
     pub boot_at: u64,
 }
 
+/// What a program does to one of its sockets.
+#[derive(Clone, Copy, Debug)]
+pub struct Whim {
+    pub at: u64,
+    pub socket: usize,
+    /// It is closed, and another is bound in its place; otherwise what was sent to one destination is cancelled.
+    pub closes: bool,
+}
+
 /// What happens to the fabric.
 #[derive(Clone, Debug)]
 pub enum Break {
@@ -74,6 +83,7 @@ pub struct NodePlan {
     pub senders: Vec<Sender>,
     pub rdma: VecDeque<RdmaJob>,
     pub deaths: VecDeque<Death>,
+    pub whims: VecDeque<Whim>,
     /// Times in which nothing is read.
     pub pauses: Vec<(u64, u64)>,
 }
@@ -106,6 +116,7 @@ impl Plan {
                     .collect(),
                 rdma: rdma(&mut random, (node, count), span),
                 deaths: if (node as u64) < mortal { deaths(&mut random, span) } else { VecDeque::new() },
+                whims: whims(&mut Random::new(seed << 8 | node as u64), sockets, span),
                 pauses: (0..random.below(3))
                     .map(|_| {
                         let from = random.below(span);
@@ -187,6 +198,13 @@ fn deaths(random: &mut Random, span: u64) -> VecDeque<Death> {
         from += down + 1 + random.below(span);
     }
     deaths
+}
+
+fn whims(random: &mut Random, sockets: usize, span: u64) -> VecDeque<Whim> {
+    let mut times: Vec<u64> = (0..random.below(5)).map(|_| random.below(span)).collect();
+    times.sort_unstable();
+    let socket = |random: &mut Random| random.below(sockets as u64) as usize;
+    times.into_iter().map(|at| Whim { at, socket: socket(random), closes: random.one_in(2) }).collect()
 }
 
 fn breaks(random: &mut Random, count: usize, span: u64) -> VecDeque<(u64, Break)> {

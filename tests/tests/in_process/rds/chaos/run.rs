@@ -100,6 +100,7 @@ pub fn run(seed: u64) -> Tally {
         tally.deaths += node.boots - 1;
         for counters in node.counters() {
             assert_eq!(counters.recv_protocol_errors + counters.recv_drop_bad_checksum, 0, "{counters:?}");
+            tally.raised += counters.send_numbers_raised;
             tally.resets += counters.conn_reset;
             tally.raced += counters.connect_raced;
             tally.again += counters.send_retransmitted;

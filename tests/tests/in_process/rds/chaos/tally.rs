@@ -43,6 +43,8 @@ tally! {
     deaths,
     /// Cables pulled.
     cuts,
+    /// Peers that knew larger numbers than a boot began with.
+    raised,
     /// Connections lost, and attempts that crossed.
     resets,
     raced,

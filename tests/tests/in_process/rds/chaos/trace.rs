@@ -24,6 +24,11 @@ pub enum Event {
         incarnation: u32,
         orderly: bool,
     },
+    /// A program closed a socket, or cancelled what it sent.
+    Whim {
+        from: SocketAddr,
+        closes: bool,
+    },
     Faults(String),
     Cable {
         node: usize,

@@ -115,6 +115,7 @@ impl Bad {
             version: VERSION,
             minor_mask: 3,
             tos,
+            expects: 0,
         };
         let (data, len) = data.encode();
         self.asked.insert(ep, tos);

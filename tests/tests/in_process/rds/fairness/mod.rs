@@ -68,7 +68,8 @@ impl Ground {
         let memory = victims.dma_alloc(4096, 4096).expect("memory");
         for part in 0..4 {
             let region = memory.slice(part * 1024, 1024).expect("inside");
-            rds.get_mr(victims, other, region, RdmaFlags::USE_ONCE).expect("room");
+            let bad = at(HONEST, PORT);
+            rds.get_mr_for_dest(victims, other, bad, region, RdmaFlags::USE_ONCE).expect("room");
         }
         let bad = Bad::new(HONEST, adapter, misdeed, rds.longest_message());
         let next = world.now();

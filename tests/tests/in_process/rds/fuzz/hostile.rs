@@ -71,6 +71,7 @@ impl Hostile {
             version: random.pick(&[VERSION, VERSION, VERSION, (4, 1), (3, 0), (2, 9), (0, 0)]),
             minor_mask: random.pick(&[3, 3, 1, 0]),
             tos: if random.one_in(4) { random.next() as u8 } else { 0 },
+            expects: if random.one_in(4) { random.next() } else { 0 },
         };
         let (bytes, len) = good.encode();
         let mut data = bytes[..len].to_vec();

@@ -106,7 +106,10 @@ fn run(seed: u64) -> Tally {
     for part in 0..4 {
         let flags = if part % 2 == 0 { RdmaFlags::USE_ONCE } else { RdmaFlags::empty() };
         let region = memory.slice(part * 1024, 1000).expect("inside");
-        keys.push(victim.rds.get_mr(&mut victim.adapter, victim.socket, region, flags).expect("room").rkey());
+        let (rds, adapter, to) = (&mut victim.rds, &mut victim.adapter, at(HONEST, PORT));
+        let flags = flags | RdmaFlags::PEER_READS;
+        let cookie = rds.get_mr_for_dest(adapter, victim.socket, to, region, flags).expect("room");
+        keys.push(cookie.rkey());
     }
     for _ in 0..ACTS {
         for _ in 0..random.below(6) {

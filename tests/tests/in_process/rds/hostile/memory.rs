@@ -21,27 +21,35 @@ struct Offered {
 
 impl Offered {
     fn new(seed: u64) -> Self {
+        Self::with(seed, RdmaFlags::empty())
+    }
+
+    fn with(seed: u64, flags: RdmaFlags) -> Self {
         let mut hostile = Hostile::new(seed);
         let memory = hostile.adapters[0].dma_alloc(8192, 4096).expect("memory");
         memory.fill(0, 8192, BYTE).expect("inside");
         let region = memory.slice(BEGINS, LEN).expect("inside");
         let (rds, adapter) = (&mut hostile.rds, &mut hostile.adapters[0]);
-        let cookie = rds.get_mr(adapter, hostile.socket, region, RdmaFlags::empty()).expect("room");
+        let to = SocketAddr::new(address(1), 4000);
+        let cookie = rds.get_mr_for_dest(adapter, hostile.socket, to, region, flags).expect("room");
         let ep = hostile.connect();
         Self { hostile, memory, cookie, ep }
     }
 
     /// Denied, for reading and for writing, and nothing has changed.
     fn is_denied(&mut self, key: u32, at: u64, len: u64) {
-        for write in [false, true] {
-            let status = self.hostile.reach(self.ep, key, at, len, write);
-            assert_eq!(status, DtoStatus::ErrRemoteAccess, "{len} bytes at {at}, key {key:#x}");
-            // Which broke the connection.
-            self.hostile.forget(self.ep);
-            self.hostile.pass(5_000);
-            self.ep = self.hostile.connect();
-            self.is_untouched();
-        }
+        self.is_denied_to(false, key, at, len);
+        self.is_denied_to(true, key, at, len);
+    }
+
+    fn is_denied_to(&mut self, write: bool, key: u32, at: u64, len: u64) {
+        let status = self.hostile.reach(self.ep, key, at, len, write);
+        assert_eq!(status, DtoStatus::ErrRemoteAccess, "{len} bytes at {at}, key {key:#x}, write: {write}");
+        // Which broke the connection.
+        self.hostile.forget(self.ep);
+        self.hostile.pass(5_000);
+        self.ep = self.hostile.connect();
+        self.is_untouched();
     }
 
     fn is_untouched(&self) {
@@ -62,6 +70,23 @@ fn the_bytes_that_were_offered_and_no_other() {
     offered.is_denied(key, first, len + 1);
     offered.is_denied(key, first + len, 1);
     offered.is_denied(key, first + (1 << 32), 1);
+}
+
+/// An offer to read is none to write, and the other way round; and one without a word is none to do atomic operations.
+#[test]
+fn no_more_than_the_offer_says() {
+    let mut offered = Offered::with(85, RdmaFlags::PEER_READS);
+    let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
+    assert_eq!(offered.hostile.reach(offered.ep, key, first, 8, false), DtoStatus::Success);
+    offered.is_denied_to(true, key, first, 8);
+    for flags in [RdmaFlags::PEER_WRITES, RdmaFlags::PEER_ATOMICS] {
+        let mut offered = Offered::with(86, flags);
+        let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
+        offered.is_denied_to(false, key, first, 8);
+    }
+    let mut offered = Offered::with(87, RdmaFlags::PEER_ATOMICS);
+    let (key, first) = (offered.cookie.rkey(), u64::from(offered.cookie.offset()));
+    offered.is_denied(key, first, 8);
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub const GOOD: ConnectData = ConnectData {
     version: VERSION,
     minor_mask: 3,
     tos: 0,
+    expects: 0,
 };
 
 /// A frame to send.

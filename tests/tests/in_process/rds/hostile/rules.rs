@@ -270,9 +270,10 @@ fn keys_of_other_sockets_are_ignored() {
     let ep = hostile.connect();
     let other = hostile.rds.bind(SocketAddr::new(address(0), 4001)).expect("binds");
     let memory = hostile.adapters[0].dma_alloc(4096, 4096).expect("memory");
+    let to = SocketAddr::new(address(1), 4000);
     let cookie = hostile
         .rds
-        .get_mr(&mut hostile.adapters[0], other, memory.as_slice(), RdmaFlags::USE_ONCE)
+        .get_mr_for_dest(&mut hostile.adapters[0], other, to, memory.as_slice(), RdmaFlags::USE_ONCE)
         .expect("room");
     for (number, rkey) in [cookie.rkey(), cookie.rkey() ^ 1, 0, u32::MAX].into_iter().enumerate() {
         let extensions = Extension::Rdma { rkey }.encode();

@@ -11,7 +11,8 @@ use rds_nostd::{
 const NONE: MsgFlags = MsgFlags::empty();
 
 fn nodes(seed: u64) -> Nodes {
-    let config = RdsConfig { seed, profile: Profile::Solaris, ..RdsConfig::new(GENERATION) };
+    let isolate_peers = false;
+    let config = RdsConfig { seed, isolate_peers, profile: Profile::Solaris, ..RdsConfig::new(GENERATION) };
     Nodes::with(seed, "none", 2, config)
 }
 

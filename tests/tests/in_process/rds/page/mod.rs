@@ -213,7 +213,7 @@ const ROWS: &[Row] = &[
     (
         "options",
         "RDS_GET_MR works as MAP does",
-        Conforming,
+        Conditional("unless `isolate_peers` is on, which it is at first: then the call has to say for whom"),
         &[
             "features::what_is_not_offered_is_not_touched",
             "hostile::memory::the_bytes_that_were_offered_and_no_other",
@@ -240,8 +240,8 @@ const ROWS: &[Row] = &[
     (
         "MAP, GET_MR",
         "memory of the program's own, wherever it is",
-        Missing("memory comes from the adapter's region"),
-        &[],
+        Conforming,
+        &["registered::memory_of_the_programs_own"],
     ),
     (
         "MAP, GET_MR",
@@ -271,10 +271,7 @@ const ROWS: &[Row] = &[
         "ARGS",
         "local memory as an array of rds_iovec",
         Refused("EMSGSIZE above 512 pieces"),
-        &[
-            "features::misuse_is_refused_and_leaves_nothing",
-            "features::reads_and_writes_by_cookie_at_odd_places",
-        ],
+        &["features::many_pieces_are_gathered_and_scattered", "registered::five_hundred_and_twelve_pieces"],
     ),
     (
         "ARGS",

@@ -1,0 +1,225 @@
+//! Local memory of operations that was registered before, and memory that is not the adapter's.
+
+use dat_nostd::{DmaBuffer, DmaSlice, Platform};
+use harness::rds::{GENERATION, Nodes, at, message};
+use rds_nostd::{
+    Control, MemoryHandle, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError,
+    SocketHandle,
+};
+use std::rc::Rc;
+
+const LEN: usize = 1 << 16;
+
+/// Node 0 operates on what node 1 offers.
+struct Ground {
+    nodes: Nodes,
+    sockets: [SocketHandle; 2],
+    memory: [Rc<DmaBuffer>; 2],
+}
+
+impl Ground {
+    fn new(seed: u64, isolate_peers: bool) -> Self {
+        let config = RdsConfig { seed, isolate_peers, ..RdsConfig::new(GENERATION) };
+        let mut nodes = Nodes::with(seed, "none", 2, config);
+        let sockets = [nodes.bind(0, 4000), nodes.bind(1, 5000)];
+        let memory =
+            [0, 1].map(|node| Rc::new(nodes.adapters[node].dma_alloc(2 * LEN, 4096).expect("memory")));
+        Self { nodes, sockets, memory }
+    }
+
+    /// Registers the first half of node 0's memory for node 1.
+    fn register(&mut self) -> MemoryHandle {
+        let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
+        let half = self.memory[0].slice(0, LEN).expect("inside");
+        rds.register_memory(adapter, self.sockets[0], at(1, 5000), half).expect("room")
+    }
+
+    /// Node 1 offers memory to node 0.
+    fn offer(&mut self, region: DmaSlice<'_>) -> RdmaCookie {
+        let (rds, adapter) = (&mut self.nodes.rds[1], &mut self.nodes.adapters[1]);
+        rds.get_mr_for_dest(adapter, self.sockets[1], at(0, 4000), region, RdmaFlags::empty()).expect("room")
+    }
+
+    fn ask(&mut self, cookie: RdmaCookie, local: &[DmaSlice<'_>], write: bool, user_token: u64) {
+        let mut flags = RdmaFlags::NOTIFY_ME | RdmaFlags::FENCE;
+        flags.set(RdmaFlags::READWRITE, write);
+        let remote_bytes = local.iter().map(|part| part.len() as u64).sum();
+        let args = RdmaArgs { cookie, remote_offset: 0, remote_bytes, local, flags, user_token };
+        let control = Control { rdma: Some(args), ..Control::default() };
+        let (rds, adapter) = (&mut self.nodes.rds[0], &mut self.nodes.adapters[0]);
+        rds.sendmsg(adapter, self.sockets[0], Msg::to(at(1, 5000), b"done").with(&control)).expect("room");
+    }
+
+    /// It ends well, and its message arrives.
+    fn ends(&mut self, user_token: u64) {
+        let [near, far] = self.sockets;
+        let mut told = None;
+        self.nodes.until("the operation ends", |nodes| {
+            told = nodes.rds[0].take_notification(near).expect("open");
+            told.is_some()
+        });
+        assert_eq!(told, Some(RdmaNotify { user_token, status: RdmaStatus::Success }));
+        assert_eq!(self.nodes.receive(1, far, &mut [0; 8]).len, 4);
+    }
+
+    fn operate(&mut self, cookie: RdmaCookie, cuts: &[usize], write: bool, user_token: u64) {
+        let memory = Rc::clone(&self.memory[0]);
+        let parts: Vec<_> =
+            cuts.windows(2).map(|cut| memory.slice(cut[0], cut[1] - cut[0]).expect("inside")).collect();
+        self.ask(cookie, &parts, write, user_token);
+        self.ends(user_token);
+    }
+
+    fn close(self) {
+        self.nodes.close_with(self.memory.map(|memory| Rc::into_inner(memory).expect("nobody has it")));
+    }
+
+    fn commands(&self) -> [u64; 2] {
+        [0, 1].map(|node| self.nodes.adapters[node].hca().counters().commands)
+    }
+}
+
+/// Reads and writes, from pieces or one, between a registered buffer and a region that was offered once: no command of firmware, on neither
+/// side. Memory that was not registered works as well, by commands.
+#[test]
+fn operations_on_registered_memory_take_no_command() {
+    for isolate_peers in [true, false] {
+        let mut ground = Ground::new(120, isolate_peers);
+        let registered = ground.register();
+        let region = ground.memory[1].slice(3, LEN).expect("inside");
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        let flags = RdmaFlags::empty();
+        let cookie =
+            rds.get_mr_for_dest(adapter, ground.sockets[1], at(0, 4000), region, flags).expect("room");
+        ground.operate(cookie, &[0, LEN], true, 0);
+        let before = ground.commands();
+        for number in 1..100 {
+            let text = message(0, number, LEN);
+            ground.memory[0].write(0, &text).expect("inside");
+            let cuts = [0, number, LEN / 2 + number, LEN - number];
+            ground.operate(cookie, &cuts, true, number as u64);
+            let mut found = vec![0; LEN - number];
+            ground.memory[1].read(3, &mut found).expect("inside");
+            assert!(found == text[..LEN - number], "written");
+            ground.memory[0].fill(0, LEN, 0).expect("inside");
+            ground.operate(cookie, &[0, LEN], false, number as u64);
+            ground.memory[0].read(0, &mut found).expect("inside");
+            assert!(found == text[..LEN - number], "read");
+        }
+        assert_eq!(ground.commands(), before);
+        // Half of it, and what lies behind it.
+        ground.operate(cookie, &[LEN / 2, LEN + LEN / 2], true, 100);
+        assert!(ground.commands()[0] > before[0]);
+        let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+        let [socket, _] = ground.sockets;
+        assert_eq!(rds.unregister_memory(adapter, socket, registered), Ok(()));
+        let again = rds.unregister_memory(adapter, socket, registered);
+        assert_eq!(again, Err(RdsError::InvalidArgument));
+        ground.close();
+    }
+}
+
+/// As many pieces as there may be, of memory that is registered.
+#[test]
+fn five_hundred_and_twelve_pieces() {
+    let mut ground = Ground::new(121, true);
+    ground.register();
+    let region = ground.memory[1].slice(0, LEN).expect("inside");
+    let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+    let flags = RdmaFlags::empty();
+    let cookie = rds.get_mr_for_dest(adapter, ground.sockets[1], at(0, 4000), region, flags).expect("room");
+    let text = message(0, 7, LEN);
+    ground.memory[0].write(0, &text).expect("inside");
+    let cuts: Vec<usize> = (0..=rds_nostd::MAX_PIECES).map(|index| index * 127 + index % 5).collect();
+    for write in [true, false] {
+        ground.operate(cookie, &cuts, write, 1);
+        let (mut there, mut here) = (vec![0; cuts[512]], vec![0; cuts[512]]);
+        ground.memory[1].read(0, &mut there).expect("inside");
+        ground.memory[0].read(0, &mut here).expect("inside");
+        assert!(there == text[..cuts[512]] && here == there);
+        ground.memory[0].fill(0, LEN, 0).expect("inside");
+    }
+    ground.close();
+}
+
+/// Memory stays registered as long as an operation uses it; closing the socket ends both.
+#[test]
+fn what_is_in_use_stays_registered() {
+    let mut ground = Ground::new(122, true);
+    let registered = ground.register();
+    ground.nodes.world.set_cable(1, false);
+    let memory = ground.memory[0].slice(5, 100).expect("inside");
+    let args = RdmaArgs {
+        cookie: RdmaCookie(0x300),
+        remote_offset: 0,
+        remote_bytes: 100,
+        local: &[memory],
+        flags: RdmaFlags::NOTIFY_ME,
+        user_token: 1,
+    };
+    let control = Control { rdma: Some(args), ..Control::default() };
+    let [socket, _] = ground.sockets;
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    rds.sendmsg(adapter, socket, Msg::to(at(1, 5000), b"x").with(&control)).expect("room");
+    assert_eq!(rds.unregister_memory(adapter, socket, registered), Err(RdsError::Again));
+    rds.cancel_sent_to(adapter, socket, at(1, 5000)).expect("bound");
+    assert_eq!(rds.unregister_memory(adapter, socket, registered), Ok(()));
+    // Memory runs out, and is back when the socket closes.
+    let part = ground.memory[0].slice(0, 10).expect("inside");
+    let mut count = 0;
+    while rds.register_memory(adapter, socket, at(1, 5000), part).is_ok() {
+        count += 1;
+    }
+    assert_eq!(count, 16);
+    let refused = rds.register_memory(adapter, socket, at(1, 5000), part);
+    assert_eq!(refused, Err(RdsError::NoMemory));
+    rds.close(adapter, socket).expect("open");
+    let socket = rds.bind(at(0, 4000)).expect("free");
+    assert!(rds.register_memory(adapter, socket, at(1, 5000), part).is_ok());
+    let here = rds.register_memory(adapter, socket, at(0, 4001), part);
+    assert_eq!(here, Err(RdsError::NotSupported));
+    ground.nodes.world.set_cable(1, true);
+    ground.close();
+}
+
+/// Both sides' memory is the program's own, wherever it is: offered with a message and by GET_MR, and read and written.
+#[test]
+fn memory_of_the_programs_own() {
+    let mut ground = Ground::new(123, true);
+    let [near, far] = [harness::foreign(LEN), harness::foreign(LEN)];
+    let (text, zeros) = (message(0, 3, LEN), vec![0; LEN]);
+    for by_message in [true, false] {
+        near.write(0, &text).expect("inside");
+        far.write(0, &zeros).expect("inside");
+        let cookie = if by_message {
+            let control = Control { map: Some((far, RdmaFlags::empty())), ..Control::default() };
+            let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+            let sent = rds.sendmsg(adapter, ground.sockets[1], Msg::to(at(0, 4000), b"use").with(&control));
+            let cookie = sent.expect("accepted").expect("mapped");
+            let arrived = ground.nodes.receive(0, ground.sockets[0], &mut [0; 8]);
+            assert_eq!(arrived.cookie, Some(cookie));
+            cookie
+        } else {
+            ground.offer(far)
+        };
+        // The emulated HCA sees a copy of such memory.
+        let sync = |ground: &Ground, node: usize, memory: DmaSlice<'_>, to_device: bool| {
+            let platform = ground.nodes.adapters[node].platform();
+            if to_device {
+                platform.sync_for_device(memory.va(), memory.len());
+            } else {
+                platform.sync_for_cpu(memory.va(), memory.len());
+            }
+        };
+        ground.ask(cookie, &[near], true, 1);
+        sync(&ground, 0, near, true);
+        ground.ends(1);
+        sync(&ground, 1, far, false);
+        let mut found = vec![0; LEN];
+        far.read(0, &mut found).expect("inside");
+        assert!(found == text, "written");
+        let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
+        rds.free_mr(adapter, ground.sockets[1], cookie).expect("there");
+    }
+    ground.close();
+}
