@@ -15,7 +15,7 @@ impl Rds<'_> {
     /// not acknowledged is sent again, what it had is not, and nothing is received twice.
     ///
     /// Sockets stay, with what they have received. Memory that was offered to peers is offered no more: their keys are void, and
-    /// [`free_mr`](Self::free_mr) does not know them. RDMA operations that had not ended end as
+    /// [`free_mr`](Self::free_mr) does not know them; memory that was [registered](Self::register_memory) is registered no more. RDMA operations that had not ended end as
     /// [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too: their memory is registered no more.
     ///
     /// Until then, while the device is gone, the node may be polled as ever: messages wait, and attempts to connect fail.
@@ -43,6 +43,7 @@ impl Rds<'_> {
         }
         self.release_ended(adapter);
         self.free_all_regions(adapter);
+        self.unregister_all(adapter, None);
         let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
         let count = self.protocol.connections.len() as u32;
         let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;
