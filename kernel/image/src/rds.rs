@@ -80,8 +80,7 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     let mut quit = QuitLine::new();
     let driven = node::drive_on(adapter, clock, |adapter, now| {
         let Some(now) = now else {
-            app.adapter_recovered(adapter).map_err(Failure::app)?;
-            return Ok(Status::Working(0));
+            return node::carry_on(app.adapter_recovered(adapter), adapter);
         };
         let status = app.poll(adapter, now).map_err(Failure::app)?;
         let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
