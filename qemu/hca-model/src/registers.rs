@@ -133,8 +133,14 @@ impl Registers {
         (self.foreign_reset, self.neighbour, self.counter_stands) = (None, 0, false);
         self.away_until = 0;
         let bar = &self.bar;
+        // A driver that reads it right after a reset sees it go on.
+        let timer =
+            [reg::INTERNAL_TIMER_H_OFFSET, reg::INTERNAL_TIMER_L_OFFSET].map(|at| (at, bar.get32(at)));
         bar.clear();
         bar.zero_registers();
+        for (at, value) in timer {
+            bar.set32(at, value);
+        }
         let (major, minor, sub_minor) = self.card.firmware;
         bar.set32(reg::FW_REV_OFFSET, minor << 16 | major);
         bar.set32(reg::CMD_INTERFACE_REV_OFFSET, reg::CMD_INTERFACE_REV << 16 | sub_minor);

@@ -1,6 +1,7 @@
 //! Unmodified Linux guests on emulated HCAs.
 
 mod c_programs;
+mod cards;
 mod diags;
 mod faults;
 mod guests;

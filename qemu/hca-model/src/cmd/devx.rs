@@ -1,6 +1,7 @@
 //! User contexts and user memory (PRM, command reference): objects that a user makes himself, in memory that he names by
 //! number.
 
+use super::owner::SHARED_UID;
 use super::refusal::{Outcome, Refusal};
 use super::ring::Ring;
 use crate::device::Device;
@@ -10,8 +11,6 @@ use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
 use mlx5_prm::{Field, Tail};
 
-/// What shared objects have as their user: everybody may name them.
-const SHARED_UID: u32 = 0xffff;
 /// log2 of the largest page of user memory.
 const LOG_MAX_PAGE: u32 = 31;
 
@@ -101,8 +100,8 @@ impl Device {
 /// Where something names user memory: whether it does, which, and (for a queue) from which byte on.
 pub(super) struct Naming {
     name: &'static str,
-    valid: Field,
-    id: Field,
+    pub(super) valid: Field,
+    pub(super) id: Field,
     offset: Option<Field>,
 }
 

@@ -51,6 +51,7 @@ impl Device {
         let checked = check::shape(opcode, input, output_len, self.profile.strictness, &mut remarks)
             .and_then(|input| check::state(opcode, self.life).map(|()| input))
             .and_then(|input| self.check_user(&input).map(|()| input))
+            .and_then(|input| self.check_owner(opcode, &input).map(|()| input))
             .and_then(|input| self.profile.habits.admit(opcode, input));
         for (field, text) in remarks {
             self.log.warn(Subject::Tolerated { opcode }, field, text);
@@ -74,6 +75,9 @@ impl Device {
                 output.resize(size.max(16), 0);
                 let op_mod = cmd_in::op_mod.get32(&input) as u16;
                 let handled = self.handle(io, opcode, op_mod, &input, output, output_len);
+                if handled.is_ok() {
+                    self.note_owner(opcode, &input, output);
+                }
                 self.profile.habits.amend(opcode, &input, output);
                 handled
             }

@@ -8,6 +8,7 @@
 //! | `dispatch` | from an opcode to its handler |
 //! | `habits` | what some cards do otherwise |
 //! | `functions` | pages for other functions, and at any time |
+//! | `owner` | whose an object is |
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
 
@@ -24,6 +25,7 @@ mod interface;
 mod memic;
 mod mkey;
 mod multicast;
+mod owner;
 mod port;
 mod qp;
 mod qp_state;

@@ -38,6 +38,9 @@ impl Fabric {
         while let Some((to, packet)) = self.manager.next_request(now) {
             self.send_from_manager(to, packet, now);
         }
+        while let Some((trap, lid, sl)) = self.switch.program.as_mut().and_then(|p| p.next_trap(now)) {
+            self.send_trap(&trap, lid, sl, now);
+        }
         self.report_events(now);
         for _ in 0..REPLIES {
             let Some((to, mad)) = self.administrator.poll(now) else { break };
@@ -46,7 +49,8 @@ impl Fabric {
         let waits =
             !self.management.is_empty() || self.manager.has_events() || !self.groups.changes.is_empty();
         let managers = self.manager.next_deadline().into_iter().chain(self.administrator.next_deadline());
-        let next = managers.chain(self.cutter.deadline()).min().unwrap_or(u64::MAX);
+        let traps = self.switch.program.as_ref().and_then(|program| program.trap_due());
+        let next = managers.chain(self.cutter.deadline()).chain(traps).min().unwrap_or(u64::MAX);
         self.quiet = (!waits).then_some(next);
     }
 
@@ -196,6 +200,11 @@ impl Fabric {
                 Hop::Here => {}
             }
         }
+        if smp.method() == method::TRAP_REPRESS
+            && let Some(program) = &mut self.switch.program
+        {
+            return program.repressed(smp.tid());
+        }
         if smp.method() == method::TRAP && self.switch.program.is_none() {
             let notice = notice_of(&smp);
             if self.manager.trap(from, &notice, now) {
@@ -209,6 +218,27 @@ impl Fabric {
         if let Some(reply) = self.switch.answer(&tables, &smp, ingress) {
             self.reply_to_smp(from, &route, reply, directed, now);
         }
+    }
+
+    /// Sends a trap of the switch's own to the subnet manager at `dlid`.
+    fn send_trap(&mut self, trap: &Smp, dlid: u16, sl: u8, now: u64) {
+        let Some(port) = self.port_of(dlid) else {
+            self.counters.no_route += 1;
+            return;
+        };
+        let route = manager::Route {
+            vl: VL_MANAGEMENT,
+            sl,
+            slid: self.switch_lid(),
+            dlid,
+            pkey: DEFAULT_PKEY,
+            source_qpn: 0,
+            dest_qpn: 0,
+            qkey: 0,
+            psn: self.manager.next_psn(),
+            grh: None,
+        };
+        self.send_from_manager(port, manager::mad_packet(&route, trap.as_bytes()), now);
     }
 
     fn reply_to_smp(

@@ -233,7 +233,7 @@ impl Fabric {
         }
         port.up = up;
         self.quiet = None;
-        self.switch.set_link(index, up);
+        self.switch.set_link(index, up, now);
         if !up {
             let lost: Vec<(u32, Packet)> = port.egress.drain().collect();
             self.counters.link_down += lost.len() as u64;

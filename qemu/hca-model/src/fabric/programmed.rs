@@ -1,7 +1,8 @@
 //! What a subnet manager of somebody else's has programmed into the switch: the states of its ports, its LID, its tables
 //! (IBTA volume 1, 14.2.5 and 18.2.4). It takes the place of the fabric's own manager, and packets go by its tables.
 
-use ib_mgmt::mad::{attr, status};
+use ib_mgmt::mad::{attr, method, status};
+use ib_mgmt::sa::{Notice, notice_type, producer, trap};
 use ib_mgmt::smp::{PortInfo, Smp, SwitchInfo, port_state};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,18 @@ const NO_PORT: u8 = 255;
 /// Blocks of tables that only have to be kept: P_Keys, lanes. As many as 254 ports can have.
 const KEPT: usize = 4_096;
 
+/// Nanoseconds between a trap and its repetition, and how often one is sent in all (IBTA 14.3.10: until the manager represses it).
+const TRAP_INTERVAL: u64 = 1_000_000_000;
+const TRAPS: u8 = 8;
+
+/// A trap that the subnet manager has yet to hear of.
+#[derive(Debug)]
+struct Trap {
+    tid: u64,
+    due: u64,
+    left: u8,
+}
+
 /// What was programmed.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -26,6 +39,10 @@ pub(super) struct Program {
     switch: SwitchInfo,
     /// A port's state changed since the manager last said that it knows.
     changed: bool,
+    /// The news of that.
+    trap: Option<Trap>,
+    /// Transaction of the last trap.
+    last_tid: u64,
     /// Port by LID.
     linear: Vec<u8>,
     /// Masks of ports by group, one for each position.
@@ -41,6 +58,8 @@ impl Program {
             ports: Vec::new(),
             switch: SwitchInfo::zeroed(),
             changed: true,
+            trap: None,
+            last_tid: 0,
             linear: vec![NO_PORT; usize::from(linear) + 1],
             multicast: vec![[0; PORTS_OF_MASK]; usize::from(multicast) + 1],
             kept: BTreeMap::new(),
@@ -48,11 +67,48 @@ impl Program {
     }
 
     /// A link came up or went down: the port begins anew.
-    pub(super) fn link_changed(&mut self, number: usize) {
+    pub(super) fn link_changed(&mut self, number: usize, now: u64) {
         self.changed = true;
+        self.last_tid += 1;
+        self.trap = Some(Trap { tid: self.last_tid, due: now, left: TRAPS });
         if let Some(port) = self.ports.get_mut(number) {
             *port = PortInfo::zeroed();
         }
+    }
+
+    /// When a trap is to be sent next.
+    pub(super) fn trap_due(&self) -> Option<u64> {
+        self.trap.as_ref().map(|trap| trap.due)
+    }
+
+    /// The trap that is due (128, link state change), and the LID and service level that it goes to. Before a manager has named itself
+    /// nobody is told.
+    pub(super) fn next_trap(&mut self, now: u64) -> Option<(Smp, u16, u8)> {
+        let trap = self.trap.as_mut().filter(|trap| trap.due <= now)?;
+        let tid = trap.tid;
+        trap.due = now.saturating_add(TRAP_INTERVAL);
+        trap.left = trap.left.saturating_sub(1);
+        let manager = self.ports.first().map_or(0, PortInfo::master_sm_lid);
+        if trap.left == 0 || manager == 0 {
+            self.trap = None;
+        }
+        if manager == 0 {
+            return None;
+        }
+        let lid = self.lid();
+        let mut notice = Notice::generic(notice_type::URGENT, producer::SWITCH, trap::LINK_STATE, lid);
+        notice.set_details(&lid.to_be_bytes());
+        let mut smp = Smp::lid_routed(method::TRAP, attr::NOTICE, 0, tid);
+        if let Some(data) = notice.as_bytes().first_chunk() {
+            smp.set_data(data);
+        }
+        Some((smp, manager, self.ports.first().map_or(0, PortInfo::master_sm_sl)))
+    }
+
+    /// The manager has heard of the trap with this transaction.
+    pub(super) fn repressed(&mut self, tid: u64) {
+        // The upper half of a transaction may be the manager's.
+        self.trap.take_if(|trap| trap.tid as u32 == tid as u32);
     }
 
     /// The LID of the management port; 0 before there is one.
@@ -207,7 +263,6 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_mgmt::mad::method;
 
     fn smp(attribute: u16, modifier: u32, data: [u8; 64]) -> Smp {
         *Smp::directed_route(method::SET, attribute, modifier, 1, &[]).set_data(&data)
@@ -259,8 +314,39 @@ mod tests {
         clear.set_port_state_change(true);
         program.set_switch(clear);
         assert!(!program.switch_info(SwitchInfo::zeroed()).port_state_change());
-        program.link_changed(1);
+        program.link_changed(1, 5);
         assert!(program.switch_info(SwitchInfo::zeroed()).port_state_change());
         assert_eq!(program.port_info(1, own).port_state(), port_state::INIT);
+    }
+
+    #[test]
+    fn a_link_that_changes_is_told_until_the_manager_knows() {
+        let mut program = Program::new(0xbff, 0x3f);
+        program.link_changed(1, 0);
+        assert_eq!((program.next_trap(0), program.trap_due()), (None, None), "there is no manager yet");
+        let mut wanted = PortInfo::zeroed();
+        wanted.set_lid(9).set_master_sm_lid(4).set_master_sm_sl(2);
+        assert!(program.set_port(0, &PortInfo::zeroed(), &wanted));
+        program.link_changed(3, 100);
+        assert_eq!((program.next_trap(99), program.trap_due()), (None, Some(100)));
+        let (smp, lid, sl) = program.next_trap(100).expect("due");
+        assert_eq!((lid, sl, smp.method(), smp.attr_id()), (4, 2, method::TRAP, attr::NOTICE));
+        // Generic, urgent, of a switch, 128, issued by the switch, about the switch.
+        let data = smp.data();
+        assert_eq!(
+            (data[0], &data[1..4], &data[4..8], &data[10..12]),
+            (0x81, &[0, 0, 2][..], &[0, 128, 0, 9][..], &[0, 9][..])
+        );
+        assert_eq!(program.trap_due(), Some(100 + TRAP_INTERVAL));
+        let (again, ..) = program.next_trap(100 + TRAP_INTERVAL).expect("due again");
+        assert_eq!(again.tid(), smp.tid());
+        program.repressed(smp.tid() + 1);
+        assert!(program.trap_due().is_some(), "another's");
+        program.repressed(smp.tid());
+        assert_eq!(program.trap_due(), None);
+        // A manager that never answers is told so often and no more.
+        program.link_changed(3, 0);
+        let told = (0..100).filter(|second| program.next_trap(second * TRAP_INTERVAL).is_some()).count();
+        assert_eq!(told, usize::from(TRAPS));
     }
 }

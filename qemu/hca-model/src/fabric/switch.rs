@@ -95,12 +95,12 @@ impl Switch {
         self.ports.push(SwitchPort::default());
     }
 
-    pub(super) fn set_link(&mut self, index: PortIndex, up: bool) {
+    pub(super) fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
         if let Some(port) = self.ports.get_mut(number(index)) {
             port.counters.link_downed += u64::from(port.up && !up);
             port.up = up;
             if let Some(program) = &mut self.program {
-                program.link_changed(number(index));
+                program.link_changed(number(index), now);
             }
         }
     }

@@ -51,17 +51,60 @@ impl Operation {
     }
 }
 
+/// Bit of [`Content::open`]: the unit is allocated.
+const ALLOCATED: u8 = 1 << 7;
+
+/// What lies in the memory, and what of it may be seen.
+#[derive(Debug, Default)]
+struct Content {
+    /// Empty until something is allocated.
+    bytes: Vec<u8>,
+    /// For each unit of [`LOG_UNIT`] whether it is allocated, and the operations whose addresses were given out. As long as `bytes`.
+    open: Vec<u8>,
+}
+
+impl Content {
+    /// All there.
+    fn make(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(SIZE, 0);
+            self.open.resize(SIZE >> LOG_UNIT, 0);
+        }
+    }
+
+    /// Changes what `len` bytes from `at` on are open for.
+    fn change(&mut self, at: u64, len: u64, change: impl Fn(u8) -> u8) {
+        self.make();
+        let units = usize::try_from(len).ok().and_then(|len| range(at, len));
+        let units = units.map(|bytes| bytes.start >> LOG_UNIT..bytes.end.div_ceil(1 << LOG_UNIT));
+        if let Some(units) = units.and_then(|units| self.open.get_mut(units)) {
+            units.iter_mut().for_each(|unit| *unit = change(*unit));
+        }
+    }
+
+    /// The byte at `at` of the window, if it is allocated and can be reached there.
+    fn window(&mut self, at: usize) -> Option<&mut u8> {
+        let open = *self.open.get((at % SIZE) >> LOG_UNIT)?;
+        let need = match at / SIZE {
+            0 => ALLOCATED,
+            1 => Operation::Increment.bit(),
+            2 => Operation::TestAndSet.bit(),
+            _ => return None,
+        };
+        if open & need == 0 { None } else { self.bytes.get_mut(at % SIZE) }
+    }
+}
+
 /// The bytes, shared by the front of BAR0 and the device. No access sees another half done.
 #[derive(Debug, Default)]
 pub struct DeviceMemory {
-    /// Empty until something is written.
-    bytes: Mutex<Vec<u8>>,
+    content: Mutex<Content>,
 }
 
 impl DeviceMemory {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn lock(&self) -> MutexGuard<'_, Content> {
         // Bytes have no state that a panic elsewhere could leave half done.
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place in the window of byte `offset` of BAR0.
@@ -71,26 +114,24 @@ impl DeviceMemory {
         offset.checked_sub(BAR_OFFSET).filter(|at| *at < WINDOW)
     }
 
-    /// A guest's read at `at` of the window. What lies beyond it reads as zero.
+    /// A guest's read at `at` of the window. What is not allocated, or lies beyond, reads as zero.
     pub fn window_read(&self, at: usize, buf: &mut [u8]) {
-        let mut bytes = self.lock();
-        for (at, to) in (at..WINDOW).zip(buf.iter_mut()) {
-            *to = bytes.get(at % SIZE).copied().unwrap_or(0);
-        }
-        buf.iter_mut().skip(WINDOW.saturating_sub(at)).for_each(|byte| *byte = 0);
-        let sets = (at..at.saturating_add(buf.len())).filter(|at| (2 * SIZE..WINDOW).contains(at));
-        for at in sets {
-            if let Some(byte) = whole(&mut bytes).get_mut(at % SIZE) {
+        let mut content = self.lock();
+        buf.fill(0);
+        for (at, to) in (at..WINDOW).zip(buf) {
+            let Some(byte) = content.window(at) else { continue };
+            *to = *byte;
+            if at / SIZE == 2 {
                 *byte = 1;
             }
         }
     }
 
-    /// A guest's write at `at` of the window. What lies beyond it is dropped.
+    /// A guest's write at `at` of the window. What is for something not allocated, or lies beyond, is dropped.
     pub fn window_write(&self, at: usize, data: &[u8]) {
-        let mut bytes = self.lock();
+        let mut content = self.lock();
         for (at, from) in (at..WINDOW).zip(data) {
-            let Some(byte) = whole(&mut bytes).get_mut(at % SIZE) else { return };
+            let Some(byte) = content.window(at) else { continue };
             match at / SIZE {
                 0 => *byte = *from,
                 1 => *byte = byte.wrapping_add(*from),
@@ -103,7 +144,7 @@ impl DeviceMemory {
     #[must_use]
     pub fn read(&self, at: u64, out: &mut [u8]) -> Option<()> {
         let range = range(at, out.len())?;
-        match self.lock().get(range) {
+        match self.lock().bytes.get(range) {
             Some(from) => out.copy_from_slice(from),
             None => out.fill(0),
         }
@@ -114,31 +155,48 @@ impl DeviceMemory {
     #[must_use]
     pub fn write(&self, at: u64, data: &[u8]) -> Option<()> {
         let range = range(at, data.len())?;
-        whole(&mut self.lock()).get_mut(range)?.copy_from_slice(data);
+        let mut content = self.lock();
+        content.make();
+        content.bytes.get_mut(range)?.copy_from_slice(data);
         Some(())
+    }
+
+    /// Changes the 8 bytes at `at` of the memory to what `change` makes of them, if to anything; no other access comes between. Answers
+    /// what they were, `None` where they are not all inside.
+    #[must_use]
+    pub fn update(&self, at: u64, change: impl FnOnce([u8; 8]) -> Option<[u8; 8]>) -> Option<[u8; 8]> {
+        let range = range(at, 8)?;
+        let mut content = self.lock();
+        content.make();
+        let bytes = content.bytes.get_mut(range)?.first_chunk_mut()?;
+        let old = *bytes;
+        if let Some(new) = change(old) {
+            *bytes = new;
+        }
+        Some(old)
     }
 
     /// Forgets all content.
     fn clear(&self) {
-        *self.lock() = Vec::new();
+        *self.lock() = Content::default();
     }
 
-    /// Sets `len` bytes from `at` on to zero.
-    fn erase(&self, at: u64, len: u64) {
+    /// Opens or closes `len` bytes from `at` on; they are zero then.
+    fn open(&self, at: u64, len: u64, open: bool) {
+        let mut content = self.lock();
+        content.change(at, len, |_| if open { ALLOCATED } else { 0 });
         if let Some(range) = usize::try_from(len).ok().and_then(|len| range(at, len))
-            && let Some(bytes) = self.lock().get_mut(range)
+            && let Some(bytes) = content.bytes.get_mut(range)
         {
             bytes.fill(0);
         }
     }
-}
 
-/// The bytes, all there.
-fn whole(bytes: &mut Vec<u8>) -> &mut Vec<u8> {
-    if bytes.is_empty() {
-        bytes.resize(SIZE, 0);
+    /// An operation on `len` bytes from `at` on can be reached from now on, or not any more.
+    fn open_operation(&self, at: u64, len: u64, operation: Operation, open: bool) {
+        let bit = operation.bit();
+        self.lock().change(at, len, |unit| if open { unit | bit } else { unit & !bit });
     }
-    bytes
 }
 
 fn range(at: u64, len: usize) -> Option<std::ops::Range<usize>> {
@@ -229,6 +287,7 @@ impl Memic {
             return Err(MemicError::Full);
         }
         self.parts.insert(at, Part { len, keys: 0, operations: 0 });
+        self.memory.open(at, len, true);
         Ok(BAR_OFFSET as u64 + at)
     }
 
@@ -253,7 +312,7 @@ impl Memic {
             return Err(MemicError::Operation);
         }
         self.parts.remove(&at);
-        self.memory.erase(at, len);
+        self.memory.open(at, len, false);
         Ok(())
     }
 
@@ -262,11 +321,13 @@ impl Memic {
     /// # Errors
     /// [`MemicError::Missing`]; [`MemicError::Operation`]: it was given out before.
     pub fn give_operation(&mut self, start: u64, operation: Operation) -> Result<u64, MemicError> {
-        let (_, part) = self.part(start)?;
+        let (at, part) = self.part(start)?;
         if part.operations & operation.bit() != 0 {
             return Err(MemicError::Operation);
         }
         part.operations |= operation.bit();
+        let len = part.len;
+        self.memory.open_operation(at, len, operation, true);
         Ok(operation.address(start))
     }
 
@@ -275,11 +336,13 @@ impl Memic {
     /// # Errors
     /// [`MemicError::Missing`]: there is none.
     pub fn take_operation(&mut self, start: u64, operation: Operation) -> Result<(), MemicError> {
-        let (_, part) = self.part(start)?;
+        let (at, part) = self.part(start)?;
         if part.operations & operation.bit() == 0 {
             return Err(MemicError::Missing);
         }
         part.operations &= !operation.bit();
+        let len = part.len;
+        self.memory.open_operation(at, len, operation, false);
         Ok(())
     }
 
@@ -363,6 +426,16 @@ mod tests {
             memory.window_read(at, &mut byte);
             byte[0]
         };
+        // Nothing is allocated: nothing answers, and what is written is lost.
+        memory.window_write(5, &[254]);
+        assert_eq!((byte(5), byte(2 * SIZE + 5)), (0, 0));
+        memory.open(0, SIZE as u64, true);
+        assert_eq!(byte(5), 0);
+        // Operations have addresses where they were given out.
+        memory.window_write(SIZE + 5, &[1]);
+        assert_eq!((byte(2 * SIZE + 5), byte(5)), (0, 0));
+        memory.open_operation(0, SIZE as u64, Operation::Increment, true);
+        memory.open_operation(0, SIZE as u64, Operation::TestAndSet, true);
         memory.window_write(5, &[254]);
         memory.window_write(SIZE + 5, &[1]);
         assert_eq!((byte(5), byte(SIZE + 5)), (255, 255));
@@ -380,6 +453,18 @@ mod tests {
             (DeviceMemory::place(BAR_OFFSET - 1), DeviceMemory::place(BAR_OFFSET + WINDOW)),
             (None, None)
         );
+        // What was freed is clean, and what was there before it is not seen by who allocates next.
+        memory.window_write(64, &[9; 64]);
+        memory.open(64, 64, false);
+        assert_eq!((byte(64), byte(63)), (0, 0));
+        memory.window_write(64, &[9; 64]);
+        assert_eq!(memory.write(100, &[7]), Some(()));
+        memory.open(64, 64, true);
+        assert_eq!((byte(64), byte(100), byte(SIZE + 64)), (0, 0, 0));
+        // One update, whoever else looks.
+        assert_eq!(memory.update(SIZE as u64 - 16, |old| Some([old[0] + 3; 8])), Some([0; 8]));
+        assert_eq!(memory.update(SIZE as u64 - 16, |_| None), Some([3; 8]));
+        assert_eq!(memory.update(SIZE as u64 - 7, |_| None), None);
         // The device's own accesses are within the memory, or are none.
         assert_eq!(memory.write(SIZE as u64 - 4, &[3; 4]), Some(()));
         assert_eq!((memory.write(SIZE as u64 - 4, &[3; 5]), memory.write(u64::MAX, &[0])), (None, None));

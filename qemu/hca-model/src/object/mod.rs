@@ -8,6 +8,7 @@ pub mod interleaved;
 pub mod memic;
 pub mod mkey;
 pub mod objects;
+pub(crate) mod owners;
 pub mod pages;
 pub mod qp;
 pub mod queues;

@@ -4,6 +4,7 @@ use super::census::Census;
 use super::counters::QCounters;
 use super::memic::{DeviceMemory, Memic};
 use super::mkey::Mkeys;
+use super::owners::Owners;
 use super::qp::Qps;
 use super::queues::Queues;
 use super::srq::Srq;
@@ -48,6 +49,8 @@ pub struct Objects {
     pub(crate) q_counters: QCounters,
     /// Device memory.
     pub(crate) memic: Memic,
+    /// Whose they are.
+    pub(crate) owners: Owners,
 }
 
 impl Objects {
@@ -68,6 +71,7 @@ impl Objects {
             srqs: Table::new(1, caps.table(cap::log_max_srq)),
             q_counters: QCounters::new(caps.max(cap::max_qp_cnt)),
             memic: Memic::new(Arc::new(DeviceMemory::default())),
+            owners: Owners::default(),
         }
     }
 
@@ -85,6 +89,7 @@ impl Objects {
         self.srqs.clear();
         self.q_counters.sets.clear();
         self.memic.clear();
+        self.owners.clear();
     }
 
     /// How many objects of each kind exist.

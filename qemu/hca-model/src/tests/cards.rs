@@ -121,6 +121,17 @@ fn initializing_is_shown_for_as_long_as_it_takes() {
 }
 
 #[test]
+fn the_timer_goes_on_over_a_reset() {
+    let mut guest = Guest::new(Profile::node(0));
+    guest.hca.show_timer(5_000 * MILLISECOND);
+    let timer = |guest: &Guest| guest.read32(reg::INTERNAL_TIMER_L_OFFSET);
+    let before = timer(&guest);
+    guest.hca.config_write(0x68, &[0x10, 0xa8]);
+    assert_eq!((guest.hca.resets(), timer(&guest)), (1, before));
+    assert_ne!(before, 0);
+}
+
+#[test]
 fn a_failure_is_told_with_and_without_a_wish() {
     for (silent_assert, cold_reset, expected) in
         [(false, false, 0b1001_1000), (true, false, 0b0000_1000), (false, true, 0b1100_1000)]

@@ -102,3 +102,59 @@ fn what_does_not_fit_or_is_not_there_is_refused() {
     assert_eq!(guest.status(&destroy), CmdStatus::OK);
     assert_eq!(guest.status(&memory(uid, &[page], 0)), CmdStatus::BAD_RES, "gone");
 }
+
+#[test]
+fn an_object_is_its_user_s_and_the_kernel_may_name_all() {
+    let mut guest = Guest::up(Profile::node(0));
+    let [first, second] = [create_uctx(&mut guest), create_uctx(&mut guest)];
+    let named = |opcode: Opcode, uid: u32, number: u32| {
+        Input::new(opcode).set(dealloc_pd_in::uid, uid.into()).set(Field::bits(0x08, 23, 0), number.into())
+    };
+    let alloc = |guest: &mut Guest, opcode: Opcode, uid: u32| {
+        let output = guest.command(&named(opcode, uid, 0)).expect("made");
+        Field::bits(0x08, 23, 0).get32(&output)
+    };
+    for (make, end) in [
+        (Opcode::ALLOC_PD, Opcode::DEALLOC_PD),
+        (Opcode::ALLOC_UAR, Opcode::DEALLOC_UAR),
+        (Opcode::ALLOC_XRCD, Opcode::DEALLOC_XRCD),
+        (Opcode::ALLOC_TRANSPORT_DOMAIN, Opcode::DEALLOC_TRANSPORT_DOMAIN),
+        (Opcode::ALLOC_Q_COUNTER, Opcode::DEALLOC_Q_COUNTER),
+    ] {
+        // Another user's, then the kernel's, are out of reach; one's own and everybody's are not.
+        for (owner, asks, expected) in [
+            (first, second, CmdStatus::BAD_RES),
+            (0, second, CmdStatus::BAD_RES),
+            (first, first, CmdStatus::OK),
+            (first, 0, CmdStatus::OK),
+            (0xffff, second, CmdStatus::OK),
+        ] {
+            let number = alloc(&mut guest, make, owner);
+            assert_eq!(
+                guest.status(&named(end, asks, number)),
+                expected,
+                "{end}: {owner}'s, asked by {asks}"
+            );
+            if expected != CmdStatus::OK {
+                assert!(guest.refusal().contains(&format!("is not user {second}'s")), "{}", guest.refusal());
+                assert_eq!(guest.status(&named(end, 0, number)), CmdStatus::OK);
+            }
+        }
+    }
+    // What a queue refers to is its user's as well, or the kernel's.
+    let ring = guest.page();
+    let eqn = guest.create_eq(ring, 3, 0, 0).expect("an EQ");
+    let pages = guest.pages(2);
+    for entry in 0..64 {
+        guest.memory.write(pages[0] + entry * 64 + 63, &[0xf0]).expect("memory");
+    }
+    let output = guest.command(&memory(first, &pages, 0)).expect("user memory");
+    let umem = create_umem_out::umem_id.get32(&output);
+    assert_eq!(guest.status(&cq_in(&guest, second, umem, eqn, [0, 0x1800])), CmdStatus::BAD_RES);
+    assert!(guest.refusal().contains("Umem"), "{}", guest.refusal());
+    assert_eq!(guest.status(&cq_in(&guest, first, umem, eqn, [0, 0x1800])), CmdStatus::OK);
+    // Numbers that come again are whoever's they are now.
+    let everybody = guest.hca.census().total();
+    assert_eq!(guest.status(&Input::new(Opcode::TEARDOWN_HCA)), CmdStatus::OK);
+    assert!(everybody > 0 && guest.hca.census().total() == 0);
+}

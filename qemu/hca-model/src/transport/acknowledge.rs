@@ -44,7 +44,7 @@ impl Context<'_, '_> {
                     self.device.counters.malformed += 1;
                     return;
                 };
-                let result = self.atomic_bytes(result.original);
+                let result = self.atomic_order().bytes(result.original);
                 self.answer(qp, operation, psn, &result);
             }
             Operation::ReadResponseMiddle => self.answer(qp, operation, psn, content),

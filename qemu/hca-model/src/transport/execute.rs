@@ -238,18 +238,17 @@ impl Context<'_, '_> {
         }
         self.resource(qp)?;
         let user = actor(qp);
-        let mut old = [0; 8];
-        self.read_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &mut old).map_err(access)?;
-        let original = self.atomic_number(old);
-        let new = match operation {
-            Operation::CompareSwap if original == atomic.compare => Some(atomic.swap_or_add),
-            Operation::CompareSwap => None,
-            _ => Some(original.wrapping_add(atomic.swap_or_add)),
+        let order = self.atomic_order();
+        let change = |old| {
+            let original = order.number(old);
+            let new = match operation {
+                Operation::CompareSwap if original == atomic.compare => atomic.swap_or_add,
+                Operation::CompareSwap => return None,
+                _ => original.wrapping_add(atomic.swap_or_add),
+            };
+            Some(order.bytes(new))
         };
-        if let Some(new) = new {
-            let new = self.atomic_bytes(new);
-            self.write_key(user, atomic.rkey, atomic.va, AccessFlags::ATOMIC, &new).map_err(access)?;
-        }
+        let original = order.number(self.update_key(user, atomic.rkey, atomic.va, change).map_err(access)?);
         self.count(qp, q::rx_atomic_requests);
         let kept = 1usize << qp.log_rra_max.min(7);
         let responder = &mut qp.transport.responder;

@@ -124,6 +124,35 @@ impl Context<'_, '_> {
         result
     }
 
+    /// Changes the 8 bytes at `va` of `key` to what `change` makes of them, if to anything. Answers what they were. In the device's own
+    /// memory no access of anybody comes between.
+    pub(super) fn update_key(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        change: impl FnOnce([u8; 8]) -> Option<[u8; 8]>,
+    ) -> Result<[u8; 8], Fault> {
+        let need = AccessFlags::ATOMIC;
+        let mut segments = core::mem::take(&mut self.device.segments);
+        let translated = self.mkeys.translate(key, user, va, 8, need, &mut segments);
+        let own = segments.list.first().filter(|segment| segment.own && segment.len == 8);
+        let own = own.map(|segment| segment.address);
+        self.meter.charge(segments.take_steps());
+        self.device.segments = segments;
+        translated?;
+        if let Some(at) = own {
+            self.meter.charge_bytes(8);
+            return Ok(self.memic.update(at, change).ok_or(MkeyError::Bounds)?);
+        }
+        let mut old = [0; 8];
+        self.read_key(user, key, va, need, &mut old)?;
+        if let Some(new) = change(old) {
+            self.write_key(user, key, va, need, &new)?;
+        }
+        Ok(old)
+    }
+
     /// Whether `key` gives `need` on `len` bytes at `va`, without translating them.
     pub(super) fn check_key(
         &mut self,

@@ -386,13 +386,25 @@ impl Context<'_, '_> {
         }
     }
 
-    /// An atomic's operand, from its bytes in guest memory.
-    fn atomic_number(&self, bytes: [u8; 8]) -> u64 {
-        if self.host_order_atomics { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) }
+    const fn atomic_order(&self) -> AtomicOrder {
+        AtomicOrder { of_host: self.host_order_atomics }
+    }
+}
+
+/// The order of an atomic's bytes in guest memory. The host of every guest of ours is little-endian.
+#[derive(Clone, Copy)]
+struct AtomicOrder {
+    of_host: bool,
+}
+
+impl AtomicOrder {
+    /// An operand, from its bytes.
+    const fn number(self, bytes: [u8; 8]) -> u64 {
+        if self.of_host { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) }
     }
 
-    /// An atomic's operand or result, as it lies in guest memory. The host of every guest of ours is little-endian.
-    fn atomic_bytes(&self, value: u64) -> [u8; 8] {
-        if self.host_order_atomics { value.to_le_bytes() } else { value.to_be_bytes() }
+    /// The bytes of an operand or a result.
+    const fn bytes(self, value: u64) -> [u8; 8] {
+        if self.of_host { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 }

@@ -65,18 +65,28 @@ impl<T> Ranges<T> {
         Ok(())
     }
 
-    /// Takes out every range that lies within the given one; what it cuts through stays.
-    pub fn remove(&mut self, start: u64, size: u64) {
+    /// Takes out every range that lies within the given one.
+    ///
+    /// # Errors
+    /// `EINVAL`: it cuts one, and nothing is taken out.
+    pub fn remove(&mut self, start: u64, size: u64) -> Result<(), Errno> {
         let end = start.saturating_add(size);
+        // Only the one that its first address lies in, and the last that begins in it, can reach over its ends.
+        let cut_at_start = self.order.range(..start).next_back().and_then(|(_, slot)| self.entry(*slot));
+        let cut_at_end = self.order.range(..end).next_back().and_then(|(_, slot)| self.entry(*slot));
+        if cut_at_start.is_some_and(|entry| entry.start.saturating_add(entry.size) > start)
+            || cut_at_end.is_some_and(|entry| entry.start.saturating_add(entry.size) > end)
+        {
+            return Err(Errno::INVAL);
+        }
         let within: Vec<(u64, usize)> = self.order.range(start..end).map(|(at, slot)| (*at, *slot)).collect();
         for (at, slot) in within {
             let Some(place) = self.slots.get_mut(slot) else { continue };
-            if place.as_ref().is_some_and(|entry| at.saturating_add(entry.size) <= end) {
-                *place = None;
-                self.order.remove(&at);
-                self.free.push(slot);
-            }
+            *place = None;
+            self.order.remove(&at);
+            self.free.push(slot);
         }
+        Ok(())
     }
 
     /// Takes out everything.
@@ -122,11 +132,23 @@ mod tests {
         assert_eq!(ranges.insert(0, 9 * PAGE, 'b'), Err(Errno::EXIST), "lies around it");
         assert_eq!(ranges.insert(u64::MAX - PAGE + 1, 2 * PAGE, 'b'), Err(Errno::INVAL), "passes the end");
         assert_eq!(ranges.insert(9 * PAGE, 0, 'b'), Err(Errno::INVAL), "empty");
-        ranges.remove(PAGE, PAGE);
-        ranges.remove(2 * PAGE, 9 * PAGE);
-        assert_eq!(ranges.len(), 1, "half a range is not removed");
-        ranges.remove(0, 4 * PAGE);
-        assert_eq!(ranges.len(), 0);
+        ranges.insert(4 * PAGE, PAGE, 'b').expect("room");
+        for (start, pages) in [(PAGE, 1), (2 * PAGE, 9), (0, 2), (2 * PAGE, 3), (PAGE + 1, 1), (2 * PAGE, 0)]
+        {
+            assert_eq!(
+                ranges.remove(start, pages * PAGE),
+                Err(Errno::INVAL),
+                "cuts one: {pages} at {start:#x}"
+            );
+        }
+        assert_eq!(ranges.len(), 2, "a range that is cut stays, and so do the others");
+        assert_eq!(
+            (ranges.remove(3 * PAGE, PAGE), ranges.remove(9 * PAGE, PAGE)),
+            (Ok(()), Ok(())),
+            "nothing there"
+        );
+        assert_eq!(ranges.remove(0, 4 * PAGE), Ok(()));
+        assert_eq!((ranges.len(), ranges.remove(4 * PAGE, PAGE), ranges.len()), (1, Ok(()), 0));
         for page in 0..16 {
             ranges.insert(page << 20, PAGE, 'c').expect("room");
         }
@@ -141,7 +163,7 @@ mod tests {
         ranges.insert(0, PAGE, 'a').expect("room");
         ranges.insert(PAGE, PAGE, 'b').expect("room");
         assert_eq!(ranges.find(PAGE + 5), Some((&'b', 5, PAGE - 5)));
-        ranges.remove(PAGE, PAGE);
+        ranges.remove(PAGE, PAGE).expect("whole");
         assert_eq!(ranges.find(PAGE + 5), None, "not by the last look-up either");
         ranges.insert(7 * PAGE, PAGE, 'c').expect("room");
         assert_eq!(ranges.slots.len(), 2);
@@ -155,7 +177,7 @@ mod tests {
         ranges.insert(u64::MAX - PAGE, PAGE, 'a').expect("room");
         assert_eq!(ranges.find(u64::MAX - 1), Some((&'a', PAGE - 1, 1)));
         assert_eq!(ranges.find(u64::MAX), None);
-        ranges.remove(0, u64::MAX);
+        ranges.remove(0, u64::MAX).expect("all");
         assert_eq!(ranges.len(), 0);
     }
 }

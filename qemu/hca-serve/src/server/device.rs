@@ -201,9 +201,9 @@ impl Device<'_> {
         let payload = channel.payload(message);
         let unmap = DmaUnmap::parse(payload).ok_or(Errno::INVAL)?;
         if unmap.is_all() {
-            self.guest.memory.unmap(0, u64::MAX);
+            self.guest.memory.unmap(0, u64::MAX)?;
         } else {
-            self.guest.memory.unmap(unmap.address, unmap.size);
+            self.guest.memory.unmap(unmap.address, unmap.size)?;
         }
         let front = payload.get(..DmaUnmap::LEN).unwrap_or(payload).to_vec();
         channel.reply(&message.header, &[&front]);
