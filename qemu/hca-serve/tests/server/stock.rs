@@ -106,9 +106,6 @@ fn hundreds_of_maps_come_and_go_and_wrong_ones_are_refused() {
         }
         assert!(started.elapsed() < Duration::from_secs(20), "round {round}");
     }
-    client.dma_map(0, 0, 16 * 4096, file.as_raw_fd()).expect("map");
-    assert!(client.dma_unmap(4096, 4096).is_err(), "a part of a range is no range");
-    client.dma_unmap(0, 16 * 4096).expect("unmap");
     client.reset().expect("reset");
     assert_eq!(read32(&mut client, CONFIG, 0), 0x1017_15b3, "and the device still answers");
 }
