@@ -61,7 +61,7 @@
 //! [`Adapter::ep_post_fetch_add`], [`MemPriv::REMOTE_ATOMIC`]); operation and vendor syndrome in completions; IP over InfiniBand
 //! ([`Adapter::ip`]); the peer's port GID and how a connection is ending ([`EpParameters::remote_gid`], [`EpParameters::ending`]),
 //! and the GID that an address is known to have ([`Adapter::known_gid`]); receives posted and taken many at a time
-//! ([`Adapter::ep_post_receives`], [`Adapter::evd_dequeue_receives`]), a send of one segment
+//! ([`Adapter::ep_post_receives`], [`Adapter::evd_take_receives`]), a send of one segment
 //! without a list ([`Adapter::ep_post_send_segment`]), and a dequeue that polls nothing ([`Adapter::evd_take`]).
 //!
 //! # Registration

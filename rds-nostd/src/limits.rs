@@ -17,7 +17,7 @@ use crate::wire::{FRAGMENT_LEN, MAP_FRAGMENTS, MAX_MESSAGE_LEN, fragments};
 /// Every so many posts one is reported by the HCA, which reports the ones before it too.
 const SIGNAL_EVERY: u16 = 16;
 /// Receives posted at once, if there may be twice as many.
-pub(crate) const REFILL: usize = 16;
+const REFILL: u16 = 16;
 /// Frames that a connection may send without asking, however small its share, while frames are plenty.
 const UNASKED: u32 = 8;
 /// Frames after which a message asks for an acknowledgement in any case: Linux's 16 MiB.
@@ -89,7 +89,7 @@ impl Limits {
             receiving,
             reserve: reserve as u32,
             receive_depth,
-            refill_at: receive_depth - (receive_depth / 2).min(REFILL as u16),
+            refill_at: receive_depth - (receive_depth / 2).min(REFILL),
             send_depth: config.send_depth,
             signal_every: SIGNAL_EVERY.min(config.send_depth / 2),
             unasked_frames: unasked,

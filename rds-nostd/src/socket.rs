@@ -342,15 +342,9 @@ pub(crate) const fn is_v4(key: u128) -> bool {
 /// The address that [`key`] was made from.
 #[inline(always)]
 pub(crate) const fn address(key: u128) -> IpAddr {
-    address_of([(key >> 64) as u64, key as u64])
-}
-
-/// The same of the key's halves, upper half first.
-#[inline(always)]
-pub(crate) const fn address_of([high, low]: [u64; 2]) -> IpAddr {
-    if high == 0 && low >> 32 == 0xffff {
-        IpAddr::V4(Ipv4Addr::from_bits(low as u32))
+    if key >> 32 == 0xffff {
+        IpAddr::V4(Ipv4Addr::from_bits(key as u32))
     } else {
-        IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
+        IpAddr::V6(Ipv6Addr::from_bits(key))
     }
 }

@@ -103,6 +103,13 @@ impl dat_calls::Node for Node {
 }
 
 impl Node {
+    /// The process ends: gives the device back whoever waits for it, unless a thread stands still with the lock.
+    pub(crate) fn end(&self) {
+        if let Some(state) = self.lock.lock_within(PATIENCE).and_then(Guard::take) {
+            close(state);
+        }
+    }
+
     /// Brings a device up and waits until its port can be reached by address. `id` is in all its handles.
     pub(crate) fn open(&self, target: &Target, id: u8) -> DatResult<()> {
         let (tables, parts) = Lent::new(Box::new(Tables::new()));
@@ -124,22 +131,26 @@ impl Node {
         Ok(())
     }
 
-    /// Gives the device back, once everybody has left who slept there. There is no IA any more.
+    /// Gives the device back, once everybody has left who slept there, or would have. There is no IA any more.
     pub(crate) fn close(&self) {
-        loop {
-            let Some(guard) = self.lock.lock_urgently() else { return };
+        let end = std::time::Instant::now() + PATIENCE;
+        while let Some(guard) = self.lock.lock_urgently() {
             guard.waiting.parked.wake_all();
-            if guard.waiting.parked.is_empty() {
+            // A thread that was cancelled while it slept never leaves.
+            if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
                 if let Some(state) = guard.take() {
                     close(state);
                 }
                 return;
             }
             drop(guard);
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
+
+/// How long the end of a device waits for threads that sleep there, and the end of the process for one that has the lock.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Takes the adapter down, and frees what it had.
 fn close(state: Inner) {

@@ -15,7 +15,12 @@ pub(crate) fn get(id: u8) -> Option<&'static Node> {
     unsafe { node.as_ref() }
 }
 
-/// The same, which is made if there was none. One thread at a time.
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Node> {
+    (0..=u8::MAX).filter_map(get)
+}
+
+/// The node with this number, which is made if there was none. One thread at a time.
 pub(crate) fn get_or_make(id: u8) -> &'static Node {
     get(id).unwrap_or_else(|| {
         let node: &'static Node = Box::leak(Box::default());

@@ -1,9 +1,11 @@
 //! What a process has: nodes, and names. A child process begins with nothing, because the devices are
 //! its parent's.
 
+use crate::node::Node;
 use crate::nodes;
 use crate::registry::Names;
-use capi_device::guard_children;
+use capi_device::{at_exit, guard_children};
+use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,11 +15,21 @@ static NAMES: AtomicPtr<Mutex<Names>> = AtomicPtr::new(ptr::null_mut());
 /// Whether children forget.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the end of the process closes what is open.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// The process ends: peers hear of it at once, and not by their retries.
+extern "C" fn end() {
+    // A mistake here is none of the program's, which has done what it wanted.
+    let _ = catch_unwind(|| nodes::all().for_each(Node::end));
+}
+
 /// The names, locked.
 pub(crate) fn names() -> MutexGuard<'static, Names> {
     let mut names = NAMES.load(Ordering::Acquire);
     if names.is_null() {
         guard_children(&GUARDED, forget);
+        at_exit(&ENDS, end);
         let made = Box::into_raw(Box::new(Mutex::new(Names::default())));
         names = match NAMES.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => made,

@@ -126,6 +126,18 @@ fn devices_come_and_go() {
 }
 
 #[test]
+fn a_peer_hears_of_a_program_that_leaves() {
+    let folder = Folder::new(&DAT, "leave");
+    let program = folder.path("leave");
+    compilers()[0].compile(&DAT, &["tests/c/leave.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let mut server = Running::start(&program, &[&fabric.name(0)]);
+    server.line("ready");
+    run(Command::new(&program).args([&fabric.name(1), &address(0)]));
+    server.finish();
+}
+
+#[test]
 fn wrong_arguments_are_answered() {
     let folder = Folder::new(&DAT, "misuse");
     let program = folder.path("misuse");

@@ -34,6 +34,17 @@ fn take_ordinary<B: Bar>(
     Some(arrived(ep, wr_id, length))
 }
 
+/// What an ordinary completion of a request reports that others before it were posted without one.
+#[inline(always)]
+fn take_sent_run<B: Bar>(
+    eps: &mut Table<'_, EpHandle, Ep<B>>,
+    next: &OrdinaryCqe<'_>,
+) -> Option<DtoCompletion> {
+    let ep = eps.at_mut(next.user_index() as u16)?;
+    let (wr_id, count) = ep.qp.as_mut()?.retire_sent_run(next, Note::SPECIAL)?;
+    Some(sent_well(ep, wr_id, count))
+}
+
 impl<B: Bar> Objects<'_, B> {
     /// Retires what a completion reports done, unless that is a receive of an SRQ.
     fn retire(&mut self, cqe: &Cqe) -> Option<Completion> {
@@ -58,13 +69,21 @@ impl<'s, P: Platform> Adapter<'s, P> {
     /// it anyway. None also where the other call would be an error.
     #[inline(never)]
     pub fn evd_take(&mut self, evd: EvdHandle) -> Option<Event> {
-        self.evd_dequeue_or(
-            evd,
-            Some,
-            |adapter, evd| {
-                if adapter.is_quiet(evd) { None } else { adapter.evd_take_slow(evd) }
-            },
-        )
+        self.evd_dequeue_or(evd, Some, |adapter, evd| {
+            if adapter.is_quiet(evd) {
+                return None;
+            }
+            adapter.take_sent(evd).or_else(|| adapter.evd_take_slow(evd))
+        })
+    }
+
+    /// The head of the CQ, if it is the success of a request with others before it.
+    #[inline(never)]
+    fn take_sent(&mut self, evd: EvdHandle) -> Option<Event> {
+        let state = self.objects.evds.get_mut(evd).ok().filter(|state| state.is_on_fast_path())?;
+        let done = state.cq.as_mut()?.poll_ordinary(|next| take_sent_run(&mut self.objects.eps, next))?;
+        state.looks.delivered(1);
+        Some(Event { evd, data: EventData::Dto(done) })
     }
 
     /// Extension: for layers that make something else of an event. Most are ordinary completions: straight from the CQ's entry. Everything

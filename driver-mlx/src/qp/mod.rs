@@ -437,6 +437,13 @@ impl<B: Bar> Qp<B> {
         self.sq.retire_oldest(next.tail, special)
     }
 
+    /// Retires a request whose success `next` reports and all before it, which have no completion of their own, unless its tag has one
+    /// of the bits `special`: its name, and how many. None if not, and nothing has changed.
+    #[inline(always)]
+    pub fn retire_sent_run(&mut self, next: &OrdinaryCqe<'_>, special: u64) -> Option<(WrId, u16)> {
+        self.sq.retire_run(next.tail, special)
+    }
+
     /// Retires the oldest receive if `next` reports its message; gives its name, and the bytes that arrived, as the device claims. None if
     /// not, and nothing has changed.
     #[inline(always)]

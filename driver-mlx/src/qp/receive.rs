@@ -217,30 +217,48 @@ impl ReceiveQueue {
 pub struct ReceiveBatch<'q> {
     rq: &'q mut ReceiveQueue,
     record: &'q mut DoorbellRecord,
-    first: u16,
+    /// As that of the queue will be.
+    head: u16,
+    /// Receives that there is room for.
+    room: u16,
 }
 
 impl<'q> ReceiveBatch<'q> {
     #[inline(always)]
     pub(super) fn new(rq: &'q mut ReceiveQueue, record: &'q mut DoorbellRecord) -> Self {
-        Self { first: rq.head, rq, record }
+        let room = if rq.max_sge == 0 { 0 } else { (rq.mask + 1).saturating_sub(rq.outstanding()) };
+        Self { head: rq.head, rq, record, room }
     }
 
-    /// Posts a receive of one SGE, as [`Qp::post_recv`](crate::Qp::post_recv) does.
-    ///
-    /// # Errors
-    /// [`PostError`]; nothing was posted.
+    /// Receives that there is still room for.
     #[inline(always)]
-    pub fn post(&mut self, sge: &Sge, wr_id: WrId) -> Result<(), PostError> {
-        self.rq.post(core::slice::from_ref(sge), wr_id)
+    pub fn room(&self) -> u16 {
+        self.room
+    }
+
+    /// Posts a receive of one SGE. False, and nothing was posted, where there is no room, or if the SGE is empty or longer than 2^31 − 1.
+    #[inline(always)]
+    #[must_use]
+    pub fn post(&mut self, sge: &Sge, wr_id: WrId) -> bool {
+        if self.room == 0 || sge.length as i32 <= 0 {
+            return false;
+        }
+        let end = (self.rq.log_stride > 0).then_some(self.rq.terminator);
+        put_one(&mut self.rq.ring, usize::from(self.head) << self.rq.log_stride, end, sge);
+        self.rq.slots.set(usize::from(self.head), Slot { id: wr_id.id, tag: wr_id.tag });
+        self.head = self.head.wrapping_add(1);
+        self.room -= 1;
+        true
     }
 
     /// Tells the device. Gives how many were posted.
     #[inline(always)]
     pub fn finish(self) -> u16 {
+        let posted = self.head.wrapping_sub(self.rq.head);
+        self.rq.head = self.head;
         barrier::publish();
-        self.record.store_first(u32::from(self.rq.head));
-        self.rq.head.wrapping_sub(self.first)
+        self.record.store_first(u32::from(self.head));
+        posted
     }
 }
 

@@ -511,6 +511,17 @@ impl SendQueue {
         Some(WrId { id, tag: tag & !WQEBBS_MASK })
     }
 
+    /// Retires a request and those before it, if a completion with this last quadword reports its success and none of the bits `special`
+    /// is in its tag; its name, and how many they are.
+    #[inline(always)]
+    pub(super) fn retire_run(&mut self, tail: u64, special: u64) -> Option<(WrId, u16)> {
+        const INDEX: u64 = 0xffff << 48;
+        let place = place(tail);
+        let index = (place >> 48) as u16;
+        let is_meant = (place ^ self.oldest) & !INDEX == 0 && self.ring.slot(index.into()).tag & special == 0;
+        if is_meant { self.retire(index) } else { None }
+    }
+
     /// What the slot of a WQEBB says: of the request that begins there, its number of WQEBBs too.
     fn slot(&self, index: u16) -> (WrId, u16) {
         let Slot { id, tag } = self.ring.slot(index.into());

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`ip`] | `app=ip`, `app=ping`, `app=tcp`: an IP host, its services and their clients |
 //! | [`rds`] | `app=rds`: Reliable Datagram Sockets: pings, an echo server, messages of all sizes |
+//! | [`stress`] | `app=rds mode=stress`: rds-stress, with itself and with the one of rds-tools |
 //! | [`rping`] | `app=rping`: rdmacm-utils' `rping`, on DAT |
 //! | [`selftest`] | `app=selftest`: the first hour with a card, without a partner |
 //! | [`verbs`] | `app=verbs`: a reliable connection on the driver alone, its numbers exchanged by hand |
@@ -21,6 +22,7 @@ pub mod ip;
 pub mod rds;
 pub mod rping;
 pub mod selftest;
+pub mod stress;
 pub mod verbs;
 
 /// Which side a node is.

@@ -29,7 +29,7 @@ const SECONDS: &str = "a decimal number of 1 or more";
 const PEER: &str = "a number, as the peer's @verbs line has it";
 
 /// What the command line may have.
-pub const KEYS: [Key; 31] = [
+pub const KEYS: [Key; 32] = [
     Key::new("app", APP_EXPECTED, "which application runs"),
     Key::new(
         "ip",
@@ -97,6 +97,11 @@ pub const KEYS: [Key; 31] = [
         "with app=hca: clear takes its BARs and the windows of the bridges above away first; default keep",
     ),
     Key::new("kind", "a name", "with app=fault: which fault"),
+    Key::new(
+        "switches",
+        "switches of rds-stress with commas between them, as in -q1K,-d8,-t2,-T10",
+        "with app=rds mode=stress: without to= the other side has the switches, and here are -p and -c",
+    ),
 ];
 
 /// An address and the port GID of whoever has it.
@@ -157,6 +162,8 @@ pub struct Options<'a> {
     pub clear_bars: bool,
     /// The fault that `app=fault` raises.
     pub kind: Option<&'a str>,
+    /// rds-stress's switches.
+    pub switches: &'a str,
 }
 
 impl<'a> Options<'a> {
@@ -209,6 +216,7 @@ impl<'a> Options<'a> {
             dma_bytes: value.judged("dma", whole_blocks)?.unwrap_or(DEFAULT_DMA_BYTES),
             hca: words.value("hca")?.unwrap_or(Choice::Nth(0)),
             kind: words.get("kind"),
+            switches: words.get("switches").unwrap_or(""),
         })
     }
 }
@@ -309,6 +317,7 @@ mod tests {
                 dma_bytes: 3 << 20,
                 hca: Choice::Nth(0),
                 kind: Some("stack"),
+                switches: "",
             }
         );
     }
@@ -343,6 +352,9 @@ mod tests {
         assert_eq!((options.count, options.interval_millis), (1000, 5));
         let options = Options::parse("app=rds mode=hash role=server seed=9").unwrap();
         assert_eq!((options.mode, options.role, options.seed), (Some(RdsMode::Hash), Some(Role::Server), 9));
+        let options =
+            Options::parse("app=rds mode=stress to=10.0.0.2 switches=-q4K,-T5,--rdma-use-once=1").unwrap();
+        assert_eq!((options.mode, options.switches), (Some(RdsMode::Stress), "-q4K,-T5,--rdma-use-once=1"));
     }
 
     #[test]
@@ -383,7 +395,7 @@ mod tests {
             ("app=tcp send=x", "send=x is not a number of bytes"),
             ("app=rping verify=maybe", "verify=maybe is not yes or no"),
             ("app=demo role=both", "role=both is not server or client"),
-            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion or bulk"),
+            ("app=rds mode=pong", "mode=pong is not ping, echo, hash, rdma, congestion, bulk or stress"),
             ("app=rds interval=x", "interval=x is not a decimal number"),
             ("app=demo divide=0", "divide=0 is not a decimal number of 1 or more"),
             ("app=demo seed=x", "seed=x is not a decimal number"),

@@ -42,9 +42,8 @@ fn work(
     let mut give_up = clock.now().saturating_add(stall);
     node::drive_on(adapter, clock, |adapter, now| {
         let Some(now) = now else {
-            rds.adapter_recovered(adapter).map_err(Failure::app)?;
             give_up = clock.now().saturating_add(stall);
-            return Ok(Status::Working(0));
+            return node::carry_on(rds.adapter_recovered(adapter), adapter);
         };
         let wake = rds.poll(adapter, driver_mlx::Instant::from_nanos(now));
         // One at a time: the answer is compared with what was sent last.

@@ -23,6 +23,8 @@ mod hello;
 #[cfg(target_os = "none")]
 mod idle;
 #[cfg(target_os = "none")]
+mod info;
+#[cfg(target_os = "none")]
 mod ip;
 #[cfg(target_os = "none")]
 mod msix;
@@ -39,6 +41,8 @@ mod remap;
 mod rping;
 #[cfg(target_os = "none")]
 mod selftest;
+#[cfg(target_os = "none")]
+mod stress;
 #[cfg(target_os = "none")]
 mod verbs;
 
@@ -74,6 +78,9 @@ mod choice {
             App::Ping => ip::ping(machine, &options),
             App::Tcp => ip::tcp(machine, &options),
             App::Rping => rping::run(machine, &options),
+            App::Rds if options.mode == Some(crate::names::RdsMode::Stress) => {
+                crate::stress::run(machine, &options)
+            }
             App::Rds => rds::run(machine, &options),
             App::Echo => echo::run(machine, &options),
             App::Pair => pair::run(machine, &options),

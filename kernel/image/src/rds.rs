@@ -1,9 +1,8 @@
 //! `app=rds`: Reliable Datagram Sockets with another unikernel or with Linux: pings, an echo server, messages of all sizes. Tells
-//! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console; `@quit` ends it.
+//! what `rds-info` tells on Linux at its end, and whenever `@info` comes on the console, perhaps with options of it; `@quit` ends it.
 
 use apps::rds::{
     AppError, BULK_PORT, Config, ECHO_PORT, EXCHANGE_PORT, Mode, RECEIVER_PORT, RdsApp, Report, Storage,
-    TableKind,
 };
 use apps::{Role, Status};
 use unikernel::ExitCode;
@@ -14,6 +13,7 @@ use unikernel::Clock;
 use unikernel::adapter::Adapter;
 
 use crate::cmdline::Options;
+use crate::info;
 use crate::names::RdsMode;
 use crate::node::{self, Failure, QuitLine, SECOND};
 use unikernel::Machine;
@@ -22,27 +22,31 @@ use unikernel::println;
 static STORAGE: Mutex<Storage> = Mutex::new(Storage::new());
 
 fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, options::Error<'static>> {
-    let mode =
-        match options.mode.ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))? {
-            RdsMode::Ping => {
-                let interval = options.interval_millis.saturating_mul(SECOND / 1000);
-                Mode::Ping { count: options.count, interval }
+    let mode = match options
+        .mode
+        .ok_or(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk"))?
+    {
+        RdsMode::Ping => {
+            let interval = options.interval_millis.saturating_mul(SECOND / 1000);
+            Mode::Ping { count: options.count, interval }
+        }
+        RdsMode::Echo => Mode::Echo,
+        RdsMode::Hash => {
+            Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
+        }
+        RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
+        RdsMode::Bulk => {
+            let (role, bytes) = (node::role(options)?, options.send_bytes);
+            if role == Role::Client && bytes == 0 {
+                return Err(node::missing("send", "the number of bytes to write, as in 16M"));
             }
-            RdsMode::Echo => Mode::Echo,
-            RdsMode::Hash => {
-                Mode::Hash { role: node::role(options)?, count: options.count.into(), seed: options.seed }
-            }
-            RdsMode::Rdma | RdsMode::Congestion if node::role(options)? == Role::Server => Mode::Serve,
-            RdsMode::Bulk => {
-                let (role, bytes) = (node::role(options)?, options.send_bytes);
-                if role == Role::Client && bytes == 0 {
-                    return Err(node::missing("send", "the number of bytes to write, as in 16M"));
-                }
-                Mode::Bulk { role, bytes }
-            }
-            RdsMode::Rdma => Mode::Rdma { rounds: options.count },
-            RdsMode::Congestion => Mode::Congestion { rounds: options.count },
-        };
+            Mode::Bulk { role, bytes }
+        }
+        RdsMode::Rdma => Mode::Rdma { rounds: options.count },
+        RdsMode::Congestion => Mode::Congestion { rounds: options.count },
+        // An application of its own.
+        RdsMode::Stress => return Err(node::missing("mode", "ping, echo, hash, rdma, congestion or bulk")),
+    };
     let peer = match mode {
         // Whoever comes.
         Mode::Echo | Mode::Serve | Mode::Bulk { role: Role::Server, .. } => core::net::Ipv4Addr::UNSPECIFIED,
@@ -76,23 +80,16 @@ fn work(adapter: &mut Adapter<'_>, clock: Clock, config: &Config) -> Result<(), 
     let mut quit = QuitLine::new();
     let driven = node::drive_on(adapter, clock, |adapter, now| {
         let Some(now) = now else {
-            app.adapter_recovered(adapter).map_err(Failure::app)?;
-            return Ok(Status::Working(0));
+            return node::carry_on(app.adapter_recovered(adapter), adapter);
         };
         let status = app.poll(adapter, now).map_err(Failure::app)?;
-        let line = quit.poll_or(now, |line| {
-            let info = line == "@info";
-            if info {
-                list(&mut app, adapter);
-            }
-            info
-        });
+        let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
         Ok(match (status, line) {
             (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
             _ => Status::Done,
         })
     });
-    list(&mut app, adapter);
+    info::list(app.rds(), adapter);
     tell(&mut app);
     let closed = app.close(adapter).map_err(|error: AppError| Failure::app(error));
     driven?;
@@ -138,12 +135,5 @@ fn tell(app: &mut RdsApp<'_>) {
             "@rds congestion times={} messages={} refused={} updates={}",
             congestion.times, congestion.messages, congestion.refused, congestion.updates
         ),
-    }
-}
-
-/// Counters, sockets, connections and queues, as `rds-info` shows them.
-fn list(app: &mut RdsApp<'_>, adapter: &Adapter<'_>) {
-    for kind in TableKind::ALL {
-        println!("{}", app.rds().table(adapter, kind));
     }
 }

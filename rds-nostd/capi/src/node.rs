@@ -3,16 +3,18 @@
 use crate::descriptor::Event;
 use crate::process;
 use capi_device::{Choices, Device, Guard, Lock, Parked, Target, complain, device, sleep, start_thread};
-use dat_nostd::{Adapter, Instant, Wake, adapter_storage};
+use dat_nostd::{Adapter, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
-use rds_nostd::{Generation, Rds, RdsConfig, RdsError, RdsStorage};
+use rds_nostd::{
+    Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
+};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of the DMA region: frames, queues and the firmware's pages.
 const DMA_BYTES: usize = 256 << 20;
@@ -28,6 +30,9 @@ type Tables = adapter_storage! {
     events: 4096, connections: CONNECTIONS + 64,
 };
 type Storage = RdsStorage<SOCKETS, CONNECTIONS, FRAMES, REGIONS, OPERATIONS, PIECES>;
+
+/// How long the end of the process waits for acknowledgements, and for a thread that has the lock.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Of the library's messages to people.
 pub(crate) const LIBRARY: &str = "librds";
@@ -123,7 +128,11 @@ impl rds_calls::Node for Node {
         self.changed(guard);
     }
 
-    fn sleep<'n>(&'n self, mut guard: Guard<'n, Inner>, now: Instant) -> Answer<(Guard<'n, Inner>, bool)> {
+    fn sleep<'n>(
+        &'n self,
+        mut guard: Guard<'n, Inner>,
+        now: dat_nostd::Instant,
+    ) -> Answer<(Guard<'n, Inner>, bool)> {
         let waker = guard.parked.enter(()).map_err(|_| RdsError::NoMemory)?;
         self.changed(guard);
         let interrupted = sleep(&waker, Wake::Idle, now);
@@ -206,6 +215,26 @@ impl Node {
         inner.sockets.of.insert(fd, moved);
         process::settle(fd, Some(new));
         Ok(())
+    }
+
+    /// The process ends: once peers have acknowledged what was sent, or [`PATIENCE`] is over, connections end and the HCA is given back.
+    pub(crate) fn end(&self) {
+        const UNSENT: [u32; 2] = [RDS_INFO_SEND_MESSAGES, RDS_INFO_RETRANS_MESSAGES];
+        let end = Instant::now() + PATIENCE;
+        while let Some(mut inner) = self.lock.lock_within(PATIENCE) {
+            let Inner { adapter, rds, .. } = &mut *inner;
+            let mut is_none = |list| rds.info(adapter, list, &mut []).is_ok_and(|all| all.len == 0);
+            let quiet = UNSENT.into_iter().all(&mut is_none) || adapter.is_dead();
+            if quiet || Instant::now() >= end {
+                if let Some(Inner { mut adapter, rds, .. }) = inner.take() {
+                    let _ = rds.stop(&mut adapter);
+                    let _ = adapter.close();
+                }
+                return;
+            }
+            drop(inner);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Who sleeps in `poll` is woken by this when something may have changed.

@@ -2,11 +2,12 @@
 //! its parent's.
 
 use crate::node::{LIBRARY, Node};
-use capi_device::{Target, complain, conf, guard_children};
+use capi_device::{Target, at_exit, complain, conf, guard_children};
 use rds_nostd::RdsError;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -26,6 +27,17 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 /// Whether children forget.
 static GUARDED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the end of the process closes what is open.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// The process ends: what was sent is delivered, and peers hear of the end at once, and not by their retries.
+extern "C" fn end() {
+    // Not while another thread opens one.
+    let Some(Ok(open)) = get().map(|process| process.open.try_lock()) else { return };
+    // A mistake here is none of the program's, which has done what it wanted.
+    let _ = catch_unwind(AssertUnwindSafe(|| open.iter().for_each(|(_, node)| node.end())));
+}
+
 /// This process's, if any socket was ever made.
 pub(crate) fn get() -> Option<&'static Process> {
     // SAFETY: null, or a value that `get_or_make` leaked.
@@ -42,6 +54,7 @@ fn get_or_make() -> &'static Process {
         return process;
     }
     guard_children(&GUARDED, forget);
+    at_exit(&ENDS, end);
     let made = Box::into_raw(Box::<Process>::default());
     let process = match PROCESS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,

@@ -81,6 +81,20 @@ fn a_program_of_linux_hears_of_congestion() {
 }
 
 #[test]
+fn what_a_program_sent_arrives_though_it_leaves() {
+    let folder = Folder::new(&RDS, "leave");
+    let program = folder.path("leave");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/leave.c"], &folder.shared_library(), &program);
+    for count in ["2", "5", "64"] {
+        let fabric = folder.hcas(2);
+        let mut server = Running::spawn(on(&fabric.name(0), &program, &[&address(0), count]));
+        server.line("ready");
+        run(&mut on(&fabric.name(1), &program, &[&address(1), count, &address(0)]));
+        server.finish();
+    }
+}
+
+#[test]
 fn one_process_has_sockets_on_two_hcas() {
     let folder = Folder::new(&RDS, "hcas");
     let library = folder.shared_library();

@@ -37,16 +37,10 @@ impl Cookie {
         base | (number & NUMBER as u64)
     }
 
-    /// What the cookies of a kind, connection and endpoint have in common.
+    /// The connection of a cookie.
     #[inline(always)]
-    pub(crate) const fn without_number(cookie: u64) -> u64 {
-        cookie & !(NUMBER as u64)
-    }
-
-    /// Whether two cookies are of the same kind, connection and endpoint.
-    #[inline(always)]
-    pub(crate) const fn is_among(cookie: u64, other: u64) -> bool {
-        (cookie ^ other) >> 24 == 0
+    pub(crate) const fn connection_of(cookie: u64) -> Option<ConnectionId> {
+        ConnectionId::from_bits((cookie >> 48) as u16)
     }
 
     #[inline(always)]
@@ -58,7 +52,7 @@ impl Cookie {
             4 => CookieKind::Rdma,
             _ => return None,
         };
-        let Some(connection) = ConnectionId::from_bits((bits >> 48) as u16) else { return None };
+        let Some(connection) = Self::connection_of(bits) else { return None };
         Some(Self { kind, connection, epoch: (bits >> 32) as u16, number: bits as u32 & NUMBER })
     }
 

@@ -112,10 +112,11 @@ impl Connection {
         self.tx.plain_until = 0;
     }
 
-    /// Whether there is something to send, or an acknowledgement to be given.
+    /// Whether there may be something to send, or it is not known how far messages may be posted straight from `sendmsg`.
     #[inline(always)]
-    pub(crate) const fn has_to_send(&self) -> bool {
-        self.rx.ack_wanted || self.tx.next.is_some() || self.map.is_due()
+    pub(crate) const fn may_send(&self) -> bool {
+        let tx = &self.tx;
+        self.rx.ack_wanted || tx.next.is_some() || self.map.is_due() || tx.plain_until <= tx.posts
     }
 
     /// Whether a message of one frame may be posted straight from `sendmsg`: nothing is before it, and one post is left for an

@@ -24,6 +24,8 @@ pub(crate) struct Reconnect {
     /// It came up at least once, last at this time.
     pub(crate) was_up: bool,
     pub(crate) up_at: Instant,
+    /// This node's numbers went on from what the peer expects.
+    pub(crate) numbers_raised: bool,
     /// A request of the peer was accepted, last at this time, and how long from then on further ones are refused.
     pub(crate) was_accepted: bool,
     accepted_at: Instant,
@@ -63,6 +65,7 @@ impl Reconnect {
     pub(crate) const EMPTY: Self = Self {
         was_up: false,
         up_at: Instant::ORIGIN,
+        numbers_raised: false,
         was_accepted: false,
         accepted_at: Instant::ORIGIN,
         stands: Duration::ZERO,

@@ -3,7 +3,7 @@
 use dat_nostd::{Duration, Instant};
 
 use crate::frames::Chain;
-use crate::ids::MessageId;
+use crate::ids::{FrameId, MessageId};
 
 /// How long a peer that has receives posted may take from one fragment of a message to the next. The HCA repeats a lost packet for
 /// about half a second before it gives the connection up.
@@ -25,6 +25,8 @@ pub(crate) struct Rx {
     /// Receives posted, oldest first, and how many.
     pub(crate) posted: Chain,
     pub(crate) posted_count: u16,
+    /// What their cookies have in common; no cookie at all after the peer broke the protocol.
+    cookies: u64,
     /// Frames of those, of the unfinished message and of those that wait to be read: what counts against its share.
     pub(crate) used: u32,
 }
@@ -39,8 +41,33 @@ impl Rx {
         partial_until: Instant::ORIGIN,
         posted: Chain::EMPTY,
         posted_count: 0,
+        cookies: 0,
         used: 0,
     };
+
+    /// From here on receives have such cookies, but for the numbers in them.
+    pub(crate) const fn expect(&mut self, cookies: u64) {
+        self.cookies = cookies;
+    }
+
+    /// The frame of the oldest receive, if this is its cookie.
+    #[inline(always)]
+    pub(crate) const fn oldest(&self, cookie: u64) -> Option<FrameId> {
+        match self.posted.head() {
+            Some(frame) if self.cookies | frame.bits() as u64 == cookie => Some(frame),
+            _ => None,
+        }
+    }
+
+    /// The peer broke the protocol: nothing that arrives on this endpoint counts any more.
+    pub(crate) const fn refuse(&mut self) {
+        self.cookies = u64::MAX;
+    }
+
+    /// Whether that is so.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.cookies == u64::MAX
+    }
 
     /// Frames of the unfinished message and of those that wait to be read.
     pub(crate) const fn held(&self) -> u32 {
@@ -51,6 +78,6 @@ impl Rx {
     pub(crate) const fn reset(&mut self) {
         (self.ack_value, self.ack_wanted, self.ack_in_flight) = (0, false, false);
         self.partial = None;
-        (self.posted, self.posted_count) = (Chain::EMPTY, 0);
+        (self.posted, self.posted_count, self.cookies) = (Chain::EMPTY, 0, 0);
     }
 }

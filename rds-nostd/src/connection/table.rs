@@ -2,7 +2,7 @@
 
 use dat_nostd::Instant;
 
-use crate::connection::{Connection, State};
+use crate::connection::{Connection, Cookie, State};
 use crate::ids::ConnectionId;
 
 /// A connection's places in the lists of the table.
@@ -21,6 +21,12 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) const EMPTY: Self =
         Self { bucket_next: None, due_next: None, is_due: false, place: 0, deadline: Instant::ORIGIN };
+
+    /// Whether it is to be looked at in the next poll.
+    #[inline(always)]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.is_due
+    }
 }
 
 /// All connections of a node.
@@ -84,8 +90,16 @@ impl<'s> Connections<'s> {
 
     /// The connection of a cookie, which the device may have made up.
     #[inline(always)]
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
-        self.entries.get(id.index())
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.entries.get_mut(id.index())
+    }
+
+    /// What a cookie says, if it is of a connection's present endpoint.
+    #[inline(always)]
+    pub(crate) fn current(&self, bits: u64) -> Option<Cookie> {
+        let cookie = Cookie::decode(bits)?;
+        let objects = &self.entries.get(cookie.connection.index())?.objects;
+        (objects.ep != 0 && objects.epoch == cookie.epoch).then_some(cookie)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> + '_ {
@@ -123,12 +137,13 @@ impl<'s> Connections<'s> {
         self.entries.iter().position(|c| c.state == State::Free).map(ConnectionId::new)
     }
 
-    /// Puts a connection into a free entry.
+    /// Puts a connection into a free entry, which may still be in the list of those that are due.
     pub(crate) fn insert(&mut self, id: ConnectionId, connection: Connection) {
         let bucket = self.bucket(connection.foreign);
         self.used = self.used.max(id.index() + 1);
         let entry = self.at_mut(id);
-        *entry = connection;
+        let Links { due_next, is_due, .. } = entry.links;
+        *entry = Connection { links: Links { due_next, is_due, ..Links::EMPTY }, ..connection };
         if let Some(first) = self.buckets.get_mut(bucket) {
             let next = first.replace(id);
             self.at_mut(id).links.bucket_next = next;
@@ -155,7 +170,7 @@ impl<'s> Connections<'s> {
         }
         // An entry that is due is looked at once more, and found to have nothing.
         let entry = self.at_mut(id);
-        let (due_next, is_due) = (entry.links.due_next, entry.links.is_due);
+        let Links { due_next, is_due, .. } = entry.links;
         let objects = entry.objects;
         *entry =
             Connection { objects, links: Links { due_next, is_due, ..Links::EMPTY }, ..Connection::EMPTY };
@@ -346,6 +361,35 @@ mod tests {
     }
 
     proptest! {
+        /// What is due comes in order, whichever entries change hands in between.
+        #[test]
+        fn due_though_entries_change_hands(steps in prop::collection::vec((0u8..4, 0usize..5), 1..100)) {
+            with(5, |table| {
+                let mut model: std::collections::VecDeque<usize> = std::collections::VecDeque::new();
+                for number in 0..5 {
+                    table.insert(ConnectionId::new(number), peer(number as u128, 0));
+                }
+                for ((action, number), step) in steps.into_iter().zip(100..) {
+                    let id = ConnectionId::new(number);
+                    match action {
+                        0 | 1 => {
+                            table.make_due(id);
+                            if !model.contains(&number) {
+                                model.push_back(number);
+                            }
+                        }
+                        2 => prop_assert_eq!(table.pop_due().map(ConnectionId::index), model.pop_front()),
+                        _ => {
+                            table.remove(id);
+                            table.insert(id, peer(step, 0));
+                        }
+                    }
+                    prop_assert_eq!(table.last_due().map(ConnectionId::index), model.back().copied());
+                }
+                Ok(())
+            })?;
+        }
+
         /// Deadlines expire as a model with an ordered map says, whatever is armed and removed in between.
         #[test]
         fn deadlines_expire_in_time(steps in prop::collection::vec((0u8..4, 0usize..9, 0u64..100), 1..200)) {

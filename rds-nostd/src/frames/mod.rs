@@ -50,7 +50,9 @@ bitflags::bitflags! {
 }
 
 /// The table entry of a frame; everything but `next` and `used` is the descriptor of the message that starts here.
+// What is the same of all new messages lies side by side, so that it is written at once.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub(crate) struct Frame {
     /// The next frame of the message, of the chain of posted receives, or of the free list.
     pub(crate) next: Option<FrameId>,
@@ -58,8 +60,6 @@ pub(crate) struct Frame {
     pub(crate) marks: Marks,
     /// The next message of its queue.
     pub(crate) next_message: Option<MessageId>,
-    /// The connection whose share of frames it counts against; none for messages to this node itself.
-    pub(crate) connection: Option<ConnectionId>,
     /// Last frame of the message, if it is not the first.
     pub(crate) last: Option<FrameId>,
     /// Its RDMA operation, while that is not over.
@@ -68,6 +68,8 @@ pub(crate) struct Frame {
     pub(crate) frames: u16,
     /// Frames posted so far, on the sending side.
     pub(crate) posted: u16,
+    /// The connection whose share of frames it counts against; none for messages to this node itself.
+    pub(crate) connection: Option<ConnectionId>,
     pub(crate) sport: u16,
     pub(crate) dport: u16,
     /// The sending socket; its generation tells whether it is still the one.
@@ -78,8 +80,8 @@ pub(crate) struct Frame {
     pub(crate) sequence: u64,
     /// Number of the last post of its connection that carried a part of it.
     pub(crate) last_post: u64,
-    /// The sender's address (receiving side), IPv4 mapped, as two halves.
-    pub(crate) source: [u64; 2],
+    /// The sender's address of a message of this node to itself, IPv4 mapped, as two halves. That of a peer's is its connection's.
+    source: [u64; 2],
 }
 
 impl Frame {
@@ -107,10 +109,10 @@ impl Frame {
 
     /// Makes a frame a message of its own: nothing is left of what its entry said before but what the caller fills in.
     #[inline(always)]
-    pub(crate) const fn become_message(&mut self) -> &mut Self {
-        (self.next, self.next_message, self.operation) = (None, None, None);
-        (self.last, self.frames, self.posted) = (None, 1, 0);
-        self.marks = Marks::empty();
+    pub(crate) const fn become_message(&mut self, used: Use) -> &mut Self {
+        (self.next, self.used, self.marks) = (None, used, Marks::empty());
+        (self.next_message, self.last) = (None, None);
+        (self.operation, self.frames, self.posted) = (None, 1, 0);
         self
     }
 
@@ -140,11 +142,36 @@ impl Frame {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadMessage {
     pub(crate) connection: ConnectionId,
-    pub(crate) source: [u64; 2],
     pub(crate) sport: u16,
     pub(crate) message_len: usize,
     /// Bytes that were copied.
     pub(crate) len: usize,
+}
+
+/// Free frames on their way to be posted as receives.
+pub(crate) struct Receives<'f> {
+    table: &'f mut [Frame],
+    free: Option<FrameId>,
+    last: Option<FrameId>,
+    /// Where the first frame of all is.
+    start: u64,
+    cookie: u64,
+    left: usize,
+}
+
+impl Iterator for Receives<'_> {
+    type Item = (u64, u64);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(u64, u64)> {
+        let id = self.free.filter(|_| self.left > 0)?;
+        let frame = self.table.get_mut(id.index())?;
+        frame.used = Use::Receive;
+        self.free = frame.next;
+        self.last = Some(id);
+        self.left -= 1;
+        Some((self.start + (id.index() * STRIDE) as u64, self.cookie | u64::from(id.bits())))
+    }
 }
 
 /// All frames of a node: table, memory and free list.
@@ -249,9 +276,19 @@ impl<'s> Frames<'s> {
     /// Gives all frames of a message back; how many.
     #[inline(always)]
     pub(crate) fn give_message(&mut self, message: MessageId) -> u32 {
+        self.give_message_if(message, |_| true)
+    }
+
+    /// The same if it is `over`, else none.
+    #[inline(always)]
+    pub(crate) fn give_message_if(
+        &mut self,
+        message: MessageId,
+        over: impl FnOnce(&mut Frame) -> bool,
+    ) -> u32 {
         let (first, free) = (message.first(), self.free);
         let frame = self.at_mut(first);
-        if frame.used == Use::Free {
+        if !over(frame) || frame.used == Use::Free {
             return 0;
         }
         frame.used = Use::Free;
@@ -280,8 +317,7 @@ impl<'s> Frames<'s> {
         let frame = self.table.get_mut(id.index())?;
         self.free = frame.next;
         self.free_count -= 1;
-        frame.used = used;
-        describe(frame.become_message());
+        describe(frame.become_message(used));
         Some(MessageId::starting(id))
     }
 
@@ -304,8 +340,8 @@ impl<'s> Frames<'s> {
         let address = address_of(words);
         self.free = frame.next;
         self.free_count -= 1;
-        frame.become_message();
-        (frame.used, frame.posted, frame.connection) = (Use::Send, 1, None);
+        frame.become_message(Use::Send);
+        (frame.posted, frame.connection) = (1, None);
         (frame.sport, frame.dport, frame.flags) = (header.sport, header.dport, header.flags.bits());
         (frame.socket, frame.generation) = (owner.slot, owner.generation);
         (frame.len, frame.sequence, frame.last_post) = (header.len, header.sequence, post);
@@ -323,28 +359,40 @@ impl<'s> Frames<'s> {
         first.frames += 1;
     }
 
-    /// Takes as many frames as `out` has room for and there are, to be posted as receives: puts down where each is, and `cookie` with
-    /// its number, and adds them to the chain of those posted. Gives their number.
+    /// Lends frames to `post` one after the other, at most `most` and as many as there are, to be posted as receives: where each is, and
+    /// `cookie` with its number. Adds those that were taken to the chain of those posted; gives how many they are, and what `post` gives.
     #[inline(always)]
-    pub(crate) fn take_receives(&mut self, posted: &mut Chain, cookie: u64, out: &mut [(u64, u64)]) -> usize {
-        let (first, start) = (self.free, self.memory.start());
-        let mut last = None;
-        let mut count = 0;
-        for place in out {
-            let Some(id) = self.free else { break };
-            let Some(frame) = self.table.get_mut(id.index()) else { break };
-            *place = (start + (id.index() * STRIDE) as u64, cookie | u64::from(id.bits()));
-            frame.used = Use::Receive;
-            self.free = frame.next;
-            last = Some(id);
-            count += 1;
-        }
-        if let (Some(first), Some(last)) = (first, last) {
-            self.at_mut(last).next = None;
-            self.extend_chain(posted, first, last);
-            self.free_count -= count;
-        }
-        count
+    pub(crate) fn post_receives(
+        &mut self,
+        posted: &mut Chain,
+        cookie: u64,
+        most: usize,
+        post: impl FnOnce(&mut Receives<'_>) -> usize,
+    ) -> (usize, usize) {
+        let first = self.free;
+        let mut receives = Receives {
+            table: &mut *self.table,
+            free: first,
+            last: None,
+            start: self.memory.start(),
+            cookie,
+            left: most,
+        };
+        let given = post(&mut receives);
+        let Receives { free, last, left, .. } = receives;
+        let (Some(first), Some(last)) = (first, last) else { return (0, given) };
+        self.free = free;
+        self.free_count -= most - left;
+        self.at_mut(last).next = None;
+        self.extend_chain(posted, first, last);
+        (most - left, given)
+    }
+
+    /// The words of the header of a frame that something arrived in.
+    #[inline(always)]
+    pub(crate) fn arrived(&self, frame: FrameId) -> Option<[u64; HEADER_WORDS]> {
+        let (head, _) = self.memory.block(frame.index())?.split_first_chunk::<HEADER_WORDS>()?;
+        Some(head.each_ref().map(DmaWord::load))
     }
 
     /// A frame's memory as quadwords: the header's six, then the payload's.
@@ -417,14 +465,7 @@ impl<'s> Frames<'s> {
         (frame.next, frame.used) = (self.free, Use::Free);
         self.free = Some(id);
         self.free_count += 1;
-        let [high, low] = frame.source;
-        Some(ReadMessage {
-            connection,
-            source: [high, low],
-            sport: frame.sport,
-            message_len,
-            len: buffer.len(),
-        })
+        Some(ReadMessage { connection, sport: frame.sport, message_len, len: buffer.len() })
     }
 
     /// Copies a message to `buffer`, as much as fits.

@@ -1,6 +1,6 @@
 //! First-in first-out lists through the table of frames.
 
-use crate::frames::{Frame, Frames};
+use crate::frames::{Frame, Frames, Use};
 use crate::ids::{FrameId, MessageId};
 
 /// A list of messages.
@@ -92,7 +92,7 @@ impl Frames<'_> {
         if chain.head.is_none() {
             chain.tail = None;
         }
-        entry.become_message()
+        entry.become_message(Use::Receive)
     }
 
     /// Takes the first frame of a chain.
@@ -123,7 +123,6 @@ impl Frames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::Use;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::vec::Vec;
@@ -175,9 +174,8 @@ mod tests {
         let mut table = [Frame::EMPTY; 8];
         let mut frames = Frames::plain(&mut table, 1);
         let mut posted = Chain::EMPTY;
-        let mut out = [(0, 0); 3];
         for _ in 0..2 {
-            assert_eq!(frames.take_receives(&mut posted, 1 << 32, &mut out), 3);
+            assert_eq!(frames.post_receives(&mut posted, 1 << 32, 3, |receives| receives.count()), (3, 3));
         }
         // The last one was not taken by the HCA after all.
         frames.cut_chain(&mut posted, 5);

@@ -169,7 +169,7 @@ impl Rds<'_> {
                     sequence: frame.sequence,
                     len: frame.len,
                     local: SocketAddr::new(address(socket.address), frame.dport),
-                    foreign: SocketAddr::new(address(frame.source()), frame.sport),
+                    foreign: SocketAddr::new(address(self.protocol.source_of(frame)), frame.sport),
                     tos: 0,
                 }
             })

@@ -39,6 +39,31 @@ impl TableKind {
         Self::RetransmitQueue,
         Self::IbConnections,
     ];
+
+    /// The letter of `rds-info`'s option for it.
+    #[must_use]
+    pub const fn option(self) -> char {
+        match self {
+            Self::Counters => 'c',
+            Self::Sockets => 'k',
+            Self::Connections => 'n',
+            Self::ReceiveQueue => 'r',
+            Self::SendQueue => 's',
+            Self::RetransmitQueue => 't',
+            Self::IbConnections => 'I',
+        }
+    }
+
+    /// What `rds-info` shows with options such as `-cn` and `-k`, with spaces between them, in their order; all without any. None if it
+    /// does not have one of them.
+    pub fn of_options(options: &str) -> Option<impl Iterator<Item = Self> + '_> {
+        let letters = || options.split_whitespace().flat_map(|option| option.chars().skip(1));
+        let named = |letter| Self::ALL.into_iter().find(move |kind| kind.option() == letter);
+        let known = options.split_whitespace().all(|option| option.len() > 1 && option.starts_with('-'))
+            && letters().all(|letter| named(letter).is_some());
+        let all = if options.trim().is_empty() { &Self::ALL[..] } else { &[] };
+        known.then(|| all.iter().copied().chain(letters().filter_map(named)))
+    }
 }
 
 /// A table that prints itself, one line for each entry below two of headings.
@@ -182,4 +207,25 @@ fn messages(
         writeln!(f, "{:>3} {:>14} {:>10}", info.tos, info.sequence, info.len)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_those_of_rds_info() {
+        let kinds = |options| TableKind::of_options(options).map(|kinds| kinds.collect::<std::vec::Vec<_>>());
+        assert_eq!(kinds(" "), Some(TableKind::ALL.to_vec()));
+        assert_eq!(kinds("-c"), Some(std::vec![TableKind::Counters]));
+        let several = std::vec![TableKind::IbConnections, TableKind::Sockets, TableKind::ReceiveQueue];
+        assert_eq!(kinds("-Ik  -r"), Some(several));
+        for bad in ["-x", "c", "-", "-c k", "-c-"] {
+            assert_eq!(kinds(bad), None, "{bad}");
+        }
+        for kind in TableKind::ALL {
+            let option = std::format!("-{}", kind.option());
+            assert!(TableKind::of_options(&option).is_some_and(|kinds| kinds.eq([kind])));
+        }
+    }
 }

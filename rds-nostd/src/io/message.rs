@@ -7,11 +7,10 @@ use dat_nostd::{Adapter, Platform};
 use crate::error::RdsError;
 use crate::ids::{ConnectionId, SocketHandle};
 use crate::io::post::Wire;
-use crate::message::{Arrival, Msg, MsgFlags, Received};
+use crate::message::{Arrival, Msg, MsgFlags};
 use crate::node::Rds;
 use crate::protocol::Outgoing;
 use crate::rdma::{Control, RdmaCookie};
-use crate::socket::address_of;
 
 impl Rds<'_> {
     /// Sends a message. When this succeeds the message is kept until the peer's RDS has it, however often the connection has to be made
@@ -164,14 +163,13 @@ impl Rds<'_> {
         if flags.intersects(MsgFlags::OOB.union(MsgFlags::PEEK)) {
             return self.look(handle, buffer, flags);
         }
-        let Some((read, more)) = self.protocol.take_front(handle, buffer) else {
+        let Some((received, more)) = self.protocol.take_front(handle, buffer) else {
             return self.receive(adapter, handle, buffer);
         };
         if more {
             self.frames_are_free(adapter, handle);
         }
-        let from = SocketAddr::new(address_of(read.source), read.sport);
-        Ok(Arrival::Message(Received { from, len: read.len, message_len: read.message_len, cookie: None }))
+        Ok(Arrival::Message(received))
     }
 
     /// Takes whatever is there.

@@ -2,10 +2,10 @@
 
 use dat_nostd::{Adapter, DtoStatus, EpHandle, EventData, Instant, Platform, ReceivedDto, Wake};
 
-use crate::connection::{Broken, Cookie, CookieKind};
+use crate::connection::{Broken, CookieKind};
 use crate::ids::ConnectionId;
 use crate::node::Rds;
-use crate::protocol::{BURST, Due, Verdict};
+use crate::protocol::{BURST, Due};
 use crate::rdma::Ending;
 use crate::reason::DownReason;
 
@@ -55,7 +55,9 @@ impl Rds<'_> {
             Due::Connect => self.begin_connecting(adapter, id, now),
             Due::Serve => {
                 self.refill(adapter, id);
-                self.flush(adapter, id);
+                if self.protocol.connection(id).may_send() {
+                    self.flush(adapter, id);
+                }
             }
             Due::Break(reason) => self.connection_down(adapter, id, reason, now),
             Due::Nothing => {}
@@ -88,89 +90,33 @@ impl Rds<'_> {
     }
 
     fn poll_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
-        let mut arrivals = [ReceivedDto::default(); BURST];
         let mut count = 0;
         while count < EVENTS_PER_POLL {
-            let taken = adapter.evd_dequeue_receives(self.objects.receive_evd, &mut arrivals);
-            if taken > 0 {
-                count += taken;
-                self.frames_arrived(adapter, arrivals.get(..taken).unwrap_or_default(), now);
-                continue;
+            let (evd, protocol) = (self.objects.receive_evd, &mut self.protocol);
+            let taken = adapter.evd_take_receives(evd, BURST, |arrival| protocol.arrived(arrival, now));
+            if taken == 0 && !self.take_receive_event(adapter, now) {
+                break;
             }
-            let Some(event) = adapter.evd_take(self.objects.receive_evd) else { break };
-            count += 1;
-            let EventData::Dto(dto) = event.data else { continue };
-            if dto.status == DtoStatus::Success {
-                let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
-                let arrival = ReceivedDto { user_cookie: dto.user_cookie, length };
-                self.frames_arrived(adapter, &[arrival], now);
-            } else if let Some(cookie) = self.current(dto.user_cookie) {
-                // Why it broke may still be in the other queue.
-                self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
-            }
+            count += taken.max(1);
+            self.free_spent_regions(adapter);
+            self.serve_due(adapter, now);
         }
         count > 0
     }
 
-    /// Frames that came one after the other, on one connection or several.
-    fn frames_arrived<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        arrivals: &[ReceivedDto],
-        now: Instant,
-    ) {
-        let mut rest = arrivals;
-        while let Some((first, others)) = rest.split_first() {
-            // The frames of an endpoint that is gone were taken back when it went.
-            let Some(Cookie { connection: id, .. }) = self.current(first.user_cookie) else {
-                rest = others;
-                continue;
-            };
-            self.protocol.connections.at_mut(id).reconnect.busy_at = now;
-            let broken = loop {
-                let taken = self.protocol.take_whole(id, rest);
-                rest = rest.get(taken..).unwrap_or_default();
-                let next = rest.split_first();
-                let Some((next, others)) =
-                    next.filter(|(next, _)| Cookie::is_among(next.user_cookie, first.user_cookie))
-                else {
-                    break None;
-                };
-                if taken == 0 {
-                    rest = others;
-                    if let Verdict::Violation(reason) = self.protocol.process(id, next, now) {
-                        break Some(reason);
-                    }
-                }
-            };
-            match broken {
-                Some(reason) => self.connection_down(adapter, id, reason, now),
-                None => self.run_ended(adapter, id),
-            }
-        }
-    }
-
-    /// Frames of a connection arrived: it may want receives, and have something to send.
-    #[inline(always)]
-    fn run_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        self.free_spent_regions(adapter);
-        self.refill(adapter, id);
-        if self.protocol.connection(id).has_to_send() {
-            self.flush_arrived(adapter, id);
-        }
-    }
-
+    /// An event of receives that is not just an arrival. False if there is none.
     #[inline(never)]
-    fn flush_arrived<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
-        self.flush(adapter, id);
-    }
-
-    /// A cookie, if it is of a connection's present endpoint.
-    #[inline(always)]
-    fn current(&self, bits: u64) -> Option<Cookie> {
-        let cookie = Cookie::decode(bits)?;
-        let objects = &self.protocol.connections.get(cookie.connection)?.objects;
-        (objects.ep != 0 && objects.epoch == cookie.epoch).then_some(cookie)
+    fn take_receive_event<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, now: Instant) -> bool {
+        let Some(event) = adapter.evd_take(self.objects.receive_evd) else { return false };
+        let EventData::Dto(dto) = event.data else { return true };
+        if dto.status == DtoStatus::Success {
+            let length = u32::try_from(dto.transferred_length).unwrap_or(u32::MAX);
+            self.protocol.arrived(ReceivedDto { user_cookie: dto.user_cookie, length }, now);
+        } else if let Some(cookie) = self.protocol.connections.current(dto.user_cookie) {
+            // Why it broke may still be in the other queue.
+            self.protocol.mark_broken(cookie.connection, DownReason::ReceiveFailed);
+        }
+        true
     }
 
     /// How requests ended. A connection that one failed on goes later, so that those behind it are heard of, too.
@@ -178,7 +124,9 @@ impl Rds<'_> {
         for count in 0..EVENTS_PER_POLL {
             let Some(event) = adapter.evd_take(self.objects.request_evd) else { return count > 0 };
             let EventData::Dto(dto) = event.data else { continue };
-            let Some(cookie) = self.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive) else {
+            let Some(cookie) =
+                self.protocol.connections.current(dto.user_cookie).filter(|c| c.kind != CookieKind::Receive)
+            else {
                 continue;
             };
             let id = cookie.connection;

@@ -100,11 +100,17 @@ impl Rds<'_> {
     #[inline(always)]
     pub(crate) fn refill<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
         if self.protocol.wants_receives(id) && self.protocol.connection(id).objects.ep != 0 {
-            self.protocol.refill(id, |objects, receives| {
-                let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
-                adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, receives).unwrap_or(0)
-            });
+            self.post_receives(adapter, id);
         }
+    }
+
+    // One copy, of which the compiler makes one loop.
+    #[inline(never)]
+    fn post_receives<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, id: ConnectionId) {
+        self.protocol.refill(id, |objects, receives| {
+            let (ep, lmr_context) = (EpHandle::from_bits(objects.ep), objects.lmr_context);
+            adapter.ep_post_receives(ep, lmr_context, FRAME_LEN as u32, receives).unwrap_or(0)
+        });
     }
 
     /// Looks at all connections that are due now.

@@ -25,7 +25,8 @@ const LOCAL: MemPriv = MemPriv::LOCAL_READ.union(MemPriv::LOCAL_WRITE);
 impl Rds<'_> {
     /// Registers `memory` for operations of this socket on memory of a destination's node. Those whose local memory lies in it need no
     /// command of the HCA's firmware, which takes long and keeps the whole node waiting; other local memory is registered for each
-    /// operation. It is registered until it is [given back](Self::unregister_memory) or the socket closes.
+    /// operation. It is registered until it is [given back](Self::unregister_memory), the socket closes, or the adapter is
+    /// [recovered](Self::adapter_recovered).
     ///
     /// # Errors
     /// [`RdsError::NotConnected`]: not bound. [`RdsError::InvalidArgument`]: no bytes, or a destination that messages cannot go to.

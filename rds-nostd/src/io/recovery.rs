@@ -15,8 +15,8 @@ impl Rds<'_> {
     /// not acknowledged is sent again, what it had is not, and nothing is received twice.
     ///
     /// Sockets stay, with what they have received. Memory that was offered to peers is offered no more: their keys are void, and
-    /// [`free_mr`](Self::free_mr) does not know them; so is memory that was registered for operations. RDMA operations that had not ended end as
-    /// [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too: their memory is registered no more.
+    /// [`free_mr`](Self::free_mr) does not know them; memory that was [registered](Self::register_memory) is registered no more. RDMA
+    /// operations that had not ended end as [`RdmaStatus::Dropped`], as on any connection that breaks, those not begun too.
     ///
     /// Until then, while the device is gone, the node may be polled as ever: messages wait, and attempts to connect fail.
     ///

@@ -67,12 +67,7 @@ impl Protocol<'_> {
 
     /// Of the connections that are down and have nothing to move, the one that has been so for longest.
     fn longest_idle(&self) -> Option<ConnectionId> {
-        let idle = |c: &Connection| {
-            // What is offered to a peer stays, and what is registered for it.
-            let zone = c.objects.zone;
-            let holds = self.regions.any_in(zone) || self.operations.memories.any_in(zone);
-            c.state == State::Down && c.is_idle() && !holds
-        };
+        let idle = |c: &Connection| c.state == State::Down && c.is_idle() && !self.holds_memory(c);
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
     }
@@ -80,9 +75,20 @@ impl Protocol<'_> {
     /// A connection that is up and could go for another peer's sake: nothing has moved on it for a while.
     pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
         // Of posts that were not asked to be reported nobody knows that they are done; after this time they are.
-        let idle = |c: &Connection| c.state == State::Up && c.is_idle() && now >= c.reconnect.busy_at + IDLE;
+        let idle = |c: &Connection| {
+            c.state == State::Up
+                && c.is_idle()
+                && now >= c.reconnect.busy_at + IDLE
+                && !self.holds_memory(c)
+        };
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)
+    }
+
+    /// Whether memory is offered to the peer, or registered for it: that stays, whoever else comes.
+    fn holds_memory(&self, connection: &Connection) -> bool {
+        let zone = connection.objects.zone;
+        self.regions.any_in(zone) || self.operations.memories.any_in(zone)
     }
 
     /// Whether there is no entry for a peer that is new.

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::error::RdsError;
-use crate::frames::{Marks, ReadMessage};
+use crate::frames::{Frame, Marks};
 use crate::ids::MessageId;
 use crate::ids::SocketHandle;
 use crate::message::Received;
@@ -50,11 +50,7 @@ impl Protocol<'_> {
     /// Takes the oldest message of a socket, if nothing is to be told before it, it is of one frame, from a peer, and nothing came along
     /// with it. What does not fit into `buffer` is gone. The second answer: something else is to be done now, because frames came free.
     #[inline(always)]
-    pub(crate) fn take_front(
-        &mut self,
-        handle: SocketHandle,
-        buffer: &mut [u8],
-    ) -> Option<(ReadMessage, bool)> {
+    pub(crate) fn take_front(&mut self, handle: SocketHandle, buffer: &mut [u8]) -> Option<(Received, bool)> {
         let Self { sockets, frames, counters, connections, receiving, .. } = self;
         let socket = sockets.open_mut(handle).ok()?;
         if socket.notifications.is_some() || socket.cleared != 0 {
@@ -65,9 +61,11 @@ impl Protocol<'_> {
         socket.receive_frames -= 1;
         counters.recv_delivered += 1;
         let more = socket.congested | self.pool_short | self.starved | self.maps_changed;
-        let rx = &mut connections.at_mut(read.connection).rx;
-        receiving.give_one(&mut rx.used);
-        Some((read, more))
+        let connection = connections.at_mut(read.connection);
+        receiving.give_one(&mut connection.rx.used);
+        let from = SocketAddr::new(address(connection.foreign), read.sport);
+        let received = Received { from, len: read.len, message_len: read.message_len, cookie: None };
+        Some((received, more))
     }
 
     /// Takes the oldest message of a socket, whatever it is.
@@ -99,9 +97,14 @@ impl Protocol<'_> {
         let message = self.sockets.open(handle)?.received.head().ok_or(RdsError::Again)?;
         let len = self.frames.read_message(message, buffer);
         let descriptor = self.frames.message(message);
-        let from = SocketAddr::new(address(descriptor.source()), descriptor.sport);
+        let from = SocketAddr::new(address(self.source_of(descriptor)), descriptor.sport);
         let cookie = if descriptor.is(Marks::EXTENDED) { self.offered(message) } else { None };
         Ok(Received { from, len, message_len: descriptor.len as usize, cookie })
+    }
+
+    /// Who sent a message that arrived, IPv4 mapped.
+    pub(crate) fn source_of(&self, descriptor: &Frame) -> u128 {
+        descriptor.connection.map_or_else(|| descriptor.source(), |id| self.connections.at(id).foreign)
     }
 
     #[cold]

@@ -95,11 +95,15 @@ impl Protocol<'_> {
             descriptor.sequence = descriptor.sequence.saturating_add(behind);
             next = descriptor.next_message;
         }
+        // It may say so in every request until the connection is up.
+        if core::mem::replace(&mut self.connections.at_mut(id).reconnect.numbers_raised, true) {
+            return;
+        }
         self.counters.send_numbers_raised += 1;
         log!(
             warn,
-            "rds: a peer knows numbers of an earlier boot that are larger by {=u64} than this boot's: the clock was set back, or \
-             there is none; messages to it are numbered from {=u64}",
+            "rds: a peer says that it knows numbers of an earlier boot that are larger by {=u64} than this boot's: then the clock was \
+             set back, or there is none; messages to it are numbered from {=u64}",
             behind,
             expects
         );

@@ -20,7 +20,6 @@ use dat_nostd::Instant;
 pub(crate) use admission::{Admission, Request};
 pub(crate) use dispatch::{Post, Segment, Step};
 pub(crate) use due::Due;
-pub(crate) use process::Verdict;
 pub(crate) use receives::BURST;
 pub(crate) use submit::{Outgoing, Outlet};
 

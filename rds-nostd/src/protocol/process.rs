@@ -7,7 +7,7 @@ use dat_nostd::{Instant, ReceivedDto};
 
 use crate::connection::{Connection, Cookie, PARTIAL_LIMIT};
 use crate::counters::Counters;
-use crate::frames::{Frame, Frames, Marks};
+use crate::frames::{Frame, Frames, Marks, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -28,68 +28,72 @@ pub(crate) enum Verdict {
 }
 
 impl Protocol<'_> {
-    /// Frames that arrived one after the other: queues the first so many that are whole messages for sockets, of one connection, whose
-    /// present endpoint the first is of, with nothing beside them, which is what nearly every frame is. Gives how many. 0: the first is for
-    /// [`process`](Self::process).
+    /// A receive ended well. Connections that something is due on because of it are looked at in this round.
     #[inline(always)]
-    pub(crate) fn take_whole(&mut self, id: ConnectionId, arrivals: &[ReceivedDto]) -> usize {
-        let Self { connections, frames, sockets, counters, receiving, limits, .. } = self;
-        let connection = connections.at_mut(id);
-        let Some(run) = arrivals.first().map(|first| Cookie::without_number(first.user_cookie)) else {
-            return 0;
-        };
-        if connection.rx.partial.is_some() {
-            return 0;
+    pub(crate) fn arrived(&mut self, arrival: ReceivedDto, now: Instant) {
+        if !self.take_whole(arrival, now) {
+            self.take_other(arrival, now);
         }
-        let (mut taken, mut asked, mut sequence, mut ack, mut crowded) = (0, 0, 0, 0, None);
-        for arrival in arrivals {
-            let oldest = connection.rx.posted.head();
-            // They end in the order in which they were posted.
-            let Some(frame) = oldest.filter(|frame| run | u64::from(frame.bits()) == arrival.user_cookie)
-            else {
-                break;
-            };
-            let Ok(header) = frames.header(frame) else { break };
-            if !is_whole(&header, arrival.length) {
-                break;
-            }
-            let Some((slot, socket)) = sockets.of_peers(header.dport) else { break };
-            let descriptor = frames.take_arrived(&mut connection.rx.posted, frame);
-            fill(descriptor, id, &header, connection.foreign);
-            let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
-            (sequence, ack) = (header.sequence, header.ack);
-            // No other flag is among them.
-            asked += usize::from(header.flags.bits());
-            taken += 1;
-            if full {
-                crowded = Some(slot);
-                break;
-            }
-        }
-        if taken == 0 {
-            return 0;
-        }
-        let rx = &mut connection.rx;
-        (rx.ack_value, rx.next_sequence) = (sequence, sequence.wrapping_add(1));
-        rx.posted_count -= taken as u16;
-        rx.ack_wanted |= asked != 0;
-        counters.recv_queued += taken as u64;
-        counters.recv_ack_required += (asked / usize::from(Flags::ACK_REQUIRED.bits())) as u64;
-        let short = receiving.beyond() > limits.congested_common;
-        if short || crowded.is_some() || ack > connection.tx.highest_ack {
-            self.pool_short |= short;
-            self.took_more(id, ack, crowded);
-        }
-        taken
     }
 
-    /// A message that arrived acknowledges others, or its socket has too many.
-    #[inline(never)]
-    fn took_more(&mut self, id: ConnectionId, ack: u64, crowded: Option<usize>) {
-        self.acknowledged(id, ack);
-        if let Some(slot) = crowded {
+    /// Queues a frame that is a whole message for a socket, with nothing beside it, which is what nearly every frame is. False for any
+    /// other, and nothing has happened.
+    #[inline(always)]
+    fn take_whole(&mut self, arrival: ReceivedDto, now: Instant) -> bool {
+        let Self { connections, frames, sockets, counters, limits, .. } = self;
+        let Some(id) = Cookie::connection_of(arrival.user_cookie) else { return false };
+        let Some(connection) = connections.get_mut(id) else { return false };
+        let rx = &mut connection.rx;
+        // Receives end in the order in which they were posted; those of an endpoint that is gone were taken back.
+        let Some(frame) = rx.oldest(arrival.user_cookie) else { return false };
+        if rx.partial.is_some() {
+            return false;
+        }
+        let Some(header) = frames.arrived(frame).and_then(|words| Header::of_whole(&words, arrival.length))
+        else {
+            return false;
+        };
+        let Some((slot, socket)) = sockets.of_peers(header.dport) else { return false };
+        fill(frames.take_arrived(&mut rx.posted, frame), id, &header);
+        let full = socket.receives(frames, MessageId::starting(frame), (header.len as usize, 1), limits);
+        (rx.ack_value, rx.next_sequence) = (header.sequence, header.sequence.wrapping_add(1));
+        rx.posted_count -= 1;
+        connection.reconnect.busy_at = now;
+        counters.recv_queued += 1;
+        let asked = !header.flags.is_empty();
+        if asked {
+            rx.ack_wanted = true;
+            counters.recv_ack_required += 1;
+        }
+        let acknowledges = header.ack > connection.tx.highest_ack;
+        if (asked || rx.posted_count <= limits.refill_at) && !connection.links.is_due() {
+            connections.make_due(id);
+        }
+        if acknowledges {
+            self.acknowledged(id, header.ack);
+        }
+        if full || self.receiving.beyond() > self.limits.congested_common {
             self.crowded(slot);
         }
+        true
+    }
+
+    /// Any other frame.
+    #[cold]
+    #[inline(never)]
+    fn take_other(&mut self, arrival: ReceivedDto, now: Instant) {
+        let Some(cookie) = self.connections.current(arrival.user_cookie) else { return };
+        let id = cookie.connection;
+        let connection = self.connections.at_mut(id);
+        if connection.rx.is_refused() {
+            return;
+        }
+        connection.reconnect.busy_at = now;
+        if let Verdict::Violation(reason) = self.process(id, &arrival, now) {
+            self.connections.at_mut(id).rx.refuse();
+            self.mark_broken(id, reason);
+        }
+        self.connections.make_due(id);
     }
 
     /// A receive of a connection's present endpoint ended well.
@@ -161,7 +165,7 @@ impl Protocol<'_> {
         let message = match connection.rx.partial {
             None if payload_len != fragment_len(len, 0) => return Err(DownReason::FragmentLength),
             None => {
-                let message = begin_message(frames, connection, (id, frame), header);
+                let message = begin_message(frames, (id, frame), header);
                 let extended = header.extensions != [0; 16];
                 frames.message_mut(message).marks.set(Marks::EXTENDED, extended);
                 message
@@ -267,35 +271,23 @@ impl Protocol<'_> {
     }
 }
 
-/// Whether a frame of so many bytes is a message of its own, for a socket, not sent again and with nothing beside it.
-#[inline(always)]
-fn is_whole(header: &Header, length: u32) -> bool {
-    header.flags.bits() & !Flags::ACK_REQUIRED.bits() == 0
-        && length == header.len.wrapping_add(HEADER_LEN as u32)
-        && length <= FRAME_LEN as u32
-        && header.dport != 0
-        && header.extensions == [0; 16]
-}
-
 /// Makes a frame the first one of a message, held until it is read.
 fn begin_message(
     frames: &mut Frames<'_>,
-    connection: &mut Connection,
     (id, frame): (ConnectionId, FrameId),
     header: &Header,
 ) -> MessageId {
-    fill(frames.at_mut(frame).become_message(), id, header, connection.foreign);
+    fill(frames.at_mut(frame).become_message(Use::Receive), id, header);
     MessageId::starting(frame)
 }
 
 /// What a message's first frame says of it.
 #[inline(always)]
-fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header, foreign: u128) {
+fn fill(descriptor: &mut Frame, id: ConnectionId, header: &Header) {
     (descriptor.sport, descriptor.dport, descriptor.flags) =
         (header.sport, header.dport, header.flags.bits());
     (descriptor.len, descriptor.sequence) = (header.len, header.sequence);
     descriptor.connection = Some(id);
-    descriptor.set_source(foreign);
 }
 
 /// A message is there: it is to be acknowledged.

@@ -4,13 +4,13 @@
 //! read, and a reserve that one unfinished message at a time is completed with: connections that each hold a part of a long message do
 //! not block each other. Where frames are short the HCA tells the peer to wait, and nothing is lost.
 
-use crate::connection::{Cookie, CookieKind, Objects};
+use crate::connection::{Connection, Cookie, CookieKind, Objects};
+use crate::frames::Receives;
 use crate::ids::ConnectionId;
-use crate::limits::REFILL;
 use crate::protocol::Protocol;
 use crate::wire::fragments;
 
-/// Completions of receives taken at once, at most.
+/// Completions of receives taken at once, at most: then those connections are looked at that something is due on because of them.
 pub(crate) const BURST: usize = 32;
 
 impl Protocol<'_> {
@@ -22,31 +22,32 @@ impl Protocol<'_> {
 
     /// Posts receives until a connection has as many as it may have, or frames are short. In the latter case the HCA tells the peer to
     /// wait, and nothing is lost. `post` posts them, by address and cookie, and gives how many of them the HCA got.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn refill(
         &mut self,
         id: ConnectionId,
-        mut post: impl FnMut(&Objects, &[(u64, u64)]) -> usize,
+        mut post: impl FnMut(&Objects, &mut Receives<'_>) -> usize,
     ) {
         loop {
             let room = self.room_for_receives(id);
             if room == 0 {
                 return;
             }
-            let Self { connections, frames, receiving, .. } = self;
-            let connection = connections.at_mut(id);
-            let epoch = connection.objects.epoch;
+            let Self { connections, frames, receiving, limits, .. } = self;
+            let Connection { rx, objects, .. } = connections.at_mut(id);
+            let epoch = objects.epoch;
             let cookie = Cookie { kind: CookieKind::Receive, connection: id, epoch, number: 0 }.encode();
-            let mut receives = [(0, 0); REFILL];
-            let (receives, _) = receives.split_at_mut((room as usize).min(REFILL));
-            let rx = &mut connection.rx;
-            let taken = frames.take_receives(&mut rx.posted, cookie, receives);
+            rx.expect(cookie);
+            let (taken, posted) = frames
+                .post_receives(&mut rx.posted, cookie, room as usize, |receives| post(objects, receives));
             rx.posted_count += taken as u16;
             receiving.take(&mut rx.used, taken as u32);
-            let posted = post(&connection.objects, receives.get(..taken).unwrap_or_default());
-            if posted < taken || taken == 0 {
-                self.take_back(id, taken - posted);
+            if posted < room as usize {
+                self.take_back(id, taken - posted.min(taken));
                 self.starve(id);
+                return;
+            }
+            if rx.posted_count > limits.refill_at {
                 return;
             }
         }
@@ -59,12 +60,7 @@ impl Protocol<'_> {
         let missing = self.limits.receive_depth.saturating_sub(rx.posted_count);
         match self.receiving.room(rx.used).min(u32::from(missing)) {
             0 if !self.wants_receives(id) => 0,
-            0 if self.may_use_reserve(id) => 1,
-            0 => {
-                self.counters.rx_ring_starved += 1;
-                self.starve(id);
-                0
-            }
+            0 => self.room_in_reserve(id).min(u32::from(missing)),
             room => room,
         }
     }
@@ -86,20 +82,31 @@ impl Protocol<'_> {
         self.connections.make_due(id);
     }
 
-    /// Whether a connection may take from the reserve: to go on with its unfinished message, if no other is at it.
+    /// How many receives a connection may take from the reserve. Without any, it is looked at again when frames come free.
     #[cold]
-    fn may_use_reserve(&mut self, id: ConnectionId) -> bool {
+    fn room_in_reserve(&mut self, id: ConnectionId) -> u32 {
+        let room = self.share_of_reserve(id).unwrap_or(0);
+        if room == 0 {
+            self.counters.rx_ring_starved += 1;
+            self.starve(id);
+        }
+        room
+    }
+
+    /// As many as its unfinished message still needs, if no other connection is at it.
+    fn share_of_reserve(&mut self, id: ConnectionId) -> Option<u32> {
         let rx = &self.connections.at(id).rx;
-        let Some(message) = rx.partial else { return false };
+        let message = rx.partial?;
         let other = self.reserve_of.filter(|&other| other != id);
         if other.is_some_and(|other| self.connections.at(other).rx.partial.is_some()) {
-            return false;
+            return None;
         }
         self.reserve_of = Some(id);
         let begun = self.frames.message(message);
         let missing = fragments(begun.len as usize).saturating_sub(usize::from(begun.frames));
-        let room = self.receiving.common() + self.limits.reserve > self.receiving.beyond();
-        usize::from(rx.posted_count) < missing && room
+        let wanted = missing.saturating_sub(usize::from(rx.posted_count));
+        let room = self.receiving.common() + self.limits.reserve;
+        Some(room.saturating_sub(self.receiving.beyond()).min(wanted as u32))
     }
 
     /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message.

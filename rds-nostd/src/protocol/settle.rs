@@ -97,33 +97,34 @@ impl Protocol<'_> {
     fn release(&mut self, id: ConnectionId, newly: bool) {
         let Self { connections, frames, sockets, sending, .. } = self;
         let tx = &mut connections.at_mut(id).tx;
+        let (completed, highest_ack, first_unsent) = (tx.completed, tx.highest_ack, tx.next);
         let (mut next, mut releasing) = (tx.queue.head(), true);
+        let mut kept = next;
         let mut given = 0;
-        while let Some(message) = next
-            && next != tx.next
-        {
-            let descriptor = frames.message_mut(message);
-            let silent = descriptor.is(Marks::SILENT);
-            // Of what was not sent no acknowledgement will tell.
-            if descriptor.sequence > tx.highest_ack && !silent {
-                break;
-            }
-            next = descriptor.next_message;
-            releasing = releasing && descriptor.last_post <= tx.completed;
-            if !releasing && !newly {
-                break;
-            }
-            if !descriptor.is(Marks::SETTLED) && (releasing || !silent) {
-                descriptor.marks |= Marks::SETTLED;
-                sockets.sent(descriptor.owner(), descriptor.len as usize);
-            }
-            if releasing {
-                tx.pongs -= u8::from(descriptor.is(Marks::PONG));
-                tx.queue.drop_head(next);
-                given += frames.give_message(message);
-            }
+        while let Some(message) = next.take_if(|next| Some(*next) != first_unsent) {
+            let count = frames.give_message_if(message, |descriptor| {
+                let marks = descriptor.marks;
+                let silent = marks.contains(Marks::SILENT);
+                releasing = releasing && descriptor.last_post <= completed;
+                // Of what was not sent no acknowledgement will tell.
+                if descriptor.sequence > highest_ack && !silent || !(releasing || newly) {
+                    return false;
+                }
+                next = descriptor.next_message;
+                if !marks.contains(Marks::SETTLED) && (releasing || !silent) {
+                    descriptor.marks = marks | Marks::SETTLED;
+                    sockets.sent(descriptor.owner(), descriptor.len as usize);
+                }
+                if releasing {
+                    kept = next;
+                    tx.pongs -= u8::from(marks.contains(Marks::PONG));
+                }
+                releasing
+            });
+            given += count;
         }
         if given > 0 {
+            tx.queue.drop_head(kept);
             sending.give(&mut tx.frames, given);
         }
     }

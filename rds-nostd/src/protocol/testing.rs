@@ -7,14 +7,14 @@ use std::vec::Vec;
 use dat_nostd::{Instant, ReceivedDto};
 
 use crate::config::RdsConfig;
-use crate::connection::{Connection, Connections, Map, Objects, Remembered, RememberedPeers};
+use crate::connection::{Broken, Connection, Connections, Map, Objects, Remembered, RememberedPeers};
 use crate::error::RdsError;
 use crate::frames::{Frame, Frames};
 use crate::generation::Generation;
 use crate::ids::ConnectionId;
 use crate::ids::SocketHandle;
 use crate::limits::Limits;
-use crate::protocol::{Outlet, Post, Protocol, Segment, Tables, Verdict};
+use crate::protocol::{Outlet, Post, Protocol, Segment, Tables};
 use crate::rdma::{Memory, Operation, Operations, Piece, Region, Regions};
 use crate::reason::DownReason;
 use crate::socket::{Socket, Sockets, Transport, key};
@@ -109,7 +109,7 @@ impl Bench {
 
     /// Posts as many receives as a connection may have; how many are posted then.
     pub(crate) fn refill(&mut self, id: ConnectionId) -> u16 {
-        self.protocol.refill(id, |_, receives| receives.len());
+        self.protocol.refill(id, |_, receives| receives.count());
         self.protocol.connection(id).rx.posted_count
     }
 
@@ -127,13 +127,8 @@ impl Bench {
         let cookie = crate::connection::Cookie { kind, connection: id, epoch, number }.encode();
         self.protocol.frames.write_header(frame, header);
         let arrival = ReceivedDto { user_cookie: cookie, length: (HEADER_LEN + payload) as u32 };
-        if self.protocol.take_whole(id, &[arrival]) == 1 {
-            return Some(None);
-        }
-        match self.protocol.process(id, &arrival, self.now) {
-            Verdict::Violation(reason) => Some(Some(reason)),
-            Verdict::Consumed | Verdict::Kept => Some(None),
-        }
+        self.protocol.arrived(arrival, self.now);
+        Some(self.protocol.connection(id).reconnect.broken_by.map(Broken::reason))
     }
 
     /// Sends as `sendmsg` does.
@@ -196,8 +191,8 @@ impl Bench {
     /// Reads one message.
     pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
         let mut buffer = [0; 64];
-        if let Some((read, _)) = self.protocol.take_front(socket, &mut buffer) {
-            return Some(read.message_len);
+        if let Some((received, _)) = self.protocol.take_front(socket, &mut buffer) {
+            return Some(received.message_len);
         }
         self.protocol.take_message(socket, &mut buffer).ok().map(|received| received.message_len)
     }

@@ -1,6 +1,6 @@
 //! The 48-byte header that starts every frame. It is read and written as six quadwords, which is how a frame's memory is lent.
 
-use crate::wire::{Flags, HEADER_LEN, fragments};
+use crate::wire::{FRAME_LEN, Flags, HEADER_LEN, fragments};
 
 /// Quadwords of a header.
 pub(crate) const HEADER_WORDS: usize = HEADER_LEN / 8;
@@ -76,6 +76,30 @@ impl Header {
             flags: Flags::from_bits_retain((flags >> 56) as u8),
             credit: (flags >> 48) as u8,
             extensions: joined([words[4], words[5]]),
+        })
+    }
+
+    /// The header that lies in memory so, if its frame of `length` bytes is a message of its own, for a socket, not sent again and with
+    /// nothing beside it; None for any other, and without a right checksum.
+    #[inline(always)]
+    pub(crate) fn of_whole(words: &[u64; HEADER_WORDS], length: u32) -> Option<Self> {
+        let &[sequence, ack, lengths, flags, first, second] = words;
+        let (lengths, flags) = (u64::from_be(lengths), u64::from_be(flags));
+        let (len, dport) = ((lengths >> 32) as u32, lengths as u16);
+        let plain = (first | second | flags >> 56 & !u64::from(Flags::ACK_REQUIRED.bits())) == 0;
+        let whole = length == len.wrapping_add(HEADER_LEN as u32) && length <= FRAME_LEN as u32;
+        if !plain || !whole || dport == 0 || !is_multiple(total(&[sequence, ack, words[2], words[3]])) {
+            return None;
+        }
+        Some(Self {
+            sequence: u64::from_be(sequence),
+            ack: u64::from_be(ack),
+            len,
+            sport: (lengths >> 16) as u16,
+            dport,
+            flags: Flags::from_bits_retain((flags >> 56) as u8),
+            credit: (flags >> 48) as u8,
+            extensions: [0; 16],
         })
     }
 
@@ -155,13 +179,13 @@ const fn is_multiple(number: u64) -> bool {
 /// The one's-complement sum of the quadwords. Modulo 2^16 − 1, which divides 2^64 − 1, it is that of their 16-bit words; the order of
 /// the bytes only swaps those of the result (RFC 1071). 0 only if all are 0.
 #[inline(always)]
-fn total(words: &[u64; HEADER_WORDS]) -> u64 {
-    let mut total = 0;
+fn total(words: &[u64]) -> u64 {
+    let (mut total, mut carry) = (0u64, false);
     for word in words {
-        let (sum, carry) = u64::overflowing_add(total, *word);
-        total = sum + u64::from(carry);
+        (total, carry) = total.carrying_add(*word, carry);
     }
-    total
+    let (total, carry) = total.overflowing_add(u64::from(carry));
+    total + u64::from(carry)
 }
 
 /// The same of 16 bits.

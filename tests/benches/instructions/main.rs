@@ -103,11 +103,11 @@ const BARS: [(&str, Option<f64>); 22] = [
     ("dat.post_recv", Some(90.0)),
     ("dat.dequeue_recv", Some(90.0)),
     ("dat.poll_idle", None),
-    ("rds.send64", Some(340.0)),
+    ("rds.send64", Some(335.0)),
     ("rds.recv64", Some(470.0)),
-    ("rds.acked64", Some(220.0)),
-    ("rds.peers_send64", Some(380.0)),
-    ("rds.peers_recv64", Some(1000.0)),
+    ("rds.acked64", Some(200.0)),
+    ("rds.peers_send64", Some(370.0)),
+    ("rds.peers_recv64", Some(850.0)),
     ("rds.copied_kib", None),
 ];
 /// What C's calls are held against, and how much more they may take.

@@ -1,4 +1,4 @@
-//! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping. Where no QEMU can be
+//! The applications of the image, unikernel to unikernel under QEMU: verbs by hand, IP with ping and TCP, rping, rds-stress. Where no QEMU can be
 //! had the tests say SKIPPED; `MLX5_TESTS_REQUIRE=1` makes that a failure.
 
 use crate::ground::{Fabric, Ground, LIMIT, ground, joined, serve, skip};
@@ -240,4 +240,34 @@ fn an_hca_is_chosen_by_its_address() {
     };
     assert_eq!(guid(&address), guid("1"));
     assert_eq!(guid("1"), format!("{:#018x}", Profile::port_guid_of(1)));
+}
+
+/// rds-stress between two nodes: the columns of each side's average.
+fn stress(ground: &Ground, fabric: &Fabric, switches: &str) -> [Vec<f64>; 2] {
+    let mut passive = Node::start(ground, fabric, 0, &at(1, "app=rds mode=stress"));
+    passive.expect("waiting for incoming connection on 0.0.0.0:4000");
+    let words = format!("app=rds mode=stress to=10.0.0.1 switches={switches}");
+    let active = Node::start(ground, fabric, 1, &at(2, &words)).finish();
+    [passive.finish(), active].map(|console| {
+        let average = console.iter().find_map(|line| line.strip_suffix("  (average)"));
+        let average = average.unwrap_or_else(|| panic!("no average in:\n{}", console.join("\n")));
+        println!("{switches}: {average}");
+        average.split_whitespace().map(|column| column.parse().expect("a number")).collect()
+    })
+}
+
+#[test]
+fn rds_stress_runs_with_messages_and_with_rdma() {
+    let Some(ground) = ground() else { return skip() };
+    let fabric = two();
+    for columns in stress(ground, &fabric, "-q1K,-a200,-t2,-d4,-T1,-v") {
+        let [tasks, sent, received, kib, rdma_in, rdma_out, ..] = columns[..] else { panic!("{columns:?}") };
+        assert!(tasks == 2.0 && sent > 0.0 && received > 0.0 && kib > 0.0, "{columns:?}");
+        assert_eq!((rdma_in, rdma_out), (0.0, 0.0));
+    }
+    for columns in stress(ground, &fabric, "-D64K,-d2,-I2,-T1,-v,-c") {
+        let [_, sent, received, _, rdma_in, rdma_out, ..] = columns[..] else { panic!("{columns:?}") };
+        assert!(sent > 0.0 && received > 0.0 && rdma_in > 0.0 && rdma_out > 0.0, "{columns:?}");
+    }
+    fabric.assert_empty();
 }

@@ -11,8 +11,9 @@ unsafe impl<T: Send> Send for Lent<T> {}
 impl<T> Lent<T> {
     /// Lends a value.
     pub fn new(value: Box<T>) -> (Self, &'static mut T) {
-        let lent = Box::leak(value);
-        (Self(NonNull::from(&mut *lent)), lent)
+        let mut lent = NonNull::from(Box::leak(value));
+        // SAFETY: just leaked, and by the contract of `free` not used by its owner as long as it is lent.
+        (Self(lent), unsafe { lent.as_mut() })
     }
 
     /// Frees it.

@@ -8,7 +8,7 @@
 //! | `lent` | its tables |
 //! | `thread` | its thread |
 //! | `parked` | threads of the program's that wait |
-//! | `fork` | what a child process has of all that |
+//! | `end` | what a child process has of all that, and what is done when the process ends |
 //! | `debug` | what the environment asks of a library |
 #![deny(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub mod conf;
 mod debug;
 pub mod device;
 #[allow(unsafe_code)]
-mod fork;
+mod end;
 #[allow(unsafe_code)]
 mod lent;
 #[allow(unsafe_code)]
@@ -28,7 +28,7 @@ mod thread;
 
 pub use debug::complain;
 pub use device::{Choices, Device};
-pub use fork::guard_children;
+pub use end::{at_exit, guard_children};
 pub use lent::Lent;
 pub use lock::{Guard, Lock};
 pub use parked::{Parked, sleep};

@@ -8,6 +8,7 @@ use rustix::thread::futex;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Nobody has it.
 const FREE: u32 = 0;
@@ -134,6 +135,34 @@ impl<T> Lock<T> {
         }
     }
 
+    /// Takes the lock if it is free within so long: for the end of the process, which may come while a thread that does not go on has it.
+    pub fn lock_within(&self, patience: Duration) -> Option<Guard<'_, T>> {
+        let end = Instant::now() + patience;
+        loop {
+            let taken = match self.state.load(Ordering::Acquire) {
+                CLOSED => return None,
+                // SAFETY: the mutex is initialized and stays where it is.
+                VISIBLE if unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } == 0 => {
+                    // SAFETY: with the mutex held.
+                    if unsafe { (*self.value.get()).is_none() } {
+                        self.release_and_wake();
+                        return None;
+                    }
+                    true
+                }
+                VISIBLE => false,
+                _ => self.step(FREE, HELD).is_ok(),
+            };
+            if taken {
+                return Some(Guard { lock: self });
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The same as [`Lock::lock`]; [`Lock::is_wanted`] tells others of it.
     pub fn lock_urgently(&self) -> Option<Guard<'_, T>> {
         self.wanting.fetch_add(1, Ordering::Relaxed);
@@ -226,6 +255,22 @@ mod tests {
             });
             assert_eq!(*lock.lock().unwrap(), (40_000, 40_000));
             assert!(!lock.is_wanted());
+        }
+    }
+
+    #[test]
+    fn patience_ends() {
+        for state in [CLOSED, VISIBLE] {
+            let lock = Lock::with(state);
+            let at_once = Duration::ZERO;
+            assert!(lock.lock_within(at_once).is_none());
+            lock.open(7);
+            let held = lock.lock_within(at_once).unwrap();
+            std::thread::scope(|scope| {
+                assert!(scope.spawn(|| lock.lock_within(at_once).is_none()).join().unwrap());
+            });
+            drop(held);
+            assert_eq!(lock.lock_within(at_once).map(|held| *held), Some(7));
         }
     }
 

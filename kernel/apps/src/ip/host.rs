@@ -49,7 +49,7 @@ pub struct HostConfig {
 
 /// An IP host. Its sockets are the application's; pings are answered here.
 pub struct Host<'s> {
-    pub(super) interface: Interface,
+    pub(crate) interface: Interface,
     buffers: &'s mut PacketBuffers,
 }
 

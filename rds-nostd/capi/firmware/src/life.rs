@@ -126,8 +126,12 @@ pub fn poll() -> u64 {
 
 /// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
 pub fn close() -> i32 {
-    match NODE.take().map(|state| (*state.adapter.platform(), state.adapter.close())) {
-        None | Some((_, Ok(()))) => 0,
-        Some((firmware, Err(error))) => -Refused::because(&firmware, ENODEV, &error).number,
+    if NODE.is_busy() {
+        return -EBUSY;
     }
+    let Some(Inner { mut adapter, waiting: Protocol { rds, .. }, .. }) = NODE.take() else { return 0 };
+    let firmware = *adapter.platform();
+    // What is left is closed with the adapter.
+    let _ = rds.stop(&mut adapter);
+    adapter.close().map_or_else(|error| -Refused::because(&firmware, ENODEV, &error).number, |()| 0)
 }

@@ -140,6 +140,11 @@ impl Node {
         Ok(())
     }
 
+    /// Whether a call is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// Takes the device out.
     pub(crate) fn take(&self) -> Option<Inner> {
         let _guard = self.begin()?;

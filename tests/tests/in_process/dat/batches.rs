@@ -27,12 +27,12 @@ fn receives_are_posted_and_taken_many_at_a_time() {
 
     // What is outside the region ends it, and so does the endpoint's limit.
     let outside = (start + side.memory.len() as u64 - LEN as u64 + 1, 1);
-    let posted = side.adapter.ep_post_receives(eps[1], context, LEN as u32, &[at(0), at(1), outside, at(2)]);
+    let posted = side.adapter.ep_post_receives(eps[1], context, LEN as u32, [at(0), at(1), outside, at(2)]);
     assert_eq!(posted, Ok(2));
     let rest: Vec<_> = (2..RECEIVES + 4).map(at).collect();
-    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &rest), Ok(RECEIVES - 2));
-    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &rest), Ok(0));
-    let refused = side.adapter.ep_post_receives(eps[1], context + 1, LEN as u32, &rest);
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, rest.clone()), Ok(RECEIVES - 2));
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, rest.clone()), Ok(0));
+    let refused = side.adapter.ep_post_receives(eps[1], context + 1, LEN as u32, rest.clone());
     assert!(refused.expect_err("no such LMR").is(ReturnType::PrivilegesViolation));
     assert!(side.adapter.evd_take(side.receive_evd).is_none());
 
@@ -59,10 +59,8 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     pair.pass(10_000_000);
     let side = &mut pair.sides[1];
     let mut taken = vec![];
-    let mut out = [ReceivedDto::default(); 4];
     loop {
-        let count = side.adapter.evd_dequeue_receives(side.receive_evd, &mut out);
-        taken.extend_from_slice(&out[..count]);
+        let count = side.adapter.evd_take_receives(side.receive_evd, 4, |arrival| taken.push(arrival));
         if count == 0 && taken.len() == ODD {
             let event = side.adapter.evd_take(side.receive_evd).expect("there");
             let EventData::Dto(dto) = event.data else { panic!("{event:?}") };
@@ -83,7 +81,7 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     }
     // Their places are free again, in turn with those posted one by one.
     side.receive(eps[1], 0, LEN, 900).expect("room");
-    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, &[at(1)]), Ok(1));
+    assert_eq!(side.adapter.ep_post_receives(eps[1], context, LEN as u32, [at(1)]), Ok(1));
 
     // Of the requests, those not suppressed are told.
     for n in (0..MESSAGES).step_by(3) {
@@ -95,13 +93,16 @@ fn receives_are_posted_and_taken_many_at_a_time() {
     // The receives that are left are flushed, which is nothing plain.
     pair.disconnect(eps);
     let side = &mut pair.sides[1];
-    assert_eq!(side.adapter.evd_dequeue_receives(side.receive_evd, &mut out), 0);
+    assert_eq!(side.adapter.evd_take_receives(side.receive_evd, 4, |arrival| panic!("{arrival:?}")), 0);
     for cookie in [514, 515, 900, 501] {
         let dto = pair.completion(1, true);
         assert_eq!((dto.status, dto.user_cookie), (DtoStatus::ErrFlushed, cookie));
     }
     assert!(
-        pair.sides[1].adapter.ep_post_receives(EpHandle::from_bits(0), context, LEN as u32, &rest).is_err()
+        pair.sides[1]
+            .adapter
+            .ep_post_receives(EpHandle::from_bits(0), context, LEN as u32, rest.clone())
+            .is_err()
     );
     pair.finish(&[eps]);
 }

@@ -21,3 +21,4 @@ mod rdma;
 mod registered;
 mod scale;
 mod socket;
+mod stress;

@@ -15,6 +15,10 @@ fn linux_pings_the_unikernel(ground: &mut Ground) {
     node.expect("@rds listening ");
     node.running.write_line("@info").expect("it reads");
     node.expect("Sockets:");
+    node.running.write_line("@info -x").expect("it reads");
+    node.expect("console input: @info takes options of rds-info: -c");
+    node.running.write_line("@info -k -n").expect("it reads");
+    node.expect("Sockets:");
     let lines = ground.linux(&format!("rds ping {LINUX} {UNIKERNEL} {PINGS} 1"));
     let line = result(&lines, "@rds ping ");
     assert_eq!((number(line, "sent"), number(line, "received")), (PINGS.into(), PINGS.into()), "{line}");

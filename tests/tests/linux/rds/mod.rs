@@ -3,6 +3,7 @@
 mod library;
 mod messages;
 mod rdma;
+mod stress;
 
 use crate::guests::{LIMIT, census_without_keys, hcas_are_content, kernels_are_content, remove_drivers, run};
 use hca_model::Census;
@@ -96,10 +97,15 @@ pub struct Ground {
 impl Ground {
     /// With programs of ours from the folder `guest`. `None` where there can be none.
     pub fn new(kernel: Kernel, programs: &[&str]) -> Option<Self> {
+        Self::with_binaries(kernel, programs, vec![])
+    }
+
+    /// And with these programs, which run in any guest.
+    pub fn with_binaries(kernel: Kernel, programs: &[&str], binaries: Vec<PathBuf>) -> Option<Self> {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("guest");
         let programs = programs.iter().map(|name| folder.join(name)).collect();
         let capture = std::env::var_os("RDS_CAPTURE").map(PathBuf::from);
-        let options = Options { spare: 1, programs, capture, ..Options::new(kernel, 1) };
+        let options = Options { spare: 1, programs, binaries, capture, ..Options::new(kernel, 1) };
         let mut lab = judge::lab_or_skip(options)?;
         println!("Linux {}", lab.version());
         setup::rust_targets().expect("the bare-metal target");

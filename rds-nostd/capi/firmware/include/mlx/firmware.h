@@ -74,8 +74,8 @@ int mlx_open(const struct mlx_platform *platform, const struct mlx_config *confi
  * once. */
 uint64_t mlx_poll(void);
 
-/* Closes everything: peers are told, and the HCA is handed back as it was found. 0, or -ENODEV if it did not answer. Afterwards
- * bus mastering is to be switched off. */
+/* Closes everything: peers are told, what they have not acknowledged is lost, and the HCA is handed back as it was found. 0, -ENODEV if it
+ * did not answer, or -EBUSY. Afterwards bus mastering is to be switched off. */
 int mlx_close(void);
 
 #ifdef __cplusplus

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A program that leaves without closing anything: its peer hears that the connection has ended. Arguments: an IA name; with an address behind it
+ * the program connects there and leaves, else it waits for that. */
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#define SERVICE 45248
+
+static DAT_EP_HANDLE endpoint(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *connections)
+{
+    DAT_PZ_HANDLE pz;
+    DAT_EVD_HANDLE transfers;
+    DAT_EP_HANDLE ep;
+
+    OK(dat_pz_create(ia, &pz));
+    OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &transfers));
+    OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, connections));
+    OK(dat_ep_create(ia, pz, transfers, transfers, *connections, NULL, &ep));
+    return ep;
+}
+
+int main(int count, char **arguments)
+{
+    DAT_EVD_HANDLE async = DAT_HANDLE_NULL, connections, requests;
+    DAT_IA_HANDLE ia;
+    DAT_EP_HANDLE ep;
+
+    if (count < 2)
+        return EXIT_FAILURE;
+    OK(dat_ia_open(arguments[1], 8, &async, &ia));
+    ep = endpoint(ia, &connections);
+    if (count > 2) {
+        struct sockaddr_in peer;
+
+        memset(&peer, 0, sizeof peer);
+        peer.sin_family = AF_INET;
+        HOLDS(inet_pton(AF_INET, arguments[2], &peer.sin_addr) == 1);
+        OK(dat_ep_connect(ep, (DAT_IA_ADDRESS_PTR)&peer, SERVICE, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+        EXPECT(connections, DAT_CONNECTION_EVENT_ESTABLISHED);
+    } else {
+        DAT_PSP_HANDLE psp;
+        DAT_EVENT event;
+
+        OK(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests));
+        OK(dat_psp_create(ia, SERVICE, requests, DAT_PSP_CONSUMER_FLAG, &psp));
+        puts("ready");
+        fflush(stdout);
+        event = EXPECT(requests, DAT_CONNECTION_REQUEST_EVENT);
+        OK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, ep, 0, NULL));
+        EXPECT(connections, DAT_CONNECTION_EVENT_ESTABLISHED);
+        EXPECT(connections, DAT_CONNECTION_EVENT_DISCONNECTED);
+    }
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,67 @@
+//! `app=rds mode=stress`: rds-stress, active with `to=`, else passive. Prints its columns, and at the end what `rds-info` tells.
+
+use apps::Status;
+use apps::ip::{AdapterLink, Host, HostConfig, PacketBuffers, SocketSlot};
+use apps::stress::{Config, Options as StressOptions, Stress, StressStorage};
+use unikernel::adapter::{self, Adapter};
+use unikernel::options::Error;
+use unikernel::{Clock, ExitCode, Machine, Mutex, println};
+
+use crate::cmdline::Options;
+use crate::info;
+use crate::node::{self, Failure, QuitLine, SECOND};
+
+static STORAGE: Mutex<StressStorage> = Mutex::new(StressStorage::new());
+static PACKETS: Mutex<PacketBuffers> = Mutex::new(PacketBuffers::new());
+
+/// What the command line says.
+fn config(machine: &Machine, options: &Options<'_>) -> Result<Config, Error<'static>> {
+    let (stress, cpu) = StressOptions::from_switches(options.switches).map_err(|bad| {
+        println!("switches: {bad}");
+        node::missing("switches", "switches of rds-stress with commas between them")
+    })?;
+    Ok(Config {
+        peer: options.peer,
+        options: StressOptions { port: options.port.unwrap_or(stress.port), ..stress },
+        cpu,
+        random: machine.seed() as u64,
+        generation: node::generation(machine),
+        connect_timeout: options.wait_seconds.saturating_mul(SECOND),
+    })
+}
+
+/// `app=rds mode=stress`.
+pub fn run(machine: &mut Machine, options: &Options<'_>) -> ExitCode {
+    let (setup, clock) = (config(machine, options), machine.clock());
+    node::run(machine, options, setup, |adapter, config| work(adapter, clock, options, config))
+}
+
+fn work(
+    adapter: &mut Adapter<'_>,
+    clock: Clock,
+    options: &Options<'_>,
+    config: &Config,
+) -> Result<(), Failure> {
+    adapter::wait_ip_up(adapter, clock)?;
+    let Some(address) = options.ip else { return Err(Failure::app("no address")) };
+    let (mut packets, mut storage) = (PACKETS.lock(), STORAGE.lock());
+    let (prefix_len, gateway) = (options.prefix_len, options.gateway);
+    let host = HostConfig { address, prefix_len, gateway, seed: config.random };
+    let mut host = Host::new(&mut AdapterLink(adapter), &mut packets, &host, clock.now());
+    let mut slot = SocketSlot::EMPTY;
+    let say = &mut |say| println!("{say}");
+    let mut app = Stress::start(adapter, &mut storage, &mut slot, *config, say).map_err(Failure::app)?;
+    let mut quit = QuitLine::new();
+    let driven = node::drive(adapter, clock, |adapter, now| {
+        let status = app.poll(adapter, &mut host, now, say).map_err(Failure::app)?;
+        let line = quit.poll_or(now, |line| info::answer(line, app.rds(), adapter));
+        Ok(match (status, line) {
+            (Status::Working(at), Status::Working(look)) => Status::Working(at.min(look)),
+            _ => Status::Done,
+        })
+    });
+    info::list(app.rds(), adapter);
+    let closed = app.close(adapter).map_err(Failure::app);
+    driven?;
+    closed
+}

@@ -1,0 +1,71 @@
+//! `app=rds mode=stress` with the unmodified rds-stress of rds-tools, in both roles, with messages and with RDMA. Debian's present releases do not
+//! have that program: the variable `RDS_STRESS` names one, linked statically. Without it the test says SKIPPED.
+
+use super::{Ground, LINUX, UNIKERNEL};
+use runner::levels;
+use runner::linux::judge;
+use std::path::PathBuf;
+
+/// Switches of the active side; all bytes are compared.
+const RUNS: [&str; 4] = [
+    "-q1024 -a200 -t2 -d4 -T3 -v",
+    "-q64 -a63 -d8 -o -T2 -v",
+    "-q1024 -D65536 -d2 -T3 -v",
+    "-D4096 -t2 -I4 -d2 -T3 -v --rdma-use-once=1",
+];
+
+/// What a side's average says.
+struct Average {
+    sent: f64,
+    received: f64,
+    rdma_in: f64,
+    rdma_out: f64,
+}
+
+fn average(who: &str, switches: &str, lines: &[String]) -> Average {
+    let line = lines.iter().find_map(|line| line.strip_suffix("(average)"));
+    let line = line.unwrap_or_else(|| panic!("{who} {switches}: no average in:\n{}", lines.join("\n")));
+    println!("{who} {switches}: {line}");
+    let columns: Vec<f64> = line.split_whitespace().map(|column| column.parse().expect("a number")).collect();
+    let [_, sent, received, _, rdma_in, rdma_out, ..] = columns[..] else { panic!("{line}") };
+    Average { sent, received, rdma_in, rdma_out }
+}
+
+/// Both sides did something, in the directions that the switches say.
+fn judge_run(switches: &str, active: &Average, passive: &Average) {
+    let both_ways = !switches.split(' ').any(|switch| switch == "-o");
+    assert!(active.sent > 0.0 && passive.received > 0.0, "{switches}");
+    assert_eq!((passive.sent > 0.0, active.received > 0.0), (both_ways, both_ways), "{switches}");
+    let rdma = switches.contains("-D");
+    for side in [active, passive] {
+        assert_eq!((side.rdma_in > 0.0, side.rdma_out > 0.0), (rdma, rdma), "{switches}");
+    }
+}
+
+#[test]
+fn rds_stress_of_rds_tools_runs_in_both_roles() {
+    let Some(program) = std::env::var_os("RDS_STRESS").map(PathBuf::from) else {
+        return levels::skip("RDS_STRESS names no rds-stress of rds-tools, linked statically");
+    };
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::with_binaries(*kernel, &[], vec![program.clone()]) else { return };
+        for switches in RUNS {
+            let mut node = ground.unikernel("app=rds mode=stress");
+            node.expect("waiting for incoming connection");
+            let lines = ground.linux(&format!("rds-stress -r {LINUX} -s {UNIKERNEL} {switches}"));
+            let active = average("Linux, active,", switches, &lines);
+            judge_run(switches, &active, &average("unikernel, passive,", switches, &node.finish()));
+
+            ground.linux(&format!(
+                "background stress rds-stress -r {LINUX}\n\
+                 until grep '^waiting for incoming' /tmp/stress.out; do sleep 0.05; done"
+            ));
+            let words = switches.replace(' ', ",");
+            let node = ground.unikernel(&format!("app=rds mode=stress to={LINUX} switches={words}"));
+            let active = average("unikernel, active,", switches, &node.finish());
+            let lines = ground.linux("reap stress");
+            judge_run(switches, &active, &average("Linux, passive,", switches, &lines));
+        }
+        ground.end();
+    }
+}
