@@ -4,7 +4,7 @@
 use crate::guests::{hcas_are_content, kernels_are_content, remove_drivers, run};
 use hca_model::{Card, DeviceSpec};
 use runner::linux::judge;
-use runner::linux::{Kernel, Lab, Options};
+use runner::linux::{Kernel, Kind, Lab, Options};
 
 /// Habits of the second round, one set for each card.
 const HABITS: [&str; 5] = [
@@ -23,7 +23,8 @@ done
 "#;
 
 fn lab(kernel: Kernel, kinds: Vec<DeviceSpec>) -> Option<Lab> {
-    judge::lab_or_skip(Options { hcas: kinds.len(), kinds, memory_mib: 2048, ..Options::new(kernel, 1) })
+    let kind = Kind { hcas: kinds, memory_mib: Some(2048), ..Kind::from(kernel) };
+    judge::lab_or_skip(Options::new(kind, 1))
 }
 
 fn expected(card: &Card) -> String {
