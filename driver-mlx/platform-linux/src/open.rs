@@ -29,7 +29,6 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
     if !(1..=32).contains(&options.vectors) {
         return Err(Error::Options("from 1 to 32 interrupt vectors can be asked for"));
     }
-    let host = memory::host_region(options.dma_bytes)?;
     let (bar, interrupts, device, dma) = match name {
         DeviceName::Vfio(address) => {
             let (bar, interrupts, device, dma) = vfio::open(*address, options)?;
@@ -40,6 +39,8 @@ pub fn open(name: &DeviceName, options: &Options) -> Result<Opened> {
             (bar, interrupts, Device::Socket(device), dma)
         }
     };
+    // For good, so not before the device is there.
+    let host = memory::host_region(options.dma_bytes)?;
     let platform = LinuxPlatform { bar, interrupts: Arc::new(interrupts), device };
     let vectors = platform.interrupts.descriptors().len() as u16;
     Ok(Opened { platform, dma, host, vectors })

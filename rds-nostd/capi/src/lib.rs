@@ -17,6 +17,7 @@
 #[allow(unsafe_code)]
 pub mod calls;
 mod descriptor;
+#[allow(unsafe_code)]
 mod node;
 #[allow(unsafe_code)]
 mod process;

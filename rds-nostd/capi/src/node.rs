@@ -2,13 +2,16 @@
 
 use crate::descriptor::Event;
 use crate::process;
-use capi_device::{Choices, Device, Guard, Lock, Parked, Target, complain, device, sleep, start_thread};
+use capi_device::{
+    Choices, Device, Guard, Lent, Lock, Parked, Target, complain, device, sleep, start_thread,
+};
 use dat_nostd::{Adapter, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use rds_calls::{Answer, Node as _, Pieces, Socket, Sockets, State};
 use rds_nostd::wire::MAX_MESSAGE_LEN;
 use rds_nostd::{
     Generation, RDS_INFO_RETRANS_MESSAGES, RDS_INFO_SEND_MESSAGES, Rds, RdsConfig, RdsError, RdsStorage,
+    SocketHandle, Transport,
 };
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -48,7 +51,7 @@ pub(crate) struct Inner {
     adapter: Adapter<'static, LinuxPlatform>,
     rds: Rds<'static>,
     sockets: Descriptors,
-    whole: &'static mut [u8],
+    whole: Box<[u8]>,
     pieces: Box<Pieces>,
     parked: Parked<()>,
 }
@@ -104,12 +107,16 @@ impl rds_calls::Node for Node {
     }
 
     fn home(fd: RawFd, address: IpAddr) -> Result<Option<&'static Self>, RdsError> {
-        match (process::home(fd), process::with_address(address)?) {
-            (Some(old), Some(new)) if !std::ptr::eq(old, new) => {
+        let Some(old) = process::home(fd) else { return Ok(None) };
+        if old.has_bound(fd) {
+            return Ok(Some(old));
+        }
+        match process::with_address(address)? {
+            Some(new) if !std::ptr::eq(old, new) => {
                 old.hand_over(fd, new)?;
                 Ok(Some(new))
             }
-            (old, _) => Ok(old),
+            _ => Ok(Some(old)),
         }
     }
 
@@ -134,7 +141,7 @@ impl rds_calls::Node for Node {
         now: dat_nostd::Instant,
     ) -> Answer<(Guard<'n, Inner>, bool)> {
         let waker = guard.parked.enter(()).map_err(|_| RdsError::NoMemory)?;
-        self.changed(guard);
+        drop(guard);
         let interrupted = sleep(&waker, Wake::Idle, now);
         let mut guard = self.lock().ok_or(RdsError::BadSocket)?;
         guard.parked.leave(waker);
@@ -142,11 +149,35 @@ impl rds_calls::Node for Node {
     }
 }
 
+impl Inner {
+    /// Connections end, and the HCA is given back.
+    fn close(self) {
+        let Self { mut adapter, rds, .. } = self;
+        let _ = rds.stop(&mut adapter);
+        let _ = adapter.close();
+    }
+}
+
 impl Node {
-    /// Brings an HCA up, which then stays so as long as the process.
+    /// Brings an HCA up, which then stays so as long as the process. What does not come up leaves nothing behind.
     pub(crate) fn open(target: &Target) -> Result<&'static Self, RdsError> {
-        let tables: &'static mut Tables = Box::leak(Box::new(Tables::new()));
-        let storage: &'static mut Storage = Box::leak(Box::new(Storage::new()));
+        let (tables, adapter_parts) = Lent::new(Box::new(Tables::new()));
+        let (storage, rds_parts) = Lent::new(Box::new(Storage::new()));
+        Self::open_with(target, adapter_parts, rds_parts).inspect_err(|_| {
+            // SAFETY: adapter and protocol are gone, and they borrowed these.
+            unsafe {
+                tables.free();
+                storage.free();
+            }
+        })
+    }
+
+    /// The same with tables. Nothing refers to them when it fails.
+    fn open_with(
+        target: &Target,
+        tables: &'static mut Tables,
+        storage: &'static mut Storage,
+    ) -> Result<&'static Self, RdsError> {
         let choices =
             Choices { library: LIBRARY, dma_bytes: DMA_BYTES, id: 0, service_patience: Duration::ZERO };
         let opened = device::open(target, tables.parts(), &choices).map_err(|_| RdsError::NoDevice)?;
@@ -159,15 +190,26 @@ impl Node {
             isolate_peers: false,
             ..RdsConfig::new(Generation::from_wall_clock(since))
         };
-        let rds = Rds::start(&mut adapter, storage.parts(), config).inspect_err(|error| {
-            complain(LIBRARY, &format!("{}: {error}", target.device));
-        })?;
+        let rds = match Rds::start(&mut adapter, storage.parts(), config) {
+            Ok(rds) => rds,
+            Err(error) => {
+                complain(LIBRARY, &format!("{}: {error}", target.device));
+                let _ = adapter.close();
+                return Err(error);
+            }
+        };
         let node: &'static Self = Box::leak(Box::new(Self { lock: Lock::default(), sleeper }));
         let sockets = Descriptors { of: HashMap::new(), node: Some(node) };
-        let whole = vec![0; MAX_MESSAGE_LEN].leak();
+        let whole = vec![0; MAX_MESSAGE_LEN].into_boxed_slice();
         let pieces = Box::default();
         node.lock.open(Inner { adapter, rds, sockets, whole, pieces, parked: Parked::default() });
-        start_thread(LIBRARY, move || node.run()).map_err(|_| RdsError::NoMemory)?;
+        start_thread(LIBRARY, move || node.run()).map_err(|error| {
+            complain(LIBRARY, &format!("{}: no thread: {error}", target.device));
+            if let Some(inner) = node.lock().and_then(Guard::take) {
+                inner.close();
+            }
+            RdsError::NoMemory
+        })?;
         Ok(node)
     }
 
@@ -183,38 +225,51 @@ impl Node {
         }
     }
 
-    /// Another HCA has the address that a socket of this one is to be bound to: it goes there, with what was set on it.
+    /// Another HCA has the address that a socket of this one is to be bound to: it goes there, with what was set on it, or stays as it is.
     fn hand_over(&self, fd: RawFd, new: &'static Node) -> Result<(), RdsError> {
-        let (handle, options) = {
-            let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
-            let handle = Self::state(&mut inner).socket(fd)?.handle;
-            (handle, Options::of(&inner.rds, handle)?)
-        };
-        let moved = {
-            let mut inner = new.lock().ok_or(RdsError::NoDevice)?;
-            let Inner { adapter, rds, .. } = &mut *inner;
-            let moved = rds.socket()?;
-            if let Err(error) = options.set(rds, adapter, moved) {
-                let _ = rds.close(adapter, moved);
-                return Err(error);
-            }
-            moved
-        };
-        let socket = {
-            let mut inner = self.lock().ok_or(RdsError::BadSocket)?;
-            let Inner { adapter, rds, sockets, .. } = &mut *inner;
-            let socket = sockets.of.remove(&fd).ok_or(RdsError::BadSocket)?;
-            rds.close(adapter, handle)?;
-            socket
-        };
-        let mut inner = new.lock().ok_or(RdsError::NoDevice)?;
-        inner.rds.set_congestion_monitor(moved, socket.monitors_congestion)?;
-        let monitors_congestion = socket.monitors_congestion;
-        let mut moved = Socket::new(moved, socket.profile, socket.descriptor);
-        moved.monitors_congestion = monitors_congestion;
-        inner.sockets.of.insert(fd, moved);
+        let (mut here, mut there) = self.both(new).ok_or(RdsError::NoDevice)?;
+        let (here, there) = (&mut *here, &mut *there);
+        let old = here.sockets.of.get(&fd).ok_or(RdsError::BadSocket)?;
+        let (handle, monitors) = (old.handle, old.monitors_congestion);
+        if is_bound(&here.rds, handle) {
+            return Err(RdsError::InvalidArgument);
+        }
+        let options = Options::of(&here.rds, handle)?;
+        let moved = there.rds.socket()?;
+        let done = options
+            .set(&mut there.rds, &mut there.adapter, moved)
+            .and_then(|()| there.rds.set_congestion_monitor(moved, monitors))
+            .and_then(|()| here.rds.close(&mut here.adapter, handle));
+        if let Err(error) = done {
+            let _ = there.rds.close(&mut there.adapter, moved);
+            return Err(error);
+        }
+        if let Some(socket) = here.sockets.of.remove(&fd) {
+            there.sockets.of.insert(fd, socket.moved_to(moved));
+        }
         process::settle(fd, Some(new));
+        // Who waits for it looks where it is now.
+        here.parked.wake_all();
         Ok(())
+    }
+
+    /// Both locks; in the order of their places, lest two threads wait for each other.
+    fn both<'n>(&'n self, other: &'n Self) -> Option<(Guard<'n, Inner>, Guard<'n, Inner>)> {
+        if std::ptr::from_ref(self) < std::ptr::from_ref(other) {
+            let first = self.lock()?;
+            Some((first, other.lock()?))
+        } else {
+            let first = other.lock()?;
+            Some((self.lock()?, first))
+        }
+    }
+
+    /// Whether a socket of this HCA is bound; it stays here then.
+    fn has_bound(&self, fd: RawFd) -> bool {
+        self.lock().is_some_and(|mut inner| {
+            let handle = inner.sockets.get(fd).map(|socket| socket.handle);
+            handle.is_some_and(|handle| is_bound(&inner.rds, handle))
+        })
     }
 
     /// The process ends: once peers have acknowledged what was sent, or [`PATIENCE`] is over, connections end and the HCA is given back.
@@ -226,9 +281,11 @@ impl Node {
             let mut is_none = |list| rds.info(adapter, list, &mut []).is_ok_and(|all| all.len == 0);
             let quiet = UNSENT.into_iter().all(&mut is_none) || adapter.is_dead();
             if quiet || Instant::now() >= end {
-                if let Some(Inner { mut adapter, rds, .. }) = inner.take() {
-                    let _ = rds.stop(&mut adapter);
-                    let _ = adapter.close();
+                // Who sleeps here finds the lock closed.
+                inner.parked.wake_all();
+                // The tables are left to the end of the process.
+                if let Some(inner) = inner.take() {
+                    inner.close();
                 }
                 return;
             }
@@ -251,6 +308,11 @@ impl Node {
     }
 }
 
+/// Whether a socket has an address of its own.
+fn is_bound(rds: &Rds<'_>, handle: SocketHandle) -> bool {
+    rds.local_address(handle).is_ok_and(|address| address.port() != 0)
+}
+
 /// What a program may have set on a socket before it is bound.
 struct Options {
     profile: rds_nostd::Profile,
@@ -258,17 +320,19 @@ struct Options {
     rcvbuf: usize,
     errors: bool,
     tos: u8,
+    transport: Option<Transport>,
     peer: Option<std::net::SocketAddr>,
 }
 
 impl Options {
-    fn of(rds: &Rds<'_>, handle: rds_nostd::SocketHandle) -> Result<Self, RdsError> {
+    fn of(rds: &Rds<'_>, handle: SocketHandle) -> Result<Self, RdsError> {
         Ok(Self {
             profile: rds.profile(handle)?,
             sndbuf: rds.send_buffer(handle)?,
             rcvbuf: rds.receive_buffer(handle)?,
             errors: rds.receive_errors(handle)?,
             tos: rds.type_of_service(handle)?,
+            transport: rds.transport(handle)?,
             peer: rds.peer_address(handle).ok(),
         })
     }
@@ -277,7 +341,7 @@ impl Options {
         &self,
         rds: &mut Rds<'_>,
         adapter: &mut Adapter<'_, LinuxPlatform>,
-        handle: rds_nostd::SocketHandle,
+        handle: SocketHandle,
     ) -> Result<(), RdsError> {
         rds.set_profile(handle, self.profile)?;
         rds.set_send_buffer(handle, self.sndbuf)?;
@@ -285,6 +349,9 @@ impl Options {
         rds.set_receive_errors(handle, self.errors)?;
         if self.tos != 0 {
             rds.set_type_of_service(handle, self.tos)?;
+        }
+        if let Some(transport) = self.transport {
+            rds.set_transport(handle, transport)?;
         }
         match self.peer {
             Some(peer) => rds.connect(handle, peer),

@@ -19,7 +19,9 @@ const DEVICE: &str = "RDS_DEVICE";
 #[derive(Default)]
 pub(crate) struct Process {
     /// HCAs that are up; they stay so as long as the process.
-    open: Mutex<Vec<(Target, &'static Node)>>,
+    open: RwLock<Vec<(Target, &'static Node)>>,
+    /// One at a time is brought up, which may take long: nobody waits for it who needs no other.
+    opening: Mutex<()>,
     homes: RwLock<HashMap<RawFd, &'static Node>>,
 }
 
@@ -32,8 +34,8 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// The process ends: what was sent is delivered, and peers hear of the end at once, and not by their retries.
 extern "C" fn end() {
-    // Not while another thread opens one.
-    let Some(Ok(open)) = get().map(|process| process.open.try_lock()) else { return };
+    // Another thread may stand still with the list.
+    let Some(Ok(open)) = get().map(|process| process.open.try_read()) else { return };
     // A mistake here is none of the program's, which has done what it wanted.
     let _ = catch_unwind(AssertUnwindSafe(|| open.iter().for_each(|(_, node)| node.end())));
 }
@@ -88,14 +90,23 @@ fn targets() -> Vec<Target> {
 /// # Errors
 /// [`RdsError::NoDevice`]: none is named, or it does not open.
 fn bring_up(address: Option<IpAddr>) -> Result<Option<&'static Node>, RdsError> {
-    let mut open = get_or_make().open.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = get_or_make();
     let is_it = |target: &Target| address.is_none_or(|address| target.address == address);
-    if let Some((_, node)) = open.iter().find(|(target, _)| is_it(target)) {
+    let find = || {
+        let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.iter().find(|(target, _)| is_it(target)).map(|(_, node)| *node)
+    };
+    if let Some(node) = find() {
         return Ok(Some(node));
     }
     let Some(target) = targets().into_iter().find(is_it) else { return Ok(None) };
+    let _opening = process.opening.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another thread may have opened it meanwhile.
+    if let Some(node) = find() {
+        return Ok(Some(node));
+    }
     let node = Node::open(&target)?;
-    open.push((target, node));
+    process.open.write().unwrap_or_else(PoisonError::into_inner).push((target, node));
     Ok(Some(node))
 }
 
@@ -121,7 +132,7 @@ pub(crate) fn with_address(address: IpAddr) -> Result<Option<&'static Node>, Rds
 /// All HCAs that are up.
 pub(crate) fn nodes() -> Vec<&'static Node> {
     let Some(process) = get() else { return Vec::new() };
-    let open = process.open.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = process.open.read().unwrap_or_else(PoisonError::into_inner);
     open.iter().map(|(_, node)| *node).collect()
 }
 

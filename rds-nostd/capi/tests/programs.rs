@@ -107,6 +107,26 @@ fn one_process_has_sockets_on_two_hcas() {
     }
 }
 
+#[test]
+fn threads_of_a_process_do_not_hinder_each_other() {
+    let folder = Folder::new(&RDS, "threads");
+    let program = folder.path("threads");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/threads.c"], &folder.shared_library(), &program);
+    let fabric = folder.hcas(2);
+    let silent = folder.path("silent").display().to_string();
+    let names = format!("{},{},{silent}@10.0.0.99", fabric.name(0), fabric.name(1));
+    run(&mut on(&names, &program, &[&address(0), &address(1), &silent]));
+}
+
+#[test]
+fn what_does_not_come_up_leaves_no_memory_behind() {
+    let folder = Folder::new(&RDS, "refused");
+    let program = folder.path("threads");
+    compilers()[0].compile_with(&RDS, &[], &["tests/c/threads.c"], &folder.shared_library(), &program);
+    let nobody = format!("{}@10.0.0.1", folder.path("nobody").display());
+    run(&mut on(&nobody, &program, &["refused"]));
+}
+
 /// The functions that a header declares, of those that begin with `prefix`.
 fn declared(header: &str, prefix: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(HERE).join(header)).expect("readable");

@@ -1,6 +1,7 @@
 //! What goes along with a message: from the program's control messages, and to them.
 
 use crate::abi::abi_of;
+use crate::failure::Answer;
 use crate::memory::{elements, lent};
 use driver_mlx::DmaSlice;
 use heapless::Vec;
@@ -44,11 +45,11 @@ impl Asked {
     /// The same as the protocol takes it, with the memory that it names.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`].
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`]; [`Failure::Fault`](crate::Failure::Fault): a null pointer.
     ///
     /// # Safety
     /// That memory is the program's, and stays as long as it is used.
-    pub(crate) unsafe fn control<'p>(&self, pieces: &'p mut Pieces) -> Result<Control<'p>, RdsError> {
+    pub(crate) unsafe fn control<'p>(&self, pieces: &'p mut Pieces) -> Answer<Control<'p>> {
         let control = &self.0;
         // SAFETY: this function's contract.
         let lend = |element: &RdsIovec| unsafe { lent(element) };

@@ -1,5 +1,6 @@
 //! Memory of the program's, by the numbers that its structures have of it.
 
+use crate::failure::{Answer, Failure};
 use core::ptr;
 use driver_mlx::DmaSlice;
 use rds_nostd::RdsError;
@@ -10,20 +11,33 @@ const MAX_ELEMENTS: u64 = 1024;
 /// More bytes than any call reads or writes.
 const MAX_BYTES: u64 = 1 << 30;
 
+/// Whether so many bytes may be at `at`.
+///
+/// # Errors
+/// [`Failure::Fault`]: null, with bytes; [`RdsError::InvalidArgument`]: more than any call takes.
+fn check(at: u64, len: u64) -> Answer<()> {
+    match len {
+        0 => Ok(()),
+        1..=MAX_BYTES if at == 0 => Err(Failure::Fault),
+        1..=MAX_BYTES => Ok(()),
+        _ => Err(RdsError::InvalidArgument.into()),
+    }
+}
+
 /// A range of the program's memory, which may be read and written: `len` bytes at `at`. None without bytes; null with any is refused.
 ///
 /// # Safety
 /// The memory is the program's, mapped, and nobody else uses it while the result is used.
-unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsError> {
+unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Answer<&'a mut [u8]> {
+    check(at, len)?;
     match len {
         0 => Ok(&mut []),
-        1..=MAX_BYTES if at != 0 => {
+        _ => {
             // SAFETY: this function's contract.
             Ok(unsafe {
                 core::slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(at as usize), len as usize)
             })
         }
-        _ => Err(RdsError::InvalidArgument),
     }
 }
 
@@ -31,16 +45,16 @@ unsafe fn bytes_mut<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsError> {
 ///
 /// # Safety
 /// The memory is the program's, mapped, and nobody changes it while the result is used.
-pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Result<&'a [u8], RdsError> {
+pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Answer<&'a [u8]> {
+    check(at, len)?;
     match len {
         0 => Ok(&[]),
-        1..=MAX_BYTES if at != 0 => {
+        _ => {
             // SAFETY: this function's contract.
             Ok(unsafe {
                 core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), len as usize)
             })
         }
-        _ => Err(RdsError::InvalidArgument),
     }
 }
 
@@ -48,7 +62,7 @@ pub(crate) unsafe fn bytes<'a>(at: u64, len: u64) -> Result<&'a [u8], RdsError> 
 ///
 /// # Safety
 /// The memory is the program's, mapped, and nobody else uses it while the result is used.
-pub(crate) unsafe fn room<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsError> {
+pub(crate) unsafe fn room<'a>(at: u64, len: u64) -> Answer<&'a mut [u8]> {
     // SAFETY: this function's contract.
     unsafe { bytes_mut(at, len) }
 }
@@ -57,7 +71,7 @@ pub(crate) unsafe fn room<'a>(at: u64, len: u64) -> Result<&'a mut [u8], RdsErro
 ///
 /// # Safety
 /// `at` is 0 or 8 bytes of the program's.
-pub(crate) unsafe fn store(at: u64, value: u64) -> Result<(), RdsError> {
+pub(crate) unsafe fn store(at: u64, value: u64) -> Answer<()> {
     if at != 0 {
         // SAFETY: this function's contract.
         unsafe { bytes_mut(at, 8) }?.copy_from_slice(&value.to_ne_bytes());
@@ -75,7 +89,7 @@ impl<'a> Elements<'a> {
         Self(array)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<RdsIovec, RdsError>> + 'a {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Answer<RdsIovec>> + 'a {
         self.0.chunks_exact(RdsIovec::LEN).map(|element| Ok(RdsIovec::decode(element)?))
     }
 
@@ -88,15 +102,23 @@ impl<'a> Elements<'a> {
     pub(crate) fn total(&self) -> u64 {
         self.iter().flatten().fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
+
+    /// Whether a message can be spread over them.
+    ///
+    /// # Errors
+    /// As [`room`], of each part.
+    pub(crate) fn check(&self) -> Answer<()> {
+        self.iter().try_for_each(|part| part.and_then(|part| check(part.addr, part.bytes)))
+    }
 }
 
 /// `count` of them.
 ///
 /// # Safety
 /// As [`bytes`].
-pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Result<Elements<'a>, RdsError> {
+pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Answer<Elements<'a>> {
     if count > MAX_ELEMENTS {
-        return Err(RdsError::MessageSize);
+        return Err(RdsError::MessageSize.into());
     }
     // SAFETY: this function's contract.
     Ok(Elements(unsafe { bytes(at, count * RdsIovec::LEN as u64) }?))
@@ -106,7 +128,7 @@ pub(crate) unsafe fn elements<'a>(at: u64, count: u64) -> Result<Elements<'a>, R
 ///
 /// # Safety
 /// As [`bytes`], of each part.
-pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Result<&'a [u8], RdsError> {
+pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Answer<&'a [u8]> {
     if let Some(part) = parts.only() {
         // SAFETY: this function's contract.
         return unsafe { bytes(part.addr, part.bytes) };
@@ -127,7 +149,7 @@ pub(crate) unsafe fn gather<'a>(parts: Elements<'_>, whole: &'a mut [u8]) -> Res
 ///
 /// # Safety
 /// As [`room`], of each part.
-pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Result<(), RdsError> {
+pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Answer<()> {
     for part in parts.iter() {
         let part = part?;
         // SAFETY: this function's contract.
@@ -143,10 +165,12 @@ pub(crate) unsafe fn scatter(parts: Elements<'_>, mut from: &[u8]) -> Result<(),
 ///
 /// # Safety
 /// The memory is the program's, and stays where it is as long as it is registered: until its cookie is released, or the operation has ended.
-pub(crate) unsafe fn lent(element: &RdsIovec) -> Result<DmaSlice<'static>, RdsError> {
-    let end = element.addr.checked_add(element.bytes);
-    if element.addr == 0 || end.is_none() {
-        return Err(RdsError::InvalidArgument);
+pub(crate) unsafe fn lent(element: &RdsIovec) -> Answer<DmaSlice<'static>> {
+    match (element.addr, element.bytes) {
+        (0, 1..) => return Err(Failure::Fault),
+        (0, 0) => return Err(RdsError::InvalidArgument.into()),
+        (addr, bytes) if addr.checked_add(bytes).is_none() => return Err(RdsError::InvalidArgument.into()),
+        _ => {}
     }
     let at = ptr::with_exposed_provenance_mut(element.addr as usize);
     // SAFETY: this function's contract; it is no memory of Rust's.
@@ -172,11 +196,16 @@ mod tests {
         // SAFETY: memory of this function's, used here alone.
         unsafe {
             assert_eq!(gather(all, &mut whole), Ok(&b"one message"[..]));
-            assert_eq!(gather(all, &mut whole[..10]), Err(RdsError::MessageSize));
+            assert_eq!(gather(all, &mut whole[..10]), Err(RdsError::MessageSize.into()));
             assert_eq!(gather(one, &mut []), Ok(&b"one "[..]));
             scatter(all, b"another").unwrap();
             assert_eq!((&first, &second), (b"anot", b"hersage"));
-            assert!(bytes(0, 1).is_err() && bytes(0, 0).is_ok() && bytes(1, u64::MAX).is_err());
+            assert_eq!((bytes(0, 1), bytes(0, 0)), (Err(Failure::Fault), Ok(&[][..])));
+            assert_eq!(bytes(1, u64::MAX), Err(RdsError::InvalidArgument.into()));
+            let null = RdsIovec { addr: 0, bytes: 1 };
+            assert_eq!(lent(&null).err(), Some(Failure::Fault));
+            let array = [parts[0].encode(), null.encode()].concat();
+            assert_eq!((Elements(&array).check(), all.check()), (Err(Failure::Fault), Ok(())));
             assert!(elements(1, MAX_ELEMENTS + 1).is_err());
             assert!(lent(&RdsIovec { addr: u64::MAX, bytes: 2 }).is_err());
             assert!(store(0, 7).is_ok());

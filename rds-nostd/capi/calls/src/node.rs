@@ -48,7 +48,8 @@ pub trait Node: Sized + 'static {
     /// A socket has gone: those who wait on it look again.
     fn closed(&self, guard: Self::Guard<'_>);
 
-    /// Sleeps until something may have changed, without the lock, and takes it again. With whether a signal's handler has run.
+    /// Sleeps until something may have changed, without the lock, and takes it again. With whether a signal's handler has run. What the caller
+    /// left to be moved on it has told [`changed`](Self::changed) of before.
     ///
     /// # Errors
     /// [`RdsError::NoMemory`]: nothing to sleep by; [`RdsError::BadSocket`]: the device was closed.

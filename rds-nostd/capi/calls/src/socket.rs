@@ -51,6 +51,12 @@ impl<D: Descriptor> Socket<D> {
         }
     }
 
+    /// The same descriptor as another socket of the protocol's.
+    #[must_use]
+    pub fn moved_to(self, handle: SocketHandle) -> Self {
+        Self { handle, ..self }
+    }
+
     /// Looks what the socket is ready for, and has the descriptor say so.
     pub fn look(&mut self, rds: &mut Rds<'_>) {
         let found = rds.poll_mask(self.handle).unwrap_or(PollMask::empty());

@@ -20,9 +20,15 @@ pub(crate) fn until<N: Node, R>(
     mut call: impl FnMut(&mut State<'_, N>, SocketHandle) -> Answer<R>,
 ) -> Answer<R> {
     let mut guard = node.lock().ok_or(RdsError::BadSocket)?;
+    let mut socket = None;
     loop {
         let mut state = N::state(&mut guard);
         let handle = state.socket(fd)?.handle;
+        // Another socket may have got the number of one that was closed meanwhile.
+        let is_first = socket.is_none();
+        if *socket.get_or_insert(handle) != handle {
+            return Err(RdsError::BadSocket.into());
+        }
         let answer = call(&mut state, handle);
         let waits = match &answer {
             Err(failure) => {
@@ -34,6 +40,12 @@ pub(crate) fn until<N: Node, R>(
             state.look(fd);
             node.changed(guard);
             return answer;
+        }
+        if is_first {
+            // Once: what has failed again has left nothing more to move on.
+            node.changed(guard);
+            guard = node.lock().ok_or(RdsError::BadSocket)?;
+            continue;
         }
         let now = state.adapter.platform().now();
         let interrupted;

@@ -50,7 +50,6 @@ impl Drop for Wakers {
 }
 
 fn poll(fds: &mut [libc::pollfd], timeout: i32) -> Answer<isize> {
-    let nodes = process::nodes();
     let limit = u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit));
     // Ours go by their own answer, the others by the system's; the last entries are what wakes us.
     let mut others: Vec<libc::pollfd> = fds.to_vec();
@@ -59,34 +58,41 @@ fn poll(fds: &mut [libc::pollfd], timeout: i32) -> Answer<isize> {
         ready += system(&mut others, 0)?;
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_nanos());
         if ready > 0 || left == Some(0) {
-            for (fd, other) in fds.iter_mut().zip(&others).filter(|(_, other)| other.fd >= 0) {
-                fd.revents = other.revents;
-            }
-            return Ok(fds.iter().filter(|fd| fd.revents != 0).count() as isize);
+            return Ok(told(fds, &others));
         }
         let mut wakers = Wakers::default();
-        for node in &nodes {
+        // One more may have come up, and sockets have gone there.
+        for node in process::nodes() {
             let waker = node.waker()?;
             others.push(libc::pollfd { fd: waker.as_raw_fd(), events: libc::POLLIN, revents: 0 });
             wakers.0.push((node, waker));
         }
-        // What happened before the wakers were there is seen now.
-        let slept = match ours(fds, &mut others) {
-            0 => system(
-                &mut others,
-                left.map_or(-1, |left| left.div_ceil(1_000_000).min(i32::MAX as u128) as i32),
-            ),
-            _ => Ok(0),
-        };
+        // What happened before the wakers were there is seen now, and told: some of it is not found a second time.
+        if ours(fds, &mut others) > 0 {
+            others.truncate(fds.len());
+            system(&mut others, 0)?;
+            return Ok(told(fds, &others));
+        }
+        let left = left.map_or(-1, |left| left.div_ceil(1_000_000).min(i32::MAX as u128) as i32);
+        system(&mut others, left)?;
         others.truncate(fds.len());
-        slept?;
     }
+}
+
+/// Answers for those that the system knows; how many of all have something.
+fn told(fds: &mut [libc::pollfd], others: &[libc::pollfd]) -> isize {
+    for (fd, other) in fds.iter_mut().zip(others).filter(|(_, other)| other.fd >= 0) {
+        fd.revents = other.revents;
+    }
+    fds.iter().filter(|fd| fd.revents != 0).count() as isize
 }
 
 /// Answers for the sockets that are ours; how many are ready.
 fn ours(fds: &mut [libc::pollfd], others: &mut [libc::pollfd]) -> usize {
     let mut ready = 0;
     for (fd, other) in fds.iter_mut().zip(others) {
+        // Also of what is passed over, and of a socket that has gone since the last look.
+        (fd.revents, other.fd) = (0, fd.fd);
         let inner = process::home(fd.fd).and_then(|node| node.lock());
         let events = fd.events.cast_unsigned();
         let mask = inner.and_then(|mut inner| Node::state(&mut inner).ready(fd.fd, events));

@@ -85,9 +85,10 @@ pub unsafe fn rds_sendmsg<N: Node>(fd: i32, message: *const c_void, flags: i32) 
         // SAFETY: the caller's.
         unsafe {
             let (header, _) = header(profile, message)?;
-            let to = match header.name_len {
-                0 => None,
-                len => Some(read_address(profile, header.name, len)?),
+            // As on Linux, no name has no length, whatever the header says.
+            let to = match (header.name, header.name_len) {
+                (0, _) | (_, 0) => None,
+                (name, len) => Some(read_address(profile, name, len)?),
             };
             let parts = elements(header.iov, header.iov_len)?;
             let asked = Asked::parse(profile, bytes(header.control, header.control_len)?)?;
@@ -150,6 +151,8 @@ unsafe fn receive<N: Node>(
             // SAFETY: this function's contract.
             Some(part) => unsafe { room(part.addr, part.bytes) }?,
             None => {
+                // Before the message is taken: afterwards it would be lost.
+                parts.check()?;
                 // Nothing that arrives is longer; what is not that large has no room for a long message, which must not be cut.
                 let total = usize::try_from(parts.total()).unwrap_or(usize::MAX).min(MAX_MESSAGE_LEN);
                 whole.get_mut(..total).ok_or(RdsError::MessageSize)?
