@@ -103,10 +103,14 @@ impl dat_calls::Node for Node {
 }
 
 impl Node {
-    /// The process ends: gives the device back whoever waits for it, unless a thread stands still with the lock.
+    /// The process ends: gives the device back, unless a thread stands still with the lock. Who waits there hears of it, for the program may
+    /// join that thread. Other threads may still read what their calls gave them pointers to, so the tables stay.
     pub(crate) fn end(&self) {
-        if let Some(state) = self.lock.lock_within(PATIENCE).and_then(Guard::take) {
-            close(state);
+        let Some(guard) = self.lock.lock_within(PATIENCE) else { return };
+        // They look again once they get the lock.
+        guard.waiting.parked.wake_all();
+        if let Some(state) = guard.take() {
+            let _lent = close(state);
         }
     }
 
@@ -139,7 +143,12 @@ impl Node {
             // A thread that was cancelled while it slept never leaves.
             if guard.waiting.parked.is_empty() || std::time::Instant::now() >= end {
                 if let Some(state) = guard.take() {
-                    close(state);
+                    let (tables, notes) = close(state);
+                    // SAFETY: adapter and notes are gone, and they borrowed these.
+                    unsafe {
+                        tables.free();
+                        notes.free();
+                    }
                 }
                 return;
             }
@@ -152,19 +161,15 @@ impl Node {
 /// How long the end of a device waits for threads that sleep there, and the end of the process for one that has the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Takes the adapter down, and frees what it had.
-fn close(state: Inner) {
+/// Takes the adapter down; what it had is left.
+fn close(state: Inner) -> (Lent<Tables>, Lent<Notes>) {
     let State { adapter, waiting, .. } = state;
     let Waiting { sleeper, tables, notes, .. } = waiting;
     // An HCA that failed is stopped by the platform.
     let _ = adapter.close();
     // Its thread finds the device closed.
     sleeper.wake();
-    // SAFETY: adapter and notes are gone, and they borrowed these.
-    unsafe {
-        tables.free();
-        notes.free();
-    }
+    (tables, notes)
 }
 
 /// What became ready: those who wait for it are woken.

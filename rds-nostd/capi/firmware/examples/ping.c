@@ -178,7 +178,7 @@ int main(void)
     struct mlx_config config = { ADDRESS(10, 0, 0, 2), { 0, 0 }, 0, 0 };
     DAT_EVD_HANDLE async;
     static DAT_IA_ATTR attributes;
-    DAT_IA_HANDLE ia;
+    DAT_IA_HANDLE ia, old = DAT_HANDLE_NULL;
     int rounds;
 
     if (!find_hca())
@@ -190,6 +190,8 @@ int main(void)
         async = DAT_HANDLE_NULL;
         check(dat_ia_open("ib0", 8, &async, &ia) == DAT_SUCCESS, "error: no IA");
         check(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attributes, 0, NULL) == DAT_SUCCESS, "error: no attributes");
+        check(DAT_GET_TYPE(dat_ia_query(old, NULL, DAT_IA_FIELD_ALL, &attributes, 0, NULL)) == DAT_INVALID_HANDLE, "error: an old handle is good");
+        old = ia;
         print(attributes.vendor_name);
         ping();
         check(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS, "error: the IA does not close");

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `platform` | the firmware's functions, as the driver's platform |
 //! | `node` | the one HCA, with its adapter and sockets |
+//! | `place` | where it is, for one call at a time |
 //! | `sockets` | sockets by number |
 //! | `life` | `mlx_open`, `mlx_poll`, `mlx_close` |
 //! | `calls` | the calls of DAT and of RDS under their names |
@@ -25,6 +26,8 @@ mod calls;
 pub mod life;
 #[allow(unsafe_code)]
 mod node;
+#[allow(unsafe_code)]
+mod place;
 #[allow(unsafe_code)]
 pub mod platform;
 mod sockets;

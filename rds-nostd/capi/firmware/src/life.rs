@@ -1,7 +1,7 @@
 //! The HCA comes and goes.
 
 use crate::node::{FRAMES, Inner, MAX_DMA, Memory, NODE, Protocol};
-use crate::platform::{Firmware, Memory as Given, MlxConfig, MlxPlatform, tell_panics};
+use crate::platform::{Firmware, Memory as Given, MlxConfig, MlxPlatform, PAGE, tell_panics};
 use crate::sockets::Numbers;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -35,14 +35,17 @@ static LENT: Lent = Lent {
     given: UnsafeCell::new(None),
 };
 
-/// Why the HCA was not opened.
+/// Why the HCA was not opened, or not closed.
 struct Refused {
     number: i32,
 }
 
+/// A call is under way, or a device is open.
+const BUSY: Refused = Refused { number: EBUSY };
+
 impl Refused {
-    fn because(firmware: &Firmware, number: i32, why: &dyn fmt::Display) -> Self {
-        firmware.say(why);
+    fn because(platform: &MlxPlatform, number: i32, why: &dyn fmt::Display) -> Self {
+        platform.say(why);
         Self { number }
     }
 }
@@ -56,13 +59,14 @@ pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i3
     let (Some(given), Some(config)) = (unsafe { platform.as_ref() }, unsafe { config.as_ref() }) else {
         return -EINVAL;
     };
-    let opened = NODE.open(Refused { number: EBUSY }, || {
+    let opened = NODE.open(BUSY, |id| {
         tell_panics(*given);
         // SAFETY: the caller's.
-        let firmware = unsafe { Firmware::new(*given) }.ok_or(Refused { number: EINVAL })?;
+        let firmware = unsafe { Firmware::new(*given) };
+        let firmware = firmware.map_err(|why| Refused::because(given, EINVAL, &why))?;
         // SAFETY: no device is open, so nobody else has them.
         let (memory, pieces) = unsafe { (&mut *LENT.memory.get(), &mut *LENT.pieces.get()) };
-        start(firmware, config, memory, pieces)
+        start(firmware, config, id, memory, pieces)
     });
     opened.map_or_else(|refused| -refused.number, |()| 0)
 }
@@ -70,36 +74,40 @@ pub unsafe fn open(platform: *const MlxPlatform, config: *const MlxConfig) -> i3
 fn start(
     firmware: Firmware,
     config: &MlxConfig,
+    id: u8,
     memory: &'static mut Memory,
     pieces: &'static mut Pieces,
 ) -> Result<Inner, Refused> {
+    let given = *firmware.given();
+    let refused = |number, why: &dyn fmt::Display| Refused::because(&given, number, why);
     let dma = match config.dma_length {
         0 => MAX_DMA,
-        len if len <= MAX_DMA && len.is_multiple_of(4096) => len,
-        _ => return Err(Refused::because(&firmware, EINVAL, &"dma_length: whole pages, at most 64 MiB")),
+        len if len <= MAX_DMA && len.is_multiple_of(PAGE) => len,
+        _ => return Err(refused(EINVAL, &"dma_length: whole pages, at most 64 MiB")),
     };
     let why = "no memory: whole pages, which the HCA reaches at an address other than 0";
-    // SAFETY: one thread at a time, and nothing refers to it.
-    let given = unsafe { &mut *LENT.given.get() };
+    // SAFETY: one call at a time, and nothing refers to it.
+    let kept = unsafe { &mut *LENT.given.get() };
     // What was given once is used again.
-    let memory_of_it = given.filter(|given| given.dma_len == dma).or_else(|| firmware.memory(dma));
-    *given = memory_of_it;
+    let lent = kept.filter(|kept| kept.dma_len == dma).or_else(|| firmware.memory(dma));
     // SAFETY: no device is open; it is nobody else's, as the header says.
-    let regions = memory_of_it.and_then(|given| unsafe { given.regions() });
-    let regions = regions.ok_or_else(|| Refused::because(&firmware, ENOMEM, &why))?;
+    let regions = lent.and_then(|lent| unsafe { lent.regions() });
+    let regions = regions.ok_or_else(|| refused(ENOMEM, &why))?;
+    // What is of no use is asked for again the next time.
+    *kept = lent;
     memory.clear();
     let Memory { tables, notes, rds, whole } = memory;
     let address = Ipv4Addr::from(config.address.to_ne_bytes());
     let [high, low] = config.seed;
     let seed = u128::from(high) << 64 | u128::from(low);
     let settings = AdapterConfig::new(NAMES[0], address.into(), &[], seed);
-    let up = bring_up(firmware, regions, tables.parts(), &settings, 0);
+    let up = bring_up(firmware, regions, tables.parts(), &settings, id);
     let mut adapter = up.map_err(|error| {
         let number = match error {
             BringUpError::Open(OpenError::PortNotActive { .. }) | BringUpError::NoIp => ENETDOWN,
             BringUpError::Open(OpenError::Hca(_)) | BringUpError::Names(_) => ENODEV,
         };
-        Refused::because(&firmware, number, &error)
+        refused(number, &error)
     })?;
     let settings = RdsConfig {
         send_frames: FRAMES / 2,
@@ -112,7 +120,7 @@ fn start(
         Ok(rds) => rds,
         Err(error) => {
             let _ = adapter.close();
-            return Err(Refused::because(&firmware, ENOMEM, &error));
+            return Err(refused(ENOMEM, &error));
         }
     };
     let waiting = Protocol { rds, sockets: Numbers::NONE, whole, pieces };
@@ -126,12 +134,11 @@ pub fn poll() -> u64 {
 
 /// `mlx_close`: peers are told, every object is destroyed, and the HCA is handed back as it was.
 pub fn close() -> i32 {
-    if NODE.is_busy() {
-        return -EBUSY;
-    }
-    let Some(Inner { mut adapter, waiting: Protocol { rds, .. }, .. }) = NODE.take() else { return 0 };
-    let firmware = *adapter.platform();
-    // What is left is closed with the adapter.
-    let _ = rds.stop(&mut adapter);
-    adapter.close().map_or_else(|error| -Refused::because(&firmware, ENODEV, &error).number, |()| 0)
+    let closed = NODE.close(BUSY, |Inner { mut adapter, waiting: Protocol { rds, .. }, .. }| {
+        let given = *adapter.platform().given();
+        // What is left is closed with the adapter.
+        let _ = rds.stop(&mut adapter);
+        adapter.close().map_err(|error| Refused::because(&given, ENODEV, &error))
+    });
+    closed.map_or_else(|refused| -refused.number, |()| 0)
 }

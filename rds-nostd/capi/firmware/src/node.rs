@@ -1,10 +1,10 @@
 //! The one HCA: an adapter with the protocol of RDS on it, reached by one call at a time.
 
+use crate::place::{self, Place};
 use crate::platform::Firmware;
 use crate::sockets::{Number, Numbers};
-use core::cell::{Cell, UnsafeCell};
-use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU8, Ordering};
 use dat_calls::{RawHandle, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Platform, ReturnType, Wake, adapter_storage};
 use driver_mlx::MmioBar;
@@ -63,107 +63,66 @@ pub(crate) struct Protocol {
 /// What the lock is for.
 pub(crate) type Inner = dat_calls::State<Node>;
 
-/// The one place for a device.
+/// The one HCA, or none.
 pub(crate) struct Node {
-    /// A call is under way.
-    busy: AtomicBool,
-    state: UnsafeCell<Option<Inner>>,
+    place: Place<Inner>,
+    /// The number in the handles of the device that was opened last: those of an earlier one are none any more.
+    id: AtomicU8,
     /// Until when the machine may idle, as the last work has found; None if something may have come up since.
     rest: Cell<Option<Instant>>,
 }
 
-// SAFETY: what is in it is reached by the one call that has set `busy`.
+// SAFETY: what is in it is reached by the one call that is under way.
 unsafe impl Sync for Node {}
 
-pub(crate) static NODE: Node =
-    Node { busy: AtomicBool::new(false), state: UnsafeCell::new(None), rest: Cell::new(None) };
+pub(crate) static NODE: Node = Node { place: Place::new(), id: AtomicU8::new(0), rest: Cell::new(None) };
 
 /// A call is under way, on a device that is open.
-pub(crate) struct Guard<'n>(&'n Node);
-
-impl Deref for Guard<'_> {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        // SAFETY: there is one guard, which nobody gets without a value.
-        unsafe { (*self.0.state.get()).as_ref().unwrap_unchecked() }
-    }
-}
-
-impl DerefMut for Guard<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
-        // SAFETY: as above, and it is borrowed alone.
-        unsafe { (*self.0.state.get()).as_mut().unwrap_unchecked() }
-    }
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
-    }
-}
+pub(crate) type Guard<'n> = place::Guard<'n, Inner>;
 
 impl Node {
-    /// Goes on with a call, unless another is under way.
-    fn resume(&self) -> Option<Guard<'_>> {
-        if self.busy.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        let guard = Guard(self);
-        // SAFETY: the guard is the only one.
-        unsafe { (*self.state.get()).is_some() }.then_some(guard)
-    }
-
     /// Begins a call, unless another is under way or no device is open.
     pub(crate) fn begin(&self) -> Option<Guard<'_>> {
-        let guard = self.resume()?;
+        let guard = self.place.enter()?;
         self.rest.set(None);
         Some(guard)
     }
 
-    /// Opens the device, unless one is open, or being opened.
+    /// Opens the device, unless one is open, or being opened. `make` gets the number for its handles.
     ///
     /// # Errors
     /// What `make` says, with the device closed; `busy`.
-    pub(crate) fn open<E>(&self, busy: E, make: impl FnOnce() -> Result<Inner, E>) -> Result<(), E> {
-        if self.busy.swap(true, Ordering::Acquire) {
-            return Err(busy);
-        }
-        let _guard = Guard(self);
-        // SAFETY: the guard is the only one, and nothing refers to the value.
-        if unsafe { (*self.state.get()).is_some() } {
-            return Err(busy);
-        }
-        let made = make()?;
-        // SAFETY: as above.
-        unsafe { *self.state.get() = Some(made) };
-        Ok(())
+    pub(crate) fn open<E>(&self, busy: E, make: impl FnOnce(u8) -> Result<Inner, E>) -> Result<(), E> {
+        self.place.open(busy, || {
+            let id = self.id.load(Ordering::Relaxed).wrapping_add(1);
+            self.id.store(id, Ordering::Relaxed);
+            make(id)
+        })
     }
 
-    /// Whether a call is under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
-    }
-
-    /// Takes the device out.
-    pub(crate) fn take(&self) -> Option<Inner> {
-        let _guard = self.begin()?;
-        // SAFETY: the guard is the only one, and nothing refers to the value.
-        unsafe { (*self.state.get()).take() }
+    /// Closes the device, if one is open. Until that is over no other is opened.
+    ///
+    /// # Errors
+    /// What `end` says; `busy`.
+    pub(crate) fn close<E>(&self, busy: E, end: impl FnOnce(Inner) -> Result<(), E>) -> Result<(), E> {
+        self.place.close(busy, end)
     }
 
     /// Moves everything on, and makes the upcalls that are due, outside of any call. Until when the machine may idle then.
     pub(crate) fn work(&self) -> Option<Instant> {
-        let mut guard = self.resume()?;
+        let mut guard = self.place.enter()?;
         let mut rest = <Self as rds_calls::Node>::state(&mut guard).work();
         // Who waits here looks again in any case.
         while guard.adapter.next_ready().is_some() {}
         while let Some(call) = guard.next_call() {
             rest = None;
+            self.rest.set(None);
             drop(guard);
             call.run();
-            guard = self.resume()?;
+            guard = self.place.enter()?;
         }
+        // As long as the call is under way: one from an interrupt's handler takes it back.
+        self.rest.set(rest);
         rest
     }
 
@@ -173,8 +132,8 @@ impl Node {
             guard.adapter.platform().idle(until.map_or(rest, |until| until.min(rest)));
         }
         drop(guard);
-        self.rest.set(self.work());
-        self.resume()
+        self.work();
+        self.place.enter()
     }
 }
 
@@ -184,7 +143,7 @@ impl dat_calls::Node for Node {
     type Guard<'n> = Guard<'n>;
 
     fn get(id: u8) -> Option<&'static Self> {
-        (id == 0).then_some(&NODE)
+        (id == NODE.id.load(Ordering::Relaxed)).then_some(&NODE)
     }
 
     fn lock(&self) -> Option<Guard<'_>> {

@@ -7,6 +7,9 @@ use core::fmt;
 use core::ptr::NonNull;
 use driver_mlx::{DmaRegion, HostRegion, Instant, MapError, MmioBar, Platform};
 
+/// What memory is given in.
+pub(crate) const PAGE: usize = 4096;
+
 /// `struct mlx_platform`. What a function gets first is `context`. Those from `say` on may be null.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -20,7 +23,7 @@ pub struct MlxPlatform {
     pub memory: Option<unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void>,
     /// Nanoseconds, of a clock that never goes back.
     pub now: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
-    /// Waits for an interrupt of the HCA's or until then; may come back early.
+    /// Waits for an interrupt of the HCA's or until then, for ever with the largest number; may come back early.
     pub idle: Option<unsafe extern "C" fn(*mut c_void, u64)>,
     /// The library is at its end by a mistake of its own: the HCA is to be stopped. Does not come back.
     pub panic: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
@@ -59,6 +62,7 @@ const _: () = assert!(size_of::<MlxPlatform>() == 88 && size_of::<MlxConfig>() =
 pub struct Firmware {
     given: MlxPlatform,
     registers: MmioBar,
+    memory: unsafe extern "C" fn(*mut c_void, usize, *mut u64) -> *mut c_void,
     now: unsafe extern "C" fn(*mut c_void) -> u64,
     idle: unsafe extern "C" fn(*mut c_void, u64),
 }
@@ -67,37 +71,55 @@ pub struct Firmware {
 unsafe impl Send for Firmware {}
 
 impl Firmware {
-    /// None if a function is missing, or there are no registers where they should be.
+    /// A platform with all that has to be there.
+    ///
+    /// # Errors
+    /// Which function is missing, or gives no registers.
     ///
     /// # Safety
     /// As `<mlx/firmware.h>` says of the functions.
-    pub(crate) unsafe fn new(given: MlxPlatform) -> Option<Self> {
+    pub(crate) unsafe fn new(given: MlxPlatform) -> Result<Self, &'static str> {
+        let MlxPlatform { context, bar, memory, now, idle, panic, .. } = given;
+        let (Some(bar), Some(memory), Some(now), Some(idle), Some(_)) = (bar, memory, now, idle, panic)
+        else {
+            return Err("a function is missing: bar, memory, now, idle and panic have to be there");
+        };
         let mut len = 0;
         // SAFETY: this function's contract.
-        let base = unsafe { (given.bar?)(given.context, &mut len) };
+        let base = unsafe { bar(context, &mut len) };
+        let base = NonNull::new(base.cast()).ok_or("bar: there are no registers")?;
         // SAFETY: as above: what it says stays mapped.
-        let registers = unsafe { MmioBar::new(NonNull::new(base.cast())?, len) }?;
-        Some(Self { given, registers, now: given.now?, idle: given.idle? })
+        let registers = unsafe { MmioBar::new(base, len) };
+        let registers = registers
+            .ok_or("bar: the length of the registers is a power of two, and they are aligned to 8")?;
+        Ok(Self { given, registers, memory, now, idle })
+    }
+
+    /// What the firmware gave.
+    pub(crate) fn given(&self) -> &MlxPlatform {
+        &self.given
     }
 
     /// Memory for the HCA, and the driver's own beside it.
     pub(crate) fn memory(&self, dma_len: usize) -> Option<Memory> {
-        let (ask, context) = (self.given.memory?, self.given.context);
         let mut device_address = 0;
-        let own_len = dma_len / 4;
         // SAFETY: the firmware's function.
-        let (dma, own) = unsafe {
-            (ask(context, dma_len, &mut device_address), ask(context, own_len, core::ptr::null_mut()))
-        };
-        Some(Memory { dma: dma.cast(), device_address, dma_len, own: own.cast(), own_len })
+        let dma = unsafe { (self.memory)(self.given.context, dma_len, &mut device_address) };
+        let dma = NonNull::new(dma)?.as_ptr().cast();
+        let own_len = (dma_len / 4).next_multiple_of(PAGE);
+        // SAFETY: as above.
+        let own = unsafe { (self.memory)(self.given.context, own_len, core::ptr::null_mut()) };
+        Some(Memory { dma, device_address, dma_len, own: own.cast(), own_len })
     }
+}
 
+impl MlxPlatform {
     /// Says something to people.
     pub(crate) fn say(&self, what: &dyn fmt::Display) {
-        if let Some(say) = self.given.say {
+        if let Some(say) = self.say {
             let text = Text::of(what);
             // SAFETY: the firmware's function, with a text of that length.
-            unsafe { say(self.given.context, text.bytes().as_ptr().cast(), text.bytes().len()) };
+            unsafe { say(self.context, text.bytes().as_ptr().cast(), text.bytes().len()) };
         }
     }
 }
@@ -143,6 +165,10 @@ impl Platform for Firmware {
     }
 
     fn idle(&self, deadline: Instant) {
+        // The library's own way to take interrupts without a wait, for which a firmware has no need.
+        if deadline <= self.now() {
+            return;
+        }
         // SAFETY: the firmware's function.
         unsafe { (self.idle)(self.given.context, deadline.as_nanos()) };
     }
@@ -205,5 +231,56 @@ pub(crate) fn stop(info: &core::panic::PanicInfo<'_>) -> ! {
     }
     loop {
         core::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static IDLED: AtomicU64 = AtomicU64::new(0);
+
+    unsafe extern "C" fn bar(_: *mut c_void, len: *mut usize) -> *mut c_void {
+        static REGISTERS: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+        // SAFETY: the library's place for it.
+        unsafe { *len = size_of_val(&REGISTERS) };
+        REGISTERS.as_ptr().cast_mut().cast()
+    }
+    unsafe extern "C" fn memory(_: *mut c_void, _: usize, _: *mut u64) -> *mut c_void {
+        core::ptr::null_mut()
+    }
+    unsafe extern "C" fn now(_: *mut c_void) -> u64 {
+        1000
+    }
+    unsafe extern "C" fn idle(_: *mut c_void, until: u64) {
+        IDLED.store(until, Ordering::Relaxed);
+    }
+    unsafe extern "C" fn panic(_: *mut c_void, _: *const c_char, _: usize) {}
+
+    const GIVEN: MlxPlatform = MlxPlatform {
+        context: core::ptr::null_mut(),
+        bar: Some(bar),
+        memory: Some(memory),
+        now: Some(now),
+        idle: Some(idle),
+        panic: Some(panic),
+        say: None,
+        map: None,
+        unmap: None,
+        read_config: None,
+        write_config: None,
+    };
+
+    #[test]
+    fn nobody_idles_until_what_is_past() {
+        // SAFETY: functions as they should be.
+        let firmware = unsafe { Firmware::new(GIVEN) }.ok().unwrap();
+        for past in [Instant::ORIGIN, Instant::from_nanos(999), Instant::from_nanos(1000)] {
+            firmware.idle(past);
+            assert_eq!(IDLED.load(Ordering::Relaxed), 0);
+        }
+        firmware.idle(Instant::MAX);
+        assert_eq!(IDLED.load(Ordering::Relaxed), u64::MAX);
     }
 }

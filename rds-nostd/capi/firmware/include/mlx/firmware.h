@@ -2,7 +2,8 @@
 /* DAT 1.2 and RDS in firmware: what the library needs of the machine, and how the HCA comes and goes.
  *
  * Link with libmlx_firmware.a; nothing else is needed. One call at a time: who calls from an interrupt, or from one of the functions below,
- * while another call is under way, is refused (DAT_INVALID_HANDLE, -EBADF, -EBUSY). */
+ * while another call is under way, is refused: by mlx_open and mlx_close with -EBUSY, by the others as if no HCA were open
+ * (DAT_INVALID_HANDLE, and DAT_PROVIDER_NOT_FOUND of dat_ia_openv; -EBADF, and -ENODEV of rds_socket and rds_poll; 0 of mlx_poll). */
 #ifndef MLX_FIRMWARE_H
 #define MLX_FIRMWARE_H
 
@@ -22,14 +23,15 @@ struct mlx_platform {
 
     /* Memory that nobody else uses, for good: `length` bytes, whole pages. The HCA reaches it, coherently, at the address that is stored,
      * which is not 0; where `device_address` is null it has no business there. Null if there is none. Asked for both when the HCA is
-     * opened the first time, and with another dma_length. */
+     * opened the first time, with another dma_length, and again if what it gave last was of no use. */
     void *(*memory)(void *context, size_t length, uint64_t *device_address);
 
     /* Nanoseconds, of a clock that never goes back. */
     uint64_t (*now)(void *context);
 
-    /* Waits for an interrupt of the HCA's (MSI-X vector 0), or until `until` of that clock. May come back early; has to do so if an
-     * interrupt has come since the last time. A machine without interrupts comes back at once. */
+    /* Waits for an interrupt of the HCA's (MSI-X vector 0), or until `until` of that clock; UINT64_MAX is for ever. `until` is still to
+     * come when this is called, and may be past when the clock is asked again. May come back early; has to do so if an interrupt has come
+     * since the last time. A machine without interrupts comes back at once. */
     void (*idle)(void *context, uint64_t until);
 
     /* The library has found a mistake of its own, and says which. Bus mastering is to be switched off. Must not come back. */
@@ -59,8 +61,8 @@ struct mlx_config {
     /* Grows from boot to boot: the wall clock in nanoseconds. 0 where there is none: a peer that knew an earlier boot may then take the
      * first messages of this one for old ones. */
     uint64_t boot;
-    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 64 MiB, which is the most. A quarter of it is asked for
-     * beside. An HCA's own firmware takes from half a MiB to 50 MiB. */
+    /* Bytes that `memory` is asked for that the HCA reaches, whole pages; 0 for 64 MiB, which is the most. A quarter of it, rounded
+     * up to whole pages, is asked for beside. An HCA's own firmware takes from half a MiB to 50 MiB. */
     size_t dma_length;
 };
 
@@ -75,7 +77,7 @@ int mlx_open(const struct mlx_platform *platform, const struct mlx_config *confi
 uint64_t mlx_poll(void);
 
 /* Closes everything: peers are told, what they have not acknowledged is lost, and the HCA is handed back as it was found. 0, -ENODEV if it
- * did not answer, or -EBUSY. Afterwards bus mastering is to be switched off. */
+ * did not answer, or -EBUSY. Handles of before stay invalid when it is opened again. Afterwards bus mastering is to be switched off. */
 int mlx_close(void);
 
 #ifdef __cplusplus
