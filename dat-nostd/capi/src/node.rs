@@ -3,11 +3,12 @@
 use crate::nodes;
 use crate::process;
 use capi_device::{Choices, Device, Guard, Lent, Lock, Parked, Target, device, sleep};
-use dat_calls::{RawHandle, State, Storage};
+use dat_calls::{Call, RawHandle, State, Storage};
 use dat_nostd::{DatResult, DatReturn, IaHandle, Instant, Ready, ReturnType, Wake, adapter_storage};
 use platform_linux::{LinuxBar, LinuxPlatform, Sleeper};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// Bytes of the DMA region: queues and the firmware's pages; programs' memory is their own.
@@ -40,8 +41,42 @@ pub(crate) type Inner = State<Node>;
 pub(crate) struct Waiting {
     pub(crate) parked: Parked<RawHandle>,
     pub(crate) sleeper: Arc<Sleeper>,
+    /// The agent that the device's thread was sent to call last, and how many have come back.
+    pub(crate) calling: Option<Calling>,
+    pub(crate) returned: Arc<AtomicU64>,
     tables: Lent<Tables>,
     notes: Lent<Notes>,
+}
+
+/// A call of an agent.
+pub(crate) struct Calling {
+    pub(crate) call: Call,
+    /// How many had come back before.
+    pub(crate) number: u64,
+    pub(crate) thread: ThreadId,
+}
+
+/// An agent that is being called, whose CNO is gone.
+pub(crate) struct Leaving {
+    number: u64,
+    returned: Arc<AtomicU64>,
+}
+
+impl Leaving {
+    /// None if no agent of a CNO's or an IA's is being called, or this thread is in it. One that is given `kept` may go on.
+    pub(crate) fn find(inner: &Inner, owner: RawHandle, kept: Option<usize>) -> Option<Self> {
+        let Calling { call, number, thread } = inner.waiting.calling.as_ref()?;
+        let matters = call.is_of(owner) && kept != Some(call.instance_data());
+        (matters && *thread != std::thread::current().id())
+            .then(|| Self { number: *number, returned: Arc::clone(&inner.waiting.returned) })
+    }
+
+    /// Waits until it has come back.
+    fn wait(self) {
+        while self.returned.load(Ordering::Acquire) == self.number {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
 }
 
 impl dat_calls::Node for Node {
@@ -68,6 +103,14 @@ impl dat_calls::Node for Node {
         let sleeper = Arc::clone(&guard.waiting.sleeper);
         drop(guard);
         sleeper.wake();
+    }
+
+    fn agent_gone(&self, guard: Guard<'_, Inner>, cno: RawHandle, kept: Option<usize>) {
+        let leaving = Leaving::find(&guard, cno, kept);
+        self.changed(guard);
+        if let Some(leaving) = leaving {
+            leaving.wait();
+        }
     }
 
     /// Threads go first that have waited for the lock, and the server of an emulated HCA, which may want this processor.
@@ -98,7 +141,12 @@ impl dat_calls::Node for Node {
     }
 
     fn close_ia(&'static self, ia: IaHandle, flags: u32) -> DatResult<()> {
-        process::names().close_ia(self, ia, flags)
+        let leaving = process::names().close_ia(self, ia, flags)?;
+        // An agent may open an IA, for which it needs the names.
+        if let Some(leaving) = leaving {
+            leaving.wait();
+        }
+        Ok(())
     }
 }
 
@@ -129,7 +177,14 @@ impl Node {
         };
         let (notes, beside) = Lent::new(Box::new(Notes::new()));
         let sleeper = Arc::new(sleeper);
-        let waiting = Waiting { parked: Parked::default(), sleeper, tables, notes };
+        let waiting = Waiting {
+            parked: Parked::default(),
+            sleeper,
+            calling: None,
+            returned: Arc::default(),
+            tables,
+            notes,
+        };
         self.emulated.store(is_emulated, Ordering::Relaxed);
         self.lock.open(State { adapter, beside: beside.parts(target.address), waiting });
         Ok(())

@@ -4,12 +4,12 @@
 //! a name of the form `DEVICE@ADDRESS` needs no entry.
 
 use crate::foreign::Foreign;
-use crate::node::{LIBRARY, Node};
+use crate::node::{LIBRARY, Leaving, Node};
 use crate::{nodes, service};
 use capi_device::Target;
 use capi_device::conf::{self, Entry};
 use dat_calls::layout::ProviderInfo;
-use dat_calls::{Node as _, name};
+use dat_calls::{Kinded as _, Node as _, name};
 use dat_nostd::{DatResult, DatReturn, IaHandle, ReturnType, Subtype};
 use std::ptr;
 
@@ -76,13 +76,21 @@ impl Names {
     }
 
     /// Closes an IA, and its device with the last one.
-    pub(crate) fn close_ia(&mut self, node: &'static Node, ia: IaHandle, flags: u32) -> DatResult<()> {
+    ///
+    /// With the agent of it that is still being called.
+    pub(crate) fn close_ia(
+        &mut self,
+        node: &'static Node,
+        ia: IaHandle,
+        flags: u32,
+    ) -> DatResult<Option<Leaving>> {
         let mut inner = node.lock_urgently().ok_or(dat_nostd::HandleType::Ia.invalid())?;
         let closed = inner.close_ia(ia, flags);
+        let leaving = Leaving::find(&inner, ia.raw(), None);
         node.changed(inner);
         closed?;
         self.close_unused(node);
-        Ok(())
+        Ok(leaving)
     }
 
     /// Closes a device that nobody has an IA of.

@@ -1,11 +1,12 @@
 //! The library's thread: one for each device that is open.
 
-use crate::node::{Inner, LIBRARY, Node, tell_waiters};
+use crate::node::{Calling, Inner, LIBRARY, Node, tell_waiters};
 use capi_device::{Guard, start_thread};
-use dat_calls::Node as _;
+use dat_calls::{Call, Node as _};
 use dat_nostd::{DatResult, DatReturn, ReturnType, Subtype};
 use platform_linux::Sleeper;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Starts the thread of a device that was opened.
 pub(crate) fn start(node: &'static Node) -> DatResult<()> {
@@ -19,6 +20,14 @@ fn device<'n>(node: &'n Node, sleeper: &Arc<Sleeper>) -> Option<Guard<'n, Inner>
     node.lock_urgently().filter(|inner| Arc::ptr_eq(&inner.waiting.sleeper, sleeper))
 }
 
+/// The next agent to call, which others know from now on.
+fn next_call(inner: &mut Inner) -> Option<Call> {
+    let call = inner.next_call()?;
+    let number = inner.waiting.returned.load(Ordering::Relaxed);
+    inner.waiting.calling = Some(Calling { call, number, thread: std::thread::current().id() });
+    Some(call)
+}
+
 fn run(node: &'static Node, sleeper: &Arc<Sleeper>) {
     while let Some(mut inner) = device(node, sleeper) {
         let was_dead = inner.adapter.is_dead();
@@ -28,12 +37,14 @@ fn run(node: &'static Node, sleeper: &Arc<Sleeper>) {
         if dead && !was_dead {
             inner.waiting.parked.wake_all();
         }
-        let mut call = inner.next_call();
+        let mut call = next_call(&mut inner);
+        let returned = Arc::clone(&inner.waiting.returned);
         drop(inner);
         let called = call.is_some();
         while let Some(due) = call {
             due.run();
-            call = device(node, sleeper).and_then(|mut inner| inner.next_call());
+            returned.fetch_add(1, Ordering::Release);
+            call = device(node, sleeper).and_then(|mut inner| next_call(&mut inner));
         }
         if let Some(deadline) = rest.filter(|_| !called) {
             sleeper.sleep(deadline, dead);

@@ -30,6 +30,13 @@ pub trait Node: Sized + 'static {
     /// Gives the lock back after a call that may have made others ready, or has left something to move on.
     fn changed(&self, guard: Self::Guard<'_>);
 
+    /// The same after a CNO was freed, or has another agent, which is given `kept`. The old one is not being called any more afterwards, unless
+    /// it is the one that has made this call.
+    fn agent_gone(&self, guard: Self::Guard<'_>, cno: RawHandle, kept: Option<usize>) {
+        let _ = (cno, kept);
+        self.changed(guard);
+    }
+
     /// Lets others go first; for calls that are made in a loop and have found nothing.
     fn make_way(&self) {}
 

@@ -3,7 +3,7 @@
 use crate::handles::{Kinded, RawHandle, adapter_of};
 use crate::node::Node;
 use crate::state::State;
-use dat_nostd::DatResult;
+use dat_nostd::{CnoHandle, DatResult};
 
 /// The node of an object.
 #[inline]
@@ -30,6 +30,25 @@ pub(crate) fn with<N: Node, H: Kinded, R>(
 ) -> DatResult<R> {
     let node = node_of::<N, H>(raw)?;
     call(&mut *lock::<N, H>(node)?, H::of(raw))
+}
+
+/// A call that takes a CNO's agent away. It says what the next one is given.
+pub(crate) fn replace_agent<N: Node>(
+    raw: RawHandle,
+    call: impl FnOnce(&mut State<N>, CnoHandle) -> DatResult<Option<usize>>,
+) -> DatResult<()> {
+    let node = node_of::<N, CnoHandle>(raw)?;
+    let mut guard = lock_urgently::<N, CnoHandle>(node)?;
+    match call(&mut *guard, CnoHandle::of(raw)) {
+        Ok(kept) => {
+            node.agent_gone(guard, raw, kept);
+            Ok(())
+        }
+        Err(error) => {
+            node.changed(guard);
+            Err(error)
+        }
+    }
 }
 
 /// A call after which others may be ready, or something has to be moved on.

@@ -18,14 +18,29 @@ pub struct State<N: Node> {
 }
 
 /// An upcall that is due: to be called without the lock.
+#[derive(Clone, Copy)]
 pub struct Call {
     agent: Agent,
     evd: RawHandle,
+    cno: RawHandle,
+    ia: RawHandle,
 }
 
 impl Call {
+    /// Whether it is of this CNO, or of one of this IA's.
+    #[must_use]
+    pub fn is_of(&self, owner: RawHandle) -> bool {
+        self.cno == owner || self.ia == owner
+    }
+
+    /// What the agent is given.
+    #[must_use]
+    pub fn instance_data(&self) -> usize {
+        self.agent.instance_data
+    }
+
     /// Calls the program's agent.
-    pub fn run(self) {
+    pub fn run(&self) {
         // SAFETY: the program gave this function to be called with this value.
         unsafe {
             (self.agent.function)(ptr::with_exposed_provenance_mut(self.agent.instance_data), self.evd);
@@ -47,7 +62,13 @@ impl<N: Node> State<N> {
     pub fn next_call(&mut self) -> Option<Call> {
         while let Some(upcall) = self.adapter.next_upcall() {
             if let Some(agent) = self.beside.agents.take(&upcall.agent) {
-                return Some(Call { agent, evd: upcall.evd.map_or(NULL, Kinded::raw) });
+                let ia = self.adapter.cno_query(upcall.cno).map_or(NULL, |cno| cno.ia.raw());
+                return Some(Call {
+                    agent,
+                    evd: upcall.evd.map_or(NULL, Kinded::raw),
+                    cno: upcall.cno.raw(),
+                    ia,
+                });
             }
         }
         None

@@ -140,6 +140,66 @@ static void by_an_agent(void)
     HOLDS(child_opens());
 }
 
+static int inside, outside;
+
+static void take_time(DAT_PVOID instance_data, DAT_EVD_HANDLE evd)
+{
+    (void)evd;
+    __sync_fetch_and_add(&inside, 1);
+    usleep(50000);
+    __sync_fetch_and_add((int *)instance_data, 1);
+}
+
+static void nobody(DAT_PVOID instance_data, DAT_EVD_HANDLE evd)
+{
+    (void)instance_data;
+    (void)evd;
+}
+
+/* An agent is not in its function any more when its CNO has gone, when the CNO has another, when its IA has gone. */
+static void after_agents(void)
+{
+    int way;
+
+    for (way = 0; way < 4; way++) {
+        DAT_IA_HANDLE ia = open_ia(), other = open_ia();
+        DAT_OS_WAIT_PROXY_AGENT agent;
+        DAT_CNO_HANDLE cno;
+        DAT_EVD_HANDLE evd;
+        DAT_EVENT event;
+
+        inside = outside = 0;
+        agent.instance_data = &outside;
+        agent.proxy_agent_func = take_time;
+        OK(dat_cno_create(ia, agent, &cno));
+        OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+        memset(&event, 0, sizeof event);
+        event.event_number = DAT_SOFTWARE_EVENT;
+        OK(dat_evd_post_se(evd, &event));
+        while (__sync_fetch_and_add(&inside, 0) == 0)
+            usleep(100);
+        if (way == 0) {
+            OK(dat_evd_free(evd));
+            OK(dat_cno_free(cno));
+        } else if (way == 1) {
+            agent.instance_data = &inside;
+            agent.proxy_agent_func = nobody;
+            OK(dat_cno_modify_agent(cno, agent));
+        } else if (way == 2) {
+            /* The device closes, too. */
+            OK(dat_ia_close(other, DAT_CLOSE_ABRUPT_FLAG));
+            other = DAT_HANDLE_NULL;
+        }
+        if (way != 1 && way != 0)
+            OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+        HOLDS(__sync_fetch_and_add(&outside, 0) == 1);
+        if (way == 1 || way == 0)
+            OK(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+        if (other != DAT_HANDLE_NULL)
+            OK(dat_ia_close(other, DAT_CLOSE_ABRUPT_FLAG));
+    }
+}
+
 static void *open_and_close(void *argument)
 {
     int round, times = *(int *)argument;
@@ -177,6 +237,7 @@ int main(int count, char **arguments)
     one_after_the_other(times);
     while_threads_wait();
     by_an_agent();
+    after_agents();
     at_once(times);
     return EXIT_SUCCESS;
 }

@@ -184,14 +184,12 @@ int main(void)
     if (!find_hca())
         end(NO_DEVICE);
     measure_clock();
-    for (rounds = 2; rounds > 0; rounds--) {
-        config.seed[0] = config.seed[1] = ticks();
+    for (rounds = 2; rounds > 0; rounds--, old = ia) {
+        config.seed[0] = config.seed[1] = ticks(), async = DAT_HANDLE_NULL;
         check(mlx_open(&platform, &config) == 0, "error: the HCA does not open");
-        async = DAT_HANDLE_NULL;
         check(dat_ia_open("ib0", 8, &async, &ia) == DAT_SUCCESS, "error: no IA");
         check(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attributes, 0, NULL) == DAT_SUCCESS, "error: no attributes");
         check(DAT_GET_TYPE(dat_ia_query(old, NULL, DAT_IA_FIELD_ALL, &attributes, 0, NULL)) == DAT_INVALID_HANDLE, "error: an old handle is good");
-        old = ia;
         print(attributes.vendor_name);
         ping();
         check(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG) == DAT_SUCCESS, "error: the IA does not close");

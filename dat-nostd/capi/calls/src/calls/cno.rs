@@ -4,7 +4,7 @@ use super::exported::calls;
 use crate::args::{need, put};
 use crate::handles::{Kinded, NULL, RawHandle};
 use crate::layout::{CnoParam, ProxyAgent};
-use crate::reach::{control, with};
+use crate::reach::{replace_agent, with};
 use crate::waits;
 use core::ptr;
 use dat_nostd::{CnoHandle, IaHandle, Subtype};
@@ -28,14 +28,14 @@ calls! {
 
     /// `dat_cno_modify_agent`.
     fn dat_cno_modify_agent(cno_handle: RawHandle, agent: ProxyAgent) {
-        control::<N, _, _>(cno_handle, |inner, cno: CnoHandle| {
+        replace_agent::<N>(cno_handle, |inner, cno| {
             let old = inner.adapter.cno_query(cno)?.agent;
             let new = inner.beside.agents.enter(agent)?;
             inner.adapter.cno_modify_agent(cno, new)?;
             if let Some(old) = old {
                 inner.beside.agents.take(&old);
             }
-            Ok(())
+            Ok(agent.function.map(|_| agent.instance_data.addr()))
         })
     }
 
@@ -61,13 +61,13 @@ calls! {
 
     /// `dat_cno_free`.
     fn dat_cno_free(cno_handle: RawHandle) {
-        control::<N, _, _>(cno_handle, |inner, cno: CnoHandle| {
+        replace_agent::<N>(cno_handle, |inner, cno| {
             let agent = inner.adapter.cno_query(cno)?.agent;
             inner.adapter.cno_free(cno)?;
             if let Some(agent) = agent {
                 inner.beside.agents.take(&agent);
             }
-            Ok(())
+            Ok(None)
         })
     }
 
