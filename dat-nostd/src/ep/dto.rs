@@ -206,15 +206,16 @@ impl<'s, P: Platform> Adapter<'s, P> {
             [segment] => self.post_ordinary(ep, segment, user_cookie, flags, op, length),
             _ => None,
         };
-        match posted {
-            Some(posted) => posted,
-            None => self.post_write_examined(ep, iov, user_cookie, remote, flags),
+        match (posted, iov) {
+            (Some(posted), _) => posted,
+            (None, [segment]) => self.post_write_examined(ep, segment, user_cookie, remote, flags),
+            (None, _) => self.post_write_gathered(ep, iov, user_cookie, remote, flags),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn post_write_examined(
+    fn post_write_gathered(
         &mut self,
         ep: EpHandle,
         iov: &[LmrTriplet],
@@ -224,6 +225,20 @@ impl<'s, P: Platform> Adapter<'s, P> {
     ) -> DatResult<()> {
         let op = SendOp::Write { raddr: remote.target_address, rkey: RKey::new(remote.rmr_context) };
         self.post_write(ep, iov, user_cookie, remote, flags, op)
+    }
+
+    /// With no argument more than there are registers for: the ordinary path would have a stack frame for it.
+    #[cold]
+    #[inline(never)]
+    fn post_write_examined(
+        &mut self,
+        ep: EpHandle,
+        segment: &LmrTriplet,
+        user_cookie: u64,
+        remote: &RmrTriplet,
+        flags: CompletionFlags,
+    ) -> DatResult<()> {
+        self.post_write_gathered(ep, core::slice::from_ref(segment), user_cookie, remote, flags)
     }
 
     /// Extension: RDMA write that then takes a receive of the peer and hands it `immediate`.

@@ -127,7 +127,10 @@ pub fn drive_on(
 }
 
 /// After the recovery of a layer above the adapter: a device that has failed again meanwhile is recovered again.
-pub fn carry_on<E: core::fmt::Display>(recovered: Result<(), E>, adapter: &Adapter<'_>) -> Result<Status, Failure> {
+pub fn carry_on<E: core::fmt::Display>(
+    recovered: Result<(), E>,
+    adapter: &Adapter<'_>,
+) -> Result<Status, Failure> {
     match recovered {
         Err(error) if adapter.hca().fatal().is_none() => Err(Failure::app(error)),
         _ => Ok(Status::Working(0)),

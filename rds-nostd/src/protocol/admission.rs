@@ -76,10 +76,7 @@ impl Protocol<'_> {
     pub(crate) fn dispensable(&self, now: Instant) -> Option<ConnectionId> {
         // Of posts that were not asked to be reported nobody knows that they are done; after this time they are.
         let idle = |c: &Connection| {
-            c.state == State::Up
-                && c.is_idle()
-                && now >= c.reconnect.busy_at + IDLE
-                && !self.holds_memory(c)
+            c.state == State::Up && c.is_idle() && now >= c.reconnect.busy_at + IDLE && !self.holds_memory(c)
         };
         let idle = self.connections.iter().filter(|(_, connection)| idle(connection));
         idle.min_by_key(|(_, connection)| connection.reconnect.busy_at).map(|(id, _)| id)

@@ -66,6 +66,21 @@ unsafe fn remote<'a, N: Node>(ep: RawHandle, from: *const RmrTriplet) -> DatResu
     }
 }
 
+/// `dat_ep_post_rdma_write` of none or several segments: apart, so that the registers of the usual call are its own.
+#[cold]
+#[inline(never)]
+fn write_gathered<N: Node>(
+    ep: RawHandle,
+    iov: &[LmrTriplet],
+    user_cookie: u64,
+    remote: &RmrTriplet,
+    flags: CompletionFlags,
+) -> DatResult<()> {
+    with::<N, _, _>(ep, |inner, ep: EpHandle| {
+        inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
+    })
+}
+
 calls! {
     /// `dat_ep_post_send`.
     fn dat_ep_post_send(
@@ -126,8 +141,9 @@ calls! {
         // SAFETY: the caller's.
         let (iov, remote) =
             unsafe { (local::<N>(ep_handle, num_segments, local_iov)?, remote::<N>(ep_handle, remote_iov)?) };
+        let [segment] = iov else { return write_gathered::<N>(ep_handle, iov, user_cookie, remote, flags) };
         with::<N, _, _>(ep_handle, |inner, ep: EpHandle| {
-            inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
+            inner.adapter.ep_post_rdma_write(ep, core::slice::from_ref(segment), user_cookie, remote, flags)
         })
     }
 }
