@@ -10,7 +10,7 @@ use crate::object::census::Census;
 use crate::pages::FirmwarePages;
 use crate::pci::ConfigSpace;
 use crate::port::Port;
-use crate::profile::{Misbehaviour, Profile};
+use crate::profile::{Misbehaviour, Profile, Strictness};
 use crate::registers::{Effect, Registers};
 use crate::restart::Restarts;
 use crate::seams::{GuestMemory, Interrupts, Io, Link, NoMemory, Packet};
@@ -209,9 +209,10 @@ impl Hca {
         self.decode();
     }
 
-    /// Registers answer if configuration space says so.
+    /// Registers answer if configuration space says so. Clients other than a QEMU may have left that to a host that does not exist here.
     fn decode(&self) {
-        self.registers.bar().set_decoding(self.config.memory_space());
+        let lenient = self.device.profile.strictness == Strictness::Lenient;
+        self.registers.bar().set_decoding(lenient || self.config.memory_space());
     }
 
     /// The device falls off the bus: every read answers all ones, writes have no effect, its link is down, and it does no

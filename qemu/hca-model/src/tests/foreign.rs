@@ -86,6 +86,26 @@ fn lengths_that_firmware_does_not_look_at_are_taken_with_a_warning() {
     }
 }
 
+/// A client that is no QEMU may take memory decoding for granted.
+#[test]
+fn registers_answer_before_memory_is_decoded_unless_strict() {
+    for (profile, revision) in [(lenient(), 5), (Profile::node(0), 0xffff)] {
+        let mut hca = crate::Hca::new(profile);
+        let read = |hca: &crate::Hca| {
+            let mut word = [0; 4];
+            hca.bar().read(4, &mut word);
+            u32::from_be_bytes(word) >> 16
+        };
+        assert_eq!(read(&hca), revision);
+        hca.reset();
+        assert_eq!(read(&hca), revision);
+        hca.config_write(4, &[0x02, 0x04]);
+        assert_eq!(read(&hca), 5);
+        hca.kill();
+        assert_eq!(read(&hca), 0xffff);
+    }
+}
+
 /// A datagram QP, made and moved as iPXE does: contexts cut short, no MTU, and a reset that announces a context which it
 /// does not send.
 #[test]
