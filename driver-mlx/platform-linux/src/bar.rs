@@ -38,7 +38,7 @@ impl Bar for LinuxBar {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn write64(&self, offset: usize, value: u64) {
         match self.0 {
             Registers::Mapped(bar) => bar.write64(offset, value),

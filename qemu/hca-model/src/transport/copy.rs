@@ -126,9 +126,13 @@ impl Context<'_, '_> {
         let user = user(qp);
         let gathered = match &payload {
             Payload::Inline(data) => data.get(offset as usize..).and_then(|data| data.get(..len)),
-            payload => {
+            Payload::Gather(list) => {
                 let room = buffer.get_mut(..len).unwrap_or_default();
-                self.gather_payload(user, payload, offset, room).ok().and_then(|()| buffer.get(..len))
+                self.gather(user, list, offset, room).ok().and_then(|()| buffer.get(..len))
+            }
+            Payload::Mixed(_) => {
+                let room = buffer.get_mut(..len).unwrap_or_default();
+                self.gather_payload(user, &payload, offset, room).ok().and_then(|()| buffer.get(..len))
             }
         };
         let copied = match gathered {

@@ -216,7 +216,7 @@ impl Context<'_, '_> {
                 out.copy_from_slice(data);
                 Ok(())
             }
-            Payload::Mixed(inline, pieces) => self.gather_pieces(user, inline, pieces, offset, out),
+            Payload::Mixed(mixed) => self.gather_pieces(user, &mixed.inline, &mixed.pieces, offset, out),
         }
     }
 

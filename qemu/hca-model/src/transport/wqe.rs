@@ -10,7 +10,7 @@ use mlx5_prm::value::ServiceType;
 use super::Context;
 use super::dma::parse_copy;
 use super::segments::Segment;
-use super::state::{Failure, Fence, Payload, Piece, Sge, Work, Wqe};
+use super::state::{Failure, Fence, Mixed, Payload, Piece, Sge, Work, Wqe};
 use crate::log::Subject;
 use crate::meter::price;
 use crate::object::qp::{Qp, SendQueue};
@@ -327,8 +327,7 @@ impl Context<'_, '_> {
             return Ok(());
         };
         let mut inline: Option<Vec<u8>> = None;
-        // In order, where inline data and data pointers take turns.
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut mixed: Option<Box<Mixed>> = None;
         while !rest.is_empty() {
             let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
             if first & mlx5_prm::datapath::INLINE_SEG != 0 {
@@ -341,14 +340,12 @@ impl Context<'_, '_> {
                 if wqe.work.is_answered() {
                     return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
                 }
-                let all = inline.get_or_insert_default();
-                let from = all.len() as u16;
-                all.extend_from_slice(data);
-                if pieces.is_empty() {
-                    pieces.extend(list.iter().copied().map(Piece::Memory));
+                if mixed.is_none() && !list.is_empty() {
+                    mixed = Some(Mixed::after_memory(&list));
                 }
-                if !pieces.is_empty() {
-                    pieces.push(Piece::Inline(from..all.len() as u16));
+                match &mut mixed {
+                    Some(mixed) => mixed.add_inline(data),
+                    None => inline.get_or_insert_default().extend_from_slice(data),
                 }
                 rest = rest.get(whole..).unwrap_or_default();
             } else {
@@ -358,21 +355,19 @@ impl Context<'_, '_> {
                 let len = if count == 0 { 1 << 31 } else { count };
                 let address = wqe_data_seg::addr.get(segment);
                 let sge = Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) };
-                match &inline {
+                if let Some(data) = inline.take() {
+                    mixed = Some(Mixed::after_inline(data));
+                }
+                match &mut mixed {
+                    Some(mixed) => mixed.pieces.push(Piece::Memory(sge)),
                     None => list.push(sge),
-                    Some(data) => {
-                        if pieces.is_empty() {
-                            pieces.push(Piece::Inline(0..data.len() as u16));
-                        }
-                        pieces.push(Piece::Memory(sge));
-                    }
                 }
             }
         }
-        wqe.payload = match inline {
-            Some(data) if !pieces.is_empty() => Payload::Mixed(data, pieces),
-            Some(data) => Payload::Inline(data),
-            None => Payload::Gather(list),
+        wqe.payload = match (mixed, inline) {
+            (None, None) => Payload::Gather(list),
+            (None, Some(data)) => Payload::Inline(data),
+            (Some(mixed), _) => Payload::Mixed(mixed),
         };
         wqe.len = wqe.payload.len();
         let short = |field, text| Err(too_long(field, text));

@@ -24,14 +24,22 @@ unsafe fn local<'a, N: Node>(
     count: i32,
     from: *const LmrTriplet,
 ) -> DatResult<&'a [LmrTriplet]> {
-    if count == 1
-        // SAFETY: this function's contract.
-        && let Some(one) = unsafe { aligned(from) }
-    {
-        return Ok(core::slice::from_ref(one));
-    }
     // SAFETY: this function's contract.
-    unsafe { other_local::<N>(ep, count, from) }
+    match unsafe { one(count, from) } {
+        Some(one) => Ok(core::slice::from_ref(one)),
+        // SAFETY: this function's contract.
+        None => unsafe { other_local::<N>(ep, count, from) },
+    }
+}
+
+/// The only segment, if there is one.
+///
+/// # Safety
+/// As [`local`].
+#[inline(always)]
+unsafe fn one<'a>(count: i32, from: *const LmrTriplet) -> Option<&'a LmrTriplet> {
+    // SAFETY: this function's contract.
+    if count == 1 { unsafe { aligned(from) } } else { None }
 }
 
 /// Any number of segments.
@@ -66,16 +74,22 @@ unsafe fn remote<'a, N: Node>(ep: RawHandle, from: *const RmrTriplet) -> DatResu
     }
 }
 
-/// `dat_ep_post_rdma_write` of none or several segments: apart, so that the registers of the usual call are its own.
+/// `dat_ep_post_rdma_write` of none or several segments, or with wrong pointers: apart, so that the usual call has the registers for itself.
+///
+/// # Safety
+/// That of the call.
 #[cold]
 #[inline(never)]
-fn write_gathered<N: Node>(
+unsafe fn write_examined<N: Node>(
     ep: RawHandle,
-    iov: &[LmrTriplet],
+    count: i32,
+    from: *const LmrTriplet,
     user_cookie: u64,
-    remote: &RmrTriplet,
+    to: *const RmrTriplet,
     flags: CompletionFlags,
 ) -> DatResult<()> {
+    // SAFETY: this function's contract.
+    let (iov, remote) = unsafe { (local::<N>(ep, count, from)?, remote::<N>(ep, to)?) };
     with::<N, _, _>(ep, |inner, ep: EpHandle| {
         inner.adapter.ep_post_rdma_write(ep, iov, user_cookie, remote, flags)
     })
@@ -139,9 +153,13 @@ calls! {
     ) {
         let flags = CompletionFlags::from_bits_retain(completion_flags);
         // SAFETY: the caller's.
-        let (iov, remote) =
-            unsafe { (local::<N>(ep_handle, num_segments, local_iov)?, remote::<N>(ep_handle, remote_iov)?) };
-        let [segment] = iov else { return write_gathered::<N>(ep_handle, iov, user_cookie, remote, flags) };
+        let usual = unsafe { (one(num_segments, local_iov), aligned(remote_iov)) };
+        let (Some(segment), Some(remote)) = usual else {
+            // SAFETY: the caller's.
+            return unsafe {
+                write_examined::<N>(ep_handle, num_segments, local_iov, user_cookie, remote_iov, flags)
+            };
+        };
         with::<N, _, _>(ep_handle, |inner, ep: EpHandle| {
             inner.adapter.ep_post_rdma_write(ep, core::slice::from_ref(segment), user_cookie, remote, flags)
         })
