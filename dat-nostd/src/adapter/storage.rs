@@ -38,7 +38,7 @@ pub struct Capacities {
     pub dma_bytes: usize,
     /// Endpoints; 1024 bytes each at most.
     pub eps: usize,
-    /// Event dispatchers; 384 bytes each at most.
+    /// Event dispatchers; 392 bytes each at most.
     pub evds: usize,
     /// Memory regions, at most 65,536; 232 bytes each at most.
     pub lmrs: usize,
@@ -409,7 +409,7 @@ mod tests {
     fn the_documented_costs_hold() {
         let costs = [
             cost!(eps, 1024),
-            cost!(evds, 384),
+            cost!(evds, 392),
             cost!(lmrs, 232),
             cost!(events, 80),
             cost!(connections, 1024),

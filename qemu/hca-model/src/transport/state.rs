@@ -143,44 +143,12 @@ pub(super) enum Payload {
     Mixed(Box<Mixed>),
 }
 
-impl Payload {
-    /// Bytes.
-    pub(super) fn len(&self) -> u64 {
-        match self {
-            Self::Gather(list) => list.iter().map(|sge| sge.len).sum(),
-            Self::Inline(data) => data.len() as u64,
-            Self::Mixed(mixed) => mixed.pieces.iter().map(Piece::len).sum(),
-        }
-    }
-}
-
 /// Data in a WQE and in memory by turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mixed {
     pub(super) inline: Vec<u8>,
     /// In order.
     pub(super) pieces: Vec<Piece>,
-}
-
-impl Mixed {
-    /// Data in memory, behind which some comes in the WQE.
-    #[cold]
-    pub(super) fn after_memory(list: &[Sge]) -> Box<Self> {
-        Box::new(Self { inline: Vec::new(), pieces: list.iter().copied().map(Piece::Memory).collect() })
-    }
-
-    /// Data in the WQE, behind which some comes in memory.
-    #[cold]
-    pub(super) fn after_inline(inline: Vec<u8>) -> Box<Self> {
-        let whole = Piece::Inline(0..inline.len() as u16);
-        Box::new(Self { inline, pieces: vec![whole] })
-    }
-
-    pub(super) fn add_inline(&mut self, data: &[u8]) {
-        let from = self.inline.len() as u16;
-        self.inline.extend_from_slice(data);
-        self.pieces.push(Piece::Inline(from..self.inline.len() as u16));
-    }
 }
 
 /// One of the places where a send WQE's data is.

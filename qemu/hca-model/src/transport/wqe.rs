@@ -326,50 +326,24 @@ impl Context<'_, '_> {
         else {
             return Ok(());
         };
+        let whole = rest;
         let mut inline: Option<Vec<u8>> = None;
-        let mut mixed: Option<Box<Mixed>> = None;
         while !rest.is_empty() {
-            let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
-            if first & mlx5_prm::datapath::INLINE_SEG != 0 {
-                let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
-                let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
-                let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
-                let Some(data) = data.filter(|_| whole <= rest.len()) else {
-                    return Err(bad("wqe_inline_seg.byte_count", format!("{len} bytes do not fit the WQE")));
-                };
-                if wqe.work.is_answered() {
+            match next_piece(&mut rest)? {
+                Data::Inline(_) if wqe.work.is_answered() => {
                     return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
                 }
-                if mixed.is_none() && !list.is_empty() {
-                    mixed = Some(Mixed::after_memory(&list));
-                }
-                match &mut mixed {
-                    Some(mixed) => mixed.add_inline(data),
-                    None => inline.get_or_insert_default().extend_from_slice(data),
-                }
-                rest = rest.get(whole..).unwrap_or_default();
-            } else {
-                let segment = take(&mut rest, DS_SIZE)?;
-                let count = wqe_data_seg::byte_count.get(segment);
-                // Zero stands for 2 GiB in a send WQE.
-                let len = if count == 0 { 1 << 31 } else { count };
-                let address = wqe_data_seg::addr.get(segment);
-                let sge = Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) };
-                if let Some(data) = inline.take() {
-                    mixed = Some(Mixed::after_inline(data));
-                }
-                match &mut mixed {
-                    Some(mixed) => mixed.pieces.push(Piece::Memory(sge)),
-                    None => list.push(sge),
-                }
+                Data::Inline(data) => inline.get_or_insert_default().extend_from_slice(data),
+                Data::Memory(sge) => list.push(sge),
             }
         }
-        wqe.payload = match (mixed, inline) {
-            (None, None) => Payload::Gather(list),
-            (None, Some(data)) => Payload::Inline(data),
-            (Some(mixed), _) => Payload::Mixed(mixed),
+        wqe.len =
+            list.iter().map(|sge| sge.len).sum::<u64>() + inline.as_ref().map_or(0, |data| data.len() as u64);
+        wqe.payload = match inline {
+            Some(inline) if !list.is_empty() => by_turns(inline, whole),
+            Some(data) => Payload::Inline(data),
+            None => Payload::Gather(list),
         };
-        wqe.len = wqe.payload.len();
         let short = |field, text| Err(too_long(field, text));
         if wqe.work == Work::Read && wqe_len > MAX_READ_WQE {
             return short("wqe_ctrl_seg.ds", format!("a READ of {wqe_len} bytes of WQE"));
@@ -386,6 +360,54 @@ impl Context<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// A data segment of a send WQE.
+enum Data<'a> {
+    Inline(&'a [u8]),
+    Memory(Sge),
+}
+
+/// Takes the next data segment.
+#[inline(always)]
+fn next_piece<'a>(rest: &mut &'a [u8]) -> Result<Data<'a>, Bad> {
+    let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+    if first & mlx5_prm::datapath::INLINE_SEG != 0 {
+        let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
+        let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
+        let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
+        let Some(data) = data.filter(|_| whole <= rest.len()) else {
+            return Err(bad("wqe_inline_seg.byte_count", format!("{len} bytes do not fit the WQE")));
+        };
+        *rest = rest.get(whole..).unwrap_or_default();
+        return Ok(Data::Inline(data));
+    }
+    let segment = take(rest, DS_SIZE)?;
+    let count = wqe_data_seg::byte_count.get(segment);
+    // Zero stands for 2 GiB in a send WQE.
+    let len = if count == 0 { 1 << 31 } else { count };
+    let address = wqe_data_seg::addr.get(segment);
+    Ok(Data::Memory(Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) }))
+}
+
+/// Inline data and data pointers by turns, as they are in `rest`; `inline` is all of the former.
+#[cold]
+fn by_turns(inline: Vec<u8>, mut rest: &[u8]) -> Payload {
+    let mut pieces = Vec::new();
+    let mut end = 0;
+    while !rest.is_empty()
+        && let Ok(piece) = next_piece(&mut rest)
+    {
+        pieces.push(match piece {
+            Data::Inline(data) => {
+                let from = end;
+                end += data.len() as u16;
+                Piece::Inline(from..end)
+            }
+            Data::Memory(sge) => Piece::Memory(sge),
+        });
+    }
+    Payload::Mixed(Box::new(Mixed { inline, pieces }))
 }
 
 /// Bytes of an address vector without the extension.
