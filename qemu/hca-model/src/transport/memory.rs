@@ -61,6 +61,18 @@ impl Context<'_, '_> {
         if let Some(address) = self.mkeys.recent(key, user, va, out.len() as u64, need) {
             return Ok(self.io.memory.read(address, out)?);
         }
+        self.read_translated(user, key, va, need, out)
+    }
+
+    #[inline(never)]
+    fn read_translated(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        need: AccessFlags,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
         let mut segments = core::mem::take(&mut self.device.segments);
         let result = (|| {
             self.mkeys.translate(key, user, va, out.len() as u64, need, &mut segments)?;
@@ -100,6 +112,18 @@ impl Context<'_, '_> {
             self.device.counters.bytes_placed += data.len() as u64;
             return Ok(());
         }
+        self.write_translated(user, key, va, need, data)
+    }
+
+    #[inline(never)]
+    fn write_translated(
+        &mut self,
+        user: User,
+        key: u32,
+        va: u64,
+        need: AccessFlags,
+        data: &[u8],
+    ) -> Result<(), Fault> {
         let mut segments = core::mem::take(&mut self.device.segments);
         let result = (|| {
             self.mkeys.translate(key, user, va, data.len() as u64, need, &mut segments)?;
@@ -220,6 +244,8 @@ impl Context<'_, '_> {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn gather_pieces(
         &mut self,
         user: User,
