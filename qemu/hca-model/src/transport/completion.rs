@@ -200,9 +200,12 @@ impl Context<'_, '_> {
             let (index, blocks, opcode, signalled) = (wqe.index, wqe.blocks, wqe.opcode, wqe.signalled);
             let byte_count = if wqe.work.is_answered() { wqe.len as u32 } else { 0 };
             let requester = &mut qp.transport.requester;
-            let Some(wqe) = requester.wqes.pop_front() else { return };
-            let inline = wqe.inline_answer;
-            if let Payload::Gather(mut list) = wqe.payload
+            // What it holds is taken out of it: the rest need not move.
+            let Some(wqe) = requester.wqes.front_mut() else { return };
+            let inline = wqe.inline_answer.take();
+            let payload = core::mem::replace(&mut wqe.payload, Payload::Gather(Vec::new()));
+            requester.wqes.pop_front();
+            if let Payload::Gather(mut list) = payload
                 && self.device.lists.len() < LISTS_LIMIT
             {
                 list.clear();
