@@ -49,6 +49,7 @@ pub(super) fn user(qp: &Qp) -> User {
 
 impl Context<'_, '_> {
     /// Reads `out.len()` bytes at `va` of `key`.
+    #[inline(always)]
     pub(super) fn read_key(
         &mut self,
         user: User,
@@ -98,6 +99,7 @@ impl Context<'_, '_> {
     }
 
     /// Writes `data` at `va` of `key`.
+    #[inline(always)]
     pub(super) fn write_key(
         &mut self,
         user: User,

@@ -139,7 +139,7 @@ pub(super) struct Sge {
 pub(super) enum Payload {
     Gather(Vec<Sge>),
     Inline(Vec<u8>),
-    /// Some of it in the WQE, some in memory. Rare, and not to make every request larger.
+    /// Some of it in the WQE, some in memory. Rare: other requests shall not be larger for it.
     Mixed(Box<Mixed>),
 }
 

@@ -329,12 +329,14 @@ impl Context<'_, '_> {
         let whole = rest;
         let mut inline: Option<Vec<u8>> = None;
         while !rest.is_empty() {
-            match next_piece(&mut rest)? {
-                Data::Inline(_) if wqe.work.is_answered() => {
+            if let Some(len) = inline_len(rest) {
+                let data = take_inline(&mut rest, len)?;
+                if wqe.work.is_answered() {
                     return Err(bad("wqe_inline_seg.inline", "a read has no inline data"));
                 }
-                Data::Inline(data) => inline.get_or_insert_default().extend_from_slice(data),
-                Data::Memory(sge) => list.push(sge),
+                inline.get_or_insert_default().extend_from_slice(data);
+            } else {
+                list.push(take_pointer(&mut rest)?);
             }
         }
         wqe.len =
@@ -362,32 +364,33 @@ impl Context<'_, '_> {
     }
 }
 
-/// A data segment of a send WQE.
-enum Data<'a> {
-    Inline(&'a [u8]),
-    Memory(Sge),
+/// Bytes of data in the next data segment, if it has its data in it.
+#[inline(always)]
+fn inline_len(rest: &[u8]) -> Option<usize> {
+    let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+    let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
+    (first & mlx5_prm::datapath::INLINE_SEG != 0).then_some(len)
 }
 
-/// Takes the next data segment.
 #[inline(always)]
-fn next_piece<'a>(rest: &mut &'a [u8]) -> Result<Data<'a>, Bad> {
-    let first = rest.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
-    if first & mlx5_prm::datapath::INLINE_SEG != 0 {
-        let len = (first & !mlx5_prm::datapath::INLINE_SEG) as usize;
-        let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
-        let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
-        let Some(data) = data.filter(|_| whole <= rest.len()) else {
-            return Err(bad("wqe_inline_seg.byte_count", format!("{len} bytes do not fit the WQE")));
-        };
-        *rest = rest.get(whole..).unwrap_or_default();
-        return Ok(Data::Inline(data));
-    }
+fn take_inline<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Bad> {
+    let whole = (wqe_inline_seg::SIZE + len).next_multiple_of(DS_SIZE);
+    let data = rest.get(wqe_inline_seg::SIZE..).and_then(|data| data.get(..len));
+    let Some(data) = data.filter(|_| whole <= rest.len()) else {
+        return Err(bad("wqe_inline_seg.byte_count", format!("{len} bytes do not fit the WQE")));
+    };
+    *rest = rest.get(whole..).unwrap_or_default();
+    Ok(data)
+}
+
+#[inline(always)]
+fn take_pointer(rest: &mut &[u8]) -> Result<Sge, Bad> {
     let segment = take(rest, DS_SIZE)?;
     let count = wqe_data_seg::byte_count.get(segment);
     // Zero stands for 2 GiB in a send WQE.
     let len = if count == 0 { 1 << 31 } else { count };
     let address = wqe_data_seg::addr.get(segment);
-    Ok(Data::Memory(Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) }))
+    Ok(Sge { address, len, lkey: wqe_data_seg::lkey.get32(segment) })
 }
 
 /// Inline data and data pointers by turns, as they are in `rest`; `inline` is all of the former.
@@ -395,17 +398,18 @@ fn next_piece<'a>(rest: &mut &'a [u8]) -> Result<Data<'a>, Bad> {
 fn by_turns(inline: Vec<u8>, mut rest: &[u8]) -> Payload {
     let mut pieces = Vec::new();
     let mut end = 0;
-    while !rest.is_empty()
-        && let Ok(piece) = next_piece(&mut rest)
-    {
-        pieces.push(match piece {
-            Data::Inline(data) => {
+    while !rest.is_empty() {
+        let piece = match inline_len(rest) {
+            Some(len) => take_inline(&mut rest, len).map(|data| {
                 let from = end;
                 end += data.len() as u16;
                 Piece::Inline(from..end)
-            }
-            Data::Memory(sge) => Piece::Memory(sge),
-        });
+            }),
+            None => take_pointer(&mut rest).map(Piece::Memory),
+        };
+        // They were all taken before.
+        let Ok(piece) = piece else { break };
+        pieces.push(piece);
     }
     Payload::Mixed(Box::new(Mixed { inline, pieces }))
 }
