@@ -114,6 +114,7 @@ fn initializing_is_shown_for_as_long_as_it_takes() {
     guest.poll();
     assert_eq!(initializing(&guest), 0);
     guest.hca.reset();
+    guest.hca.config_write(4, &[0x06, 0x04]);
     assert_eq!(guest.read32(reg::HEALTH_FW_VERSION_OFFSET), u32::MAX);
     guest.now += second;
     guest.poll();
@@ -127,6 +128,7 @@ fn the_timer_goes_on_over_a_reset() {
     let timer = |guest: &Guest| guest.read32(reg::INTERNAL_TIMER_L_OFFSET);
     let before = timer(&guest);
     guest.hca.config_write(0x68, &[0x10, 0xa8]);
+    guest.hca.config_write(4, &[0x06, 0x04]);
     assert_eq!((guest.hca.resets(), timer(&guest)), (1, before));
     assert_ne!(before, 0);
 }
