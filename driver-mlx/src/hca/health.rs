@@ -98,8 +98,6 @@ impl<P: Platform> Hca<'_, P> {
     pub(super) fn set_fatal(&mut self, now: Instant, cause: FatalCause) {
         if self.fatal.is_none() {
             self.fatal = Some(cause);
-            // What was posted is flushed next, and its memory used for something else. Queues may work on where commands do not.
-            self.platform.set_bus_master(false);
             self.trace.push(now, TraceKind::Health(cause));
             self.push_event(AsyncEvent::Fatal(cause));
         }

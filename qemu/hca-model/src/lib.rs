@@ -33,6 +33,8 @@
 //! }
 //!
 //! let mut hca = Hca::new(Profile::node(0));
+//! // Memory decoding, without which registers do not answer.
+//! hca.config_write(4, &[0x02, 0x00]);
 //! let bar = hca.bar();
 //! let mut word = [0; 4];
 //! for now in [0, 5_000_000] {
