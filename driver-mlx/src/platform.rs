@@ -109,7 +109,7 @@ pub trait Platform {
     /// while the function does not answer. Nothing to do where somebody else sees to that.
     fn restore_function(&self) {}
 
-    /// Switches bus mastering, and answers whether it is as asked for now beyond doubt: read back from the function. When it is switched
+    /// Switches bus mastering, and answers whether it is beyond doubt as asked: read back from the function. When it is switched
     /// on, what the embedder had written to the MSI-X table is written again too; the device has let go of memory then, and is about to
     /// be brought up. Switched off, the device can reach no memory whatever it does. Where somebody else sees to all that: `false`.
     fn set_bus_master(&self, on: bool) -> bool {

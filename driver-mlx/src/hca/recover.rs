@@ -41,8 +41,9 @@ impl<P: Platform> Hca<'_, P> {
     /// | protection domains, counters | – | gone: do not destroy them, their numbers may be in use again |
     /// | tickets | lost | void |
     ///
-    /// So nothing that the device could still write to is ever used for something else, and a consumer keeps its data and makes its objects
-    /// anew over the same buffers.
+    /// So nothing that the device could still write to is ever allocated for something else, and a consumer keeps its data and makes its
+    /// objects anew over the same buffers. Whoever uses a buffer of a flushed request again before that must reckon with a device that
+    /// still writes there.
     ///
     /// It waits: up to some seconds for a reset, up to a minute for a device that is off the bus, and up to two hours for firmware that
     /// says that it is starting.

@@ -312,7 +312,7 @@ impl Rds<'_> {
                     break;
                 }
             }
-            // Aborts whatever the endpoint was doing; after this the HCA touches none of its frames.
+            // Aborts whatever the endpoint was doing; after this an HCA that works touches none of its frames.
             let _ = adapter.ep_free(EpHandle::from_bits(ep));
             self.protocol.endpoint_gone(id);
             self.release_ended(adapter);

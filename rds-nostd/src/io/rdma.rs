@@ -97,7 +97,7 @@ impl Rds<'_> {
         owner: Option<SocketHandle>,
     ) {
         while let Some(memory) = self.protocol.operations.memories.take_any(owner) {
-            // It can only fail with the adapter itself, whose regions are gone then.
+            // It fails only on an adapter that has failed: its regions go with recovery, those of the program's own memory too.
             let _ = adapter.lmr_free(LmrHandle::from_bits(memory.lmr_bits));
         }
     }
@@ -493,7 +493,7 @@ pub(crate) fn free_pieces<P: Platform>(
 ) {
     while let Some(piece) = operations.take_piece(id) {
         if piece.lmr_bits != 0 {
-            // It can only fail with the adapter itself, whose regions are gone then.
+            // It fails only on an adapter that has failed: its regions go with recovery, those of the program's own memory too.
             let _ = adapter.lmr_free(LmrHandle::from_bits(piece.lmr_bits));
         }
     }
