@@ -178,7 +178,7 @@ impl Rds<'_> {
         request: &Request,
         now: Instant,
     ) -> bool {
-        if !self.protocol.is_full_for(request) {
+        if !self.protocol.is_full_for(request.remote, request.tos) {
             return false;
         }
         let Some(id) = self.protocol.dispensable(now) else { return false };

@@ -89,8 +89,8 @@ impl Protocol<'_> {
     }
 
     /// Whether there is no entry for a peer that is new.
-    pub(crate) fn is_full_for(&self, request: &Request) -> bool {
-        self.connections.find(request.remote, request.tos).is_none()
+    pub(crate) fn is_full_for(&self, foreign: u128, tos: u8) -> bool {
+        self.connections.find(foreign, tos).is_none()
             && self.connections.free().is_none()
             && self.longest_idle().is_none()
     }

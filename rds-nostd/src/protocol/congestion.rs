@@ -8,6 +8,7 @@ use crate::connection::{Connection, FRAGMENT_WORDS, Map, State, port_mask};
 use crate::frames::Use;
 use crate::ids::{ConnectionId, FrameId};
 use crate::protocol::Protocol;
+use crate::socket::Wants;
 use crate::wire::{CONGESTION_MAP_LEN, Flags, Header};
 
 impl Protocol<'_> {
@@ -143,8 +144,13 @@ impl Protocol<'_> {
         if let Some(map) = self.maps.get_mut(id.index()) {
             *map = Map::EMPTY;
         }
-        for socket in self.sockets.iter_mut().filter(|socket| socket.route == Some(id)) {
-            socket.route = None;
+        for socket in self.sockets.iter_mut() {
+            if socket.route == Some(id) {
+                socket.route = None;
+            }
+            if matches!(socket.wants, Wants::Frames(of, _) if of == id) {
+                socket.wants = Wants::Nothing;
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod dispatch;
 mod due;
 mod process;
 mod receives;
+mod room;
 mod settle;
 mod submit;
 #[cfg(test)]

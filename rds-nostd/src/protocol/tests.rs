@@ -1,5 +1,7 @@
 //! What no peer can do to others, and what holds across breaks, boots and reused entries.
 
+mod readiness;
+
 use std::net::SocketAddr;
 use std::vec::Vec;
 
@@ -209,6 +211,37 @@ fn unspecified_addresses_reach_nobody() {
     for to in nowhere {
         assert_eq!(bench.send(socket, to, 0), Err(RdsError::InvalidArgument));
     }
+}
+
+/// Nor does it where addresses are of IPv6, whose peers have no IPv4 address that another could be taken for.
+#[test]
+fn unspecified_addresses_reach_no_ipv6_peer() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let v6 = |last: u16| std::net::IpAddr::V6(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last));
+    bench.protocol.local = key(v6(1));
+    let socket = bench.socket(v6(1), 4000);
+    bench.send(socket, SocketAddr::new(v6(2), 5000), 0).expect("goes");
+    let id = bench.protocol.connections.find(key(v6(2)), 0).expect("an entry");
+    bench.protocol.came_up(id, None, bench.now);
+    assert_eq!(bench.flush(id).len(), 1);
+    for to in ["0.0.0.0:5000", "[::]:5000", "[::ffff:0.0.0.0]:5000", "255.255.255.255:5000"] {
+        assert_eq!(bench.send(socket, to.parse().unwrap(), 0), Err(RdsError::InvalidArgument), "{to}");
+    }
+    assert_eq!(bench.send(socket, "10.0.0.2:5000".parse().unwrap(), 0), Err(RdsError::NotSupported));
+    bench.send(socket, SocketAddr::new(v6(2), 5000), 0).expect("goes");
+    assert_eq!(bench.flush(id).len(), 1);
+}
+
+/// An address that no message can go to is the same one mapped into IPv6.
+#[test]
+fn mapped_addresses_are_what_they_map() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    for to in ["[::ffff:0.0.0.0]:5000", "[::ffff:224.0.0.1]:5000", "[::ffff:255.255.255.255]:5000"] {
+        assert_eq!(bench.send(socket, to.parse().unwrap(), 0), Err(RdsError::InvalidArgument), "{to}");
+    }
+    bench.send(socket, "[::ffff:10.0.0.2]:5000".parse().unwrap(), 0).expect("as to 10.0.0.2");
+    assert!(bench.protocol.connections.find(key(ip(2)), 0).is_some());
 }
 
 /// A socket on a loopback address or an unbound one that is full is nobody's affair but its own.
