@@ -42,6 +42,7 @@ impl Rds<'_> {
                 ConnectFlags::Default,
             )
         });
+        self.protocol.stirred = true;
         match attempt {
             Ok(()) => self.protocol.connections.at_mut(id).state = State::Connecting,
             Err(_) => self.connection_down(adapter, id, DownReason::NoResources, now),

@@ -6,7 +6,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{ACCEPT_APART, Broken, Connection, Objects, STANDS, State};
+use crate::connection::{Broken, Connection, Objects, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -105,9 +105,10 @@ impl Protocol<'_> {
         let Request { remote, tos, gid } = *request;
         let known = self.connections.find(remote, tos);
         if known.is_none() {
-            // By the port that they came from, whatever addresses they give. Entries that anybody may have do not count.
+            // By the port that they came from, whatever addresses they give. Entries that anybody may have do not count, but for a while
+            // those that a connection was made in a short time ago: else who hangs up could ask under one name after the other.
             let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
-            let counts = |c: &Connection| c.state != State::Down || !c.is_idle();
+            let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
             let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
             if theirs >= usize::from(self.config.connections_per_peer.max(1)) {
                 return Admission::Refuse;
@@ -118,8 +119,7 @@ impl Protocol<'_> {
         let reconnect = &connection.reconnect;
         let too_often = match connection.state {
             State::Free | State::Connecting | State::Failed => false,
-            State::Down => reconnect.accepted_within(now, ACCEPT_APART),
-            State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
+            State::Down | State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
             State::Up => reconnect.accepted_within(now, reconnect.stands()) || now < reconnect.up_at + STANDS,
         };
         if too_often {
@@ -147,6 +147,7 @@ impl Protocol<'_> {
 
     /// A request is being accepted.
     pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
+        self.stirred = true;
         let connection = self.connections.at_mut(id);
         connection.foreign_gid = gid;
         connection.reconnect.accepted(now);

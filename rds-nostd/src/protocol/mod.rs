@@ -68,6 +68,8 @@ pub(crate) struct Protocol<'s> {
     pub(crate) map_generation: u64,
     /// An endpoint failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
+    /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
+    pub(crate) stirred: bool,
     /// When the node started, and what time it was when it was last polled.
     pub(crate) started: Instant,
     pub(crate) now: Instant,
@@ -117,6 +119,7 @@ impl<'s> Protocol<'s> {
             maps_changed: false,
             map_generation: 0,
             some_broken: false,
+            stirred: false,
             started: now,
             now,
             random: config.seed.max(1),

@@ -41,7 +41,8 @@ impl Protocol<'_> {
     /// Frames that a message to this node itself may take.
     pub(crate) fn local_room(&self) -> u32 {
         let common = self.receiving.common() + self.limits.reserve;
-        self.receiving.share().saturating_sub(self.local_used) + common.saturating_sub(self.receiving.beyond())
+        self.receiving.share().saturating_sub(self.local_used)
+            + common.saturating_sub(self.receiving.beyond())
     }
 
     /// Whether a peer has an entry, or could get one.

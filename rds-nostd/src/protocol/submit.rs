@@ -66,6 +66,8 @@ impl Protocol<'_> {
         };
         socket.set_route(id, foreign);
         socket.tos_used = true;
+        // What it was refused for elsewhere does not keep it from sending here.
+        socket.wants = Wants::Nothing;
         Ok(Some(id))
     }
 
