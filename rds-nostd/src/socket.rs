@@ -76,6 +76,8 @@ pub(crate) enum Wants {
     LocalFrames(u32),
     /// An entry for a peer that is new.
     Entry,
+    /// So many RDMA operations, and pieces of local memory.
+    Operations(u16, u32),
 }
 
 /// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
@@ -305,6 +307,11 @@ impl<'s> Sockets<'s> {
             self.ports[usize::from(port) % PLACES] = handle.slot;
         }
         Ok(())
+    }
+
+    /// Whether peers are asked not to send to `port`.
+    pub(crate) fn is_congested(&self, port: u16) -> bool {
+        self.entries.iter().any(|socket| socket.congested && socket.peers_port == port && port != 0)
     }
 
     /// The socket that messages of peers to `port` go to.

@@ -100,22 +100,36 @@ impl Protocol<'_> {
         zone != 0 && self.connections.iter().any(|(_, connection)| connection.objects.zone == zone)
     }
 
+    /// Whether a request asks for a new connection though its port has as many as one peer may have, whatever addresses they give.
+    pub(crate) fn has_its_share(&self, request: &Request, now: Instant) -> bool {
+        let Request { remote, tos, gid } = *request;
+        if self.connections.find(remote, tos).is_some() {
+            return false;
+        }
+        let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
+        // Entries that anybody may have do not count, but for a while those that a connection was made in a short time ago: else who hangs
+        // up could ask under one name after the other.
+        let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
+        let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
+        theirs >= usize::from(self.config.connections_per_peer.max(1))
+    }
+
     /// What to do with a request.
     pub(crate) fn admit(&mut self, request: &Request, now: Instant) -> Admission {
         let Request { remote, tos, gid } = *request;
-        let known = self.connections.find(remote, tos);
-        if known.is_none() {
-            // By the port that they came from, whatever addresses they give. Entries that anybody may have do not count, but for a while
-            // those that a connection was made in a short time ago: else who hangs up could ask under one name after the other.
-            let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
-            let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
-            let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
-            if theirs >= usize::from(self.config.connections_per_peer.max(1)) {
-                return Admission::Refuse;
-            }
+        if self.has_its_share(request, now) {
+            return Admission::Refuse;
         }
-        let Some(id) = known.or_else(|| self.connection_for(remote, tos)) else { return Admission::Refuse };
-        let connection = self.connections.at(id);
+        let Some(id) = self.connection_for(remote, tos) else { return Admission::Refuse };
+        let connection = self.connections.at_mut(id);
+        // The address may have moved to another port; or somebody else gives it. While the port that it was at is there, it is its.
+        let moved = connection.foreign_gid != gid && connection.foreign_gid != [0; 16];
+        if connection.state == State::Up && moved {
+            // An acknowledgement finds out whether it is.
+            connection.rx.ack_wanted = true;
+            self.connections.make_due(id);
+            return Admission::Refuse;
+        }
         let reconnect = &connection.reconnect;
         let too_often = match connection.state {
             State::Free | State::Connecting | State::Failed => false,

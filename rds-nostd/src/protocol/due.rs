@@ -2,7 +2,7 @@
 
 use dat_nostd::{Instant, Wake};
 
-use crate::connection::{Connection, Cookie, CookieKind, PARTIAL_LIMIT, PROBE, State};
+use crate::connection::{Connection, Cookie, CookieKind, PROBE, State};
 use crate::ids::ConnectionId;
 use crate::log::log;
 use crate::protocol::Protocol;
@@ -47,11 +47,11 @@ impl Protocol<'_> {
         let mut deadline = Instant::MAX;
         if connection.rx.partial.is_some() {
             if now >= connection.rx.partial_until {
-                // Whoever has no receive to send to is not late.
                 if connection.rx.posted_count > 0 {
+                    self.bar_from_reserve(id, now);
                     return Due::Break(DownReason::Stalled);
                 }
-                connection.rx.partial_until = now + PARTIAL_LIMIT;
+                connection.rx.excuse(now);
             }
             deadline = connection.rx.partial_until;
         }

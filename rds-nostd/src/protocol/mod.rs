@@ -8,6 +8,7 @@ mod dispatch;
 mod due;
 mod process;
 mod receives;
+mod reserve;
 mod room;
 mod settle;
 mod submit;
@@ -54,8 +55,9 @@ pub(crate) struct Protocol<'s> {
     pub(crate) sending: Shares,
     pub(crate) receiving: Shares,
     pub(crate) local_used: u32,
-    /// The connection whose unfinished message may use the reserve.
+    /// The connection whose unfinished message may use the reserve, and the one that it is for after that.
     pub(crate) reserve_of: Option<ConnectionId>,
+    pub(crate) reserve_next: Option<ConnectionId>,
     /// Some connection wants for receives because frames are short.
     pub(crate) starved: bool,
     /// Too many of the receiving side's common frames hold messages that nobody read.
@@ -113,6 +115,7 @@ impl<'s> Protocol<'s> {
             receiving: limits.receiving,
             local_used: 0,
             reserve_of: None,
+            reserve_next: None,
             starved: false,
             pool_short: false,
             own_map: [None; MAP_FRAGMENTS as usize],

@@ -10,6 +10,12 @@ impl Protocol<'_> {
     #[cold]
     pub(crate) fn refuse_short(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
         self.counters.send_frames_short += 1;
+        self.wait_for(from, wants)
+    }
+
+    /// The same for anything but frames.
+    #[cold]
+    pub(crate) fn wait_for(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
         if let Ok(socket) = self.sockets.open_mut(from) {
             socket.wants = wants;
         }
@@ -35,6 +41,7 @@ impl Protocol<'_> {
             Wants::Frames(id, count) => count <= self.sending.fair_room(self.connections.at(id).tx.frames),
             Wants::LocalFrames(count) => count <= self.local_room(),
             Wants::Entry => self.has_entry_for(socket.route_to, socket.tos),
+            Wants::Operations(count, pieces) => self.operations.has_room_for(count.into(), pieces as usize),
         }
     }
 

@@ -62,7 +62,7 @@ impl Protocol<'_> {
         let socket = self.sockets.open_mut(from)?;
         let Some(id) = id else {
             (socket.route, socket.route_to) = (None, foreign);
-            return Err(self.refuse_short(from, Wants::Entry));
+            return Err(self.wait_for(from, Wants::Entry));
         };
         socket.set_route(id, foreign);
         socket.tos_used = true;

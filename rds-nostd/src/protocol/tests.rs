@@ -2,6 +2,7 @@
 
 mod damping;
 mod readiness;
+mod reserve;
 
 use std::net::SocketAddr;
 use std::vec::Vec;
@@ -44,7 +45,7 @@ fn a_message_that_is_not_continued_blocks_nobody_and_ends() {
     }
     bench.refill(staller);
     assert_eq!(bench.protocol.due(staller, bench.now), Due::Serve);
-    bench.now += PARTIAL_LIMIT + Duration::from_nanos(1);
+    bench.now += 3 * PARTIAL_LIMIT;
     assert_eq!(bench.protocol.due(honest, bench.now), Due::Serve);
     assert_eq!(bench.protocol.due(staller, bench.now), Due::Break(DownReason::Stalled));
     bench.down(staller, DownReason::Stalled);

@@ -554,7 +554,7 @@ fn poll_tells_what_it_began_and_ended() {
         pair.step_and_look();
     }
     // One that is up, and whose peer begins a message and goes on with it no more.
-    pair.world.set_cable(1, true);
+    let mut pair = Pair::new(72, 0);
     let ep = pair.connected();
     let begun = Header { sequence: 1, len: 9000, sport: 5000, dport: 4000, ..Header::acknowledgement(0) };
     pair.post_with(ep, &[begun], FRAGMENT_LEN);
