@@ -330,7 +330,11 @@ fn scatter_lists_end_with_the_key_that_the_device_names() {
         a.qp.ring();
         let cqe = b.completion(&world);
         assert_eq!(cqe.kind(), CompletionKind::ReceiveError, "{terminator:?}");
-        assert_eq!(cqe.error().map(|error| error.syndrome), Some(CqeSyndrome::LOCAL_LENGTH_ERR), "{terminator:?}");
+        assert_eq!(
+            cqe.error().map(|error| error.syndrome),
+            Some(CqeSyndrome::LOCAL_LENGTH_ERR),
+            "{terminator:?}"
+        );
     }
 }
 

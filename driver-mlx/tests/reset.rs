@@ -325,6 +325,8 @@ fn a_late_failure_is_no_last_one_where_the_function_cannot_be_reset() {
     let error = hca.recover().expect_err("refused");
     assert!(matches!(error, Error::Command(refused) if refused.opcode == Opcode::INIT_HCA), "{error}");
     assert!(!world.model(0, |m| m.bus_master()));
+    let left = world.model(0, |m| (m.life(), m.pages().given()));
+    assert_eq!(left, (hca_model::device::Life::Disabled, 0), "what was begun is undone");
     world.model(0, |m| m.habits_mut().refused_commands = vec![]);
     hca.recover().expect("recovers at the third attempt");
     works(&world, &mut hca);
