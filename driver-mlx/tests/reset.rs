@@ -294,7 +294,7 @@ fn what_could_not_be_kept_from_memory_is_later() {
     let mut hca = up(&world);
     hca.platform().trouble.no_bus_master.set(true);
     lose_the_queue(&world, &mut hca);
-    let mut poll = |hca: &mut common::Driver| {
+    let poll = |hca: &mut common::Driver| {
         world.pass(60 * SECOND);
         hca.poll(Instant::from_nanos(world.now()))
     };
