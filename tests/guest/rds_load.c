@@ -6,7 +6,8 @@
 // It speaks to itself, to rds-stress with one task, and to the unikernel's app=rds mode=stress (kernel/apps/src/stress, which says what
 // the options on the TCP connection and the headers of messages are). Both sides have DEPTH requests under way and answer those of the
 // other. With RDMA a request offers memory, mapped with it and freed after its answer, from which the answer's sender reads or to which
-// it writes before. Headers are compared always, all other bytes with CHECK. The side that asks ends with a line "@load ...".
+// it writes before. Headers are compared always, all other bytes with CHECK. Either ends with a line "@load ...": of the
+// measured time, or, the side that serves, of the whole run.
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -439,7 +440,10 @@ static void exchange(uint64_t agreed) {
         if (over) {
             if (now >= over) break;
         } else if (!from) {
-            if (now >= agreed + FIRST) first = count, from = now;
+            if (now >= agreed + FIRST) {
+                from = asks ? now : agreed + START;
+                if (asks) first = count;
+            }
         } else {
             uint8_t byte;
             ssize_t left = recv(tcp, &byte, 1, MSG_DONTWAIT | MSG_PEEK);

@@ -14,8 +14,7 @@ mod table;
 use crate::error::{Error, IoContext, Result};
 use crate::linux::{Kernel, Lab, Options as LabOptions};
 use crate::{cache, kernel_image, setup};
-use pattern::PATTERNS;
-pub use pattern::{Pattern, Unit};
+pub use pattern::{PATTERNS, Pattern, Unit};
 use sides::{Linux, Unikernels};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -30,6 +29,8 @@ pub struct Options {
     pub seconds: u32,
     /// Whether both sides compare all bytes, not headers alone.
     pub check: bool,
+    /// What is measured.
+    pub patterns: Vec<Pattern>,
     /// QEMU's accelerator.
     pub accelerator: String,
     /// Where the table goes as JSON.
@@ -38,7 +39,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rounds: 3, seconds: 3, check: false, accelerator: "tcg".into(), report: None }
+        Self {
+            rounds: 3,
+            seconds: 3,
+            check: false,
+            patterns: PATTERNS.to_vec(),
+            accelerator: "tcg".into(),
+            report: None,
+        }
     }
 }
 
@@ -85,9 +93,9 @@ pub fn measure(options: &Options) -> Result<Table> {
     Linux::set_up(&mut lab)?;
     let linux = format!("Linux {}", lab.version());
     eprintln!("bench: {linux}, two guests, up after {:.1} s", started.elapsed().as_secs_f64());
-    let mut table = Table::new(&linux, &PATTERNS);
+    let mut table = Table::new(&linux, &options.patterns);
     for round in 1..=options.rounds {
-        for (number, pattern) in PATTERNS.iter().enumerate() {
+        for (number, pattern) in options.patterns.iter().enumerate() {
             let by_linux = Linux::run(&mut lab, pattern, options)?;
             let by_unikernels = Unikernels { qemu: &qemu, image: &image, lab: &lab }.run(pattern, options)?;
             eprintln!(
