@@ -73,3 +73,25 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port has two places, whatever it asks for, until they are given back.
+    #[test]
+    fn no_port_takes_all_places() {
+        let (mut held, now) = (Held::EMPTY, Instant::ORIGIN);
+        let cr = |number: u8| CrHandle::from_bits(u64::from(number));
+        for number in 1..=9 {
+            assert_eq!(held.add(cr(number), [1; 16], now), number <= 2);
+        }
+        for port in 2..=17 {
+            assert!(held.add(cr(port), [port; 16], now), "another port");
+        }
+        let first = held.places().find(|&place| held.get(place).is_some_and(|(found, _)| found == cr(1)));
+        held.remove(first.expect("it waits"));
+        assert!(held.has_place_for([1; 16]) && held.add(cr(10), [1; 16], now));
+        assert!(!held.has_place_for([1; 16]));
+    }
+}

@@ -146,6 +146,52 @@ fn addresses_that_one_port_makes_up_do_not_fill_the_table() {
     }
 }
 
+/// A request in the name of a peer whose connection stands, from another port than that peer's, replaces nothing: it finds out whether the
+/// peer is still where it was. One from the same port says that the peer has begun anew.
+#[test]
+fn a_name_stays_where_it_is_while_it_is_there() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let id = bench.up(2);
+    bench.flush(id);
+    bench.complete(id);
+    bench.now += Duration::from_secs(5);
+    let forged = Request { remote: key(ip(2)), tos: 0, gid: [9; 16] };
+    assert_eq!(bench.protocol.admit(&forged, bench.now), Admission::Refuse);
+    assert!(bench.protocol.connection(id).rx.ack_wanted, "is it there?");
+    let own = Request { gid: [2; 16], ..forged };
+    assert_eq!(
+        bench.protocol.admit(&own, bench.now),
+        Admission::Accept(id, Some(DownReason::Replaced)),
+        "it has begun anew"
+    );
+    bench.down(id, DownReason::Broken);
+    assert_eq!(bench.protocol.admit(&forged, bench.now), Admission::Accept(id, None), "it has moved");
+}
+
+/// Whom nobody is connected with is told that a port is clear again, as a socket of his may wait for it, but not that it is full; and not if
+/// he does not come back.
+#[test]
+fn nobody_is_asked_for_to_hear_that_a_port_is_full() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    let slot = usize::from(socket.slot);
+    let id = bench.up(2);
+    bench.down(id, DownReason::Disconnected);
+    let fill = |bench: &mut Bench, bytes| {
+        let socket = bench.protocol.sockets.open_mut(socket).expect("open");
+        (socket.receive_buffer, socket.receive_bytes) = (100, bytes);
+        bench.protocol.crowded(slot);
+        bench.protocol.relieve(slot);
+        bench.protocol.connection(id).wants_up()
+    };
+    assert!(!fill(&mut bench, 101) && bench.protocol.own_port_is_marked(4000));
+    assert!(fill(&mut bench, 0) && !bench.protocol.own_port_is_marked(4000));
+    for _ in 0..20 {
+        bench.down(id, DownReason::Unreachable);
+    }
+    assert!(!fill(&mut bench, 101) && !fill(&mut bench, 0));
+}
+
 /// When a connection's entry becomes another peer's and then its own again, what comes again is still known, and what is new has a
 /// larger number than what went before.
 #[test]

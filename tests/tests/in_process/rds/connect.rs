@@ -3,8 +3,8 @@
 
 use dat_nostd::{
     AdapterConfig, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes, EpHandle,
-    EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos, Wake,
-    adapter_storage,
+    EvdFlags, EvdHandle, EventData, IaHandle, IpConfig, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle,
+    Qos, Wake, adapter_storage,
 };
 use driver_mlx::{DmaBuffer, Gid, Instant};
 use harness::dat::{self, ModelAdapter, address, due};
@@ -449,6 +449,54 @@ fn nobody_connects_in_anothers_name() {
     let came = pair.until("an answer", |pair| pair.event());
     assert_eq!(came, (asked, ConnectionEvent::PeerRejected));
     assert_eq!((pair.rds.counters().connect_refused, pair.rds.connections_info().count()), (1, 0));
+}
+
+/// Requests from an address that nobody has, or nobody answers for, wait for ARP, but only two of a port; the others are refused, and nobody
+/// is asked on their account.
+#[test]
+fn few_requests_of_a_port_wait_for_arp() {
+    type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 };
+    let world = World::new(&WorldConfig::new(73));
+    let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::node(node), 16 << 20)).collect();
+    let gid = |node: u16| Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(node));
+    let mut adapters = Vec::new();
+    for (node, (platform, region)) in attached.into_iter().enumerate() {
+        let storage = Box::leak(Box::new(Tables::new()));
+        let neighbours = Box::leak(Box::new([(address(0), gid(0))]));
+        // The first has IP; the other one gives an address, and is not there for whoever asks who has it.
+        let (known, ip): (&[_], _) = match node {
+            0 => (&[], Some(IpConfig { prefix_len: 16, ..IpConfig::DEFAULT })),
+            _ => (neighbours, None),
+        };
+        let config = AdapterConfig {
+            hca: dat::HCA,
+            ip,
+            ..AdapterConfig::new("ib0", address(node), known, 7 + node as u128)
+        };
+        let region = (platform, region, harness::host_region());
+        let mut adapter =
+            dat_nostd::Adapter::open(region.0, region.1, region.2, storage.parts(), &config).expect("opens");
+        dat::register(&mut adapter, 0);
+        adapters.push(adapter);
+    }
+    let mut pair = Pair::on(world, adapters, 0, 1, RdsConfig::new(GENERATION));
+    pair.until("IP is up", |pair| pair.adapters[0].ip().is_some_and(|ip| ip.is_up()).then_some(()));
+    let asked: Vec<_> = (0..4).map(|tos| pair.ask(&ConnectData { tos, ..pair.good() })).collect();
+    let began = pair.world.now();
+    for count in 1..=2 {
+        let (ep, event) = pair.until("an answer", |pair| pair.event());
+        assert!(asked.contains(&ep) && event == ConnectionEvent::PeerRejected);
+        assert_eq!(pair.rds.counters().connect_refused, count);
+    }
+    assert!(pair.world.now() < began + 100 * MS, "at once");
+    let asking = |pair: &mut Pair| pair.adapters[0].ip().map_or(0, |ip| ip.neighbours().count());
+    assert_eq!(asking(&mut pair), 1, "they give one address");
+    for _ in 0..2 {
+        let (_, event) = pair.until("an answer", |pair| pair.event());
+        assert_eq!(event, ConnectionEvent::PeerRejected);
+    }
+    assert!(pair.world.now() > began + 2_000 * MS, "when ARP has come to nothing");
+    assert_eq!(pair.rds.connections_info().count(), 0);
 }
 
 /// Heartbeats of Oracle's kernels and probes of another transport are passed over, and acknowledged where they ask for it; a ping
