@@ -74,8 +74,12 @@ errors! {
     NoTransport = 92, 99, "no such transport here";
     /// The socket's transport has no types of service, or it has no transport yet. `ENOTTY`.
     NoTypeOfService = 25, 25, "no types of service here";
-    /// All regions or RDMA operations of the node are in use. `ENOMEM`.
-    NoMemory = 12, 12, "no region or operation left";
+    /// All regions of the node are offered, or the ends of as many RDMA operations as one socket may have wait to be read: what its program
+    /// gives back or [reads](crate::Rds::recvmsg) makes room, and nothing else, so that there is no sense in waiting. `EAGAIN`, as Linux has
+    /// it for regions.
+    Exhausted = 11, 11, "no region left, or too many ends of operations unread";
+    /// An RDMA operation has more pieces of local memory than there are, or all entries for registered memory are in use. `ENOMEM`.
+    NoMemory = 12, 12, "no entry for memory left";
     /// All sockets are in use. `ENFILE` on Linux, `EMFILE` in rds(3SOCKET).
     TooManySockets = 23, 24, "no socket left";
     /// A socket of another address family was asked for. `EAFNOSUPPORT`.

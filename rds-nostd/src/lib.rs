@@ -41,8 +41,14 @@
 //!         adapter.poll(now);
 //!         rds.poll(adapter, now);
 //!         match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
+//!             // What comes from port 0 answers a ping.
+//!             Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
 //!             Ok(Arrival::Message(message)) => {
-//!                 rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len]))?;
+//!                 match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
+//!                     // Who takes no answers gets none: others are not to wait for it.
+//!                     Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
+//!                     Err(error) => return Err(error),
+//!                 }
 //!             }
 //!             Ok(_) | Err(RdsError::Again) => {}
 //!             Err(error) => return Err(error),

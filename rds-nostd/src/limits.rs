@@ -6,8 +6,8 @@
 //!   acknowledgement for may stay in it until there is more traffic; they are kept few enough to fit into the share. The rest is
 //!   common: a connection may have as much of it as it leaves to the others.
 //! - Of the receiving side, too, each connection has a share, for what it has posted and for what nobody read yet, and the rest is
-//!   common. A reserve is for one connection at a time, to go on with a message that has begun to arrive: connections that each
-//!   hold a part of a long message do not block each other.
+//!   common in the same way. A reserve is for one connection at a time, to go on with a message that has begun to arrive: connections that
+//!   each hold a part of a long message do not block each other.
 
 use crate::config::RdsConfig;
 use crate::error::RdsError;
@@ -99,7 +99,8 @@ impl Limits {
                 u32::MAX
             },
             congested_frames: ((receive_frames - reserve) / 4).max(1),
-            congested_common: receiving.common() / 2,
+            // One peer gets half of them at most.
+            congested_common: receiving.common() / 4,
             // Not more than is taken, so that nodes with little memory do not send what their like refuse.
             longest_sent: longest.min(reserve) * FRAGMENT_LEN,
             longest_at_once: (longest.min(reserve) * FRAGMENT_LEN).min(FRAGMENT_LEN),

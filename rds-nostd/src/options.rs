@@ -255,7 +255,7 @@ impl Rds<'_> {
     /// [`RdsError::BadSocket`].
     pub fn poll_mask(&mut self, handle: SocketHandle) -> Result<PollMask, RdsError> {
         let generation = self.protocol.map_generation;
-        let has_room = self.has_room(handle)?;
+        let has_room = self.protocol.has_room(handle)?;
         let socket = self.protocol.sockets.open_mut(handle)?;
         let mut mask = PollMask::empty();
         if !socket.received.is_empty() || socket.notifications.is_some() {
@@ -265,30 +265,15 @@ impl Rds<'_> {
             PollRule::Solaris => return Ok(mask | PollMask::OUT | PollMask::WRNORM),
             PollRule::Linux => {}
         }
-        let heard = if socket.monitor {
-            socket.cleared != 0
-        } else {
-            core::mem::replace(&mut socket.polled_generation, generation) != generation
-        };
-        if heard {
+        if socket.monitor {
+            mask.set(PollMask::IN | PollMask::RDNORM, !mask.is_empty() || socket.cleared != 0);
+        } else if core::mem::replace(&mut socket.polled_generation, generation) != generation {
             mask |= PollMask::IN | PollMask::RDNORM | PollMask::WRBAND;
         }
-        if socket.address != 0 && socket.send_bytes < socket.send_buffer && has_room {
+        if socket.send_bytes < socket.send_buffer && has_room {
             mask |= PollMask::OUT | PollMask::WRNORM;
         }
         Ok(mask)
-    }
-
-    /// Whether a socket that was refused because frames were short would not be any more. It waits for as many as a message of one frame
-    /// takes.
-    fn has_room(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
-        let protocol = &mut self.protocol;
-        let socket = protocol.sockets.open_mut(handle)?;
-        if socket.wants_frames {
-            let used = socket.route.map(|id| protocol.connections.at(id).tx.frames);
-            socket.wants_frames = used.is_some_and(|used| protocol.sending.fair_room(used) == 0);
-        }
-        Ok(!socket.wants_frames)
     }
 
     /// Forgets the socket's messages to exactly `to` that its peer has not acknowledged (`RDS_CANCEL_SENT_TO`). One that is on

@@ -50,18 +50,34 @@ pub(crate) struct Socket {
     /// Type of service, and whether it is that of a message sent already.
     pub(crate) tos: u8,
     pub(crate) tos_used: bool,
-    /// Where its last message to a peer went: the connection, and the peer's address.
+    /// Where its last message to a peer went: the connection, and the peer's address. Without the former, where it was to go.
     pub(crate) route: Option<ConnectionId>,
     pub(crate) route_to: u128,
-    /// The same of an IPv4 address, in the order of the bytes in memory; else 0.
-    pub(crate) route_v4: u32,
+    /// The same of an IPv4 address, in the order of the bytes in memory; of an IPv6 address more than any IPv4 address is.
+    pub(crate) route_v4: u64,
     /// Chosen before bind.
     pub(crate) transport: Slot<Transport>,
     /// Ends of operations that wait to be told: first and last.
     pub(crate) notifications: Option<OperationId>,
     pub(crate) notifications_last: Option<OperationId>,
-    /// A message of it was refused because its connection has no frame left.
-    pub(crate) wants_frames: bool,
+    /// What its last message was refused for, if that may pass.
+    pub(crate) wants: Wants,
+}
+
+/// What a message waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Wants {
+    #[default]
+    Nothing,
+    /// So many frames to send from on a connection.
+    Frames(ConnectionId, u32),
+    /// So many frames of the receiving side: it stays on this node.
+    LocalFrames(u32),
+    /// An entry for a peer that is new.
+    Entry,
+    /// So many RDMA operations, and pieces of local memory.
+    Operations(u16, u32),
 }
 
 /// What [`Rds::poll_mask`](crate::Rds::poll_mask) answers by.
@@ -143,7 +159,7 @@ impl Socket {
         transport: Slot::empty(Transport::InfiniBand),
         notifications: None,
         notifications_last: None,
-        wants_frames: false,
+        wants: Wants::Nothing,
     };
 }
 
@@ -167,8 +183,8 @@ impl Socket {
     pub(crate) fn set_route(&mut self, id: ConnectionId, foreign: u128) {
         (self.route, self.route_to) = (Some(id), foreign);
         self.route_v4 = match address(foreign) {
-            IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
-            IpAddr::V6(_) => 0,
+            IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()).into(),
+            IpAddr::V6(_) => u64::MAX,
         };
     }
 
@@ -176,7 +192,7 @@ impl Socket {
     #[inline(always)]
     pub(crate) fn route_to(&self, to: &SocketAddr) -> Option<ConnectionId> {
         let same = match to {
-            SocketAddr::V4(v4) => u32::from_ne_bytes(v4.ip().octets()) == self.route_v4,
+            SocketAddr::V4(v4) => u64::from(u32::from_ne_bytes(v4.ip().octets())) == self.route_v4,
             SocketAddr::V6(v6) => v6.ip().to_bits() == self.route_to,
         };
         self.route.filter(|_| same)
@@ -293,6 +309,11 @@ impl<'s> Sockets<'s> {
         Ok(())
     }
 
+    /// Whether peers are asked not to send to `port`.
+    pub(crate) fn is_congested(&self, port: u16) -> bool {
+        self.entries.iter().any(|socket| socket.congested && socket.peers_port == port && port != 0)
+    }
+
     /// The socket that messages of peers to `port` go to.
     #[inline(always)]
     pub(crate) fn of_peers(&mut self, port: u16) -> Option<(usize, &mut Socket)> {
@@ -319,8 +340,9 @@ impl<'s> Sockets<'s> {
     }
 }
 
-/// Whether messages can go to an address.
+/// Whether messages can go to an address, mapped into IPv6 or not.
 pub(crate) fn is_unicast(address: IpAddr) -> bool {
+    let address = address.to_canonical();
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || broadcast)
 }

@@ -110,7 +110,10 @@ fn tell(app: &mut RdsApp<'_>) {
             ping.max / 1000
         ),
         Report::Echo(echo) => {
-            println!("@rds echo messages={} bytes={} too_long={}", echo.messages, echo.bytes, echo.too_long)
+            println!(
+                "@rds echo messages={} bytes={} too_long={} dropped={}",
+                echo.messages, echo.bytes, echo.too_long, echo.dropped
+            )
         }
         Report::Hash(hash) => println!(
             "@rds hash messages={} bytes={} sum={:016x} ns={}",

@@ -37,19 +37,20 @@ fn serve(machine: &mut Machine) -> Result<(), Failure> {
         let mut rds = Rds::start(adapter, storage.parts(), config).map_err(Failure::app)?;
         let socket = rds.bind((ip, port).into()).map_err(Failure::app)?;
         println!("echo: listening on {ip}:{port}");
-        let (mut buffer, mut waiting) = ([0; 8192], None);
+        let mut buffer = [0; 8192];
         adapter::drive(adapter, clock, |adapter, now| {
             let wake = ControlFlow::Continue(rds.poll(adapter, now));
             loop {
-                if let Some((to, len)) = waiting {
-                    match rds.sendmsg(adapter, socket, Msg::to(to, &buffer[..len])) {
-                        Ok(_) => waiting = None,
-                        Err(RdsError::Again | RdsError::Congested) => return Ok(wake),
-                        Err(error) => return Err(Failure::app(error)),
-                    }
-                }
                 match rds.recvmsg(adapter, socket, &mut buffer, MsgFlags::empty()) {
-                    Ok(Arrival::Message(message)) => waiting = Some((message.from, message.len)),
+                    // What comes from port 0 answers a ping: nobody waits for an answer to that.
+                    Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
+                    Ok(Arrival::Message(message)) => {
+                        match rds.sendmsg(adapter, socket, Msg::to(message.from, &buffer[..message.len])) {
+                            // Who takes no answers gets none: others are not to wait for it.
+                            Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
+                            Err(error) => return Err(Failure::app(error)),
+                        }
+                    }
                     Ok(_) | Err(RdsError::Again) => return Ok(wake),
                     Err(error) => return Err(Failure::app(error)),
                 }

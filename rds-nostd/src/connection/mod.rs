@@ -11,7 +11,7 @@ mod tx;
 pub(crate) use cookie::{Cookie, CookieKind};
 pub use map::port_mask;
 pub(crate) use map::{FRAGMENT_WORDS, Map, MapState};
-pub(crate) use reconnect::{ACCEPT_APART, Broken, PROBE, Reconnect, STANDS};
+pub(crate) use reconnect::{Broken, PROBE, Reconnect, STANDS};
 pub(crate) use remembered::{Remembered, RememberedPeers};
 pub(crate) use rx::{PARTIAL_LIMIT, Rx};
 pub(crate) use table::{Connections, Links};
@@ -87,7 +87,7 @@ impl Connection {
     };
 
     /// Whether there is a reason to connect: messages, or a map that one side waits for. A socket here waits for a port there to clear,
-    /// or perhaps one there for one here.
+    /// or perhaps one there for one here. To answer a ping is none: that does not outlive the connection.
     pub(crate) const fn wants_up(&self) -> bool {
         !self.tx.queue.is_empty() || self.map.wanted || self.map.owed && self.reconnect.was_up
     }

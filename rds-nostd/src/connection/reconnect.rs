@@ -8,17 +8,14 @@ use crate::slot::Slot;
 /// Time between attempts is drawn from a range that doubles from the first to the second.
 const BACKOFF_MIN: Duration = Duration::from_millis(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How long a connection stands before a new request of its peer replaces it; it doubles with each replacement up to
-/// the second, and begins anew after the third without one. Whoever asks all the time does not get a connection torn down and
-/// made for each request; and a request that was overtaken by the answer to ours does no harm.
+/// How long from a request of a peer that is accepted to the next one, whether its connection still stands or not; it doubles with each up
+/// to the second, and begins anew after the third without one. Whoever asks all the time, or hangs up to ask again, does not get a
+/// connection made and torn down for each request; and a request that was overtaken by the answer to ours does no harm.
 pub(crate) const STANDS: Duration = Duration::from_millis(10);
 const STANDS_MAX: Duration = Duration::from_secs(1);
 const CALM: Duration = Duration::from_secs(4);
 /// Time between two looks whether a peer is there that somebody waits for.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
-/// Time between two requests of a peer that are accepted while nothing stands.
-pub(crate) const ACCEPT_APART: Duration = Duration::from_millis(1);
-
 #[derive(Debug)]
 pub(crate) struct Reconnect {
     /// It came up at least once, last at this time.
@@ -32,9 +29,13 @@ pub(crate) struct Reconnect {
     stands: Duration,
     /// A request of the peer that waits for what becomes of ours; 0 if none does.
     pub(crate) held_request: u64,
-    /// When to connect next, and how long the wait was drawn from.
+    /// When to connect next, and how long the wait was drawn from. The next one is drawn from twice that, unless the connection stood for
+    /// a while or moved something in between.
     pub(crate) retry_at: Instant,
     backoff: Duration,
+    /// It came up and has not gone down since; and the number of the first message that the peer had not acknowledged then.
+    is_up: bool,
+    first_sent: u64,
     /// While it is up and somebody waits for the peer: when to see whether it is there.
     pub(crate) probe_at: Option<Instant>,
     /// When it last had something to do.
@@ -72,6 +73,8 @@ impl Reconnect {
         held_request: 0,
         retry_at: Instant::ORIGIN,
         backoff: Duration::ZERO,
+        is_up: false,
+        first_sent: 0,
         probe_at: None,
         busy_at: Instant::ORIGIN,
         broken_by: None,
@@ -95,14 +98,30 @@ impl Reconnect {
         (self.was_accepted, self.accepted_at) = (true, now);
     }
 
-    pub(crate) const fn came_up(&mut self, now: Instant) {
-        (self.was_up, self.up_at) = (true, now);
-        self.backoff = Duration::ZERO;
+    pub(crate) const fn came_up(&mut self, now: Instant, first_sent: u64) {
+        (self.was_up, self.is_up, self.up_at) = (true, true, now);
+        self.first_sent = first_sent;
         self.probe_at = None;
+    }
+
+    /// The endpoint is gone, on which the peer acknowledged messages up to this number. If it had any, the next connection is made at once:
+    /// a peer that only connects and hangs up would have that without end.
+    pub(crate) const fn acknowledged(&mut self, highest: u64) {
+        if self.is_up && highest >= self.first_sent {
+            self.backoff = Duration::ZERO;
+        }
+    }
+
+    /// Whether a request of the peer was accepted a short time ago.
+    pub(crate) fn is_new(&self, now: Instant) -> bool {
+        self.accepted_within(now, CALM)
     }
 
     /// Chooses when to connect next.
     pub(crate) fn wait(&mut self, now: Instant, random: u64) {
+        if core::mem::take(&mut self.is_up) && now >= self.up_at + CALM {
+            self.backoff = Duration::ZERO;
+        }
         let most = self.backoff.as_nanos() as u64;
         self.retry_at = now + Duration::from_nanos(random.checked_rem(most).unwrap_or(0));
         self.backoff = (self.backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX);
@@ -150,7 +169,26 @@ mod tests {
             longest = longest.max(state.retry_at - now);
         }
         assert!(longest > BACKOFF_MAX / 4 && longest < BACKOFF_MAX, "{longest:?}");
-        state.came_up(now);
+        state.came_up(now, 7);
+        state.wait(now + CALM, u64::MAX);
+        assert_eq!(state.retry_at, now + CALM, "at once");
+    }
+
+    /// A connection that neither stands nor moves anything is made no sooner than if it had not come up.
+    #[test]
+    fn coming_up_is_not_enough() {
+        let (now, mut state) = (Instant::from_nanos(5), Reconnect::EMPTY);
+        for _ in 0..15 {
+            state.came_up(now, 7);
+            state.acknowledged(6);
+            state.wait(now, u64::MAX);
+        }
+        assert!(state.retry_at > now + BACKOFF_MAX / 4 && state.is_in_vain());
+        // Nor is what was acknowledged before.
+        state.acknowledged(7);
+        assert!(state.is_in_vain());
+        state.came_up(now, 7);
+        state.acknowledged(7);
         state.wait(now, u64::MAX);
         assert_eq!(state.retry_at, now, "at once");
     }

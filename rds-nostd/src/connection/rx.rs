@@ -5,9 +5,10 @@ use dat_nostd::{Duration, Instant};
 use crate::frames::Chain;
 use crate::ids::{FrameId, MessageId};
 
-/// How long a peer that has receives posted may take from one fragment of a message to the next. The HCA repeats a lost packet for
-/// about half a second before it gives the connection up.
+/// How long a peer that has receives posted may take for a message, beside so much for each of its fragments. The HCA repeats a lost packet
+/// for about half a second before it gives the connection up.
 pub(crate) const PARTIAL_LIMIT: Duration = Duration::from_secs(4);
+const PER_FRAGMENT: Duration = Duration::from_millis(16);
 
 /// The receiving half of a connection.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Rx {
     /// A message that has arrived in part, and when it is too late for the rest.
     pub(crate) partial: Option<MessageId>,
     pub(crate) partial_until: Instant,
+    /// Until then the reserve is not for it: it was given it, and did not go on. This outlives the endpoint.
+    pub(crate) barred_until: Instant,
     /// Receives posted, oldest first, and how many.
     pub(crate) posted: Chain,
     pub(crate) posted_count: u16,
@@ -39,6 +42,7 @@ impl Rx {
         ack_in_flight: false,
         partial: None,
         partial_until: Instant::ORIGIN,
+        barred_until: Instant::ORIGIN,
         posted: Chain::EMPTY,
         posted_count: 0,
         cookies: 0,
@@ -67,6 +71,19 @@ impl Rx {
     /// Whether that is so.
     pub(crate) const fn is_refused(&self) -> bool {
         self.cookies == u64::MAX
+    }
+
+    /// A message of so many fragments has begun to arrive.
+    pub(crate) fn begin(&mut self, message: MessageId, fragments: usize, now: Instant) {
+        self.partial = Some(message);
+        self.partial_until = now + PARTIAL_LIMIT + PER_FRAGMENT * fragments as u32;
+    }
+
+    /// While it has no receive its peer cannot be late.
+    pub(crate) fn excuse(&mut self, now: Instant) {
+        if self.partial.is_some() && self.posted_count == 0 {
+            self.partial_until = self.partial_until.max(now + PARTIAL_LIMIT);
+        }
     }
 
     /// Frames of the unfinished message and of those that wait to be read.

@@ -42,6 +42,7 @@ impl Rds<'_> {
                 ConnectFlags::Default,
             )
         });
+        self.protocol.stirred = true;
         match attempt {
             Ok(()) => self.protocol.connections.at_mut(id).state = State::Connecting,
             Err(_) => self.connection_down(adapter, id, DownReason::NoResources, now),
@@ -108,11 +109,16 @@ impl Rds<'_> {
             self.refuse_request(adapter, cr);
             return;
         };
+        // First what is known without asking anybody: whether the port has its share already.
+        if self.protocol.has_its_share(&request, now) {
+            return self.refuse_request(adapter, cr);
+        }
         // Whoever asks in another's name does so from another port than that one's.
-        match identify(adapter, source, request.gid) {
+        let may_wait = self.held.has_place_for(request.gid);
+        match identify(adapter, (source, request.gid), may_wait) {
             Identity::Right => {}
             Identity::Wrong => return self.refuse_request(adapter, cr),
-            Identity::Unknown => return self.hold(adapter, cr, now),
+            Identity::Unknown => return self.hold(adapter, cr, request.gid, now),
         }
         self.make_room(adapter, &request, now);
         match self.protocol.admit(&request, now) {
@@ -139,8 +145,8 @@ impl Rds<'_> {
     }
 
     /// A request waits until its sender's address is known.
-    fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, now: Instant) {
-        if !self.held.add(cr, now) {
+    fn hold<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, cr: CrHandle, gid: [u8; 16], now: Instant) {
+        if !self.held.add(cr, gid, now) {
             self.refuse_request(adapter, cr);
         }
     }
@@ -156,11 +162,12 @@ impl Rds<'_> {
         for place in self.held.places() {
             let Some((cr, until)) = self.held.get(place) else { continue };
             let asked = adapter.cr_query(cr).map(|query| (query.remote_address, query.remote_gid));
-            let identity = asked.map(|(address, gid)| identify(adapter, address, gid));
+            let identity = asked.map(|(address, gid)| identify(adapter, (address, gid), true));
             if identity == Ok(Identity::Unknown) && now < until {
                 continue;
             }
             self.held.remove(place);
+            self.protocol.stirred = true;
             match identity {
                 Ok(Identity::Right) => self.connection_requested(adapter, cr, now),
                 Ok(_) => self.refuse_request(adapter, cr),
@@ -178,7 +185,7 @@ impl Rds<'_> {
         request: &Request,
         now: Instant,
     ) -> bool {
-        if !self.protocol.is_full_for(request) {
+        if !self.protocol.is_full_for(request.remote, request.tos) {
             return false;
         }
         let Some(id) = self.protocol.dispensable(now) else { return false };

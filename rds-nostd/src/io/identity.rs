@@ -11,19 +11,23 @@ pub(crate) enum Identity {
     Right,
     /// It is another port's, or nobody's.
     Wrong,
-    /// It is being looked up.
+    /// It is being looked up, or could be.
     Unknown,
 }
 
-/// Whether the port `gid` has an address, as far as that is known now.
+/// Whether the port `gid` has an address, as far as that is known now. The network is asked only if `may_ask`: that takes an entry of the
+/// table of neighbours, and three broadcasts if nobody answers.
 pub(crate) fn identify<P: Platform>(
     adapter: &mut Adapter<'_, P>,
-    address: IpAddr,
-    gid: [u8; 16],
+    (address, gid): (IpAddr, [u8; 16]),
+    may_ask: bool,
 ) -> Identity {
     let known = match (adapter.known_gid(&address), address) {
         (Some(known), _) => known,
-        (None, IpAddr::V4(address)) => match adapter.ip().map(|mut ip| ip.resolve(address)) {
+        (None, IpAddr::V4(address)) => match adapter.ip().map(|mut ip| {
+            let asked = may_ask || ip.neighbours().any(|neighbour| neighbour.ip == address);
+            if asked { ip.resolve(address) } else { AddressResolution::Pending }
+        }) {
             Some(AddressResolution::Known(known)) => known.0,
             Some(AddressResolution::Pending) => return Identity::Unknown,
             Some(AddressResolution::Failed) => return Identity::Wrong,

@@ -16,7 +16,7 @@ use crate::rdma::{
     Operations, Piece, RdmaArgs, RdmaCookie, RdmaFlags, Region,
 };
 use crate::reason::DownReason;
-use crate::socket::key;
+use crate::socket::{Wants, key};
 use crate::wire::Extension;
 
 /// What the HCA may do with local memory of operations.
@@ -116,7 +116,7 @@ impl Rds<'_> {
     /// # Errors
     /// [`RdsError::NotSupported`]: the node isolates peers, so that it has to be said who may use it. [`RdsError::NotConnected`]: not
     /// bound. [`RdsError::InvalidArgument`]: no bytes. [`RdsError::MessageSize`]: more than [`MAX_RDMA_LEN`].
-    /// [`RdsError::NoMemory`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
+    /// [`RdsError::Exhausted`]: no region is left. [`RdsError::Dat`]; [`RdsError::BadSocket`].
     pub fn get_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -188,7 +188,7 @@ impl Rds<'_> {
         let counters = &mut self.protocol.counters;
         if !self.protocol.regions.has_room() {
             *if short { &mut counters.mr_8k_depleted } else { &mut counters.mr_1m_depleted } += 1;
-            return Err(RdsError::NoMemory);
+            return Err(RdsError::Exhausted);
         }
         let (pz, zone, foreign) = if self.protocol.config.isolate_peers {
             let id = connection.ok_or(RdsError::NotSupported)?;
@@ -293,6 +293,10 @@ impl Rds<'_> {
                 }
                 (Err(error), first) => {
                     if let Some(first) = first {
+                        if error == RdsError::NoBufferSpace {
+                            let pieces = control.rdma.map_or(0, |args| args.local.len());
+                            self.protocol.wait_for(from, Wants::Operations(2, pieces as u32 + 1));
+                        }
                         let _ = free_pieces(adapter, &mut self.protocol.operations, first);
                         self.protocol.operations.remove(first);
                     }
@@ -330,8 +334,8 @@ impl Rds<'_> {
     /// Registers the local memory of an RDMA operation and keeps what is needed for it.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoMemory`], [`RdsError::Dat`]: see
-    /// [`sendmsg`](Self::sendmsg).
+    /// [`RdsError::InvalidArgument`], [`RdsError::MessageSize`], [`RdsError::NoBufferSpace`], [`RdsError::Exhausted`],
+    /// [`RdsError::NoMemory`], [`RdsError::Dat`]: see [`sendmsg`](Self::sendmsg).
     fn create_transfer<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -400,10 +404,16 @@ impl Rds<'_> {
             u64::from(cookie.offset()).checked_add(remote_offset).ok_or(RdsError::InvalidArgument)?;
         let notify_failure = self.protocol.sockets.open(owner)?.receive_errors;
         let operations = &self.protocol.operations;
-        let id = operations.free().filter(|_| !operations.is_crowded_by(owner)).ok_or(RdsError::NoMemory)?;
-        if operations.pieces.room() < local.len() {
+        if local.len() > operations.pieces.count() {
             return Err(RdsError::NoMemory);
         }
+        if operations.is_crowded_by(owner) {
+            return Err(RdsError::Exhausted);
+        }
+        let free = operations.free().filter(|_| operations.has_room_for(1, local.len()));
+        let Some(id) = free else {
+            return Err(self.protocol.wait_for(owner, Wants::Operations(1, local.len() as u32)));
+        };
         let zone = self.zone_of(adapter, connection)?;
         self.protocol.operations.insert(
             id,

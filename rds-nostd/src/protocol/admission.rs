@@ -6,7 +6,7 @@
 
 use dat_nostd::{Duration, Instant};
 
-use crate::connection::{ACCEPT_APART, Broken, Connection, Objects, STANDS, State};
+use crate::connection::{Broken, Connection, Objects, STANDS, State};
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
 use crate::reason::DownReason;
@@ -89,8 +89,8 @@ impl Protocol<'_> {
     }
 
     /// Whether there is no entry for a peer that is new.
-    pub(crate) fn is_full_for(&self, request: &Request) -> bool {
-        self.connections.find(request.remote, request.tos).is_none()
+    pub(crate) fn is_full_for(&self, foreign: u128, tos: u8) -> bool {
+        self.connections.find(foreign, tos).is_none()
             && self.connections.free().is_none()
             && self.longest_idle().is_none()
     }
@@ -100,26 +100,40 @@ impl Protocol<'_> {
         zone != 0 && self.connections.iter().any(|(_, connection)| connection.objects.zone == zone)
     }
 
+    /// Whether a request asks for a new connection though its port has as many as one peer may have, whatever addresses they give.
+    pub(crate) fn has_its_share(&self, request: &Request, now: Instant) -> bool {
+        let Request { remote, tos, gid } = *request;
+        if self.connections.find(remote, tos).is_some() {
+            return false;
+        }
+        let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
+        // Entries that anybody may have do not count, but for a while those that a connection was made in a short time ago: else who hangs
+        // up could ask under one name after the other.
+        let counts = |c: &Connection| c.state != State::Down || !c.is_idle() || c.reconnect.is_new(now);
+        let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
+        theirs >= usize::from(self.config.connections_per_peer.max(1))
+    }
+
     /// What to do with a request.
     pub(crate) fn admit(&mut self, request: &Request, now: Instant) -> Admission {
         let Request { remote, tos, gid } = *request;
-        let known = self.connections.find(remote, tos);
-        if known.is_none() {
-            // By the port that they came from, whatever addresses they give. Entries that anybody may have do not count.
-            let is_theirs = |c: &Connection| c.foreign == remote || c.foreign_gid == gid;
-            let counts = |c: &Connection| c.state != State::Down || !c.is_idle();
-            let theirs = self.connections.iter().filter(|(_, c)| is_theirs(c) && counts(c)).count();
-            if theirs >= usize::from(self.config.connections_per_peer.max(1)) {
-                return Admission::Refuse;
-            }
+        if self.has_its_share(request, now) {
+            return Admission::Refuse;
         }
-        let Some(id) = known.or_else(|| self.connection_for(remote, tos)) else { return Admission::Refuse };
-        let connection = self.connections.at(id);
+        let Some(id) = self.connection_for(remote, tos) else { return Admission::Refuse };
+        let connection = self.connections.at_mut(id);
+        // The address may have moved to another port; or somebody else gives it. While the port that it was at is there, it is its.
+        let moved = connection.foreign_gid != gid && connection.foreign_gid != [0; 16];
+        if connection.state == State::Up && moved {
+            // An acknowledgement finds out whether it is.
+            connection.rx.ack_wanted = true;
+            self.connections.make_due(id);
+            return Admission::Refuse;
+        }
         let reconnect = &connection.reconnect;
         let too_often = match connection.state {
             State::Free | State::Connecting | State::Failed => false,
-            State::Down => reconnect.accepted_within(now, ACCEPT_APART),
-            State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
+            State::Down | State::Accepting => reconnect.accepted_within(now, reconnect.stands()),
             State::Up => reconnect.accepted_within(now, reconnect.stands()) || now < reconnect.up_at + STANDS,
         };
         if too_often {
@@ -147,6 +161,7 @@ impl Protocol<'_> {
 
     /// A request is being accepted.
     pub(crate) fn accepting(&mut self, id: ConnectionId, gid: [u8; 16], now: Instant) {
+        self.stirred = true;
         let connection = self.connections.at_mut(id);
         connection.foreign_gid = gid;
         connection.reconnect.accepted(now);

@@ -8,6 +8,7 @@ use crate::connection::{Connection, FRAGMENT_WORDS, Map, State, port_mask};
 use crate::frames::Use;
 use crate::ids::{ConnectionId, FrameId};
 use crate::protocol::Protocol;
+use crate::socket::Wants;
 use crate::wire::{CONGESTION_MAP_LEN, Flags, Header};
 
 impl Protocol<'_> {
@@ -37,7 +38,8 @@ impl Protocol<'_> {
         self.own_word(port).is_some_and(|(_, _, word)| word & port_mask(port) != 0)
     }
 
-    /// Marks or clears a port of ours; all peers are to hear of it.
+    /// Marks or clears a port of ours; all peers are to hear of it. Those that are not connected are asked for only to hear that a port is
+    /// clear, which a socket of theirs may wait for; the rest they hear when they come.
     fn mark_own_port(&mut self, port: u16, marked: bool) {
         let Some((frame, index, word)) = self.own_word(port) else { return };
         let bit = port_mask(port);
@@ -49,7 +51,7 @@ impl Protocol<'_> {
             // A map that is half sent goes again when it is through.
             connection.map.changed = connection.state == State::Up;
             connection.tx.plain_until = 0;
-            connection.map.owed = true;
+            connection.map.owed |= !marked && !connection.reconnect.is_in_vain();
             if connection.map.changed || connection.wants_up() {
                 self.connections.make_due(id);
             }
@@ -143,8 +145,13 @@ impl Protocol<'_> {
         if let Some(map) = self.maps.get_mut(id.index()) {
             *map = Map::EMPTY;
         }
-        for socket in self.sockets.iter_mut().filter(|socket| socket.route == Some(id)) {
-            socket.route = None;
+        for socket in self.sockets.iter_mut() {
+            if socket.route == Some(id) {
+                socket.route = None;
+            }
+            if matches!(socket.wants, Wants::Frames(of, _) if of == id) {
+                socket.wants = Wants::Nothing;
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use dat_nostd::{Instant, Wake};
 
-use crate::connection::{Cookie, CookieKind, PARTIAL_LIMIT, PROBE, State};
+use crate::connection::{Connection, Cookie, CookieKind, PROBE, State};
 use crate::ids::ConnectionId;
 use crate::log::log;
 use crate::protocol::Protocol;
@@ -47,11 +47,11 @@ impl Protocol<'_> {
         let mut deadline = Instant::MAX;
         if connection.rx.partial.is_some() {
             if now >= connection.rx.partial_until {
-                // Whoever has no receive to send to is not late.
                 if connection.rx.posted_count > 0 {
+                    self.bar_from_reserve(id, now);
                     return Due::Break(DownReason::Stalled);
                 }
-                connection.rx.partial_until = now + PARTIAL_LIMIT;
+                connection.rx.excuse(now);
             }
             deadline = connection.rx.partial_until;
         }
@@ -81,10 +81,9 @@ impl Protocol<'_> {
     /// What the peer says to expect of this node's next message, when the connection is about to come up. If an earlier boot got further
     /// than this one begins, it goes on from there: else the peer would take what is sent again after a break for what it had then.
     pub(crate) fn peer_expects(&mut self, id: ConnectionId, expects: u64) {
+        let behind = expects.saturating_sub(self.first_unacknowledged(id));
         let connection = self.connections.at_mut(id);
         let mut next = connection.tx.queue.head();
-        let first = next.map_or(connection.tx.next_sequence, |head| self.frames.message(head).sequence);
-        let behind = expects.saturating_sub(first);
         // Once it was up, the peer expects what it was sent.
         if connection.reconnect.was_up || behind == 0 || expects >= MOST_EXPECTED {
             return;
@@ -109,11 +108,18 @@ impl Protocol<'_> {
         );
     }
 
+    /// Number of the oldest message that the peer has not acknowledged, or of the next one.
+    fn first_unacknowledged(&self, id: ConnectionId) -> u64 {
+        let tx = &self.connections.at(id).tx;
+        tx.queue.head().map_or(tx.next_sequence, |head| self.frames.message(head).sequence)
+    }
+
     /// The endpoint is connected.
     pub(crate) fn came_up(&mut self, id: ConnectionId, gid: Option<[u8; 16]>, now: Instant) {
+        let first = self.first_unacknowledged(id);
         let connection = self.connections.at_mut(id);
         connection.state = State::Up;
-        connection.reconnect.came_up(now);
+        connection.reconnect.came_up(now, first);
         connection.reconnect.busy_at = now;
         connection.map.to_send = MAP_FRAGMENTS;
         connection.map.changed = false;
@@ -136,6 +142,8 @@ impl Protocol<'_> {
     /// The endpoint is gone: what the peer may not have waits for the next one. An HCA that works touches nothing of it any more; of one that
     /// has failed, the receives are withheld.
     pub(crate) fn endpoint_gone(&mut self, id: ConnectionId, failed: bool) {
+        let Connection { tx, reconnect, .. } = self.connections.at_mut(id);
+        reconnect.acknowledged(tx.highest_ack);
         self.requeue(id);
         if failed {
             self.withhold_receives(id);
@@ -147,12 +155,15 @@ impl Protocol<'_> {
     /// The connection is lost: the next one is made after a random wait.
     pub(crate) fn went_down(&mut self, id: ConnectionId, reason: DownReason, now: Instant) {
         self.counters.conn_reset += 1;
+        self.stirred = true;
         self.note_down(id, reason);
         let random = self.random();
         let reconnect = &mut self.connections.at_mut(id).reconnect;
         reconnect.wait(now, random);
         reconnect.busy_at = now;
-        if reconnect.is_in_vain() {
+        let in_vain = reconnect.is_in_vain();
+        self.drop_pongs(id);
+        if in_vain {
             self.forgo(id);
         }
         self.connections.make_due(id);

@@ -8,6 +8,8 @@ mod dispatch;
 mod due;
 mod process;
 mod receives;
+mod reserve;
+mod room;
 mod settle;
 mod submit;
 #[cfg(test)]
@@ -53,8 +55,9 @@ pub(crate) struct Protocol<'s> {
     pub(crate) sending: Shares,
     pub(crate) receiving: Shares,
     pub(crate) local_used: u32,
-    /// The connection whose unfinished message may use the reserve.
+    /// The connection whose unfinished message may use the reserve, and the one that it is for after that.
     pub(crate) reserve_of: Option<ConnectionId>,
+    pub(crate) reserve_next: Option<ConnectionId>,
     /// Some connection wants for receives because frames are short.
     pub(crate) starved: bool,
     /// Too many of the receiving side's common frames hold messages that nobody read.
@@ -67,6 +70,8 @@ pub(crate) struct Protocol<'s> {
     pub(crate) map_generation: u64,
     /// An endpoint failed, and its connection is not down yet.
     pub(crate) some_broken: bool,
+    /// A connection was begun or ended since the end of the last poll: the adapter may have new deadlines, and others may have frames again.
+    pub(crate) stirred: bool,
     /// When the node started, and what time it was when it was last polled.
     pub(crate) started: Instant,
     pub(crate) now: Instant,
@@ -110,12 +115,14 @@ impl<'s> Protocol<'s> {
             receiving: limits.receiving,
             local_used: 0,
             reserve_of: None,
+            reserve_next: None,
             starved: false,
             pool_short: false,
             own_map: [None; MAP_FRAGMENTS as usize],
             maps_changed: false,
             map_generation: 0,
             some_broken: false,
+            stirred: false,
             started: now,
             now,
             random: config.seed.max(1),

@@ -5,7 +5,7 @@
 
 use dat_nostd::{Instant, ReceivedDto};
 
-use crate::connection::{Connection, Cookie, PARTIAL_LIMIT};
+use crate::connection::{Connection, Cookie};
 use crate::counters::Counters;
 use crate::frames::{Frame, Frames, Marks, Use};
 use crate::ids::{ConnectionId, FrameId, MessageId};
@@ -192,12 +192,13 @@ impl Protocol<'_> {
         let complete = usize::from(self.frames.message(message).frames) == header.fragments();
         let rx = &mut self.connections.at_mut(id).rx;
         if complete {
-            rx.partial = None;
+            if rx.partial.take().is_some() {
+                self.give_reserve_up(id);
+            }
             return Ok(Some(message));
         }
-        let begins = rx.partial.replace(message).is_none();
-        rx.partial_until = now + PARTIAL_LIMIT;
-        if begins {
+        if rx.partial.is_none() {
+            rx.begin(message, header.fragments(), now);
             self.connections.make_due(id);
         }
         Ok(None)

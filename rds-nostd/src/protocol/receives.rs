@@ -1,14 +1,13 @@
 //! Receives: how many a connection may have posted.
 //!
 //! Each connection has a share of the frames that no other one can take. Beyond it there are common frames, for messages that wait to be
-//! read, and a reserve that one unfinished message at a time is completed with: connections that each hold a part of a long message do
-//! not block each other. Where frames are short the HCA tells the peer to wait, and nothing is lost.
+//! read, of which a connection may have as much as it leaves to the others, and a [reserve](super::reserve) for unfinished ones. Where
+//! frames are short the HCA tells the peer to wait, and nothing is lost.
 
 use crate::connection::{Connection, Cookie, CookieKind, Objects};
 use crate::frames::Receives;
 use crate::ids::ConnectionId;
 use crate::protocol::Protocol;
-use crate::wire::fragments;
 
 /// Completions of receives taken at once, at most: then those connections are looked at that something is due on because of them.
 pub(crate) const BURST: usize = 32;
@@ -58,7 +57,7 @@ impl Protocol<'_> {
     fn room_for_receives(&mut self, id: ConnectionId) -> u32 {
         let rx = &self.connections.at(id).rx;
         let missing = self.limits.receive_depth.saturating_sub(rx.posted_count);
-        match self.receiving.room(rx.used).min(u32::from(missing)) {
+        match self.receiving.fair_room(rx.used).min(u32::from(missing)) {
             0 if !self.wants_receives(id) => 0,
             0 => self.room_in_reserve(id).min(u32::from(missing)),
             room => room,
@@ -79,6 +78,8 @@ impl Protocol<'_> {
     #[cold]
     fn starve(&mut self, id: ConnectionId) {
         self.starved = true;
+        let now = self.now;
+        self.connections.at_mut(id).rx.excuse(now);
         self.connections.make_due(id);
     }
 
@@ -91,22 +92,6 @@ impl Protocol<'_> {
             self.starve(id);
         }
         room
-    }
-
-    /// As many as its unfinished message still needs, if no other connection is at it.
-    fn share_of_reserve(&mut self, id: ConnectionId) -> Option<u32> {
-        let rx = &self.connections.at(id).rx;
-        let message = rx.partial?;
-        let other = self.reserve_of.filter(|&other| other != id);
-        if other.is_some_and(|other| self.connections.at(other).rx.partial.is_some()) {
-            return None;
-        }
-        self.reserve_of = Some(id);
-        let begun = self.frames.message(message);
-        let missing = fragments(begun.len as usize).saturating_sub(usize::from(begun.frames));
-        let wanted = missing.saturating_sub(usize::from(rx.posted_count));
-        let room = self.receiving.common() + self.limits.reserve;
-        Some(room.saturating_sub(self.receiving.beyond()).min(wanted as u32))
     }
 
     /// The HCA may still write to the receives that are posted.
@@ -124,6 +109,7 @@ impl Protocol<'_> {
         if let Some(message) = self.connections.at_mut(id).rx.partial.take() {
             self.give_received(message);
             // Somebody else may have waited for the reserve.
+            self.give_reserve_up(id);
             self.starved = true;
         }
     }

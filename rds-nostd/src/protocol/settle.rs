@@ -219,14 +219,19 @@ impl Protocol<'_> {
         self.connections.at_mut(id).tx.queue = kept;
     }
 
-    /// The peer of a connection that is down does not come back: what no socket of this node waits for keeps neither frames nor the entry,
-    /// and nobody asks for the peer any more because of it.
+    /// Answers to pings do not outlive the connection: nobody asks for a peer because of them, which might only ping and hang up.
     #[cold]
-    pub(crate) fn forgo(&mut self, id: ConnectionId) {
+    pub(crate) fn drop_pongs(&mut self, id: ConnectionId) {
         if self.connections.at(id).tx.pongs > 0 {
             let is_pong = |protocol: &Self, message| protocol.frames.message(message).is(Marks::PONG);
             self.drop_unsent(id, is_pong, RdmaStatus::Dropped);
         }
+    }
+
+    /// The peer of a connection that is down does not come back: nobody asks for it any more because of what no socket of this node waits
+    /// for.
+    #[cold]
+    pub(crate) fn forgo(&mut self, id: ConnectionId) {
         let somebody_waits = self.sockets.iter().any(|(_, socket)| socket.refused != 0);
         let map = &mut self.connections.at_mut(id).map;
         // A peer that does come back gets our map in any case.

@@ -10,7 +10,7 @@ use crate::ids::{ConnectionId, MessageId};
 use crate::limits::Limits;
 use crate::profile::Profile;
 use crate::protocol::{Protocol, Segment};
-use crate::socket::{is_unicast, is_v4, key};
+use crate::socket::{Wants, is_unicast, is_v4, key};
 use crate::wire::{FRAGMENT_LEN, Flags, HEADER_LEN, Header, fragments};
 
 /// Answers to pings that a peer may have outstanding; further pings are not answered.
@@ -58,10 +58,16 @@ impl Protocol<'_> {
             return Ok(None);
         }
         let (foreign, tos) = (key(to.ip()), self.sockets.open(from)?.tos);
-        let id = self.connection_for(foreign, tos).ok_or(RdsError::NoBufferSpace)?;
+        let id = self.connection_for(foreign, tos);
         let socket = self.sockets.open_mut(from)?;
+        let Some(id) = id else {
+            (socket.route, socket.route_to) = (None, foreign);
+            return Err(self.wait_for(from, Wants::Entry));
+        };
         socket.set_route(id, foreign);
         socket.tos_used = true;
+        // What it was refused for elsewhere does not keep it from sending here.
+        socket.wants = Wants::Nothing;
         Ok(Some(id))
     }
 
@@ -173,8 +179,9 @@ impl Protocol<'_> {
             return Err(self.refuse_congested(from, Some(id), dport));
         }
         let room = self.sending.fair_room(self.connections.at(id).tx.frames);
-        if fragments(payload.len()) > room as usize {
-            return Err(self.refuse_short(from));
+        let count = fragments(payload.len()) as u32;
+        if count > room {
+            return Err(self.refuse_short(from, Wants::Frames(id, count)));
         }
         let (socket, len) = (self.sockets.open(from)?, payload.len());
         let tx = &self.connections.at(id).tx;
@@ -262,15 +269,6 @@ impl Protocol<'_> {
         RdsError::Congested
     }
 
-    #[cold]
-    fn refuse_short(&mut self, from: SocketHandle) -> RdsError {
-        self.counters.send_frames_short += 1;
-        if let Ok(socket) = self.sockets.open_mut(from) {
-            socket.wants_frames = true;
-        }
-        RdsError::NoBufferSpace
-    }
-
     /// A message to this node never leaves it.
     #[inline(never)]
     fn submit_to_self(
@@ -301,11 +299,9 @@ impl Protocol<'_> {
             self.counters.recv_drop_no_sock += 1;
             return Ok(());
         };
-        let count = fragments(payload.len());
-        let common = (self.receiving.common() + self.limits.reserve).saturating_sub(self.receiving.beyond());
-        let room = self.receiving.share().saturating_sub(self.local_used) + common;
-        if count > room as usize {
-            return Err(self.refuse_short(from));
+        let count = fragments(payload.len()) as u32;
+        if count > self.local_room() {
+            return Err(self.refuse_short(from, Wants::LocalFrames(count)));
         }
         let message = self.frames.begin(Use::Receive, |frame| {
             (frame.sport, frame.dport, frame.flags) = (sport, dport, 0);
@@ -317,7 +313,7 @@ impl Protocol<'_> {
         let (first, rest) = payload.split_at_checked(FRAGMENT_LEN).unwrap_or((payload, &[]));
         self.frames.write_payload(message.first(), first);
         self.add_frames(message, rest, Use::Receive);
-        self.receiving.take(&mut self.local_used, count as u32);
+        self.receiving.take(&mut self.local_used, count);
         self.counters.send_queued += 1;
         if ping {
             self.counters.recv_ping += 1;

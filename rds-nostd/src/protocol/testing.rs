@@ -191,9 +191,11 @@ impl Bench {
     /// Reads one message.
     pub(crate) fn read(&mut self, socket: SocketHandle) -> Option<usize> {
         let mut buffer = [0; 64];
-        if let Some((received, _)) = self.protocol.take_front(socket, &mut buffer) {
-            return Some(received.message_len);
-        }
-        self.protocol.take_message(socket, &mut buffer).ok().map(|received| received.message_len)
+        let received = match self.protocol.take_front(socket, &mut buffer) {
+            Some((received, _)) => Some(received),
+            None => self.protocol.take_message(socket, &mut buffer).ok(),
+        };
+        self.protocol.relieve(usize::from(socket.slot));
+        received.map(|received| received.message_len)
     }
 }

@@ -1,5 +1,9 @@
 //! What no peer can do to others, and what holds across breaks, boots and reused entries.
 
+mod damping;
+mod readiness;
+mod reserve;
+
 use std::net::SocketAddr;
 use std::vec::Vec;
 
@@ -41,7 +45,7 @@ fn a_message_that_is_not_continued_blocks_nobody_and_ends() {
     }
     bench.refill(staller);
     assert_eq!(bench.protocol.due(staller, bench.now), Due::Serve);
-    bench.now += PARTIAL_LIMIT + Duration::from_nanos(1);
+    bench.now += 3 * PARTIAL_LIMIT;
     assert_eq!(bench.protocol.due(honest, bench.now), Due::Serve);
     assert_eq!(bench.protocol.due(staller, bench.now), Due::Break(DownReason::Stalled));
     bench.down(staller, DownReason::Stalled);
@@ -142,6 +146,52 @@ fn addresses_that_one_port_makes_up_do_not_fill_the_table() {
     }
 }
 
+/// A request in the name of a peer whose connection stands, from another port than that peer's, replaces nothing: it finds out whether the
+/// peer is still where it was. One from the same port says that the peer has begun anew.
+#[test]
+fn a_name_stays_where_it_is_while_it_is_there() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let id = bench.up(2);
+    bench.flush(id);
+    bench.complete(id);
+    bench.now += Duration::from_secs(5);
+    let forged = Request { remote: key(ip(2)), tos: 0, gid: [9; 16] };
+    assert_eq!(bench.protocol.admit(&forged, bench.now), Admission::Refuse);
+    assert!(bench.protocol.connection(id).rx.ack_wanted, "is it there?");
+    let own = Request { gid: [2; 16], ..forged };
+    assert_eq!(
+        bench.protocol.admit(&own, bench.now),
+        Admission::Accept(id, Some(DownReason::Replaced)),
+        "it has begun anew"
+    );
+    bench.down(id, DownReason::Broken);
+    assert_eq!(bench.protocol.admit(&forged, bench.now), Admission::Accept(id, None), "it has moved");
+}
+
+/// Whom nobody is connected with is told that a port is clear again, as a socket of his may wait for it, but not that it is full; and not if
+/// he does not come back.
+#[test]
+fn nobody_is_asked_for_to_hear_that_a_port_is_full() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    let slot = usize::from(socket.slot);
+    let id = bench.up(2);
+    bench.down(id, DownReason::Disconnected);
+    let fill = |bench: &mut Bench, bytes| {
+        let socket = bench.protocol.sockets.open_mut(socket).expect("open");
+        (socket.receive_buffer, socket.receive_bytes) = (100, bytes);
+        bench.protocol.crowded(slot);
+        bench.protocol.relieve(slot);
+        bench.protocol.connection(id).wants_up()
+    };
+    assert!(!fill(&mut bench, 101) && bench.protocol.own_port_is_marked(4000));
+    assert!(fill(&mut bench, 0) && !bench.protocol.own_port_is_marked(4000));
+    for _ in 0..20 {
+        bench.down(id, DownReason::Unreachable);
+    }
+    assert!(!fill(&mut bench, 101) && !fill(&mut bench, 0));
+}
+
 /// When a connection's entry becomes another peer's and then its own again, what comes again is still known, and what is new has a
 /// larger number than what went before.
 #[test]
@@ -209,6 +259,37 @@ fn unspecified_addresses_reach_nobody() {
     for to in nowhere {
         assert_eq!(bench.send(socket, to, 0), Err(RdsError::InvalidArgument));
     }
+}
+
+/// Nor does it where addresses are of IPv6, whose peers have no IPv4 address that another could be taken for.
+#[test]
+fn unspecified_addresses_reach_no_ipv6_peer() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let v6 = |last: u16| std::net::IpAddr::V6(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last));
+    bench.protocol.local = key(v6(1));
+    let socket = bench.socket(v6(1), 4000);
+    bench.send(socket, SocketAddr::new(v6(2), 5000), 0).expect("goes");
+    let id = bench.protocol.connections.find(key(v6(2)), 0).expect("an entry");
+    bench.protocol.came_up(id, None, bench.now);
+    assert_eq!(bench.flush(id).len(), 1);
+    for to in ["0.0.0.0:5000", "[::]:5000", "[::ffff:0.0.0.0]:5000", "255.255.255.255:5000"] {
+        assert_eq!(bench.send(socket, to.parse().unwrap(), 0), Err(RdsError::InvalidArgument), "{to}");
+    }
+    assert_eq!(bench.send(socket, "10.0.0.2:5000".parse().unwrap(), 0), Err(RdsError::NotSupported));
+    bench.send(socket, SocketAddr::new(v6(2), 5000), 0).expect("goes");
+    assert_eq!(bench.flush(id).len(), 1);
+}
+
+/// An address that no message can go to is the same one mapped into IPv6.
+#[test]
+fn mapped_addresses_are_what_they_map() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    for to in ["[::ffff:0.0.0.0]:5000", "[::ffff:224.0.0.1]:5000", "[::ffff:255.255.255.255]:5000"] {
+        assert_eq!(bench.send(socket, to.parse().unwrap(), 0), Err(RdsError::InvalidArgument), "{to}");
+    }
+    bench.send(socket, "[::ffff:10.0.0.2]:5000".parse().unwrap(), 0).expect("as to 10.0.0.2");
+    assert!(bench.protocol.connections.find(key(ip(2)), 0).is_some());
 }
 
 /// A socket on a loopback address or an unbound one that is full is nobody's affair but its own.

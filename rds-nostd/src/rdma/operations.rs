@@ -123,6 +123,12 @@ impl<'s> Operations<'s> {
         self.entries.iter().position(|operation| !operation.used).map(OperationId::new)
     }
 
+    /// Whether there is room for so many operations that have so many pieces together.
+    pub(crate) fn has_room_for(&self, count: usize, pieces: usize) -> bool {
+        let mut free = self.entries.iter().filter(|operation| !operation.used);
+        free.nth(count.saturating_sub(1)).is_some() && self.pieces.room() >= pieces
+    }
+
     /// All that are in use and not told of yet; for the end of everything.
     pub(crate) fn ids(&self) -> impl Iterator<Item = OperationId> + use<> {
         (0..self.entries.len()).map(OperationId::new)

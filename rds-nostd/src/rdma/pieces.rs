@@ -87,6 +87,11 @@ impl<'s> Pieces<'s> {
         Self { entries, used: 0, given_back: None, in_use: 0 }
     }
 
+    /// All entries.
+    pub(crate) const fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Entries that nobody uses.
     pub(crate) const fn room(&self) -> usize {
         self.entries.len() - self.in_use

@@ -89,9 +89,15 @@ pub fn serve(board: Board) -> Result<(), Error> {
         let _ = adapter.poll(now);
         let _ = rds.poll(&mut adapter, now);
         match rds.recvmsg(&mut adapter, socket, &mut datagram, MsgFlags::empty()) {
+            // What comes from port 0 answers a ping.
+            Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
             Ok(Arrival::Message(message)) => {
                 let bytes = datagram.get(..message.len).unwrap_or_default();
-                rds.sendmsg(&mut adapter, socket, Msg::to(message.from, bytes))?;
+                match rds.sendmsg(&mut adapter, socket, Msg::to(message.from, bytes)) {
+                    // Who takes no answers gets none: others are not to wait for it.
+                    Ok(_) | Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             Ok(_) | Err(RdsError::Again) => {}
             Err(error) => return Err(error.into()),

@@ -92,7 +92,7 @@ impl Common {
 
 /// Whether a message has to wait.
 fn waits(error: RdsError) -> bool {
-    matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested | RdsError::NoMemory)
+    matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested | RdsError::Exhausted)
 }
 
 /// Offers memory.

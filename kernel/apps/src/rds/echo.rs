@@ -1,12 +1,20 @@
 //! `mode=echo`: whatever arrives at 8 ports goes back to where it came from.
+//!
+//! A node that does not take what comes back is waited for once, for a second; after that, until it takes something, what does not go at
+//! once is dropped, so that the others are served.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use dat_nostd::{Adapter, Platform};
 use rds_nostd::{Arrival, Msg, MsgFlags, Rds, RdsError, SocketHandle};
 
 use super::work::{Move, bind_all};
 use super::{AppError, ECHO_PORT, InCall, MAX_LEN, SOCKETS};
+
+/// How long a message waits to be sent back, nanoseconds.
+const PATIENCE: u64 = 1_000_000_000;
+/// Nodes that are not waited for, at most: the one that was added first makes room.
+const SLOW: usize = 16;
 
 /// How it went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,13 +25,27 @@ pub struct EchoReport {
     pub bytes: u64,
     /// Messages that were longer than the server takes, and were not sent back.
     pub too_long: u64,
+    /// Messages that their senders did not take back.
+    pub dropped: u64,
+}
+
+/// A message that lies in the buffer because it could not be sent back yet.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    socket: SocketHandle,
+    to: SocketAddr,
+    len: usize,
+    /// Until then, by the adapter's clock.
+    until: u64,
 }
 
 /// A server.
 pub(super) struct Echo {
     sockets: [SocketHandle; SOCKETS],
-    /// A message that lies in the buffer because it could not be sent back yet: at which socket, to whom, how long.
-    waiting: Option<(SocketHandle, SocketAddr, usize)>,
+    waiting: Option<Waiting>,
+    /// Nodes that something was dropped for, and that have taken nothing since; the next place.
+    slow: [Option<IpAddr>; SLOW],
+    next_slow: usize,
     /// Whose turn it is, so that none keeps the others waiting.
     turn: usize,
     report: EchoReport,
@@ -35,7 +57,8 @@ impl Echo {
         rds: &mut Rds<'_>,
     ) -> Result<Self, AppError> {
         let sockets = bind_all(rds, adapter.address(), Some(ECHO_PORT))?;
-        Ok(Self { sockets, waiting: None, turn: 0, report: EchoReport::default() })
+        let (slow, report) = ([None; SLOW], EchoReport::default());
+        Ok(Self { sockets, waiting: None, slow, next_slow: 0, turn: 0, report })
     }
 
     pub(super) fn report(&self) -> EchoReport {
@@ -47,6 +70,7 @@ impl Echo {
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         buffer: &mut [u8; MAX_LEN],
+        now: u64,
     ) -> Result<Move, AppError> {
         let mut result = Move::Wait(u64::MAX);
         for step in 0..SOCKETS {
@@ -60,27 +84,54 @@ impl Echo {
                     // What comes from port 0 is nobody's message.
                     Ok(Arrival::Message(message)) if message.from.port() == 0 => {}
                     Ok(Arrival::Message(message)) => {
-                        self.waiting = Some((*socket, message.from, message.len))
+                        let (to, len) = (message.from, message.len);
+                        self.waiting = Some(Waiting { socket: *socket, to, len, until: now + PATIENCE })
                     }
                     Ok(_) | Err(RdsError::Again) => continue,
                     Err(error) => return Err(AppError::Rds { call: "recvmsg", error }),
                 }
                 result = Move::Again;
             }
-            let Some((socket, to, len)) = self.waiting else { continue };
+            let Some(Waiting { socket, to, len, until }) = self.waiting else { continue };
             match rds.sendmsg(adapter, socket, Msg::to(to, buffer.get(..len).unwrap_or_default())) {
                 Ok(_) => {
                     self.waiting = None;
+                    self.is_quick(to.ip());
                     self.report.messages += 1;
                     self.report.bytes += len as u64;
                     result = Move::Again;
                 }
-                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => break,
+                Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {
+                    if now < until && !self.slow.contains(&Some(to.ip())) {
+                        return Ok(Move::Wait(until));
+                    }
+                    self.drop_waiting(to.ip());
+                    result = Move::Again;
+                }
                 Err(error) => return Err(AppError::Rds { call: "sendmsg", error }),
             }
         }
         self.turn = (self.turn + 1) % SOCKETS;
         Ok(result)
+    }
+
+    /// A node takes what it is sent.
+    fn is_quick(&mut self, node: IpAddr) {
+        for slow in self.slow.iter_mut().filter(|slow| **slow == Some(node)) {
+            *slow = None;
+        }
+    }
+
+    /// Gives a message up that its sender does not take back.
+    fn drop_waiting(&mut self, node: IpAddr) {
+        self.waiting = None;
+        self.report.dropped += 1;
+        if !self.slow.contains(&Some(node))
+            && let Some(place) = self.slow.get_mut(self.next_slow)
+        {
+            *place = Some(node);
+            self.next_slow = (self.next_slow + 1) % SLOW;
+        }
     }
 
     pub(super) fn close<P: Platform>(

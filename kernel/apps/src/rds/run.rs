@@ -99,7 +99,7 @@ impl<'s> RdsApp<'s> {
         // A server that nobody asks is no server that hangs.
         let (next, moved) = match work {
             Work::Ping(ping) => (ping.poll(adapter, rds, now)?, Some(ping.moved())),
-            Work::Echo(echo) => (echo.poll(adapter, rds, buffer)?, None),
+            Work::Echo(echo) => (echo.poll(adapter, rds, buffer, now)?, None),
             Work::Sender(sender) => (sender.poll(adapter, rds, buffer, now)?, Some(sender.moved())),
             Work::Receiver(receiver) => (receiver.poll(adapter, rds, buffer, now)?, Some(receiver.moved())),
             Work::Server(server) => (server.poll(adapter, rds, buffer, now)?, server.moved()),

@@ -530,7 +530,7 @@ impl<'s> Exchange<'s> {
         if use_get_mr && entry.key == 0 {
             match rds.get_mr_for_dest(adapter, socket, to, part, flags) {
                 Ok(cookie) => entry.key = cookie.0,
-                Err(RdsError::NoMemory) => return Ok(Sent::No),
+                Err(RdsError::Exhausted) => return Ok(Sent::No),
                 Err(error) => return Err(StressError::Rds { call: "RDS_GET_MR_FOR_DEST", error }),
             }
         }
@@ -601,8 +601,8 @@ impl<'s> Exchange<'s> {
                 pair.congested = true;
                 Ok(Sent::No)
             }
-            // Memory for operations and offers comes free as others end.
-            Err(RdsError::NoMemory) => Ok(Sent::No),
+            // Offers come free as others are used, operations as their ends are read.
+            Err(RdsError::Exhausted) => Ok(Sent::No),
             Err(RdsError::Again | RdsError::NoBufferSpace) => Ok(Sent::Full),
             Err(error) => Err(StressError::Rds { call: "sendmsg", error }),
         }

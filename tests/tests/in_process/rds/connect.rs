@@ -3,8 +3,8 @@
 
 use dat_nostd::{
     AdapterConfig, CompletionFlags, ConnectFlags, ConnectionEvent, CrHandle, EpAttributes, EpHandle,
-    EvdFlags, EvdHandle, EventData, IaHandle, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle, Qos,
-    adapter_storage,
+    EvdFlags, EvdHandle, EventData, IaHandle, IpConfig, LmrCreated, LmrTriplet, MemPriv, PspFlags, PzHandle,
+    Qos, Wake, adapter_storage,
 };
 use driver_mlx::{DmaBuffer, Gid, Instant};
 use harness::dat::{self, ModelAdapter, address, due};
@@ -13,7 +13,8 @@ use harness::rds::{GENERATION, boot};
 use harness::{World, WorldConfig};
 use hca_model::Profile;
 use rds_nostd::wire::{
-    ConnectData, Extension, FRAME_LEN, Flags, HEADER_LEN, Header, REJECT_DATA, SERVICE_PORT, VERSION,
+    ConnectData, Extension, FRAGMENT_LEN, FRAME_LEN, Flags, HEADER_LEN, Header, REJECT_DATA, SERVICE_PORT,
+    VERSION,
 };
 use rds_nostd::{DownReason, Msg, RdmaFlags, Rds, RdsConfig, RdsError, RdsStorage, SocketHandle};
 use std::net::SocketAddr;
@@ -93,6 +94,24 @@ impl Pair {
             next = next.min(due(adapter.poll(Instant::from_nanos(now))).unwrap_or(u64::MAX));
         }
         self.world.idle(next.min(end).max(now + 1));
+    }
+
+    /// The same, but for the time: whatever begins or ends, RDS asks to be polled again before anybody sleeps.
+    fn step_and_look(&mut self) {
+        let now = self.world.now();
+        let look = |pair: &Self| {
+            let states: Vec<_> = pair.rds.connections_info().map(|connection| connection.flags).collect();
+            (states, pair.rds.counters().conn_reset)
+        };
+        let before = look(self);
+        let wake = self.rds.poll(&mut self.adapters[self.own], Instant::from_nanos(now));
+        let after = look(self);
+        assert!(wake == Wake::Now || before == after, "{wake:?}: from {before:?} to {after:?}");
+        let mut next = due(wake).unwrap_or(u64::MAX);
+        for adapter in &mut self.adapters {
+            next = next.min(due(adapter.poll(Instant::from_nanos(now))).unwrap_or(u64::MAX));
+        }
+        self.world.idle(next.max(now + 1));
     }
 
     fn until<T>(&mut self, what: &str, mut find: impl FnMut(&mut Self) -> Option<T>) -> T {
@@ -175,9 +194,15 @@ impl Pair {
 
     /// The peer sends headers without payload.
     fn post(&mut self, ep: EpHandle, headers: &[Header]) {
+        self.post_with(ep, headers, 0);
+    }
+
+    /// The peer sends headers, each with so many bytes.
+    fn post_with(&mut self, ep: EpHandle, headers: &[Header], payload: usize) {
         for (number, header) in headers.iter().enumerate() {
             let at = (RECEIVES + number) * 8192;
-            let bytes = header.encode();
+            let mut bytes = header.encode().to_vec();
+            bytes.resize(HEADER_LEN + payload, 0x5a);
             self.memory.write(at, &bytes).expect("inside");
             let address = (self.memory.va() + at) as u64;
             let segment = LmrTriplet::new(self.registered.lmr_context, address, bytes.len() as u64);
@@ -426,6 +451,54 @@ fn nobody_connects_in_anothers_name() {
     assert_eq!((pair.rds.counters().connect_refused, pair.rds.connections_info().count()), (1, 0));
 }
 
+/// Requests from an address that nobody has, or nobody answers for, wait for ARP, but only two of a port; the others are refused, and nobody
+/// is asked on their account.
+#[test]
+fn few_requests_of_a_port_wait_for_arp() {
+    type Tables = adapter_storage! { bar: ModelBar, dma_bytes: 64 << 20, lmrs: 128, connections: 128 };
+    let world = World::new(&WorldConfig::new(73));
+    let attached: Vec<_> = (0..2).map(|node| world.attach(Profile::node(node), 16 << 20)).collect();
+    let gid = |node: u16| Gid::new(Gid::DEFAULT_PREFIX, Profile::port_guid_of(node));
+    let mut adapters = Vec::new();
+    for (node, (platform, region)) in attached.into_iter().enumerate() {
+        let storage = Box::leak(Box::new(Tables::new()));
+        let neighbours = Box::leak(Box::new([(address(0), gid(0))]));
+        // The first has IP; the other one gives an address, and is not there for whoever asks who has it.
+        let (known, ip): (&[_], _) = match node {
+            0 => (&[], Some(IpConfig { prefix_len: 16, ..IpConfig::DEFAULT })),
+            _ => (neighbours, None),
+        };
+        let config = AdapterConfig {
+            hca: dat::HCA,
+            ip,
+            ..AdapterConfig::new("ib0", address(node), known, 7 + node as u128)
+        };
+        let region = (platform, region, harness::host_region());
+        let mut adapter =
+            dat_nostd::Adapter::open(region.0, region.1, region.2, storage.parts(), &config).expect("opens");
+        dat::register(&mut adapter, 0);
+        adapters.push(adapter);
+    }
+    let mut pair = Pair::on(world, adapters, 0, 1, RdsConfig::new(GENERATION));
+    pair.until("IP is up", |pair| pair.adapters[0].ip().is_some_and(|ip| ip.is_up()).then_some(()));
+    let asked: Vec<_> = (0..4).map(|tos| pair.ask(&ConnectData { tos, ..pair.good() })).collect();
+    let began = pair.world.now();
+    for count in 1..=2 {
+        let (ep, event) = pair.until("an answer", |pair| pair.event());
+        assert!(asked.contains(&ep) && event == ConnectionEvent::PeerRejected);
+        assert_eq!(pair.rds.counters().connect_refused, count);
+    }
+    assert!(pair.world.now() < began + 100 * MS, "at once");
+    let asking = |pair: &mut Pair| pair.adapters[0].ip().map_or(0, |ip| ip.neighbours().count());
+    assert_eq!(asking(&mut pair), 1, "they give one address");
+    for _ in 0..2 {
+        let (_, event) = pair.until("an answer", |pair| pair.event());
+        assert_eq!(event, ConnectionEvent::PeerRejected);
+    }
+    assert!(pair.world.now() > began + 2_000 * MS, "when ARP has come to nothing");
+    assert_eq!(pair.rds.connections_info().count(), 0);
+}
+
 /// Heartbeats of Oracle's kernels and probes of another transport are passed over, and acknowledged where they ask for it; a ping
 /// is answered.
 #[test]
@@ -514,4 +587,28 @@ fn word_of_keys_is_heeded_of_those_they_are_for() {
     assert_eq!(free(socket, theirs), Err(RdsError::InvalidArgument), "used up");
     assert_eq!(free(socket, anothers), Ok(()), "still there");
     assert_eq!(free(other, of_another_socket), Ok(()), "still there");
+}
+
+/// A connection that is begun because its time has come, or ended because its peer's has, gives the adapter something to do at times that
+/// it did not know before, and others what it had of frames: whoever sleeps by what `poll` answers does not sleep over it.
+#[test]
+fn poll_tells_what_it_began_and_ended() {
+    let mut pair = Pair::new(71, 0);
+    pair.world.set_cable(1, false);
+    pair.send();
+    let end = pair.world.now() + LIMIT;
+    while pair.rds.counters().conn_reset < 8 {
+        assert!(pair.world.now() < end, "attempts end: {:#?}", pair.rds.counters());
+        pair.step_and_look();
+    }
+    // One that is up, and whose peer begins a message and goes on with it no more.
+    let mut pair = Pair::new(72, 0);
+    let ep = pair.connected();
+    let begun = Header { sequence: 1, len: 9000, sport: 5000, dport: 4000, ..Header::acknowledgement(0) };
+    pair.post_with(ep, &[begun], FRAGMENT_LEN);
+    let end = pair.world.now() + LIMIT;
+    while pair.rds.counters().downs[DownReason::Stalled as usize] == 0 {
+        assert!(pair.world.now() < end, "a message that is not continued ends: {:#?}", pair.rds.counters());
+        pair.step_and_look();
+    }
 }

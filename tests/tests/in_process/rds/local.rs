@@ -100,7 +100,7 @@ fn ends_that_nobody_hears_of_hold_nobody_else_up() {
         let told = nodes.rds[0].take_notification(hears).expect("open").expect("told");
         assert_eq!(told.user_token, token);
     }
-    assert_eq!(read(&mut nodes, deaf, 8), Err(RdsError::NoMemory));
+    assert_eq!(read(&mut nodes, deaf, 8), Err(RdsError::Exhausted));
     let first = nodes.rds[0].take_notification(deaf).expect("open").expect("told");
     assert_eq!(first.user_token, 0, "oldest first");
     assert_eq!(read(&mut nodes, deaf, 8), Ok(None), "one was heard of");

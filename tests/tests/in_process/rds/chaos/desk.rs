@@ -47,7 +47,7 @@ pub struct Desk {
 
 /// Refusals that pass.
 fn is_full(error: RdsError) -> bool {
-    matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested | RdsError::NoMemory)
+    matches!(error, RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested | RdsError::Exhausted)
 }
 
 impl Desk {

@@ -1,8 +1,8 @@
 //! Peers that keep to no share of theirs.
 
-use crate::rds::fairness::FORGED;
+use crate::rds::fairness::{FORGED, VICTIM};
 use crate::rds::raw::{DEPTH, Heard, Raw};
-use dat_nostd::{ConnectionEvent, CrHandle, EpHandle};
+use dat_nostd::{CloseFlags, ConnectionEvent, CrHandle, EpHandle, Platform};
 use harness::dat::{ModelAdapter, address};
 use rds_nostd::wire::{
     ConnectData, FRAGMENT_LEN, FRAME_LEN, Flags, Header, REJECT_DATA, VERSION, fragment_len,
@@ -22,6 +22,10 @@ pub enum Misdeed {
     PowerOff,
     /// Asks for connections in many names, its own among them.
     Forge,
+    /// Begins long messages, and goes on with each by one fragment from time to time.
+    Drip,
+    /// Takes and makes connections, pings, and hangs up at once.
+    HangUp,
     /// Sends as much as its connections take: to a socket that nobody reads, to ports that nobody is bound to, pings.
     Flood,
 }
@@ -30,6 +34,9 @@ pub enum Misdeed {
 const CONNECTIONS: u8 = 4;
 /// Endpoints that it has asking at a time when it forges.
 const ASKING: usize = 8;
+
+/// How long from one fragment to the next when it drips.
+const DROP_APART: u64 = 5_000_000;
 
 /// What it is at on a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,6 +59,8 @@ pub struct Bad {
     asked: BTreeMap<EpHandle, u8>,
     requests: Vec<CrHandle>,
     asks: u64,
+    /// When it goes on dripping.
+    next_drop: u64,
     pub established: u64,
     pub frames: u64,
 }
@@ -68,6 +77,7 @@ impl Bad {
             asked: BTreeMap::new(),
             requests: Vec::new(),
             asks: 0,
+            next_drop: 0,
             established: 0,
             frames: 0,
         }
@@ -87,6 +97,7 @@ impl Bad {
                     self.established += 1;
                 }
                 Heard::Connection(ep, _) => self.free(ep),
+                Heard::Request(cr) if self.misdeed == Misdeed::HangUp => self.take(cr),
                 Heard::Request(cr) => self.requests.push(cr),
                 Heard::Frame(ep, slot) => self.raw.post_receive(ep, slot, FRAME_LEN),
             }
@@ -94,6 +105,24 @@ impl Bad {
         // It takes nobody's connection but makes its own.
         for cr in std::mem::take(&mut self.requests) {
             let _ = self.raw.adapter.cr_reject_with(cr, &REJECT_DATA);
+        }
+    }
+
+    /// Takes a connection, as RDS does.
+    fn take(&mut self, cr: CrHandle) {
+        let Some(ep) = self.raw.endpoint() else { return };
+        let data = ConnectData {
+            source: address(self.index),
+            destination: address(VICTIM),
+            version: VERSION,
+            minor_mask: 3,
+            tos: 0,
+            expects: 0,
+        };
+        let (data, len) = data.encode();
+        self.asked.insert(ep, 0);
+        if self.raw.adapter.cr_accept(cr, Some(ep), &data[..len]).is_err() {
+            self.free(ep);
         }
     }
 
@@ -148,18 +177,36 @@ impl Bad {
             }
         }
         match self.misdeed {
-            Misdeed::Stall => self.begin(),
+            Misdeed::Stall => self.begin(false),
+            Misdeed::Drip => {
+                let now = self.raw.adapter.platform().now().as_nanos();
+                if now >= self.next_drop {
+                    self.next_drop = now + DROP_APART;
+                    self.begin(true);
+                }
+            }
+            Misdeed::HangUp => {
+                for ep in self.up.keys().copied().collect::<Vec<_>>() {
+                    self.say(ep, &Header { sequence: 1, sport: 7, ..Header::acknowledgement(0) }, 0);
+                    let _ = self.raw.adapter.ep_disconnect(ep, CloseFlags::Abrupt);
+                }
+            }
             Misdeed::Flood => self.flood(),
             Misdeed::None | Misdeed::Silence | Misdeed::PowerOff | Misdeed::Forge => {}
         }
     }
 
-    /// Goes on with the message that it does not end: all but the last fragment on the first connection, one on the others.
-    fn begin(&mut self) {
+    /// Goes on with the message that it does not end: all but the last fragment on the first connection, one on the others. Or by one
+    /// fragment on each, after as many as the common frames are.
+    fn begin(&mut self, drips: bool) {
         let eps: Vec<EpHandle> = self.up.keys().copied().collect();
         for (number, ep) in eps.into_iter().enumerate() {
-            let all = if number == 0 { self.longest / FRAGMENT_LEN - 1 } else { 1 };
             let mut speech = self.up[&ep];
+            let all = match (drips, number) {
+                (true, _) => (speech.sent + 1).clamp(24, self.longest / FRAGMENT_LEN - 1),
+                (false, 0) => self.longest / FRAGMENT_LEN - 1,
+                (false, _) => 1,
+            };
             let header = Header {
                 sequence: 1,
                 len: self.longest as u32,

@@ -2,7 +2,8 @@
 //! it; and when it is gone nothing is taken any more.
 //!
 //! Three honest nodes send each other messages at fixed times of the virtual clock; one that is refused is not sent later. The bad peer is at
-//! the first of them with all that it can do between two looks at the clock. Nothing is measured but counts.
+//! the first of them with all that it can do between two looks at the clock. Some honest messages are longer than a peer's share of frames.
+//! Nothing is measured but counts.
 
 mod bad;
 
@@ -19,6 +20,8 @@ use std::rc::Rc;
 const MS: u64 = 1_000_000;
 const HONEST: usize = 3;
 const VICTIM: usize = 0;
+/// Connections with one that hangs up, at most: of each type of service some, then fewer and fewer.
+const MOST_HANG_UPS: u64 = 60;
 /// The honest node whose address another one gives itself.
 const FORGED: usize = 1;
 /// Between two messages from an honest node to another.
@@ -63,6 +66,7 @@ impl Ground {
         let nodes = adapters.into_iter().enumerate();
         let mut nodes: Vec<Honest> =
             nodes.map(|(index, adapter)| Honest::new(seed, index, adapter, HONEST)).collect();
+        nodes.iter_mut().for_each(|node| node.long = true);
         let Honest { rds, adapter: victims, .. } = &mut nodes[VICTIM];
         let other = rds.bind(at(VICTIM, OTHER_PORT)).expect("binds");
         let memory = victims.dma_alloc(4096, 4096).expect("memory");
@@ -238,6 +242,10 @@ fn exchanged(seed: u64, misdeed: Misdeed) -> (Vec<usize>, u64, u64) {
         ground.world.kill(HONEST);
         ground.without_power = true;
     }
+    if misdeed == Misdeed::Drip {
+        // Until each of its connections has had the reserve, and lost it.
+        ground.run(begin + 1_000 * MS);
+    }
     ground.run(begin.max(ground.world.now()));
     let before = ground.delivered();
     ground.run(ground.world.now() + DURATION);
@@ -248,6 +256,7 @@ fn exchanged(seed: u64, misdeed: Misdeed) -> (Vec<usize>, u64, u64) {
     }
     let refused = ground.nodes[VICTIM].rds.counters().connect_refused;
     assert!(misdeed != Misdeed::Forge || refused > 100, "only {refused} requests were refused");
+    assert!(misdeed != Misdeed::HangUp || done.0 < MOST_HANG_UPS, "{} connections", done.0);
     println!("{misdeed:?}: {delivered:?}, {} refused, {done:?} connections and frames", ground.refused);
     ground.end();
     (delivered, done.0, done.1)
@@ -273,6 +282,18 @@ fn a_peer_that_stalls_in_the_middle_of_a_message() {
     is_fair(1, Misdeed::Stall, 4, 60);
 }
 
+/// One fragment at a time, as slowly as it likes.
+#[test]
+fn a_peer_that_drips() {
+    is_fair(6, Misdeed::Drip, 4, 60);
+}
+
+/// It is connected no more often than one that only asks, whoever asks.
+#[test]
+fn a_peer_that_hangs_up() {
+    is_fair(7, Misdeed::HangUp, 4, 4);
+}
+
 #[test]
 fn a_peer_that_never_acknowledges() {
     is_fair(2, Misdeed::Silence, 1, 0);
@@ -290,5 +311,5 @@ fn a_peer_that_forges_addresses() {
 
 #[test]
 fn a_peer_that_floods() {
-    is_fair(5, Misdeed::Flood, 4, 1000);
+    is_fair(5, Misdeed::Flood, 4, 300);
 }

@@ -22,11 +22,16 @@ pub struct Honest {
     pub sent: Vec<usize>,
     pub received: Vec<usize>,
     buffer: Vec<u8>,
+    /// Some messages are longer than a peer's share of frames.
+    pub long: bool,
 }
 
 /// The length of a message, which the receiver can work out, too.
-fn len(from: usize, to: usize, number: usize) -> usize {
+fn len(from: usize, to: usize, number: usize, long: bool) -> usize {
     let mut random = Random::new((from << 40 | to << 32 | number) as u64);
+    if long && number % 32 == 31 {
+        return 33_000 + random.below(24_000) as usize;
+    }
     match random.below(8) {
         0 => 0,
         1..5 => random.below(300) as usize,
@@ -49,12 +54,22 @@ impl Honest {
         let free_frames = rds.free_frames();
         let socket = rds.bind(at(index, PORT)).expect("binds");
         let (sent, received) = (vec![0; count], vec![0; count]);
-        Self { index, adapter, rds, socket, free_frames, sent, received, buffer: vec![0; 1 << 20] }
+        Self {
+            index,
+            adapter,
+            rds,
+            socket,
+            free_frames,
+            sent,
+            received,
+            buffer: vec![0; 1 << 20],
+            long: false,
+        }
     }
 
     pub fn send(&mut self, to: usize) {
         let number = self.sent[to];
-        let bytes = message(self.index, number, len(self.index, to, number));
+        let bytes = message(self.index, number, len(self.index, to, number, self.long));
         match self.rds.sendmsg(&mut self.adapter, self.socket, Msg::to(at(to, PORT), &bytes)) {
             Ok(_) => self.sent[to] += 1,
             Err(RdsError::Again | RdsError::NoBufferSpace | RdsError::Congested) => {}
@@ -86,7 +101,7 @@ impl Honest {
             let from = (0..self.received.len()).find(|from| at(*from, PORT) == received.from);
             let from = from.unwrap_or_else(|| panic!("{} got a message from {}", self.index, received.from));
             let number = self.received[from];
-            let expected = message(from, number, len(from, self.index, number));
+            let expected = message(from, number, len(from, self.index, number, self.long));
             assert!(
                 received.message_len == expected.len() && self.buffer[..received.len] == expected,
                 "{} got {} bytes from {from} instead of message {number}",

@@ -1,0 +1,91 @@
+//! The reserve of receives: one unfinished message at a time is completed with it, so that connections that each hold a part of a long
+//! message do not block each other.
+//!
+//! It is given to whoever can be completed with what is left of it, in the order in which connections asked; whoever has it and does not go
+//! on while another wants it loses it soon, with the connection, and is not given it again for a while. Nobody gets it for a socket that is
+//! congested: what lies there unread would be taken from all others.
+
+use dat_nostd::{Duration, Instant};
+
+use crate::connection::Rx;
+use crate::ids::ConnectionId;
+use crate::protocol::Protocol;
+use crate::wire::fragments;
+
+/// How long a message that has the reserve may take once another wants it, beside so much for each missing fragment.
+const PATIENCE: Duration = Duration::from_millis(100);
+const PER_FRAGMENT: Duration = Duration::from_millis(1);
+/// How long the reserve is not for a connection that lost it.
+const BARRED: Duration = Duration::from_secs(8);
+
+impl Protocol<'_> {
+    /// As many receives as a connection's unfinished message still needs, if it is its turn.
+    pub(super) fn share_of_reserve(&mut self, id: ConnectionId) -> Option<u32> {
+        let wanted = self.wanted_of_reserve(id).filter(|&wanted| wanted > 0)?;
+        match self.reserve_of {
+            Some(holder) if holder == id => return Some(wanted),
+            Some(holder) if self.wanted_of_reserve(holder).is_some() => {
+                self.ask_for_reserve(id, holder);
+                return None;
+            }
+            _ => {}
+        }
+        let next = self.reserve_next.filter(|&next| next != id);
+        if next.is_some_and(|next| self.could_complete(next)) || !self.could_complete(id) {
+            return None;
+        }
+        (self.reserve_of, self.reserve_next) = (Some(id), None);
+        Some(wanted)
+    }
+
+    /// Frames that a connection's unfinished message lacks, if it may be completed with the reserve.
+    fn wanted_of_reserve(&self, id: ConnectionId) -> Option<u32> {
+        let rx = &self.connections.at(id).rx;
+        let port = self.frames.message(rx.partial?).dport;
+        let may = self.now >= rx.barred_until && !self.sockets.is_congested(port);
+        self.missing(rx).filter(|_| may)
+    }
+
+    /// Whether so much of the reserve is left. What others may still take of the common part does not count.
+    fn could_complete(&self, id: ConnectionId) -> bool {
+        let taken = self.receiving.beyond().saturating_sub(self.receiving.common());
+        let left = self.limits.reserve.saturating_sub(taken);
+        self.wanted_of_reserve(id).is_some_and(|wanted| wanted <= left)
+    }
+
+    /// Fragments of the unfinished message that there are no receives for.
+    fn missing(&self, rx: &Rx) -> Option<u32> {
+        let begun = self.frames.message(rx.partial?);
+        let missing = fragments(begun.len as usize).saturating_sub(usize::from(begun.frames));
+        Some(missing.saturating_sub(usize::from(rx.posted_count)) as u32)
+    }
+
+    /// A connection waits for what another one has, which is to make haste.
+    fn ask_for_reserve(&mut self, id: ConnectionId, holder: ConnectionId) {
+        if self.reserve_next.is_none_or(|next| self.wanted_of_reserve(next).is_none()) {
+            self.reserve_next = Some(id);
+        }
+        let rx = &self.connections.at(holder).rx;
+        let lacking = self.missing(rx).unwrap_or(0) + u32::from(rx.posted_count);
+        let until = self.now + PATIENCE + PER_FRAGMENT * lacking;
+        if until < rx.partial_until {
+            self.connections.at_mut(holder).rx.partial_until = until;
+            self.connections.arm(holder, until);
+        }
+    }
+
+    /// A connection's message is complete: it is another one's turn.
+    pub(super) fn give_reserve_up(&mut self, id: ConnectionId) {
+        if self.reserve_of == Some(id) {
+            self.reserve_of = None;
+        }
+    }
+
+    /// A connection's message was not completed in time.
+    pub(super) fn bar_from_reserve(&mut self, id: ConnectionId, now: Instant) {
+        if self.reserve_of == Some(id) && self.reserve_next.is_some() {
+            self.connections.at_mut(id).rx.barred_until = now + BARRED;
+        }
+        self.give_reserve_up(id);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a message is refused for that may pass, and when it has.
+
+use crate::error::RdsError;
+use crate::ids::SocketHandle;
+use crate::protocol::Protocol;
+use crate::socket::{Socket, Wants};
+
+impl Protocol<'_> {
+    /// There is no room for a message now: its socket waits for it.
+    #[cold]
+    pub(crate) fn refuse_short(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
+        self.counters.send_frames_short += 1;
+        self.wait_for(from, wants)
+    }
+
+    /// The same for anything but frames.
+    #[cold]
+    pub(crate) fn wait_for(&mut self, from: SocketHandle, wants: Wants) -> RdsError {
+        if let Ok(socket) = self.sockets.open_mut(from) {
+            socket.wants = wants;
+        }
+        RdsError::NoBufferSpace
+    }
+
+    /// Whether what a socket waits for is there, so that the same message would not be refused for it any more.
+    ///
+    /// # Errors
+    /// [`RdsError::BadSocket`].
+    pub(crate) fn has_room(&mut self, handle: SocketHandle) -> Result<bool, RdsError> {
+        let socket = self.sockets.open(handle)?;
+        let there = self.is_there(socket);
+        if there {
+            self.sockets.open_mut(handle)?.wants = Wants::Nothing;
+        }
+        Ok(there)
+    }
+
+    fn is_there(&self, socket: &Socket) -> bool {
+        match socket.wants {
+            Wants::Nothing => true,
+            Wants::Frames(id, count) => count <= self.sending.fair_room(self.connections.at(id).tx.frames),
+            Wants::LocalFrames(count) => count <= self.local_room(),
+            Wants::Entry => self.has_entry_for(socket.route_to, socket.tos),
+            Wants::Operations(count, pieces) => self.operations.has_room_for(count.into(), pieces as usize),
+        }
+    }
+
+    /// Frames that a message to this node itself may take.
+    pub(crate) fn local_room(&self) -> u32 {
+        let common = self.receiving.common() + self.limits.reserve;
+        self.receiving.share().saturating_sub(self.local_used)
+            + common.saturating_sub(self.receiving.beyond())
+    }
+
+    /// Whether a peer has an entry, or could get one.
+    fn has_entry_for(&self, foreign: u128, tos: u8) -> bool {
+        !self.is_full_for(foreign, tos) || self.dispensable(self.now).is_some()
+    }
+}

@@ -1,0 +1,128 @@
+//! A message that is refused for want of room: the socket is not said to be ready before it would be taken, and then it is.
+
+use std::net::SocketAddr;
+
+use crate::error::RdsError;
+use crate::ids::{ConnectionId, SocketHandle};
+use crate::protocol::testing::{Bench, CONFIG, ip};
+use crate::reason::DownReason;
+use crate::wire::{FRAGMENT_LEN, fragments};
+
+fn peer(last: u8) -> SocketAddr {
+    SocketAddr::new(ip(last), 5000)
+}
+
+/// Sends until there is no room.
+fn fill(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> usize {
+    let mut sent = 0;
+    loop {
+        match bench.send(from, to, len) {
+            Ok(()) => sent += 1,
+            Err(error) => {
+                assert_eq!(error, RdsError::NoBufferSpace);
+                return sent;
+            }
+        }
+    }
+}
+
+/// A socket that is ready gets its message taken.
+fn agrees(bench: &mut Bench, from: SocketHandle, to: SocketAddr, len: usize) -> bool {
+    let ready = bench.protocol.has_room(from) == Ok(true);
+    let taken = bench.send(from, to, len);
+    assert_eq!(ready, taken.is_ok(), "{taken:?}");
+    ready
+}
+
+/// The peer has one message more.
+fn acknowledge(bench: &mut Bench, id: ConnectionId) {
+    let queue = &bench.protocol.connection(id).tx.queue;
+    let sequence = bench.protocol.frames.message(queue.head().expect("something")).sequence;
+    bench.complete(id);
+    bench.protocol.acknowledged(id, sequence);
+}
+
+#[test]
+fn a_message_of_many_frames_waits_for_all_of_them() {
+    let mut bench = Bench::new(CONFIG, 1024, 4);
+    let socket = bench.socket(ip(1), 4000);
+    bench.protocol.sockets.open_mut(socket).expect("open").send_buffer = usize::MAX;
+    let id = bench.up(2);
+    fill(&mut bench, socket, peer(2), 64);
+    bench.flush(id);
+    let len = 20 * FRAGMENT_LEN;
+    assert_eq!(bench.send(socket, peer(2), len), Err(RdsError::NoBufferSpace));
+    let mut acknowledged = 0;
+    while !agrees(&mut bench, socket, peer(2), len) {
+        acknowledge(&mut bench, id);
+        acknowledged += 1;
+    }
+    // What is beyond its share leaves as much to others.
+    assert!((fragments(len) / 2..=fragments(len)).contains(&acknowledged), "{acknowledged}");
+}
+
+/// However the way to peers looks.
+#[test]
+fn a_message_to_this_node_waits_for_frames_that_are_received_into() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let (sender, receiver) = (bench.socket(ip(1), 4000), bench.socket(ip(1), 4001));
+    for handle in [sender, receiver] {
+        let socket = bench.protocol.sockets.open_mut(handle).expect("open");
+        (socket.send_buffer, socket.receive_buffer) = (usize::MAX, usize::MAX);
+    }
+    bench.protocol.limits.congested_frames = usize::MAX;
+    bench.protocol.limits.congested_common = u32::MAX;
+    let local = SocketAddr::new(ip(1), 4001);
+    fill(&mut bench, sender, local, 2 * FRAGMENT_LEN);
+    let mut read = 0;
+    while !agrees(&mut bench, sender, local, 3 * FRAGMENT_LEN) {
+        bench.read(receiver).expect("something");
+        read += 1;
+    }
+    assert_eq!(read, 2, "messages of two frames");
+    // A peer that is off and has all it may have of the sending side is no reason to wait.
+    fill(&mut bench, sender, peer(2), 64);
+    fill(&mut bench, sender, local, 64);
+    bench.read(receiver).expect("something");
+    assert!(agrees(&mut bench, sender, local, 64));
+    // Nor is room there a reason not to.
+    let id = bench.up(2);
+    fill(&mut bench, sender, local, 64);
+    bench.down(id, DownReason::Disconnected);
+    assert!(!agrees(&mut bench, sender, local, 64));
+}
+
+#[test]
+fn a_new_peer_waits_for_an_entry() {
+    let mut bench = Bench::new(CONFIG, 256, 2);
+    let socket = bench.socket(ip(1), 4000);
+    for last in [2, 3] {
+        bench.send(socket, peer(last), 64).expect("room");
+    }
+    assert_eq!(bench.send(socket, peer(4), 64), Err(RdsError::NoBufferSpace));
+    assert!(!agrees(&mut bench, socket, peer(4), 64));
+    let id = bench.up(3);
+    bench.flush(id);
+    acknowledge(&mut bench, id);
+    bench.down(id, DownReason::Disconnected);
+    assert!(agrees(&mut bench, socket, peer(4), 64));
+}
+
+/// Frames that are waited for on a connection whose entry becomes another peer's are not waited for any more.
+#[test]
+fn nobody_waits_for_an_entrys_former_peer() {
+    let mut bench = Bench::new(CONFIG, 256, 1);
+    let (socket, other) = (bench.socket(ip(1), 4000), bench.socket(ip(1), 4001));
+    fill(&mut bench, socket, peer(2), 64);
+    assert_eq!(bench.protocol.has_room(socket), Ok(false));
+    let id = bench.up(2);
+    bench.flush(id);
+    while !bench.protocol.connection(id).tx.queue.is_empty() {
+        acknowledge(&mut bench, id);
+    }
+    bench.down(id, DownReason::Disconnected);
+    fill(&mut bench, other, peer(3), 64);
+    assert_eq!(bench.protocol.has_room(socket), Ok(true));
+    assert_eq!(bench.send(socket, peer(2), 64), Err(RdsError::NoBufferSpace), "and now for an entry");
+    assert_eq!(bench.protocol.has_room(socket), Ok(false));
+}

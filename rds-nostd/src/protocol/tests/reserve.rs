@@ -1,0 +1,164 @@
+//! Long messages while frames are short: whose turn the reserve is, and for how long.
+
+use dat_nostd::Duration;
+
+use crate::connection::PARTIAL_LIMIT;
+use crate::ids::{ConnectionId, SocketHandle};
+use crate::protocol::Due;
+use crate::protocol::testing::{Bench, CONFIG, ip};
+use crate::reason::DownReason;
+use crate::wire::{FRAGMENT_LEN, Header};
+
+const MS: Duration = Duration::from_millis(1);
+/// Of two ports: nobody reads the first.
+const UNREAD: u16 = 4000;
+const READ: u16 = 4001;
+
+fn header(sequence: u64, fragments: usize, dport: u16) -> Header {
+    let len = (fragments * FRAGMENT_LEN) as u32;
+    Header { sequence, len, sport: 5000, dport, ..Header::acknowledgement(0) }
+}
+
+/// A node at which a peer has taken all common frames that it may have, and then another one, up to the fourth.
+fn crowded() -> (Bench, SocketHandle) {
+    let mut bench = Bench::new(CONFIG, 512, 8);
+    bench.socket(ip(1), UNREAD);
+    let read = bench.socket(ip(1), READ);
+    for last in 2..6 {
+        let id = bench.up(last);
+        let mut sequence = 0;
+        while bench.refill(id) > 0 {
+            sequence += 1;
+            assert_eq!(bench.arrives(id, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
+        }
+    }
+    (bench, read)
+}
+
+/// Time passes.
+fn pass(bench: &mut Bench, time: Duration) {
+    bench.now += time;
+    bench.protocol.now = bench.now;
+}
+
+/// As many fragments of a message as there are receives for, from the first on that has not arrived; how many have arrived.
+fn goes_on(bench: &mut Bench, id: ConnectionId, header: &Header, mut arrived: usize, all: usize) -> usize {
+    while arrived < all && bench.refill(id) > 0 {
+        assert_eq!(bench.arrives(id, header, FRAGMENT_LEN), Some(None));
+        arrived += 1;
+    }
+    arrived
+}
+
+/// The longest message there is for the reserve, but for the end.
+fn drips(bench: &mut Bench, last: u8) -> ConnectionId {
+    let id = bench.up(last);
+    let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
+    let arrived = goes_on(bench, id, &header(1, longest, READ), 0, longest / 2);
+    assert_eq!(arrived, longest / 2, "it has the reserve");
+    id
+}
+
+/// A message has so much time as its length asks for, whatever comes of it in between.
+#[test]
+fn fragments_do_not_buy_time() {
+    let mut bench = Bench::new(CONFIG, 512, 8);
+    bench.socket(ip(1), READ);
+    let id = bench.up(2);
+    let long = header(1, 64, READ);
+    let begun = bench.now;
+    for _ in 0..64 {
+        bench.refill(id);
+        assert_eq!(bench.arrives(id, &long, FRAGMENT_LEN), Some(None));
+        bench.refill(id);
+        if bench.protocol.due(id, bench.now) == Due::Break(DownReason::Stalled) {
+            let took = bench.now.saturating_duration_since(begun);
+            assert!(took >= PARTIAL_LIMIT && took < 3 * PARTIAL_LIMIT, "{took:?}");
+            return;
+        }
+        pass(&mut bench, PARTIAL_LIMIT - MS);
+    }
+    panic!("it holds what it has for {:?}", bench.now.saturating_duration_since(begun));
+}
+
+/// Who has the reserve and does not go on loses it to another one soon, and does not get it again at once.
+#[test]
+fn who_has_the_reserve_makes_haste() {
+    let (mut bench, read) = crowded();
+    let dripping = drips(&mut bench, 6);
+    let honest = bench.up(7);
+    let (long, all) = (header(1, 60, READ), 60);
+    let mut arrived = goes_on(&mut bench, honest, &long, 0, all);
+    assert!(arrived < all, "frames are short");
+    let began = bench.now;
+    while arrived < all {
+        pass(&mut bench, 5 * MS);
+        assert!(bench.now < began + 400 * MS, "{arrived} of {all}");
+        arrived = goes_on(&mut bench, honest, &long, arrived, all);
+        bench.refill(dripping);
+        if bench.protocol.due(dripping, bench.now) == Due::Break(DownReason::Stalled) {
+            bench.down(dripping, DownReason::Stalled);
+        }
+    }
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    // It comes again, and has its share, and what is common.
+    bench.up(6);
+    let longest = bench.protocol.limits.longest_received / FRAGMENT_LEN;
+    let again = goes_on(&mut bench, dripping, &header(1, longest, READ), 0, longest);
+    assert!(again < longest / 2, "{again}");
+    assert_eq!(goes_on(&mut bench, honest, &header(2, 60, READ), 0, all), all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    pass(&mut bench, Duration::from_secs(8));
+    assert!(goes_on(&mut bench, dripping, &header(1, longest, READ), again, longest) > longest / 2);
+}
+
+/// Who goes on takes turns with others: its next message waits for theirs.
+#[test]
+fn the_reserve_goes_round() {
+    let (mut bench, read) = crowded();
+    let (one, other) = (bench.up(6), bench.up(7));
+    let all = 60;
+    let mut arrived = goes_on(&mut bench, one, &header(1, all, READ), 0, all - 1);
+    let mut theirs = goes_on(&mut bench, other, &header(1, all, READ), 0, all);
+    assert!(arrived == all - 1 && theirs < all);
+    // In one burst the end of a message, and as much of the next as there are receives for.
+    arrived = goes_on(&mut bench, one, &header(1, all, READ), arrived, all);
+    assert_eq!(arrived, all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    arrived = goes_on(&mut bench, one, &header(2, all, READ), 0, all);
+    assert!(arrived < all, "it is not its turn");
+    theirs = goes_on(&mut bench, other, &header(1, all, READ), theirs, all);
+    assert_eq!(theirs, all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    assert_eq!(goes_on(&mut bench, one, &header(2, all, READ), arrived, all), all);
+    assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+}
+
+/// The reserve is not for what would lie unread at a socket that is congested.
+#[test]
+fn what_nobody_reads_does_not_take_the_reserve() {
+    let (mut bench, read) = crowded();
+    let (flood, honest) = (bench.up(6), bench.up(7));
+    let all = 60;
+    assert!(goes_on(&mut bench, flood, &header(1, all, UNREAD), 0, all) < all);
+    for sequence in 1..20 {
+        assert_eq!(goes_on(&mut bench, honest, &header(sequence, all, READ), 0, all), all);
+        assert_eq!(bench.read(read), Some(all * FRAGMENT_LEN));
+    }
+}
+
+/// What a peer takes beyond its share leaves as much to others.
+#[test]
+fn nobody_takes_all_common_frames() {
+    let mut bench = Bench::new(CONFIG, 512, 8);
+    bench.socket(ip(1), UNREAD);
+    let id = bench.up(2);
+    let mut sequence = 0;
+    while bench.refill(id) > 0 {
+        sequence += 1;
+        assert_eq!(bench.arrives(id, &header(sequence, 1, UNREAD), FRAGMENT_LEN), Some(None));
+    }
+    let receiving = bench.protocol.receiving;
+    assert!(receiving.beyond() <= receiving.common().div_ceil(2), "{receiving:?}");
+    assert!(bench.protocol.sockets.is_congested(UNREAD), "its peer is told");
+}
