@@ -4,30 +4,26 @@ use apps::rds::Generation;
 use apps::selftest::{self, Storage, Summary};
 use driver_mlx::Config;
 use platform_linux::{DeviceName, LinuxBar, Opened, Options, open};
+use std::error::Error;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Bytes of the DMA region.
 const DMA_BYTES: usize = 256 << 20;
 
-const USAGE: &str = "selftest --vfio ADDRESS | --socket PATH";
+const USAGE: &str = "selftest --vfio HCA | --socket PATH";
 
-fn device() -> Option<DeviceName> {
+fn device() -> Result<DeviceName, Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
-    let (kind, value) = (words.next()?, words.next()?);
-    match kind.as_str() {
-        "--vfio" => value.parse().ok().map(DeviceName::Vfio),
-        "--socket" => Some(DeviceName::Socket(value.into())),
-        _ => None,
+    match (words.next().as_deref(), words.next()) {
+        (Some("--vfio"), Some(name)) => Ok(name.parse()?),
+        (Some("--socket"), Some(path)) => Ok(DeviceName::Socket(path.into())),
+        _ => Err(format!("usage: {USAGE}").into()),
     }
 }
 
 fn main() -> ExitCode {
-    let Some(device) = device() else {
-        eprintln!("usage: {USAGE}");
-        return ExitCode::FAILURE;
-    };
-    match test(&device) {
+    match device().and_then(|device| test(&device)) {
         Ok(summary) => {
             summary.tell(&mut tell);
             println!("@done verified={}", summary.verified());
@@ -45,7 +41,7 @@ fn tell(line: std::fmt::Arguments<'_>) {
 }
 
 /// Opening a device resets it, and has memory for one bring-up: for the second it is opened again.
-fn test(device: &DeviceName) -> Result<Summary, Box<dyn std::error::Error>> {
+fn test(device: &DeviceName) -> Result<Summary, Box<dyn Error>> {
     let options = Options { dma_bytes: DMA_BYTES, ..Options::default() };
     let mut storage = Box::new(Storage::<LinuxBar>::new());
     let config = Config::DEFAULT;

@@ -65,7 +65,7 @@ impl Arguments {
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
             match argument {
-                Long("vfio") => device = Some(DeviceName::Vfio(parser.value()?.parse()?)),
+                Long("vfio") => device = Some(parser.value()?.string()?.parse()?),
                 Long("socket") => device = Some(DeviceName::Socket(parser.value()?.into())),
                 Long("ip") => ip = Some(parser.value()?.parse()?),
                 Long("peer") => peer = Some(parser.value()?.parse()?),

@@ -2,7 +2,7 @@
 
 use super::report::{Level, Out, Summary, Verdict, step};
 use super::steps::{MEMORY_WANTED, Stage};
-use super::storage::Storage;
+use super::storage::{RdsTables, Storage};
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 use dat_nostd::{
@@ -12,7 +12,7 @@ use dat_nostd::{
 };
 use driver_mlx::report::Report;
 use driver_mlx::{Config, DmaRegion, HostRegion, Platform};
-use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig, RdsStorage};
+use rds_nostd::{Arrival, Generation, Msg, MsgFlags, Rds, RdsConfig};
 
 /// The node's address; nobody else hears of it.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -55,13 +55,12 @@ pub fn layers<P: Platform>(
     let ended = match Adapter::open(platform, region, host, tables.parts(), &config) {
         Ok(mut adapter) => {
             step(out, "bring_up", began, platform.now(), format_args!("round=2"));
-            let tried = dat(&mut adapter, out).and_then(|()| {
-                summary.set(Level::Dat, Verdict::Passed);
-                level = Level::Rds;
-                datagrams(&mut adapter, (rds, buffer), generation, out)
-            });
+            let tried = try_layers(&mut adapter, (rds, buffer), generation, (&mut level, summary), out);
             let closed = adapter.close().map_err(|error| (Level::Commands, Stage::Hca(error)));
-            tried.map_err(|stage| (level, stage)).and(closed)
+            match tried {
+                Err(stage @ Stage::Missing(_)) => closed.and(Err((level, stage))),
+                tried => tried.map_err(|stage| (level, stage)).and(closed),
+            }
         }
         Err(error @ OpenError::PortNotActive { .. }) => {
             step(out, "bring_up", began, platform.now(), format_args!("round=2"));
@@ -71,8 +70,8 @@ pub fn layers<P: Platform>(
         Err(OpenError::Hca(error)) => Err((Level::Commands, Stage::Hca(error))),
     };
     match ended {
-        Ok(()) if summary.verdict(Level::Dat) == Verdict::Passed => summary.set(Level::Rds, Verdict::Passed),
         Ok(()) => {}
+        Err((_, stage @ Stage::Missing(_))) => out(format_args!("DAT and RDS are not tried: {stage}")),
         Err((level, stage)) => {
             summary.set(level, Verdict::Failed);
             out(format_args!("level {}: {stage}", level.name()));
@@ -81,6 +80,24 @@ pub fn layers<P: Platform>(
             }
         }
     }
+}
+
+fn try_layers<P: Platform>(
+    adapter: &mut Adapter<'_, P>,
+    storage: (&mut RdsTables, &mut [u8]),
+    generation: Generation,
+    (level, summary): (&mut Level, &mut Summary),
+    out: Out<'_>,
+) -> Result<(), Stage> {
+    if !adapter.is_up() {
+        return Err(Stage::Missing("the port is not Active"));
+    }
+    dat(adapter, out)?;
+    summary.set(Level::Dat, Verdict::Passed);
+    *level = Level::Rds;
+    datagrams(adapter, storage, generation, out)?;
+    summary.set(Level::Rds, Verdict::Passed);
+    Ok(())
 }
 
 /// What the connection of the card with itself consists of.
@@ -225,9 +242,9 @@ fn compare(memory: &DmaBuffer, pattern: impl Fn(usize) -> u8) -> Result<(), Stag
 }
 
 /// A node of RDS: its objects on the card, and a message of several fragments between two of its own sockets, which does not leave it.
-fn datagrams<P: Platform, const S: usize, const C: usize, const F: usize, const R: usize, const O: usize>(
+fn datagrams<P: Platform>(
     adapter: &mut Adapter<'_, P>,
-    (storage, buffer): (&mut RdsStorage<S, C, F, R, O>, &mut [u8]),
+    (storage, buffer): (&mut RdsTables, &mut [u8]),
     generation: Generation,
     out: Out<'_>,
 ) -> Result<(), Stage> {

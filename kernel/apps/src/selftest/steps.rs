@@ -261,8 +261,10 @@ fn active<P: Platform>(hca: &mut Hca<'_, P>, out: Out<'_>) -> Result<PortState, 
             }));
         }
         let _ = hca.poll(now);
-        hca.arm_events();
-        hca.platform().idle(now + ACTIVE_POLL);
+        let next = now + ACTIVE_POLL;
+        while hca.platform().now() < next {
+            hca.platform().idle(next);
+        }
     }
 }
 

@@ -13,10 +13,12 @@ pub(super) type Tables<B> = adapter_storage! {
     bar: B, dma_bytes: DMA_BYTES, eps: 4, evds: 8, lmrs: 8, events: 64, connections: 8,
 };
 
+pub(super) type RdsTables = RdsStorage<4, 2, 1024>;
+
 /// What the driver and the layers above remember: all zero bytes.
 pub struct Storage<B: Bar> {
     pub(super) adapter: Tables<B>,
-    pub(super) rds: RdsStorage<4, 2, 1024>,
+    pub(super) rds: RdsTables,
     pub(super) buffer: [u8; MESSAGE],
 }
 
