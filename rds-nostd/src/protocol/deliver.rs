@@ -159,5 +159,9 @@ impl Protocol<'_> {
             socket.receive_frames -= usize::from(descriptor.frames);
             self.give_received(message);
         }
+        // What it read as frames, and has not given back, is not its any more.
+        if let Ok(socket) = self.sockets.open_mut(handle) {
+            (socket.receive_bytes, socket.receive_frames) = (0, 0);
+        }
     }
 }

@@ -210,7 +210,9 @@ impl Protocol<'_> {
         }
         let (socket, len) = (self.sockets.open(from)?, body.len());
         let tx = &self.connections.at(id).tx;
-        let hurry = tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
+        // Whoever lends a payload waits for it to come back.
+        let lent = matches!(body, Body::Lent(_));
+        let hurry = lent || tx.hurries(socket.send_bytes + len, socket.send_buffer, len);
         let sport = socket.port;
         let message = self.frames.begin(Use::Send, |frame| {
             (frame.sport, frame.dport) = (sport, dport);

@@ -108,7 +108,11 @@ fn messages_of_every_length() {
             .enumerate()
         {
             for frames in [false, true] {
-                ground.lend(3, len, number as u64).expect("taken");
+                // A long message unread is more than the port should hold.
+                while let Err(error) = ground.lend(3, len, number as u64) {
+                    assert_eq!(error, RdsError::Congested);
+                    ground.nodes.step();
+                }
                 if frames {
                     let (handle, found) = ground.take(1);
                     assert!(found == text[3..3 + len], "{len} bytes");
@@ -256,7 +260,6 @@ fn frames_count_until_they_come_back() {
         ground.give_back(1, frames).expect("lent");
     }
     let mut sent = false;
-    ground.nodes.until("the port clears", |_| true);
     for _ in 0..1000 {
         ground.nodes.step();
         if ground.lend(0, 5000, 0).is_ok() {
@@ -265,10 +268,22 @@ fn frames_count_until_they_come_back() {
         }
     }
     assert!(sent, "the port is clear again");
-    let (last, _) = ground.take(1);
+    // Full again when it is closed: the port is free for the next one all the same.
+    taken.push(ground.take(1).0);
+    while ground.lend(0, 5000, 0).is_ok() {
+        taken.push(ground.take(1).0);
+        for _ in 0..20 {
+            ground.nodes.step();
+        }
+    }
     let [_, socket] = ground.sockets[..] else { panic!("two") };
     ground.nodes.rds[1].close(&mut ground.nodes.adapters[1], socket).expect("open");
-    for frames in [last, taken[0]] {
+    ground.sockets[1] = ground.nodes.bind(1, 4000);
+    ground.nodes.until("the port clears", |nodes| {
+        nodes.rds[0].sendmsg(&mut nodes.adapters[0], ground.sockets[0], Msg::to(at(1, 4000), b"x")).is_ok()
+    });
+    assert_eq!(ground.nodes.receive(1, ground.sockets[1], &mut [0; 1]).len, 1);
+    for frames in taken {
         assert_eq!(ground.give_back(1, frames), Ok(()));
     }
     for _ in 0..50 {
@@ -293,7 +308,7 @@ fn kept_frames_are_those_of_one_peer() {
         }
         ground.nodes.step();
     }
-    assert!(kept.len() > 100, "{}", kept.len());
+    assert!(kept.len() > 30, "{}", kept.len());
     // It says that its port takes no more; another of the node does.
     let free = ground.nodes.bind(1, 4001);
     for number in 0..200 {
