@@ -1,9 +1,9 @@
 //! Capabilities: maximum and current, of a ConnectX-5 with one InfiniBand port, and nothing that is not modelled.
 
-use crate::object::memic;
 use crate::object::walk::MAX_INDIRECTION;
+use crate::object::{compression, memic, reserved};
 use crate::profile::{Profile, Strictness};
-use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, device_mem_cap};
+use mlx5_prm::caps::{atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap};
 use mlx5_prm::later;
 use mlx5_prm::value::CapType;
 use mlx5_prm::{Field, Kind};
@@ -43,6 +43,8 @@ pub const LOG_MAX_RA: u32 = 4;
 pub const LOG_MAX_MSG: u32 = 30;
 /// log2 of the largest copy in bytes that a send queue takes.
 pub const LOG_MAX_COPY: u32 = 15;
+/// log2 of the largest UAR page, in units of 4 KiB: 1 MiB.
+pub const LOG_MAX_UAR_PAGE: u32 = 8;
 /// Device clock in kHz: 156.25 MHz.
 pub const DEVICE_FREQUENCY_KHZ: u32 = 156_250;
 /// Largest number of Q counter sets.
@@ -71,6 +73,7 @@ pub struct Caps {
     general_current: Vec<u8>,
     atomic: Vec<u8>,
     device_memory: Vec<u8>,
+    general_2: Vec<u8>,
 }
 
 /// Why SET_HCA_CAP was refused: the field and what is wrong.
@@ -92,6 +95,8 @@ impl Caps {
         cmd_hca_cap::cmdif_checksum.set(&mut general_current, 0u8);
         cmd_hca_cap::cache_line_128byte.set(&mut general_current, 0u8);
         cmd_hca_cap::log_uar_page_sz.set(&mut general_current, 0u8);
+        cmd_hca_cap::uar_4k.set(&mut general_current, 0u8);
+        cmd_hca_cap::num_of_uars_per_page.set(&mut general_current, 1u8);
         cmd_hca_cap::release_all_pages.set(&mut general_current, 0u8);
         let mut atomic = vec![0; 256];
         let habits = &profile.habits;
@@ -103,7 +108,11 @@ impl Caps {
         atomic_caps::atomic_size_dc.set(&mut atomic, 0u8);
         let device_memory =
             if cmd_hca_cap::device_memory.is_set(&general_max) { device_memory() } else { Vec::new() };
-        Self { general_max, general_current, atomic, device_memory }
+        let mut general_2 = vec![0; cmd_hca_cap_2::SIZE];
+        later::CAP2_LOG_MAX_NUM_RESERVED_QPN.set(&mut general_2, reserved::LOG_NUMBERS);
+        later::CAP2_LOG_RESERVED_QPN_GRANULARITY.set(&mut general_2, reserved::LOG_RANGE);
+        later::CAP2_LOG_RESERVED_QPN_MAX_ALLOC.set(&mut general_2, reserved::LOG_RANGE);
+        Self { general_max, general_current, atomic, device_memory, general_2 }
     }
 
     /// The block that QUERY_HCA_CAP answers for `kind`, `None` for a type that firmware does not know.
@@ -114,6 +123,7 @@ impl Caps {
             CapType::GENERAL => Some(&self.general_max),
             CapType::ATOMIC => Some(&self.atomic),
             CapType::DEV_MEM => Some(&self.device_memory),
+            CapType::GENERAL_2 => Some(&self.general_2),
             // Known types of which nothing is modelled: all zero.
             CapType::ETHERNET_OFFLOADS
             | CapType::ODP
@@ -174,6 +184,12 @@ impl Caps {
         }
         let log_max_qp = cmd_hca_cap::log_max_qp.get32(&changed).max(LOG_MIN_QP);
         cmd_hca_cap::log_max_qp.set(&mut changed, log_max_qp);
+        let uars = if cmd_hca_cap::uar_4k.is_set(&changed) {
+            1 << cmd_hca_cap::log_uar_page_sz.get32(&changed)
+        } else {
+            1u32
+        };
+        cmd_hca_cap::num_of_uars_per_page.set(&mut changed, uars);
         self.general_current = changed;
         Ok(ignored)
     }
@@ -309,7 +325,9 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_xrcd, LOG_MAX_XRCD),
         (c::log_max_rmp, LOG_MAX_SRQ),
         (c::log_max_wq_sz, LOG_MAX_QP_SZ),
-        (c::log_uar_page_sz, 0),
+        (c::log_uar_page_sz, LOG_MAX_UAR_PAGE),
+        (c::uar_4k, 1),
+        (c::num_of_uars_per_page, 1 << LOG_MAX_UAR_PAGE),
         (c::device_frequency_mhz, DEVICE_FREQUENCY_KHZ / 1000),
         (c::device_frequency_khz, DEVICE_FREQUENCY_KHZ),
         (c::native_port_num, 1),
@@ -317,6 +335,11 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::log_max_umem, LOG_MAX_UMEM),
         (c::umem_uid_0, 1),
         (c::cqe_128_always, 1),
+        (c::cqe_compression, 1),
+        (c::cqe_compression_128, 1),
+        (c::mini_cqe_resp_stride_index, 1),
+        (c::cqe_compression_max_num, compression::MOST as u32),
+        (c::hca_cap_2, 1),
         (c::device_memory, 1),
         (later::CAP_DMA_MMO_SQ, 1),
         (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),
@@ -324,6 +347,7 @@ fn general(profile: &Profile) -> Vec<u8> {
     for (field, value) in values.iter().chain(profile.card.capabilities) {
         field.set(&mut block, *value);
     }
+    c::general_obj_types.set(&mut block, 1u64 << later::RESERVED_QPN_OBJECT);
     c::uar_sz.set(&mut block, profile.card.log_bar_mib);
     later::CAP_TERMINATE_SCATTER_LIST_MKEY.set(&mut block, profile.habits.terminator.is_some());
     c::port_type.set(&mut block, u32::from(profile.habits.ethernet));

@@ -102,9 +102,10 @@ pub const CONNECTX_4: Card = Card {
         (cap::relaxed_ordering_read_umr, 0),
         (cap::device_memory, 0),
         (cap::cqe_128_always, 0),
+        (cap::cqe_compression_128, 0),
+        (cap::mini_cqe_resp_stride_index, 0),
         (mlx5_prm::later::CAP_DMA_MMO_SQ, 0),
         (mlx5_prm::later::CAP_LOG_DMA_MMO_MAX_SIZE, 0),
-        (cap::log_uar_page_sz, 8),
     ],
     ..CONNECTX_5
 };
@@ -162,7 +163,6 @@ pub const CONNECTX_6: Card = Card {
         (cap::log_max_pd, 23),
         (cap::log_max_xrcd, 23),
         (cap::log_max_transport_domain, 16),
-        (cap::log_uar_page_sz, 8),
     ],
     command_timeouts: [MINUTE, 5 | SECONDS],
     default_timeouts: TIMEOUTS,
@@ -198,7 +198,14 @@ pub const VIRTUAL_FUNCTION: Card = Card {
     pages_for_qps: 64,
     capability_mask: 0x2651_ec48,
     has_smi: false,
-    capabilities: &[(cap::vport_group_manager, 0), (cap::device_memory, 0), (cap::log_max_eq, 4)],
+    capabilities: &[
+        (cap::vport_group_manager, 0),
+        (cap::device_memory, 0),
+        (cap::log_max_eq, 4),
+        // 64 KiB: there is not much room.
+        (cap::log_uar_page_sz, 4),
+        (cap::num_of_uars_per_page, 16),
+    ],
     read_only_registers: &[
         RegisterId::HOST_ENDIANNESS,
         RegisterId::PAOS,

@@ -5,7 +5,8 @@
 //! | `interface` | the queue and the commands that firmware has |
 //! | `refusal` | why a command is refused |
 //! | `check` | what every command must pass before its handler sees it |
-//! | `dispatch` | from an opcode to its handler |
+//! | `table` | each command's handler and properties |
+//! | `dispatch` | from an input to its handler |
 //! | `habits` | what some cards do otherwise |
 //! | `functions` | pages for other functions, and at any time |
 //! | `owner` | whose an object is |
@@ -34,6 +35,7 @@ mod register;
 mod resources;
 mod ring;
 mod srq;
+mod table;
 
 use crate::device::Device;
 use crate::fabric::random::Random;

@@ -1,6 +1,7 @@
 //! Access registers (PRM, software context formats).
 
 use super::refusal::{Outcome, Refusal};
+use crate::device::Device;
 use crate::port::Port;
 use mlx5_prm::Field;
 use mlx5_prm::commands::{access_register_in, access_register_out};
@@ -20,6 +21,22 @@ fn size_of(id: RegisterId) -> Option<usize> {
         RegisterId::NODE_DESC => 64,
         _ => return None,
     })
+}
+
+impl Device {
+    pub(super) fn access_register(
+        &mut self,
+        op_mod: u16,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        output_len: usize,
+    ) -> Outcome {
+        let habits = &self.profile.habits;
+        if habits.own_register(input) {
+            return habits.access_register(op_mod, output, output_len);
+        }
+        self.port.access_register(op_mod, input, output, output_len)
+    }
 }
 
 impl Port {

@@ -8,6 +8,7 @@ mod devx;
 mod foreign;
 pub(crate) mod guest;
 mod hostile;
+mod large_pages;
 mod memic;
 mod objects;
 mod port;
