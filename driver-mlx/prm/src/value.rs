@@ -188,11 +188,16 @@ crate::code::codes! {
         PCAM = 0x507f "PCAM";
         NODE_DESC = 0x6001 "NODE_DESC";
         HOST_ENDIANNESS = 0x7004 "HOST_ENDIANNESS";
+        MTCAP = 0x9009 "MTCAP";
+        MTMP = 0x900a "MTMP";
         MCIA = 0x9014 "MCIA";
+        MGIR = 0x9020 "MGIR";
         MFRL = 0x9028 "MFRL";
         MRTC = 0x902d "MRTC";
         MPEIN = 0x9050 "MPEIN";
+        MCQS = 0x9060 "MCQS";
         MCQI = 0x9061 "MCQI";
+        MCC = 0x9062 "MCC";
         MCAM = 0x907f "MCAM";
         DTOR = 0xc00e "DTOR";
     }

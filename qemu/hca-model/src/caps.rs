@@ -340,6 +340,8 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::mini_cqe_resp_stride_index, 1),
         (c::cqe_compression_max_num, compression::MOST as u32),
         (c::hca_cap_2, 1),
+        (c::mcam_reg, 1),
+        (c::pcam_reg, 1),
         (c::device_memory, 1),
         (later::CAP_DMA_MMO_SQ, 1),
         (later::CAP_LOG_DMA_MMO_MAX_SIZE, LOG_MAX_COPY),

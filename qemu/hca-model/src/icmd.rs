@@ -3,8 +3,8 @@
 //!
 //! One command exists: access to the registers that ACCESS_REG reaches too.
 
-use crate::log::{Log, Subject};
-use crate::port::Port;
+use crate::device::Device;
+use crate::log::Subject;
 use mlx5_prm::value::RegisterId;
 
 /// The control register's address in the space.
@@ -24,7 +24,8 @@ const REGISTER_ACCESS: u32 = 0x9001;
 const STATUS_OK: u32 = 0;
 const STATUS_INVALID_OPCODE: u32 = 1;
 /// Statuses in the header of a register access: what is wrong with it.
-const NOT_SUPPORTED: u8 = 2;
+const NO_REGISTER: u8 = 4;
+const NO_METHOD: u8 = 6;
 const BAD_PARAMETER: u8 = 7;
 
 /// Kinds of the records (TLVs) in the mailbox: operation, register.
@@ -88,14 +89,14 @@ impl Gateway {
     }
 
     /// Carries the command out that waits.
-    pub(crate) fn run(&mut self, port: &mut Port, log: &mut Log) {
+    pub(crate) fn run(&mut self, device: &mut Device) {
         let opcode = self.control >> 16;
         if opcode != REGISTER_ACCESS {
             self.finish(STATUS_INVALID_OPCODE);
-            log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
+            device.log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
             return;
         }
-        let status = access(port, log, &mut self.mailbox);
+        let status = access(device, &mut self.mailbox);
         // The answer's header: response, with its status.
         if let Some([high, low]) = self.mailbox.get_mut(2..4).and_then(|bytes| bytes.first_chunk_mut()) {
             (*high, *low) = (1 << 7 | status, 0);
@@ -105,7 +106,7 @@ impl Gateway {
 }
 
 /// Carries out the register access in `mailbox`; answers its status.
-fn access(port: &mut Port, log: &mut Log, mailbox: &mut [u8]) -> u8 {
+fn access(device: &mut Device, mailbox: &mut [u8]) -> u8 {
     let Some((operation, register)) = mailbox.split_at_mut_checked(OPERATION_LEN) else {
         return BAD_PARAMETER;
     };
@@ -119,16 +120,21 @@ fn access(port: &mut Port, log: &mut Log, mailbox: &mut [u8]) -> u8 {
     let write = match method & 0x7f {
         READ => false,
         WRITE => true,
-        _ => return NOT_SUPPORTED,
+        _ => return NO_METHOD,
     };
     if of_record(kind) != OPERATION || header.first().is_none_or(|kind| of_record(*kind) != REGISTER) {
-        log.refuse(Subject::Device, "icmd.tlv", "no register access");
+        device.log.refuse(Subject::Device, "icmd.tlv", "no register access");
         return BAD_PARAMETER;
     }
-    match port.access(id, write, data) {
+    // Tools ask for what there may be: no register is no mistake of theirs.
+    if let Err(missing) = device.register_size(id) {
+        device.log.info(Subject::Device, missing.text);
+        return NO_REGISTER;
+    }
+    match device.access(id, write, data) {
         Ok(()) => STATUS_OK as u8,
         Err(refusal) => {
-            log.refuse(Subject::Device, refusal.field, refusal.text);
+            device.log.refuse(Subject::Device, refusal.field, refusal.text);
             BAD_PARAMETER
         }
     }

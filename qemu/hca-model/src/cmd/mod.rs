@@ -13,6 +13,7 @@
 //! | `ring` | page lists of rings |
 //! | the others | handlers, by the object that they are about |
 
+mod card_register;
 mod check;
 mod counters;
 mod cq;
@@ -28,6 +29,7 @@ mod mkey;
 mod multicast;
 mod owner;
 mod port;
+mod port_register;
 mod qp;
 mod qp_state;
 mod refusal;

@@ -13,3 +13,4 @@ mod memic;
 mod objects;
 mod port;
 mod queues;
+mod registers;
