@@ -216,4 +216,18 @@ crate::layout! {
         0x04: monitor_opcode [15:0];
         0x0c: status_message (bytes 236);
     }
+    /// Management: data of a component that is being changed.
+    mcda_reg (144) {
+        0x00: update_handle [23:0];
+        0x04: offset [31:0];
+        0x08: size [15:0];
+        0x10: data (bytes 128);
+    }
+    /// Management: texts about the card; `info_type` says which.
+    mqis_reg (24) {
+        0x00: info_type [7:0];
+        0x04: info_length [15:0];
+        0x08: read_offset [31:16], read_length [15:0];
+        0x10: info_string (bytes 8);
+    }
 }

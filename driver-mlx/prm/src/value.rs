@@ -198,6 +198,8 @@ crate::code::codes! {
         MCQS = 0x9060 "MCQS";
         MCQI = 0x9061 "MCQI";
         MCC = 0x9062 "MCC";
+        MCDA = 0x9063 "MCDA";
+        MQIS = 0x9064 "MQIS";
         MCAM = 0x907f "MCAM";
         DTOR = 0xc00e "DTOR";
     }

@@ -1,7 +1,7 @@
 //! The firmware's internal commands, behind the gateway of configuration space: what tools and boot loaders do to a card
 //! without a command queue. A mailbox of dwords, a control register that starts the command and shows its end.
 //!
-//! One command exists: access to the registers that ACCESS_REG reaches too.
+//! Two commands exist: access to the registers that ACCESS_REG reaches too, and what there is.
 
 use crate::device::Device;
 use crate::log::Subject;
@@ -20,6 +20,10 @@ const SIZE: usize = 0x400;
 const BUSY: u32 = 1;
 /// Opcode of register access.
 const REGISTER_ACCESS: u32 = 0x9001;
+/// Opcode that asks what internal commands can do.
+const QUERY_CAPABILITIES: u32 = 0x8400;
+/// Any register can be reached; PCAM and MCAM are among them.
+const CAPABILITIES: u32 = 1 << 29 | 1 << 27 | 1 << 26;
 /// Statuses in the control register.
 const STATUS_OK: u32 = 0;
 const STATUS_INVALID_OPCODE: u32 = 1;
@@ -91,6 +95,15 @@ impl Gateway {
     /// Carries the command out that waits.
     pub(crate) fn run(&mut self, device: &mut Device) {
         let opcode = self.control >> 16;
+        if opcode == QUERY_CAPABILITIES {
+            self.mailbox.fill(0);
+            // Dwords of the answer: what internal commands can do.
+            if let Some(answer) = self.mailbox.first_chunk_mut() {
+                *answer = CAPABILITIES.to_be_bytes();
+            }
+            self.finish(STATUS_OK);
+            return;
+        }
         if opcode != REGISTER_ACCESS {
             self.finish(STATUS_INVALID_OPCODE);
             device.log.refuse(Subject::Device, "icmd.opcode", format!("{opcode:#x} is not supported"));
@@ -199,6 +212,14 @@ mod tests {
         assert_eq!(ptys_reg::ib_proto_capability.get32(&bytes), 0x37);
         let (_, status, _) = ask(&mut hca, REGISTER_ACCESS, id, 2, &register);
         assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn tools_learn_that_any_register_can_be_reached() {
+        let mut hca = Hca::new(Profile::node(0));
+        let (control, ..) = ask(&mut hca, QUERY_CAPABILITIES, 0, 1, &[]);
+        assert_eq!(control, QUERY_CAPABILITIES << 16);
+        assert_eq!(get(&mut hca, MAILBOX), CAPABILITIES);
     }
 
     #[test]

@@ -18,6 +18,13 @@ const IMAGE_SIZE: u32 = 16 << 20;
 const CAPABILITIES: u32 = 0;
 const VERSION: u32 = 1;
 const ACTIVATION: u32 = 5;
+/// Kinds of texts: name, description.
+const MODEL_NAME: u32 = 1;
+const MODEL_DESCRIPTION: u32 = 2;
+/// `mfrl_reg.reset_level`: firmware starts anew when the machine is switched off and on.
+const COLD_RESET: u32 = 1 << 6;
+/// First sensor of the port's module: there is none in it.
+const MODULE_SENSORS: u32 = 64;
 /// 45 degrees Celsius, in units of 0.125; and the warning threshold.
 const TEMPERATURE: u32 = 45 * 8;
 const HOT: u32 = 105 * 8;
@@ -47,6 +54,15 @@ impl Device {
                 mtcap_reg::sensor_count.set(register, 1u8);
                 mtcap_reg::internal_sensor_count.set(register, 1u8);
                 mtcap_reg::sensor_map.set(register, 1u8);
+            }
+            RegisterId::MCDA => {
+                return Err(Refusal::param("mcda_reg.update_handle", "no component is being changed"));
+            }
+            RegisterId::MQIS => self.mqis(register),
+            RegisterId::MFRL => {
+                register.fill(0);
+                mfrl_reg::reset_level.set(register, COLD_RESET);
+                mfrl_reg::reset_type.set(register, 1u8);
             }
             RegisterId::MTMP => return mtmp(register),
             RegisterId::DTOR => {
@@ -149,6 +165,26 @@ impl Device {
         Ok(())
     }
 
+    /// A part of a text, eight bytes at a time.
+    fn mqis(&self, register: &mut [u8]) {
+        let text = match mqis_reg::info_type.get32(register) {
+            MODEL_NAME => self.profile.card.name.to_uppercase(),
+            MODEL_DESCRIPTION => format!("emulated {}", self.profile.card.title),
+            _ => String::new(),
+        };
+        let offset = mqis_reg::read_offset.get32(register) as usize;
+        let asked = mqis_reg::read_length.get32(register) as usize;
+        let rest = text.as_bytes().get(offset..).unwrap_or_default();
+        let place = mqis_reg::info_string.of_mut(register);
+        place.fill(0);
+        let len = rest.len().min(asked).min(place.len());
+        for (to, from) in place.iter_mut().zip(rest.iter().take(len)) {
+            *to = *from;
+        }
+        mqis_reg::info_length.set(register, text.len() as u32);
+        mqis_reg::read_length.set(register, len as u32);
+    }
+
     fn mpein(&self, register: &mut [u8]) {
         use mpein_reg as r;
         register.fill(0);
@@ -191,6 +227,12 @@ fn mcqs(register: &mut [u8]) -> Outcome {
 
 fn mtmp(register: &mut [u8]) -> Outcome {
     let sensor = mtmp_reg::sensor_index.get32(register);
+    if sensor == MODULE_SENSORS {
+        if let Some(answer) = register.get_mut(4..) {
+            answer.fill(0);
+        }
+        return Ok(());
+    }
     if sensor != 0 {
         return Err(Refusal::param("mtmp_reg.sensor_index", format!("{sensor}: there is one sensor")));
     }

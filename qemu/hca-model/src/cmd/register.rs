@@ -28,9 +28,21 @@ const REGISTERS: &[(RegisterId, usize)] = &[
     (RegisterId::MCQS, mcqs_reg::SIZE),
     (RegisterId::MCQI, mcqi_reg::SIZE),
     (RegisterId::MCC, mcc_reg::SIZE),
+    (RegisterId::MCDA, mcda_reg::SIZE),
+    (RegisterId::MQIS, mqis_reg::SIZE),
+    (RegisterId::MFRL, mfrl_reg::SIZE),
     // Without the end of what both kinds of them have in common.
     (RegisterId::MCAM, 0x48),
 ];
+
+/// Bytes at the start of a register of `size` bytes that say what is asked for.
+fn index_of(id: RegisterId, size: usize) -> usize {
+    match id {
+        RegisterId::MCQI => mcqi_reg::data.offset,
+        RegisterId::MCDA => mcda_reg::data.offset,
+        _ => size,
+    }
+}
 
 /// All registers of a card, with their sizes.
 pub(super) fn all(habits: &Habits) -> impl Iterator<Item = (RegisterId, usize)> {
@@ -54,15 +66,19 @@ impl Device {
         };
         let size = self.register_size(id)?;
         let data_at = access_register_in::register_data.offset;
-        let Some(data) = input.get(data_at..data_at + size) else {
-            let text = format!("{} bytes, {id} has {size}", input.len().saturating_sub(data_at));
+        // Who reads leaves out what only the answer has, and takes as much of that as he asked for.
+        let least = if write { size } else { index_of(id, size) };
+        let data = input.get(data_at..).unwrap_or_default();
+        if data.len() < least {
+            let text = format!("{} bytes, {id} has {size}", data.len());
             return Err(Refusal::new(CmdStatus::BAD_INP_LEN, "access_register_in.register_data", text));
-        };
-        if output_len < data_at + size {
-            let text = format!("{output_len} bytes, {} needed", data_at + size);
+        }
+        if output_len < data_at + least {
+            let text = format!("{output_len} bytes, {} needed", data_at + least);
             return Err(Refusal::new(CmdStatus::BAD_OUTP_LEN, "access_register_out.register_data", text));
         }
-        let mut register = data.to_vec();
+        let mut register = data.get(..size).unwrap_or(data).to_vec();
+        register.resize(size, 0);
         self.access(id, write, &mut register)?;
         output.truncate(access_register_out::register_data.offset);
         output.extend_from_slice(&register);
