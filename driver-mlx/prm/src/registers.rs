@@ -230,4 +230,13 @@ crate::layout! {
         0x08: read_offset [31:16], read_length [15:0];
         0x10: info_string (bytes 8);
     }
+    /// SerDes lane transmit parameters, of which only the head is known here.
+    sltp_reg (76) {
+        0x00: status [31:28], version [27:24], local_port [23:16], lane [11:8];
+    }
+    /// Port phy link mode: forward error correction.
+    pplm_reg (128) {
+        0x00: local_port [23:16];
+        0x08: fec_mode_active [23:0];
+    }
 }

@@ -184,6 +184,7 @@ crate::code::codes! {
         PPCNT = 0x5008 "PPCNT";
         PVLC = 0x500f "PVLC";
         PPLM = 0x5023 "PPLM";
+        SLTP = 0x5027 "SLTP";
         PDDR = 0x5031 "PDDR";
         PCAM = 0x507f "PCAM";
         NODE_DESC = 0x6001 "NODE_DESC";

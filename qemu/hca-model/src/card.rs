@@ -42,6 +42,8 @@ pub struct Card {
     pub vectors: u16,
     /// Where in BAR0 the MSI-X table and the pending bits lie.
     pub msix: [u32; 2],
+    /// Of which technology the chip is (`sltp_reg.version`, `mgir_reg.technology`): 28 nm is 1, 16 nm is 3, 7 nm is 4.
+    pub technology: u8,
     /// Generation of PCI Express (3 is 8 GT/s), and lanes.
     pub pci_link: (u8, u8),
     /// Pages asked for before SET_HCA_CAP.
@@ -81,6 +83,7 @@ pub const CONNECTX_4: Card = Card {
     psid: "MT_2180110032",
     firmware: (12, 28, 2006),
     hardware_id: 0x0209,
+    technology: 1,
     vectors: 64,
     msix: IN_REGISTERS,
     init_pages: 4676,
@@ -122,6 +125,7 @@ pub const CONNECTX_5: Card = Card {
     log_bar_mib: 5,
     vectors: 32,
     msix: BEHIND_UARS,
+    technology: 3,
     pci_link: (3, 16),
     boot_pages: 6,
     init_pages: 64,
@@ -178,6 +182,7 @@ pub const CONNECTX_7: Card = Card {
     psid: "MT_0000000838",
     firmware: (28, 39, 1002),
     hardware_id: 0x0218,
+    technology: 4,
     pci_link: (5, 16),
     init_pages: 8200,
     speeds: speed::OLD | speed::FDR | speed::EDR | speed::HDR | speed::NDR,

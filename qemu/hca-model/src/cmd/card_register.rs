@@ -40,7 +40,10 @@ fn put_text(place: &mut [u8], text: &str) {
 impl Device {
     /// Reads or writes one of the card's registers.
     pub(super) fn access_card(&mut self, id: RegisterId, write: bool, register: &mut [u8]) -> Outcome {
-        read_only(id, write)?;
+        // Drivers switch the measuring of the highest temperature on, which does not end here.
+        if id != RegisterId::MTMP {
+            read_only(id, write)?;
+        }
         match id {
             RegisterId::MGIR => self.mgir(register),
             RegisterId::MCAM => self.which_registers(register, [0x9000, 0x9080, 0x9100]),
@@ -84,6 +87,7 @@ impl Device {
         for (field, value) in [
             (r::device_id, u32::from(card.device_id)),
             (r::hw_dev_id, card.hardware_id),
+            (r::technology, u32::from(card.technology)),
             (r::num_ports, 1),
             (r::manufacturing_base_mac_47_32, (mac >> 48) as u32),
             (r::manufacturing_base_mac_31_0, ((mac >> 40 & 0xff) as u32) << 24 | mac as u32 & 0x00ff_ffff),

@@ -30,6 +30,8 @@ impl Port {
             RegisterId::PVLC => self.pvlc(register, write),
             RegisterId::PMLP => read_only(id, write).map(|()| pmlp(register)),
             RegisterId::PDDR => read_only(id, write).and_then(|()| self.pddr(register)),
+            RegisterId::PPLM => read_only(id, write).map(|()| nothing(register)),
+            RegisterId::SLTP => read_only(id, write).map(|()| self.sltp(register)),
             _ => self.ppcnt(register, write),
         }
     }
@@ -159,6 +161,13 @@ impl Port {
         Ok(())
     }
 
+    /// Which technology its lanes are of; there is nothing about them that could be set.
+    fn sltp(&self, register: &mut [u8]) {
+        nothing(register);
+        sltp_reg::status.set(register, 0u8);
+        sltp_reg::version.set(register, self.technology);
+    }
+
     fn pddr(&self, register: &mut [u8]) -> Outcome {
         let up = self.state != PortState::DOWN;
         let select = pddr_reg::page_select.get32(register);
@@ -221,6 +230,13 @@ impl Port {
             other => return Err(Refusal::param("pddr_reg.page_select", format!("{other} is not supported"))),
         }
         Ok(())
+    }
+}
+
+/// Nothing behind the first dword: no error correction, no parameters of lanes.
+fn nothing(register: &mut [u8]) {
+    if let Some(answer) = register.get_mut(4..) {
+        answer.fill(0);
     }
 }
 

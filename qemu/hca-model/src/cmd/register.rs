@@ -17,6 +17,8 @@ const REGISTERS: &[(RegisterId, usize)] = &[
     (RegisterId::PAOS, paos_reg::SIZE),
     (RegisterId::PPCNT, ppcnt_reg::SIZE),
     (RegisterId::PVLC, pvlc_reg::SIZE),
+    (RegisterId::PPLM, pplm_reg::SIZE),
+    (RegisterId::SLTP, sltp_reg::SIZE),
     (RegisterId::PDDR, pddr_reg::SIZE),
     (RegisterId::PCAM, capability_reg::SIZE),
     (RegisterId::NODE_DESC, 64),
@@ -120,6 +122,8 @@ impl Device {
             | RegisterId::PVLC
             | RegisterId::PMLP
             | RegisterId::PDDR
+            | RegisterId::PPLM
+            | RegisterId::SLTP
             | RegisterId::PPCNT => self.port.access(id, write, register),
             _ => self.access_card(id, write, register),
         }

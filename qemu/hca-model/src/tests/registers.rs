@@ -144,7 +144,7 @@ fn what_only_tells_cannot_be_written() {
         (RegisterId::MCC, mcc_reg::SIZE),
         (RegisterId::MCQI, mcqi_reg::SIZE),
         (RegisterId::PMLP, pmlp_reg::SIZE),
-        (RegisterId::MTMP, mtmp_reg::SIZE),
+        (RegisterId::MTCAP, mtcap_reg::SIZE),
     ] {
         let mut register = vec![0; size];
         register[1] = 1;
