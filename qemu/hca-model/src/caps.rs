@@ -179,6 +179,19 @@ impl Caps {
                 bad = Some(found);
             }
         });
+        // Bits without a name that the device shows itself may come back as they are.
+        let mut strange = block.clone();
+        for (bits, own) in strange.iter_mut().zip(&self.general_current) {
+            *bits &= !own;
+        }
+        if let Some((offset, bits)) = cmd_hca_cap::LAYOUT.reserved_bits_set(&strange) {
+            let field = format!("cmd_hca_cap+{offset:#x}");
+            let found = BadCapability { field, text: format!("reserved bits {bits:#010x} set") };
+            match strictness {
+                Strictness::Lenient => ignored.push(found),
+                Strictness::Strict => bad = bad.or(Some(found)),
+            }
+        }
         if let Some(bad) = bad {
             return Err(bad);
         }
@@ -259,6 +272,8 @@ fn general(profile: &Profile) -> Vec<u8> {
         (c::release_all_pages, 1),
         (c::force_teardown, 1),
         (c::max_indirection, MAX_INDIRECTION),
+        // Indirect keys of parts of one size.
+        (c::fixed_buffer_size, 1),
         (c::log_max_mrw_sz, 0x40),
         (c::log_max_bsf_list_size, 0),
         (c::log_max_klm_list_size, 16),
@@ -405,6 +420,44 @@ mod tests {
         let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
         assert_eq!(ignored.len(), 1, "{ignored:?}");
         assert_eq!((caps.current(cmd_hca_cap::log_max_qp), caps.current(cmd_hca_cap::dct)), (12, 0));
+    }
+
+    #[test]
+    fn every_other_field_is_read_only_and_every_other_bit_reserved() {
+        let profile = Profile::node(0);
+        let current = Caps::new(&profile).query(CapType::GENERAL, true).unwrap_or(&[]).to_vec();
+        let mut fields = 0;
+        cmd_hca_cap::LAYOUT.visit(&mut |leaf| {
+            let Kind::Field(_) = leaf.kind else { return };
+            let name = leaf.path.name;
+            if SETTABLE.contains(&name) {
+                return;
+            }
+            fields += 1;
+            let field = Field { bit_offset: leaf.bit_offset, bit_width: leaf.bit_width };
+            let mut wanted = current.clone();
+            field.set(&mut wanted, field.get(&current) ^ 1);
+            let mut caps = Caps::new(&profile);
+            let refused = caps.set_general(&wanted, Strictness::Strict).map_err(|e| e.field);
+            assert_eq!(refused, Err(format!("cmd_hca_cap.{name}")));
+            let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
+            assert_eq!(ignored.len(), 1, "{ignored:?}");
+            assert_eq!(caps.query(CapType::GENERAL, true), Some(&current[..]));
+        });
+        assert!(fields > 150, "{fields}");
+        // The mistakes of iPXE, and any other bit that has no name.
+        for (offset, bits) in [(0x10, 1 << 8), (0xfc, 1), (0x08, 1 << 31)] {
+            let mut wanted = current.clone();
+            let dword = Field::bits(offset, 31, 0);
+            let with = dword.get32(&wanted) | bits;
+            dword.set(&mut wanted, with);
+            let mut caps = Caps::new(&profile);
+            let refused = caps.set_general(&wanted, Strictness::Strict).map_err(|e| e.field);
+            assert_eq!(refused, Err(format!("cmd_hca_cap+{offset:#x}")));
+            let ignored = caps.set_general(&wanted, Strictness::Lenient).expect("taken");
+            assert!(ignored[0].text.contains("reserved bits"), "{ignored:?}");
+            assert_eq!(caps.query(CapType::GENERAL, true), Some(&current[..]));
+        }
     }
 
     #[test]
