@@ -5,6 +5,10 @@
 
 use crate::Layout;
 use crate::commands::*;
+use crate::management::{
+    create_general_object_in, create_general_object_out, destroy_general_object_in,
+    destroy_general_object_out,
+};
 use core::fmt;
 
 /// A command opcode: the first 16 bits of every command input. Any value can be held, known or not.

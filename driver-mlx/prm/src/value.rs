@@ -184,15 +184,11 @@ crate::code::codes! {
         PPCNT = 0x5008 "PPCNT";
         PVLC = 0x500f "PVLC";
         PPLM = 0x5023 "PPLM";
-        SLTP = 0x5027 "SLTP";
         PDDR = 0x5031 "PDDR";
         PCAM = 0x507f "PCAM";
         NODE_DESC = 0x6001 "NODE_DESC";
         HOST_ENDIANNESS = 0x7004 "HOST_ENDIANNESS";
-        MTCAP = 0x9009 "MTCAP";
-        MTMP = 0x900a "MTMP";
         MCIA = 0x9014 "MCIA";
-        MGIR = 0x9020 "MGIR";
         MFRL = 0x9028 "MFRL";
         MRTC = 0x902d "MRTC";
         MPEIN = 0x9050 "MPEIN";
@@ -200,7 +196,6 @@ crate::code::codes! {
         MCQI = 0x9061 "MCQI";
         MCC = 0x9062 "MCC";
         MCDA = 0x9063 "MCDA";
-        MQIS = 0x9064 "MQIS";
         MCAM = 0x907f "MCAM";
         DTOR = 0xc00e "DTOR";
     }

@@ -446,7 +446,7 @@ mod tests {
         });
         assert!(fields > 150, "{fields}");
         // The mistakes of iPXE, and any other bit that has no name.
-        for (offset, bits) in [(0x10, 1 << 8), (0xfc, 1), (0x08, 1 << 31)] {
+        for (offset, bits) in [(0x10, 1 << 8), (0x08, 1), (0x0c, 1 << 31)] {
             let mut wanted = current.clone();
             let dword = Field::bits(offset, 31, 0);
             let with = dword.get32(&wanted) | bits;

@@ -58,29 +58,4 @@ crate::layout! {
         0x00: status [31:24];
         0x04: syndrome [31:0];
     }
-    /// CREATE_GENERAL_OBJECT input (opcode 0xa00): the kind stands where others have `op_mod`; the object follows.
-    create_general_object_in (16) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: vhca_tunnel_id [31:16], obj_type [15:0];
-        0x08: obj_id [31:0];
-        0x0c: log_obj_range [28:24];
-        0x10: object (tail 4);
-    }
-    /// CREATE_GENERAL_OBJECT output.
-    create_general_object_out (16) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-        0x08: obj_id [31:0];
-    }
-    /// DESTROY_GENERAL_OBJECT input (opcode 0xa03).
-    destroy_general_object_in (16) {
-        0x00: opcode [31:16], uid [15:0];
-        0x04: vhca_tunnel_id [31:16], obj_type [15:0];
-        0x08: obj_id [31:0];
-    }
-    /// DESTROY_GENERAL_OBJECT output.
-    destroy_general_object_out (16) {
-        0x00: status [31:24];
-        0x04: syndrome [31:0];
-    }
 }

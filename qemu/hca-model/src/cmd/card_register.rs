@@ -5,6 +5,7 @@ use super::refusal::{Outcome, Refusal};
 use super::register;
 use crate::device::Device;
 use mlx5_prm::Field;
+use mlx5_prm::management::*;
 use mlx5_prm::registers::*;
 use mlx5_prm::value::RegisterId;
 

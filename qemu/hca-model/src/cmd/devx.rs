@@ -10,6 +10,7 @@ use crate::object::reserved;
 use crate::object::umem::Umem;
 use mlx5_prm::caps::cmd_hca_cap;
 use mlx5_prm::commands::*;
+use mlx5_prm::management::{create_general_object_in, create_general_object_out, destroy_general_object_in};
 use mlx5_prm::{Field, Tail, later};
 
 /// log2 of the largest page of user memory.

@@ -3,6 +3,7 @@
 use super::refusal::{Outcome, Refusal};
 use crate::port::Port;
 use mlx5_prm::Field;
+use mlx5_prm::management::*;
 use mlx5_prm::registers::*;
 use mlx5_prm::value::{PortState, RegisterId};
 

@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::habits::Habits;
 use mlx5_prm::commands::{access_register_in, access_register_out};
 use mlx5_prm::later;
+use mlx5_prm::management::*;
 use mlx5_prm::registers::*;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::RegisterId;

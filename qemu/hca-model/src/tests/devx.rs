@@ -7,6 +7,7 @@ use mlx5_prm::Field;
 use mlx5_prm::commands::*;
 use mlx5_prm::contexts::cqc;
 use mlx5_prm::later;
+use mlx5_prm::management::{create_general_object_in, create_general_object_out, destroy_general_object_in};
 use mlx5_prm::opcode::Opcode;
 use mlx5_prm::status::CmdStatus;
 

@@ -4,8 +4,8 @@ use super::guest::{Guest, Input};
 use crate::card::{CONNECTX_7, Card};
 use crate::profile::Profile;
 use mlx5_prm::commands::{access_register_in, access_register_out};
+use mlx5_prm::management::*;
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::registers::*;
 use mlx5_prm::status::CmdStatus;
 use mlx5_prm::value::RegisterId;
 

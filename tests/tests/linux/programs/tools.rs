@@ -9,13 +9,13 @@ type Case = (&'static str, &'static [&'static str]);
 
 const TOOLS: [Case; 5] = [
     ("mstmget_temp -d $device", &["45"]),
-    ("mstreg -d $device --reg_name MGIR --get", &["hw_info.device_id", "0x00001017"]),
+    ("mstreg -d $device --reg_name MGIR --get", &["device_id", "0x00001017", "hw_dev_id"]),
     (
         "mstreg -d $device --reg_name MCAM --get -i access_reg_group=0,feature_group=0",
         &["mng_access_reg_cap_mask"],
     ),
-    ("mstlink -d $device", &["Active", "InfiniBand - EDR", "4x"]),
-    ("devlink dev info", &["fw.psid"]),
+    ("mstlink -d $device", &["Active", "LinkUp", "IB-EDR", "4x", "No issue was observed"]),
+    ("devlink dev info", &["fw.psid", "stored:"]),
 ];
 
 const DEVICE: &str = "device=$(basename $(readlink -f /sys/class/infiniband/mlx5_0/device))";
@@ -24,7 +24,7 @@ pub fn run(ground: &mut Ground) {
     let (major, minor, sub_minor) = CONNECTX_5.firmware;
     let version = format!("{major}.{minor}.{sub_minor:04}");
     for tool in ["mstflint -d $device query", "mstflint -d $device query full"] {
-        expect(ground, tool, &[&version, CONNECTX_5.psid, "ConnectX"]);
+        expect(ground, tool, &[&version, CONNECTX_5.psid]);
     }
     for (tool, words) in TOOLS {
         expect(ground, tool, words);
