@@ -6,7 +6,6 @@ use crate::health::Health;
 use crate::log::{Log, Subject};
 use crate::meter::{Budget, Meter};
 use crate::object::objects::Objects;
-use crate::object::qp::Qps;
 use crate::pages::FirmwarePages;
 use crate::port::Port;
 use crate::profile::Profile;
@@ -145,7 +144,7 @@ impl Device {
 
     /// INIT_HCA.
     pub(crate) fn initialize(&mut self) {
-        self.objects.qps = Qps::new(1 << self.caps.current(cmd_hca_cap::log_max_qp));
+        self.objects.initialize(&self.caps, &self.profile);
         self.life = Life::Initialized;
         self.update_needed_pages();
     }

@@ -201,7 +201,7 @@ impl Hca {
         }
         let effects = self.config.write(offset, data);
         if effects.internal_command {
-            self.config.vendor_specific.icmd.run(&mut self.device.port, &mut self.device.log);
+            self.config.vendor_specific.icmd.run(&mut self.device);
         }
         if effects.function_level_reset {
             self.reset();

@@ -150,6 +150,7 @@ impl World {
     /// [`SwitchFull`].
     pub fn add(&mut self, profile: Profile, name: &str) -> Result<usize, SwitchFull> {
         let port = self.fabric.attach(name)?;
+        self.fabric.set_speeds(port, profile.card);
         let mut hca = Hca::new(profile);
         hca.device.port.set_cable(true);
         self.nodes.push(Node { hca, port });

@@ -57,6 +57,7 @@ pub(crate) use manager::{Route as MadRoute, mad_packet};
 pub use ports::PortIndex;
 pub use switch::SWITCH_GUID;
 
+use crate::card::Card;
 use crate::packet::Shape;
 use crate::seams::{Link, Packet};
 use administrator::Administrator;
@@ -222,6 +223,12 @@ impl Fabric {
             capture.interface(index.0, name);
         }
         Ok(index)
+    }
+
+    /// The link of this port is with such a card: its speeds and widths are those that the switch's side shows too. Without one it is
+    /// a ConnectX-5.
+    pub fn set_speeds(&mut self, index: PortIndex, card: &Card) {
+        self.switch.set_speeds(index, card.port_speeds());
     }
 
     /// Brings a port's link up or down. What is on its way to a link that goes down is lost; the subnet manager notices.

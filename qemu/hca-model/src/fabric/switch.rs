@@ -13,6 +13,7 @@ use super::manager::{Manager, SM_LID};
 use super::multicast::Groups;
 use super::ports::{MAX_PORTS, PortIndex};
 use super::programmed::Program;
+use crate::card::{CONNECTX_5, Speeds};
 use crate::packet::{LID_MULTICAST, LID_PERMISSIVE};
 use crate::port::{PortCounters, performance};
 
@@ -37,12 +38,14 @@ const MTU: u8 = 5;
 struct SwitchPort {
     up: bool,
     enabled: bool,
+    /// Those of the link, as far as both sides can do them.
+    speeds: Speeds,
     counters: PortCounters,
 }
 
 impl Default for SwitchPort {
     fn default() -> Self {
-        Self { up: false, enabled: true, counters: PortCounters::default() }
+        Self { up: false, enabled: true, speeds: CONNECTX_5.port_speeds(), counters: PortCounters::default() }
     }
 }
 
@@ -93,6 +96,12 @@ impl Switch {
             self.ports.push(SwitchPort { up: true, ..SwitchPort::default() });
         }
         self.ports.push(SwitchPort::default());
+    }
+
+    pub(super) fn set_speeds(&mut self, index: PortIndex, speeds: Speeds) {
+        if let Some(port) = self.ports.get_mut(number(index)) {
+            port.speeds = speeds;
+        }
     }
 
     pub(super) fn set_link(&mut self, index: PortIndex, up: bool, now: u64) {
@@ -300,17 +309,19 @@ impl Switch {
         if !self.exists(usize::from(number)) {
             return None;
         }
+        let port = self.ports.get(usize::from(number)).copied().unwrap_or_default();
+        let widths = port.speeds.port_info_widths();
         let mut info = PortInfo::zeroed();
         info.set_local_port_num(ingress)
-            .set_link_width_enabled(3)
-            .set_link_width_supported(3)
+            .set_link_width_enabled(widths)
+            .set_link_width_supported(widths)
             .set_link_width_active(2)
             .set_link_speed_supported(7)
             .set_link_speed_enabled(7)
             .set_link_speed_active(4)
-            .set_link_speed_ext_supported(3)
-            .set_link_speed_ext_enabled(3)
-            .set_link_speed_ext_active(2)
+            .set_link_speed_ext_supported(port.speeds.extended())
+            .set_link_speed_ext_enabled(port.speeds.extended())
+            .set_link_speed_ext_active(port.speeds.extended_active())
             .set_link_down_default_state(2)
             .set_vl_cap(3)
             .set_operational_vls(3)
@@ -334,7 +345,6 @@ impl Switch {
                 None => info,
             });
         }
-        let port = self.ports.get(usize::from(number)).copied().unwrap_or_default();
         let record = tables.manager.record(PortIndex(u32::from(number) - 1));
         let (state, physical) = match record {
             _ if !port.enabled => (port_state::DOWN, phys_state::DISABLED),

@@ -25,6 +25,8 @@ pub struct Port {
     pub(crate) device_id: u16,
     /// Speeds and widths that the port can do; the fastest runs.
     pub(crate) speeds: Speeds,
+    /// Of which technology its lanes are (`sltp_reg.version`).
+    pub(crate) technology: u8,
     /// Subnet management packets reach this function.
     pub(crate) has_smi: bool,
     /// GUID of the node.
@@ -129,6 +131,7 @@ impl Port {
         Self {
             device_id: profile.card.device_id,
             speeds,
+            technology: profile.card.technology,
             has_smi: profile.card.has_smi,
             node_guid: profile.node_guid,
             port_guid: profile.port_guid,

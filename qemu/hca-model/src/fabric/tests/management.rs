@@ -325,3 +325,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn both_ends_of_a_link_have_the_same_speed() {
+    let (mut fabric, mut agents) = fabric_of(3, "", 1);
+    fabric.set_speeds(PortIndex(0), &crate::card::CONNECTX_6);
+    fabric.set_speeds(PortIndex(1), &crate::card::CONNECTX_7);
+    bring_up(&mut fabric, &mut agents);
+    let mut found = |port: u32| {
+        let reply = ask_switch(&mut fabric, &agents[2], &get(attr::PORT_INFO, port)).expect("an answer");
+        let info = PortInfo::from_bytes(*reply.data());
+        (info.link_speed_ext_active(), info.link_speed_ext_supported(), info.link_width_supported())
+    };
+    assert_eq!([found(1), found(2), found(3)], [(4, 7, 0x13), (8, 0xf, 0x13), (2, 3, 3)], "HDR, NDR, EDR");
+}

@@ -231,6 +231,8 @@ impl Bed {
             status: CqStatus::OK,
             moderation: Moderation::default(),
             listed: None,
+            compression: None,
+            session: None,
             context: Vec::new(),
         });
         let cqn = cqn.unwrap();

@@ -4,6 +4,7 @@
 mod attacks;
 mod bed;
 mod capture;
+mod compression;
 mod copies;
 mod counters;
 mod datagram;
