@@ -247,13 +247,14 @@ impl World {
         devices.chain(self.fabric.next_deadline()).min()
     }
 
-    /// Tells the fabric whether a node's link is up, and whether its port lost its configuration by a reset.
+    /// Tells the fabric whether a node's link is up, and whether it was down meanwhile.
     #[inline]
     fn follow_link(&mut self, index: usize, now: u64) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         let port = &node.hca.device.port;
         if port.state == PortState::ACTIVE
             && port.far_end
+            && !port.link_lost
             && link_is_up(&node.hca)
             && self.fabric.is_linked(node.port)
         {
@@ -268,10 +269,7 @@ impl World {
         let enabled = self.fabric.port_is_enabled(node.port);
         node.hca.device.port.set_far_end(enabled);
         let up = link_is_up(&node.hca);
-        let port = &node.hca.device.port;
-        let lost = (port.state == PortState::INIT || port.state == PortState::DOWN)
-            && self.fabric.port_record(node.port).is_some_and(|record| record.active);
-        if lost {
+        if node.hca.take_link_loss() {
             self.fabric.set_link(node.port, false, now);
         }
         if up != self.fabric.link_is_up(node.port) {

@@ -37,12 +37,14 @@ const MTU: u8 = 5;
 struct SwitchPort {
     up: bool,
     enabled: bool,
+    /// The link is to train anew: it counts as switched off until it is down.
+    retrains: bool,
     counters: PortCounters,
 }
 
 impl Default for SwitchPort {
     fn default() -> Self {
-        Self { up: false, enabled: true, counters: PortCounters::default() }
+        Self { up: false, enabled: true, retrains: false, counters: PortCounters::default() }
     }
 }
 
@@ -99,6 +101,7 @@ impl Switch {
         if let Some(port) = self.ports.get_mut(number(index)) {
             port.counters.link_downed += u64::from(port.up && !up);
             port.up = up;
+            port.retrains &= up;
             if let Some(program) = &mut self.program {
                 program.link_changed(number(index), now);
             }
@@ -107,7 +110,7 @@ impl Switch {
 
     /// Whether the port is switched on.
     pub(super) fn is_enabled(&self, index: PortIndex) -> bool {
-        self.ports.get(number(index)).is_none_or(|port| port.enabled)
+        self.ports.get(number(index)).is_none_or(|port| port.enabled && !port.retrains)
     }
 
     /// The counters of the port behind which `source` sits; the management port for the subnet manager.
@@ -355,8 +358,8 @@ impl Switch {
         })
     }
 
-    /// What Set(PortInfo) changes: the physical state of an outer port. Its other settings are the subnet manager's, who
-    /// does not need the wire for them.
+    /// What Set(PortInfo) changes: the physical state of an outer port, which PortState Down makes train anew (IBTA 14.2.5.6). Its
+    /// other settings are the subnet manager's, who does not need the wire for them.
     fn set_port(&mut self, number: u8, wanted: &PortInfo) {
         let port = self.ports.get_mut(usize::from(number)).filter(|_| number != 0);
         let Some(port) = port else { return };
@@ -365,6 +368,7 @@ impl Switch {
             phys_state::POLLING => port.enabled = true,
             _ => {}
         }
+        port.retrains |= port.up && wanted.port_state() == port_state::DOWN;
     }
 }
 

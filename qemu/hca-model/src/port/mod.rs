@@ -67,6 +67,8 @@ pub struct Port {
     pub(crate) trained: bool,
     /// Whether the port at the cable's other end is switched on.
     pub far_end: bool,
+    /// The link went down since the other end looked; it may be up again.
+    pub(crate) link_lost: bool,
     /// Packets need a global routing header, those of subnet management apart: a virtual function without a LID of its own.
     pub(crate) grh_required: bool,
     /// Capability mask (PortInfo).
@@ -150,6 +152,7 @@ impl Port {
             cable: false,
             trained: !profile.habits.link_follows_driver && profile.habits.training.is_none(),
             far_end: true,
+            link_lost: false,
             grh_required: profile.habits.grh_required,
             capability_mask: profile.card.capability_mask,
             known_capability_mask: profile.card.capability_mask,
@@ -248,21 +251,22 @@ impl Port {
         } else if !up {
             self.physical_state =
                 if self.admin_up { PortPhysicalState::POLLING } else { PortPhysicalState::DISABLED };
-            if self.state != PortState::DOWN {
-                self.state = PortState::DOWN;
-                self.counters.link_downed += 1;
-                self.changes.push(PortChange::DOWN);
-            }
+            self.lose_link();
         }
     }
 
     /// The link goes down and comes up again, unless something holds it down.
     fn retrain(&mut self) {
+        self.lose_link();
+        self.update_link();
+    }
+
+    fn lose_link(&mut self) {
         if self.state != PortState::DOWN {
             self.state = PortState::DOWN;
             self.counters.link_downed += 1;
             self.changes.push(PortChange::DOWN);
+            self.link_lost = true;
         }
-        self.update_link();
     }
 }

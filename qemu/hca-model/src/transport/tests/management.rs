@@ -13,7 +13,7 @@ use crate::fabric::{PortIndex, SWITCH_GUID};
 use crate::packet::QKEY_GSI;
 
 /// A management QP with one receive, and where that lands.
-fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
+pub(super) fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u64, u32) {
     let mut qp = bed.make_qp(node, service, &Options::default());
     if service == ServiceType::QP0 {
         bed.hca(node).device.objects.qps.qp0 = Some(qp.qpn);
@@ -28,7 +28,7 @@ fn management_qp(bed: &mut Bed, node: usize, service: ServiceType) -> (Handle, u
     (qp, at, key)
 }
 
-fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
+pub(super) fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
     let mut bytes = [0; 48];
     av::qkey.set(&mut bytes, qkey);
     bytes[8..12].copy_from_slice(&(EXTENDED_UD_AV | qpn).to_be_bytes());
@@ -37,7 +37,12 @@ fn vector(qpn: u32, qkey: u32, lid: u16) -> [u8; 48] {
 }
 
 /// Sends a MAD and answers with the one that comes back, with the LID and QP number it is from.
-fn ask(bed: &mut Bed, qp: &mut (Handle, u64, u32), lid: u16, mad: &[u8; 256]) -> (Mad, (u16, u32)) {
+pub(super) fn ask(
+    bed: &mut Bed,
+    qp: &mut (Handle, u64, u32),
+    lid: u16,
+    mad: &[u8; 256],
+) -> (Mad, (u16, u32)) {
     let mut request = Request::new(SendOpcode::SEND, &[]);
     request.inline = Some(mad.to_vec());
     let (number, qkey) = if bed.qp(&qp.0).q_key == 0 { (0, 0) } else { (1, QKEY_GSI) };
