@@ -86,8 +86,8 @@ impl<G: NodePort> Link for Wire<'_, G> {
         self.fabric.give_buffer(buffer);
     }
 
-    fn reach(&self, dlid: u16) -> Option<Neighbour> {
-        let to = self.fabric.unwatched(self.port, dlid).filter(|_| !self.packets_only)?;
+    fn reach(&self, way: &Destination) -> Option<Neighbour> {
+        let to = self.fabric.unwatched(self.port, way).filter(|_| !self.packets_only)?;
         let mut nodes = self.nodes.iter().flat_map(|nodes| nodes.iter());
         let number = nodes.position(|node| node.port == to && node.hca.takes_copies())?;
         Some(Neighbour(number as u32))
@@ -252,10 +252,10 @@ impl World {
     fn follow_link(&mut self, index: usize, now: u64) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         let port = &node.hca.device.port;
+        // A port that is Active has its physical link up, and the far end switched on.
         if port.state == PortState::ACTIVE
-            && port.far_end
             && !port.link_lost
-            && link_is_up(&node.hca)
+            && !node.hca.is_killed()
             && self.fabric.is_linked(node.port)
         {
             return;

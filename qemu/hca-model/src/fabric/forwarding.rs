@@ -2,7 +2,7 @@
 //! that go without packets.
 
 use crate::meter::price;
-use crate::packet::{LID_MULTICAST, LID_PERMISSIVE, Lrh, Traffic, VL_MANAGEMENT};
+use crate::packet::{Destination, LID_MULTICAST, LID_PERMISSIVE, Lrh, Traffic, VL_MANAGEMENT};
 use crate::seams::Packet;
 
 use super::link::Fate;
@@ -57,17 +57,20 @@ impl Fabric {
         }
     }
 
-    /// The port that a packet from `from` to `dlid` reaches at once and untouched, with nobody watching.
-    pub(crate) fn unwatched(&self, from: PortIndex, dlid: u16) -> Option<PortIndex> {
+    /// The port that packets of a connection reach at once and untouched, with nobody watching.
+    pub(crate) fn unwatched(&self, from: PortIndex, way: &Destination) -> Option<PortIndex> {
         if self.capture.is_some() || !self.config.faults.is_none() || self.config.latency != 0 {
             return None;
         }
         let to = match &self.switch.program {
-            Some(program) if program.carries(from) => self.port_of(dlid).filter(|to| program.carries(*to))?,
+            Some(program) if program.carries(from) => {
+                self.port_of(way.dlid).filter(|to| program.carries(*to))?
+            }
             Some(_) => return None,
-            None => self.port_of(dlid)?,
+            None => self.port_of(way.dlid)?,
         };
-        (to != from && self.link_is_up(from) && self.link_is_up(to)).then_some(to)
+        let reached = to != from && self.link_is_up(from) && self.link_is_up(to);
+        (reached && self.may_talk(from, to, way)).then_some(to)
     }
 
     /// Counts packets that would have gone from one port to another and back.
@@ -128,6 +131,14 @@ impl Fabric {
             self.counters.malformed += 1;
             return (Some("dropped: malformed"), Copies::None);
         };
+        if !self.admits(from, &lrh, &packet.bytes) {
+            self.counters.refused += 1;
+            self.losses.entry(Flow::of(&packet.bytes)).refused += 1;
+            if let Some(counters) = self.switch.counters(Some(from)) {
+                counters.rcv_constraint_errors += 1;
+            }
+            return (Some("dropped: a LID, P_Key or M_Key that was not given to the port"), Copies::None);
+        }
         if lrh.dlid == LID_PERMISSIVE {
             // Only directed routes use it: the switch looks at each of their hops.
             if lrh.vl == VL_MANAGEMENT {

@@ -110,6 +110,7 @@ impl Fabric {
                     switch: &self.switch,
                     routes: &self.routes,
                     groups: &mut self.groups,
+                    m_key: self.config.m_key,
                 };
                 let reply = self.administrator.input(&mut subnet, from, &address, &mad, now);
                 let looked = self.administrator.take_looked();

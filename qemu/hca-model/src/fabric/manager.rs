@@ -12,6 +12,7 @@ use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_ma
 use ib_types::Gid;
 
 use super::ports::PortIndex;
+use super::random::Random;
 use crate::packet::{ICRC_LEN, LID_PERMISSIVE, VL_MANAGEMENT, append_icrc};
 use crate::seams::Packet;
 
@@ -115,15 +116,24 @@ struct Managed {
 }
 
 /// The subnet manager's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Manager {
+    /// What it gives to every port, so that nobody else sets anything there; 0 for none.
+    m_key: u64,
     ports: Vec<Managed>,
-    last_tid: u64,
+    /// Where the numbers of its transactions begin: nobody can guess them, and answer in a port's place.
+    first_tid: u64,
+    requests: u32,
     psn: u32,
     events: Vec<Event>,
 }
 
 impl Manager {
+    pub(super) fn new(m_key: u64) -> Self {
+        let first_tid = Random::new(m_key).next_u64();
+        Self { m_key, ports: Vec::new(), first_tid, requests: 0, psn: 0, events: Vec::new() }
+    }
+
     pub(super) fn attach(&mut self, name: &str) {
         let record = PortRecord {
             name: name.to_owned(),
@@ -171,7 +181,7 @@ impl Manager {
 
     /// SMPs sent so far: the subnet manager lives.
     pub(super) fn activity(&self) -> u32 {
-        self.last_tid as u32
+        self.requests
     }
 
     /// Changes the partitions of a port; at most 32 count.
@@ -205,8 +215,9 @@ impl Manager {
     /// The next SMP to send now, and the port to send it to.
     pub(super) fn next_request(&mut self, now: u64) -> Option<(PortIndex, Packet)> {
         let index = self.ports.iter().position(|port| port.step != Step::Down && port.due <= now)?;
-        self.last_tid += 1;
-        let tid = self.last_tid;
+        self.requests = self.requests.wrapping_add(1);
+        let tid = self.first_tid.wrapping_add(u64::from(self.requests)).max(1);
+        let m_key = self.m_key;
         let psn = self.next_psn();
         let port = self.ports.get_mut(index)?;
         port.tid = tid;
@@ -222,6 +233,7 @@ impl Manager {
         };
         // PortInfo of the port that the packet comes in by is number 0 at a channel adapter; P_Key block 0.
         let mut smp = Smp::directed_route(method, attribute, 0, tid, &path);
+        smp.set_m_key(m_key);
         match port.step {
             Step::PKeys => {
                 let mut table = PKeyTable::default();
@@ -231,7 +243,7 @@ impl Manager {
                 smp.set_data(&table.to_bytes());
             }
             Step::Configure | Step::Arm | Step::Activate => {
-                smp.set_data(port.settings().as_bytes());
+                smp.set_data(port.settings(m_key).as_bytes());
             }
             _ => {}
         }
@@ -278,7 +290,7 @@ impl Manager {
                 port.step = Step::PortInfo;
             }
             Step::PortInfo => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.record.port_info = Some(info);
                 if info.port_state() == port_state::DOWN {
                     port.start_over(now, from, events);
@@ -288,7 +300,7 @@ impl Manager {
             }
             Step::PKeys => port.step = Step::Configure,
             Step::Configure => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 if info.lid() != port.record.lid {
                     port.start_over(now, from, events);
                     return None;
@@ -303,7 +315,7 @@ impl Manager {
                 return Some(port.record.lid);
             }
             Step::Arm | Step::Activate => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.record.port_info = Some(info);
                 match (port.step, info.port_state()) {
                     (Step::Arm, port_state::ARMED) => port.step = Step::Activate,
@@ -312,7 +324,7 @@ impl Manager {
                 }
             }
             Step::Sweep => {
-                let info = PortInfo::from_bytes(*smp.data());
+                let info = keyless(&smp);
                 port.due = now.saturating_add(SWEEP_NS);
                 if info.port_state() != port_state::ACTIVE || info.lid() != port.record.lid {
                     port.out_of_service(from, events);
@@ -359,7 +371,7 @@ impl Managed {
     }
 
     /// PortInfo to set for the present step. Zero in the enabled widths, speeds and states means "no change".
-    fn settings(&self) -> PortInfo {
+    fn settings(&self, m_key: u64) -> PortInfo {
         let mut info = self.record.port_info.unwrap_or_default();
         let (state, reregister) = match self.step {
             Step::Arm => (port_state::ARMED, false),
@@ -369,8 +381,9 @@ impl Managed {
         let mtu = info.mtu_cap();
         let vls = info.vl_cap();
         info.set_gid_prefix(Gid::DEFAULT_PREFIX)
-            .set_m_key(0)
-            .set_m_key_protect(0)
+            .set_m_key(m_key)
+            // Everybody may read, but not the key.
+            .set_m_key_protect(u8::from(m_key != 0))
             .set_m_key_lease_period(0)
             .set_lid(self.record.lid)
             .set_master_sm_lid(SM_LID)
@@ -388,6 +401,11 @@ impl Managed {
             .set_client_reregister(reregister);
         info
     }
+}
+
+/// The PortInfo in an answer, without the M_Key: it is kept to be shown.
+fn keyless(smp: &Smp) -> PortInfo {
+    *PortInfo::from_bytes(*smp.data()).set_m_key(0)
 }
 
 /// Where a management datagram goes, and as whose.

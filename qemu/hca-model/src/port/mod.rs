@@ -1,6 +1,7 @@
 //! The InfiniBand port: its addresses, tables, state and counters.
 
 mod agent;
+pub(crate) mod m_key;
 pub(crate) mod performance;
 
 pub use performance::PortCounters;
@@ -197,6 +198,11 @@ impl Port {
         self.pkeys.get(usize::from(index)).copied().filter(|&pkey| pkey != 0)
     }
 
+    /// The entry of the P_Key table by which the port answers a packet with `pkey`.
+    pub(crate) fn matching_pkey(&self, pkey: u16) -> u16 {
+        self.pkeys.iter().copied().find(|own| ib_mgmt::smp::pkeys_match(*own, pkey)).unwrap_or(pkey)
+    }
+
     /// Payload bytes of a full packet on this link.
     #[must_use]
     pub const fn mtu_bytes(&self) -> u32 {
@@ -262,6 +268,8 @@ impl Port {
     }
 
     fn lose_link(&mut self) {
+        // Whoever manages when it is up again need not be the one who set the key.
+        (self.m_key, self.m_key_protect) = (0, 0);
         if self.state != PortState::DOWN {
             self.state = PortState::DOWN;
             self.counters.link_downed += 1;

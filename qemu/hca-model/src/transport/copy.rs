@@ -61,8 +61,9 @@ impl Context<'_, '_> {
         if envelope.loopback || envelope.is_outcast() || stays || !self.port.is_active() {
             return None;
         }
-        let neighbour = self.io.link.reach(envelope.dlid)?;
-        Some(Way { neighbour, from: envelope.destination() })
+        let from = envelope.destination();
+        let neighbour = self.io.link.reach(&from)?;
+        Some(Way { neighbour, from })
     }
 
     /// Has a neighbour take the request at the cursor, or a run of its packets.

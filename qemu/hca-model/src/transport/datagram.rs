@@ -129,6 +129,12 @@ impl Context<'_, '_> {
             return Err(Failure { syndrome: CqeSyndrome::LOCAL_PROT_ERR, vendor: vendor::LOCAL_PROTECTION });
         }
         if source_qpn == 0 {
+            if !self.port.has_smi {
+                // The management lane is the physical function's.
+                self.port.counters.xmit_discards += 1;
+                self.discard(draft);
+                return Ok(());
+            }
             draft.mark_management();
         }
         if multicast && !qp.block_multicast_loopback {

@@ -83,6 +83,37 @@ fn software_behind_qp0_asks_by_lid_and_by_direction() {
 }
 
 #[test]
+fn a_virtual_function_has_no_management_lane() {
+    let mut bed = Bed::new(2);
+    let mut a = management_qp(&mut bed, 0, ServiceType::QP0);
+    let mut b = management_qp(&mut bed, 1, ServiceType::QP0);
+    bed.hca(1).device.port.has_smi = false;
+    let lid = bed.hca(1).device.port.lid;
+    // Its agent answers, also for what would be software's business.
+    let get = |attribute| Smp::lid_routed(method::GET, attribute, 0, 0x77);
+    let (reply, source) = ask(&mut bed, &mut a, lid, get(attr::NODE_INFO).as_bytes());
+    assert_eq!((reply.status(), source), (0, (lid, 0)));
+    let (reply, _) = ask(&mut bed, &mut a, lid, get(attr::SM_INFO).as_bytes());
+    assert_eq!(reply.status(), ib_mgmt::mad::status::ATTR_NOT_SUPPORTED);
+    assert_eq!(bed.poll_cq(1, b.0.cqn), None);
+    // What it sends completes, and goes nowhere.
+    let before = bed.hca(1).device.port.counters;
+    for to in [1, lid] {
+        let mut request = Request::new(SendOpcode::SEND, &[]);
+        request.inline = Some(get(attr::NODE_INFO).as_bytes().to_vec());
+        bed.post_with_av(&mut b.0, &request, Some(vector(0, 0, to)));
+        bed.ring(&b.0);
+        let handle = b.0.clone();
+        assert_eq!(bed.wait(&handle).opcode, CqeOpcode::REQ);
+    }
+    bed.run_for(1_000_000);
+    assert_eq!(bed.poll_cq(1, b.0.cqn), None);
+    let after = bed.hca(1).device.port.counters;
+    assert_eq!(after.xmit_discards - before.xmit_discards, 2);
+    assert_eq!(after.xmit_packets, before.xmit_packets);
+}
+
+#[test]
 fn what_is_no_request_for_the_agent_goes_to_software() {
     let mut bed = Bed::new(2);
     let mut a = management_qp(&mut bed, 0, ServiceType::QP0);
@@ -164,6 +195,7 @@ fn the_switch_takes_a_link_down_and_lets_it_up_again() {
         [(phys_state::DISABLED, PortState::DOWN), (phys_state::POLLING, PortState::ACTIVE)]
     {
         let mut smp = Smp::lid_routed(method::SET, attr::PORT_INFO, 2, 0x42);
+        smp.set_m_key(bed.world.fabric.config().m_key);
         smp.set_data(PortInfo::zeroed().set_port_phys_state(physical).as_bytes());
         let (reply, _) = ask(&mut bed, &mut qp, 1, smp.as_bytes());
         assert_eq!(reply.status(), 0);
