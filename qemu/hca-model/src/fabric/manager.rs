@@ -10,6 +10,7 @@ use ib_mgmt::mad::{Mad, attr, class, method};
 use ib_mgmt::sa::{Notice, trap};
 use ib_mgmt::smp::{NodeDescription, NodeInfo, PKeyTable, PortInfo, Smp, pkeys_match, port_state};
 use ib_types::Gid;
+use std::ops::RangeInclusive;
 
 use super::ports::PortIndex;
 use super::random::Random;
@@ -29,6 +30,10 @@ const RESPONSE_NS: u64 = 50_000_000;
 const BACK_OFF_NS: u64 = 200_000_000;
 /// How often an active port is looked at (OpenSM's sweep interval).
 const SWEEP_NS: u64 = 10_000_000_000;
+
+/// Traps of channel adapters: changes of their own; keys that did not fit.
+const LOCAL_CHANGES: RangeInclusive<u16> = trap::CAPABILITY..=145;
+const VIOLATIONS: RangeInclusive<u16> = 256..=258;
 
 /// What a subnet manager knows of a port.
 #[derive(Clone, Debug)]
@@ -77,7 +82,7 @@ pub(super) enum Event {
     /// A port came into service.
     InService(Gid),
     /// A port went out of service.
-    OutOfService(PortIndex, Option<Gid>),
+    OutOfService(Option<Gid>),
     /// A link of the switch came up or went down.
     LinkState,
     /// A port said something itself.
@@ -125,7 +130,7 @@ pub(super) struct Manager {
     first_tid: u64,
     requests: u32,
     psn: u32,
-    events: Vec<Event>,
+    events: Vec<(PortIndex, Event)>,
 }
 
 impl Manager {
@@ -166,7 +171,7 @@ impl Manager {
         port.tid = 0;
         port.due = now;
         port.step = if up { Step::NodeInfo } else { Step::Down };
-        self.events.push(Event::LinkState);
+        self.events.push((index, Event::LinkState));
     }
 
     /// Whether [`take_events`](Self::take_events) has something.
@@ -174,8 +179,8 @@ impl Manager {
         !self.events.is_empty()
     }
 
-    /// What happened since the last call.
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    /// What happened since the last call, and to which port.
+    pub(super) fn take_events(&mut self) -> Vec<(PortIndex, Event)> {
         std::mem::take(&mut self.events)
     }
 
@@ -195,15 +200,19 @@ impl Manager {
         }
     }
 
-    /// A port trapped. Answers whether the trap is one that the subnet manager takes.
+    /// A port trapped. Answers whether the trap is one that the subnet manager takes: what adapters have to tell (IBTA 14.2.5.1).
     pub(super) fn trap(&mut self, from: PortIndex, notice: &Notice, now: u64) -> bool {
         let Some(port) = self.ports.get_mut(from.0 as usize) else { return false };
-        if notice.is_generic() && notice.trap_number() == trap::CAPABILITY && port.step == Step::Sweep {
+        let number = notice.trap_number();
+        if !notice.is_generic() || !(LOCAL_CHANGES.contains(&number) || VIOLATIONS.contains(&number)) {
+            return false;
+        }
+        if number == trap::CAPABILITY && port.step == Step::Sweep {
             port.due = now;
         }
         let mut notice = *notice;
-        notice.set_issuer_gid(port.record.gid().unwrap_or_default());
-        self.events.push(Event::Notice(Box::new(notice)));
+        notice.set_issuer_lid(port.record.lid).set_issuer_gid(port.record.gid().unwrap_or_default());
+        self.events.push((from, Event::Notice(Box::new(notice))));
         true
     }
 
@@ -308,7 +317,7 @@ impl Manager {
                 port.record.port_info = Some(info);
                 port.fresh = false;
                 port.step = match info.port_state() {
-                    port_state::ACTIVE => port.activated(now, events),
+                    port_state::ACTIVE => port.activated(now, from, events),
                     port_state::ARMED => Step::Activate,
                     _ => Step::Arm,
                 };
@@ -319,7 +328,7 @@ impl Manager {
                 port.record.port_info = Some(info);
                 match (port.step, info.port_state()) {
                     (Step::Arm, port_state::ARMED) => port.step = Step::Activate,
-                    (_, port_state::ACTIVE) => port.step = port.activated(now, events),
+                    (_, port_state::ACTIVE) => port.step = port.activated(now, from, events),
                     _ => port.start_over(now, from, events),
                 }
             }
@@ -345,15 +354,15 @@ impl Manager {
 
 impl Managed {
     /// The port lost its configuration.
-    fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<Event>) {
+    fn out_of_service(&mut self, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) {
         if self.record.active {
-            events.push(Event::OutOfService(index, self.record.gid()));
+            events.push((index, Event::OutOfService(self.record.gid())));
         }
         self.record.active = false;
         self.fresh = true;
     }
 
-    fn start_over(&mut self, now: u64, index: PortIndex, events: &mut Vec<Event>) {
+    fn start_over(&mut self, now: u64, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) {
         if self.record.active {
             self.out_of_service(index, events);
         }
@@ -361,9 +370,9 @@ impl Managed {
         self.due = now.saturating_add(BACK_OFF_NS);
     }
 
-    fn activated(&mut self, now: u64, events: &mut Vec<Event>) -> Step {
+    fn activated(&mut self, now: u64, index: PortIndex, events: &mut Vec<(PortIndex, Event)>) -> Step {
         if !self.record.active {
-            events.extend(self.record.gid().map(Event::InService));
+            events.extend(self.record.gid().map(|gid| (index, Event::InService(gid))));
         }
         self.record.active = true;
         self.due = now.saturating_add(SWEEP_NS);

@@ -92,7 +92,7 @@ fn create(subnet: &mut Subnet<'_>, port: PortIndex, mgid: Gid, query: &Query<'_>
         hop_limit: if query.has(14) { word as u8 } else { 0 },
         scope,
     };
-    subnet.groups.create(mgid, parameters).map(|_| ()).ok_or(status::SA_NO_RESOURCES)
+    subnet.groups.create(mgid, parameters, Some(port)).map(|_| ()).ok_or(status::SA_NO_RESOURCES)
 }
 
 pub(super) fn join(subnet: &mut Subnet<'_>, from: PortIndex, query: &Query<'_>) -> Records {

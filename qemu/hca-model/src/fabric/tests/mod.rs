@@ -3,6 +3,7 @@
 mod administration;
 mod guard;
 mod management;
+mod shares;
 
 use crate::packet::{QKEY_GSI, append_icrc, icrc_is_right};
 use std::io::Write;
