@@ -107,7 +107,9 @@ impl Fabric {
     fn programmed_route(&self, program: &Program, from: PortIndex, lrh: &Lrh) -> Option<Copies> {
         // Subnet management goes through ports of any state, data through those that are Armed or Active.
         let passes = |port: PortIndex| lrh.vl == VL_MANAGEMENT || program.carries(port);
-        if lrh.dlid == self.switch_lid() && lrh.dlid != 0 {
+        // The management port may have more LIDs than its first (IBTA 18.2.4.3).
+        let own = lrh.dlid == self.switch_lid() && lrh.dlid != 0;
+        if own || program.port_of(lrh.dlid) == Some(0) {
             return Some(Copies::Manager);
         }
         if !passes(from) {

@@ -155,6 +155,26 @@ fn directed_routes_lead_to_the_switch_and_through_it() {
 }
 
 #[test]
+fn every_lid_that_the_table_leads_to_port_0_is_the_switchs() {
+    let mut fabric = Fabric::new(FabricConfig { subnet_manager: false, ..FabricConfig::default() });
+    let agent = Agent::new(&mut fabric, 0);
+    let mut send = |smp: &Smp, slid, dlid| {
+        fabric.send(agent.index, smp_packet(smp, slid, dlid), 1);
+        next_smp(&mut fabric, agent.index)
+    };
+    let mut table = [255; 64];
+    (table[4], table[8], table[9]) = (1, 0, 0);
+    let mut smp = Smp::directed_route(method::SET, attr::LINEAR_FORWARDING, 0, 1, &[1]);
+    smp.set_hop_pointer(1).set_data(&table);
+    assert!(send(&smp, 0xffff, 0xffff).is_some());
+    for lid in [8, 9] {
+        let reply = send(&get(attr::NODE_INFO, 0), 4, lid).unwrap();
+        assert_eq!((reply.method(), reply.status()), (method::GET_RESP, 0), "LID {lid}");
+    }
+    assert_eq!(send(&get(attr::NODE_INFO, 0), 4, 10), None);
+}
+
+#[test]
 fn the_switch_counts_what_passes_each_port() {
     let (mut fabric, mut agents) = fabric_of(2, "", 1);
     let now = bring_up(&mut fabric, &mut agents);
