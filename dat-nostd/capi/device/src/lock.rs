@@ -10,17 +10,39 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Nobody has it.
-const FREE: u32 = 0;
+/// Nobody has it. Taking it subtracts one and giving it back adds one, which are the shortest that a processor has for it.
+const FREE: i32 = 1;
 /// Somebody has it.
-const HELD: u32 = 1;
-/// Somebody has it, and others may sleep.
-const AWAITED: u32 = 2;
-/// The mutex stands for it, for good.
-const VISIBLE: u32 = 3;
+const HELD: i32 = 0;
+/// Somebody has it, and others may sleep. Less is the same, by those who have just asked.
+const AWAITED: i32 = -1;
+/// There is no value; and so it is with what is near, by those who have just asked.
+const CLOSED: i32 = -(2 << 28);
+/// The mutex stands for it, for good; the same is near.
+const VISIBLE: i32 = -(4 << 28);
 
-/// There is no value.
-const CLOSED: u32 = 4;
+/// What a state is near to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// There is a value.
+    Open,
+    /// [`CLOSED`].
+    Closed,
+    /// [`VISIBLE`].
+    Visible,
+}
+
+impl Mode {
+    fn of(state: i32) -> Self {
+        const ABOVE_CLOSED: i32 = -(1 << 28);
+        const ABOVE_VISIBLE: i32 = -(3 << 28);
+        match state {
+            ..ABOVE_VISIBLE => Self::Visible,
+            ABOVE_VISIBLE..ABOVE_CLOSED => Self::Closed,
+            ABOVE_CLOSED.. => Self::Open,
+        }
+    }
+}
 
 /// A value that one thread at a time can reach, and that comes and goes.
 pub struct Lock<T> {
@@ -45,53 +67,78 @@ impl<T> Default for Lock<T> {
 }
 
 impl<T> Lock<T> {
-    fn with(state: u32) -> Self {
+    fn with(state: i32) -> Self {
         Self {
-            state: AtomicU32::new(state),
+            state: AtomicU32::new(state.cast_unsigned()),
             wanting: AtomicU32::new(0),
             mutex: Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)),
             value: UnsafeCell::new(None),
         }
     }
 
-    #[inline]
-    fn step(&self, from: u32, to: u32) -> Result<u32, u32> {
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+    fn state(&self) -> i32 {
+        self.state.load(Ordering::Acquire).cast_signed()
+    }
+
+    fn mode(&self) -> Mode {
+        Mode::of(self.state.load(Ordering::Relaxed).cast_signed())
+    }
+
+    fn step(&self, from: i32, to: i32) -> bool {
+        let (from, to) = (from.cast_unsigned(), to.cast_unsigned());
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// What those who have just asked have made of a state becomes it again, so that it does not wander off. Whoever comes next tries it
+    /// again if another was faster.
+    fn mend(&self, near: i32, state: i32) {
+        if near != state {
+            self.step(near, state);
+        }
     }
 
     /// Waits for the lock; None if there is no value.
     #[inline]
     pub fn lock(&self) -> Option<Guard<'_, T>> {
-        if self.step(FREE, HELD).is_err() && !self.wait() {
-            return None;
+        if self.state.fetch_sub(1, Ordering::Acquire).cast_signed() == FREE || self.wait() {
+            Some(Guard { lock: self })
+        } else {
+            None
         }
-        Some(Guard { lock: self })
     }
 
     /// Whether the lock was taken: there is a value then.
     #[cold]
     fn wait(&self) -> bool {
         loop {
-            match self.state.load(Ordering::Acquire) {
-                CLOSED => return false,
-                VISIBLE => {
+            let state = self.state();
+            match Mode::of(state) {
+                Mode::Closed => {
+                    self.mend(state, CLOSED);
+                    return false;
+                }
+                Mode::Visible => {
+                    self.mend(state, VISIBLE);
                     // SAFETY: the mutex is initialized and stays where it is. It is no thread's that asks: guards do not nest.
                     unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
                     // SAFETY: with the mutex held.
                     if unsafe { (*self.value.get()).is_some() } {
                         return true;
                     }
-                    // SAFETY: this thread took it.
-                    unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+                    self.unlock();
                     return false;
                 }
                 // Whoever has waited does not know whether others sleep.
-                FREE if self.step(FREE, AWAITED).is_ok() => return true,
-                FREE => {}
-                HELD if self.step(HELD, AWAITED).is_err() => {}
+                Mode::Open if state > HELD => {
+                    if self.step(state, AWAITED) {
+                        return true;
+                    }
+                }
+                Mode::Open if state != AWAITED && !self.step(state, AWAITED) => {}
                 // Returns at once if the state is another; a signal's handler ends it early, which the loop bears.
-                _ => {
-                    let _ = futex::wait(&self.state, futex::Flags::PRIVATE, AWAITED, None);
+                Mode::Open => {
+                    let flags = futex::Flags::PRIVATE;
+                    let _ = futex::wait(&self.state, flags, AWAITED.cast_unsigned(), None);
                 }
             }
         }
@@ -99,20 +146,30 @@ impl<T> Lock<T> {
 
     #[inline]
     fn release(&self) {
-        if self.step(HELD, FREE).is_err() {
+        if self.state.fetch_add(1, Ordering::Release).cast_signed() < HELD {
             self.release_and_wake();
         }
     }
 
     #[cold]
     fn release_and_wake(&self) {
-        if self.state.load(Ordering::Relaxed) == VISIBLE {
-            // SAFETY: this thread took the mutex.
-            unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+        let state = self.state();
+        if Mode::of(state) == Mode::Visible {
+            self.mend(state, VISIBLE);
+            self.unlock();
             return;
         }
-        self.state.store(FREE, Ordering::Release);
+        self.set(FREE);
         let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+    }
+
+    fn unlock(&self) {
+        // SAFETY: this thread took the mutex.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+    }
+
+    fn set(&self, state: i32) {
+        self.state.store(state.cast_unsigned(), Ordering::Release);
     }
 
     /// Puts a value in, which takes the place of what is there.
@@ -120,7 +177,7 @@ impl<T> Lock<T> {
         // Nobody else opens it meanwhile, nor reaches a value that is not there.
         let old = self.lock().map(Guard::take);
         drop(old);
-        let visible = self.state.load(Ordering::Relaxed) == VISIBLE;
+        let visible = self.mode() == Mode::Visible;
         if visible {
             // SAFETY: the mutex is initialized and stays where it is.
             unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
@@ -128,10 +185,9 @@ impl<T> Lock<T> {
         // SAFETY: with the mutex held, or before anybody can take the lock.
         unsafe { *self.value.get() = Some(value) };
         if visible {
-            // SAFETY: this thread took it.
-            unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+            self.unlock();
         } else {
-            self.state.store(FREE, Ordering::Release);
+            self.set(FREE);
         }
     }
 
@@ -139,19 +195,19 @@ impl<T> Lock<T> {
     pub fn lock_within(&self, patience: Duration) -> Option<Guard<'_, T>> {
         let end = Instant::now() + patience;
         loop {
-            let taken = match self.state.load(Ordering::Acquire) {
-                CLOSED => return None,
+            let taken = match self.mode() {
+                Mode::Closed => return None,
                 // SAFETY: the mutex is initialized and stays where it is.
-                VISIBLE if unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } == 0 => {
+                Mode::Visible if unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } == 0 => {
                     // SAFETY: with the mutex held.
                     if unsafe { (*self.value.get()).is_none() } {
-                        self.release_and_wake();
+                        self.unlock();
                         return None;
                     }
                     true
                 }
-                VISIBLE => false,
-                _ => self.step(FREE, HELD).is_ok(),
+                Mode::Visible => false,
+                Mode::Open => self.step(FREE, HELD),
             };
             if taken {
                 return Some(Guard { lock: self });
@@ -191,10 +247,10 @@ impl<T> Guard<'_, T> {
         std::mem::forget(self);
         // SAFETY: this guard held the lock, which is given back below.
         let value = unsafe { (*lock.value.get()).take() };
-        if lock.state.load(Ordering::Relaxed) == VISIBLE {
-            lock.release_and_wake();
+        if lock.mode() == Mode::Visible {
+            lock.unlock();
         } else {
-            lock.state.store(CLOSED, Ordering::Release);
+            lock.set(CLOSED);
             // All who sleep have to see it.
             let _ = futex::wake(&lock.state, futex::Flags::PRIVATE, u32::MAX >> 1);
         }
@@ -255,6 +311,23 @@ mod tests {
             });
             assert_eq!(*lock.lock().unwrap(), (40_000, 40_000));
             assert!(!lock.is_wanted());
+        }
+    }
+
+    #[test]
+    fn asking_changes_nothing() {
+        for state in [CLOSED, VISIBLE] {
+            let lock = Lock::with(state);
+            for opened in 0..3 {
+                assert_eq!(lock.lock().map(|held| *held), (opened != 0).then_some(opened));
+                for _ in 0..1000 {
+                    drop(lock.lock());
+                    drop(lock.lock_within(Duration::ZERO));
+                }
+                let at_rest = if opened == 0 || state == VISIBLE { state } else { FREE };
+                assert_eq!(lock.state(), at_rest);
+                lock.open(opened + 1);
+            }
         }
     }
 

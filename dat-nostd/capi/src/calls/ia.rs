@@ -1,6 +1,6 @@
 //! Opening IAs.
 
-use super::{SUCCESS, checked};
+use super::{SUCCESS, guarded};
 use crate::process;
 use crate::registry::Provider;
 use dat_calls::args::{name, need, put};
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn dat_ia_openv(
 ) -> u32 {
     // What was asked for is had in either case.
     let _ = thread_safety;
-    checked(|| {
+    guarded(|| {
         need(async_evd_handle, Subtype::InvalidArg3)?;
         need(ia_handle, Subtype::InvalidArg4)?;
         // SAFETY: the caller's; pointers are not null where that was looked at.

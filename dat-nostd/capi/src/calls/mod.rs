@@ -11,7 +11,7 @@ mod registry;
 pub use ia::*;
 pub use registry::*;
 
-use crate::foreign::foreign;
+use crate::foreign::{Provider, foreign};
 use crate::node::Node;
 use dat_calls::layout::*;
 use dat_calls::{RawHandle, for_each_call};
@@ -22,32 +22,60 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// `DAT_SUCCESS`.
 const SUCCESS: u32 = 0;
 
-/// `DAT_RETURN` of a call that is made often: without the few instructions that catch a panic, of which there is none on the way.
-#[inline]
-fn quick(call: impl FnOnce() -> DatResult<()>) -> u32 {
-    match call() {
+/// Another provider's calls.
+type Table = &'static Provider;
+
+/// `DAT_RETURN` of a call.
+fn value(result: DatResult<()>) -> u32 {
+    match result {
         Ok(()) => SUCCESS,
         Err(error) => error.value(),
     }
 }
 
-/// `DAT_RETURN` of a call; a mistake of this library's is INTERNAL_ERROR, and not the end of the program.
-fn checked(call: impl FnOnce() -> DatResult<()>) -> u32 {
+/// A call; a mistake of this library's is INTERNAL_ERROR, and not the end of the program.
+fn guarded(call: impl FnOnce() -> DatResult<()>) -> u32 {
     let result = catch_unwind(AssertUnwindSafe(call));
-    quick(|| result.unwrap_or(Err(DatReturn::new(ReturnType::InternalError))))
+    value(result.unwrap_or(Err(DatReturn::new(ReturnType::InternalError))))
 }
 
-/// Functions of C. A handle of another provider's goes there.
+/// A call with a handle of ours or of another provider's.
+fn checked(
+    handle: RawHandle,
+    theirs: impl FnOnce(Table) -> u32,
+    ours: impl FnOnce() -> DatResult<()>,
+) -> u32 {
+    match foreign(handle) {
+        Some(table) => theirs(table),
+        None => guarded(ours),
+    }
+}
+
+/// One that is made often: without the few instructions that catch a panic, of which there is none on the way. A handle of another
+/// provider's is none of ours, so the call has failed before it is looked at.
+#[inline]
+fn quick(handle: RawHandle, theirs: impl FnOnce(Table) -> u32, ours: impl FnOnce() -> DatResult<()>) -> u32 {
+    match ours() {
+        Ok(()) => SUCCESS,
+        Err(error) => match foreign(handle) {
+            Some(table) => theirs(table),
+            None => error.value(),
+        },
+    }
+}
+
+/// Functions of C.
 macro_rules! exported {
     ($($wrap:ident $member:ident: $name:ident($first:ident: $kind:ty $(, $argument:ident: $type:ty)* $(,)?),)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($first: $kind $(, $argument: $type)*) -> u32 {
-            if let Some(foreign) = foreign($first) {
+            $wrap(
+                $first,
                 // SAFETY: the call that this is, with the arguments that its caller gave.
-                return unsafe { (foreign.$member)($first $(, $argument)*) };
-            }
-            // SAFETY: the caller's.
-            $wrap(|| unsafe { dat_calls::calls::$name::<Node>($first $(, $argument)*) })
+                |table| unsafe { (table.$member)($first $(, $argument)*) },
+                // SAFETY: the caller's.
+                || unsafe { dat_calls::calls::$name::<Node>($first $(, $argument)*) },
+            )
         }
     )*};
 }
@@ -62,5 +90,5 @@ pub unsafe extern "C" fn dat_strerror(
     minor_message: *mut *const c_char,
 ) -> u32 {
     // SAFETY: the caller's.
-    checked(|| unsafe { dat_calls::calls::dat_strerror(value, major_message, minor_message) })
+    guarded(|| unsafe { dat_calls::calls::dat_strerror(value, major_message, minor_message) })
 }

@@ -1,6 +1,6 @@
 //! The registry's calls.
 
-use super::checked;
+use super::guarded;
 use crate::foreign::{self, Foreign, Provider};
 use crate::process;
 use dat_calls::args::{bad, get, name, need};
@@ -15,7 +15,7 @@ pub unsafe extern "C" fn dat_registry_list_providers(
     number_entries: *mut i32,
     list: *const *mut ProviderInfo,
 ) -> u32 {
-    checked(|| {
+    guarded(|| {
         let known = process::names().list();
         // SAFETY: the caller's.
         unsafe { list_providers(max_to_return, number_entries, list, &known) }
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn dat_registry_add_provider(
     provider: *const Provider,
     provider_info: *const ProviderInfo,
 ) -> u32 {
-    checked(|| {
+    guarded(|| {
         need(provider, Subtype::InvalidArg1)?;
         // SAFETY: the caller's. The name is the first member.
         let (info, name) = unsafe { (get(provider_info, Subtype::InvalidArg2)?, name(provider_info.cast())) };
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
     provider: *const Provider,
     provider_info: *const ProviderInfo,
 ) -> u32 {
-    checked(|| {
+    guarded(|| {
         need(provider, Subtype::InvalidArg1)?;
         need(provider_info, Subtype::InvalidArg2)?;
         // SAFETY: the caller's. The name is the first member.
