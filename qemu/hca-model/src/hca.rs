@@ -278,6 +278,12 @@ impl Hca {
         self.device.port.cable && self.device.port.admin_up && self.device.port.trained
     }
 
+    /// Whether the link went down since this was last asked, by a reset, a command or a cable out and in again: what holds the other
+    /// end takes its own end down, too, although [`link_is_up`](Self::link_is_up) never said so.
+    pub const fn take_link_loss(&mut self) -> bool {
+        core::mem::replace(&mut self.device.port.link_lost, false)
+    }
+
     /// A packet from the wire; the next [`poll`](Self::poll) takes it.
     pub fn receive(&mut self, packet: Packet) {
         if self.inbox.len() < INBOX_LIMIT && !self.killed {
