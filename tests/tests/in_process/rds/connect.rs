@@ -483,11 +483,11 @@ fn few_requests_of_a_port_wait_for_arp() {
     pair.until("IP is up", |pair| pair.adapters[0].ip().is_some_and(|ip| ip.is_up()).then_some(()));
     let asked: Vec<_> = (0..4).map(|tos| pair.ask(&ConnectData { tos, ..pair.good() })).collect();
     let began = pair.world.now();
-    for count in 1..=2 {
+    for _ in 0..2 {
         let (ep, event) = pair.until("an answer", |pair| pair.event());
         assert!(asked.contains(&ep) && event == ConnectionEvent::PeerRejected);
-        assert_eq!(pair.rds.counters().connect_refused, count);
     }
+    assert_eq!(pair.rds.counters().connect_refused, 2);
     assert!(pair.world.now() < began + 100 * MS, "at once");
     let asking = |pair: &mut Pair| pair.adapters[0].ip().map_or(0, |ip| ip.neighbours().count());
     assert_eq!(asking(&mut pair), 1, "they give one address");

@@ -242,7 +242,7 @@ fn exchanged(seed: u64, misdeed: Misdeed) -> (Vec<usize>, u64, u64) {
         ground.world.kill(HONEST);
         ground.without_power = true;
     }
-    if misdeed == Misdeed::Drip {
+    if matches!(misdeed, Misdeed::Stall | Misdeed::Drip) {
         // Until each of its connections has had the reserve, and lost it.
         ground.run(begin + 1_000 * MS);
     }
