@@ -28,7 +28,7 @@ impl Shares {
     }
 
     /// How many more a user of `used` frames may take.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) const fn room(&self, used: u32) -> u32 {
         self.share.saturating_sub(used) + self.common.saturating_sub(self.beyond)
     }

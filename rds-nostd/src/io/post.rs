@@ -172,7 +172,6 @@ fn post_fragment<P: Platform>(
 }
 
 /// Posts a SEND of one segment.
-
 #[inline(always)]
 fn post_segment<P: Platform>(
     adapter: &mut Adapter<'_, P>,

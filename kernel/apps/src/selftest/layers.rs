@@ -1,5 +1,6 @@
 //! The layers above the driver, over the card: DAT connects it to itself, RDS starts on it.
 
+use super::halves::{self, HALF};
 use super::report::{Level, Out, Summary, Verdict, step};
 use super::steps::{MEMORY_WANTED, Stage};
 use super::storage::{RdsTables, Storage};
@@ -20,14 +21,14 @@ const NAME: &str = "ib0";
 /// The service that the card offers itself, and RDS's ports.
 const SERVICE: u64 = 7471;
 const PORTS: [u16; 2] = [4000, 4001];
-/// Bytes of each half of the memory: what is sent, and what arrives.
-const HALF: u64 = 64 << 10;
+/// Bytes of each half of the memory, as work requests count.
+const BYTES: u64 = HALF as u64;
 /// How long one event may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Brings the HCA up once more, without a reset, and tries the layers above the driver. `generation` grows from boot to boot.
-pub fn layers<P: Platform>(
-    platform: &P,
+pub fn layers<P: Platform + Copy>(
+    platform: P,
     memory: Option<(DmaRegion, HostRegion)>,
     storage: &mut Storage<P::Bar>,
     (hca, generation): (&Config, Generation),
@@ -113,7 +114,7 @@ fn dat<P: Platform>(adapter: &mut Adapter<'_, P>, out: Out<'_>) -> Result<(), St
     Registry::new(&mut names).registry_add_provider(adapter, ProviderInfo::new(NAME))?;
     let (ia, _) = adapter.ia_open(NAME, 8, None)?;
     let pz = adapter.pz_create(ia)?;
-    let memory = adapter.dma_alloc(2 * HALF as usize, 4096)?;
+    let memory = adapter.dma_alloc(2 * HALF, 4096)?;
     let lmr = adapter.lmr_create(ia, &memory, pz, MemPriv::ALL)?;
     let evd = adapter.evd_create(ia, 32, None, EvdFlags::CR | EvdFlags::CONNECTION | EvdFlags::DTO)?;
     let mut ends = [EpHandle::from_bits(0); 2];
@@ -167,15 +168,15 @@ impl<P: Platform> Link<'_, '_, P> {
     }
 
     fn half(&self, index: u64) -> LmrTriplet {
-        LmrTriplet::new(self.lmr.lmr_context, self.lmr.registered_address + index * HALF, HALF)
+        LmrTriplet::new(self.lmr.lmr_context, self.lmr.registered_address + index * BYTES, BYTES)
     }
 
     fn remote(&self, index: u64) -> RmrTriplet {
         RmrTriplet {
             rmr_context: self.lmr.rmr_context,
             pad: 0,
-            target_address: self.lmr.registered_address + index * HALF,
-            segment_length: HALF,
+            target_address: self.lmr.registered_address + index * BYTES,
+            segment_length: BYTES,
         }
     }
 
@@ -185,7 +186,7 @@ impl<P: Platform> Link<'_, '_, P> {
         for (round, name) in ["dat_send", "dat_rdma_write", "dat_rdma_read"].into_iter().enumerate() {
             let began = self.adapter.platform().now();
             let pattern = |at: usize| (at as u8).wrapping_mul(29).wrapping_add(round as u8 + 1);
-            fill(self.memory, pattern)?;
+            halves::fill(self.memory, pattern)?;
             let (from, to) = (self.half(0), self.half(1));
             let completions = match round {
                 0 => {
@@ -210,35 +211,11 @@ impl<P: Platform> Link<'_, '_, P> {
                     _ => return Err(Stage::Wrong("DAT: a transfer to the own port failed")),
                 }
             }
-            compare(self.memory, pattern)?;
+            halves::compare(self.memory, pattern)?;
             step(out, name, began, self.adapter.platform().now(), format_args!("bytes={HALF}"));
         }
         Ok(())
     }
-}
-
-/// Fills the first half of the memory and empties the second.
-fn fill(memory: &DmaBuffer, pattern: impl Fn(usize) -> u8) -> Result<(), Stage> {
-    let half = HALF as usize;
-    let mut bytes = [0u8; 256];
-    for start in (0..half).step_by(bytes.len()) {
-        bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(start + at));
-        memory.write(start, &bytes).map_err(|_| Stage::Wrong("memory"))?;
-    }
-    memory.fill(half, half, 0).map_err(|_| Stage::Wrong("memory"))
-}
-
-/// Whether the second half is what the first was filled with.
-fn compare(memory: &DmaBuffer, pattern: impl Fn(usize) -> u8) -> Result<(), Stage> {
-    let half = HALF as usize;
-    let mut bytes = [0u8; 256];
-    for start in (0..half).step_by(bytes.len()) {
-        memory.read(half + start, &mut bytes).map_err(|_| Stage::Wrong("memory"))?;
-        if bytes.iter().enumerate().any(|(at, byte)| *byte != pattern(start + at)) {
-            return Err(Stage::Wrong("what arrived is not what was sent"));
-        }
-    }
-    Ok(())
 }
 
 /// A node of RDS: its objects on the card, and a message of several fragments between two of its own sockets, which does not leave it.

@@ -2,6 +2,7 @@
 //! took; at the end stands a verdict for each level, and what a level needs that could not be reached.
 
 mod data;
+mod halves;
 mod layers;
 mod report;
 mod steps;

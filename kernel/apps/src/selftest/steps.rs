@@ -73,8 +73,8 @@ impl fmt::Display for Stage {
 pub(super) const MEMORY_WANTED: &str = "there is no memory for the device";
 
 /// Tries the driver's levels one after the other; one that fails ends it. [`layers`](super::layers) goes on, with memory of its own.
-pub fn run<P: Platform>(
-    platform: &P,
+pub fn run<P: Platform + Copy>(
+    platform: P,
     memory: Option<(DmaRegion, HostRegion)>,
     storage: &mut Storage<P::Bar>,
     config: &Config,
@@ -102,7 +102,7 @@ pub fn run<P: Platform>(
     summary
 }
 
-fn found<P: Platform>(platform: &P, out: Out<'_>) -> Result<(), Stage> {
+fn found<P: Platform + Copy>(platform: P, out: Out<'_>) -> Result<(), Stage> {
     let began = platform.now();
     let Some(state) = DeviceState::read(platform.bar()) else {
         return Err(Stage::Wrong(
@@ -132,8 +132,8 @@ fn found<P: Platform>(platform: &P, out: Out<'_>) -> Result<(), Stage> {
 }
 
 /// One life of the HCA, from bring-up to tear-down.
-fn life<P: Platform>(
-    platform: &P,
+fn life<P: Platform + Copy>(
+    platform: P,
     (region, host): (DmaRegion, HostRegion),
     storage: &mut Storage<P::Bar>,
     config: &Config,

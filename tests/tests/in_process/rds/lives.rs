@@ -40,6 +40,8 @@ struct Side {
     crash_at: Option<u64>,
     /// It has begun anew since.
     again: bool,
+    /// When the next recovery may be tried.
+    retry_at: u64,
     app: Option<RdsApp<'static>>,
     report: Option<apps::rds::HashReport>,
     /// After so many messages the next strike, in descending order.
@@ -142,6 +144,9 @@ impl Side {
 
     /// What is polled again at once has recovered, or will try later.
     fn recover(&mut self) -> Next {
+        if self.world.now() < self.retry_at {
+            return Next::At(self.retry_at);
+        }
         let wait = match self.adapter.recover(Duration::from_secs(30)) {
             Ok(()) | Err(OpenError::PortNotActive { .. }) => {
                 // It may have failed again: then the next turn finds it dead.
@@ -161,7 +166,8 @@ impl Side {
                 30 * SECOND
             }
         };
-        Next::At(self.world.now() + wait)
+        self.retry_at = self.world.now() + wait;
+        Next::At(self.retry_at)
     }
 }
 
@@ -202,6 +208,7 @@ fn live(seed: u64) -> u32 {
                 crash: Rc::clone(&crash),
                 crash_at: (node == crasher).then_some(crash_at),
                 again: false,
+                retry_at: 0,
                 app: Some(app),
                 report: None,
                 strikes,
