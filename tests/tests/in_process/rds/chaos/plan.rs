@@ -215,7 +215,7 @@ fn deaths(random: &mut Random, heard_of: bool, span: u64) -> VecDeque<Death> {
     let mut from = random.below(span);
     for _ in 0..random.below(3) {
         let down = random.pick(&[0, 1, 20, 700, 5000]) * MS;
-        let silent = !heard_of && down % (2 * MS) == 0;
+        let silent = !heard_of && down.is_multiple_of(2 * MS);
         deaths.push_back(Death { at: from, orderly: random.one_in(3), silent, boot_at: from + down });
         from += down + 1 + random.below(span);
     }
