@@ -78,6 +78,8 @@ impl Protocol<'_> {
         true
     }
 
+    // Cold, so that the loop of whole messages keeps its registers.
+    #[cold]
     #[inline(never)]
     fn take_rest(&mut self, arrival: ReceivedDto, now: Instant) {
         if !self.take_part(arrival, now) {

