@@ -63,7 +63,7 @@ impl Side {
         let platform = self.adapter.platform().clone();
         let node = platform.node();
         self.crash.happened.set(true);
-        std::mem::forget(self.app.take());
+        self.app = None;
         let booted = (0..100).find_map(|_| {
             self.world.reset(node);
             self.world.enable(node);
