@@ -11,7 +11,7 @@ use driver_mlx::{
 use hca_model::fabric::FabricConfig;
 use hca_model::{Habits, Profile};
 use mlx5_prm::opcode::Opcode;
-use mlx5_prm::status::HealthSyndrome;
+use mlx5_prm::status::{CqeSyndrome, HealthSyndrome};
 use mlx5_prm::value::{NicInterface, RegisterId};
 use std::rc::Rc;
 
@@ -328,7 +328,13 @@ fn scatter_lists_end_with_the_key_that_the_device_names() {
         b.qp.post_recv(&[b.sge(0, 100)], 3).expect("room");
         a.qp.post_send(SendOp::Send, &[a.sge(0, 200)], 4, SendFlags::SIGNALED).expect("room");
         a.qp.ring();
-        assert_eq!(b.completion(&world).kind(), CompletionKind::ReceiveError, "{terminator:?}");
+        let cqe = b.completion(&world);
+        assert_eq!(cqe.kind(), CompletionKind::ReceiveError, "{terminator:?}");
+        assert_eq!(
+            cqe.error().map(|error| error.syndrome),
+            Some(CqeSyndrome::LOCAL_LENGTH_ERR),
+            "{terminator:?}"
+        );
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::node::ALL;
+use common::node::{self, ALL};
 use common::recovery::{SECOND, VENDOR, semaphore, until_fatal, up, works, world};
-use driver_mlx::{Bar, Base, Config, Duration, Error, FatalCause, HcaStorage, Platform};
+use driver_mlx::{
+    Bar, Base, Config, Duration, Error, FatalCause, HcaStorage, Instant, Platform, SendFlags, SendOp, Wake,
+};
 use hca_model::Habits;
 use mlx5_prm::init_seg;
 use mlx5_prm::opcode::Opcode;
@@ -260,4 +262,95 @@ fn habits_do_not_matter_to_a_reset() {
         hca.recover().expect("recovers");
         works(&world, &mut hca);
     }
+}
+
+/// The device reads as another driver's, while its queues still take what arrives.
+fn lose_the_queue(world: &std::rc::Rc<common::World>, hca: &mut common::Driver) {
+    hca.platform().bar().write32(init_seg::CMDQ_ADDR_H_OFFSET, 0x55);
+    assert_eq!(until_fatal(world, hca, 3 * SECOND), FatalCause::Forgotten);
+}
+
+#[test]
+fn what_has_failed_writes_nothing_from_the_moment_it_is_told() {
+    let world = world();
+    let (mut a, mut b) = node::connected(&world, |_| ());
+    b.qp.post_recv(&[b.sge(0, 4096)], 1).expect("room");
+    lose_the_queue(&world, &mut b.hca);
+    a.put(0, &[9; 4096]);
+    a.qp.post_send(SendOp::Send, &[a.sge(0, 4096)], 2, SendFlags::SIGNALED).expect("room");
+    a.qp.ring();
+    world.pass(SECOND);
+    assert_eq!(b.get(0, 4096), [0; 4096], "the receive counts as flushed");
+    assert!(!world.model(1, |m| m.bus_master()));
+    b.hca.recover().expect("recovers");
+    works(&world, &mut b.hca);
+    std::mem::forget(a.hca);
+}
+
+/// Configuration space was out of reach when the device failed: the health poll goes on until it is not.
+#[test]
+fn what_could_not_be_kept_from_memory_is_later() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.no_bus_master.set(true);
+    lose_the_queue(&world, &mut hca);
+    let poll = |hca: &mut common::Driver| {
+        world.pass(60 * SECOND);
+        hca.poll(Instant::from_nanos(world.now()))
+    };
+    assert!(matches!(poll(&mut hca), Wake::At(_)));
+    assert!(world.model(0, |m| m.bus_master()));
+    hca.platform().trouble.no_bus_master.set(false);
+    assert_eq!(poll(&mut hca), Wake::Idle);
+    assert!(!world.model(0, |m| m.bus_master()));
+}
+
+/// A recovery that fails after the device has let go can be tried again, and once more, where the function cannot be reset.
+#[test]
+fn a_late_failure_is_no_last_one_where_the_function_cannot_be_reset() {
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.no_reset.set(true);
+    let now = world.now();
+    world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
+    until_fatal(&world, &mut hca, 5 * SECOND);
+    // Firmware does not run on; then it refuses a step of bring-up.
+    world.model(0, |m| m.habits_mut().counter_pause = Some(0..u64::MAX));
+    let error = hca.recover().expect_err("stands");
+    assert!(matches!(error, Error::Timeout { opcode: None, .. }), "{error}");
+    world.model(0, |m| {
+        m.habits_mut().counter_pause = None;
+        m.habits_mut().refused_commands = vec![Opcode::INIT_HCA];
+    });
+    let error = hca.recover().expect_err("refused");
+    assert!(matches!(error, Error::Command(refused) if refused.opcode == Opcode::INIT_HCA), "{error}");
+    assert!(!world.model(0, |m| m.bus_master()));
+    let left = world.model(0, |m| (m.life(), m.pages().given()));
+    assert_eq!(left, (hca_model::device::Life::Disabled, 0), "what was begun is undone");
+    world.model(0, |m| m.habits_mut().refused_commands = vec![]);
+    hca.recover().expect("recovers at the third attempt");
+    works(&world, &mut hca);
+    assert_eq!(world.model(0, |m| m.resets()), 0);
+}
+
+/// Who was told that the device reaches no memory has it again: nothing switches bus mastering on before a reset.
+#[test]
+fn memory_that_was_given_back_is_not_reached_once_more() {
+    static mut MEMORY: [u8; 4096] = [0; 4096];
+    let world = world();
+    let mut hca = up(&world);
+    hca.platform().trouble.no_reset.set(true);
+    let pd = hca.alloc_pd().expect("a PD");
+    // SAFETY: it is a static, which nobody else touches, and neither does the model.
+    let key = unsafe { hca.register_foreign(pd, (&raw mut MEMORY).cast(), 4096, ALL, Base::Virtual) }
+        .expect("a key");
+    let now = world.now();
+    world.model(0, |m| m.habits_mut().away = Some(now + SECOND..now + 20 * SECOND));
+    until_fatal(&world, &mut hca, 5 * SECOND);
+    hca.deregister(key).expect("bus mastering is off");
+    assert_eq!(hca.recover(), Err(Error::NicInterface(0)));
+    assert!(!world.model(0, |m| m.bus_master()));
+    hca.platform().trouble.no_reset.set(false);
+    hca.recover().expect("recovers");
+    works(&world, &mut hca);
 }

@@ -129,7 +129,9 @@ impl Rds<'_> {
     /// when this returns, nothing uses the operation's memory.
     ///
     /// # Errors
-    /// [`RdsError::BadSocket`].
+    /// [`RdsError::BadSocket`]. [`RdsError::Again`], [`RdsError::Dat`]: a device that has failed may still write to memory of the program's
+    /// own, of an operation or registered; the socket, which sends nothing any more, is to be closed again when the adapter has been
+    /// [recovered](Self::adapter_recovered).
     pub fn close<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -139,6 +141,11 @@ impl Rds<'_> {
         for id in self.protocol.connections.ids() {
             self.cancel(adapter, id, handle, None);
         }
+        if self.protocol.operations.is_ending(handle) {
+            return Err(RdsError::Again);
+        }
+        self.free_regions(adapter, Some(handle))?;
+        self.unregister_all(adapter, Some(handle))?;
         while let Ok(Some(_)) = self.take_notification(handle) {}
         self.protocol.drop_received(handle);
         // Which clears its port.
@@ -146,8 +153,6 @@ impl Rds<'_> {
         let socket = self.protocol.sockets.open_mut(handle)?;
         socket.open = false;
         socket.peers_port = 0;
-        self.free_regions_of(adapter, handle);
-        self.unregister_all(adapter, Some(handle));
         self.send_changed_maps(adapter);
         if self.protocol.starved {
             self.frames_came_free(adapter);

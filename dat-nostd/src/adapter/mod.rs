@@ -186,7 +186,8 @@ impl<'s, P: Platform> Adapter<'s, P> {
         }
         let waits = self.delivery().expire_waits(now);
         if self.device.dead {
-            return waits;
+            // Until it is known that it reaches no memory.
+            return hca.earliest(waits);
         }
         self.notifications();
         let mut port = self.device.port.poll(now);

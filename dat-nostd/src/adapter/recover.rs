@@ -21,8 +21,8 @@ impl<P: Platform> Adapter<'_, P> {
     ///
     /// Platform, region and tables stay the adapter's. So do the buffers of [`Adapter::dma_alloc`], which are nobody's but their owner's:
     /// they keep address and content, and one that is no longer wanted is freed as ever. No memory that the device could still write to is
-    /// allocated anew before it was reset; but a device whose queues outlive its failure may until then write into buffers of receives
-    /// that were reported as flushed. Memory of a consumer's own is the consumer's again at the latest when this has succeeded.
+    /// allocated anew before it was reset; buffers of receives that were reported as flushed are the consumer's at once, with the exceptions
+    /// of [`Hca::recover`](driver_mlx::Hca::recover). Memory of a consumer's own is the consumer's again at the latest when this has succeeded.
     ///
     /// # How a program goes on
     /// It opens its IA again, makes zone, EVDs and EPs, registers the *same buffers* (contexts are new, addresses are not), and connects.

@@ -190,6 +190,7 @@ impl<'s, P: Platform> Hca<'s, P> {
             owned: true,
             enabled: false,
             initialized: false,
+            gave_back_foreign: false,
             atomics: false,
             uar: None,
             blueflame: [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES],

@@ -31,6 +31,8 @@ pub(super) struct Health {
     syndrome: Option<HealthSyndrome>,
     /// When to look next.
     pub(super) next: Instant,
+    /// The device has failed, and reaches no memory any more.
+    confined: bool,
 }
 
 /// In a page request's flags: it is the embedded processor's.
@@ -40,11 +42,11 @@ const RELEASE_ALL: u32 = 1 << 14;
 
 impl<P: Platform> Hca<'_, P> {
     /// Takes asynchronous events, answers page requests, and looks at the device's health when it is time. Says by when
-    /// it wants to be called again, at the latest.
+    /// it wants to be called again, at the latest: a device that has failed is looked at until its bus mastering is known to be off.
     pub fn poll(&mut self, now: Instant) -> Wake {
         self.drain_async(now);
         self.look_at_health(now);
-        if self.fatal.is_some() { Wake::Idle } else { Wake::At(self.health.next) }
+        if self.health.confined { Wake::Idle } else { Wake::At(self.health.next) }
     }
 
     /// The oldest event not yet taken.
@@ -97,10 +99,17 @@ impl<P: Platform> Hca<'_, P> {
 
     pub(super) fn set_fatal(&mut self, now: Instant, cause: FatalCause) {
         if self.fatal.is_none() {
-            self.fatal = Some(cause);
+            self.fail(cause);
             self.trace.push(now, TraceKind::Health(cause));
             self.push_event(AsyncEvent::Fatal(cause));
         }
+    }
+
+    /// The device counts as failed. Its queues may outlive its firmware: before anybody learns of it, and uses buffers again, it is kept
+    /// from memory.
+    pub(super) fn fail(&mut self, cause: FatalCause) {
+        self.fatal.get_or_insert(cause);
+        self.health.confined = self.confine();
     }
 
     /// Takes what the asynchronous event queue holds, but no more than one turn of it.
@@ -180,10 +189,15 @@ impl<P: Platform> Hca<'_, P> {
 
     /// The health poll, if it is time.
     pub(super) fn look_at_health(&mut self, now: Instant) {
-        if now < self.health.next || self.fatal.is_some() {
+        if now < self.health.next || self.health.confined {
             return;
         }
         self.health.next = now + self.limits.health_interval;
+        if self.fatal.is_some() {
+            // It was away, say, when it failed.
+            self.health.confined = self.confine();
+            return;
+        }
         self.counters.health_polls += 1;
         self.look_at_sensors(now);
         if self.fatal.is_none() && self.enabled {

@@ -225,7 +225,7 @@ impl<P: Platform> Hca<'_, P> {
         let current = self.is_current(&region);
         let destroyed = match (self.fatal, region.origin) {
             // It may still write there, and the memory is not ours to keep from other use.
-            (Some(cause), Origin::Foreign(_)) if current && !self.is_confined() => Err(Error::Fatal(cause)),
+            (Some(cause), Origin::Foreign(_)) if current && !self.confine() => Err(Error::Fatal(cause)),
             _ => self.destroy_mkey(&region),
         };
         if let Err(error) = destroyed {
@@ -235,7 +235,10 @@ impl<P: Platform> Hca<'_, P> {
             Origin::Buffer(memory) if current => self.unpin(memory),
             // The recovery has counted all keys out.
             Origin::Buffer(_) => {}
-            Origin::Foreign(memory) => self.platform.unmap(memory.device_address(), memory.len()),
+            Origin::Foreign(memory) => {
+                self.gave_back_foreign |= current && self.fatal.is_some();
+                self.platform.unmap(memory.device_address(), memory.len());
+            }
             Origin::All => {}
         }
         Ok(())

@@ -96,6 +96,8 @@ pub struct Hca<'s, P: Platform> {
     /// How far bring-up got, so that tear-down undoes that much.
     enabled: bool,
     initialized: bool,
+    /// Foreign memory went back to its owner because a device that has failed could not reach it.
+    gave_back_foreign: bool,
     /// Atomics count as this side does.
     atomics: bool,
     /// Control page: arming, event queues, plain doorbells.

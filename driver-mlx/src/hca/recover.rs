@@ -42,8 +42,10 @@ impl<P: Platform> Hca<'_, P> {
     /// | tickets | lost | void |
     ///
     /// So nothing that the device could still write to is ever allocated for something else, and a consumer keeps its data and makes its
-    /// objects anew over the same buffers. Whoever uses a buffer of a flushed request again before that must reckon with a device that
-    /// still writes there.
+    /// objects anew over the same buffers. Bus mastering is switched off before a failure is told, so that buffers of flushed requests can
+    /// be used again, with three exceptions: platforms that do not switch it ([`Platform::set_bus_master`]); a device that is off the bus,
+    /// until it is back and the next [`Hca::poll`] finds it; and a function that cannot be reset, which needs bus mastering to be ended by
+    /// a command, in this call. Whoever has to do with those leaves such buffers alone until recovery has succeeded.
     ///
     /// It waits: up to some seconds for a reset, up to a minute for a device that is off the bus, and up to two hours for firmware that
     /// says that it is starting.
@@ -64,8 +66,12 @@ impl<P: Platform> Hca<'_, P> {
             }
             Err(error) => {
                 self.recoveries.failed();
+                if self.owned && self.fatal.is_none() {
+                    // What was begun is undone, so that a device that cannot be reset can begin again. The error is told already.
+                    let _ = self.stop();
+                }
                 // Nothing is made before a recovery succeeds.
-                self.fatal.get_or_insert(FatalCause::NotRecovered);
+                self.fail(FatalCause::NotRecovered);
                 Err(error)
             }
         }
@@ -75,7 +81,7 @@ impl<P: Platform> Hca<'_, P> {
     /// unusable as before it.
     pub fn recovery_failed(&mut self) {
         self.recoveries.withdraw();
-        self.fatal.get_or_insert(FatalCause::NotRecovered);
+        self.fail(FatalCause::NotRecovered);
     }
 
     /// Makes sure that the device has forgotten this driver's memory, is there, and that its firmware runs.
@@ -90,8 +96,9 @@ impl<P: Platform> Hca<'_, P> {
         }
         lock.release(&self.platform);
         self.until_back()?;
-        // If the gateway was out of reach before.
+        // If the gateway, or the function itself, was out of reach before.
         lock.release(&self.platform);
+        self.confine();
         self.make_it_let_go()?;
         self.owned = false;
         self.wait_for_counter()?;
@@ -149,6 +156,10 @@ impl<P: Platform> Hca<'_, P> {
     /// Makes sure that the device no longer accesses this driver's memory. That it does not know this driver's command queue, or is in the
     /// middle of a reset, is no proof; nor is what this driver itself has written to `nic_interface`.
     fn make_it_let_go(&mut self) -> Result<(), Error> {
+        // It has already, and nothing was given to it since: the recovery failed later.
+        if !self.owned {
+            return Ok(());
+        }
         // A function that was never enabled may read so too.
         if self.enabled && self.is_disabled() && !self.wants_reset() {
             return Ok(());
@@ -162,19 +173,23 @@ impl<P: Platform> Hca<'_, P> {
         Err(Error::NicInterface(interface_state(self.platform.bar())))
     }
 
-    /// Where the function cannot be reset: firmware that still answers commands ends all access to memory, and says so.
+    /// Where the function cannot be reset: firmware that still answers commands ends all access to memory, and says so. It reads them from
+    /// memory, so that the device reaches that once more: not if any was given back because it did not.
     fn firmware_ends_it(&mut self) -> bool {
-        if self.wants_reset() || !self.is_owner() || self.cmd.all_lost() {
+        if self.wants_reset() || !self.is_owner() || self.cmd.all_lost() || self.gave_back_foreign {
             return false;
         }
+        self.platform.set_bus_master(true);
         let failure = self.fatal.take();
         let limit = core::mem::replace(&mut self.limits.command, self.limits.tear_down);
         let closed = self.close(TeardownProfile::FORCE_CLOSE);
         self.limits.command = limit;
         self.fatal = failure.or(self.fatal);
+        self.confine();
         let address = self.cmd.device_address();
-        self.enabled = false;
-        closed.is_ok() && disable_interface(&self.platform, address, self.limits.tear_down)
+        let ended = closed.is_ok() && disable_interface(&self.platform, address, self.limits.tear_down);
+        self.enabled &= !ended;
+        ended
     }
 
     /// Waits until the health counter moves: firmware runs.
@@ -236,7 +251,7 @@ impl<P: Platform> Hca<'_, P> {
         self.find_lost_records()?;
         self.uar = None;
         self.blueflame = [BlueFlamePage { page: None, used: 0 }; BLUEFLAME_PAGES];
-        (self.enabled, self.initialized, self.fatal) = (false, false, None);
+        (self.enabled, self.initialized, self.fatal, self.gave_back_foreign) = (false, false, None, false);
         self.health = Health::default();
         self.limits = Limits::new(&self.config);
         self.steps = StepTimes { began: self.platform.now(), ..StepTimes::default() };

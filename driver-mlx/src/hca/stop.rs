@@ -79,8 +79,8 @@ impl<P: Platform> Hca<'_, P> {
         result
     }
 
-    /// Whether it is beyond doubt that a device that has failed reaches no memory: bus mastering is off.
-    pub(super) fn is_confined(&self) -> bool {
+    /// Keeps a device that has failed from memory, and answers whether that is beyond doubt: bus mastering is off.
+    pub(super) fn confine(&self) -> bool {
         self.platform.set_bus_master(false)
     }
 

@@ -432,7 +432,7 @@ impl Platform for ModelPlatform {
         if self.trouble.no_bus_master.get() {
             return false;
         }
-        if on {
+        if on && !self.trouble.no_reset.get() {
             let left = self.world.model(self.node, |hca| (hca.life(), hca.pages().given()));
             assert_eq!(left, (hca_model::device::Life::Disabled, 0), "it has not let go");
         }

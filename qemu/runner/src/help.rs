@@ -67,11 +67,19 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        arguments: "[model] [OPTION]...",
-        summary: "instructions per operation",
+        arguments: "[model | rds] [OPTION]...",
+        summary: "instructions per operation; RDS against Linux's",
         options: &[
             ("model", "of the emulated HCA in place of driver, DAT and RDS; and its speed against memcpy's"),
+            (
+                "rds",
+                "messages and RDMA from Linux to Linux and from unikernel to unikernel, in turn, and their ratios",
+            ),
             ("--report FILE", "as JSON"),
+            ("--rounds N", "rds: everything so many times (3)"),
+            ("--seconds N", "rds: so long each time (3)"),
+            ("--check", "rds: both sides compare all bytes, not headers alone"),
+            ACCEL,
         ],
     },
     Command {

@@ -16,6 +16,7 @@
 //! | [`demo`], [`report`] | two unikernels that move verified data |
 //! | [`tshark`] | captures dissected by Wireshark |
 //! | [`levels`], [`ci`], `failures` | `cargo xtask test` and `bench`; all that a change has to pass; what failed |
+//! | [`rds_bench`] | RDS by Linux and by unikernels, in one run |
 //! | [`install`] | the C library, where other programs build against it |
 //! | [`help`] | what `--help` prints |
 //! | [`graph`] | which source files use which, and the circles among them |
@@ -40,6 +41,7 @@ pub mod passthrough;
 pub mod process;
 pub mod progress;
 pub mod qemu;
+pub mod rds_bench;
 pub mod report;
 pub mod serve;
 pub mod setup;

@@ -7,7 +7,9 @@ use runner::linux;
 use runner::passthrough::HandedOn;
 use runner::qemu::Output;
 use runner::unikernel::{self, Verdict};
-use runner::{Error, Result, accelerator, demo, help, install, iso, kernel_image, process, serve, setup};
+use runner::{
+    Error, Result, accelerator, demo, help, install, iso, kernel_image, process, rds_bench, serve, setup,
+};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -402,14 +404,39 @@ fn ci(mut arguments: lexopt::Parser) -> Result<ExitCode> {
 
 fn bench(mut arguments: lexopt::Parser) -> Result<ExitCode> {
     let mut report = None;
-    let mut bench = levels::Bench::Instructions;
+    let mut bench = Some(levels::Bench::Instructions);
+    let mut rds = rds_bench::Options::default();
+    let mut of_rds = None;
     while let Some(argument) = arguments.next().map_err(usage)? {
+        if let Long(name @ ("rounds" | "seconds" | "check" | "accel")) = argument {
+            of_rds = Some(name.to_owned());
+        }
         match argument {
             Long("report") => report = Some(PathBuf::from(arguments.value().map_err(usage)?)),
-            Value(name) if name == "model" => bench = levels::Bench::Model,
+            Long("rounds") => rds.rounds = at_least_one(&mut arguments)?,
+            Long("seconds") => rds.seconds = at_least_one(&mut arguments)?,
+            Long("check") => rds.check = true,
+            Long("accel") => {
+                rds.accelerator = arguments.value().and_then(ValueExt::string).map_err(usage)?;
+            }
+            Value(name) if name == "model" => bench = Some(levels::Bench::Model),
+            Value(name) if name == "rds" => bench = None,
             other => return Err(usage(other.unexpected())),
         }
     }
-    levels::bench(bench, report.as_deref())?;
+    match (bench, of_rds) {
+        (Some(_), Some(option)) => return Err(Error::Usage(format!("--{option} is for `bench rds`"))),
+        (Some(bench), None) => levels::bench(bench, report.as_deref())?,
+        (None, _) => {
+            let accelerator = accelerator::choose(&rds.accelerator)?;
+            rds_bench::run(&rds_bench::Options { accelerator, report, ..rds })?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An option's number, which is not 0.
+fn at_least_one(arguments: &mut lexopt::Parser) -> Result<u32> {
+    let number: std::num::NonZeroU32 = arguments.value().and_then(|value| value.parse()).map_err(usage)?;
+    Ok(number.get())
 }

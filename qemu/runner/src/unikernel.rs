@@ -1,7 +1,7 @@
 //! Boots the unikernel: its command line, its console, its log, its verdict.
 
 use crate::defmt_log::{Decoded, Decoder};
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::linux::Ready;
 use crate::process::Temporary;
 use crate::qemu::{End, Guest, Machine, Output};
@@ -164,6 +164,25 @@ impl Running {
     /// [`crate::Error::Timeout`] when nothing came in time.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Option<Output>> {
         self.guest.next_line(deadline)
+    }
+
+    /// Takes lines of the console until one begins with `start`, or all until its end; `lines` has them.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] when that takes longer than `limit`; [`Error::Guest`] if it ends before such a line.
+    pub fn follow(&mut self, lines: &mut Vec<String>, start: Option<&str>, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while let Some(output) = self.next_line(deadline)? {
+            let Output::Console(line) = output else { continue };
+            let found = start.is_some_and(|start| line.starts_with(start));
+            lines.push(line);
+            if found {
+                return Ok(());
+            }
+        }
+        let Some(start) = start else { return Ok(()) };
+        let last = lines.last().map_or("nothing", String::as_str);
+        Err(Error::Guest(format!("the unikernel ended before `{}`; it said last: {last}", start.trim())))
     }
 
     /// The time since power on.

@@ -180,6 +180,8 @@ pub(crate) struct Frames<'s> {
     memory: Memory,
     free: Option<FrameId>,
     free_count: usize,
+    /// Receives of a device that has failed, and may write to them until it was reset.
+    withheld: Chain,
     /// What a link leads to that is not of this table: there is none.
     nowhere: Frame,
 }
@@ -206,7 +208,7 @@ impl<'s> Frames<'s> {
             frame.next = (index + 1 < count).then(|| FrameId::new(index + 1));
         }
         let free = (count > 0).then(|| FrameId::new(0));
-        Self { table, memory, free, free_count: count, nowhere: Frame::EMPTY }
+        Self { table, memory, free, free_count: count, withheld: Chain::EMPTY, nowhere: Frame::EMPTY }
     }
 
     pub(crate) fn memory(&self) -> Option<DmaSlice<'_>> {

@@ -118,6 +118,22 @@ impl Frames<'_> {
         }
         *chain = kept;
     }
+
+    /// Takes all frames of a chain, which a device that has failed may write to: nobody gets them before [`release`](Self::release).
+    pub(crate) fn withhold(&mut self, chain: &mut Chain) {
+        let Chain { head, tail } = core::mem::replace(chain, Chain::EMPTY);
+        if let (Some(first), Some(last)) = (head, tail) {
+            let mut withheld = core::mem::replace(&mut self.withheld, Chain::EMPTY);
+            self.extend_chain(&mut withheld, first, last);
+            self.withheld = withheld;
+        }
+    }
+
+    /// The device was reset: what was withheld is free.
+    pub(crate) fn release(&mut self) {
+        let mut withheld = core::mem::replace(&mut self.withheld, Chain::EMPTY);
+        self.cut_chain(&mut withheld, 0);
+    }
 }
 
 #[cfg(test)]

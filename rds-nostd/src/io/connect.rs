@@ -314,7 +314,7 @@ impl Rds<'_> {
             }
             // Aborts whatever the endpoint was doing; after this an HCA that works touches none of its frames.
             let _ = adapter.ep_free(EpHandle::from_bits(ep));
-            self.protocol.endpoint_gone(id);
+            self.protocol.endpoint_gone(id, adapter.is_dead());
             self.release_ended(adapter);
         }
     }

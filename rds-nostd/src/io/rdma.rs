@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHandle};
+use dat_nostd::{Adapter, DatResult, DmaSlice, LmrHandle, MemPriv, Platform, PzHandle, ReturnType};
 
 use crate::error::RdsError;
 use crate::frames::Marks;
@@ -74,8 +74,8 @@ impl Rds<'_> {
     /// Ends the registration of memory.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it. [`RdsError::Dat`],
-    /// [`RdsError::BadSocket`].
+    /// [`RdsError::InvalidArgument`]: it is not this socket's. [`RdsError::Again`]: operations use it. [`RdsError::Dat`]: a device that
+    /// has failed may still write there, so that it stays registered. [`RdsError::BadSocket`].
     pub fn unregister_memory<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -83,23 +83,32 @@ impl Rds<'_> {
         memory: MemoryHandle,
     ) -> Result<(), RdsError> {
         self.protocol.sockets.open(handle)?;
-        let memory = self.protocol.operations.memories.take(handle, memory).map_err(|kept| match kept {
+        let memories = &mut self.protocol.operations.memories;
+        let taken = memories.take(handle, memory).map_err(|kept| match kept {
             Kept::NotThere => RdsError::InvalidArgument,
             Kept::InUse => RdsError::Again,
         })?;
-        Ok(adapter.lmr_free(LmrHandle::from_bits(memory.lmr_bits))?)
+        let freed = let_go(adapter, taken.lmr_bits);
+        if freed.is_err() {
+            memories.put_back(memory, taken);
+        }
+        Ok(freed?)
     }
 
     /// The same of all that a socket registered that closes, or that any did: no operation uses it any more.
+    ///
+    /// # Errors
+    /// DAT's: a device that has failed may still write there; what is left stays registered.
     pub(crate) fn unregister_all<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         owner: Option<SocketHandle>,
-    ) {
-        while let Some(memory) = self.protocol.operations.memories.take_any(owner) {
-            // It fails only on an adapter that has failed: its regions go with recovery, those of the program's own memory too.
-            let _ = adapter.lmr_free(LmrHandle::from_bits(memory.lmr_bits));
+    ) -> DatResult<()> {
+        let memories = &mut self.protocol.operations.memories;
+        while let Some((handle, memory)) = memories.take_any(owner) {
+            let_go(adapter, memory.lmr_bits).inspect_err(|_| memories.put_back(handle, memory))?;
         }
+        Ok(())
     }
 
     /// Offers `memory` to peers and gives the cookie to tell them (`RDS_GET_MR`). Any peer that learns it may use it.
@@ -209,7 +218,8 @@ impl Rds<'_> {
     /// all released regions, of which there are none.
     ///
     /// # Errors
-    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
+    /// [`RdsError::InvalidArgument`]: the socket has no such region. [`RdsError::Dat`]: a device that has failed may still write there, so
+    /// that the region stays. [`RdsError::NotConnected`], [`RdsError::BadSocket`].
     pub fn free_mr<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
@@ -223,38 +233,40 @@ impl Rds<'_> {
             return Ok(());
         }
         let region = self.protocol.regions.take(handle, cookie).ok_or(RdsError::InvalidArgument)?;
-        self.revoke(adapter, region)?;
+        Ok(self.revoke(adapter, region)?)
+    }
+
+    /// Ends what was taken out of the table; if that is refused, it is there again.
+    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
+        let Protocol { counters, regions, .. } = &mut self.protocol;
+        let_go(adapter, region.lmr_bits).inspect_err(|_| regions.insert(region))?;
+        *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
         Ok(())
     }
 
-    fn revoke<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, region: Region) -> DatResult<()> {
-        let counters = &mut self.protocol.counters;
-        *if region.short { &mut counters.mr_8k_free } else { &mut counters.mr_1m_free } += 1;
-        adapter.lmr_free(LmrHandle::from_bits(region.lmr_bits))
-    }
-
-    // Revoking can only fail with the adapter itself, whose regions are gone then.
-
-    /// Revokes the regions that were used up.
+    /// Revokes the regions that were used up. What is refused comes with the next.
     #[inline(always)]
     pub(crate) fn free_spent_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
         while let Some(region) = self.protocol.regions.take_spent() {
-            let _ = self.revoke(adapter, region);
+            if self.revoke(adapter, region).is_err() {
+                break;
+            }
         }
     }
 
-    /// Revokes all regions of a socket that closes.
-    pub(crate) fn free_regions_of<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>, owner: SocketHandle) {
-        while let Some(region) = self.protocol.regions.take_any(Some(owner)) {
-            let _ = self.revoke(adapter, region);
+    /// Revokes all regions of a socket that closes, or all there are.
+    ///
+    /// # Errors
+    /// DAT's: a device that has failed may still write there; what is left stays.
+    pub(crate) fn free_regions<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        owner: Option<SocketHandle>,
+    ) -> DatResult<()> {
+        while let Some(region) = self.protocol.regions.take_any(owner) {
+            self.revoke(adapter, region)?;
         }
-    }
-
-    /// Revokes all regions there are.
-    pub(crate) fn free_all_regions<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        while let Some(region) = self.protocol.regions.take_any(None) {
-            let _ = self.revoke(adapter, region);
-        }
+        Ok(())
     }
 
     /// Gives a composed message what goes along with it: an operation, a cookie.
@@ -281,7 +293,7 @@ impl Rds<'_> {
                 }
                 (Err(error), first) => {
                     if let Some(first) = first {
-                        free_pieces(adapter, &mut self.protocol.operations, first);
+                        let _ = free_pieces(adapter, &mut self.protocol.operations, first);
                         self.protocol.operations.remove(first);
                     }
                     return Err(error);
@@ -409,7 +421,7 @@ impl Rds<'_> {
         );
         for memory in local {
             if let Err(error) = self.add_piece(adapter, id, *memory, zone) {
-                free_pieces(adapter, &mut self.protocol.operations, id);
+                let _ = free_pieces(adapter, &mut self.protocol.operations, id);
                 self.protocol.operations.remove(id);
                 return Err(error);
             }
@@ -447,9 +459,13 @@ impl Rds<'_> {
     /// Frees the local memory of operations that ended, and reports their ends.
     #[inline(always)]
     pub(crate) fn release_ended<P: Platform>(&mut self, adapter: &mut Adapter<'_, P>) {
-        while let Some(id) = self.protocol.operations.next_ended() {
+        while let Some(id) = self.protocol.operations.oldest_ended() {
             let Protocol { operations, sockets, .. } = &mut self.protocol;
-            free_pieces(adapter, operations, id);
+            if free_pieces(adapter, operations, id).is_err() {
+                // A device that has failed may still write there: it is not said to be over before recovery.
+                return;
+            }
+            operations.next_ended();
             operations.report(id, sockets);
         }
     }
@@ -485,16 +501,31 @@ fn rights(offer: RdmaFlags) -> MemPriv {
 }
 
 /// Takes an operation's pieces and frees what was registered for them.
+///
+/// # Errors
+/// DAT's: a device that has failed may still write there; what is left stays.
 #[cold]
 pub(crate) fn free_pieces<P: Platform>(
     adapter: &mut Adapter<'_, P>,
     operations: &mut Operations<'_>,
     id: OperationId,
-) {
+) -> DatResult<()> {
     while let Some(piece) = operations.take_piece(id) {
         if piece.lmr_bits != 0 {
-            // It fails only on an adapter that has failed: its regions go with recovery, those of the program's own memory too.
-            let _ = adapter.lmr_free(LmrHandle::from_bits(piece.lmr_bits));
+            let_go(adapter, piece.lmr_bits).inspect_err(|_| operations.add_piece(id, piece))?;
         }
+    }
+    Ok(())
+}
+
+/// Frees an LMR.
+///
+/// # Errors
+/// DAT's INVALID_STATE (LMR_IN_USE): a device that has failed may still write to its memory, which is not the adapter's.
+fn let_go<P: Platform>(adapter: &mut Adapter<'_, P>, lmr_bits: u64) -> DatResult<()> {
+    match adapter.lmr_free(LmrHandle::from_bits(lmr_bits)) {
+        Err(error) if error.is(ReturnType::InvalidState) => Err(error),
+        // What is not there has gone with a recovery.
+        _ => Ok(()),
     }
 }

@@ -42,8 +42,10 @@ impl Rds<'_> {
             self.protocol.drop_unsent(id, has_operation, RdmaStatus::Dropped);
         }
         self.release_ended(adapter);
-        self.free_all_regions(adapter);
-        self.unregister_all(adapter, None);
+        // The device was reset: what it might still have written to is free, and what it could be told of is not there any more.
+        self.protocol.frames.release();
+        self.free_regions(adapter, None)?;
+        self.unregister_all(adapter, None)?;
         let (ia, async_evd) = adapter.ia_open("ib0", 16, None)?;
         let count = self.protocol.connections.len() as u32;
         let memory = self.protocol.frames.memory().ok_or(RdsError::NoDevice)?;

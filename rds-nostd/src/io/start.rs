@@ -77,10 +77,10 @@ impl<'s> Rds<'s> {
             }
         }
         for id in self.protocol.operations.ids() {
-            free_pieces(adapter, &mut self.protocol.operations, id);
+            note(free_pieces(adapter, &mut self.protocol.operations, id));
         }
-        self.free_all_regions(adapter);
-        self.unregister_all(adapter, None);
+        note(self.free_regions(adapter, None));
+        note(self.unregister_all(adapter, None));
         for id in self.protocol.connections.ids() {
             note(self.free_zone_of(adapter, id));
         }

@@ -133,9 +133,13 @@ impl Protocol<'_> {
         reconnect.last_down.set(reason);
     }
 
-    /// The endpoint is gone, and the HCA touches nothing of it any more: what the peer may not have waits for the next one.
-    pub(crate) fn endpoint_gone(&mut self, id: ConnectionId) {
+    /// The endpoint is gone: what the peer may not have waits for the next one. An HCA that works touches nothing of it any more; of one that
+    /// has failed, the receives are withheld.
+    pub(crate) fn endpoint_gone(&mut self, id: ConnectionId, failed: bool) {
         self.requeue(id);
+        if failed {
+            self.withhold_receives(id);
+        }
         self.take_all_back(id);
         self.connections.at_mut(id).reset();
     }

@@ -109,6 +109,14 @@ impl Protocol<'_> {
         Some(room.saturating_sub(self.receiving.beyond()).min(wanted as u32))
     }
 
+    /// The HCA may still write to the receives that are posted.
+    pub(crate) fn withhold_receives(&mut self, id: ConnectionId) {
+        let Self { connections, frames, receiving, .. } = self;
+        let rx = &mut connections.at_mut(id).rx;
+        frames.withhold(&mut rx.posted);
+        receiving.give(&mut rx.used, u32::from(core::mem::take(&mut rx.posted_count)));
+    }
+
     /// After the endpoint is gone: takes back what was posted to it, and what came of an unfinished message.
     pub(crate) fn take_all_back(&mut self, id: ConnectionId) {
         let count = usize::from(self.connections.at(id).rx.posted_count);

@@ -95,6 +95,13 @@ impl<'s> Memories<'s> {
         Some(MemoryHandle { slot: slot as u16, generation })
     }
 
+    /// Puts back what was taken out under this handle.
+    pub(crate) fn put_back(&mut self, handle: MemoryHandle, memory: Memory) {
+        if let Some(entry) = self.0.get_mut(usize::from(handle.slot)) {
+            *entry = Memory { generation: handle.generation, ..memory };
+        }
+    }
+
     /// Takes memory of a socket out of the table.
     pub(crate) fn take(&mut self, owner: SocketHandle, handle: MemoryHandle) -> Result<Memory, Kept> {
         let entry = self.0.get_mut(usize::from(handle.slot)).ok_or(Kept::NotThere)?;
@@ -109,12 +116,12 @@ impl<'s> Memories<'s> {
     }
 
     /// Takes any of a socket's, or of all, whoever uses it.
-    pub(crate) fn take_any(&mut self, owner: Option<SocketHandle>) -> Option<Memory> {
-        let is_meant =
-            |entry: &&mut Memory| entry.is_there() && owner.is_none_or(|owner| entry.owner == owner);
-        let entry = self.0.iter_mut().find(is_meant)?;
+    pub(crate) fn take_any(&mut self, owner: Option<SocketHandle>) -> Option<(MemoryHandle, Memory)> {
+        let is_meant = |entry: &Memory| entry.is_there() && owner.is_none_or(|owner| entry.owner == owner);
+        let (slot, entry) = self.0.iter_mut().enumerate().find(|(_, entry)| is_meant(entry))?;
         let generation = entry.generation;
-        Some(core::mem::replace(entry, Memory { generation, ..Memory::EMPTY }))
+        let memory = core::mem::replace(entry, Memory { generation, ..Memory::EMPTY });
+        Some((MemoryHandle { slot: slot as u16, generation }, memory))
     }
 
     /// Where a socket's bytes are registered in a zone. They are in use until [`leave`](Self::leave).

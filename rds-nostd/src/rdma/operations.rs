@@ -239,7 +239,7 @@ impl<'s> Operations<'s> {
     }
 
     /// Ends an operation, and those that follow it, whose transfers the HCA is done with: with `status`, unless it failed otherwise before.
-    /// [`next_ended`](Self::next_ended) gives them for their memory to be freed.
+    /// [`oldest_ended`](Self::oldest_ended) gives them for their memory to be freed.
     pub(crate) fn end(&mut self, first: OperationId, status: RdmaStatus) {
         let mut next = Some(first);
         while let Some(id) = next {
@@ -269,6 +269,17 @@ impl<'s> Operations<'s> {
             memories.leave(memory);
         }
         Some(piece)
+    }
+
+    /// The oldest of those that ended.
+    #[inline]
+    pub(crate) const fn oldest_ended(&self) -> Option<OperationId> {
+        self.ended
+    }
+
+    /// Whether one of a socket's has ended and is not reported yet.
+    pub(crate) fn is_ending(&self, owner: SocketHandle) -> bool {
+        self.ended.is_some_and(|first| self.chain(first).any(|operation| operation.owner == owner))
     }
 
     /// Takes the oldest of those that ended.

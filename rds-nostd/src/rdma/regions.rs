@@ -80,7 +80,9 @@ impl<'s> Regions<'s> {
         self.entries.iter().any(|region| region.lmr_bits == 0)
     }
 
+    /// Puts it into a free entry, of which there is one.
     pub(crate) fn insert(&mut self, region: Region) {
+        self.some_spent |= region.spent;
         if let Some(free) = self.entries.iter_mut().find(|region| region.lmr_bits == 0) {
             *free = region;
         }

@@ -12,7 +12,7 @@ use super::error::{InCall, StressError};
 use super::memory::{Memory, Part};
 use super::message::{self, HEADER_LEN, Header, Op, Rdma, RdmaOp};
 use super::options::{MAX_MESSAGE, MAX_TASKS, Options};
-use super::pairs::{Pair, Pairs};
+use super::pairs::{Pair, Pairs, Slot};
 use super::stats::Stats;
 
 /// Without RDMA are the first messages to each task.
@@ -81,7 +81,7 @@ impl<'s> Exchange<'s> {
             requests: is_active || !options.simplex,
             stats: Stats::default(),
         };
-        let bound = exchange.bind(adapter, rds, here);
+        let bound = exchange.bind(adapter, rds, here).and_then(|()| exchange.register(adapter, rds));
         if let Err(error) = bound {
             // The reason is in `error`.
             let _ = exchange.close(adapter, rds);
@@ -106,6 +106,27 @@ impl<'s> Exchange<'s> {
             rds.set_receive_buffer(adapter, socket, buffer).in_call("SO_RCVBUF")?;
             rds.set_congestion_monitor(socket, options.congestion_monitor).in_call("RDS_CONG_MONITOR")?;
             rds.set_type_of_service(socket, options.tos).in_call("SIOCRDSSETTOS")?;
+        }
+        Ok(())
+    }
+
+    /// Registers the memory that operations read from and write to, so that they take no command of the HCA's firmware.
+    fn register<P: Platform>(
+        &mut self,
+        adapter: &mut Adapter<'_, P>,
+        rds: &mut Rds<'_>,
+    ) -> Result<(), StressError> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let to = self.address_of(0);
+        for task in 0..usize::from(self.options.tasks) {
+            let (first, beyond) =
+                (self.slot_of(self.pair_of(task, 0), 0), self.slot_of(self.pair_of(task + 1, 0), 0));
+            let Some(parts) = memory.parts(first, beyond - first) else { continue };
+            match rds.register_memory(adapter, self.socket(task)?, to, parts) {
+                // Without it each operation registers its own.
+                Ok(_) | Err(RdsError::NoMemory) => {}
+                Err(error) => return Err(StressError::Rds { call: "register_memory", error }),
+            }
         }
         Ok(())
     }
@@ -145,6 +166,11 @@ impl<'s> Exchange<'s> {
 
     fn slot_of(&self, pair: usize, index: u32) -> usize {
         pair * self.options.depth as usize + index as usize
+    }
+
+    /// A task of the other side.
+    fn address_of(&self, other: usize) -> SocketAddr {
+        SocketAddr::new(Ipv4Addr::from_bits(self.there).into(), self.port(other))
     }
 
     fn port(&self, task: usize) -> u16 {
@@ -376,10 +402,14 @@ impl<'s> Exchange<'s> {
             return Ok(Sent::No);
         }
         let header = self.header(task, other, place, Op::Ack, asked);
-        let sent = self.send_ack(adapter, rds, (task, other), slot, &header)?;
-        let (Sent::Yes, Some((pair, entry))) = (&sent, self.tables.pairs.get(index, slot)) else {
-            return Ok(sent);
+        let operate = |this: &mut Self, memory: &Memory| {
+            this.operate(adapter, rds, (task, other), slot, &header, memory)
         };
+        let sent = match self.with_memory(asked.is_some(), operate) {
+            Some(sent) => sent?,
+            None => self.send(adapter, rds, (task, other), &header, None)?,
+        };
+        let Some((pair, entry)) = self.if_sent(&sent, index, slot) else { return Ok(sent) };
         pair.unacked -= 1;
         if let Some(rdma) = asked {
             let len = u64::from(rdma.len);
@@ -393,34 +423,30 @@ impl<'s> Exchange<'s> {
         Ok(sent)
     }
 
-    /// Sends an answer, and before it does with the memory that the request offered what that asked for.
-    fn send_ack<P: Platform>(
-        &mut self,
-        adapter: &mut Adapter<'_, P>,
-        rds: &mut Rds<'_>,
-        (task, other): (usize, usize),
-        slot: usize,
-        header: &Header,
-    ) -> Result<Sent, StressError> {
-        let memory = if header.rdma.is_some() { self.memory.take() } else { None };
-        let Some((rdma, memory)) = header.rdma.zip(memory) else {
-            return self.send(adapter, rds, (task, other), header, None);
-        };
-        let sent = self.operate(adapter, rds, (task, other), slot, (header, &rdma), &memory);
+    /// What `work` does with the memory for RDMA, if it is wanted and there is any.
+    fn with_memory<R>(&mut self, wanted: bool, work: impl FnOnce(&mut Self, &Memory) -> R) -> Option<R> {
+        let memory = if wanted { self.memory.take() } else { None }?;
+        let done = work(self, &memory);
         self.memory = Some(memory);
-        sent
+        Some(done)
     }
 
-    /// Sends an answer with an operation.
+    /// The pair and the place of a message, if it was sent.
+    fn if_sent(&mut self, sent: &Sent, pair: usize, slot: usize) -> Option<(&mut Pair, &mut Slot)> {
+        self.tables.pairs.get(pair, slot).filter(|_| matches!(sent, Sent::Yes))
+    }
+
+    /// Sends an answer, and before it does with the memory that the request offered what that asked for.
     fn operate<P: Platform>(
         &mut self,
         adapter: &mut Adapter<'_, P>,
         rds: &mut Rds<'_>,
         (task, other): (usize, usize),
         slot: usize,
-        (header, rdma): (&Header, &Rdma),
+        header: &Header,
         memory: &Memory,
     ) -> Result<Sent, StressError> {
+        let Some(rdma) = &header.rdma else { return Ok(Sent::No) };
         let vector = self.options.vector as usize;
         // As many pieces as there are, if so many can be; else all in one, as they lie side by side.
         let Some(all) = memory.part(slot, Part::Local) else { return Ok(Sent::No) };
@@ -462,24 +488,20 @@ impl<'s> Exchange<'s> {
         let index = self.pair_of(task, other);
         let Some(before) = self.tables.pairs.pair(index).copied() else { return Ok(Sent::No) };
         let slot = self.slot_of(index, before.send_index);
+        let next = (before.send_index + 1) % self.options.depth;
         let began = adapter.platform().now().as_nanos();
-        let sent = match if before.send_sequence > FIRST_RDMA { self.memory.take() } else { None } {
-            Some(memory) => {
-                let sent = self.request_rdma(adapter, rds, (task, other), slot, &memory);
-                self.memory = Some(memory);
-                sent?
-            }
+        let offer =
+            |this: &mut Self, memory: &Memory| this.request_rdma(adapter, rds, (task, other), slot, memory);
+        let sent = match self.with_memory(before.send_sequence > FIRST_RDMA, offer) {
+            Some(sent) => sent?,
             None => {
                 let header = self.header(task, other, before.send_index, Op::Request, None);
                 self.send(adapter, rds, (task, other), &header, None)?
             }
         };
-        let Some((pair, entry)) = self.tables.pairs.get(index, slot) else { return Ok(sent) };
-        if !matches!(sent, Sent::Yes) {
-            return Ok(sent);
-        }
+        let Some((pair, entry)) = self.if_sent(&sent, index, slot) else { return Ok(sent) };
         entry.sent_at = began;
-        pair.send_index = (before.send_index + 1) % self.options.depth;
+        pair.send_index = next;
         pair.pending += 1;
         self.stats.sent += 1;
         self.stats.send_ns += adapter.platform().now().as_nanos().saturating_sub(began);
@@ -495,7 +517,7 @@ impl<'s> Exchange<'s> {
         slot: usize,
         memory: &Memory,
     ) -> Result<Sent, StressError> {
-        let to = SocketAddr::new(Ipv4Addr::from_bits(self.there).into(), self.port(other));
+        let to = self.address_of(other);
         let (index, socket) = (self.pair_of(task, other), self.socket(task)?);
         let Options { direction, rdma_len, vector, use_once, use_get_mr, cache_mrs, .. } = self.options;
         let Some(part) = memory.part(slot, Part::Offered) else { return Ok(Sent::No) };
@@ -560,7 +582,7 @@ impl<'s> Exchange<'s> {
             Op::Request => self.options.request_len,
             Op::Ack => self.options.ack_len,
         };
-        let to = SocketAddr::new(Ipv4Addr::from_bits(self.there).into(), self.port(other));
+        let to = self.address_of(other);
         let (socket, index) = (self.socket(task)?, self.pair_of(task, other));
         let Tables { pairs, sent, .. } = &mut *self.tables;
         if let Some(head) = sent.first_chunk_mut() {

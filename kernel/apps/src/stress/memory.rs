@@ -50,6 +50,11 @@ impl Memory {
         self.buffer.slice(self.alignment + (2 * slot + part as usize) * self.len, self.len)
     }
 
+    /// All parts of so many requests from this one on.
+    pub(super) fn parts(&self, slot: usize, count: usize) -> Option<DmaSlice<'_>> {
+        self.buffer.slice(self.alignment + 2 * slot * self.len, 2 * count * self.len)
+    }
+
     /// One of them.
     pub(super) fn piece(&self, slot: usize, index: usize) -> Option<DmaSlice<'_>> {
         self.part(slot, Part::Local)?.slice(index * self.piece, self.piece)

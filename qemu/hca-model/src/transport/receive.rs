@@ -171,6 +171,8 @@ fn scatter_list(index: u16, bytes: &[u8], srqn: Option<u32>, terminator: Option<
         if ends {
             break;
         }
+        // Drivers mean it as an end; to a device that names another key it is an entry like any other, and no bytes stand for 2 GiB.
+        let len = if len == 0 && lkey == DATA_LKEY_TERMINATOR { 1 << 31 } else { len };
         sges.push(Sge { address: wqe_data_seg::addr.get(segment), len, lkey });
     }
     let capacity = sges.iter().map(|sge| sge.len).sum();

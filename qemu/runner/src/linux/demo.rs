@@ -6,10 +6,9 @@ use super::recipe::Kernel;
 use crate::cache;
 use crate::console::Operation;
 use crate::error::{Error, Result};
-use crate::qemu::Output;
 use crate::report::Node;
 use crate::setup::Qemu;
-use crate::unikernel::{self, Running, Verdict};
+use crate::unikernel::{self, Verdict};
 use hca_serve::Summary;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -140,7 +139,7 @@ impl Demo<'_> {
         let mut lab = Lab::start(self.qemu, Options { spare: 1, programs, ..self.lab.clone() })?;
         println!("Linux {}, booted in {:.1} s", lab.version(), started.elapsed().as_secs_f64());
         let times = [ready::linux(&mut lab, 0)?, ready::unikernel(&lab, self.image, lab.first_spare())?];
-        guest(&mut lab, SET_UP)?;
+        lab.succeed(0, SET_UP, LIMIT)?;
         let mut nodes = [format!("Linux {KERNEL}"), "unikernel".into()].map(|role| Node {
             role,
             verified: true,
@@ -170,8 +169,8 @@ impl Demo<'_> {
     fn exchange(&self, lab: &mut Lab, exchange: &Exchange) -> Result<[Option<Operation>; 2]> {
         let mut lines = Vec::new();
         if exchange.server == Side::Linux && !exchange.program.is_empty() {
-            guest(
-                lab,
+            lab.succeed(
+                0,
                 &format!(
                     "background rds-server timeout {} {}\n\
                      until grep '^@rds' /tmp/rds-server.out; do\n\
@@ -179,6 +178,7 @@ impl Demo<'_> {
                     LIMIT.as_secs(),
                     exchange.program
                 ),
+                LIMIT,
             )?;
         }
         let words = format!("{} ip={UNIKERNEL}/24", exchange.words);
@@ -189,9 +189,9 @@ impl Demo<'_> {
         let mut running = unikernel::start(self.qemu, self.image, &options)?;
         let linux = match exchange.server {
             Side::Unikernel => {
-                follow(&mut running, &mut lines, Some("@rds listening "))?;
+                running.follow(&mut lines, Some("@rds listening "), LIMIT)?;
                 println!("Linux: {}", exchange.program);
-                let answer = guest(lab, &exchange.program)?;
+                let answer = lab.succeed(0, &exchange.program, LIMIT)?;
                 if exchange.quit {
                     running.write_line("@quit")?;
                 }
@@ -199,7 +199,7 @@ impl Demo<'_> {
             }
             Side::Linux => Vec::new(),
         };
-        follow(&mut running, &mut lines, None)?;
+        running.follow(&mut lines, None, LIMIT)?;
         let verdict = running.finish(None)?.verdict;
         if verdict != Verdict::Success {
             let reason =
@@ -207,7 +207,7 @@ impl Demo<'_> {
             return Err(Error::Guest(format!("the unikernel with `{words}` {verdict}: {reason}")));
         }
         let linux = match exchange.server {
-            Side::Linux if !exchange.program.is_empty() => guest(lab, "reap rds-server")?,
+            Side::Linux if !exchange.program.is_empty() => lab.succeed(0, "reap rds-server", LIMIT)?,
             _ => linux,
         };
         let own = result(&lines).ok_or_else(|| Error::Guest(format!("no result of `{words}`")))?;
@@ -219,37 +219,6 @@ impl Demo<'_> {
             return Err(Error::Guest(format!("Linux and the unikernel disagree: `{theirs}` and `{own}`")));
         }
         Ok([theirs, Some(own)].map(|line| line.and_then(|line| operation(exchange.name, line))))
-    }
-}
-
-/// Runs a script in the guest, which has to succeed; its lines.
-fn guest(lab: &mut Lab, script: &str) -> Result<Vec<String>> {
-    let answer = lab.run(0, script, LIMIT)?;
-    if answer.success() {
-        return Ok(answer.lines);
-    }
-    let last = answer.lines.iter().rev().find(|line| !line.trim().is_empty());
-    let last = last.map_or("it printed nothing", String::as_str);
-    Err(Error::Guest(format!("the Linux guest's script ended with status {}: {last}", answer.status)))
-}
-
-/// Takes the unikernel's lines until one begins with `start`, or until its end.
-fn follow(running: &mut Running, lines: &mut Vec<String>, start: Option<&str>) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while let Some(output) = running.next_line(deadline)? {
-        let Output::Console(line) = output else { continue };
-        let found = start.is_some_and(|start| line.starts_with(start));
-        lines.push(line);
-        if found {
-            return Ok(());
-        }
-    }
-    match start {
-        None => Ok(()),
-        Some(start) => {
-            let last = lines.last().map_or("nothing", String::as_str);
-            Err(Error::Guest(format!("the unikernel ended before `{}`; it said last: {last}", start.trim())))
-        }
     }
 }
 

@@ -234,6 +234,20 @@ impl Lab {
         self.guest(number)?.run(script, limit)
     }
 
+    /// Runs a script in guest `number` that has to end with status 0; its lines.
+    ///
+    /// # Errors
+    /// As [`Guest::run`]; [`Error::Guest`] with the script's last line if it ends with another status.
+    pub fn succeed(&mut self, number: usize, script: &str, limit: Duration) -> Result<Vec<String>> {
+        let answer = self.run(number, script, limit)?;
+        if answer.success() {
+            return Ok(answer.lines);
+        }
+        let last = answer.lines.iter().rev().find(|line| !line.trim().is_empty());
+        let last = last.map_or("it printed nothing", String::as_str);
+        Err(Error::Guest(format!("the Linux guest's script ended with status {}: {last}", answer.status)))
+    }
+
     /// Runs a script in all guests at the same time; where several fail to end, the error is the first one's.
     ///
     /// # Errors

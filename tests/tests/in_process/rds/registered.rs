@@ -1,6 +1,6 @@
 //! Local memory of operations that was registered before, and memory that is not the adapter's.
 
-use dat_nostd::{DmaBuffer, DmaSlice, Platform};
+use dat_nostd::{DmaBuffer, DmaSlice, Duration, Platform};
 use harness::rds::{GENERATION, Nodes, at, message};
 use rds_nostd::{
     Control, MemoryHandle, Msg, RdmaArgs, RdmaCookie, RdmaFlags, RdmaNotify, RdmaStatus, RdsConfig, RdsError,
@@ -9,6 +9,7 @@ use rds_nostd::{
 use std::rc::Rc;
 
 const LEN: usize = 1 << 16;
+const SECOND: u64 = 1_000_000_000;
 
 /// Node 0 operates on what node 1 offers.
 struct Ground {
@@ -221,5 +222,60 @@ fn memory_of_the_programs_own() {
         let (rds, adapter) = (&mut ground.nodes.rds[1], &mut ground.nodes.adapters[1]);
         rds.free_mr(adapter, ground.sockets[1], cookie).expect("there");
     }
+    ground.close();
+}
+
+/// The device that has failed cannot be kept from memory of the program's own: neither what is offered, nor what is registered, nor what an
+/// operation is at is said to be free before the device was reset.
+#[test]
+fn memory_that_a_dead_device_may_write_to_is_not_free() {
+    let mut ground = Ground::new(124, true);
+    let [near, registered, offered, far] = std::array::from_fn(|_| harness::foreign(LEN));
+    let cookie = ground.offer(far);
+    let [socket, peer] = ground.sockets;
+    ground.nodes.send(0, socket, at(1, 5000), b"hello").expect("room");
+    assert_eq!(ground.nodes.receive(1, peer, &mut [0; 8]).len, 5);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    let kept = rds.register_memory(adapter, socket, at(1, 5000), registered).expect("room");
+    let told = rds.get_mr_for_dest(adapter, socket, at(1, 5000), offered, RdmaFlags::empty()).expect("room");
+    ground.ask(cookie, &[near], false, 7);
+    ground.nodes.world.lose_hca(0, 20 * SECOND);
+    ground.nodes.until("the end", |nodes| nodes.adapters[0].is_dead());
+    let end = ground.nodes.world.now() + SECOND;
+    ground.nodes.until("a second", |nodes| nodes.world.now() > end);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    assert_eq!(rds.take_notification(socket), Ok(None), "the operation is not over");
+    for _ in 0..2 {
+        assert!(matches!(rds.unregister_memory(adapter, socket, kept), Err(RdsError::Dat(_))));
+        assert!(matches!(rds.free_mr(adapter, socket, told), Err(RdsError::Dat(_))));
+    }
+    assert_eq!(rds.close(adapter, socket), Err(RdsError::Again));
+    adapter.recover(Duration::from_secs(30)).expect("recovers");
+    rds.adapter_recovered(adapter).expect("goes on");
+    let dropped = RdmaNotify { user_token: 7, status: RdmaStatus::Dropped };
+    assert_eq!(rds.take_notification(socket), Ok(Some(dropped)));
+    assert_eq!(rds.free_mr(adapter, socket, told), Err(RdsError::InvalidArgument), "it is gone");
+    rds.close(adapter, socket).expect("nothing keeps it");
+    ground.sockets[0] = rds.bind(at(0, 4000)).expect("free");
+    ground.close();
+}
+
+/// Receives of a device that has failed are nobody's before it was reset: it may still write to them.
+#[test]
+fn receives_of_a_dead_device_are_nobodys() {
+    let mut ground = Ground::new(125, false);
+    let [near, far] = ground.sockets;
+    ground.nodes.send(0, near, at(1, 5000), b"hello").expect("room");
+    assert_eq!(ground.nodes.receive(1, far, &mut [0; 8]).len, 5);
+    let up = ground.nodes.rds[0].free_frames();
+    ground.nodes.world.lose_hca(0, 20 * SECOND);
+    ground.nodes.until("the end", |nodes| nodes.adapters[0].is_dead());
+    let end = ground.nodes.world.now() + SECOND;
+    ground.nodes.until("a second", |nodes| nodes.world.now() > end);
+    let (rds, adapter) = (&mut ground.nodes.rds[0], &mut ground.nodes.adapters[0]);
+    assert_eq!(rds.free_frames(), up, "posted then, withheld now");
+    adapter.recover(Duration::from_secs(30)).expect("recovers");
+    rds.adapter_recovered(adapter).expect("goes on");
+    assert!(rds.free_frames() > up);
     ground.close();
 }

@@ -1,9 +1,11 @@
 //! `app=rds mode=stress` with the unmodified rds-stress of rds-tools, in both roles, with messages and with RDMA. Debian's present releases do not
-//! have that program: the variable `RDS_STRESS` names one, linked statically. Without it the test says SKIPPED.
+//! have that program: the variable `RDS_STRESS` names one, linked statically. Without it the test says SKIPPED. The same with a program of
+//! ours that does the same; and the measurement of Linux and of unikernels by it.
 
-use super::{Ground, LINUX, UNIKERNEL};
-use runner::levels;
+use super::{Ground, LINUX, UNIKERNEL, number, result};
 use runner::linux::judge;
+use runner::rds_bench::{self, PATTERNS};
+use runner::{Error, levels};
 use std::path::PathBuf;
 
 /// Switches of the active side; all bytes are compared.
@@ -67,5 +69,57 @@ fn rds_stress_of_rds_tools_runs_in_both_roles() {
             judge_run(switches, &active, &average("Linux, passive,", switches, &lines));
         }
         ground.end();
+    }
+}
+
+/// Seconds, requests under way, bytes of each, bytes of RDMA: all bytes are compared.
+const LOADS: [[u32; 4]; 2] = [[1, 4, 1024, 0], [1, 2, 1024, 65536]];
+
+#[test]
+fn a_program_like_rds_stress_runs_in_both_roles() {
+    for kernel in judge::kernels() {
+        let Some(mut ground) = Ground::new(*kernel, &["rds_load.c"]) else { return };
+        for [seconds, depth, request, rdma] in LOADS {
+            let mut node = ground.unikernel("app=rds mode=stress");
+            node.expect("waiting for incoming connection");
+            let asked = format!("rds_load run {LINUX} {UNIKERNEL} {seconds} {depth} {request} {rdma} 1");
+            moved(rdma, &ground.linux(&asked));
+            node.finish();
+
+            ground.linux(&format!("background load rds_load serve {LINUX}\nlistening load 4000"));
+            let words = format!(
+                "app=rds mode=stress to={LINUX} switches=-v,-T{seconds},-d{depth},-q{request},-D{rdma}"
+            );
+            average("unikernel", &words, &ground.unikernel(&words).finish());
+            moved(rdma, &ground.linux("reap load"));
+        }
+        ground.end();
+    }
+}
+
+/// There were requests and answers both ways, and RDMA if it was asked for.
+fn moved(rdma: u32, lines: &[String]) {
+    let line = result(lines, "@load requests=");
+    println!("{line}");
+    for key in ["requests", "answers", "received"] {
+        assert!(number(line, key) > 0, "{line}");
+    }
+    for key in ["rdma_in", "rdma_out"] {
+        assert_eq!(number(line, key) > 0, rdma > 0, "{line}");
+    }
+}
+
+/// What it measures is not judged here: other work of this machine slows down whichever pair meets it.
+#[test]
+fn linux_and_unikernels_are_measured_in_turn() {
+    let patterns = if levels::long() { PATTERNS.to_vec() } else { PATTERNS[2..4].to_vec() };
+    let options =
+        rds_bench::Options { rounds: 1, seconds: 1, check: true, patterns, ..rds_bench::Options::default() };
+    match rds_bench::measure(&options) {
+        Ok(table) => println!("{}", table.text()),
+        Err(Error::Missing { what, remedy }) if !levels::required() => {
+            levels::skip(&format!("{what}; {remedy}"))
+        }
+        Err(error) => panic!("{error}"),
     }
 }

@@ -1,0 +1,114 @@
+//! `cargo xtask bench rds`: requests and answers over RDS from Linux to Linux, and from unikernel to unikernel, by the same server, in
+//! turn. What counts is how often the second is as fast as the first: rates alone say how fast this machine emulates.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `pattern` | what is measured, and its bars |
+//! | `sides` | one measurement of either pair |
+//! | `table` | medians, ratios, what is printed |
+
+mod pattern;
+mod sides;
+mod table;
+
+use crate::error::{Error, IoContext, Result};
+use crate::linux::{Kernel, Lab, Options as LabOptions};
+use crate::{cache, kernel_image, setup};
+pub use pattern::{PATTERNS, Pattern, Unit};
+use sides::{Linux, Unikernels};
+use std::path::PathBuf;
+use std::time::Instant;
+pub use table::{Rates, Table};
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How often everything is measured.
+    pub rounds: u32,
+    /// How long each time, in seconds.
+    pub seconds: u32,
+    /// Whether both sides compare all bytes, not headers alone.
+    pub check: bool,
+    /// What is measured.
+    pub patterns: Vec<Pattern>,
+    /// QEMU's accelerator.
+    pub accelerator: String,
+    /// Where the table goes as JSON.
+    pub report: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rounds: 3,
+            seconds: 3,
+            check: false,
+            patterns: PATTERNS.to_vec(),
+            accelerator: "tcg".into(),
+            report: None,
+        }
+    }
+}
+
+/// Linux's kernel.
+const KERNEL: Kernel = Kernel::V6_1;
+
+/// Measures; tells on standard error how it goes, and prints the table.
+///
+/// # Errors
+/// [`Error::Missing`] where no Linux guest can be had; [`Error::Guest`] for whatever goes wrong in a guest or unikernel;
+/// [`Error::Program`] if a ratio is below its bar.
+pub fn run(options: &Options) -> Result<()> {
+    if let Some(path) = &options.report {
+        // What cannot be written is told before the work, not after it.
+        std::fs::File::create(path).context("cannot write", path)?;
+    }
+    let table = measure(options)?;
+    print!("{}", table.text());
+    if let Some(path) = &options.report {
+        let json = serde_json::to_string_pretty(&table).map_err(|error| Error::Format(error.to_string()))?;
+        std::fs::write(path, json + "\n").context("cannot write", path)?;
+    }
+    match table.missed().as_slice() {
+        [] => Ok(()),
+        missed => Err(Error::Program(format!("below the bar: {}", missed.join(", ")))),
+    }
+}
+
+/// Measures everything `options.rounds` times, Linux and unikernels in turn.
+///
+/// # Errors
+/// As [`run`], but for the bars.
+pub fn measure(options: &Options) -> Result<Table> {
+    let (qemu, image) = (setup::all()?, kernel_image::build()?);
+    let started = Instant::now();
+    let lab_options = LabOptions {
+        spare: 2,
+        strict: false,
+        programs: vec![cache::root().join("tests/guest/rds_load.c")],
+        accelerator: options.accelerator.clone(),
+        ..LabOptions::new(KERNEL, 2)
+    };
+    let mut lab = Lab::start(&qemu, lab_options)?;
+    Linux::set_up(&mut lab)?;
+    let linux = format!("Linux {}", lab.version());
+    eprintln!("bench: {linux}, two guests, up after {:.1} s", started.elapsed().as_secs_f64());
+    let mut table = Table::new(&linux, &options.patterns);
+    for round in 1..=options.rounds {
+        for (number, pattern) in options.patterns.iter().enumerate() {
+            let by_linux = Linux::run(&mut lab, pattern, options)?;
+            let by_unikernels = Unikernels { qemu: &qemu, image: &image, lab: &lab }.run(pattern, options)?;
+            eprintln!(
+                "bench: round {round} of {}, {}: {linux} {}, unikernels {} ({:.0} s since the start)",
+                options.rounds,
+                pattern.name,
+                pattern.unit.show(by_linux.get(pattern.unit)),
+                pattern.unit.show(by_unikernels.get(pattern.unit)),
+                started.elapsed().as_secs_f64()
+            );
+            table.add(number, by_linux, by_unikernels);
+        }
+    }
+    lab.stop()?;
+    Ok(table)
+}

@@ -1,0 +1,98 @@
+//! One measurement of two Linux guests, and one of two unikernels.
+
+use super::Options;
+use super::pattern::{DEPTH, Pattern};
+use super::table::Rates;
+use crate::error::{Error, Result};
+use crate::linux::Lab;
+use crate::setup::Qemu;
+use crate::unikernel::{self, Running, Verdict};
+use std::path::Path;
+use std::time::Duration;
+
+/// Who passively takes a run, and who asks for one.
+const LINUX: [&str; 2] = ["172.16.0.1", "172.16.0.2"];
+const UNIKERNELS: [&str; 2] = ["172.16.0.9", "172.16.0.10"];
+/// What a run takes beside its measured time, at most.
+const LIMIT: Duration = Duration::from_secs(90);
+
+fn limit(options: &Options) -> Duration {
+    LIMIT + Duration::from_secs(options.seconds.into())
+}
+
+/// The two guests.
+pub struct Linux;
+
+impl Linux {
+    /// IP over InfiniBand, RDS above it, and as much room for sockets as the program asks for.
+    pub fn set_up(lab: &mut Lab) -> Result<()> {
+        for (guest, address) in LINUX.iter().enumerate() {
+            let script = format!(
+                "hcas-up && modprobe ib_ipoib || exit 1\n\
+                 ip link set lo up; ip address add {address}/24 dev ib0 && ip link set ib0 up || exit 1\n\
+                 for wait in $(seq 300); do [ \"$(cat /sys/class/net/ib0/carrier)\" = 1 ] && break; sleep 0.1; done\n\
+                 echo 4194304 > /proc/sys/net/core/wmem_max; echo 4194304 > /proc/sys/net/core/rmem_max\n\
+                 modprobe rds_rdma"
+            );
+            lab.succeed(guest, &script, LIMIT)?;
+        }
+        Ok(())
+    }
+
+    /// One run; the rates of the side that asked for it.
+    pub fn run(lab: &mut Lab, pattern: &Pattern, options: &Options) -> Result<Rates> {
+        let ([passive, active], limit) = (LINUX, limit(options));
+        lab.succeed(0, &format!("background load rds_load serve {passive}\nlistening load 4000"), limit)?;
+        let Pattern { request, rdma, .. } = pattern;
+        let (seconds, check) = (options.seconds, u8::from(options.check));
+        let asked = format!("rds_load run {active} {passive} {seconds} {DEPTH} {request} {rdma} {check}");
+        let lines = lab.succeed(1, &asked, limit)?;
+        lab.succeed(0, "reap load", limit)?;
+        Rates::of_program(&lines)
+    }
+}
+
+/// Where the two unikernels run.
+pub struct Unikernels<'a> {
+    pub qemu: &'a Qemu,
+    pub image: &'a Path,
+    pub lab: &'a Lab,
+}
+
+impl Unikernels<'_> {
+    /// One run; the rates of the side that asked for it.
+    pub fn run(&self, pattern: &Pattern, options: &Options) -> Result<Rates> {
+        let ([passive, active], limit) = (UNIKERNELS, limit(options));
+        let (mut lines, mut passive_lines) = (Vec::new(), Vec::new());
+        let mut taking = self.start(0, &format!("ip={passive}/24"), options)?;
+        taking.follow(&mut passive_lines, Some("waiting for incoming"), limit)?;
+        let Pattern { request, rdma, .. } = pattern;
+        let mut switches = format!("-q{request},-d{DEPTH},-T{},-z", options.seconds);
+        if *rdma > 0 {
+            switches += &format!(",-D{rdma}");
+        }
+        if options.check {
+            switches += ",-v";
+        }
+        let mut asking =
+            self.start(1, &format!("ip={active}/24 to={passive} switches={switches}"), options)?;
+        asking.follow(&mut lines, None, limit)?;
+        taking.follow(&mut passive_lines, None, limit)?;
+        for (running, lines) in [(asking, &lines), (taking, &passive_lines)] {
+            let verdict = running.finish(None)?.verdict;
+            if verdict != Verdict::Success {
+                let reason = lines.iter().find_map(|line| line.strip_prefix("error: "));
+                let reason = reason.unwrap_or("it says nothing");
+                return Err(Error::Guest(format!("{}: a unikernel {verdict}: {reason}", pattern.name)));
+            }
+        }
+        Rates::of_columns(&lines)
+    }
+
+    fn start(&self, number: usize, words: &str, options: &Options) -> Result<Running> {
+        let mut machine = unikernel::Options::new(&format!("app=rds mode=stress {words}"));
+        machine.hcas = vec![self.lab.socket(self.lab.first_spare() + number)?.to_path_buf()];
+        machine.accelerator.clone_from(&options.accelerator);
+        unikernel::start(self.qemu, self.image, &machine)
+    }
+}
